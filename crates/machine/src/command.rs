@@ -1,0 +1,50 @@
+//! What a policy asks of its driver. Commands are data: they can be logged, compared, replayed and refused.
+
+use crate::{ConnId, CpuId, Duration, WorkerId};
+use serde::{Deserialize, Serialize};
+
+/// One act that a policy wants done.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Command {
+    /// `source` shall hand one of its connections, chosen by `pick`, to `target`.
+    MoveConnection {
+        /// The worker that gives.
+        source: WorkerId,
+        /// The worker that takes.
+        target: WorkerId,
+        /// Which connection.
+        pick: Pick,
+    },
+    /// The worker serves nobody from now on: its CPU may sleep deeply once all its workers are inactive.
+    Deactivate(WorkerId),
+    /// The worker serves again.
+    Activate(WorkerId),
+    /// The CPU's idle states shall be limited so.
+    LimitIdle {
+        /// The CPU, by the kernel's number.
+        cpu: CpuId,
+        /// How deep it may sleep.
+        limit: IdleLimit,
+    },
+}
+
+/// Which connection a worker shall give away.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Pick {
+    /// The next one served (Peafowl, Algorithm 1), or any if none sends a request for a while.
+    NextServed,
+    /// This very one.
+    This(ConnId),
+}
+
+/// How deep a CPU may sleep, as a bound on exit latency.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum IdleLimit {
+    /// No limit of ours.
+    None,
+    /// Only states with an exit latency of at most this. [`Duration::ZERO`] means polling.
+    ExitLatency(Duration),
+}

@@ -1,0 +1,57 @@
+//! Idle states as Linux's cpuidle describes them.
+
+use crate::{CstateIndex, Duration, Microwatts};
+use serde::{Deserialize, Serialize};
+
+/// What a core does in an idle state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CstateKind {
+    /// Spins: ready at once, at full power.
+    Polling,
+    /// Stops executing; deeper states also flush caches and drop voltage.
+    Halting,
+}
+
+/// One idle state.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Cstate {
+    /// As the driver calls it. For people: choose by latency, never by name.
+    pub name: String,
+    /// Spinning or stopped.
+    pub kind: CstateKind,
+    /// Advertised worst case from wake-up signal to first instruction (cpuidle `latency`).
+    pub exit_latency: Duration,
+    /// What the wake-up really takes, where it was measured; real machines differ from the advertised by up to 10x.
+    pub true_exit_latency: Option<Duration>,
+    /// The shortest sleep for which this state saves energy (cpuidle `residency`).
+    pub target_residency: Duration,
+    /// Core power in this state, where known.
+    pub power: Option<Microwatts>,
+}
+
+/// A CPU's idle states in cpuidle's order, shallow to deep.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct CstateTable(pub Vec<Cstate>);
+
+impl CstateTable {
+    /// The state at `index`.
+    pub fn state(&self, index: CstateIndex) -> Option<&Cstate> {
+        self.0.get(index.index())
+    }
+
+    /// The exit latency of the shallowest state that does not poll: the limit under which an active core still halts.
+    pub fn shallowest_halt(&self) -> Option<Duration> {
+        self.halting().map(|state| state.exit_latency).min()
+    }
+
+    /// True if a limit on exit latency can make a difference: at least two states that halt.
+    pub fn has_depth(&self) -> bool {
+        self.halting().count() > 1
+    }
+
+    fn halting(&self) -> impl Iterator<Item = &Cstate> {
+        self.0.iter().filter(|state| state.kind == CstateKind::Halting)
+    }
+}

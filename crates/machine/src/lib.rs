@@ -1,0 +1,26 @@
+//! The nouns of Roost: units, identities, the machine's tables, what is read and what is commanded.
+//!
+//! Everything else in the workspace speaks in these types, and they depend on nothing. There is no
+//! I/O here and no clock: an [`Instant`] is a number of nanoseconds since an epoch that the driver
+//! chose, so a simulator can start at zero and a live server at boot.
+//!
+//! What always holds:
+//! - A unit is a type. A latency cannot be added to a load, nor a worker's number index a CPU.
+//! - A reading that is missing is `None`, never zero.
+//! - Every energy figure carries its [`EnergySource`]: measured is not modelled.
+
+mod command;
+mod cstate;
+mod ids;
+mod power;
+mod reading;
+mod time;
+mod topology;
+
+pub use command::{Command, IdleLimit, Pick};
+pub use cstate::{Cstate, CstateKind, CstateTable};
+pub use ids::{ConnId, CpuId, CstateIndex, WorkerId};
+pub use power::{EnergySource, Kilohertz, Microjoules, Microwatts, PowerModel};
+pub use reading::{CpuReading, EnergyReading, Reading, ServiceReading, WorkerReading};
+pub use time::{Duration, Instant, ParseDurationError, Rate, Ratio};
+pub use topology::{Cpu, CpuList, ParseCpuListError, Topology};

@@ -1,0 +1,76 @@
+//! What a driver tells a policy. One [`Reading`] holds all that was seen at one instant; what could not be
+//! seen is `None`.
+
+use crate::{CpuId, Duration, EnergySource, Microjoules, Rate, Ratio, WorkerId};
+use serde::{Deserialize, Serialize};
+
+/// All that was seen at one instant.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Reading {
+    /// One entry per worker of the store, in order of number.
+    pub workers: Vec<WorkerReading>,
+    /// One entry per CPU, in order of number.
+    pub cpus: Vec<CpuReading>,
+    /// The service as a whole.
+    pub service: ServiceReading,
+    /// Energy since the run began.
+    pub energy: Option<EnergyReading>,
+}
+
+/// One worker, as it reports itself.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct WorkerReading {
+    /// Who.
+    pub worker: WorkerId,
+    /// Connections it serves now.
+    pub connections: u32,
+    /// Of those, the ones at home here.
+    pub residents: u32,
+    /// Requests per second, summed over its connections.
+    pub load: Rate,
+    /// The same, over its resident connections.
+    pub resident_load: Rate,
+    /// The highest load that it has learned to be acceptable.
+    pub limit: Option<Rate>,
+    /// The largest load of any one connection here.
+    pub heaviest: Rate,
+    /// Share of the last report period in which it was working.
+    pub busy: Ratio,
+    /// 99th percentile of the time from ready to replied inside the server, where enough requests were seen.
+    pub tail: Option<Duration>,
+}
+
+/// One CPU.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CpuReading {
+    /// Which.
+    pub cpu: CpuId,
+    /// Share of the last period that it was not idle.
+    pub busy: Option<Ratio>,
+    /// Share of the last period spent in each idle state, in the table's order.
+    pub residency: Option<Vec<Ratio>>,
+}
+
+/// The service as a whole.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ServiceReading {
+    /// Requests per second.
+    pub rate: Option<Rate>,
+    /// Mean response time.
+    pub mean: Option<Duration>,
+    /// 95th percentile of the response time.
+    pub p95: Option<Duration>,
+    /// 99th percentile of the response time.
+    pub p99: Option<Duration>,
+}
+
+/// Energy used since the run began.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct EnergyReading {
+    /// How much.
+    pub used: Microjoules,
+    /// Where the figure comes from.
+    pub source: EnergySource,
+}

@@ -1,0 +1,125 @@
+//! CPUs, the cores and sockets they belong to, and the kernel's notation for lists of them.
+
+use crate::CpuId;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use std::fmt;
+use std::str::FromStr;
+
+/// One logical CPU and where it sits.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cpu {
+    /// The kernel's number.
+    pub id: CpuId,
+    /// The physical core, unique within its package; hyperthreads share it.
+    pub core: u16,
+    /// The socket.
+    pub package: u16,
+}
+
+/// The CPUs of a machine, ordered by number.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Topology(pub Vec<Cpu>);
+
+impl Topology {
+    /// A machine of `packages` x `cores` x `threads`, numbered as Linux does: first threads of all cores first.
+    pub fn uniform(packages: u16, cores: u16, threads: u16) -> Self {
+        let mut cpus = Vec::new();
+        for thread in 0..threads {
+            for package in 0..packages {
+                for core in 0..cores {
+                    let id = CpuId(thread * packages * cores + package * cores + core);
+                    cpus.push(Cpu { id, core, package });
+                }
+            }
+        }
+        Self(cpus)
+    }
+
+    /// The CPUs that share a physical core with `cpu`, itself among them.
+    pub fn siblings(&self, cpu: CpuId) -> impl Iterator<Item = CpuId> + '_ {
+        let place = self.0.iter().find(|c| c.id == cpu).map(|c| (c.package, c.core));
+        self.0.iter().filter(move |c| Some((c.package, c.core)) == place).map(|c| c.id)
+    }
+}
+
+/// A set of CPUs in the kernel's list notation: `0-3,8`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct CpuList(pub BTreeSet<CpuId>);
+
+/// A text that is no list of CPUs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParseCpuListError(String);
+
+impl fmt::Display for ParseCpuListError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}` is no list of CPUs: write numbers and ranges such as 0-3,8", self.0)
+    }
+}
+impl std::error::Error for ParseCpuListError {}
+
+impl FromStr for CpuList {
+    type Err = ParseCpuListError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let refused = || ParseCpuListError(text.to_owned());
+        let number = |part: &str| part.trim().parse::<u16>().map_err(|_| refused());
+        let mut cpus = BTreeSet::new();
+        for part in text.trim().split(',') {
+            let (first, last) = match part.split_once('-') {
+                Some((first, last)) => (number(first)?, number(last)?),
+                None => (number(part)?, number(part)?),
+            };
+            if first > last {
+                return Err(refused());
+            }
+            cpus.extend((first..=last).map(CpuId));
+        }
+        Ok(Self(cpus))
+    }
+}
+
+impl fmt::Display for CpuList {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut numbers = self.0.iter().map(|cpu| cpu.0).peekable();
+        let mut separator = "";
+        while let Some(first) = numbers.next() {
+            let mut last = first;
+            while numbers.peek() == Some(&(last + 1)) {
+                last = numbers.next().expect("peeked");
+            }
+            if first == last {
+                write!(f, "{separator}{first}")?
+            } else {
+                write!(f, "{separator}{first}-{last}")?
+            }
+            separator = ",";
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_read_and_print_in_the_kernels_notation() {
+        for text in ["0", "0-3,8", "1,3,5-6"] {
+            assert_eq!(text.parse::<CpuList>().unwrap().to_string(), text);
+        }
+        assert_eq!("3,1,2".parse::<CpuList>().unwrap().to_string(), "1-3");
+        for text in ["", "a", "3-1", "1,,2", "-1", "70000"] {
+            assert!(text.parse::<CpuList>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn hyperthreads_share_a_core() {
+        let machine = Topology::uniform(2, 4, 2);
+        assert_eq!(machine.siblings(CpuId(1)).collect::<Vec<_>>(), [CpuId(1), CpuId(9)]);
+        assert_eq!(machine.siblings(CpuId(99)).count(), 0);
+    }
+}
