@@ -1,1 +1,3 @@
-//! placeholder
+//! The key-value store.
+
+pub mod status;

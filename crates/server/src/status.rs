@@ -1,0 +1,94 @@
+//! What a running store tells about itself: the one snapshot behind `stats roost`, the Prometheus page,
+//! `roost top`, the live web page and the recorded run.
+//!
+//! Counters and times are cumulative since the start, so that two snapshots give any rate between them and a
+//! lost one loses nothing.
+
+use machine::{CpuId, Duration, EnergyReading, IdleLimit, Rate, WorkerId};
+use serde::{Deserialize, Serialize};
+
+/// The whole server at one instant.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    /// Time since the start.
+    pub uptime: Duration,
+    /// The policy in force: `peafowl`, `all-awake` or `carb`.
+    pub policy: String,
+    /// One entry per worker, in order of number.
+    pub workers: Vec<WorkerStatus>,
+    /// One entry per CPU that the server runs on.
+    pub cpus: Vec<CpuStatus>,
+    /// Connections that moved.
+    pub transfers: TransferStatus,
+    /// Requests served.
+    pub requests: u64,
+    /// Client connections open now.
+    pub connections: u32,
+    /// Items held.
+    pub items: u64,
+    /// Bytes charged to `--memory-limit` now: segments, index, connection buffers.
+    pub memory_used: u64,
+    /// `--memory-limit`.
+    pub memory_limit: u64,
+    /// Energy since the start, with its source.
+    pub energy: Option<EnergyReading>,
+}
+
+/// One worker.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct WorkerStatus {
+    /// Who.
+    pub worker: WorkerId,
+    /// The CPU it is pinned to.
+    pub cpu: CpuId,
+    /// Serving, or emptied so that its CPU may sleep.
+    pub active: bool,
+    /// Requests per second that its connections send.
+    pub load: Rate,
+    /// The load that it has learned to be acceptable.
+    pub limit: Option<Rate>,
+    /// Connections served here that are at home here.
+    pub residents: u32,
+    /// Connections served here that are at home elsewhere.
+    pub guests: u32,
+    /// Requests served.
+    pub requests: u64,
+    /// Time spent working.
+    pub busy: Duration,
+    /// Time spent active.
+    pub awake: Duration,
+    /// 99th percentile from ready to replied, inside the server, over the last report periods.
+    pub tail: Option<Duration>,
+}
+
+/// One CPU.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CpuStatus {
+    /// Which.
+    pub cpu: CpuId,
+    /// The idle limit that Roost asked for.
+    pub limit: IdleLimit,
+    /// Whether the kernel took it; `None` where nothing was asked.
+    pub in_force: Option<bool>,
+    /// Time in each idle state by the state's name, as cpuidle counts it (requested, not achieved).
+    pub residency: Vec<(String, Duration)>,
+    /// Time not idle.
+    pub busy: Option<Duration>,
+}
+
+/// Connections that moved between workers.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct TransferStatus {
+    /// Because a worker was emptied.
+    pub scale_down: u64,
+    /// Back home because a worker was overloaded.
+    pub send_home: u64,
+    /// To relieve a lasting imbalance.
+    pub relieve: u64,
+    /// From leaving one epoll set to the first read by the other: median.
+    pub p50: Option<Duration>,
+    /// The same: 99th percentile.
+    pub p99: Option<Duration>,
+    /// The same: the longest.
+    pub max: Option<Duration>,
+}
