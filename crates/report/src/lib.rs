@@ -1,1 +1,23 @@
-//! placeholder
+//! What a run looked like: a folder on disk, one HTML page made from it, and the views for a terminal.
+//!
+//! The problem: a claim such as "the same tail on half the cores" is believed when it can be looked at, kept,
+//! opened on another machine in a year, and checked against the raw numbers. So every run leaves a folder
+//! ([`run`]) that pandas and DuckDB open as it stands, and one page that needs nothing but a browser ([`html`]).
+//!
+//! ```text
+//!                     +--> charts ---> html      report.html, and the live page while the run goes on
+//!  driver --> run ----+
+//!                     +--> terminal              `roost top`, the live view of `roost demo`
+//! ```
+//!
+//! What always holds:
+//! - This crate decides nothing and measures nothing; it shows what a driver recorded.
+//! - A figure that is missing is shown as missing (`-`, or a sentence why), never as zero.
+//! - Energy is printed with its source, always: measured is not modelled.
+//! - No output refers to anything outside itself, and no text from a run is trusted in HTML.
+
+pub mod charts;
+pub mod html;
+pub mod run;
+pub mod terminal;
+mod text;

@@ -1,0 +1,30 @@
+//! The run folder: what a run writes, and how it is read back.
+//!
+//! ```text
+//! runs/<name>/
+//!   run.toml        what was run, with which configuration, where         RunInfo, written first
+//!   frames.jsonl    one line per moment (about 200 ms) while it ran       Frame, appended
+//!   summary.json    one entry per phase, the verdicts                     Summary, written last
+//!   <phase>.hdr     full latency histogram, by the driver                 not read here
+//!   report.html     the page made from the above                          html::page
+//! ```
+//!
+//! Terms. A *phase* is one treatment of the same load (stock idle, limited idle, scheduler); times in a frame
+//! count from its phase's start, so that phases lie on top of each other. Counters in a frame are cumulative
+//! within the phase, so that a lost frame loses nothing.
+//!
+//! What always holds:
+//! - Everything that could not be measured is absent from the file and `None` here, never zero.
+//! - Units end the names in the files (`p99_ns`, `asked_per_s`), since a file has no types.
+//! - A run that was cut short still reads: without `summary.json`, and without the line that was being written.
+//! - Anything else that is wrong is an error that names the file, the line and the fix.
+
+mod folder;
+mod frame;
+mod info;
+mod summary;
+
+pub use folder::{ReadError, Run, RunWriter, WriteError};
+pub use frame::{CpuFrame, Frame, StateShare, WorkerFrame};
+pub use info::{Machine, RunInfo, utc};
+pub use summary::{CurvePoint, Phase, Summary, Verdict};
