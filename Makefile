@@ -1,0 +1,29 @@
+# The two that matter: `make demo` shows what Roost does on this machine, `make test` shows that it works.
+
+.PHONY: demo test check build lab bench clean-runs
+
+demo: ## the main job on this machine's own CPUs, about a minute; ends with runs/<name>/report.html
+	@scripts/setup build
+	cargo build --release --locked --quiet -p roost
+	./target/release/roost demo $(DEMO)
+
+test: ## unit, property, conformance and integration tests, the soak included
+	@scripts/setup test
+	cargo build --locked --workspace --all-targets
+	cargo test --locked --workspace -- --nocapture --test-threads 2
+
+check: ## what CI asks besides the tests: format, lints, docs, licences, advisories
+	cargo fmt --all --check
+	cargo clippy --locked --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --quiet
+	@scripts/audit
+
+build:
+	@scripts/setup build
+	cargo build --release --locked -p roost
+
+bench: build ## side by side with a memcached of at least 1.6.35: make bench PEER=path/to/memcached
+	./target/release/roost bench serve --peer "$(PEER)"
+
+lab: ## idle control on a real kernel with four idle states, in an emulator
+	lab/run
