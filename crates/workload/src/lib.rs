@@ -1,1 +1,40 @@
-//! placeholder
+//! Which requests arrive, and when: the same ones from the same seed, for a simulator and for sockets.
+//!
+//! A workload has two halves that never meet until a driver joins them:
+//!
+//! - **What** is asked: [`Workload`] describes keys, their popularity, the sizes and the mix of reads and
+//!   writes. [`Requests`] answers "what is request number n?" as a pure function of the seed and n, so
+//!   any thread may ask for any request in any order and none need agree on a generator's state.
+//! - **When** it is asked: a [`Profile`] is a rate over time, [`Arrivals`] turns it into instants with gaps
+//!   of the chosen distribution. A [`Shape`] is the profile as people write it: `ramp:50k..1M`, `etc`,
+//!   `csv:day.csv`.
+//!
+//! Terms: a *rank* is a key's place in the order of popularity (0 the hottest), a *key* its number in the
+//! key space (ranks are scattered over it), its *text* the bytes on the wire. An *event count* is the
+//! integral of the rate, the time in which arrivals of every profile look alike.
+//!
+//! What always holds: no clock, no socket, no unseeded random number; the whole request stream depends
+//! on the seed alone, never on how many threads or connections share it; every size and every key is
+//! within what the memcached protocol allows. Files are read only by [`Shape::from_str`](std::str::FromStr)
+//! for `csv:`, and the trace is in memory afterwards.
+
+mod arrivals;
+mod error;
+mod popularity;
+mod profile;
+mod random;
+mod requests;
+mod shape;
+mod sizes;
+mod text;
+mod trace;
+
+pub use arrivals::{Arrival, ArrivalKind, Arrivals};
+pub use error::SpecError;
+pub use popularity::{Popularity, Ranks};
+pub use profile::{Profile, Segment};
+pub use random::Random;
+pub use requests::{Op, Request, Requests, Workload};
+pub use shape::{Shape, parse_rate};
+pub use sizes::{KeySize, ValueSize};
+pub use text::{fill_value, value_matches, write_key};
