@@ -1,1 +1,23 @@
-//! placeholder
+//! Every decision of Roost, as pure code: `now` and readings go in, commands come out.
+//!
+//! No clock, no file, no thread, no unordered map, no unseeded random number (a `clippy.toml` of this crate forbids
+//! them). The same inputs give the same outputs, always; so a live run can be replayed from its log, and a simulator
+//! drives the code that the live server runs.
+//!
+//! The world speaks through `handle_*`, a policy answers through `poll_*`, and `poll_timeout` says when to come back.
+//! Timeouts that come late, early or twice do no harm. All state is plain data that serde can write and read back
+//! exactly.
+//!
+//! - [`peafowl`]: how many workers of the store stay awake, decided by the load that each learned to be acceptable.
+//! - [`all_awake`]: all of them, always.
+//! - [`scheduling`]: one of them, or none, as the store drives it.
+//! - [`active_idle`]: how deep the CPUs of active workers may sleep.
+
+pub mod active_idle;
+pub mod all_awake;
+pub mod peafowl;
+mod roster;
+pub mod scheduling;
+
+pub use roster::{Guidance, Movable, Moved, Placement, Why};
+pub use scheduling::Scheduling;

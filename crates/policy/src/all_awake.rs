@@ -1,0 +1,31 @@
+//! No policy: every worker is awake and serves its own connections, as memcached does. The base of every comparison.
+
+use crate::Placement;
+use crate::roster::Roster;
+use machine::{CpuId, WorkerId};
+use serde::{Deserialize, Serialize};
+
+/// All workers awake; connections are placed round robin and stay.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct AllAwake {
+    roster: Roster,
+}
+
+impl AllAwake {
+    /// For these workers.
+    pub fn new(workers: &[(WorkerId, CpuId)]) -> Self {
+        Self { roster: Roster::new(workers) }
+    }
+
+    /// A new connection is served at home.
+    pub fn place(&mut self) -> Placement {
+        let home = self.roster.next_home();
+        let home = self.roster.seats[home].id;
+        Placement { home, serve: home }
+    }
+
+    /// All of them.
+    pub fn active(&self) -> impl Iterator<Item = WorkerId> + '_ {
+        self.roster.active_workers()
+    }
+}

@@ -1,0 +1,169 @@
+//! Every constant of the Peafowl policy, with its default and the reason for it.
+//!
+//! The paper prints few numbers: Z-score 2.5, a block of 30 s, limits that are compared as they are, and that the
+//! first measured rate is the first limit. It leaves open the length of a measuring window, the report period and
+//! what "approaches the limit" means. [`Params::paper`] keeps to what is printed and switches off what is ours;
+//! what the paper leaves open has the same value in both presets.
+
+use machine::{Duration, Ratio};
+use serde::{Deserialize, Serialize};
+
+/// The constants of one Peafowl instance. The scheduler and all its workers share one value.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Params {
+    // --- Measuring a connection's load (section 3.3) ---
+    /// n: a connection's rate is n divided by the time in which n requests came. 64: the estimate's standard error
+    /// is 1/8 per connection, and sums over connections are better. Not given in the paper.
+    pub window_requests: u32,
+    /// A measuring window lasts at least this long, so that a fast connection is not judged by a few milliseconds.
+    /// 50 ms: half a report. Zero measures exactly n requests, as the paper prints.
+    pub window_span: Duration,
+    /// How often a worker sums its loads and reports. 100 ms: short beside the block, long beside a request.
+    pub report_period: Duration,
+
+    // --- Learning the limit (section 3.3) ---
+    /// A sample with a Z-score above this is an outlier and no new maximum. 2.5 in the paper.
+    pub outlier_z: f64,
+    /// A rise that lasts this long is learned, however long the worker has lived: it caps the sample count of the
+    /// online mean and variance (see [`Params::sample_cap`]). 60 s.
+    pub learn_after: Duration,
+    /// Without a latency goal, a worker that worked for more than this share of the report period is saturated, and
+    /// what it served is no load that it served well. 0.95. One switches the test off.
+    pub saturation_busy: Ratio,
+
+    // --- Scale up (section 3.2.2) ---
+    /// Guests go home when this is true. False under policies that place connections themselves.
+    pub send_home: bool,
+    /// The fraction of its limit at which a worker's load "approaches" it. 0.9; the paper's Algorithm 1 says 1.
+    pub approach: f64,
+    /// A reported load counts as too high only if it is so by this many standard deviations of its own Poisson noise.
+    /// 2. Zero takes the figure as it is.
+    pub approach_z: f64,
+    /// Fast detector: a bucket that drains at this multiple of the limit. 1.25; zero switches the detector off.
+    pub burst_drain: f64,
+    /// Fast detector: how many requests above its drain trip it. 40: under a Poisson load of 0.9 times the limit the
+    /// chance is about e^-26 per request, and twice the limit trips within 54 requests' time.
+    pub burst_depth: f64,
+    /// Slow detector: drain as a multiple of the limit. 1.0; zero switches it off. It sees what the fast one cannot: an
+    /// overload of a worker whose limit is close to all that it can serve.
+    pub swell_drain: f64,
+    /// Slow detector: depth in requests. 150: about e^-31 per request at 0.9 times the limit.
+    pub swell_depth: f64,
+    /// How long the credit that a stall earned lasts (see `overload`). 5 ms.
+    pub stall_memory: Duration,
+    /// After sending a connection home, both workers are barred as scale-down worker and as destination. 30 s in the
+    /// paper, which found the policy insensitive to it.
+    pub block: Duration,
+
+    // --- Scale down (section 3.2.1) ---
+    /// A destination is filled up to this fraction of its limit. 0.8: below `approach` by more than the noise, so that
+    /// what was packed is not sent home again. The paper packs up to the limit.
+    pub headroom: f64,
+    /// Workers that stay active whatever the load. 1.
+    pub min_active: u16,
+    /// A move order takes the connection served next; if none is served for this long, the quietest goes. 10 ms.
+    pub order_patience: Duration,
+    /// A connection whose home is the target goes first when a move is ordered. True; the paper takes any.
+    pub prefer_home: bool,
+    /// An order without an answer for this long is forgotten, so that a connection that closes in mid-transfer costs a
+    /// moment and not the scheduler. 200 ms.
+    pub order_deadline: Duration,
+    /// An active worker without connections may still have one under way to it for this long after one was sent. 50 ms.
+    pub arrival_grace: Duration,
+
+    // --- Beyond the paper ---
+    /// Relieve an imbalance that lasts this long by moving one connection. 5 s; `None` never does.
+    pub imbalance_patience: Option<Duration>,
+    /// An imbalance: one worker this fraction above the mean load of the active ones, another as much below. 0.25.
+    pub imbalance: f64,
+    /// The 99th percentile of service time that shall not be exceeded. `None`: only the load decides.
+    pub latency_goal: Option<Duration>,
+    /// Readings in a row above the goal before the scheduler wakes one more worker. 3.
+    pub goal_readings: u32,
+    /// Requests that a tail must be computed from to count. 200: two lie above the 99th percentile.
+    pub tail_samples: u32,
+}
+
+impl Default for Params {
+    fn default() -> Self {
+        Self {
+            window_requests: 64,
+            window_span: Duration::from_millis(50),
+            report_period: Duration::from_millis(100),
+            outlier_z: 2.5,
+            learn_after: Duration::from_secs(60),
+            saturation_busy: Ratio::new(0.95),
+            send_home: true,
+            approach: 0.9,
+            approach_z: 2.0,
+            burst_drain: 1.25,
+            burst_depth: 40.0,
+            swell_drain: 1.0,
+            swell_depth: 150.0,
+            stall_memory: Duration::from_millis(5),
+            block: Duration::from_secs(30),
+            headroom: 0.8,
+            min_active: 1,
+            order_patience: Duration::from_millis(10),
+            prefer_home: true,
+            order_deadline: Duration::from_millis(200),
+            arrival_grace: Duration::from_millis(50),
+            imbalance_patience: Some(Duration::from_secs(5)),
+            imbalance: 0.25,
+            latency_goal: None,
+            goal_readings: 3,
+            tail_samples: 200,
+        }
+    }
+}
+
+impl Params {
+    /// The rules that the paper prints, and nothing else. What it leaves open keeps the default, and so does what
+    /// mends its published faults (silent connections move, orders expire).
+    pub fn paper() -> Self {
+        Self {
+            window_span: Duration::ZERO,
+            saturation_busy: Ratio::ONE,
+            approach: 1.0,
+            approach_z: 0.0,
+            burst_drain: 0.0,
+            swell_drain: 0.0,
+            headroom: 1.0,
+            prefer_home: false,
+            imbalance_patience: None,
+            ..Self::default()
+        }
+    }
+
+    /// The same policy for load that changes `factor` times as fast, as when a day is played in a minute.
+    ///
+    /// Divided are the times in which load changes: block, report period (not below 5 ms) and with it the measuring
+    /// window, learning, patience with an imbalance. Not divided are the times of single requests and transfers, which
+    /// take as long in a compressed day: order patience and deadline, arrival grace, stall memory.
+    pub fn scaled(self, factor: f64) -> Self {
+        let divided = |length: Duration| length.scale(1.0 / factor);
+        let report_period = divided(self.report_period).max(Duration::from_millis(5)).min(self.report_period);
+        let period_ratio = report_period.as_nanos() as f64 / self.report_period.as_nanos().max(1) as f64;
+        Self {
+            report_period,
+            window_span: self.window_span.scale(period_ratio),
+            learn_after: divided(self.learn_after),
+            block: divided(self.block),
+            imbalance_patience: self.imbalance_patience.map(divided),
+            ..self
+        }
+    }
+
+    /// The sample count at which the online mean and variance stop growing older.
+    ///
+    /// With N samples of memory, a step that has lasted for k samples makes up p = 1 - (1 - 1/N)^k of it, and its
+    /// Z-score is at most sqrt((1 - p) / p). That falls to z when (1 - 1/N)^k = z^2 / (1 + z^2); solved for N with
+    /// k = `learn_after` / `report_period`.
+    pub fn sample_cap(&self) -> u64 {
+        let samples = self.learn_after.as_nanos() as f64 / self.report_period.as_nanos().max(1) as f64;
+        let forgetting = (1.0 + self.outlier_z.powi(-2)).ln();
+        // Fewer than eight samples cannot have an outlier at all, and would forget too fast to mean anything.
+        ((samples / forgetting).floor() as u64).max(8)
+    }
+}

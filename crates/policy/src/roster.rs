@@ -1,0 +1,198 @@
+//! The workers as a policy that places connections sees them, and the words it exchanges with its driver.
+//!
+//! A reading arrives once per report period; between two of them the picture is kept right by what completed
+//! transfers, new connections and closes say. A worker may therefore be believed to have a connection more or less
+//! than it has, for a moment; nothing here relies on an exact count, and the next reading corrects it.
+
+use machine::{Command, ConnId, CpuId, Duration, Instant, Rate, Reading, WorkerId};
+use serde::{Deserialize, Serialize};
+
+/// Why a connection went to another worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Why {
+    /// The scheduler ordered it.
+    Ordered,
+    /// Sent home: requests came faster than the limit, seen between two reports.
+    Burst,
+    /// Sent home: the load as reported is above the limit.
+    Overload,
+    /// Sent home: the worker's tail is above the latency goal.
+    Tail,
+}
+
+impl Why {
+    /// True if a worker sent a guest home by itself.
+    pub fn is_sent_home(self) -> bool {
+        self != Self::Ordered
+    }
+}
+
+/// A transfer that was completed: the target serves the connection now.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Moved {
+    /// The worker that gave.
+    pub source: WorkerId,
+    /// The worker that took.
+    pub target: WorkerId,
+    /// The reason.
+    pub why: Why,
+    /// The connection's load when it left.
+    pub load: Rate,
+}
+
+/// Where a new connection goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Placement {
+    /// Where it is at home.
+    pub home: WorkerId,
+    /// Who serves it for now.
+    pub serve: WorkerId,
+}
+
+/// Figures of the whole store that every worker needs; the driver hands them on after each reading.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Guidance {
+    /// The limit of a worker that has learned none: the mean of the others'.
+    pub fallback_limit: Option<Rate>,
+    /// The mean load of the active workers, while an imbalance is being relieved or may be.
+    pub share: Option<Rate>,
+}
+
+/// A connection whose move would bring its worker closest to the mean load.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Movable {
+    /// Which.
+    pub conn: ConnId,
+    /// Its load.
+    pub load: Rate,
+}
+
+/// One worker, as last known.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Seat {
+    pub id: WorkerId,
+    pub cpu: CpuId,
+    pub active: bool,
+    /// It has reported since the start.
+    pub seen: bool,
+    pub connections: u32,
+    pub load: Rate,
+    pub heaviest: Rate,
+    pub limit: Option<Rate>,
+    /// A connection may be under way to it until then.
+    pub expecting_until: Instant,
+}
+
+/// All workers in the order in which they were named.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Roster {
+    pub seats: Vec<Seat>,
+    next_home: usize,
+}
+
+impl Roster {
+    /// All active, without connections.
+    pub fn new(workers: &[(WorkerId, CpuId)]) -> Self {
+        let seat = |&(id, cpu): &(WorkerId, CpuId)| Seat {
+            id,
+            cpu,
+            active: true,
+            seen: false,
+            connections: 0,
+            load: Rate::ZERO,
+            heaviest: Rate::ZERO,
+            limit: None,
+            expecting_until: Instant::ZERO,
+        };
+        assert!(!workers.is_empty(), "a store has at least one worker");
+        Self { seats: workers.iter().map(seat).collect(), next_home: 0 }
+    }
+
+    pub fn place_of(&self, worker: WorkerId) -> Option<usize> {
+        self.seats.iter().position(|seat| seat.id == worker)
+    }
+
+    pub fn active(&self) -> usize {
+        self.seats.iter().filter(|seat| seat.active).count()
+    }
+
+    pub fn active_workers(&self) -> impl Iterator<Item = WorkerId> + '_ {
+        self.seats.iter().filter(|seat| seat.active).map(|seat| seat.id)
+    }
+
+    /// The next home, round robin.
+    pub fn next_home(&mut self) -> usize {
+        let home = self.next_home;
+        self.next_home = (home + 1) % self.seats.len();
+        home
+    }
+
+    /// The least loaded seat of those that `admits`; ties go to the one with fewer connections, then to the first.
+    pub fn least_loaded(&self, admits: impl Fn(usize, &Seat) -> bool) -> Option<usize> {
+        (0..self.seats.len()).filter(|&at| admits(at, &self.seats[at])).min_by(|&a, &b| self.by_load(a, b))
+    }
+
+    /// Orders two seats by load, then by connections; equals keep their order.
+    pub fn by_load(&self, a: usize, b: usize) -> std::cmp::Ordering {
+        let (a, b) = (&self.seats[a], &self.seats[b]);
+        a.load.as_per_second().total_cmp(&b.load.as_per_second()).then(a.connections.cmp(&b.connections))
+    }
+
+    /// Takes over what the workers report. A worker with connections is active, whatever was thought.
+    pub fn handle_reading(&mut self, reading: &Reading, commands: &mut Vec<Command>) {
+        for report in &reading.workers {
+            let Some(at) = self.place_of(report.worker) else { continue };
+            let seat = &mut self.seats[at];
+            seat.seen = true;
+            seat.connections = report.connections;
+            seat.load = report.load;
+            seat.heaviest = report.heaviest;
+            seat.limit = report.limit;
+            if report.connections > 0 {
+                self.activate(at, commands);
+            }
+        }
+    }
+
+    /// Takes over a completed transfer. The target is active from now on.
+    pub fn handle_moved(&mut self, moved: &Moved, commands: &mut Vec<Command>) {
+        if let Some(at) = self.place_of(moved.source) {
+            let seat = &mut self.seats[at];
+            seat.connections = seat.connections.saturating_sub(1);
+            seat.load = seat.load - moved.load;
+        }
+        if let Some(at) = self.place_of(moved.target) {
+            let seat = &mut self.seats[at];
+            seat.connections += 1;
+            seat.load += moved.load;
+            self.activate(at, commands);
+        }
+    }
+
+    /// A connection is under way to this worker.
+    pub fn expect(&mut self, at: usize, now: Instant, grace: Duration) {
+        self.seats[at].expecting_until = self.seats[at].expecting_until.max(now + grace);
+    }
+
+    /// A new connection goes to this worker.
+    pub fn admit(&mut self, at: usize, now: Instant, grace: Duration, commands: &mut Vec<Command>) {
+        self.seats[at].connections += 1;
+        self.expect(at, now, grace);
+        self.activate(at, commands);
+    }
+
+    pub fn activate(&mut self, at: usize, commands: &mut Vec<Command>) {
+        if !self.seats[at].active {
+            self.seats[at].active = true;
+            commands.push(Command::Activate(self.seats[at].id));
+        }
+    }
+
+    pub fn deactivate(&mut self, at: usize, commands: &mut Vec<Command>) {
+        if self.seats[at].active {
+            self.seats[at].active = false;
+            commands.push(Command::Deactivate(self.seats[at].id));
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! How the store's connections are placed, whichever policy does it: what the live server drives.
+//!
+//! The workers measure their load under every policy; only under [`Scheduling::Peafowl`] do they send guests home by
+//! themselves. [`Scheduling::worker_params`] sees to that.
+
+use crate::all_awake::AllAwake;
+use crate::{Guidance, Movable, Moved, Placement, peafowl};
+use machine::{Command, CpuId, Instant, Reading, WorkerId};
+use serde::{Deserialize, Serialize};
+
+/// One of the policies that place connections.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[expect(clippy::large_enum_variant, reason = "there is one of it in a process")]
+pub enum Scheduling {
+    /// By learned load limits.
+    Peafowl(peafowl::Scheduler),
+    /// Not at all.
+    AllAwake(AllAwake),
+}
+
+impl Scheduling {
+    /// The Peafowl policy.
+    pub fn peafowl(params: peafowl::Params, workers: &[(WorkerId, CpuId)]) -> Self {
+        Self::Peafowl(peafowl::Scheduler::new(params, workers))
+    }
+
+    /// All workers awake.
+    pub fn all_awake(workers: &[(WorkerId, CpuId)]) -> Self {
+        Self::AllAwake(AllAwake::new(workers))
+    }
+
+    /// The parameters for the workers under this policy: those given, but only Peafowl's workers send guests home.
+    pub fn worker_params(&self, params: peafowl::Params) -> peafowl::Params {
+        peafowl::Params { send_home: params.send_home && matches!(self, Self::Peafowl(_)), ..params }
+    }
+
+    /// Reports arrived; workers that are not among them are as they were.
+    pub fn handle_reading(&mut self, now: Instant, reading: &Reading) {
+        match self {
+            Self::Peafowl(scheduler) => scheduler.handle_reading(now, reading),
+            Self::AllAwake(_) => {}
+        }
+    }
+
+    /// What `Worker::movable` said with the last report; before `handle_reading`.
+    pub fn handle_movable(&mut self, worker: WorkerId, movable: Option<Movable>) {
+        match self {
+            Self::Peafowl(scheduler) => scheduler.handle_movable(worker, movable),
+            Self::AllAwake(_) => {}
+        }
+    }
+
+    /// A transfer was completed.
+    pub fn handle_moved(&mut self, now: Instant, moved: &Moved) {
+        match self {
+            Self::Peafowl(scheduler) => scheduler.handle_moved(now, moved),
+            Self::AllAwake(_) => {}
+        }
+    }
+
+    /// A worker answered an order with `Refused`, or the connection closed in mid-transfer.
+    pub fn handle_refused(&mut self, now: Instant, worker: WorkerId) {
+        match self {
+            Self::Peafowl(scheduler) => scheduler.handle_refused(now, worker),
+            Self::AllAwake(_) => {}
+        }
+    }
+
+    /// The last connection of a worker closed.
+    pub fn handle_released(&mut self, now: Instant, worker: WorkerId) {
+        match self {
+            Self::Peafowl(scheduler) => scheduler.handle_released(now, worker),
+            Self::AllAwake(_) => {}
+        }
+    }
+
+    /// Time passed.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        match self {
+            Self::Peafowl(scheduler) => scheduler.handle_timeout(now),
+            Self::AllAwake(_) => {}
+        }
+    }
+
+    /// When to call `handle_timeout`.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        match self {
+            Self::Peafowl(scheduler) => scheduler.poll_timeout(),
+            Self::AllAwake(_) => None,
+        }
+    }
+
+    /// The next command, in order.
+    pub fn poll_command(&mut self) -> Option<Command> {
+        match self {
+            Self::Peafowl(scheduler) => scheduler.poll_command(),
+            Self::AllAwake(_) => None,
+        }
+    }
+
+    /// Where a new connection goes.
+    pub fn place(&mut self, now: Instant) -> Placement {
+        match self {
+            Self::Peafowl(scheduler) => scheduler.place(now),
+            Self::AllAwake(all) => all.place(),
+        }
+    }
+
+    /// What to tell every worker after a reading, as `Order::Guidance`.
+    pub fn guidance(&self) -> Guidance {
+        match self {
+            Self::Peafowl(scheduler) => scheduler.guidance(),
+            Self::AllAwake(_) => Guidance::default(),
+        }
+    }
+
+    /// The workers that are active, in order.
+    pub fn active(&self) -> Vec<WorkerId> {
+        match self {
+            Self::Peafowl(scheduler) => scheduler.active().collect(),
+            Self::AllAwake(all) => all.active().collect(),
+        }
+    }
+}
