@@ -1,0 +1,100 @@
+//! Requests, composed behind what the output already holds. Keys are the caller's to keep within
+//! [`KEY_MAX`](crate::KEY_MAX) bytes without spaces and control characters.
+
+use crate::reply::{LINE_ENDING, number};
+
+/// `get <key>`.
+#[inline]
+pub fn get(out: &mut Vec<u8>, key: &[u8]) {
+    line(out, b"get ", key);
+    out.extend_from_slice(LINE_ENDING);
+}
+
+/// `get <key> <key> ...`.
+pub fn get_many<'k>(out: &mut Vec<u8>, keys: impl IntoIterator<Item = &'k [u8]>) {
+    out.extend_from_slice(b"get");
+    for key in keys {
+        line(out, b" ", key);
+    }
+    out.extend_from_slice(LINE_ENDING);
+}
+
+/// `set <key> <flags> <exptime> <length>` and the value.
+#[inline]
+pub fn set(out: &mut Vec<u8>, key: &[u8], flags: u32, exptime: u32, value: &[u8]) {
+    line(out, b"set ", key);
+    for field in [u64::from(flags), u64::from(exptime), value.len() as u64] {
+        out.push(b' ');
+        number(out, field);
+    }
+    ending(out, value);
+}
+
+/// `mg <key> <flags>`; `flags` is the flags' text, such as `b"v t"`.
+pub fn meta_get(out: &mut Vec<u8>, key: &[u8], flags: &[u8]) {
+    line(out, b"mg ", key);
+    if !flags.is_empty() {
+        line(out, b" ", flags);
+    }
+    out.extend_from_slice(LINE_ENDING);
+}
+
+/// `ms <key> <length> <flags>` and the value.
+pub fn meta_set(out: &mut Vec<u8>, key: &[u8], flags: &[u8], value: &[u8]) {
+    line(out, b"ms ", key);
+    out.push(b' ');
+    number(out, value.len() as u64);
+    if !flags.is_empty() {
+        line(out, b" ", flags);
+    }
+    ending(out, value);
+}
+
+#[inline]
+fn line(out: &mut Vec<u8>, command: &[u8], rest: &[u8]) {
+    out.extend_from_slice(command);
+    out.extend_from_slice(rest);
+}
+
+#[inline]
+fn ending(out: &mut Vec<u8>, value: &[u8]) {
+    out.extend_from_slice(LINE_ENDING);
+    out.extend_from_slice(value);
+    out.extend_from_slice(LINE_ENDING);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::line::{Head, head};
+    use crate::request::{Request, Verb, parse};
+
+    fn request(bytes: &[u8]) -> (Request<'_>, usize) {
+        let Head::Line(line) = head(bytes) else { panic!("no line") };
+        (parse(line), line.length)
+    }
+
+    #[test]
+    fn the_server_understands_what_the_client_composes() {
+        let mut out = Vec::new();
+        set(&mut out, b"key", 5, 60, b"value");
+        let (Request::Store(store), length) = request(&out) else { panic!() };
+        assert_eq!((store.verb, store.key, store.flags, store.exptime), (Verb::Set, &b"key"[..], 5, 60));
+        assert_eq!(&out[length..], b"value\r\n");
+
+        out.clear();
+        get(&mut out, b"key");
+        get_many(&mut out, [&b"a"[..], b"b"]);
+        assert_eq!(out, b"get key\r\nget a b\r\n");
+
+        out.clear();
+        meta_set(&mut out, b"key", b"T60 q", b"v");
+        let (Request::MetaSet(set), _) = request(&out) else { panic!() };
+        assert_eq!((set.length, set.flags.exptime, set.flags.has(b'q')), (1, 60, true));
+
+        out.clear();
+        meta_get(&mut out, b"key", b"v");
+        meta_get(&mut out, b"key", b"");
+        assert_eq!(out, b"mg key v\r\nmg key\r\n");
+    }
+}

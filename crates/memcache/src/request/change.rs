@@ -1,0 +1,132 @@
+//! `delete <key>`, `incr <key> <amount>`, `decr <key> <amount>`, `touch <key> <exptime>`, each with `[noreply]`.
+
+use super::{Refused, Request};
+use crate::key::KEY_MAX;
+use crate::number::{strict_i32, strict_u64};
+use crate::refusal::Refusal;
+use crate::token::{Tokens, ends_in_noreply};
+
+/// A request to forget an item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Delete<'a> {
+    /// Whose.
+    pub key: &'a [u8],
+    /// Whether the client wants no answer.
+    pub noreply: bool,
+}
+
+/// Which way a number changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Direction {
+    /// Up, beginning again at zero after 2^64 - 1.
+    Up,
+    /// Down, and no further than zero.
+    Down,
+}
+
+/// A request to change the number that an item holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arithmetic<'a> {
+    /// Whose.
+    pub key: &'a [u8],
+    /// Which way.
+    pub direction: Direction,
+    /// By how much.
+    pub amount: u64,
+    /// Whether the client wants no answer.
+    pub noreply: bool,
+}
+
+/// A request to give an item a new expiry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Touch<'a> {
+    /// Whose.
+    pub key: &'a [u8],
+    /// When it expires, as the client put it.
+    pub exptime: i32,
+    /// Whether the client wants no answer.
+    pub noreply: bool,
+}
+
+/// `<key> [<argument>] ... [noreply]`.
+struct Simple<'a> {
+    key: &'a [u8],
+    argument: &'a [u8],
+    noreply: bool,
+}
+
+impl<'a> Simple<'a> {
+    fn parse(rest: &'a [u8], needs_argument: bool) -> Result<Self, Refused> {
+        const SHORT: Refused = Refused::new(Refusal::BadFormat);
+        let mut tokens = Tokens::new(rest);
+        let key = tokens.next().ok_or(SHORT)?;
+        let argument = tokens.clone().next();
+        if needs_argument && argument.is_none() {
+            return Err(SHORT);
+        }
+        let noreply = ends_in_noreply(tokens, 2, key);
+        if key.len() > KEY_MAX {
+            return Err(Refused { noreply, ..SHORT });
+        }
+        Ok(Self { key, argument: argument.unwrap_or_default(), noreply })
+    }
+
+    fn refuse(&self, refusal: Refusal) -> Refused {
+        Refused { noreply: self.noreply, ..Refused::new(refusal) }
+    }
+}
+
+impl<'a> Delete<'a> {
+    pub(super) fn parse(rest: &'a [u8]) -> Result<Request<'a>, Refused> {
+        let Simple { key, noreply, .. } = Simple::parse(rest, false)?;
+        Ok(Request::Delete(Self { key, noreply }))
+    }
+}
+
+impl<'a> Arithmetic<'a> {
+    pub(super) fn parse(direction: Direction, rest: &'a [u8]) -> Result<Request<'a>, Refused> {
+        let line = Simple::parse(rest, true)?;
+        let amount = strict_u64(line.argument).ok_or_else(|| line.refuse(Refusal::BadAmount))?;
+        Ok(Request::Arithmetic(Self { key: line.key, direction, amount, noreply: line.noreply }))
+    }
+}
+
+impl<'a> Touch<'a> {
+    pub(super) fn parse(rest: &'a [u8]) -> Result<Request<'a>, Refused> {
+        let line = Simple::parse(rest, true)?;
+        let exptime = strict_i32(line.argument).ok_or_else(|| line.refuse(Refusal::BadExpiry))?;
+        Ok(Request::Touch(Self { key: line.key, exptime, noreply: line.noreply }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::request;
+    use super::*;
+
+    #[test]
+    fn a_delete_takes_a_key_and_ignores_the_delay_of_old_clients() {
+        assert_eq!(request(b"delete k\r\n"), Request::Delete(Delete { key: b"k", noreply: false }));
+        assert_eq!(request(b"delete k 0 noreply\r\n"), Request::Delete(Delete { key: b"k", noreply: true }));
+        assert_eq!(request(b"delete\r\n"), Refused::new(Refusal::BadFormat).into());
+    }
+
+    #[test]
+    fn a_key_may_be_called_noreply() {
+        let Request::Delete(delete) = request(b"delete noreply\r\n") else { panic!() };
+        assert_eq!((delete.key, delete.noreply), (&b"noreply"[..], true), "memcached deletes it in silence");
+    }
+
+    #[test]
+    fn amounts_and_expiries_are_strict_numbers() {
+        assert_eq!(request(b"incr k -1\r\n"), Refused::new(Refusal::BadAmount).into());
+        assert_eq!(request(b"incr k\r\n"), Refused::new(Refusal::BadFormat).into());
+        assert_eq!(
+            request(b"decr k x noreply\r\n"),
+            Refused { noreply: true, ..Refused::new(Refusal::BadAmount) }.into()
+        );
+        assert_eq!(request(b"touch k 99999999999\r\n"), Refused::new(Refusal::BadExpiry).into());
+        let Request::Touch(touch) = request(b"touch k -1\r\n") else { panic!() };
+        assert_eq!(touch.exptime, -1);
+    }
+}
