@@ -41,9 +41,10 @@ impl CstateTable {
         self.0.get(index.index())
     }
 
-    /// The exit latency of the shallowest state that does not poll: the limit under which an active core still halts.
+    /// The tightest limit under which an active core still halts: the exit latency of the shallowest state that does
+    /// not poll. At least 1 us, because a limit of zero means polling, and a plain `HLT` may advertise zero.
     pub fn shallowest_halt(&self) -> Option<Duration> {
-        self.halting().map(|state| state.exit_latency).min()
+        self.halting().map(|state| state.exit_latency.max(Duration::from_micros(1))).min()
     }
 
     /// True if a limit on exit latency can make a difference: at least two states that halt.

@@ -1,0 +1,219 @@
+//! cpuidle's sysfs folder: which idle states each CPU has, and how long it spent in them.
+//!
+//! `cpuN/cpuidle/stateM/` describes one state: `name`, `latency` (exit latency, us), `residency` (target residency,
+//! us), and counts since registration: `time` (us), `usage`, `rejected`. The counts are of what was *requested*: a
+//! hypervisor or the hardware may have done less. `time` is added up when a sleep *ends*, so a CPU that is asleep now
+//! still shows its sleep as missing.
+//!
+//! What always holds:
+//! - The table's order is the kernel's, so a state's place in it is the number in `stateM`.
+//! - Whether a state polls is decided here, once (`kind_of`), and carried in its [`CstateKind`].
+//! - A machine without cpuidle is [`FileError::Missing`], a reported state; nothing panics over it. (The published
+//!   Peafowl code crashes where the folder is missing.)
+
+use crate::root::{FileError, Root, cpu_folder};
+use machine::{CpuId, Cstate, CstateIndex, CstateKind, CstateTable, Duration};
+
+/// Who decides on idle states: the hardware driver and the governor above it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IdleDriver {
+    /// `intel_idle`, `acpi_idle`, `psci_idle`, `haltpoll`, ...; `None` where cpuidle is absent or reads `none`.
+    pub driver: Option<String>,
+    /// `menu`, `teo`, `haltpoll`, `ladder`.
+    pub governor: Option<String>,
+}
+
+/// The driver and governor in force.
+pub fn idle_driver(root: &Root) -> IdleDriver {
+    let name = |file: &str| {
+        root.text(&format!("sys/devices/system/cpu/cpuidle/{file}"))
+            .ok()
+            .filter(|name| !name.is_empty() && name != "none")
+    };
+    let governor = name("current_governor").or_else(|| name("current_governor_ro"));
+    IdleDriver { driver: name("current_driver"), governor }
+}
+
+/// The idle states of `cpu`, in the kernel's order.
+pub fn idle_table(root: &Root, cpu: CpuId) -> Result<CstateTable, FileError> {
+    let folder = format!("{}/cpuidle", cpu_folder(cpu));
+    let count = state_count(root, &folder)?;
+    let mut states = Vec::with_capacity(count);
+    for index in 0..count {
+        let micros = |file: &str| {
+            root.parse(&format!("{folder}/state{index}/{file}"), "a number of microseconds")
+                .map(Duration::from_micros)
+        };
+        states.push(Cstate {
+            name: root.text(&format!("{folder}/state{index}/name"))?,
+            kind: CstateKind::Halting,
+            exit_latency: micros("latency")?,
+            true_exit_latency: None,
+            target_residency: micros("residency")?,
+            power: None,
+        });
+    }
+    for index in 0..count {
+        states[index].kind = kind_of(&states, index);
+    }
+    Ok(CstateTable(states))
+}
+
+/// The kernel calls its spinning state POLL on every architecture. Where none is so called, a first state that
+/// needs no time to leave is one. Latency zero alone proves nothing: the plain `ACPI HLT` of a virtual machine
+/// advertises zero as well, and it halts.
+fn kind_of(states: &[Cstate], index: usize) -> CstateKind {
+    let is_poll = |state: &Cstate| state.name.eq_ignore_ascii_case("POLL");
+    let unnamed =
+        index == 0 && !states.iter().any(is_poll) && states.len() > 1 && states[index].exit_latency.is_zero();
+    if is_poll(&states[index]) || unnamed { CstateKind::Polling } else { CstateKind::Halting }
+}
+
+fn state_count(root: &Root, folder: &str) -> Result<usize, FileError> {
+    let numbers =
+        root.names(folder)?.into_iter().filter_map(|name| name.strip_prefix("state")?.parse::<u8>().ok());
+    match numbers.max() {
+        Some(last) => Ok(usize::from(last) + 1),
+        None => Err(FileError::Missing { path: root.path(folder) }),
+    }
+}
+
+/// What the kernel counted for one state since it was registered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StateCounts {
+    /// Time asked for in this state, over all sleeps that have ended.
+    pub time: Duration,
+    /// Sleeps begun in it.
+    pub usage: u64,
+    /// Sleeps that the driver or hardware refused; kernels before 5.11 do not say.
+    pub rejected: Option<u64>,
+    /// True if someone forbade it (`disable` reads other than 0).
+    pub disabled: bool,
+}
+
+/// The counts of each state of `cpu`, in the table's order.
+pub fn state_counts(root: &Root, cpu: CpuId) -> Result<Vec<StateCounts>, FileError> {
+    let folder = format!("{}/cpuidle", cpu_folder(cpu));
+    (0..state_count(root, &folder)?)
+        .map(|index| {
+            let number = |file: &str| root.parse::<u64>(&format!("{folder}/state{index}/{file}"), "a count");
+            Ok(StateCounts {
+                time: Duration::from_micros(number("time")?),
+                usage: number("usage")?,
+                rejected: number("rejected").ok(),
+                disabled: number("disable").is_ok_and(|disable| disable != 0),
+            })
+        })
+        .collect()
+}
+
+/// The file that forbids one state of one CPU.
+pub(crate) fn disable_file(cpu: CpuId, state: CstateIndex) -> String {
+    format!("{}/cpuidle/state{}/disable", cpu_folder(cpu), state.0)
+}
+
+/// Time per idle state since this was made, by adding up differences, so that a reset of the kernel's counts (they
+/// are zeroed when a driver registers again) costs at most one interval and never gives a negative time.
+#[derive(Clone, Debug)]
+pub struct Residency {
+    cpu: CpuId,
+    last: Vec<Duration>,
+    total: Vec<Duration>,
+}
+
+impl Residency {
+    /// Starts counting now.
+    pub fn start(root: &Root, cpu: CpuId) -> Result<Self, FileError> {
+        let last: Vec<Duration> = state_counts(root, cpu)?.iter().map(|state| state.time).collect();
+        Ok(Self { cpu, total: vec![Duration::ZERO; last.len()], last })
+    }
+
+    /// Reads the counts and returns the time spent in each state since the start, in the table's order.
+    pub fn read(&mut self, root: &Root) -> Result<&[Duration], FileError> {
+        let counts = state_counts(root, self.cpu)?;
+        self.last.resize(counts.len(), Duration::ZERO);
+        self.total.resize(counts.len(), Duration::ZERO);
+        for ((total, last), state) in self.total.iter_mut().zip(&mut self.last).zip(counts) {
+            // After a reset, all that the kernel has counted since is new.
+            *total += if state.time < *last { state.time } else { state.time - *last };
+            *last = state.time;
+        }
+        Ok(&self.total)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake::FakeMachine;
+
+    #[test]
+    fn a_server_reads_as_the_kernel_lists_it() {
+        let machine = FakeMachine::intel_server(8);
+        let table = idle_table(machine.root(), CpuId(7)).unwrap();
+        let names: Vec<&str> = table.0.iter().map(|state| state.name.as_str()).collect();
+        assert_eq!(names, ["POLL", "C1", "C1E", "C6"]);
+        assert_eq!(table.0[3].exit_latency, Duration::from_micros(133));
+        assert_eq!(table.0[3].target_residency, Duration::from_micros(600));
+        assert_eq!(table.0[0].kind, CstateKind::Polling);
+        assert!(table.0[1..].iter().all(|state| state.kind == CstateKind::Halting));
+        assert_eq!(
+            idle_driver(machine.root()),
+            IdleDriver { driver: Some("intel_idle".into()), governor: Some("menu".into()) }
+        );
+    }
+
+    #[test]
+    fn a_machine_without_cpuidle_is_a_state_not_a_crash() {
+        let machine = FakeMachine::intel_server(2);
+        machine.remove("sys/devices/system/cpu/cpu1/cpuidle");
+        machine.remove("sys/devices/system/cpu/cpuidle");
+        assert!(matches!(idle_table(machine.root(), CpuId(1)), Err(FileError::Missing { .. })));
+        assert!(matches!(state_counts(machine.root(), CpuId(1)), Err(FileError::Missing { .. })));
+        assert!(Residency::start(machine.root(), CpuId(1)).is_err());
+        assert_eq!(idle_driver(machine.root()), IdleDriver { driver: None, governor: None });
+    }
+
+    #[test]
+    fn an_empty_or_nonsensical_table_is_an_error_that_shows_it() {
+        let machine = FakeMachine::intel_server(1);
+        machine.write("sys/devices/system/cpu/cpu0/cpuidle/state2/latency", "soon\n");
+        let text = idle_table(machine.root(), CpuId(0)).unwrap_err().to_string();
+        assert!(text.contains("state2/latency") && text.contains("soon"), "{text}");
+    }
+
+    #[test]
+    fn a_halt_that_advertises_zero_is_not_taken_for_polling() {
+        let machine = FakeMachine::with_states(1, &[("POLL", 0, 0), ("C1", 0, 0)]);
+        let table = idle_table(machine.root(), CpuId(0)).unwrap();
+        assert_eq!(table.0[1].kind, CstateKind::Halting);
+        // A limit of zero would make it poll.
+        assert_eq!(table.shallowest_halt(), Some(Duration::from_micros(1)));
+        let lone = FakeMachine::with_states(1, &[("HLT", 0, 0)]);
+        assert_eq!(idle_table(lone.root(), CpuId(0)).unwrap().0[0].kind, CstateKind::Halting);
+        let unnamed = FakeMachine::with_states(1, &[("SPIN", 0, 0), ("C2", 9, 9)]);
+        assert_eq!(idle_table(unnamed.root(), CpuId(0)).unwrap().0[0].kind, CstateKind::Polling);
+    }
+
+    #[test]
+    fn an_arm_machine_without_a_polling_state_has_none() {
+        let machine = FakeMachine::arm_server(4);
+        let table = idle_table(machine.root(), CpuId(3)).unwrap();
+        assert!(table.0.iter().all(|state| state.kind == CstateKind::Halting));
+        assert_eq!(table.shallowest_halt(), Some(Duration::from_micros(1)));
+    }
+
+    #[test]
+    fn residency_survives_a_reset_of_the_kernels_counts() {
+        let machine = FakeMachine::intel_server(1);
+        let time = "sys/devices/system/cpu/cpu0/cpuidle/state3/time";
+        machine.write(time, "5000\n");
+        let mut residency = Residency::start(machine.root(), CpuId(0)).unwrap();
+        machine.write(time, "7000\n");
+        assert_eq!(residency.read(machine.root()).unwrap()[3], Duration::from_micros(2000));
+        machine.write(time, "300\n");
+        assert_eq!(residency.read(machine.root()).unwrap()[3], Duration::from_micros(2300));
+        machine.write(time, "400\n");
+        assert_eq!(residency.read(machine.root()).unwrap()[3], Duration::from_micros(2400));
+    }
+}

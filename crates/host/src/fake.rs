@@ -1,0 +1,109 @@
+//! Machines made by hand, for tests: a temporary folder with the files that a kernel of that machine would show.
+
+use crate::Root;
+use std::fs;
+use std::path::PathBuf;
+use tempfile::TempDir;
+
+pub(crate) struct FakeMachine {
+    folder: TempDir,
+    root: Root,
+}
+
+impl FakeMachine {
+    /// `states`: name, exit latency and target residency in us.
+    pub(crate) fn with_states(cpus: u16, states: &[(&str, u64, u64)]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let machine = Self { root: Root::at(folder.path()), folder };
+        let list = format!("0-{}\n", cpus - 1);
+        machine.write("sys/devices/system/cpu/online", &list);
+        machine.write("sys/devices/system/cpu/cpuidle/current_driver", "none\n");
+        machine.write("sys/devices/system/cpu/cpuidle/current_governor", "menu\n");
+        for cpu in 0..cpus {
+            let folder = format!("sys/devices/system/cpu/cpu{cpu}");
+            machine.write(&format!("{folder}/power/pm_qos_resume_latency_us"), "0\n");
+            machine.write(&format!("{folder}/topology/core_id"), &format!("{cpu}\n"));
+            machine.write(&format!("{folder}/topology/physical_package_id"), "0\n");
+            for (index, (name, latency, residency)) in states.iter().enumerate() {
+                let state = format!("{folder}/cpuidle/state{index}");
+                machine.write(&format!("{state}/name"), &format!("{name}\n"));
+                machine.write(&format!("{state}/latency"), &format!("{latency}\n"));
+                machine.write(&format!("{state}/residency"), &format!("{residency}\n"));
+                machine.write(&format!("{state}/default_status"), "enabled\n");
+                for file in ["time", "usage", "rejected", "disable"] {
+                    machine.write(&format!("{state}/{file}"), "0\n");
+                }
+            }
+        }
+        machine
+    }
+
+    /// Skylake-SP under intel_idle.
+    pub(crate) fn intel_server(cpus: u16) -> Self {
+        let machine =
+            Self::with_states(cpus, &[("POLL", 0, 0), ("C1", 2, 2), ("C1E", 10, 20), ("C6", 133, 600)]);
+        machine.write("sys/devices/system/cpu/cpuidle/current_driver", "intel_idle\n");
+        machine
+    }
+
+    /// An EPYC under acpi_idle, whose firmware advertises 800 us for C2.
+    pub(crate) fn amd_server(cpus: u16) -> Self {
+        let machine = Self::with_states(cpus, &[("POLL", 0, 0), ("C1", 1, 2), ("C2", 800, 1600)]);
+        machine.write("sys/devices/system/cpu/cpuidle/current_driver", "acpi_idle\n");
+        machine
+    }
+
+    /// An Arm server under psci_idle: no polling state, as `cpuidle-psci` registers `WFI` first.
+    pub(crate) fn arm_server(cpus: u16) -> Self {
+        let machine = Self::with_states(cpus, &[("WFI", 1, 1), ("cpu-sleep", 270, 1500)]);
+        machine.write("sys/devices/system/cpu/cpuidle/current_driver", "psci_idle\n");
+        machine
+    }
+
+    /// A virtual machine under haltpoll: one state that halts.
+    pub(crate) fn virtual_machine(cpus: u16) -> Self {
+        let machine = Self::with_states(cpus, &[("POLL", 0, 0), ("haltpoll idle", 1, 1)]);
+        machine.write("sys/devices/system/cpu/cpuidle/current_driver", "haltpoll\n");
+        machine
+    }
+
+    pub(crate) fn root(&self) -> &Root {
+        &self.root
+    }
+
+    pub(crate) fn path(&self, below: &str) -> PathBuf {
+        self.folder.path().join(below)
+    }
+
+    pub(crate) fn write(&self, below: &str, text: &str) {
+        let path = self.path(below);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    pub(crate) fn read(&self, below: &str) -> String {
+        fs::read_to_string(self.path(below)).unwrap().trim_end().to_owned()
+    }
+
+    pub(crate) fn remove(&self, below: &str) {
+        let path = self.path(below);
+        if path.is_dir() { fs::remove_dir_all(path).unwrap() } else { fs::remove_file(path).unwrap() }
+    }
+
+    /// Every file below `sys` with its text: what must be the same before and after.
+    pub(crate) fn snapshot(&self) -> Vec<(PathBuf, String)> {
+        let (mut files, mut folders) = (Vec::new(), vec![self.path("sys")]);
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(folder).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    folders.push(path);
+                } else {
+                    files.push((path.clone(), fs::read_to_string(&path).unwrap()));
+                }
+            }
+        }
+        files.sort();
+        files
+    }
+}

@@ -1,0 +1,364 @@
+//! The write-ahead journal: every change to the machine is written down before it is made, and put back after.
+//!
+//! A process that limits a CPU's idle states and is then killed leaves the machine limited: nothing in the kernel
+//! remembers who set `pm_qos_resume_latency_us`. (The published Peafowl code leaves C-states disabled even after a
+//! normal exit.) So a change takes four steps: note the intent, write the file, read it back, note what it reads.
+//! After a SIGKILL between any two of them, the journal still tells every value that the file can have from us.
+//!
+//! What always holds:
+//! - No file is written that the journal does not name; if the journal cannot be written, nothing is changed.
+//! - `before`, what is put back, is the text that the file had, verbatim, and follows a change that somebody else
+//!   makes in the meantime: theirs then belongs there.
+//! - A file that reads something that is not ours is left alone when we put things back.
+//! - The kernel offers no compare-and-write, so between looking and writing somebody else's change can be lost.
+//! - The journal lives in `/run/roost`, one file per run, locked (`flock`) for as long as its owner lives: that, and
+//!   not a process number that may be in use again, tells a dead run's journal from a live one's. It is as lasting as
+//!   `/run`: after a power cut the kernel's own values are the fresh ones, and the journal's boot tells that.
+
+mod record;
+mod restore;
+
+pub use restore::{RestoreError, Restored, restore};
+
+use crate::Root;
+use crate::knob::Knob;
+use crate::lock::{LockError, run_folder};
+use crate::root::FileError;
+use record::{Held, Record};
+use restore::{Undone, undo};
+use rustix::fs::{FlockOperation, flock};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// How a journal's file is called.
+const SUFFIX: &str = ".journal";
+
+/// A journal longer than this is written anew with only what is held. Each change adds about 300 bytes.
+const LENGTH_MAX: u64 = 64 * 1024;
+
+/// A point between two steps of a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// The intent is in the journal; the file is as it was.
+    Journalled,
+    /// The file is written; the journal does not say so yet.
+    Written,
+    /// The journal says what the file reads.
+    Committed,
+}
+
+/// Called at every step of every change. For tests that end the process there.
+pub type Checkpoint = Box<dyn FnMut(Step) + Send>;
+
+/// A change that was not made.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ChangeError {
+    #[error("{0}")]
+    File(#[from] FileError),
+    #[error("the journal {path} cannot be written, so nothing is changed: {cause}", path = path.display())]
+    Journal { path: PathBuf, cause: io::Error },
+}
+
+/// The journal of this run.
+pub(crate) struct Journal {
+    root: Root,
+    path: PathBuf,
+    file: File,
+    length: u64,
+    run: Record,
+    /// What does not read as it would without us; here each has one value of ours.
+    held: BTreeMap<String, Held>,
+    knobs: BTreeMap<String, Knob>,
+    checkpoint: Option<Checkpoint>,
+}
+
+impl fmt::Debug for Journal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Journal").field("path", &self.path).field("held", &self.held).finish_non_exhaustive()
+    }
+}
+
+impl Journal {
+    /// Begins a journal for the run of `holder`.
+    pub(crate) fn begin(
+        root: &Root,
+        holder: &str,
+        checkpoint: Option<Checkpoint>,
+    ) -> Result<Self, LockError> {
+        static RUNS: AtomicU32 = AtomicU32::new(0);
+        let process = std::process::id();
+        let run = RUNS.fetch_add(1, Ordering::Relaxed);
+        // The time keeps a process number that is in use again from overwriting a dead run's journal.
+        let name = format!("{process}-{}-{run}{SUFFIX}", crate::now().as_nanos());
+        let path = run_folder(root)?.join(name);
+        let run = Record::Run { holder: holder.to_owned(), process, boot: boot_id() };
+        let (file, length) = write_anew(&path, &run.line())
+            .map_err(|cause| LockError::Unavailable { path: path.clone(), cause })?;
+        let (held, knobs) = (BTreeMap::new(), BTreeMap::new());
+        Ok(Self { root: root.clone(), path, file, length, run, held, knobs, checkpoint })
+    }
+
+    /// What the file would read without us.
+    pub(crate) fn earlier(&mut self, path: &str) -> Result<String, FileError> {
+        let current = self.knob(path).read()?;
+        Ok(match self.held.get(path) {
+            Some(held) if held.ours.contains(&current) => held.before.clone(),
+            _ => current,
+        })
+    }
+
+    /// Sets the file to `value`, or back to what it would read without us where that is the same. Returns what it
+    /// reads then.
+    pub(crate) fn set(&mut self, path: &str, value: &str) -> Result<String, ChangeError> {
+        let current = self.knob(path).read()?;
+        let before = match self.held.get(path) {
+            Some(held) if held.ours.contains(&current) => held.before.clone(),
+            _ => current.clone(),
+        };
+        if current == value {
+            if before == current && self.held.remove(path).is_some() {
+                // Somebody else has set it to the very value that we want: it is theirs now.
+                self.append(Record::Settled {
+                    path: path.to_owned(),
+                    before: current.clone(),
+                    after: before,
+                })?;
+            }
+            return Ok(current);
+        }
+        self.append(Record::Intent {
+            path: path.to_owned(),
+            before: before.clone(),
+            after: value.to_owned(),
+        })?;
+        self.at(Step::Journalled);
+        let written = self.knob(path).write(value);
+        self.at(Step::Written);
+        // A refused write leaves the file as it is; only reading tells.
+        let after = match &written {
+            Ok(after) => after.clone(),
+            Err(_) => self.knob(path).read()?,
+        };
+        if after == before {
+            self.held.remove(path);
+        } else {
+            self.held.insert(path.to_owned(), Held { before: before.clone(), ours: vec![after.clone()] });
+        }
+        self.append(Record::Settled { path: path.to_owned(), before, after })?;
+        self.at(Step::Committed);
+        Ok(written?)
+    }
+
+    /// Gives the file its earlier text back, unless it reads something that is not ours.
+    pub(crate) fn put_back(&mut self, path: &str) -> Result<(), ChangeError> {
+        let Some(held) = self.held.get(path) else { return Ok(()) };
+        let before = held.before.clone();
+        let current = self.knob(path).read()?;
+        if self.held[path].ours.contains(&current) {
+            self.set(path, &before)?;
+        } else {
+            self.held.remove(path);
+            self.append(Record::Settled { path: path.to_owned(), before: current.clone(), after: current })?;
+        }
+        Ok(())
+    }
+
+    /// Puts everything back and says what was done, one line per file. What could not be put back stays in the
+    /// journal, for `roost restore`.
+    pub(crate) fn put_back_all(&mut self) -> Vec<Undone> {
+        let mut done = Vec::new();
+        for (path, held) in std::mem::take(&mut self.held) {
+            let undone = undo(self.knob(&path), &path, &held);
+            if undone.is_failure() {
+                self.held.insert(path, held);
+            } else {
+                // If this cannot be noted, a later `roost restore` finds the file as it should be and says so.
+                let note = Record::Settled {
+                    path: path.clone(),
+                    before: held.before.clone(),
+                    after: held.before.clone(),
+                };
+                let _ = self.append(note);
+            }
+            done.push(undone);
+        }
+        done
+    }
+
+    fn at(&mut self, step: Step) {
+        if let Some(checkpoint) = &mut self.checkpoint {
+            checkpoint(step);
+        }
+    }
+
+    fn knob(&mut self, path: &str) -> &mut Knob {
+        self.knobs.entry(path.to_owned()).or_insert_with(|| Knob::new(self.root.path(path)))
+    }
+
+    fn append(&mut self, record: Record) -> Result<(), ChangeError> {
+        let result = self.try_append(&record);
+        result.map_err(|cause| ChangeError::Journal { path: self.path.clone(), cause })
+    }
+
+    fn try_append(&mut self, record: &Record) -> io::Result<()> {
+        if self.length > LENGTH_MAX {
+            let mut text = self.run.line();
+            for (path, Held { before, ours }) in &self.held {
+                for after in ours {
+                    let (path, before, after) = (path.clone(), before.clone(), after.clone());
+                    text += &Record::Settled { path, before, after }.line();
+                }
+            }
+            (self.file, self.length) = write_anew(&self.path, &text)?;
+        }
+        let line = record.line();
+        if let Err(cause) = self.file.write_all(line.as_bytes()) {
+            // Half a line would spoil the next one.
+            let _ = self.file.set_len(self.length);
+            return Err(cause);
+        }
+        self.length += line.len() as u64;
+        Ok(())
+    }
+}
+
+impl Drop for Journal {
+    /// The last resort of an exit and of a panic.
+    fn drop(&mut self) {
+        self.put_back_all();
+        if self.held.is_empty() {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Makes the journal appear with this text, already locked: nobody can mistake it for a dead run's in between.
+fn write_anew(path: &Path, text: &str) -> io::Result<(File, u64)> {
+    let draft = path.with_extension("draft");
+    let mut file = OpenOptions::new().create(true).append(true).mode(0o600).open(&draft)?;
+    let result = (|| {
+        flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+        file.set_len(0)?;
+        file.write_all(text.as_bytes())?;
+        fs::rename(&draft, path)
+    })();
+    if let Err(cause) = result {
+        let _ = fs::remove_file(&draft);
+        return Err(cause);
+    }
+    Ok((file, text.len() as u64))
+}
+
+/// This boot of the machine, as the kernel names it. Read from the real `/proc` even under a moved root: the
+/// processes whose journals we judge are real.
+fn boot_id() -> String {
+    fs::read_to_string("/proc/sys/kernel/random/boot_id")
+        .map_or_else(|_| "unknown".into(), |id| id.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake::FakeMachine;
+
+    const KNOB: &str = "sys/devices/system/cpu/cpu1/power/pm_qos_resume_latency_us";
+
+    fn journal(machine: &FakeMachine) -> Journal {
+        Journal::begin(machine.root(), "test", None).unwrap()
+    }
+
+    #[test]
+    fn what_was_there_comes_back_verbatim() {
+        let machine = FakeMachine::intel_server(2);
+        machine.write(KNOB, "n/a\n");
+        let before = machine.snapshot();
+        let mut journal = journal(&machine);
+        journal.set(KNOB, "2").unwrap();
+        journal.set(KNOB, "50").unwrap();
+        assert_eq!(machine.read(KNOB), "50");
+        assert_eq!(journal.earlier(KNOB).unwrap(), "n/a");
+        drop(journal);
+        assert_eq!(machine.snapshot(), before);
+        assert_eq!(machine.root().names("run/roost").unwrap(), [""; 0], "no journal is left behind");
+    }
+
+    #[test]
+    fn a_panic_puts_the_machine_back() {
+        let machine = FakeMachine::intel_server(2);
+        let root = machine.root().clone();
+        let panicked = std::thread::spawn(move || {
+            let mut journal = Journal::begin(&root, "test", None).unwrap();
+            journal.set(KNOB, "2").unwrap();
+            assert_eq!(root.text(KNOB).unwrap(), "2");
+            std::panic::resume_unwind(Box::new("a fault of ours"));
+        })
+        .join();
+        assert!(panicked.is_err());
+        assert_eq!(machine.read(KNOB), "0");
+    }
+
+    #[test]
+    fn somebody_elses_change_is_left_alone_and_becomes_what_belongs_there() {
+        let machine = FakeMachine::intel_server(2);
+        let mut journal = journal(&machine);
+        journal.set(KNOB, "2").unwrap();
+        machine.write(KNOB, "77\n");
+        assert_eq!(journal.earlier(KNOB).unwrap(), "77");
+        journal.set(KNOB, "2").unwrap();
+        journal.put_back(KNOB).unwrap();
+        assert_eq!(machine.read(KNOB), "77");
+        journal.set(KNOB, "2").unwrap();
+        machine.write(KNOB, "78\n");
+        let lines = journal.put_back_all();
+        assert_eq!(machine.read(KNOB), "78");
+        assert!(lines[0].to_string().contains("left alone"), "{}", lines[0]);
+    }
+
+    #[test]
+    fn our_value_set_by_somebody_else_after_we_withdrew_is_theirs() {
+        let machine = FakeMachine::intel_server(2);
+        let mut journal = journal(&machine);
+        journal.set(KNOB, "2").unwrap();
+        journal.put_back(KNOB).unwrap();
+        machine.write(KNOB, "2\n");
+        drop(journal);
+        assert_eq!(machine.read(KNOB), "2");
+    }
+
+    #[test]
+    fn a_full_disk_refuses_the_change_instead_of_making_it_unrecorded() {
+        let machine = FakeMachine::intel_server(2);
+        let mut journal = journal(&machine);
+        journal.file = OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let error = journal.set(KNOB, "2").unwrap_err();
+        assert!(matches!(&error, ChangeError::Journal { .. }), "{error}");
+        assert_eq!(machine.read(KNOB), "0");
+    }
+
+    #[test]
+    fn a_long_run_keeps_a_short_journal_that_still_knows_everything() {
+        let machine = FakeMachine::intel_server(2);
+        let other = KNOB.replace("cpu1", "cpu0");
+        let mut journal = journal(&machine);
+        journal.set(&other, "9").unwrap();
+        for _ in 0..1000 {
+            journal.set(KNOB, "2").unwrap();
+            journal.put_back(KNOB).unwrap();
+        }
+        journal.set(KNOB, "3").unwrap();
+        let bytes = fs::read(&journal.path).unwrap();
+        assert!((bytes.len() as u64) < LENGTH_MAX + 1000, "{}", bytes.len());
+        let account = record::Account::read(&bytes);
+        assert_eq!(account.unreadable, 0);
+        assert_eq!(account.held, journal.held);
+        assert_eq!(account.holder.as_deref(), Some("test"));
+        // Locked still, though it is another file than at the beginning.
+        assert!(restore(machine.root()).unwrap().lines[0].contains("still runs"));
+        assert_eq!(machine.read(KNOB), "3");
+    }
+}

@@ -1,0 +1,194 @@
+//! The journal's lines: what they say, how a torn one is recognised, and what they add up to.
+//!
+//! A line is a checksum, a space and one JSON record. The process may be killed in the middle of a line, so a line
+//! counts only if its checksum is right; one that is not is passed over and counted. Three records:
+//!
+//! - `run`: who writes this journal, and in which boot of the machine.
+//! - `intent`: `path`, which would read `before` without us, is about to be set to `after`.
+//! - `settled`: it was written and reads `after` now. If that is `before`, we hold it no longer.
+//!
+//! Whatever prefix of the lines survives, [`Held::ours`] contains every value of ours that the file can have, and
+//! `before` what belongs there. An intent adds a value to `ours`; a settled record leaves only its own.
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "record", rename_all = "snake_case", deny_unknown_fields)]
+pub(crate) enum Record {
+    Run { holder: String, process: u32, boot: String },
+    Intent { path: String, before: String, after: String },
+    Settled { path: String, before: String, after: String },
+}
+
+/// A file that does not read what it would read without us.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Held {
+    /// The text that belongs there, verbatim.
+    pub(crate) before: String,
+    /// The texts that we may have left there.
+    pub(crate) ours: Vec<String>,
+}
+
+/// What a journal adds up to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Account {
+    pub(crate) holder: Option<String>,
+    pub(crate) process: Option<u32>,
+    pub(crate) boot: Option<String>,
+    /// By path below the root.
+    pub(crate) held: BTreeMap<String, Held>,
+    /// Lines that could not be used: torn or not ours.
+    pub(crate) unreadable: usize,
+}
+
+impl Record {
+    pub(crate) fn line(&self) -> String {
+        let json = serde_json::to_string(self).expect("a record of plain strings is always JSON");
+        format!("{:016x} {json}\n", checksum(json.as_bytes()))
+    }
+
+    fn from_line(line: &[u8]) -> Option<Self> {
+        let (sum, json) = (line.get(..16)?, line.get(17..)?);
+        let sum = u64::from_str_radix(std::str::from_utf8(sum).ok()?, 16).ok()?;
+        if line[16] != b' ' || sum != checksum(json) {
+            return None;
+        }
+        serde_json::from_slice(json).ok()
+    }
+}
+
+impl Account {
+    pub(crate) fn read(bytes: &[u8]) -> Self {
+        let mut account = Self::default();
+        for line in bytes.split(|&byte| byte == b'\n').filter(|line| !line.is_empty()) {
+            match Record::from_line(line) {
+                Some(record) => account.add(record),
+                None => account.unreadable += 1,
+            }
+        }
+        account
+    }
+
+    pub(crate) fn add(&mut self, record: Record) {
+        match record {
+            Record::Run { holder, process, boot } => {
+                self.holder = Some(holder);
+                self.process = Some(process);
+                self.boot = Some(boot);
+            }
+            Record::Intent { path, before, after } => {
+                let held = self.held.entry(path).or_default();
+                held.before = before;
+                held.ours.push(after);
+            }
+            Record::Settled { path, before, after } if before == after => {
+                self.held.remove(&path);
+            }
+            Record::Settled { path, before, after } => {
+                self.held.insert(path, Held { before, ours: vec![after] });
+            }
+        }
+    }
+}
+
+/// FNV-1a, 64 bits. It guards against a torn line, not against a forger: the folder is its owner's alone.
+fn checksum(bytes: &[u8]) -> u64 {
+    bytes
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325, |sum, &byte| (sum ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn intent(path: &str, before: &str, after: &str) -> Record {
+        Record::Intent { path: path.into(), before: before.into(), after: after.into() }
+    }
+
+    fn settled(path: &str, before: &str, after: &str) -> Record {
+        Record::Settled { path: path.into(), before: before.into(), after: after.into() }
+    }
+
+    fn account(records: &[Record]) -> Account {
+        Account::read(records.iter().map(Record::line).collect::<String>().as_bytes())
+    }
+
+    #[test]
+    fn a_withdrawn_change_is_held_no_longer() {
+        let records =
+            [intent("a", "0", "2"), settled("a", "0", "2"), intent("a", "0", "0"), settled("a", "0", "0")];
+        assert_eq!(account(&records[..2]).held["a"], Held { before: "0".into(), ours: vec!["2".into()] });
+        // Killed in the middle of withdrawing: the file may have either text.
+        assert_eq!(account(&records[..3]).held["a"].ours, ["2", "0"]);
+        assert!(account(&records).held.is_empty());
+    }
+
+    #[test]
+    fn someone_elses_value_becomes_the_one_that_belongs_there() {
+        let records = [intent("a", "0", "2"), settled("a", "0", "2"), intent("a", "50", "2")];
+        assert_eq!(account(&records).held["a"].before, "50");
+    }
+
+    #[test]
+    fn a_line_of_another_journal_format_is_passed_over() {
+        let json = r#"{"record":"erase","path":"a"}"#;
+        let foreign = format!("{:016x} {json}\n", checksum(json.as_bytes()));
+        let account = Account::read((foreign + &intent("a", "0", "2").line()).as_bytes());
+        assert_eq!((account.unreadable, account.held.len()), (1, 1));
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+            prop_assert!(Account::read(&bytes).held.is_empty());
+        }
+
+        /// Records of any text, cut anywhere: the whole lines before the cut count, and nothing else does.
+        #[test]
+        fn a_torn_tail_loses_only_itself(
+            texts in proptest::collection::vec((".{0,12}", "\\PC{0,8}", "\\PC{0,8}", any::<bool>()), 1..8),
+            cut in any::<proptest::sample::Index>(),
+        ) {
+            let records: Vec<Record> = texts
+                .iter()
+                .map(|(path, before, after, done)| match done {
+                    true => settled(path, before, after),
+                    false => intent(path, before, after),
+                })
+                .collect();
+            let lines: Vec<String> = records.iter().map(Record::line).collect();
+            let bytes = lines.concat().into_bytes();
+            let cut = cut.index(bytes.len() + 1);
+            let mut whole = 0;
+            let mut end = 0;
+            // A line without its line feed is complete already: the checksum says so.
+            while whole < lines.len() && end + lines[whole].len() - 1 <= cut {
+                end += lines[whole].len();
+                whole += 1;
+            }
+            let mut expected = Account::default();
+            for record in &records[..whole] {
+                expected.add(record.clone());
+            }
+            let read = Account::read(&bytes[..cut]);
+            prop_assert_eq!(read.held, expected.held);
+            prop_assert!(read.unreadable <= 1);
+        }
+
+        /// One flipped byte can lose a line or split it in two, never invent a change.
+        #[test]
+        fn a_damaged_line_is_not_believed(at in any::<proptest::sample::Index>(), flip in 1u8..) {
+            let line = intent("sys/a", "0", "2").line();
+            let mut bytes = line.clone().into_bytes();
+            let at = at.index(bytes.len() - 1);
+            bytes[at] ^= flip;
+            let held = Account::read(&bytes).held;
+            // The case of the checksum's hexadecimal letters carries no meaning.
+            let same = bytes.eq_ignore_ascii_case(line.as_bytes()) && at < 16;
+            prop_assert!(held.is_empty() || same, "{held:?}");
+        }
+    }
+}

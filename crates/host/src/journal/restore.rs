@@ -1,0 +1,296 @@
+//! Putting back what a dead run changed.
+
+use super::record::{Account, Held};
+use super::{SUFFIX, boot_id};
+use crate::Root;
+use crate::knob::Knob;
+use crate::lock::RUN_FOLDER;
+use crate::root::FileError;
+use rustix::fs::{FlockOperation, flock};
+use std::fmt;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::PathBuf;
+
+/// What became of one file when it was to be put back.
+#[derive(Debug)]
+pub(crate) enum Undone {
+    PutBack { path: String, from: String, to: String },
+    AlreadyThere { path: String, reads: String },
+    LeftAlone { path: String, reads: String, ours: String },
+    Gone { path: String },
+    Failed { error: FileError },
+}
+
+impl Undone {
+    pub(crate) fn is_failure(&self) -> bool {
+        matches!(self, Self::Failed { .. })
+    }
+}
+
+impl fmt::Display for Undone {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::PutBack { path, from, to } => write!(f, "/{path}: put back from `{from}` to `{to}`"),
+            Self::AlreadyThere { path, reads } => write!(f, "/{path}: already reads `{reads}`, as it should"),
+            Self::LeftAlone { path, reads, ours } => {
+                write!(
+                    f,
+                    "/{path}: left alone; it reads `{reads}`, which somebody else set after our `{ours}`"
+                )
+            }
+            Self::Gone { path } => write!(f, "/{path}: no longer exists, nothing to put back"),
+            Self::Failed { error } => write!(f, "not put back: {error}"),
+        }
+    }
+}
+
+/// Gives one file its earlier text back if it still reads one of ours.
+pub(super) fn undo(knob: &mut Knob, path: &str, held: &Held) -> Undone {
+    let path = path.to_owned();
+    let reads = match knob.read() {
+        Ok(reads) => reads,
+        Err(FileError::Missing { .. }) => return Undone::Gone { path },
+        Err(error) => return Undone::Failed { error },
+    };
+    if reads == held.before {
+        return Undone::AlreadyThere { path, reads };
+    }
+    if !held.ours.contains(&reads) {
+        return Undone::LeftAlone { path, reads, ours: held.ours.last().cloned().unwrap_or_default() };
+    }
+    match knob.write(&held.before) {
+        Ok(to) => Undone::PutBack { path, from: reads, to },
+        Err(error) => Undone::Failed { error },
+    }
+}
+
+/// What [`restore`] did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Restored {
+    /// What was found and done, for people, one fact a line; never empty.
+    pub lines: Vec<String>,
+    /// Files given their earlier text back.
+    pub put_back: usize,
+    /// Files that somebody else had changed since.
+    pub left_alone: usize,
+    /// Files that should have been put back but could not be. Their journals are kept, so it can be tried again.
+    pub failed: usize,
+    /// Runs that are still alive; what they changed stays.
+    pub alive: usize,
+}
+
+/// The journals cannot be looked at.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot read the journals in {path}: {cause}; run `roost restore` as the user that ran Roost, or as root", path = path.display())]
+pub struct RestoreError {
+    /// The folder or file.
+    pub path: PathBuf,
+    /// What the kernel said.
+    #[source]
+    pub cause: io::Error,
+}
+
+/// Puts back whatever runs that no longer live have changed below `root`, leaves alone what somebody else changed
+/// since, and says what it did. Runs that still live are passed over.
+pub fn restore(root: &Root) -> Result<Restored, RestoreError> {
+    let folder = root.path(RUN_FOLDER);
+    let mut report = Restored::default();
+    let names = root.names(RUN_FOLDER).map_err(|error| match error {
+        FileError::Unreadable { path, cause } => RestoreError { path, cause },
+        other => RestoreError { path: folder.clone(), cause: io::Error::other(other.to_string()) },
+    })?;
+    for name in names.iter().filter(|name| name.ends_with(SUFFIX)) {
+        restore_one(root, folder.join(name), &mut report)?;
+    }
+    if report.lines.is_empty() {
+        report.lines.push(format!("nothing to put back: no run has left a journal in {}", folder.display()));
+    }
+    Ok(report)
+}
+
+fn restore_one(root: &Root, path: PathBuf, report: &mut Restored) -> Result<(), RestoreError> {
+    let unreadable = |cause| RestoreError { path: path.clone(), cause };
+    // A journal is never a link: one that is was not made by us.
+    let no_follow = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
+    let mut file = match OpenOptions::new().read(true).custom_flags(no_follow).open(&path) {
+        Ok(file) => file,
+        // Its owner, or another `roost restore`, has just finished with it.
+        Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(cause) => return Err(unreadable(cause)),
+    };
+    let lock = flock(&file, FlockOperation::NonBlockingLockExclusive);
+    let account = Account::read(&contents(&mut file).map_err(unreadable)?);
+    let holder = account.holder.as_deref().unwrap_or("an unnamed run");
+    let process = account.process.map_or_else(|| "unknown".to_owned(), |process| process.to_string());
+    let who = format!("{holder} (process {process})");
+    match lock {
+        Ok(()) if file.metadata().is_ok_and(|file| file.nlink() == 0) => return Ok(()),
+        Ok(()) => {}
+        Err(rustix::io::Errno::WOULDBLOCK) => {
+            report.alive += 1;
+            report.lines.push(format!("{who} still runs: what it changed stays until it ends"));
+            return Ok(());
+        }
+        Err(cause) => return Err(unreadable(cause.into())),
+    }
+    if account.unreadable > 0 {
+        let (count, path) = (account.unreadable, path.display());
+        report.lines.push(format!("{who}: {count} torn or foreign line(s) passed over in {path}"));
+    }
+    if account.boot.as_deref().is_some_and(|boot| boot != boot_id()) {
+        report.lines.push(format!("{who} ran before the machine was last started: nothing of it is left"));
+    } else if undo_all(root, &who, &account, report) {
+        // Kept: it is all that is known about the files that could not be written.
+        return Ok(());
+    }
+    fs::remove_file(&path).map_err(unreadable)
+}
+
+/// Returns true if something that should have been put back was not.
+fn undo_all(root: &Root, who: &str, account: &Account, report: &mut Restored) -> bool {
+    let failed_before = report.failed;
+    if account.held.is_empty() {
+        report.lines.push(format!("{who} ended with everything put back"));
+    }
+    for (path, held) in &account.held {
+        if !is_known_knob(path) {
+            report
+                .lines
+                .push(format!("{who}: `{path}` in its journal is no file that Roost changes: passed over"));
+            continue;
+        }
+        let undone = undo(&mut Knob::new(root.path(path)), path, held);
+        match undone {
+            Undone::PutBack { .. } => report.put_back += 1,
+            Undone::LeftAlone { .. } => report.left_alone += 1,
+            Undone::Failed { .. } => report.failed += 1,
+            Undone::AlreadyThere { .. } | Undone::Gone { .. } => {}
+        }
+        report.lines.push(format!("{who}: {undone}"));
+    }
+    report.failed > failed_before
+}
+
+fn contents(file: &mut File) -> io::Result<Vec<u8>> {
+    /// Far beyond what a run writes before it begins its journal anew.
+    const LENGTH_MAX: u64 = 16 << 20;
+    let mut bytes = Vec::new();
+    file.take(LENGTH_MAX).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// True for the files that this crate changes. A journal is followed nowhere else, whatever it says: `roost restore`
+/// runs as root.
+fn is_known_knob(path: &str) -> bool {
+    let number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let Some(rest) = path.strip_prefix("sys/devices/system/cpu/cpu") else { return false };
+    match rest.split('/').collect::<Vec<_>>()[..] {
+        [cpu, "power", "pm_qos_resume_latency_us"] => number(cpu),
+        [cpu, "cpuidle", state, "disable"] => number(cpu) && state.strip_prefix("state").is_some_and(number),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake::FakeMachine;
+    use crate::journal::record::Record;
+
+    const KNOB: &str = "sys/devices/system/cpu/cpu1/power/pm_qos_resume_latency_us";
+
+    /// A journal as a killed process leaves it: there, but locked by nobody.
+    fn leave_journal(machine: &FakeMachine, boot: &str, records: &[Record]) {
+        let run = Record::Run { holder: "roost serve".into(), process: 4_000_000, boot: boot.to_owned() };
+        let text: String = std::iter::once(&run).chain(records).map(Record::line).collect();
+        machine.write("run/roost/4000000-1-0.journal", &text);
+    }
+
+    fn intent(path: &str, before: &str, after: &str) -> Record {
+        Record::Intent { path: path.into(), before: before.into(), after: after.into() }
+    }
+
+    #[test]
+    fn a_killed_runs_change_is_put_back_once() {
+        let machine = FakeMachine::intel_server(2);
+        machine.write(KNOB, "2\n");
+        leave_journal(&machine, &boot_id(), &[intent(KNOB, "100", "2")]);
+        let report = restore(machine.root()).unwrap();
+        assert_eq!((report.put_back, report.left_alone, report.failed), (1, 0, 0), "{report:?}");
+        assert_eq!(machine.read(KNOB), "100");
+        assert!(report.lines[0].contains("roost serve (process 4000000)"), "{report:?}");
+        assert!(restore(machine.root()).unwrap().lines[0].starts_with("nothing to put back"));
+    }
+
+    #[test]
+    fn a_change_that_was_never_made_is_not_unmade() {
+        let machine = FakeMachine::intel_server(2);
+        leave_journal(&machine, &boot_id(), &[intent(KNOB, "0", "2")]);
+        let report = restore(machine.root()).unwrap();
+        assert_eq!((report.put_back, report.left_alone), (0, 0));
+        assert!(report.lines[0].contains("already reads"), "{report:?}");
+    }
+
+    #[test]
+    fn what_somebody_changed_since_is_left_alone() {
+        let machine = FakeMachine::intel_server(2);
+        machine.write(KNOB, "33\n");
+        leave_journal(&machine, &boot_id(), &[intent(KNOB, "0", "2")]);
+        let report = restore(machine.root()).unwrap();
+        assert_eq!((report.put_back, report.left_alone), (0, 1));
+        assert!(report.lines[0].contains("left alone") && report.lines[0].contains("33"), "{report:?}");
+        assert_eq!(machine.read(KNOB), "33");
+    }
+
+    #[test]
+    fn a_cpu_that_was_removed_is_no_failure() {
+        let machine = FakeMachine::intel_server(2);
+        machine.remove("sys/devices/system/cpu/cpu1");
+        leave_journal(&machine, &boot_id(), &[intent(KNOB, "0", "2")]);
+        let report = restore(machine.root()).unwrap();
+        assert!(report.failed == 0 && report.lines[0].contains("no longer exists"), "{report:?}");
+    }
+
+    #[test]
+    fn a_journal_from_before_a_restart_is_thrown_away_unread() {
+        let machine = FakeMachine::intel_server(2);
+        machine.write(KNOB, "2\n");
+        leave_journal(&machine, "another-boot", &[intent(KNOB, "0", "2")]);
+        let report = restore(machine.root()).unwrap();
+        assert_eq!(machine.read(KNOB), "2");
+        assert!(report.lines[0].contains("last started"), "{report:?}");
+        assert!(machine.root().names("run/roost").unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_journal_leads_nowhere_but_to_the_files_that_we_change() {
+        let machine = FakeMachine::intel_server(2);
+        machine.write("etc/shadow", "2\n");
+        let paths = [
+            "etc/shadow",
+            "/etc/shadow",
+            "sys/devices/system/cpu/cpu1/../../../../../etc/shadow",
+            "sys/devices/system/cpu/cpu0/online",
+            "sys/devices/system/cpu/cpu/power/pm_qos_resume_latency_us",
+        ];
+        leave_journal(&machine, &boot_id(), &paths.map(|path| intent(path, "evil", "2")));
+        let report = restore(machine.root()).unwrap();
+        assert_eq!((report.put_back, report.lines.len()), (0, paths.len()), "{report:?}");
+        assert_eq!(machine.read("etc/shadow"), "2");
+        assert!(is_known_knob(KNOB) && is_known_knob("sys/devices/system/cpu/cpu12/cpuidle/state3/disable"));
+    }
+
+    #[test]
+    fn a_journal_that_is_a_link_is_refused() {
+        let machine = FakeMachine::intel_server(1);
+        machine.write("run/roost/elsewhere", "");
+        std::os::unix::fs::symlink(
+            machine.path("run/roost/elsewhere"),
+            machine.path("run/roost/1-1-0.journal"),
+        )
+        .unwrap();
+        assert!(restore(machine.root()).is_err());
+    }
+}

@@ -1,0 +1,165 @@
+//! One holder per knob: a lock per CPU below `/run/roost`.
+//!
+//! Two programs that limit the same CPU's idle states undo each other's work, and each puts the other's value back as
+//! if it had been the administrator's. So a Roost process takes `/run/roost/cpuN.lock` for every CPU that it means to
+//! change, or learns who has it. The lock is `flock`'s: the kernel lets go of it when the holder ends, however it
+//! ends, so a file left by a SIGKILL blocks nobody. The file's text, the holder's name and process, is for people.
+
+use crate::Root;
+use machine::{CpuId, CpuList};
+use rustix::fs::{FlockOperation, flock};
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Seek, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::PathBuf;
+
+/// Where locks and journals are kept, below the root.
+pub(crate) const RUN_FOLDER: &str = "run/roost";
+
+/// CPUs that are not to be had.
+#[derive(Debug, thiserror::Error)]
+pub enum LockError {
+    /// Another process controls the CPU.
+    #[error("{cpu} is held by {holder}: stop it, or choose other CPUs (its lock is {path})", path = path.display())]
+    Held {
+        /// The first CPU found taken.
+        cpu: CpuId,
+        /// Name and process of the holder, as it wrote them.
+        holder: String,
+        /// The lock file.
+        path: PathBuf,
+    },
+    /// No lock can be made here, so nobody can know who holds what.
+    #[error(
+        "cannot keep locks in {path}: {cause}; create the folder for this user (install -d -m 0700 -o USER {path})",
+        path = path.display()
+    )]
+    Unavailable {
+        /// The file or folder concerned.
+        path: PathBuf,
+        /// What the kernel said.
+        #[source]
+        cause: io::Error,
+    },
+}
+
+/// The locks of some CPUs, held until dropped.
+#[derive(Debug)]
+pub struct CpuLocks {
+    _files: Vec<File>,
+}
+
+impl CpuLocks {
+    /// Takes the locks of all `cpus` or of none. `holder` says who we are, for the one who comes second.
+    pub fn take(root: &Root, cpus: &CpuList, holder: &str) -> Result<Self, LockError> {
+        let folder = run_folder(root)?;
+        let mut files = Vec::new();
+        for &cpu in &cpus.0 {
+            let path = folder.join(format!("cpu{}.lock", cpu.0));
+            let unavailable = |cause| LockError::Unavailable { path: path.clone(), cause };
+            // Never truncated on opening: until the lock is ours, the text is the holder's.
+            let mut options = OpenOptions::new();
+            let mut file = options
+                .read(true)
+                .write(true)
+                .create(true)
+                .truncate(false)
+                .mode(0o600)
+                .open(&path)
+                .map_err(unavailable)?;
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => {}
+                Err(rustix::io::Errno::WOULDBLOCK) => {
+                    return Err(LockError::Held { cpu, holder: holder_of(&mut file), path });
+                }
+                Err(cause) => return Err(unavailable(cause.into())),
+            }
+            let text = format!("{holder} (process {})\n", std::process::id());
+            file.set_len(0).and_then(|()| file.write_all(text.as_bytes())).map_err(unavailable)?;
+            files.push(file);
+        }
+        Ok(Self { _files: files })
+    }
+}
+
+/// What the holder wrote about itself. It may be caught between taking the lock and writing.
+fn holder_of(file: &mut File) -> String {
+    let mut text = String::new();
+    let read = file.rewind().and_then(|()| file.take(4096).read_to_string(&mut text));
+    match text.lines().next() {
+        Some(line) if read.is_ok() && !line.is_empty() => line.to_owned(),
+        _ => "another process".to_owned(),
+    }
+}
+
+/// The folder for locks and journals, made if need be for its owner alone.
+pub(crate) fn run_folder(root: &Root) -> Result<PathBuf, LockError> {
+    let path = root.path(RUN_FOLDER);
+    if let Some(parent) = path.parent() {
+        // `/run` itself exists on every machine; a bare test root may lack it.
+        let _ = fs::create_dir_all(parent);
+    }
+    match DirBuilder::new().mode(0o700).create(&path) {
+        Err(cause) if cause.kind() != io::ErrorKind::AlreadyExists => {
+            Err(LockError::Unavailable { path, cause })
+        }
+        _ => Ok(path),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn cpus(text: &str) -> CpuList {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn the_second_one_learns_who_was_first() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = Root::at(folder.path());
+        let first = CpuLocks::take(&root, &cpus("2-3"), "roost serve").unwrap();
+        let error = CpuLocks::take(&root, &cpus("1-2"), "roost govern").unwrap_err();
+        let text = error.to_string();
+        assert!(matches!(error, LockError::Held { cpu: CpuId(2), .. }));
+        let me = format!("roost serve (process {})", std::process::id());
+        assert!(text.contains("cpu2") && text.contains(&me), "{text}");
+        // It took none of them: cpu1, which it had before it found cpu2 taken, is free again.
+        let others = CpuLocks::take(&root, &cpus("1"), "a third").unwrap();
+        drop(first);
+        CpuLocks::take(&root, &cpus("2-3"), "roost govern").unwrap();
+        drop(others);
+    }
+
+    #[test]
+    fn a_lock_file_left_by_the_dead_blocks_nobody() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = Root::at(folder.path());
+        run_folder(&root).unwrap();
+        let path = root.path("run/roost/cpu0.lock");
+        fs::write(&path, "a much longer name than ours, killed long ago (process 1)\n").unwrap();
+        let _locks = CpuLocks::take(&root, &cpus("0"), "x").unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), format!("x (process {})\n", std::process::id()));
+    }
+
+    #[test]
+    fn only_the_owner_may_look_inside() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = Root::at(folder.path());
+        let _locks = CpuLocks::take(&root, &cpus("0"), "x").unwrap();
+        let mode = |below: &str| fs::metadata(root.path(below)).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode("run/roost"), 0o700);
+        assert_eq!(mode("run/roost/cpu0.lock"), 0o600);
+    }
+
+    #[test]
+    fn a_place_where_no_folder_can_be_made_is_reported_with_what_to_do() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("run"), "a file where a folder should be").unwrap();
+        let error = CpuLocks::take(&Root::at(folder.path()), &cpus("0"), "x").unwrap_err();
+        assert!(matches!(&error, LockError::Unavailable { .. }), "{error}");
+        assert!(error.to_string().contains("install -d"), "{error}");
+    }
+}

@@ -1,0 +1,182 @@
+//! The movable root: where `/sys`, `/proc`, `/dev` and `/run/roost` begin.
+//!
+//! The kernel's interfaces are files, so a directory can stand in for a kernel: a tree recorded on an Intel server
+//! is that server to every reader in this crate, on any laptop. Nothing here names a file but through a [`Root`], and
+//! a path below it is always written without its leading slash (`sys/devices/system/cpu`), which is also how the
+//! journal records it.
+//!
+//! What always holds: a text that is read is trimmed of the line feed that the kernel appends; a number that does not
+//! parse is an error that shows the text, never a zero.
+
+use machine::CpuId;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+/// Where the machine's files begin: `/` on a live machine, any directory in a test.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Root(PathBuf);
+
+impl Default for Root {
+    fn default() -> Self {
+        Self::system()
+    }
+}
+
+impl Root {
+    /// The running machine.
+    pub fn system() -> Self {
+        Self(PathBuf::from("/"))
+    }
+
+    /// A recorded or made-up machine whose `sys`, `proc`, `dev` and `run` lie below `prefix`.
+    pub fn at(prefix: impl Into<PathBuf>) -> Self {
+        Self(prefix.into())
+    }
+
+    /// The file or folder at `below`, a path without its leading slash.
+    pub fn path(&self, below: &str) -> PathBuf {
+        self.0.join(below)
+    }
+
+    /// The file's text, without the final line feed.
+    pub(crate) fn text(&self, below: &str) -> Result<String, FileError> {
+        let path = self.path(below);
+        let text = fs::read_to_string(&path).map_err(|cause| FileError::unreadable(&path, cause))?;
+        Ok(text.trim_end().to_owned())
+    }
+
+    /// The file's text as a number or another type that parses.
+    pub(crate) fn parse<T: FromStr>(&self, below: &str, expected: &'static str) -> Result<T, FileError> {
+        let text = self.text(below)?;
+        text.trim().parse().map_err(|_| FileError::Nonsense { path: self.path(below), text, expected })
+    }
+
+    /// Names of the entries of a folder, in order; none if there is no such folder.
+    pub(crate) fn names(&self, below: &str) -> Result<Vec<String>, FileError> {
+        let path = self.path(below);
+        let entries = match fs::read_dir(&path) {
+            Ok(entries) => entries,
+            Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(cause) => return Err(FileError::unreadable(&path, cause)),
+        };
+        let mut names: Vec<String> =
+            entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();
+        names.sort_unstable();
+        Ok(names)
+    }
+}
+
+/// The folder of one CPU. The number is the kernel's own: a worker's number has another type.
+pub(crate) fn cpu_folder(cpu: CpuId) -> String {
+    format!("sys/devices/system/cpu/cpu{}", cpu.0)
+}
+
+/// A kernel file that could not be used.
+#[derive(Debug, thiserror::Error)]
+pub enum FileError {
+    /// It is not there: the kernel lacks this interface, or the CPU is gone.
+    #[error("{path} does not exist: this kernel or machine does not offer it", path = path.display())]
+    Missing {
+        /// Which file.
+        path: PathBuf,
+    },
+    /// It is there, but reading failed.
+    #[error("cannot read {path}: {cause}", path = path.display())]
+    Unreadable {
+        /// Which file.
+        path: PathBuf,
+        /// What the kernel said.
+        #[source]
+        cause: io::Error,
+    },
+    /// It says something that this kernel interface never says.
+    #[error("{path} reads `{text}` where {expected} was expected", path = path.display())]
+    Nonsense {
+        /// Which file.
+        path: PathBuf,
+        /// What it says.
+        text: String,
+        /// What it should say.
+        expected: &'static str,
+    },
+    /// A change was refused.
+    #[error("cannot write `{value}` to {path}: {cause}", path = path.display())]
+    Unwritable {
+        /// Which file.
+        path: PathBuf,
+        /// What was to be written.
+        value: String,
+        /// What the kernel said.
+        #[source]
+        cause: io::Error,
+    },
+}
+
+impl FileError {
+    pub(crate) fn unreadable(path: &Path, cause: io::Error) -> Self {
+        if cause.kind() == io::ErrorKind::NotFound {
+            Self::Missing { path: path.to_owned() }
+        } else {
+            Self::Unreadable { path: path.to_owned(), cause }
+        }
+    }
+
+    pub(crate) fn unwritable(path: &Path, value: &str, cause: io::Error) -> Self {
+        if cause.kind() == io::ErrorKind::NotFound {
+            Self::Missing { path: path.to_owned() }
+        } else {
+            Self::Unwritable { path: path.to_owned(), value: value.to_owned(), cause }
+        }
+    }
+
+    /// The file concerned.
+    pub fn path(&self) -> &Path {
+        match self {
+            Self::Missing { path }
+            | Self::Unreadable { path, .. }
+            | Self::Nonsense { path, .. }
+            | Self::Unwritable { path, .. } => path,
+        }
+    }
+
+    /// The reason without the path: what several CPUs that fail alike have in common.
+    pub(crate) fn reason(&self) -> String {
+        match self {
+            Self::Missing { .. } => "no such file: this kernel or machine does not offer it".to_owned(),
+            Self::Unreadable { cause, .. } => format!("cannot be read: {cause}"),
+            Self::Nonsense { text, expected, .. } => format!("reads `{text}` where {expected} was expected"),
+            Self::Unwritable { cause, .. } => match cause.kind() {
+                io::ErrorKind::PermissionDenied => {
+                    format!(
+                        "cannot be written: {cause}; run as root, or give this user the file (udev, tmpfiles)"
+                    )
+                }
+                io::ErrorKind::ReadOnlyFilesystem => {
+                    format!("cannot be written: {cause}; drop ProtectKernelTunables= from the unit")
+                }
+                _ => format!("cannot be written: {cause}"),
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_file_is_told_apart_from_a_file_that_says_nonsense() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = Root::at(folder.path());
+        assert!(matches!(root.parse::<u64>("sys/latency", "a number"), Err(FileError::Missing { .. })));
+        fs::create_dir(folder.path().join("sys")).unwrap();
+        fs::write(folder.path().join("sys/latency"), "many\n").unwrap();
+        let error = root.parse::<u64>("sys/latency", "a number").unwrap_err();
+        assert!(matches!(&error, FileError::Nonsense { text, .. } if text == "many"), "{error}");
+        fs::write(folder.path().join("sys/latency"), " 7 \n").unwrap();
+        assert_eq!(root.parse::<u64>("sys/latency", "a number").unwrap(), 7);
+        assert!(root.names("nowhere").unwrap().is_empty());
+    }
+}
