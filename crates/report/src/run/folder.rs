@@ -187,7 +187,9 @@ fn read_info(path: &Path, text: &str) -> Result<RunInfo, ReadError> {
     }
     let malformed = |error: toml::de::Error| ReadError::Malformed {
         path: path.to_owned(),
-        line: error.span().map_or(1, |span| text[..span.start.min(text.len())].lines().count().max(1)),
+        line: error
+            .span()
+            .map_or(1, |span| 1 + text.bytes().take(span.start).filter(|&byte| byte == b'\n').count()),
         problem: error.message().trim().to_owned(),
     };
     let envelope: Envelope = toml::from_str(text).map_err(malformed)?;

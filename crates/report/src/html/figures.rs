@@ -1,0 +1,109 @@
+//! The figures at the top of the page: one card per verdict, then the table.
+
+use crate::run::{Phase, Summary};
+use crate::text::{MISSING, escape, grouped, or_missing};
+use machine::{Duration, EnergySource};
+use std::fmt::Write as _;
+
+/// One card per bar, and one for what was served.
+pub fn cards(page: &mut String, summary: &Summary) {
+    let served: Option<u64> = summary.phases.iter().map(|phase| phase.requests).sum();
+    if summary.verdicts.is_empty() && served.is_none_or(|served| served == 0) {
+        return;
+    }
+    page.push_str("<div class=\"cards\">\n");
+    for verdict in &summary.verdicts {
+        let (class, word) = match verdict.met {
+            Some(true) => ("met", "\u{2713} met"),
+            Some(false) => ("missed", "\u{2717} missed"),
+            None => ("open", "not judged"),
+        };
+        let _ = writeln!(
+            page,
+            "<div class=\"card {class}\"><p>{}</p><strong>{}</strong><p>{}</p><p class=\"verdict\">{word}</p></div>",
+            escape(&verdict.figure),
+            escape(&verdict.found),
+            escape(&verdict.bar)
+        );
+    }
+    if let Some(served) = served.filter(|&served| served > 0) {
+        let errors: Option<u64> = summary.phases.iter().map(|phase| phase.errors).sum();
+        let errors =
+            errors.map_or_else(|| "errors not counted".to_owned(), |n| format!("{} errors", grouped(n)));
+        let _ = writeln!(
+            page,
+            "<div class=\"card\"><p>requests answered</p><strong>{}</strong><p>{errors}</p></div>",
+            grouped(served)
+        );
+    }
+    page.push_str("</div>\n");
+}
+
+/// One row per phase.
+pub fn table(page: &mut String, summary: &Summary) {
+    let Some(first) = summary.phases.first() else { return };
+    page.push_str(
+        "<div class=\"wide\"><table id=\"figures\">\n<thead><tr><th>phase</th><th>requests/s</th><th>p50</th>\
+         <th>p99</th><th>p99.9</th><th>max</th><th>errors</th><th>awake</th><th>energy</th><th>moved</th>\
+         </tr></thead>\n<tbody>\n",
+    );
+    for (place, phase) in summary.phases.iter().enumerate() {
+        let against = |value: Option<f64>, baseline: Option<f64>| match (place, value.zip(baseline)) {
+            (1.., Some((value, baseline))) if baseline > 0.0 => {
+                format!(" <small>{:.2}x</small>", value / baseline)
+            }
+            _ => String::new(),
+        };
+        let tail = |length: Option<Duration>, baseline: Option<Duration>| {
+            let ratio = against(length.map(Duration::as_secs_f64), baseline.map(Duration::as_secs_f64));
+            format!("{}{ratio}", or_missing(length))
+        };
+        let joules = |phase: &Phase| phase.energy.as_ref().map(|energy| energy.used.as_joules());
+        let energy = phase.energy.as_ref().map_or_else(
+            || MISSING.to_owned(),
+            |energy| {
+                let kind = match energy.source {
+                    EnergySource::Measured(_) => "measured",
+                    EnergySource::Modelled(_) => "modelled",
+                };
+                let ratio = against(joules(phase), joules(first));
+                format!(
+                    "<span title=\"{}\">{} {kind}</span>{ratio}",
+                    escape(&energy.source.to_string()),
+                    energy.used
+                )
+            },
+        );
+        let cells = [
+            format!("{} <small>{}</small>", escape(&phase.name), escape(&phase.what)),
+            or_missing(phase.reached),
+            tail(phase.p50, first.p50),
+            tail(phase.p99, first.p99),
+            tail(phase.p999, first.p999),
+            or_missing(phase.max),
+            phase.errors.map_or_else(|| MISSING.to_owned(), grouped),
+            awake(phase, first, place),
+            energy,
+            phase.transfers.map_or_else(|| MISSING.to_owned(), grouped),
+        ];
+        let [name, rest @ ..] = cells;
+        let _ = write!(page, "<tr class=\"phase-{}\"><th>{name}</th>", place % 6 + 1);
+        for cell in rest {
+            let _ = write!(page, "<td>{cell}</td>");
+        }
+        page.push_str("</tr>\n");
+    }
+    page.push_str("</tbody></table></div>\n");
+    page.push_str(
+        "<p class=\"remark\">Latency counts from when a request should have been sent. Awake is the time that workers \
+         were active, summed over the workers. Ratios compare with the first phase.</p>\n",
+    );
+}
+
+fn awake(phase: &Phase, first: &Phase, place: usize) -> String {
+    let Some(awake) = phase.awake.map(Duration::as_secs_f64) else { return MISSING.to_owned() };
+    let ratio = first.awake.map(Duration::as_secs_f64).filter(|&baseline| place > 0 && baseline > 0.0);
+    let ratio =
+        ratio.map_or_else(String::new, |baseline| format!(" <small>{:.2}x</small>", awake / baseline));
+    format!("{awake:.1} s{ratio}")
+}

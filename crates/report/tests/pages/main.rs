@@ -1,0 +1,5 @@
+//! Pages of whole runs: written to a folder, read back, and opened in a real browser.
+
+mod browser;
+mod folder;
+mod sample;
