@@ -9,15 +9,19 @@
 //! exactly.
 //!
 //! - [`peafowl`]: how many workers of the store stay awake, decided by the load that each learned to be acceptable.
+//! - [`carb`]: the same question, answered by a search on measured response time.
+//! - [`spread`]: how connections get onto the workers, when their number is decided elsewhere.
 //! - [`all_awake`]: all of them, always.
 //! - [`scheduling`]: one of them, or none, as the store drives it.
 //! - [`active_idle`]: how deep the CPUs of active workers may sleep.
 
 pub mod active_idle;
 pub mod all_awake;
+pub mod carb;
 pub mod peafowl;
 mod roster;
 pub mod scheduling;
+pub mod spread;
 
 pub use roster::{Guidance, Movable, Moved, Placement, Why};
 pub use scheduling::Scheduling;

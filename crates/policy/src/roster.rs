@@ -6,6 +6,7 @@
 
 use machine::{Command, ConnId, CpuId, Duration, Instant, Rate, Reading, WorkerId};
 use serde::{Deserialize, Serialize};
+use std::collections::VecDeque;
 
 /// Why a connection went to another worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -84,6 +85,22 @@ pub(crate) struct Seat {
     pub expecting_until: Instant,
 }
 
+/// An order to move a connection that is under way. There is never more than one.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Flight {
+    pub source: usize,
+    pub target: usize,
+    pub deadline: Instant,
+}
+
+impl Flight {
+    pub fn is_answered_by(&self, roster: &Roster, moved: &Moved) -> bool {
+        moved.why == Why::Ordered
+            && roster.seats[self.source].id == moved.source
+            && roster.seats[self.target].id == moved.target
+    }
+}
+
 /// All workers in the order in which they were named.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Roster {
@@ -140,7 +157,7 @@ impl Roster {
     }
 
     /// Takes over what the workers report. A worker with connections is active, whatever was thought.
-    pub fn handle_reading(&mut self, reading: &Reading, commands: &mut Vec<Command>) {
+    pub fn handle_reading(&mut self, reading: &Reading, commands: &mut VecDeque<Command>) {
         for report in &reading.workers {
             let Some(at) = self.place_of(report.worker) else { continue };
             let seat = &mut self.seats[at];
@@ -156,7 +173,7 @@ impl Roster {
     }
 
     /// Takes over a completed transfer. The target is active from now on.
-    pub fn handle_moved(&mut self, moved: &Moved, commands: &mut Vec<Command>) {
+    pub fn handle_moved(&mut self, moved: &Moved, commands: &mut VecDeque<Command>) {
         if let Some(at) = self.place_of(moved.source) {
             let seat = &mut self.seats[at];
             seat.connections = seat.connections.saturating_sub(1);
@@ -170,29 +187,42 @@ impl Roster {
         }
     }
 
+    /// The last connection of a worker closed.
+    pub fn handle_released(&mut self, worker: WorkerId) {
+        if let Some(at) = self.place_of(worker) {
+            self.seats[at].connections = 0;
+            self.seats[at].load = Rate::ZERO;
+        }
+    }
+
+    /// When active workers without connections may rest.
+    pub fn expectations(&self) -> impl Iterator<Item = Instant> + '_ {
+        self.seats.iter().filter(|seat| seat.active && seat.connections == 0).map(|seat| seat.expecting_until)
+    }
+
     /// A connection is under way to this worker.
     pub fn expect(&mut self, at: usize, now: Instant, grace: Duration) {
         self.seats[at].expecting_until = self.seats[at].expecting_until.max(now + grace);
     }
 
     /// A new connection goes to this worker.
-    pub fn admit(&mut self, at: usize, now: Instant, grace: Duration, commands: &mut Vec<Command>) {
+    pub fn admit(&mut self, at: usize, now: Instant, grace: Duration, commands: &mut VecDeque<Command>) {
         self.seats[at].connections += 1;
         self.expect(at, now, grace);
         self.activate(at, commands);
     }
 
-    pub fn activate(&mut self, at: usize, commands: &mut Vec<Command>) {
+    pub fn activate(&mut self, at: usize, commands: &mut VecDeque<Command>) {
         if !self.seats[at].active {
             self.seats[at].active = true;
-            commands.push(Command::Activate(self.seats[at].id));
+            commands.push_back(Command::Activate(self.seats[at].id));
         }
     }
 
-    pub fn deactivate(&mut self, at: usize, commands: &mut Vec<Command>) {
+    pub fn deactivate(&mut self, at: usize, commands: &mut VecDeque<Command>) {
         if self.seats[at].active {
             self.seats[at].active = false;
-            commands.push(Command::Deactivate(self.seats[at].id));
+            commands.push_back(Command::Deactivate(self.seats[at].id));
         }
     }
 }

@@ -4,7 +4,7 @@
 //! themselves. [`Scheduling::worker_params`] sees to that.
 
 use crate::all_awake::AllAwake;
-use crate::{Guidance, Movable, Moved, Placement, peafowl};
+use crate::{Guidance, Movable, Moved, Placement, carb, peafowl};
 use machine::{Command, CpuId, Instant, Reading, WorkerId};
 use serde::{Deserialize, Serialize};
 
@@ -15,6 +15,8 @@ use serde::{Deserialize, Serialize};
 pub enum Scheduling {
     /// By learned load limits.
     Peafowl(peafowl::Scheduler),
+    /// By searching for the number of workers with the shortest response time.
+    Carb(carb::Scheduler),
     /// Not at all.
     AllAwake(AllAwake),
 }
@@ -23,6 +25,11 @@ impl Scheduling {
     /// The Peafowl policy.
     pub fn peafowl(params: peafowl::Params, workers: &[(WorkerId, CpuId)]) -> Self {
         Self::Peafowl(peafowl::Scheduler::new(params, workers))
+    }
+
+    /// The CARB policy.
+    pub fn carb(params: carb::Params, workers: &[(WorkerId, CpuId)]) -> Self {
+        Self::Carb(carb::Scheduler::new(params, workers))
     }
 
     /// All workers awake.
@@ -39,6 +46,7 @@ impl Scheduling {
     pub fn handle_reading(&mut self, now: Instant, reading: &Reading) {
         match self {
             Self::Peafowl(scheduler) => scheduler.handle_reading(now, reading),
+            Self::Carb(scheduler) => scheduler.handle_reading(now, reading),
             Self::AllAwake(_) => {}
         }
     }
@@ -47,7 +55,7 @@ impl Scheduling {
     pub fn handle_movable(&mut self, worker: WorkerId, movable: Option<Movable>) {
         match self {
             Self::Peafowl(scheduler) => scheduler.handle_movable(worker, movable),
-            Self::AllAwake(_) => {}
+            Self::Carb(_) | Self::AllAwake(_) => {}
         }
     }
 
@@ -55,14 +63,16 @@ impl Scheduling {
     pub fn handle_moved(&mut self, now: Instant, moved: &Moved) {
         match self {
             Self::Peafowl(scheduler) => scheduler.handle_moved(now, moved),
+            Self::Carb(scheduler) => scheduler.handle_moved(now, moved),
             Self::AllAwake(_) => {}
         }
     }
 
     /// A worker answered an order with `Refused`, or the connection closed in mid-transfer.
-    pub fn handle_refused(&mut self, now: Instant, worker: WorkerId) {
+    pub fn handle_refused(&mut self, worker: WorkerId) {
         match self {
-            Self::Peafowl(scheduler) => scheduler.handle_refused(now, worker),
+            Self::Peafowl(scheduler) => scheduler.handle_refused(worker),
+            Self::Carb(scheduler) => scheduler.handle_refused(worker),
             Self::AllAwake(_) => {}
         }
     }
@@ -71,6 +81,7 @@ impl Scheduling {
     pub fn handle_released(&mut self, now: Instant, worker: WorkerId) {
         match self {
             Self::Peafowl(scheduler) => scheduler.handle_released(now, worker),
+            Self::Carb(scheduler) => scheduler.handle_released(now, worker),
             Self::AllAwake(_) => {}
         }
     }
@@ -79,6 +90,7 @@ impl Scheduling {
     pub fn handle_timeout(&mut self, now: Instant) {
         match self {
             Self::Peafowl(scheduler) => scheduler.handle_timeout(now),
+            Self::Carb(scheduler) => scheduler.handle_timeout(now),
             Self::AllAwake(_) => {}
         }
     }
@@ -87,6 +99,7 @@ impl Scheduling {
     pub fn poll_timeout(&self) -> Option<Instant> {
         match self {
             Self::Peafowl(scheduler) => scheduler.poll_timeout(),
+            Self::Carb(scheduler) => scheduler.poll_timeout(),
             Self::AllAwake(_) => None,
         }
     }
@@ -95,6 +108,7 @@ impl Scheduling {
     pub fn poll_command(&mut self) -> Option<Command> {
         match self {
             Self::Peafowl(scheduler) => scheduler.poll_command(),
+            Self::Carb(scheduler) => scheduler.poll_command(),
             Self::AllAwake(_) => None,
         }
     }
@@ -103,6 +117,7 @@ impl Scheduling {
     pub fn place(&mut self, now: Instant) -> Placement {
         match self {
             Self::Peafowl(scheduler) => scheduler.place(now),
+            Self::Carb(scheduler) => scheduler.place(now),
             Self::AllAwake(all) => all.place(),
         }
     }
@@ -111,7 +126,7 @@ impl Scheduling {
     pub fn guidance(&self) -> Guidance {
         match self {
             Self::Peafowl(scheduler) => scheduler.guidance(),
-            Self::AllAwake(_) => Guidance::default(),
+            Self::Carb(_) | Self::AllAwake(_) => Guidance::default(),
         }
     }
 
@@ -119,6 +134,7 @@ impl Scheduling {
     pub fn active(&self) -> Vec<WorkerId> {
         match self {
             Self::Peafowl(scheduler) => scheduler.active().collect(),
+            Self::Carb(scheduler) => scheduler.active().collect(),
             Self::AllAwake(all) => all.active().collect(),
         }
     }

@@ -32,19 +32,11 @@
 //! - Timers run by `handle_timeout`, not by requests.
 
 use super::Params;
-use crate::roster::Roster;
+use crate::roster::{Flight, Roster};
 use crate::{Guidance, Movable, Moved, Placement};
 use machine::{Command, CpuId, Instant, Pick, Rate, Reading, WorkerId};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
-
-/// An order that is under way.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-struct Flight {
-    source: usize,
-    target: usize,
-    deadline: Instant,
-}
 
 /// A worker that is being woken for the latency goal.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -90,9 +82,7 @@ impl Scheduler {
 
     /// Reports arrived. Workers that are not in it are as they were.
     pub fn handle_reading(&mut self, now: Instant, reading: &Reading) {
-        let mut commands = Vec::new();
-        self.roster.handle_reading(reading, &mut commands);
-        self.commands.extend(commands);
+        self.roster.handle_reading(reading, &mut self.commands);
         if let (Some(p99), Some(goal)) = (reading.service.p99, self.params.latency_goal) {
             self.goal_missed = if p99 > goal { self.goal_missed + 1 } else { 0 };
         }
@@ -108,46 +98,30 @@ impl Scheduler {
 
     /// A transfer was completed.
     pub fn handle_moved(&mut self, now: Instant, moved: &Moved) {
-        let mut commands = Vec::new();
-        self.roster.handle_moved(moved, &mut commands);
-        self.commands.extend(commands);
-        let (source, target) = (self.roster.place_of(moved.source), self.roster.place_of(moved.target));
+        self.roster.handle_moved(moved, &mut self.commands);
         if moved.why.is_sent_home() {
-            for at in [source, target].into_iter().flatten() {
-                self.bar(at, now);
+            for worker in [moved.source, moved.target] {
+                if let Some(at) = self.roster.place_of(worker) {
+                    self.bar(at, now);
+                }
             }
-        } else if self
-            .flight
-            .is_some_and(|flight| Some(flight.source) == source && Some(flight.target) == target)
-        {
+        } else if self.flight.is_some_and(|flight| flight.is_answered_by(&self.roster, moved)) {
             self.flight = None;
         }
         self.step(now);
     }
 
-    /// A worker could not obey an order, or the connection closed in mid-transfer.
-    pub fn handle_refused(&mut self, now: Instant, worker: WorkerId) {
-        let source = self.roster.place_of(worker);
-        if self.flight.is_some_and(|flight| Some(flight.source) == source) {
-            self.flight = None;
-            if self.draining == source {
-                self.draining = None;
-            }
-            self.waking = None;
-            // Not again at once: it would be refused again.
-            self.last = now;
-            return;
+    /// A worker could not obey an order, or the connection closed in mid-transfer. The next order waits for the next
+    /// reading or timeout, or it would be refused again.
+    pub fn handle_refused(&mut self, worker: WorkerId) {
+        if self.flight.is_some_and(|flight| self.roster.seats[flight.source].id == worker) {
+            self.give_up();
         }
-        self.step(now);
     }
 
     /// The last connection of a worker closed.
     pub fn handle_released(&mut self, now: Instant, worker: WorkerId) {
-        if let Some(at) = self.roster.place_of(worker) {
-            let seat = &mut self.roster.seats[at];
-            seat.connections = 0;
-            seat.load = Rate::ZERO;
-        }
+        self.roster.handle_released(worker);
         self.step(now);
     }
 
@@ -158,10 +132,9 @@ impl Scheduler {
 
     /// When to call `handle_timeout`: an order's deadline, the end of a block, of an expectation.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        let blocks = self.barred_until.iter().copied().filter(|&until| until > self.last);
-        let expected = self.roster.seats.iter().filter(|seat| seat.active && seat.connections == 0);
-        let expected = expected.map(|seat| seat.expecting_until).filter(|&until| until > self.last);
-        blocks.chain(expected).chain(self.flight.map(|flight| flight.deadline)).min()
+        let blocks = self.barred_until.iter().copied();
+        let due = blocks.chain(self.roster.expectations()).filter(|&until| until > self.last);
+        due.chain(self.flight.map(|flight| flight.deadline)).min()
     }
 
     /// The next command, in order.
@@ -182,9 +155,7 @@ impl Scheduler {
             (self.roster.seats[at].load < limit.scale(self.params.approach)).then_some(at)
         };
         let serve = if stays { home } else { stand_in().unwrap_or(home) };
-        let mut commands = Vec::new();
-        self.roster.admit(serve, now, self.params.arrival_grace, &mut commands);
-        self.commands.extend(commands);
+        self.roster.admit(serve, now, self.params.arrival_grace, &mut self.commands);
         Placement { home: self.roster.seats[home].id, serve: self.roster.seats[serve].id }
     }
 
@@ -196,12 +167,6 @@ impl Scheduler {
     /// The active workers.
     pub fn active(&self) -> impl Iterator<Item = WorkerId> + '_ {
         self.roster.active_workers()
-    }
-
-    /// A new latency goal.
-    pub fn set_goal(&mut self, goal: Option<machine::Duration>) {
-        self.params.latency_goal = goal;
-        self.goal_missed = 0;
     }
 
     fn bar(&mut self, at: usize, now: Instant) {
@@ -234,90 +199,134 @@ impl Scheduler {
     fn step(&mut self, now: Instant) {
         self.last = self.last.max(now);
         if self.flight.is_some_and(|flight| flight.deadline <= now) {
-            self.flight = None;
-            self.draining = None;
-            self.waking = None;
+            self.give_up();
         }
         self.rest_the_empty(now);
-        if self.flight.is_some() {
-            return;
+        if self.flight.is_none() {
+            let _ = self.wake(now) || self.drain(now) || self.relieve(now);
         }
-        let _ = self.wake(now) || self.drain(now) || self.relieve(now);
+    }
+
+    fn give_up(&mut self) {
+        self.flight = None;
+        self.draining = None;
+        self.waking = None;
     }
 
     /// Deactivates active workers that have no connection and expect none; the last ones named go first.
     fn rest_the_empty(&mut self, now: Instant) {
-        let mut commands = Vec::new();
         for at in (0..self.roster.seats.len()).rev() {
             let seat = &self.roster.seats[at];
-            let woken = self.waking.is_some_and(|waking| waking.target == at);
-            let targeted = self.flight.is_some_and(|flight| flight.target == at);
-            if seat.active
-                && seat.seen
-                && seat.connections == 0
-                && seat.expecting_until <= now
-                && !woken
-                && !targeted
-                && self.roster.active() > usize::from(self.params.min_active.max(1))
-            {
-                self.roster.deactivate(at, &mut commands);
+            let is_woken = self.waking.is_some_and(|waking| waking.target == at);
+            let may_rest = seat.active && seat.connections == 0 && seat.expecting_until <= now && !is_woken;
+            if may_rest && self.roster.active() > self.min_active() {
+                self.roster.deactivate(at, &mut self.commands);
             }
         }
-        self.commands.extend(commands);
     }
 
-    /// The room that `at` has for more load.
+    fn min_active(&self) -> usize {
+        usize::from(self.params.min_active.max(1))
+    }
+
+    /// The load that `at` can take on before it reaches `filled` times its limit.
     fn room(&self, at: usize, filled: f64) -> Rate {
         self.limit_of(at).map_or(Rate::ZERO, |limit| limit.scale(filled) - self.roster.seats[at].load)
     }
 
-    fn may_take(&self, at: usize, victim: usize, now: Instant) -> bool {
-        at != victim && self.roster.seats[at].active && !self.is_barred(at, now)
-    }
-
+    /// Orders the next transfer of a scale-down, if one is possible.
     fn drain(&mut self, now: Instant) -> bool {
-        if !self.roster.seats.iter().all(|seat| seat.seen || !seat.active) {
+        let draining = self.draining.take();
+        let is_occupied = |at: usize| self.roster.seats[at].active && self.roster.seats[at].connections > 0;
+        let occupied: Vec<usize> = (0..self.roster.seats.len()).filter(|&at| is_occupied(at)).collect();
+        let is_free = |at: usize| !self.is_barred(at, now);
+        let current = draining.filter(|&at| is_occupied(at) && is_free(at));
+        let unknown = occupied.iter().any(|&at| !self.roster.seats[at].seen);
+        if occupied.len() <= self.min_active() || unknown || self.goal_missed > 0 {
             return false;
         }
-        let empty = |at: usize| self.roster.seats[at].connections == 0;
-        let victim = self.draining.filter(|&at| !empty(at) && !self.is_barred(at, now));
-        let victim = victim.or_else(|| {
-            self.roster
-                .least_loaded(|at, seat| seat.active && seat.connections > 0 && !self.is_barred(at, now))
+        let victim = current.or_else(|| {
+            occupied.iter().copied().filter(|&at| is_free(at)).min_by(|&a, &b| self.roster.by_load(a, b))
         });
-        self.draining = None;
         let Some(victim) = victim else { return false };
-        let occupied = self.roster.seats.iter().filter(|seat| seat.active && seat.connections > 0).count();
-        if occupied <= usize::from(self.params.min_active.max(1)) {
+        let seat = &self.roster.seats[victim];
+        let mean = seat.load.scale(1.0 / f64::from(seat.connections));
+        let heaviest = seat.heaviest.min(seat.load);
+        let takers: Vec<usize> = occupied.iter().copied().filter(|&at| at != victim && is_free(at)).collect();
+        let room: Rate = takers.iter().map(|&at| self.room(at, self.params.headroom)).sum();
+        if room < seat.load {
             return false;
         }
-        let seats = 0..self.roster.seats.len();
-        let takers = || seats.clone().filter(|&at| self.may_take(at, victim, now) && !empty(at));
-        let room: Rate = takers().map(|at| self.room(at, self.params.headroom)).sum();
-        let given = &self.roster.seats[victim];
-        let (load, heaviest) = (given.load, given.heaviest);
-        let mean = load.scale(1.0 / f64::from(given.connections.max(1)));
-        let target = takers().min_by(|&a, &b| self.roster.by_load(a, b));
+        // Which connection will be served next is not known: the usual one must fit with headroom, the heaviest at all.
+        let fits = |at: usize| self.room(at, self.params.headroom) >= mean && self.room(at, 1.0) >= heaviest;
+        let target = takers.into_iter().filter(|&at| fits(at)).min_by(|&a, &b| self.roster.by_load(a, b));
         let Some(target) = target else { return false };
-        if room < load
-            || self.room(target, self.params.headroom) < mean
-            || self.room(target, 1.0) < heaviest.min(load)
-        {
-            return false;
-        }
         self.draining = Some(victim);
         self.order(now, victim, target, Pick::NextServed);
         true
     }
 
+    /// After several readings with the tail above the goal: gives one more worker its share of the connections.
     fn wake(&mut self, now: Instant) -> bool {
-        let _ = now;
-        false
+        if self.goal_missed >= self.params.goal_readings.max(1) && self.waking.is_none() {
+            self.goal_missed = 0;
+            self.draining = None;
+            let seats = &self.roster.seats;
+            let neighbours = |at: usize| seats.iter().filter(|s| s.active && s.cpu == seats[at].cpu).count();
+            // A worker on a CPU that already works hard helps least.
+            let asleep = (0..seats.len()).filter(|&at| !seats[at].active).min_by_key(|&at| neighbours(at));
+            let connections: u32 = seats.iter().map(|seat| seat.connections).sum();
+            let share = connections / (self.roster.active() as u32 + 1);
+            if let Some(target) = asleep.filter(|_| share > 0) {
+                self.waking = Some(Waking { target, moves_left: share });
+                self.roster.activate(target, &mut self.commands);
+                self.bar(target, now);
+            }
+        }
+        let Some(waking) = self.waking.take() else { return false };
+        let target = waking.target;
+        let gives =
+            |at: usize| at != target && self.roster.seats[at].active && self.roster.seats[at].connections > 1;
+        let source =
+            (0..self.roster.seats.len()).filter(|&at| gives(at)).max_by(|&a, &b| self.roster.by_load(a, b));
+        let has_share = waking.moves_left == 0 || self.roster.seats[target].load > self.share();
+        let Some(source) = source.filter(|_| !has_share) else { return false };
+        self.waking = Some(Waking { moves_left: waking.moves_left - 1, ..waking });
+        self.bar(source, now);
+        self.order(now, source, target, Pick::NextServed);
+        true
     }
 
+    /// A lasting imbalance between active workers: moves the connection that fits best from the one to the other.
     fn relieve(&mut self, now: Instant) -> bool {
-        let _ = now;
-        false
+        let Some(patience) = self.params.imbalance_patience else { return false };
+        let share = self.share();
+        let candidates = || {
+            (0..self.roster.seats.len())
+                .filter(|&at| self.roster.seats[at].active && !self.is_barred(at, now))
+        };
+        let most = candidates().max_by(|&a, &b| self.roster.by_load(a, b));
+        let least = candidates().min_by(|&a, &b| self.roster.by_load(a, b));
+        let (Some(most), Some(least)) = (most, least) else {
+            self.unfair_since = None;
+            return false;
+        };
+        let (above, below) = (self.roster.seats[most].load, self.roster.seats[least].load);
+        // Three standard deviations of the measurement's own noise, or small loads would never look even.
+        let span_s = self.params.window_span.max(self.params.report_period).as_secs_f64();
+        let noise = Rate::per_second(3.0 * (share.as_per_second() / span_s).sqrt());
+        let margin = share.scale(self.params.imbalance).max(noise);
+        if above <= share + margin || below + margin >= share {
+            self.unfair_since = None;
+            return false;
+        }
+        let since = *self.unfair_since.get_or_insert(now);
+        let movable = self.movable[most].filter(|movable| movable.load < above - below);
+        let Some(movable) = movable.filter(|_| now.since(since) >= patience) else { return false };
+        self.unfair_since = None;
+        self.movable[most] = None;
+        self.order(now, most, least, Pick::This(movable.conn));
+        true
     }
 
     fn order(&mut self, now: Instant, source: usize, target: usize, pick: Pick) {

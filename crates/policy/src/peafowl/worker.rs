@@ -58,8 +58,6 @@ pub enum Order {
     Guidance(Guidance),
     /// Forget the learned limit (an operator's wish; section 3.3).
     ResetLimit,
-    /// A new latency goal.
-    Goal(Option<Duration>),
     /// A connection that is home here closed at another worker. A driver that cannot tell may leave it out: the limit
     /// is then learned from fewer samples.
     ClosedAway,
@@ -261,10 +259,6 @@ impl Worker {
             Order::Cancel => self.order = None,
             Order::Guidance(guidance) => self.guidance = guidance,
             Order::ResetLimit => self.learned.reset(),
-            Order::Goal(goal) => {
-                self.params.latency_goal = goal;
-                self.tail_missed = false;
-            }
             Order::ClosedAway => self.away = self.away.saturating_sub(1),
         }
         self.arm();

@@ -1,0 +1,172 @@
+//! Getting connections onto the workers that shall be awake, when their number is decided elsewhere.
+//!
+//! Given "c workers awake", this chooses which (those that are stay, the least loaded leave first, the first named come
+//! first), moves the connections of the others to the chosen ones one at a time, evens out the load among the chosen,
+//! and lets the emptied ones rest.
+//!
+//! What always holds: every chosen worker is active; a worker with connections is active; one order is under way at a
+//! time, and one that nobody answers is forgotten; evening out stops, because a move is ordered only if even the
+//! heaviest connection of the source would not turn the difference round.
+
+use crate::roster::{Flight, Roster, Seat};
+use crate::{Moved, Placement};
+use machine::{Command, CpuId, Duration, Instant, Pick, Reading, WorkerId};
+use serde::{Deserialize, Serialize};
+use std::collections::VecDeque;
+
+/// An order that nobody answers for this long is forgotten. The worker's own patience (10 ms) ends long before.
+const ORDER_DEADLINE: Duration = Duration::from_millis(200);
+/// A connection may be under way to a worker for this long after it was sent.
+const ARRIVAL_GRACE: Duration = Duration::from_millis(50);
+/// Differences of load below this share of the mean are not evened out: they are noise.
+const UNEVEN: f64 = 0.2;
+
+/// Connections spread over a given number of workers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Spread {
+    roster: Roster,
+    /// By seat: shall be awake.
+    chosen: Vec<bool>,
+    flight: Option<Flight>,
+    last: Instant,
+    commands: VecDeque<Command>,
+}
+
+impl Spread {
+    /// All workers chosen.
+    pub fn new(workers: &[(WorkerId, CpuId)]) -> Self {
+        Self {
+            roster: Roster::new(workers),
+            chosen: vec![true; workers.len()],
+            flight: None,
+            last: Instant::ZERO,
+            commands: VecDeque::new(),
+        }
+    }
+
+    /// `wanted` workers shall be awake, at least one. Takes effect with the next `handle_*`.
+    pub fn set_wanted(&mut self, wanted: u16) {
+        let wanted = usize::from(wanted).clamp(1, self.chosen.len());
+        let mut count = self.chosen.iter().filter(|&&chosen| chosen).count();
+        while count < wanted {
+            let next =
+                self.chosen.iter().position(|&chosen| !chosen).expect("fewer are chosen than there are");
+            self.chosen[next] = true;
+            count += 1;
+        }
+        while count > wanted {
+            let candidates = (0..self.chosen.len()).rev().filter(|&at| self.chosen[at]);
+            let leaver = candidates.min_by(|&a, &b| self.roster.by_load(a, b)).expect("one is chosen");
+            self.chosen[leaver] = false;
+            count -= 1;
+        }
+    }
+
+    /// Reports arrived.
+    pub fn handle_reading(&mut self, now: Instant, reading: &Reading) {
+        self.roster.handle_reading(reading, &mut self.commands);
+        self.step(now);
+    }
+
+    /// A transfer was completed.
+    pub fn handle_moved(&mut self, now: Instant, moved: &Moved) {
+        self.roster.handle_moved(moved, &mut self.commands);
+        if self.flight.is_some_and(|flight| flight.is_answered_by(&self.roster, moved)) {
+            self.flight = None;
+        }
+        self.step(now);
+    }
+
+    /// A worker could not obey. The next order waits for the next reading, or it would be refused again.
+    pub fn handle_refused(&mut self, worker: WorkerId) {
+        if self.flight.is_some_and(|flight| self.roster.seats[flight.source].id == worker) {
+            self.flight = None;
+        }
+    }
+
+    /// The last connection of a worker closed.
+    pub fn handle_released(&mut self, now: Instant, worker: WorkerId) {
+        self.roster.handle_released(worker);
+        self.step(now);
+    }
+
+    /// Time passed.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        self.step(now);
+    }
+
+    /// When to call `handle_timeout`.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let resting = self.roster.expectations().filter(|&until| until > self.last);
+        resting.chain(self.flight.map(|flight| flight.deadline)).min()
+    }
+
+    /// The next command.
+    pub fn poll_command(&mut self) -> Option<Command> {
+        self.commands.pop_front()
+    }
+
+    /// At home if home is chosen, else at the chosen worker with the least load.
+    pub fn place(&mut self, now: Instant) -> Placement {
+        let home = self.roster.next_home();
+        let stand_in = || self.roster.least_loaded(|at, _| self.chosen[at]);
+        let serve = if self.chosen[home] { home } else { stand_in().unwrap_or(home) };
+        self.roster.admit(serve, now, ARRIVAL_GRACE, &mut self.commands);
+        Placement { home: self.roster.seats[home].id, serve: self.roster.seats[serve].id }
+    }
+
+    /// The active workers.
+    pub fn active(&self) -> impl Iterator<Item = WorkerId> + '_ {
+        self.roster.active_workers()
+    }
+
+    fn step(&mut self, now: Instant) {
+        self.last = self.last.max(now);
+        for at in 0..self.chosen.len() {
+            let Seat { connections, expecting_until, .. } = self.roster.seats[at];
+            if self.chosen[at] {
+                self.roster.activate(at, &mut self.commands);
+            } else if connections == 0 && expecting_until <= now {
+                self.roster.deactivate(at, &mut self.commands);
+            }
+        }
+        if self.flight.is_some_and(|flight| flight.deadline <= now) {
+            self.flight = None;
+        }
+        if self.flight.is_none()
+            && let Some((source, target)) = self.vacate().or_else(|| self.even_out())
+        {
+            self.flight = Some(Flight { source, target, deadline: now + ORDER_DEADLINE });
+            self.roster.expect(target, now, ORDER_DEADLINE);
+            self.commands.push_back(Command::MoveConnection {
+                source: self.roster.seats[source].id,
+                target: self.roster.seats[target].id,
+                pick: Pick::NextServed,
+            });
+        }
+    }
+
+    /// From a worker that shall rest to the least loaded that shall not.
+    fn vacate(&self) -> Option<(usize, usize)> {
+        let source = self.roster.least_loaded(|at, seat| !self.chosen[at] && seat.connections > 0)?;
+        let target = self.roster.least_loaded(|at, _| self.chosen[at])?;
+        Some((source, target))
+    }
+
+    /// From the most to the least loaded of the chosen, if that brings them closer whichever connection is taken.
+    fn even_out(&self) -> Option<(usize, usize)> {
+        let chosen = || (0..self.chosen.len()).filter(|&at| self.chosen[at]);
+        let target = chosen().min_by(|&a, &b| self.roster.by_load(a, b))?;
+        let source = chosen().max_by(|&a, &b| self.roster.by_load(a, b))?;
+        let (from, to) = (&self.roster.seats[source], &self.roster.seats[target]);
+        let difference = from.load - to.load;
+        let mean = chosen().map(|at| self.roster.seats[at].load).sum::<machine::Rate>();
+        let mean = mean.scale(1.0 / chosen().count() as f64);
+        let by_load = from.connections > 1
+            && from.heaviest.as_per_second() > 0.0
+            && difference >= from.heaviest.scale(2.0).max(mean.scale(UNEVEN));
+        let silent = mean.as_per_second() == 0.0;
+        let by_count = silent && from.connections > to.connections + 1;
+        (source != target && (by_load || by_count)).then_some((source, target))
+    }
+}
