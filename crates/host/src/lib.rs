@@ -19,6 +19,7 @@
 mod affinity;
 mod clock;
 mod cpuidle;
+mod energy;
 #[cfg(test)]
 mod fake;
 mod idle_control;
@@ -26,7 +27,10 @@ mod journal;
 mod knob;
 mod lock;
 mod pm_qos;
+mod process;
 mod root;
+mod topology;
+mod usage;
 
 pub use affinity::{
     AffinityError, allowed_cpus, check_allowed, name_current_thread, pin_current_thread,
@@ -34,8 +38,12 @@ pub use affinity::{
 };
 pub use clock::now;
 pub use cpuidle::{IdleDriver, Residency, StateCounts, idle_driver, idle_table, state_counts};
+pub use energy::{EnergyMeter, processor};
 pub use idle_control::{IdleActuator, IdleControl, IdleOptions, LimitState};
 pub use journal::{Checkpoint, RestoreError, Restored, Step, restore};
 pub use lock::{CpuLocks, LockError};
 pub use pm_qos::global_limit;
+pub use process::{CpuTime, cpu_time, resident_bytes};
 pub use root::{FileError, Root};
+pub use topology::{online_cpus, topology};
+pub use usage::{CpuUsage, UsageMeter};

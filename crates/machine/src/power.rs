@@ -1,6 +1,6 @@
 //! Power and energy in the units that Linux's powercap and cpufreq speak, and the model that stands in for a meter.
 
-use crate::{Cstate, Duration};
+use crate::{Cstate, CstateKind, CstateTable, Duration};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::ops::{Add, AddAssign};
@@ -88,4 +88,85 @@ pub struct PowerModel {
     pub active: Microwatts,
     /// Power of one core in each idle state, by exit latency from shallow to deep.
     pub idle: Vec<Cstate>,
+}
+
+impl PowerModel {
+    /// The state of this table under which a machine's `state` is charged; `None` if as active, because it polls.
+    ///
+    /// It is the one whose exit latency is nearest by ratio, the shallower of two equally near: firmware states the
+    /// same sleep at 92 or 133 us, at 400 or 800. A virtual machine's only halt so becomes C1, the least that a halt
+    /// saves: what the host makes of it cannot be seen from inside.
+    pub fn charged_as(&self, state: &Cstate) -> Option<&Cstate> {
+        if state.kind == CstateKind::Polling {
+            return None;
+        }
+        // A plain halt may advertise zero.
+        let log = |state: &Cstate| (state.exit_latency.as_nanos().max(1_000) as f64).ln();
+        let distance = |candidate: &&Cstate| (log(candidate) - log(state)).abs();
+        self.idle.iter().min_by(|one, other| distance(one).total_cmp(&distance(other)))
+    }
+
+    /// The power of a core in `state`.
+    pub fn idle_power(&self, state: &Cstate) -> Microwatts {
+        self.charged_as(state).and_then(|charged| charged.power).unwrap_or(self.active)
+    }
+
+    /// The energy of one core that was busy for `busy` and in each state of `table` for the time in `residency`, which
+    /// is in the table's order.
+    pub fn energy(&self, busy: Duration, table: &CstateTable, residency: &[Duration]) -> Microjoules {
+        let idle = table.0.iter().zip(residency).map(|(state, &length)| self.idle_power(state).over(length));
+        idle.fold(self.active.over(busy), Add::add)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn state(name: &str, kind: CstateKind, micros: u64) -> Cstate {
+        Cstate {
+            name: name.to_owned(),
+            kind,
+            exit_latency: Duration::from_micros(micros),
+            true_exit_latency: None,
+            target_residency: Duration::ZERO,
+            power: None,
+        }
+    }
+
+    fn charged(table: &str, micros: u64) -> String {
+        let model = PowerModel::by_name(table).unwrap();
+        model.charged_as(&state("x", CstateKind::Halting, micros)).unwrap().name.clone()
+    }
+
+    #[test]
+    fn states_are_charged_by_latency_whatever_the_firmware_calls_them() {
+        for (micros, name) in
+            [(0, "C1"), (1, "C1"), (2, "C1"), (10, "C1E"), (92, "C6"), (133, "C6"), (800, "C6")]
+        {
+            assert_eq!(charged("xeon-silver-4116", micros), name, "{micros}");
+        }
+        assert_eq!(charged("ivybridge-ep-12", 59), "C3");
+        assert_eq!(charged("epyc-9755", 400), "C2");
+        assert_eq!(charged("epyc-9755", 1), "C1");
+    }
+
+    #[test]
+    fn polling_costs_as_much_as_working() {
+        let model = PowerModel::by_name("xeon-silver-4116").unwrap();
+        let table =
+            CstateTable(vec![state("POLL", CstateKind::Polling, 0), state("C1", CstateKind::Halting, 2)]);
+        let second = Duration::from_secs(1);
+        let working = model.energy(second, &table, &[]);
+        assert_eq!(model.energy(Duration::ZERO, &table, &[second]), working);
+        assert_eq!(working, Microjoules(5_700_000));
+        assert_eq!(model.energy(Duration::ZERO, &table, &[Duration::ZERO, second]), Microjoules(2_000_000));
+    }
+
+    #[test]
+    fn a_table_without_idle_states_charges_everything_as_active() {
+        let model = PowerModel { name: "bare".into(), active: Microwatts::from_watts(3.0), idle: Vec::new() };
+        let table = CstateTable(vec![state("C1", CstateKind::Halting, 2)]);
+        assert_eq!(model.energy(Duration::ZERO, &table, &[Duration::from_secs(2)]), Microjoules(6_000_000));
+    }
 }

@@ -67,7 +67,7 @@ pub(super) fn undo(knob: &mut Knob, path: &str, held: &Held) -> Undone {
 }
 
 /// What [`restore`] did.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Restored {
     /// What was found and done, for people, one fact a line; never empty.
     pub lines: Vec<String>,

@@ -1,0 +1,84 @@
+//! Which CPUs the machine has, and which share a core and a socket.
+
+use crate::root::{FileError, Root, cpu_folder};
+use machine::{Cpu, CpuId, CpuList, Topology};
+
+/// The CPUs that are online. A machine whose kernel has no hotplug does not say; then every CPU with a folder counts.
+pub fn online_cpus(root: &Root) -> Result<CpuList, FileError> {
+    match root.parse("sys/devices/system/cpu/online", "a list of CPUs such as 0-3,8") {
+        Err(FileError::Missing { .. }) => {
+            let names = root.names("sys/devices/system/cpu")?;
+            let ids = names.iter().filter_map(|name| name.strip_prefix("cpu")?.parse().ok().map(CpuId));
+            Ok(CpuList(ids.collect()))
+        }
+        result => result,
+    }
+}
+
+/// The online CPUs with their cores and sockets. Where the kernel does not say (some Arm boards and containers), each
+/// CPU is a core of its own in socket 0.
+pub fn topology(root: &Root) -> Result<Topology, FileError> {
+    let place = |cpu: CpuId, file: &str, unknown: u16| {
+        // Arm firmware without the tables makes the kernel print -1.
+        let number: Option<i64> =
+            root.parse(&format!("{}/topology/{file}", cpu_folder(cpu)), "a number").ok();
+        number.and_then(|number| u16::try_from(number).ok()).unwrap_or(unknown)
+    };
+    let cpus = online_cpus(root)?.0.into_iter().map(|id| Cpu {
+        id,
+        core: place(id, "core_id", id.0),
+        package: place(id, "physical_package_id", 0),
+    });
+    Ok(Topology(cpus.collect()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake::FakeMachine;
+
+    #[test]
+    fn hyperthreads_and_sockets_are_recognised() {
+        let machine = FakeMachine::intel_server(8);
+        for cpu in 0..8 {
+            let folder = format!("sys/devices/system/cpu/cpu{cpu}/topology");
+            machine.write(&format!("{folder}/core_id"), &format!("{}\n", cpu % 2));
+            machine.write(&format!("{folder}/physical_package_id"), &format!("{}\n", cpu / 2 % 2));
+        }
+        let topology = topology(machine.root()).unwrap();
+        assert_eq!(topology, Topology::uniform(2, 2, 2));
+        assert_eq!(topology.siblings(CpuId(1)).collect::<Vec<_>>(), [CpuId(1), CpuId(5)]);
+    }
+
+    #[test]
+    fn offline_cpus_do_not_count() {
+        let machine = FakeMachine::intel_server(8);
+        machine.write("sys/devices/system/cpu/online", "0-2,7\n");
+        let ids: Vec<u16> = topology(machine.root()).unwrap().0.iter().map(|cpu| cpu.id.0).collect();
+        assert_eq!(ids, [0, 1, 2, 7]);
+    }
+
+    #[test]
+    fn a_kernel_that_says_little_still_has_cpus() {
+        let machine = FakeMachine::arm_server(3);
+        machine.remove("sys/devices/system/cpu/online");
+        machine.remove("sys/devices/system/cpu/cpu1/topology");
+        machine.write("sys/devices/system/cpu/cpu2/topology/physical_package_id", "-1\n");
+        assert_eq!(topology(machine.root()).unwrap(), Topology::uniform(1, 3, 1));
+    }
+
+    #[test]
+    fn a_nonsensical_list_is_an_error() {
+        let machine = FakeMachine::intel_server(2);
+        machine.write("sys/devices/system/cpu/online", "all of them\n");
+        assert!(matches!(topology(machine.root()), Err(FileError::Nonsense { .. })));
+    }
+
+    #[test]
+    fn this_machine_has_the_cpus_that_this_thread_may_use() {
+        let topology = topology(&Root::system()).unwrap();
+        for cpu in crate::allowed_cpus().unwrap().0 {
+            assert!(topology.0.iter().any(|online| online.id == cpu), "{cpu}");
+        }
+    }
+}
