@@ -1,0 +1,5 @@
+//! What can only be tried from outside the process: dying at the worst moments, and a real kernel's files.
+
+mod crash;
+mod real_kernel;
+mod tree;
