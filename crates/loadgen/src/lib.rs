@@ -1,1 +1,45 @@
-//! placeholder
+//! Open-loop load for memcached servers, with latency counted from when each request should have been sent.
+//!
+//! A generator that waits for an answer before it sends the next request slows down with its server, and the
+//! requests that would have suffered are never made. Here arrivals are scheduled ahead, from a seed, and
+//! sent when due whatever the server does; an answer's latency runs from the due time, so a stall is felt by
+//! every request that it delayed. The generator measures itself with the same care: how late it sent, what CPU
+//! time it used, and when its own lateness would colour the result, it says that the run is invalid.
+//!
+//! ```text
+//!                     schedule (seeded; every thread walks it, takes its own)
+//!                        |
+//!   lane (one thread) ---+--> due? compose --> connection.out --one write per batch--> server
+//!    epoll + timerfd     |                                                               |
+//!    sleeps until 50 us  +<-- latency = read - due <-- whole answers <-- one read <------+
+//!    before the next due |
+//!                        +--> interval tallies --> run(): merged, shown to the observer
+//! ```
+//!
+//! Terms: a *lane* is a thread with connections of its own. A request is *due* at its scheduled instant, *late* by
+//! the time from then until it was written, *held* when its connection has too many unanswered ones.
+//!
+//! What always holds:
+//! - A request is never sent before it is due, and never left out of the latencies without the run being called
+//!   invalid: what is unanswered at the end counts with its age.
+//! - The requests depend on the seed alone, not on the number of threads.
+//! - A run ends: a server that stalls, refuses or closes gives an error within the plan's patience.
+
+mod connection;
+mod error;
+mod hdr_log;
+mod lane;
+mod outcome;
+mod plan;
+mod run;
+mod source;
+mod table;
+mod tally;
+mod wire;
+
+pub use error::Error;
+pub use hdr_log::HdrLog;
+pub use outcome::{Interval, Outcome, Percentiles, Preload, Progress, ThreadCost};
+pub use plan::{Pace, Plan, SPIN_DEFAULT, Target};
+pub use run::run;
+pub use tally::Counts;

@@ -1,0 +1,132 @@
+//! One connection: its socket, the bytes not yet written, the answers not yet whole, the requests under way.
+
+use crate::{Error, Plan, Target};
+use machine::{Duration, Instant};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with, sockopt::set_tcp_nodelay,
+};
+use std::collections::VecDeque;
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use workload::{Op, Request};
+
+/// A request that was composed and not yet answered.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pending {
+    /// When it should have been sent: latency counts from here.
+    pub due: Instant,
+    pub request: Request,
+    /// It waited behind too many unanswered ones, so its late sending is the server's doing.
+    pub held: bool,
+}
+
+/// A request that is due and waits until its connection has fewer unanswered ones.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Held {
+    pub due: Instant,
+    pub request: Request,
+}
+
+/// A connection of the generator.
+pub(crate) struct Connection {
+    socket: OwnedFd,
+    /// Requests as bytes; written from `written` on.
+    pub out: Vec<u8>,
+    pub written: usize,
+    /// The beginning of an answer whose rest has not come yet.
+    pub partial: Vec<u8>,
+    pub pending: VecDeque<Pending>,
+    pub held: VecDeque<Held>,
+    /// Of `pending`, how many at its end no write has carried yet.
+    pub unsent: usize,
+    /// It is in the list of connections to be written.
+    pub dirty: bool,
+    /// The socket took no more, and readiness to write is awaited.
+    pub blocked: bool,
+    pub open: bool,
+}
+
+impl Connection {
+    /// Connects and makes the socket non-blocking; an error after the plan's patience.
+    pub fn open(address: &Address, patience: Duration) -> Result<Self, std::io::Error> {
+        let socket = match address {
+            Address::Tcp(address) => {
+                let stream = TcpStream::connect_timeout(address, patience.into())?;
+                stream.set_nonblocking(true)?;
+                let socket = OwnedFd::from(stream);
+                set_tcp_nodelay(&socket, true)?;
+                socket
+            }
+            Address::Unix(address) => connect_unix(address, patience)?,
+        };
+        Ok(Self {
+            socket,
+            out: Vec::new(),
+            written: 0,
+            partial: Vec::new(),
+            pending: VecDeque::new(),
+            held: VecDeque::new(),
+            unsent: 0,
+            dirty: false,
+            blocked: false,
+            open: true,
+        })
+    }
+
+    /// Bytes composed and not yet written.
+    pub fn backlog_bytes(&self) -> usize {
+        self.out.len() - self.written
+    }
+}
+
+impl AsFd for Connection {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// A [`Target`] that was found.
+#[derive(Clone, Debug)]
+pub(crate) enum Address {
+    Tcp(SocketAddr),
+    Unix(SocketAddrUnix),
+}
+
+impl Address {
+    pub fn find(plan: &Plan) -> Result<Self, Error> {
+        let unfound = |cause| Error::Resolve { target: plan.target.clone(), cause };
+        match &plan.target {
+            Target::Tcp(text) => {
+                let mut found = text.to_socket_addrs().map_err(unfound)?;
+                found.next().map(Self::Tcp).ok_or_else(|| unfound(std::io::ErrorKind::NotFound.into()))
+            }
+            Target::Unix(path) => {
+                SocketAddrUnix::new(path).map(Self::Unix).map_err(|cause| unfound(cause.into()))
+            }
+        }
+    }
+}
+
+/// A Unix socket's connect answers EAGAIN while the server's queue of connections is full, and would wait
+/// without limit if it were blocking.
+fn connect_unix(address: &SocketAddrUnix, patience: Duration) -> Result<OwnedFd, std::io::Error> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let deadline = host::now() + patience;
+    loop {
+        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        match connect(&socket, address) {
+            Ok(()) => return Ok(socket),
+            Err(Errno::AGAIN) if host::now() < deadline => std::thread::sleep(QUEUE_RETRY),
+            Err(cause) => return Err(cause.into()),
+        }
+    }
+}
+
+/// A server that accepts at all has emptied its queue by then.
+const QUEUE_RETRY: std::time::Duration = std::time::Duration::from_millis(1);
+
+/// True for requests that read.
+pub(crate) fn is_get(request: &Request) -> bool {
+    request.op == Op::Get
+}

@@ -1,0 +1,114 @@
+//! Why there is no outcome; every message says what to do.
+
+use crate::Target;
+use machine::Duration;
+use thiserror::Error;
+
+/// A run that could not be done.
+#[derive(Debug, Error)]
+pub enum Error {
+    /// A text that is no server.
+    #[error("`{0}` is no server: write HOST:PORT such as 127.0.0.1:11211, or unix:PATH")]
+    Target(String),
+    /// A plan that cannot be.
+    #[error("the plan cannot be run: {0}")]
+    Plan(String),
+    /// A workload that cannot be.
+    #[error(transparent)]
+    Workload(#[from] workload::SpecError),
+    /// CPUs that cannot be had.
+    #[error(transparent)]
+    Cpus(#[from] host::AffinityError),
+    /// A host name that leads nowhere.
+    #[error("cannot find {target}: {cause}; check the host name, or give its address")]
+    Resolve {
+        /// The server.
+        target: Target,
+        /// What the system said.
+        cause: std::io::Error,
+    },
+    /// The limit on open files is below what the connections need.
+    #[error(
+        "{connections} connections need {needed} open files and the limit is {limit}: raise it (ulimit -Hn, \
+         LimitNOFILE=), or use fewer connections"
+    )]
+    Descriptors {
+        /// Connections asked for.
+        connections: u32,
+        /// Open files that they need.
+        needed: u64,
+        /// The hard limit.
+        limit: u64,
+    },
+    /// The server does not take connections.
+    #[error(
+        "cannot connect to {target} ({connected} connections stand): {cause}; is the server running there, and does it \
+         take that many connections?"
+    )]
+    Connect {
+        /// The server.
+        target: Target,
+        /// Connections of this thread that were made before.
+        connected: usize,
+        /// What the system said.
+        cause: std::io::Error,
+    },
+    /// The server refuses a value while it is filled.
+    #[error(
+        "{target} refused a value while its keys were stored: `{answer}`; use fewer keys or smaller values, or give \
+         the server more memory"
+    )]
+    PreloadRefused {
+        /// The server.
+        target: Target,
+        /// Its words.
+        answer: String,
+    },
+    /// Every connection was lost.
+    #[error(
+        "{target} closed every connection ({answered} requests had been answered): {reason}; see its log"
+    )]
+    Closed {
+        /// The server.
+        target: Target,
+        /// Requests answered by then.
+        answered: u64,
+        /// How the last one ended.
+        reason: String,
+    },
+    /// The server went silent.
+    #[error(
+        "{target} has answered nothing for {silence} with {waiting} requests under way; see whether it hangs"
+    )]
+    Stalled {
+        /// The server.
+        target: Target,
+        /// For how long.
+        silence: Duration,
+        /// Requests that wait for an answer.
+        waiting: u64,
+    },
+    /// The system refused something that a generator cannot do without.
+    #[error("{doing}: {cause}")]
+    System {
+        /// What was being done.
+        doing: &'static str,
+        /// What the system said.
+        cause: std::io::Error,
+    },
+}
+
+impl Error {
+    /// True if the request itself was wrong, rather than the run: bad usage, exit code 2.
+    pub fn is_usage(&self) -> bool {
+        matches!(
+            self,
+            Self::Target(_)
+                | Self::Plan(_)
+                | Self::Workload(_)
+                | Self::Cpus(_)
+                | Self::Resolve { .. }
+                | Self::Descriptors { .. }
+        )
+    }
+}

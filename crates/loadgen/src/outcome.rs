@@ -1,0 +1,237 @@
+//! What came of a run: the figures, and whether they may be believed.
+
+use crate::tally::{Counts, Tally, quantile};
+use hdrhistogram::Histogram;
+use machine::{CpuId, Duration, Rate, Ratio};
+use serde::{Deserialize, Serialize};
+
+/// How one interval went.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Progress {
+    /// End of the interval, since the load began.
+    #[serde(rename = "at_ns")]
+    pub at: Duration,
+    /// Its length.
+    #[serde(rename = "length_ns")]
+    pub length: Duration,
+    /// It lies in the warm-up, and is not counted.
+    pub warmup: bool,
+    /// Rate that the plan asked for; none in a closed loop.
+    pub asked: Option<Rate>,
+    /// Rate of answers.
+    pub reached: Rate,
+    /// Latencies of the answers of this interval.
+    pub latency: Percentiles,
+    /// 99th percentile of how late requests were sent.
+    #[serde(rename = "lateness_p99_ns")]
+    pub lateness_p99: Duration,
+    /// What became of the requests in this interval.
+    pub counts: Counts,
+    /// CPU time that the generator's threads used.
+    #[serde(rename = "cpu_time_ns")]
+    pub cpu_time: Duration,
+}
+
+/// An interval as an observer sees it.
+pub struct Interval<'a> {
+    /// Its figures.
+    pub progress: &'a Progress,
+    /// All its latencies, in nanoseconds.
+    pub latencies: &'a Histogram<u64>,
+}
+
+/// The shape of a distribution of times.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Percentiles {
+    /// Number of values.
+    pub count: u64,
+    /// The mean.
+    #[serde(rename = "mean_ns")]
+    pub mean: Duration,
+    /// Half are below.
+    #[serde(rename = "p50_ns")]
+    pub p50: Duration,
+    /// 90 % are below.
+    #[serde(rename = "p90_ns")]
+    pub p90: Duration,
+    /// 99 % are below.
+    #[serde(rename = "p99_ns")]
+    pub p99: Duration,
+    /// 99.9 % are below.
+    #[serde(rename = "p999_ns")]
+    pub p999: Duration,
+    /// 99.99 % are below.
+    #[serde(rename = "p9999_ns")]
+    pub p9999: Duration,
+    /// The largest.
+    #[serde(rename = "max_ns")]
+    pub max: Duration,
+}
+
+impl Percentiles {
+    pub(crate) fn of(histogram: &Histogram<u64>) -> Self {
+        if histogram.is_empty() {
+            return Self::default();
+        }
+        Self {
+            count: histogram.len(),
+            mean: Duration::from_nanos(histogram.mean() as u64),
+            p50: quantile(histogram, 0.5),
+            p90: quantile(histogram, 0.9),
+            p99: quantile(histogram, 0.99),
+            p999: quantile(histogram, 0.999),
+            p9999: quantile(histogram, 0.9999),
+            max: Duration::from_nanos(histogram.max()),
+        }
+    }
+}
+
+/// A thread of the generator and what it cost.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ThreadCost {
+    /// The CPU to which it was pinned.
+    pub cpu: Option<CpuId>,
+    /// CPU time used while measuring.
+    #[serde(rename = "cpu_time_ns")]
+    pub cpu_time: Duration,
+    /// That, as a share of the time measured.
+    pub busy: Ratio,
+}
+
+/// How filling the server went.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Preload {
+    /// Values stored.
+    pub stored: u64,
+    /// Keys read back afterwards, spread evenly over all.
+    pub checked: u64,
+    /// Of those, how many were there.
+    pub hits: u64,
+    /// How long it took.
+    #[serde(rename = "took_ns")]
+    pub took: Duration,
+}
+
+/// A finished run.
+#[derive(Clone, Debug, Serialize)]
+pub struct Outcome {
+    /// Mean rate that the plan asked for while measuring; none in a closed loop.
+    pub asked: Option<Rate>,
+    /// Rate of answers while measuring.
+    pub reached: Rate,
+    /// How long was measured.
+    #[serde(rename = "measured_ns")]
+    pub measured: Duration,
+    /// From when each request was due until its answer was read.
+    pub latency: Percentiles,
+    /// From when each request was due until it was written; empty in a closed loop.
+    pub lateness: Percentiles,
+    /// Share of requests sent later than a tenth of the 99th percentile of latency.
+    pub late: Ratio,
+    /// What became of the requests.
+    pub counts: Counts,
+    /// Connections that the server closed before the end.
+    pub connections_lost: u32,
+    /// The first value that was not the right one, and how the last lost connection ended.
+    pub remarks: Vec<String>,
+    /// How filling the server went, if that was asked for.
+    pub preload: Option<Preload>,
+    /// What the generator itself cost.
+    pub threads: Vec<ThreadCost>,
+    /// The figures can be believed.
+    pub valid: bool,
+    /// Why not, otherwise.
+    pub invalid_because: Vec<String>,
+    /// The intervals, warm-up included.
+    pub intervals: Vec<Progress>,
+    /// All latencies, in nanoseconds.
+    #[serde(skip)]
+    pub histogram: Histogram<u64>,
+}
+
+impl Outcome {
+    /// True if a value was wrong, an answer never came, or a connection was lost.
+    pub fn is_failure(&self) -> bool {
+        let counts = &self.counts;
+        counts.corrupt + counts.lost + counts.unanswered > 0 || self.connections_lost > 0
+    }
+
+    /// CPU time of all the generator's threads while measuring.
+    pub fn cpu_time(&self) -> Duration {
+        self.threads.iter().map(|thread| thread.cpu_time).sum()
+    }
+}
+
+/// The verdict on a run's own punctuality: the share of late requests, and why the run is invalid, if it is.
+///
+/// A generator that sends late has not asked for the load that it reports. Latency counts from when a request
+/// was due, so it includes the generator's own delay; while that is below a tenth of the percentile reported,
+/// for 99 % of the requests, the percentile describes the server.
+pub(crate) fn judge(whole: &Tally) -> (Ratio, Vec<String>) {
+    let p99 = quantile(&whole.latency, 0.99);
+    let tolerated = p99.scale(LATENESS_TOLERATED);
+    let sends = whole.lateness.len();
+    let late = whole.lateness.count_between(tolerated.as_nanos() + 1, u64::MAX >> 1);
+    let share = if sends == 0 { Ratio::ZERO } else { Ratio::new(late as f64 / sends as f64) };
+    let mut reasons = Vec::new();
+    if share.as_f64() > LATE_SHARE_TOLERATED {
+        reasons.push(format!(
+            "{share} of the requests were sent more than {tolerated} late, a tenth of the p99 of {p99} (1% may be): the \
+             generator could not keep up; lower the rate, give it more --threads on --cpus of their own, or a longer --spin"
+        ));
+    }
+    if whole.counts.unsent > 0 {
+        reasons.push(format!(
+            "{} requests were never sent because the server took no more, and no latency was counted for them; lower the \
+             rate",
+            whole.counts.unsent
+        ));
+    }
+    if whole.latency.is_empty() {
+        reasons.push(
+            "nothing was answered while measuring; raise the rate or let the run last longer".to_owned(),
+        );
+    }
+    (share, reasons)
+}
+
+/// A request may be this share of the p99 late.
+const LATENESS_TOLERATED: f64 = 0.1;
+/// This share of requests may be later than that.
+const LATE_SHARE_TOLERATED: f64 = 0.01;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tally(latency_us: u64, late_us: u64, late_in_1000: u64) -> Tally {
+        let mut tally = Tally::new();
+        for n in 0..10_000 {
+            tally.latency.record(latency_us * 1000).unwrap();
+            let late = n % 1000 < late_in_1000;
+            tally.lateness.record(if late { late_us * 1000 } else { 0 }).unwrap();
+        }
+        tally
+    }
+
+    #[test]
+    fn a_punctual_generator_is_believed() {
+        assert!(judge(&tally(100, 9, 1000)).1.is_empty(), "all late by less than a tenth of the p99");
+        assert!(judge(&tally(100, 50, 10)).1.is_empty(), "exactly 1 % late");
+    }
+
+    #[test]
+    fn a_late_generator_is_not() {
+        let (share, reasons) = judge(&tally(100, 50, 11));
+        assert!((share.as_f64() - 0.011).abs() < 1e-9);
+        assert!(reasons[0].contains("1.1%") && reasons[0].contains("lower the rate"), "{reasons:?}");
+    }
+
+    #[test]
+    fn a_run_without_answers_or_with_unsent_requests_is_not() {
+        assert!(judge(&Tally::new()).1[0].contains("nothing was answered"));
+        let mut left_out = tally(100, 0, 0);
+        left_out.counts.unsent = 3;
+        assert!(judge(&left_out).1[0].contains("3 requests were never sent"));
+    }
+}

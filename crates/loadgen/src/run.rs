@@ -1,0 +1,364 @@
+//! A run from beginning to end: connections, preload, load, verdict.
+//!
+//! Each stage is a scope of threads that ends before the next begins, so an error in one thread needs no
+//! barrier to be freed from. During the load the calling thread merges the lanes' intervals and shows them to
+//! the observer.
+
+use crate::connection::Address;
+use crate::lane::{Lane, LaneInterval, Measured, Reporter, Window, thread_cpu_time};
+use crate::outcome::{Interval, Outcome, Percentiles, Preload, Progress, ThreadCost, judge};
+use crate::source::{Schedule, Source};
+use crate::tally::{Tally, quantile};
+use crate::{Error, Pace, Plan};
+use machine::{CpuId, Duration, Instant, Rate, Ratio};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::thread;
+use workload::{Arrivals, Op, Profile, Requests};
+
+/// Does what the plan says. `observer` sees every interval as it ends and may stop the run; what was measured
+/// until then is the outcome.
+pub fn run(
+    plan: &Plan,
+    observer: &mut dyn FnMut(&Interval<'_>) -> ControlFlow<()>,
+) -> Result<Outcome, Error> {
+    plan.check()?;
+    let requests = Requests::new(&plan.workload)?;
+    if let Some(cpus) = &plan.cpus {
+        host::check_allowed(cpus, &host::allowed_cpus()?)?;
+    }
+    raise_descriptor_limit(plan.connections)?;
+    let address = Address::find(plan)?;
+    let numbers: Vec<u32> = (0..u32::from(plan.threads)).collect();
+    let mut lanes = on_threads(plan, numbers, |_, number| Lane::connect(plan, &requests, number, &address))?;
+    let preload = if plan.preload { Some(fill(plan, &mut lanes)?) } else { None };
+    load(plan, &mut lanes, preload, observer)
+}
+
+/// Runs `work` on one pinned thread for each item. The first error counts; threads that panic pass it on.
+fn on_threads<T: Send, R: Send>(
+    plan: &Plan,
+    items: Vec<T>,
+    work: impl Fn(usize, T) -> Result<R, Error> + Sync,
+) -> Result<Vec<R>, Error> {
+    thread::scope(|scope| {
+        let work = &work;
+        let threads: Vec<_> = items
+            .into_iter()
+            .enumerate()
+            .map(|(number, item)| {
+                scope.spawn(move || {
+                    settle(plan, number)?;
+                    work(number, item)
+                })
+            })
+            .collect();
+        threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            .collect()
+    })
+}
+
+/// Names and pins the calling thread.
+fn settle(plan: &Plan, number: usize) -> Result<(), Error> {
+    host::name_current_thread(&format!("load-{number}"));
+    match cpu_of(plan, number) {
+        Some(cpu) => Ok(host::pin_current_thread(cpu)?),
+        None => Ok(()),
+    }
+}
+
+fn cpu_of(plan: &Plan, number: usize) -> Option<CpuId> {
+    let cpus = plan.cpus.as_ref()?;
+    cpus.0.iter().nth(number % cpus.0.len()).copied()
+}
+
+/// Stores every key, then reads back a sample of them.
+fn fill(plan: &Plan, lanes: &mut [Lane<'_>]) -> Result<Preload, Error> {
+    let began = host::now();
+    let step = lanes.len() as u64;
+    let keys = plan.workload.keys;
+    let never = Window { from: Instant::ZERO, until: Instant::ZERO };
+    let stop = AtomicBool::new(false);
+    let mut pass = |op: Op, stride: u64| {
+        on_threads(plan, lanes.iter_mut().collect(), |number, lane| {
+            let next = number as u64 * stride;
+            let source = Source::Keys { depth: PRELOAD_DEPTH, op, next, step: step * stride, end: keys };
+            let measured = lane.phase(source, never, None, &stop)?;
+            match lane.last_refusal() {
+                Some(answer) if op == Op::Set && measured.tally.counts.refused > 0 => {
+                    Err(Error::PreloadRefused { target: plan.target.clone(), answer: answer.to_owned() })
+                }
+                _ => Ok(measured.tally.counts),
+            }
+        })
+    };
+    let stored = pass(Op::Set, 1)?.iter().map(|counts| counts.stored).sum();
+    let took = host::now().since(began);
+    let checked = pass(Op::Get, keys.div_ceil(HIT_CHECK_KEYS))?;
+    let hits = checked.iter().map(|counts| counts.hits).sum();
+    let misses: u64 = checked.iter().map(|counts| counts.misses).sum();
+    Ok(Preload { stored, checked: hits + misses, hits, took })
+}
+
+/// The load itself.
+fn load(
+    plan: &Plan,
+    lanes: &mut [Lane<'_>],
+    preload: Option<Preload>,
+    observer: &mut dyn FnMut(&Interval<'_>) -> ControlFlow<()>,
+) -> Result<Outcome, Error> {
+    let start = host::now() + THREADS_READY;
+    let from = start + plan.warmup;
+    let window = Window { from, until: from + plan.length };
+    let schedule = schedule(plan)?;
+    let boundaries = boundaries(plan, start);
+    let stop = AtomicBool::new(false);
+    let (reports, received) = mpsc::channel();
+    let mut intervals = Vec::new();
+    let mut histogram = crate::tally::histogram();
+    let count = lanes.len();
+    let results = thread::scope(|scope| {
+        let mut empties = Vec::new();
+        let mut threads = Vec::new();
+        for (number, lane) in lanes.iter_mut().enumerate() {
+            let (empty, emptied) = mpsc::channel();
+            for _ in 0..TALLIES_IN_FLIGHT {
+                let _ = empty.send(Box::new(Tally::new()));
+            }
+            empties.push(empty);
+            let (reports, boundaries) = (reports.clone(), boundaries.clone());
+            let source = source(plan, schedule.clone(), start, window, number, count);
+            let stop = &stop;
+            threads.push(scope.spawn(move || {
+                let work = || {
+                    settle(plan, number)?;
+                    let cpu_before = thread_cpu_time();
+                    let reporter =
+                        Reporter { lane: number, reports, emptied, boundaries, sent: 0, cpu_before };
+                    while host::now() < start {
+                        std::hint::spin_loop();
+                    }
+                    lane.phase(source, window, Some(reporter), stop)
+                };
+                let result = work();
+                if result.is_err() {
+                    stop.store(true, Ordering::Relaxed);
+                }
+                result
+            }));
+        }
+        drop(reports);
+        let merger = Merger { plan, start, boundaries: &boundaries, lanes: count };
+        merger.follow(&received, &empties, |interval| {
+            intervals.push(interval.progress.clone());
+            if observer(&interval).is_break() {
+                stop.store(true, Ordering::Relaxed);
+            }
+        });
+        let joined = threads.into_iter().map(|thread| thread.join());
+        joined
+            .map(|result| result.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            .collect::<Vec<_>>()
+    });
+    let ended = host::now().min(window.until);
+    let measured = results.into_iter().collect::<Result<Vec<Measured>, Error>>()?;
+    let mut whole = Tally::new();
+    for part in &measured {
+        whole.add(&part.tally);
+    }
+    let _ = histogram.add(&whole.latency);
+    let span = ended.since(from);
+    let (late, invalid_because) = judge(&whole);
+    let threads = measured.iter().enumerate().map(|(number, part)| ThreadCost {
+        cpu: cpu_of(plan, number),
+        cpu_time: part.cpu_time,
+        busy: Ratio::of(part.cpu_time, span),
+    });
+    Ok(Outcome {
+        asked: asked(plan, plan.warmup, plan.warmup + span),
+        reached: Rate::of(measured.iter().map(|part| part.answered_in_window).sum(), span),
+        measured: span,
+        latency: Percentiles::of(&whole.latency),
+        lateness: Percentiles::of(&whole.lateness),
+        late,
+        counts: whole.counts,
+        connections_lost: lanes.iter().map(|lane| lane.connections_lost).sum(),
+        remarks: lanes
+            .iter_mut()
+            .flat_map(|lane| std::mem::take(&mut lane.remarks))
+            .take(REMARKS_MAX)
+            .collect(),
+        preload,
+        threads: threads.collect(),
+        valid: invalid_because.is_empty(),
+        invalid_because,
+        intervals,
+        histogram,
+    })
+}
+
+/// The schedule of an open loop.
+fn schedule(plan: &Plan) -> Result<Option<Schedule>, Error> {
+    let Pace::Open { arrivals, profile } = &plan.pace else { return Ok(None) };
+    let seed = plan.workload.seed;
+    let warm = if plan.warmup.is_zero() {
+        None
+    } else {
+        Some(Arrivals::new(*arrivals, Profile::constant(warm_rate(profile))?, !seed))
+    };
+    Ok(Some(Schedule::new(warm, Arrivals::new(*arrivals, profile.clone(), seed), plan.warmup)))
+}
+
+/// The rate before a profile begins: its first, or its mean if it begins with none.
+fn warm_rate(profile: &Profile) -> Rate {
+    let first = profile.rate_at(Duration::ZERO);
+    if first.as_per_second() > 0.0 {
+        return first;
+    }
+    let period = profile.period();
+    Rate::per_second(profile.expected_by(period) / period.as_secs_f64())
+}
+
+fn source(
+    plan: &Plan,
+    schedule: Option<Schedule>,
+    start: Instant,
+    window: Window,
+    number: usize,
+    lanes: usize,
+) -> Source {
+    match (&plan.pace, schedule) {
+        (Pace::Closed { depth }, _) => {
+            let (next, step) = (number as u64, lanes as u64);
+            Source::Closed { depth: *depth as usize, next, step, until: window.until }
+        }
+        (Pace::Open { .. }, Some(schedule)) => {
+            Source::Open { schedule, start, end: plan.warmup + plan.length, next: None }
+        }
+        (Pace::Open { .. }, None) => unreachable!("an open loop has a schedule"),
+    }
+}
+
+/// Ends of the intervals: every `interval` of the warm-up and of what is measured, and the end of each.
+fn boundaries(plan: &Plan, start: Instant) -> Vec<Instant> {
+    let mut boundaries = Vec::new();
+    for (begin, length) in [(start, plan.warmup), (start + plan.warmup, plan.length)] {
+        let whole = length.as_nanos() / plan.interval.as_nanos();
+        boundaries.extend((1..=whole).map(|n| begin + plan.interval * n));
+        if length.as_nanos() % plan.interval.as_nanos() > 0 {
+            boundaries.push(begin + length);
+        }
+    }
+    boundaries
+}
+
+/// Mean rate that the plan asks for between two times since the load began.
+fn asked(plan: &Plan, begin: Duration, end: Duration) -> Option<Rate> {
+    let Pace::Open { profile, .. } = &plan.pace else { return None };
+    if end <= begin {
+        return Some(Rate::ZERO);
+    }
+    if begin < plan.warmup {
+        return Some(warm_rate(profile));
+    }
+    let events = profile.expected_by(end - plan.warmup) - profile.expected_by(begin - plan.warmup);
+    Some(Rate::per_second(events / (end - begin).as_secs_f64()))
+}
+
+/// Puts the lanes' intervals together.
+struct Merger<'a> {
+    plan: &'a Plan,
+    start: Instant,
+    boundaries: &'a [Instant],
+    lanes: usize,
+}
+
+/// The lanes' parts of one interval, until all have come.
+struct Parts {
+    tally: Box<Tally>,
+    cpu_time: Duration,
+    missing: usize,
+}
+
+impl Merger<'_> {
+    /// Until every lane has ended: merges what they report, interval by interval, in order.
+    fn follow(
+        &self,
+        received: &mpsc::Receiver<LaneInterval>,
+        empties: &[mpsc::Sender<Box<Tally>>],
+        mut emit: impl FnMut(Interval<'_>),
+    ) {
+        let mut open: std::collections::BTreeMap<usize, Parts> = std::collections::BTreeMap::new();
+        for report in received {
+            let mut tally = report.tally;
+            let parts = open.entry(report.number).or_insert_with(|| Parts {
+                tally: Box::new(Tally::new()),
+                cpu_time: Duration::ZERO,
+                missing: self.lanes,
+            });
+            parts.tally.add(&tally);
+            parts.cpu_time += report.cpu_time;
+            parts.missing -= 1;
+            tally.clear();
+            let _ = empties[report.lane].send(tally);
+            while let Some(first) = open.first_entry().filter(|first| first.get().missing == 0) {
+                let (number, parts) = first.remove_entry();
+                let progress = self.progress(number, &parts);
+                let late_answers = number == self.boundaries.len();
+                if late_answers && parts.tally.latency.is_empty() {
+                    continue;
+                }
+                emit(Interval { progress: &progress, latencies: &parts.tally.latency });
+            }
+        }
+    }
+
+    fn progress(&self, number: usize, parts: &Parts) -> Progress {
+        let end_of = |number: usize| self.boundaries.get(number).map(|end| end.since(self.start));
+        let begin = number.checked_sub(1).and_then(end_of).unwrap_or(Duration::ZERO);
+        // Beyond the last boundary only late answers come in.
+        let end = end_of(number).unwrap_or_else(|| host::now().since(self.start));
+        let latency = &parts.tally.latency;
+        Progress {
+            at: end,
+            length: end - begin,
+            warmup: end <= self.plan.warmup,
+            asked: if number < self.boundaries.len() { asked(self.plan, begin, end) } else { None },
+            reached: Rate::of(parts.tally.counts.answered, end - begin),
+            latency: Percentiles::of(latency),
+            lateness_p99: quantile(&parts.tally.lateness, 0.99),
+            counts: parts.tally.counts,
+            cpu_time: parts.cpu_time,
+        }
+    }
+}
+
+/// Lets this process have as many sockets as the plan needs.
+fn raise_descriptor_limit(connections: u32) -> Result<(), Error> {
+    let needed = u64::from(connections) + DESCRIPTORS_BESIDE;
+    let limits = getrlimit(Resource::Nofile);
+    if limits.current.is_none_or(|limit| limit >= needed) {
+        return Ok(());
+    }
+    if let Some(limit) = limits.maximum.filter(|limit| *limit < needed) {
+        return Err(Error::Descriptors { connections, needed, limit });
+    }
+    setrlimit(Resource::Nofile, Rlimit { current: Some(needed), maximum: limits.maximum })
+        .map_err(|cause| Error::System { doing: "raising the limit on open files", cause: cause.into() })
+}
+
+/// Time for the threads to be started and pinned before the first request is due.
+const THREADS_READY: Duration = Duration::from_millis(5);
+/// Tallies on their way between a lane and the merger, so that a lane never allocates one.
+const TALLIES_IN_FLIGHT: usize = 3;
+/// Deep enough to fill at the server's speed.
+const PRELOAD_DEPTH: usize = 32;
+/// Keys read back after filling.
+const HIT_CHECK_KEYS: u64 = 100_000;
+/// Standard streams, epoll sets, timers, and what the program around has open.
+const DESCRIPTORS_BESIDE: u64 = 256;
+const REMARKS_MAX: usize = 3;

@@ -1,0 +1,103 @@
+//! The outcome as a table for people.
+
+use crate::{Outcome, Progress};
+use std::fmt;
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut row = |name: &str, text: String| writeln!(f, "{name:<12} {text}");
+        match self.asked {
+            Some(asked) => {
+                row("rate", format!("asked {asked}, reached {} over {}", self.reached, self.measured))?
+            }
+            None => row("rate", format!("reached {} over {} (closed loop)", self.reached, self.measured))?,
+        }
+        let l = &self.latency;
+        row(
+            "latency",
+            format!("{:>8} {:>8} {:>8} {:>8} {:>8} {:>8}", "p50", "p90", "p99", "p99.9", "p99.99", "max"),
+        )?;
+        row("", format!("{:>8} {:>8} {:>8} {:>8} {:>8} {:>8}", l.p50, l.p90, l.p99, l.p999, l.p9999, l.max))?;
+        let c = &self.counts;
+        row(
+            "requests",
+            format!(
+                "{} sent, {} answered: {} hits, {} misses, {} stored",
+                c.sent, c.answered, c.hits, c.misses, c.stored
+            ),
+        )?;
+        let wrong = [
+            (c.refused, "refused by the server"),
+            (c.corrupt, "wrong values"),
+            (c.lost, "lost with their connection"),
+            (c.unanswered, "unanswered at the end"),
+            (c.unsent, "never sent"),
+        ];
+        let wrong: Vec<String> = wrong
+            .iter()
+            .filter(|(count, _)| *count > 0)
+            .map(|(count, what)| format!("{count} {what}"))
+            .collect();
+        row("errors", if wrong.is_empty() { "none".to_owned() } else { wrong.join(", ") })?;
+        if c.held > 0 {
+            row(
+                "held",
+                format!("{} requests waited behind too many unanswered ones of their connection", c.held),
+            )?;
+        }
+        if let Some(preload) = &self.preload {
+            let text = format!(
+                "{} stored in {}, {} of {} found again",
+                preload.stored, preload.took, preload.hits, preload.checked
+            );
+            row("preload", text)?;
+        }
+        if self.asked.is_some() {
+            let d = &self.lateness;
+            row(
+                "sent late",
+                format!(
+                    "p50 {}, p99 {}, max {}; {} by more than a tenth of the p99",
+                    d.p50, d.p99, d.max, self.late
+                ),
+            )?;
+        }
+        let threads: Vec<String> = self
+            .threads
+            .iter()
+            .map(|thread| match thread.cpu {
+                Some(cpu) => format!("{} on {cpu}", thread.busy),
+                None => thread.busy.to_string(),
+            })
+            .collect();
+        let per_request = self.cpu_time() / c.answered.max(1);
+        row("own CPU", format!("{} ({}), {per_request} per request", self.cpu_time(), threads.join(", ")))?;
+        for remark in &self.remarks {
+            row("note", remark.clone())?;
+        }
+        for reason in &self.invalid_because {
+            row("INVALID", reason.clone())?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Progress {
+    /// One line while running.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:>6.1}s", self.at.as_secs_f64())?;
+        if let Some(asked) = self.asked {
+            write!(f, "  asked {asked:>8}")?;
+        }
+        let l = &self.latency;
+        write!(f, "  reached {:>8}  p50 {:>7}  p99 {:>7}  p99.9 {:>7}", self.reached, l.p50, l.p99, l.p999)?;
+        write!(f, "  errors {}  misses {}", self.counts.errors(), self.counts.misses)?;
+        if self.asked.is_some() {
+            write!(f, "  late p99 {}", self.lateness_p99)?;
+        }
+        if self.warmup {
+            f.write_str("  (warm-up)")?;
+        }
+        Ok(())
+    }
+}

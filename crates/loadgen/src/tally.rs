@@ -1,0 +1,98 @@
+//! What a thread counts, and histograms of a size that never grows during a run.
+
+use hdrhistogram::Histogram;
+use machine::Duration;
+use serde::{Deserialize, Serialize};
+use std::ops::AddAssign;
+
+/// What became of the requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counts {
+    /// Given to the system to send.
+    pub sent: u64,
+    /// Answered, errors included.
+    pub answered: u64,
+    /// Reads that found a value.
+    pub hits: u64,
+    /// Reads that found none.
+    pub misses: u64,
+    /// Writes that were stored.
+    pub stored: u64,
+    /// Answers that were errors (`SERVER_ERROR` and the like).
+    pub refused: u64,
+    /// Values that were not the ones that belong to their key; only counted when verifying.
+    pub corrupt: u64,
+    /// Requests lost with their connection.
+    pub lost: u64,
+    /// Requests sent and not answered by the end; their age then is in the latencies.
+    pub unanswered: u64,
+    /// Requests that were never sent, because the server took no more for too long.
+    pub unsent: u64,
+    /// Requests that waited at the generator because their connection had too many unanswered ones.
+    pub held: u64,
+}
+
+impl Counts {
+    /// Everything that went wrong.
+    pub fn errors(&self) -> u64 {
+        self.refused + self.corrupt + self.lost + self.unanswered + self.unsent
+    }
+}
+
+impl AddAssign for Counts {
+    fn add_assign(&mut self, other: Self) {
+        self.sent += other.sent;
+        self.answered += other.answered;
+        self.hits += other.hits;
+        self.misses += other.misses;
+        self.stored += other.stored;
+        self.refused += other.refused;
+        self.corrupt += other.corrupt;
+        self.lost += other.lost;
+        self.unanswered += other.unanswered;
+        self.unsent += other.unsent;
+        self.held += other.held;
+    }
+}
+
+/// Counts and histograms, of an interval or of a whole run. Values in nanoseconds.
+#[derive(Clone, Debug)]
+pub(crate) struct Tally {
+    pub counts: Counts,
+    /// From when a request was due until its answer was read.
+    pub latency: Histogram<u64>,
+    /// From when a request was due until it was written.
+    pub lateness: Histogram<u64>,
+}
+
+impl Tally {
+    pub fn new() -> Self {
+        Self { counts: Counts::default(), latency: histogram(), lateness: histogram() }
+    }
+
+    pub fn clear(&mut self) {
+        self.counts = Counts::default();
+        self.latency.reset();
+        self.lateness.reset();
+    }
+
+    pub fn add(&mut self, other: &Self) {
+        self.counts += other.counts;
+        // Both have the same bounds, so this cannot fail.
+        let _ = self.latency.add(&other.latency);
+        let _ = self.lateness.add(&other.lateness);
+    }
+}
+
+/// A histogram of nanoseconds with three significant figures; what is longer than its reach counts as its reach.
+pub(crate) fn histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, REACH_NS, 3).expect("constant bounds are valid")
+}
+
+/// The value below which this share (0 to 1) of a histogram lies; zero of an empty one.
+pub(crate) fn quantile(histogram: &Histogram<u64>, share: f64) -> Duration {
+    Duration::from_nanos(histogram.value_at_quantile(share))
+}
+
+/// Longer than any answer that a run waits for.
+const REACH_NS: u64 = 600_000_000_000;
