@@ -1,0 +1,121 @@
+//! `delete`, `incr`, `decr`, `touch`, `flush_all`, and the arithmetic underneath them and `ma`.
+
+use super::Context;
+use super::clock::expiry;
+use crate::store::{Entry, NewItem, StoreError};
+use memcache::number::lenient_u64;
+use memcache::request::{Arithmetic, Delete, Direction, Touch};
+use memcache::{Refusal, reply};
+
+pub(super) fn delete(request: &Delete<'_>, out: &mut Vec<u8>, context: &Context<'_>) {
+    let removed = context.store.entry(request.key, context.now).remove();
+    let counters = context.counters;
+    if removed { &counters.delete_hits } else { &counters.delete_misses }.raise(1);
+    if !request.noreply {
+        out.extend_from_slice(if removed { reply::DELETED } else { reply::NOT_FOUND });
+    }
+}
+
+pub(super) fn touch(request: &Touch<'_>, out: &mut Vec<u8>, context: &Context<'_>) {
+    let mut entry = context.store.entry(request.key, context.now);
+    let found = entry.item().is_some();
+    if found {
+        entry.bump();
+        entry.set_exptime(expiry(request.exptime, context.now, context.unix_offset));
+    }
+    let counters = context.counters;
+    counters.cmd_touch.raise(1);
+    if found { &counters.touch_hits } else { &counters.touch_misses }.raise(1);
+    if !request.noreply {
+        out.extend_from_slice(if found { reply::TOUCHED } else { reply::NOT_FOUND });
+    }
+}
+
+pub(super) fn flush_all(delay: i32, noreply: bool, out: &mut Vec<u8>, context: &Context<'_>) {
+    context.counters.cmd_flush.raise(1);
+    let at = if delay > 0 { expiry(delay, context.now, context.unix_offset) } else { context.now };
+    context.store.flush_all(at);
+    if !noreply {
+        out.extend_from_slice(reply::OK);
+    }
+}
+
+pub(super) fn arithmetic(request: &Arithmetic<'_>, out: &mut Vec<u8>, context: &Context<'_>) {
+    let mut entry = context.store.entry(request.key, context.now);
+    let outcome = change(&mut entry, request.direction, request.amount, None, None, context);
+    if request.noreply {
+        return;
+    }
+    match outcome {
+        Changed::To(number) => {
+            reply::number(out, number);
+            out.extend_from_slice(reply::LINE_ENDING);
+        }
+        Changed::NotFound => out.extend_from_slice(reply::NOT_FOUND),
+        Changed::Exists => out.extend_from_slice(reply::EXISTS),
+        Changed::Refused(refusal) => reply::refusal(out, refusal),
+    }
+}
+
+/// What became of a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Changed {
+    /// The number now stored.
+    To(u64),
+    /// There is no item.
+    NotFound,
+    /// The item has another unique number.
+    Exists,
+    /// The value is no number, or the changed one finds no room.
+    Refused(Refusal),
+}
+
+/// Changes the number that an item holds. A number that becomes shorter keeps its place and is padded with spaces, as
+/// memcached does; a longer one becomes a new item.
+pub(super) fn change(
+    entry: &mut Entry<'_>,
+    direction: Direction,
+    amount: u64,
+    compare: Option<u64>,
+    unique: Option<u64>,
+    context: &Context<'_>,
+) -> Changed {
+    let counters = context.counters;
+    let (hits, misses) = match direction {
+        Direction::Up => (&counters.incr_hits, &counters.incr_misses),
+        Direction::Down => (&counters.decr_hits, &counters.decr_misses),
+    };
+    let Some(item) = entry.item() else {
+        misses.raise(1);
+        return Changed::NotFound;
+    };
+    if item.value.is_empty() {
+        return Changed::Refused(Refusal::NotANumber);
+    }
+    if compare.is_some_and(|compare| compare != 0 && compare != item.cas) {
+        return Changed::Exists;
+    }
+    let Some(number) = lenient_u64(item.value) else {
+        return Changed::Refused(Refusal::NotANumber);
+    };
+    let number = match direction {
+        Direction::Up => number.wrapping_add(amount),
+        Direction::Down => number.saturating_sub(amount),
+    };
+    let (flags, exptime) = (item.flags, item.exptime);
+    let mut digits = itoa::Buffer::new();
+    let digits = digits.format(number).as_bytes();
+    if digits.len() <= item.value.len() {
+        let Some(value) = entry.value_mut() else { unreachable!("the item was found under the same lock") };
+        let (head, padding) = value.split_at_mut(digits.len());
+        head.copy_from_slice(digits);
+        padding.fill(b' ');
+        entry.fresh_cas(unique);
+    } else if let Err(error) = entry.put(NewItem { flags, exptime, value: &[digits], cas: unique }) {
+        return Changed::Refused(match error {
+            StoreError::TooLarge | StoreError::OutOfMemory => Refusal::OutOfMemoryChanging,
+        });
+    }
+    hits.raise(1);
+    Changed::To(number)
+}

@@ -1,0 +1,38 @@
+//! What a session is told of the whole server, for `stats`.
+
+use super::Totals;
+
+/// Facts about the server that no store and no worker knows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ServerFacts {
+    /// Client connections at the most.
+    pub max_connections: u32,
+    /// Client connections open now.
+    pub connections: u32,
+    /// Client connections ever accepted.
+    pub connections_total: u64,
+    /// Client connections refused because there were too many.
+    pub connections_rejected: u64,
+    /// How often accepting had to pause.
+    pub accept_pauses: u64,
+    /// Whether clients are accepted now.
+    pub accepting: bool,
+    /// Workers.
+    pub workers: u32,
+}
+
+/// The view of the server that `stats` shows.
+pub trait Introspection {
+    /// Counters summed over all workers, since the start or the last [`Introspection::reset`].
+    fn totals(&self) -> Totals;
+
+    /// Begins counting anew (`stats reset`).
+    fn reset(&self);
+
+    /// The rest of general statistics.
+    fn facts(&self) -> ServerFacts;
+
+    /// Emits name and value of every statistic in `group`, such as `settings`, `conns` or `roost`; `false` if there
+    /// is no such group.
+    fn stats_group(&self, group: &[u8], emit: &mut dyn FnMut(&str, &str)) -> bool;
+}

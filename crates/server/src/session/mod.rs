@@ -1,0 +1,449 @@
+//! A client's conversation with the store: bytes in, bytes out.
+//!
+//! A [`Session`] belongs to one connection and knows nothing of sockets, threads or buffers. The connection's owner
+//! hands it what has arrived and gets back how much of it was used and what to do next; unused bytes are the
+//! owner's to keep. Because a session is plain data of a few words, a connection moves between workers with
+//! its conversation, in the middle of a command if need be.
+//!
+//! ```text
+//!                    +--------------------- newline -------------------+
+//!                    v                                                 |
+//!   bytes --> [ Command ] -- get with more keys than fit the turn --> [ Keys ] -- key too long --> [ SkipLine ]
+//!               |     ^      or the line                                                               |
+//!     value refused   +---- all bytes gone ----[ Swallow ]                     newline: to Command <---+
+//!               +--------------------------------^
+//! ```
+//!
+//! A value is stored only when all of it has arrived, so there is no state for a half-read one: the command line
+//! stays unused and is parsed again.
+//!
+//! What always holds:
+//! - The answers depend on the bytes alone, never on how they were cut or how often the session was interrupted.
+//! - Every call makes progress: it uses bytes, or says what it waits for, or is over the high-water mark.
+//! - The output grows past the high-water mark by one answer at the most.
+
+mod change;
+mod clock;
+mod counters;
+mod introspection;
+mod meta;
+mod retrieve;
+mod stats;
+mod storing;
+
+pub use counters::{Counter, Counters, Totals};
+pub use introspection::{Introspection, ServerFacts};
+pub use stats::VERSION;
+
+use crate::store::Store;
+use memcache::line::BINARY_MAGIC;
+use memcache::request::Refused;
+use memcache::{Head, Line, Refusal, Request, head, reply};
+use retrieve::KeyList;
+
+/// How much a session may take.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Largest item, bytes, as memcached measures it: value, key, and 59 to 63 bytes around them. memcached's default
+    /// is 1 MiB.
+    pub max_item_size: usize,
+    /// A session answers no further request while this much output waits, bytes. High enough that a batch of small
+    /// answers goes out in one write, low enough that a client which does not read costs little.
+    pub out_high_water: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { max_item_size: 1024 * 1024, out_high_water: 256 * 1024 }
+    }
+}
+
+/// What a session works with.
+#[derive(Clone, Copy)]
+pub struct Context<'a> {
+    /// The items.
+    pub store: &'a Store,
+    /// Those of the worker that calls.
+    pub counters: &'a Counters,
+    /// What there is to tell of the whole server.
+    pub all: &'a dyn Introspection,
+    /// Seconds on the server's clock, which starts at 2.
+    pub now: u32,
+    /// Unix time less server time, seconds.
+    pub unix_offset: i64,
+    /// Bounds.
+    pub limits: &'a Limits,
+}
+
+/// What came of a call to [`Session::serve`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Served {
+    /// Bytes of the input that are done with.
+    pub consumed: usize,
+    /// Requests served, each key of a retrieval counted as one.
+    pub requests: u32,
+    /// What to do now.
+    pub next: Next,
+}
+
+/// What a session needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// More bytes. Of those not consumed and those to come, the request that they begin needs `wanted` in all;
+    /// zero if that cannot be told.
+    Read {
+        /// See above.
+        wanted: usize,
+    },
+    /// The output is over the high-water mark: write it first.
+    Write,
+    /// Another turn, after other connections have had theirs.
+    Yield,
+    /// Nothing more: write what there is and close.
+    Close,
+}
+
+/// Why a session ends, for the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Ending {
+    /// The client said `quit`.
+    #[error("the client quit")]
+    Quit,
+    /// A client of the binary protocol.
+    #[error(
+        "a client speaks memcached's binary protocol, which upstream has deprecated: configure it for the text or the meta protocol"
+    )]
+    BinaryProtocol,
+    /// A line that is too long for any command that may be long.
+    #[error("a client sent more than 2048 bytes without a newline that are no list of keys")]
+    LineTooLong,
+    /// A client of another kind altogether.
+    #[error("a client speaks HTTP; this port speaks the memcached protocol")]
+    Http,
+}
+
+/// One conversation.
+#[derive(Debug, Default)]
+pub struct Session {
+    state: State,
+    /// Whether a byte has been seen yet; the first one tells the protocol.
+    begun: bool,
+}
+
+/// Where in the conversation.
+#[derive(Debug, Default)]
+enum State {
+    /// Before a command line.
+    #[default]
+    Command,
+    /// Within the keys of a retrieval.
+    Keys(KeyList),
+    /// Within a line that was answered with an error.
+    SkipLine,
+    /// Within a refused value, of which so many bytes are still to come.
+    Swallow(usize),
+    /// Over.
+    Ended(Ending),
+}
+
+/// How far one step came.
+enum Step {
+    /// Bytes used; go on.
+    Used(usize),
+    /// Bytes used; the session stops for now.
+    Stop(usize, Next),
+}
+
+/// What there is to spend in one call.
+struct Turn<'c, 'a> {
+    out: &'c mut Vec<u8>,
+    context: &'c Context<'a>,
+    requests: u32,
+    max_requests: u32,
+}
+
+impl Turn<'_, '_> {
+    /// What keeps this turn from serving another request, if anything.
+    #[inline]
+    fn obstacle(&self) -> Option<Next> {
+        if self.requests >= self.max_requests {
+            Some(Next::Yield)
+        } else if self.out.len() >= self.context.limits.out_high_water {
+            Some(Next::Write)
+        } else {
+            None
+        }
+    }
+}
+
+impl Session {
+    /// A conversation that has not begun.
+    pub const fn new() -> Self {
+        Self { state: State::Command, begun: false }
+    }
+
+    /// Why the session ended, once [`Next::Close`] was returned.
+    pub const fn ending(&self) -> Option<Ending> {
+        match self.state {
+            State::Ended(ending) => Some(ending),
+            _ => None,
+        }
+    }
+
+    /// Serves requests from `input` and appends the answers to `out`, until the input is used up or ends within a
+    /// request, or `out` passes the high-water mark, or `max_requests` are served.
+    pub fn serve(
+        &mut self,
+        input: &[u8],
+        out: &mut Vec<u8>,
+        context: &Context<'_>,
+        max_requests: u32,
+    ) -> Served {
+        let before = out.len();
+        let mut turn = Turn { out, context, requests: 0, max_requests };
+        let mut consumed = 0;
+        let next = loop {
+            match self.step(&input[consumed..], &mut turn) {
+                Step::Used(bytes) => consumed += bytes,
+                Step::Stop(bytes, next) => {
+                    consumed += bytes;
+                    break next;
+                }
+            }
+        };
+        let written = turn.out.len() - before;
+        context.counters.bytes_read.raise(consumed as u64);
+        context.counters.bytes_written.raise(written as u64);
+        if next == Next::Yield {
+            context.counters.conn_yields.raise(1);
+        }
+        Served { consumed, requests: turn.requests, next }
+    }
+
+    /// Refuses the value that `input`, left over by the last call, begins: there is no memory to wait for it. The
+    /// client is told `SERVER_ERROR out of memory storing object`, and the command with all of its value is thrown
+    /// away by the calls of [`Session::serve`] that follow, beginning with `input` itself. `false`, and nothing
+    /// done, if `input` does not begin with a command that a value follows.
+    pub fn refuse_value(&mut self, input: &[u8], out: &mut Vec<u8>, context: &Context<'_>) -> bool {
+        let (State::Command, Head::Line(line)) = (&self.state, head(input)) else {
+            return false;
+        };
+        let length = match memcache::parse(line) {
+            Request::Store(request) => {
+                storing::give_up(&request, Refusal::OutOfMemory, out, context);
+                request.length
+            }
+            Request::MetaSet(request) => {
+                meta::give_up(&request, Refusal::OutOfMemory, out, context);
+                request.length
+            }
+            _ => return false,
+        };
+        self.state = State::Swallow(line.length + length + reply::LINE_ENDING.len());
+        true
+    }
+
+    #[inline]
+    fn step(&mut self, input: &[u8], turn: &mut Turn<'_, '_>) -> Step {
+        if input.is_empty() && !matches!(self.state, State::Ended(_)) {
+            return Step::Stop(0, Next::Read { wanted: 0 });
+        }
+        match &mut self.state {
+            State::Command => self.command(input, turn),
+            State::Keys(list) => {
+                let step = list.serve(input, turn);
+                self.leave_list(step)
+            }
+            State::SkipLine => match memchr::memchr(b'\n', input) {
+                Some(end) => {
+                    self.state = State::Command;
+                    Step::Used(end + 1)
+                }
+                None => Step::Used(input.len()),
+            },
+            State::Swallow(left) => {
+                let used = input.len().min(*left);
+                *left -= used;
+                if *left == 0 {
+                    self.state = State::Command;
+                }
+                Step::Used(used)
+            }
+            State::Ended(_) => Step::Stop(0, Next::Close),
+        }
+    }
+
+    #[inline]
+    fn command(&mut self, input: &[u8], turn: &mut Turn<'_, '_>) -> Step {
+        if let Some(next) = turn.obstacle() {
+            return Step::Stop(0, next);
+        }
+        if !self.begun {
+            self.begun = true;
+            if input[0] == BINARY_MAGIC {
+                return self.end(0, Ending::BinaryProtocol);
+            }
+        }
+        match head(input) {
+            Head::Line(line) => self.line(line, input, turn),
+            Head::Partial => Step::Stop(0, Next::Read { wanted: 0 }),
+            Head::Long => match memcache::request::Retrieve::opening(input) {
+                Some((request, used)) => {
+                    self.state = State::Keys(KeyList::new(&request));
+                    Step::Used(used)
+                }
+                None => self.end(0, Ending::LineTooLong),
+            },
+        }
+    }
+
+    #[inline]
+    fn line(&mut self, line: Line<'_>, input: &[u8], turn: &mut Turn<'_, '_>) -> Step {
+        let behind = &input[line.length..];
+        let context = turn.context;
+        match memcache::parse(line) {
+            Request::Retrieve(request) => {
+                // The list is served from the input, as one that came in pieces is: a pause looks the same in both.
+                let keys_at = line.text.len() - request.keys.text().len();
+                let mut list = KeyList::new(&request);
+                match list.serve(&input[keys_at..], turn) {
+                    Step::Used(used) => return Step::Used(keys_at + used),
+                    Step::Stop(used, next) => {
+                        self.state = State::Keys(list);
+                        return Step::Stop(keys_at + used, next);
+                    }
+                }
+            }
+            Request::Store(request) => {
+                return match Self::value(
+                    line.length,
+                    request.length,
+                    storing::item_size(&request),
+                    behind,
+                    turn,
+                ) {
+                    Ok(value) => {
+                        storing::store(&request, value, turn.out, context);
+                        Step::Used(line.length + request.length + reply::LINE_ENDING.len())
+                    }
+                    Err(Unready::Wait(step)) => step,
+                    Err(Unready::Refused(refusal)) => {
+                        storing::give_up(&request, refusal, turn.out, context);
+                        self.swallow(line.length, request.length + reply::LINE_ENDING.len())
+                    }
+                };
+            }
+            Request::MetaSet(request) => {
+                return match Self::value(line.length, request.length, meta::item_size(&request), behind, turn)
+                {
+                    Ok(value) => {
+                        meta::set(&request, value, turn.out, context);
+                        Step::Used(line.length + request.length + reply::LINE_ENDING.len())
+                    }
+                    Err(Unready::Wait(step)) => step,
+                    Err(Unready::Refused(refusal)) => {
+                        meta::give_up(&request, refusal, turn.out, context);
+                        self.swallow(line.length, request.length + reply::LINE_ENDING.len())
+                    }
+                };
+            }
+            Request::Refused(Refused { refusal, noreply, value }) => {
+                turn.requests += 1;
+                if !noreply {
+                    reply::refusal(turn.out, refusal);
+                }
+                return self.swallow(line.length, value);
+            }
+            Request::Quit => return self.end(line.length, Ending::Quit),
+            Request::Http => return self.end(line.length, Ending::Http),
+            request => serve_line(&request, turn.out, context),
+        }
+        turn.requests += 1;
+        Step::Used(line.length)
+    }
+
+    /// The value behind a command line of `head` bytes: there, to be waited for, or refused for the size of the item
+    /// that it would make.
+    #[inline]
+    fn value<'i>(
+        head: usize,
+        length: usize,
+        item_size: usize,
+        behind: &'i [u8],
+        turn: &mut Turn<'_, '_>,
+    ) -> Result<Value<'i>, Unready> {
+        if item_size > turn.context.limits.max_item_size {
+            turn.requests += 1;
+            return Err(Unready::Refused(Refusal::TooLarge));
+        }
+        let whole = length + reply::LINE_ENDING.len();
+        let Some(bytes) = behind.get(..whole) else {
+            return Err(Unready::Wait(Step::Stop(0, Next::Read { wanted: head + whole })));
+        };
+        turn.requests += 1;
+        let (value, ending) = bytes.split_at(length);
+        Ok(if ending == reply::LINE_ENDING { Value::Whole(value) } else { Value::BadEnding })
+    }
+
+    /// Goes on behind a value of which nothing is wanted.
+    fn swallow(&mut self, head: usize, value: usize) -> Step {
+        if value > 0 {
+            self.state = State::Swallow(value);
+        }
+        Step::Used(head)
+    }
+
+    /// Goes on behind a list of keys.
+    fn leave_list(&mut self, step: Step) -> Step {
+        if let (Step::Used(_), State::Keys(list)) = (&step, &self.state) {
+            self.state = if list.failed() { State::SkipLine } else { State::Command };
+        }
+        step
+    }
+
+    fn end(&mut self, used: usize, ending: Ending) -> Step {
+        self.state = State::Ended(ending);
+        Step::Stop(used, Next::Close)
+    }
+}
+
+/// A value as it came.
+enum Value<'i> {
+    /// With its line ending.
+    Whole(&'i [u8]),
+    /// Something else stands where its line ending should.
+    BadEnding,
+}
+
+/// Why there is no value.
+enum Unready {
+    /// It has not arrived.
+    Wait(Step),
+    /// It is not wanted.
+    Refused(Refusal),
+}
+
+/// Serves a request that is one line and gets one answer.
+fn serve_line(request: &Request<'_>, out: &mut Vec<u8>, context: &Context<'_>) {
+    match request {
+        Request::Delete(request) => change::delete(request, out, context),
+        Request::Arithmetic(request) => change::arithmetic(request, out, context),
+        Request::Touch(request) => change::touch(request, out, context),
+        Request::MetaGet(request) => meta::get(request, out, context),
+        Request::MetaDelete(request) => meta::delete(request, out, context),
+        Request::MetaArithmetic(request) => meta::arithmetic(request, out, context),
+        Request::MetaDebug(request) => meta::debug(request, out, context),
+        Request::MetaNoop => out.extend_from_slice(reply::META_NOOP),
+        Request::FlushAll { delay, noreply } => change::flush_all(*delay, *noreply, out, context),
+        Request::Version => stats::version(out),
+        Request::Verbosity { noreply: false } => out.extend_from_slice(reply::OK),
+        Request::Stats { group } => stats::stats(*group, out, context),
+        Request::Verbosity { noreply: true }
+        | Request::Retrieve(_)
+        | Request::Store(_)
+        | Request::MetaSet(_)
+        | Request::Quit
+        | Request::Http
+        | Request::Refused(_) => {}
+    }
+}
