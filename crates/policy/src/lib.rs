@@ -14,10 +14,12 @@
 //! - [`all_awake`]: all of them, always.
 //! - [`scheduling`]: one of them, or none, as the store drives it.
 //! - [`active_idle`]: how deep the CPUs of active workers may sleep.
+//! - [`log`]: a policy's inputs and outputs as lines of text, and their replay.
 
 pub mod active_idle;
 pub mod all_awake;
 pub mod carb;
+pub mod log;
 pub mod peafowl;
 mod roster;
 pub mod scheduling;

@@ -11,7 +11,6 @@ use serde::{Deserialize, Serialize};
 /// One of the policies that place connections.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-#[expect(clippy::large_enum_variant, reason = "there is one of it in a process")]
 pub enum Scheduling {
     /// By learned load limits.
     Peafowl(peafowl::Scheduler),
@@ -69,10 +68,10 @@ impl Scheduling {
     }
 
     /// A worker answered an order with `Refused`, or the connection closed in mid-transfer.
-    pub fn handle_refused(&mut self, worker: WorkerId) {
+    pub fn handle_refused(&mut self, now: Instant, worker: WorkerId) {
         match self {
-            Self::Peafowl(scheduler) => scheduler.handle_refused(worker),
-            Self::Carb(scheduler) => scheduler.handle_refused(worker),
+            Self::Peafowl(scheduler) => scheduler.handle_refused(now, worker),
+            Self::Carb(scheduler) => scheduler.handle_refused(now, worker),
             Self::AllAwake(_) => {}
         }
     }

@@ -78,10 +78,11 @@ impl Spread {
     }
 
     /// A worker could not obey. The next order waits for the next reading, or it would be refused again.
-    pub fn handle_refused(&mut self, worker: WorkerId) {
+    pub fn handle_refused(&mut self, now: Instant, worker: WorkerId) {
         if self.flight.is_some_and(|flight| self.roster.seats[flight.source].id == worker) {
             self.flight = None;
         }
+        self.rest_the_empty(now);
     }
 
     /// The last connection of a worker closed.
@@ -122,14 +123,10 @@ impl Spread {
 
     fn step(&mut self, now: Instant) {
         self.last = self.last.max(now);
-        for at in 0..self.chosen.len() {
-            let Seat { connections, expecting_until, .. } = self.roster.seats[at];
-            if self.chosen[at] {
-                self.roster.activate(at, &mut self.commands);
-            } else if connections == 0 && expecting_until <= now {
-                self.roster.deactivate(at, &mut self.commands);
-            }
+        for at in (0..self.chosen.len()).filter(|&at| self.chosen[at]) {
+            self.roster.activate(at, &mut self.commands);
         }
+        self.rest_the_empty(now);
         if self.flight.is_some_and(|flight| flight.deadline <= now) {
             self.flight = None;
         }
@@ -143,6 +140,15 @@ impl Spread {
                 target: self.roster.seats[target].id,
                 pick: Pick::NextServed,
             });
+        }
+    }
+
+    fn rest_the_empty(&mut self, now: Instant) {
+        for at in (0..self.chosen.len()).filter(|&at| !self.chosen[at]) {
+            let Seat { connections, expecting_until, .. } = self.roster.seats[at];
+            if connections == 0 && expecting_until <= now {
+                self.roster.deactivate(at, &mut self.commands);
+            }
         }
     }
 

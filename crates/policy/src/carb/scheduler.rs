@@ -46,7 +46,7 @@ impl Sums {
         let Some(rate) = service.rate else { return };
         self.rated += 1;
         self.rate += rate.as_per_second();
-        self.tail.add(service.p95, rate.as_per_second());
+        self.tail.add(service.p95.or(service.p99), rate.as_per_second());
         self.mean.add(service.mean, rate.as_per_second());
     }
 
@@ -100,8 +100,8 @@ impl Scheduler {
     }
 
     /// A worker could not obey.
-    pub fn handle_refused(&mut self, worker: WorkerId) {
-        self.spread.handle_refused(worker);
+    pub fn handle_refused(&mut self, now: Instant, worker: WorkerId) {
+        self.spread.handle_refused(now, worker);
     }
 
     /// The last connection of a worker closed.

@@ -1,0 +1,284 @@
+//! The replay log: what a policy was told and what it answered, as lines of JSON, and the proof that it would say the
+//! same again.
+//!
+//! Every instance (each worker's, and the scheduler's) has a log of its own, because each is driven by one thread in an
+//! order of its own. A log is a sequence of segments; the server bounds their size and number. A segment begins with
+//! the policy's whole state, parameters included, so that it can be replayed without those before it:
+//!
+//! ```text
+//! {"state":{...}}
+//! {"step":{"at":81210040,"input":{"served":{"slot":3,"requests":1}},"output":{"verdict":"stay"}}}
+//! {"step":{"at":81290012,"input":{"order":{"move":{"target":0,"pick":"next_served"}}},"output":{"answer":"accepted"}}}
+//! ```
+//!
+//! [`replay`] restores the state, feeds the inputs and compares the outputs, to the last bit of every number: floats
+//! are written in the shortest form that reads back as the same float. Where segments follow each other in one text,
+//! the state that the next begins with must be the one that the last has led to.
+//!
+//! Recording goes through [`Recorded::apply`], the same calls that an unrecorded driver makes by name.
+
+use crate::peafowl::{Answer, ConnectionLoad, Departure, Order, Sample, Transfer, Verdict, Worker};
+use crate::{Guidance, Movable, Moved, Placement, Scheduling};
+use machine::{Command, ConnId, Instant, Reading, WorkerId, WorkerReading};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::fmt::Debug;
+
+/// A policy whose inputs and outputs can be recorded and replayed.
+pub trait Recorded: Clone + Debug + PartialEq + Serialize + DeserializeOwned {
+    /// One thing that it is told.
+    type Input: Clone + Debug + PartialEq + Serialize + DeserializeOwned;
+    /// What it answers to that.
+    type Output: Clone + Debug + PartialEq + Serialize + DeserializeOwned;
+
+    /// Tells it `input` at `now`.
+    fn apply(&mut self, now: Instant, input: &Self::Input) -> Self::Output;
+}
+
+/// What a worker's policy can be told: its `handle_*` and `poll_*` by name.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[expect(missing_docs, reason = "the arguments of the calls of the same names")]
+pub enum WorkerInput {
+    /// `Worker::handle_arrival`
+    Arrival { slot: u32, conn: ConnId, home: WorkerId, load: ConnectionLoad },
+    /// `Worker::handle_departure`
+    Departure { slot: u32, sent: bool },
+    /// `Worker::handle_served`
+    Served { slot: u32, requests: u32 },
+    /// `Worker::handle_order`
+    Order(Order),
+    /// `Worker::handle_report`, then `Worker::movable`
+    Report(Sample),
+    /// `Worker::handle_timeout`
+    Timeout,
+    /// `Worker::poll_transfer`
+    Transfer,
+}
+
+/// What a worker's policy answers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WorkerOutput {
+    /// Nothing: the call has no result.
+    Done,
+    /// Of a departure.
+    Departure(Departure),
+    /// Of requests served.
+    Verdict(Verdict),
+    /// Of an order.
+    Answer(Answer),
+    /// Of a report.
+    Report {
+        /// For the scheduler.
+        reading: WorkerReading,
+        /// For the scheduler, beside it.
+        movable: Option<Movable>,
+    },
+    /// Of asking for a transfer.
+    Transfer(Option<Transfer>),
+}
+
+impl Recorded for Worker {
+    type Input = WorkerInput;
+    type Output = WorkerOutput;
+
+    fn apply(&mut self, now: Instant, input: &WorkerInput) -> WorkerOutput {
+        match *input {
+            WorkerInput::Arrival { slot, conn, home, load } => {
+                self.handle_arrival(now, slot, conn, home, load);
+                WorkerOutput::Done
+            }
+            WorkerInput::Departure { slot, sent } => {
+                WorkerOutput::Departure(self.handle_departure(now, slot, sent))
+            }
+            WorkerInput::Served { slot, requests } => {
+                WorkerOutput::Verdict(self.handle_served(now, slot, requests))
+            }
+            WorkerInput::Order(order) => WorkerOutput::Answer(self.handle_order(now, order)),
+            WorkerInput::Report(sample) => {
+                WorkerOutput::Report { reading: self.handle_report(now, &sample), movable: self.movable() }
+            }
+            WorkerInput::Timeout => {
+                self.handle_timeout(now);
+                WorkerOutput::Done
+            }
+            WorkerInput::Transfer => WorkerOutput::Transfer(self.poll_transfer()),
+        }
+    }
+}
+
+/// What a scheduling policy can be told.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[expect(missing_docs, reason = "the arguments of the calls of the same names")]
+pub enum SchedulingInput {
+    /// `Scheduling::handle_reading`
+    Reading(Reading),
+    /// `Scheduling::handle_movable`
+    Movable { worker: WorkerId, movable: Option<Movable> },
+    /// `Scheduling::handle_moved`
+    Moved(Moved),
+    /// `Scheduling::handle_refused`
+    Refused(WorkerId),
+    /// `Scheduling::handle_released`
+    Released(WorkerId),
+    /// `Scheduling::handle_timeout`
+    Timeout,
+    /// `Scheduling::place`
+    Place,
+}
+
+/// What a scheduling policy answers: the commands that the input led to, all of them, and a placement if asked for.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SchedulingOutput {
+    /// In order.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub commands: Vec<Command>,
+    /// Of `Place`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub placement: Option<Placement>,
+    /// After a reading.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub guidance: Option<Guidance>,
+}
+
+impl Recorded for Scheduling {
+    type Input = SchedulingInput;
+    type Output = SchedulingOutput;
+
+    fn apply(&mut self, now: Instant, input: &SchedulingInput) -> SchedulingOutput {
+        let mut output = SchedulingOutput::default();
+        match input {
+            SchedulingInput::Reading(reading) => {
+                self.handle_reading(now, reading);
+                output.guidance = Some(self.guidance());
+            }
+            SchedulingInput::Movable { worker, movable } => self.handle_movable(*worker, *movable),
+            SchedulingInput::Moved(moved) => self.handle_moved(now, moved),
+            SchedulingInput::Refused(worker) => self.handle_refused(now, *worker),
+            SchedulingInput::Released(worker) => self.handle_released(now, *worker),
+            SchedulingInput::Timeout => self.handle_timeout(now),
+            SchedulingInput::Place => output.placement = Some(self.place(now)),
+        }
+        output.commands.extend(std::iter::from_fn(|| self.poll_command()));
+        output
+    }
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "snake_case")]
+enum LineOut<'a, P: Recorded> {
+    State(&'a P),
+    Step { at: Instant, input: &'a P::Input, output: &'a P::Output },
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "snake_case", bound = "")]
+enum LineIn<P: Recorded> {
+    State(Box<P>),
+    Step { at: Instant, input: P::Input, output: P::Output },
+}
+
+/// Why a replay is not what was recorded.
+#[derive(Debug, thiserror::Error)]
+pub enum Divergence {
+    /// The text is no log.
+    #[error(
+        "line {line} is no record of this policy ({cause})\n\nhint: each log belongs to one policy instance and begins with its state"
+    )]
+    Unreadable {
+        /// Counted from 1.
+        line: usize,
+        /// What the reader objects to.
+        cause: serde_json::Error,
+    },
+    /// A step before any state.
+    #[error(
+        "line {line} is a step, but no state came before it\n\nhint: begin with the first line of a segment"
+    )]
+    NoState {
+        /// Counted from 1.
+        line: usize,
+    },
+    /// The policy says something else now.
+    #[error("line {line}: at {at} ns the run answered {recorded}, the replay {replayed}")]
+    Output {
+        /// Counted from 1.
+        line: usize,
+        /// When.
+        at: u64,
+        /// What the run said.
+        recorded: String,
+        /// What the replay says.
+        replayed: String,
+    },
+    /// A segment begins with another state than the one before it led to.
+    #[error(
+        "line {line}: the segment begins with another state than the segment before it led to\n\nhint: replay segments one by one if some between them are missing"
+    )]
+    State {
+        /// Counted from 1.
+        line: usize,
+    },
+}
+
+/// What a replay that agreed with its log has done.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Replayed<P> {
+    /// Segments read.
+    pub segments: usize,
+    /// Steps repeated.
+    pub steps: usize,
+    /// Where it led.
+    pub state: P,
+}
+
+/// The first line of a segment.
+pub fn state_line<P: Recorded>(policy: &P) -> String {
+    encode(&LineOut::State(policy))
+}
+
+/// The line of one step.
+pub fn step_line<P: Recorded>(at: Instant, input: &P::Input, output: &P::Output) -> String {
+    encode::<P>(&LineOut::Step { at, input, output })
+}
+
+fn encode<P: Recorded>(line: &LineOut<'_, P>) -> String {
+    // Only maps with keys that are no strings cannot be written, and there are none in these types.
+    serde_json::to_string(line).expect("plain data is written without error")
+}
+
+/// Repeats a log and compares. An empty text has no state and is an error.
+pub fn replay<P: Recorded>(text: &str) -> Result<Replayed<P>, Divergence> {
+    let mut state: Option<P> = None;
+    let (mut segments, mut steps) = (0, 0);
+    for (line, content) in (1..).zip(text.lines()).filter(|(_, content)| !content.is_empty()) {
+        match serde_json::from_str::<LineIn<P>>(content)
+            .map_err(|cause| Divergence::Unreadable { line, cause })?
+        {
+            LineIn::State(next) => {
+                if state.replace((*next).clone()).is_some_and(|reached| reached != *next) {
+                    return Err(Divergence::State { line });
+                }
+                segments += 1;
+            }
+            LineIn::Step { at, input, output } => {
+                let state = state.as_mut().ok_or(Divergence::NoState { line })?;
+                let replayed = state.apply(at, &input);
+                if replayed != output {
+                    return Err(Divergence::Output {
+                        line,
+                        at: at.as_nanos(),
+                        recorded: format!("{output:?}"),
+                        replayed: format!("{replayed:?}"),
+                    });
+                }
+                steps += 1;
+            }
+        }
+    }
+    let state = state.ok_or(Divergence::NoState { line: 1 })?;
+    Ok(Replayed { segments, steps, state })
+}
