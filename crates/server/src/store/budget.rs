@@ -1,0 +1,92 @@
+//! The one account behind `--memory-limit`.
+//!
+//! Segments, index, large values and connection buffers all draw on it before they touch a page, so the sum
+//! of what the server may touch is known at any instant and never above the limit. It counts permission, not
+//! use: a segment is charged whole when it is handed out, and pages that were never written cost less than
+//! they were charged.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Bytes granted out of a fixed limit. Shared by every shard and every connection.
+#[derive(Debug)]
+pub struct Budget {
+    limit: usize,
+    used: AtomicUsize,
+}
+
+impl Budget {
+    pub(super) fn new(limit: usize) -> Self {
+        Self { limit, used: AtomicUsize::new(0) }
+    }
+
+    /// Takes `bytes` out of the limit, all or nothing. Whoever is refused must do without, or give something
+    /// of its own back first.
+    #[must_use]
+    pub fn try_charge(&self, bytes: usize) -> bool {
+        // Relaxed: the counter guards no other memory; only its own total matters.
+        self.used
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
+                used.checked_add(bytes).filter(|&sum| sum <= self.limit)
+            })
+            .is_ok()
+    }
+
+    /// Gives back `bytes` that were charged before.
+    pub fn release(&self, bytes: usize) {
+        let before = self.used.fetch_sub(bytes, Ordering::Relaxed);
+        assert!(before >= bytes, "{bytes} bytes released, but only {before} were charged");
+    }
+
+    /// Bytes charged now.
+    pub fn used(&self) -> usize {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that may be charged in all: `--memory-limit`.
+    pub fn limit(&self) -> usize {
+        self.limit
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refuses_what_would_pass_the_limit_and_takes_nothing_then() {
+        let budget = Budget::new(100);
+        assert!(budget.try_charge(60));
+        assert!(!budget.try_charge(41));
+        assert!(!budget.try_charge(usize::MAX));
+        assert_eq!(budget.used(), 60);
+        assert!(budget.try_charge(40));
+        budget.release(100);
+        assert_eq!(budget.used(), 0);
+    }
+
+    #[test]
+    #[should_panic(expected = "released")]
+    fn releasing_more_than_was_charged_is_a_bug() {
+        let budget = Budget::new(100);
+        assert!(budget.try_charge(1));
+        budget.release(2);
+    }
+
+    #[test]
+    fn threads_never_pass_the_limit_together() {
+        let budget = Budget::new(1000);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for i in 1..500 {
+                        if budget.try_charge(i) {
+                            assert!(budget.used() <= budget.limit());
+                            budget.release(i);
+                        }
+                    }
+                });
+            }
+        });
+        assert_eq!(budget.used(), 0);
+    }
+}

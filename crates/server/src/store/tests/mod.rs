@@ -1,0 +1,41 @@
+//! What the store promises to its callers, tried against models and against force.
+
+mod eviction;
+mod model;
+mod semantics;
+mod threads;
+
+use super::{NewItem, Store, StoreConfig, StoreError};
+
+/// A store of the smallest kind.
+fn small() -> Store {
+    store(1 << 20, Some(1))
+}
+
+fn store(memory_limit: usize, shards: Option<usize>) -> Store {
+    Store::new(StoreConfig { memory_limit, max_item_size: 1 << 20, shards }).unwrap()
+}
+
+fn put(store: &Store, key: &[u8], value: &[u8], now: u32) -> Result<u64, StoreError> {
+    put_until(store, key, value, 0, now)
+}
+
+fn put_until(store: &Store, key: &[u8], value: &[u8], exptime: u32, now: u32) -> Result<u64, StoreError> {
+    store.entry(key, now).put(NewItem { flags: 0, exptime, value: &[value], cas: None })
+}
+
+fn value(store: &Store, key: &[u8], now: u32) -> Option<Vec<u8>> {
+    store.entry(key, now).item().map(|item| item.value.to_vec())
+}
+
+/// A value that tells which key, version and length it was made for.
+fn stamped(key: u32, version: u32, len: usize) -> Vec<u8> {
+    let stamp = u64::from(key) << 32 | u64::from(version);
+    let mut word = (stamp ^ (len as u64) << 17).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    (0..len)
+        .map(|_| {
+            word = word.rotate_left(5).wrapping_mul(0x2545_F491_4F6C_DD1D) ^ stamp;
+            word as u8
+        })
+        .collect()
+}
