@@ -157,7 +157,7 @@ impl Recorded for Scheduling {
             }
             SchedulingInput::Movable { worker, movable } => self.handle_movable(*worker, *movable),
             SchedulingInput::Moved(moved) => self.handle_moved(now, moved),
-            SchedulingInput::Refused(worker) => self.handle_refused(now, *worker),
+            SchedulingInput::Refused(worker) => self.handle_refused(*worker),
             SchedulingInput::Released(worker) => self.handle_released(now, *worker),
             SchedulingInput::Timeout => self.handle_timeout(now),
             SchedulingInput::Place => output.placement = Some(self.place(now)),

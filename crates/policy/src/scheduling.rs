@@ -68,10 +68,10 @@ impl Scheduling {
     }
 
     /// A worker answered an order with `Refused`, or the connection closed in mid-transfer.
-    pub fn handle_refused(&mut self, now: Instant, worker: WorkerId) {
+    pub fn handle_refused(&mut self, worker: WorkerId) {
         match self {
-            Self::Peafowl(scheduler) => scheduler.handle_refused(now, worker),
-            Self::Carb(scheduler) => scheduler.handle_refused(now, worker),
+            Self::Peafowl(scheduler) => scheduler.handle_refused(worker),
+            Self::Carb(scheduler) => scheduler.handle_refused(worker),
             Self::AllAwake(_) => {}
         }
     }

@@ -78,11 +78,10 @@ impl Spread {
     }
 
     /// A worker could not obey. The next order waits for the next reading, or it would be refused again.
-    pub fn handle_refused(&mut self, now: Instant, worker: WorkerId) {
+    pub fn handle_refused(&mut self, worker: WorkerId) {
         if self.flight.is_some_and(|flight| self.roster.seats[flight.source].id == worker) {
             self.flight = None;
         }
-        self.rest_the_empty(now);
     }
 
     /// The last connection of a worker closed.

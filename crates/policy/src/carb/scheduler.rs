@@ -100,8 +100,8 @@ impl Scheduler {
     }
 
     /// A worker could not obey.
-    pub fn handle_refused(&mut self, now: Instant, worker: WorkerId) {
-        self.spread.handle_refused(now, worker);
+    pub fn handle_refused(&mut self, worker: WorkerId) {
+        self.spread.handle_refused(worker);
     }
 
     /// The last connection of a worker closed.

@@ -113,11 +113,10 @@ impl Scheduler {
 
     /// A worker could not obey an order, or the connection closed in mid-transfer. The next order waits for the next
     /// reading or timeout, or it would be refused again.
-    pub fn handle_refused(&mut self, now: Instant, worker: WorkerId) {
+    pub fn handle_refused(&mut self, worker: WorkerId) {
         if self.flight.is_some_and(|flight| self.roster.seats[flight.source].id == worker) {
             self.give_up();
         }
-        self.rest_the_empty(now);
     }
 
     /// The last connection of a worker closed.
