@@ -7,7 +7,7 @@
 //! ```text
 //!                     +--> charts ---> html      report.html, and the live page while the run goes on
 //!  driver --> run ----+
-//!                     +--> terminal              `roost top`, the live view of `roost demo`
+//!                     +--> terminal              `roost top`, `roost demo` while it runs and when it is over
 //! ```
 //!
 //! What always holds:

@@ -55,12 +55,13 @@ impl Axis {
         let range = &marks[below..=above.min(marks.len() - 1)];
         // A short range has room for every mark, a long one for decades, an absurd one for every third.
         let stride = match range.len() {
-            ..=7 => None,
-            ..=28 => Some(1),
+            0..=7 => None,
+            8..=28 => Some(1),
             _ => Some(3),
         };
         let shown = |mark: f64| {
-            stride.is_none_or(|stride| is_decade(mark) && mark.log10().round() as u32 % stride == 0)
+            stride
+                .is_none_or(|stride| is_decade(mark) && (mark.log10().round() as u32).is_multiple_of(stride))
         };
         let ticks =
             range.iter().filter(|&&mark| shown(mark)).map(|&mark| (mark, nanos_label(mark))).collect();

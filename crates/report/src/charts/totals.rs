@@ -46,8 +46,7 @@ fn draw_cost(
     awake: impl Fn(&Track) -> Figure,
     energy: impl Fn(&Track) -> Figure,
 ) -> String {
-    let names =
-        tracks.iter().map(|track| name(track)).map(|name| width_of(&name, TEXT_SIZE)).fold(0.0, f64::max);
+    let names = tracks.iter().map(name).map(|name| width_of(&name, TEXT_SIZE)).fold(0.0, f64::max);
     let half = (f64::from(WIDTH) - RIGHT - names - 12.0 - 40.0) / 2.0;
     let height = tracks.len() as f64 * BAR_ROW;
     let top = 8.0;

@@ -48,7 +48,7 @@ fn frames(phase: usize, random: &mut StdRng) -> Vec<Frame> {
         awake += INTERVAL * u64::from(active);
         let share = asked / PEAK;
         let tail = [340.0, 265.0, 300.0][phase] * (1.0 + share * share);
-        let late = if n > 0 && n % 37 == 0 { 4.0 } else { 1.0 };
+        let late = if n > 0 && n.is_multiple_of(37) { 4.0 } else { 1.0 };
         let p99 = jitter(tail) * late;
         let deep = [0.28, 0.02, 0.55][phase] * (1.0 - share);
         let watts = 2.0 * (1.4 + 6.5 * share + 1.9 * (1.0 - share - deep));

@@ -1,0 +1,80 @@
+//! The terminal itself: taken over, drawn on, and given back as it was.
+
+use machine::Duration;
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
+use ratatui::{DefaultTerminal, Frame};
+use std::io;
+
+/// A terminal taken over: raw mode, the alternate screen, no cursor. Dropping it gives the terminal back, and so does
+/// a panic, before its message is printed.
+#[derive(Debug)]
+pub struct Screen {
+    terminal: DefaultTerminal,
+}
+
+/// What the person at the keyboard wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wish {
+    /// Leave: `q`, Escape or Ctrl-C.
+    Quit,
+    /// See further up.
+    Up,
+    /// See further down.
+    Down,
+    /// Nothing yet; or the window has another size, so the view must be drawn anew.
+    Nothing,
+}
+
+impl Screen {
+    /// Takes the terminal over.
+    pub fn open() -> io::Result<Self> {
+        Ok(Self { terminal: ratatui::try_init()? })
+    }
+
+    /// Draws a view.
+    pub fn draw(&mut self, view: impl FnOnce(&mut Frame<'_>)) -> io::Result<()> {
+        self.terminal.draw(view).map(|_| ())
+    }
+
+    /// Waits for a key for at most `patience`.
+    pub fn wish(&self, patience: Duration) -> io::Result<Wish> {
+        if !event::poll(patience.into())? {
+            return Ok(Wish::Nothing);
+        }
+        Ok(match event::read()? {
+            Event::Key(key) if key.kind != KeyEventKind::Release => {
+                wish_of(key.code, key.modifiers.contains(KeyModifiers::CONTROL))
+            }
+            _ => Wish::Nothing,
+        })
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        ratatui::restore();
+    }
+}
+
+fn wish_of(code: KeyCode, control: bool) -> Wish {
+    match (code, control) {
+        (KeyCode::Char('q') | KeyCode::Esc, false) | (KeyCode::Char('c'), true) => Wish::Quit,
+        (KeyCode::Up | KeyCode::Char('k'), false) => Wish::Up,
+        (KeyCode::Down | KeyCode::Char('j'), false) => Wish::Down,
+        _ => Wish::Nothing,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_named_keys_leave() {
+        assert_eq!(wish_of(KeyCode::Char('q'), false), Wish::Quit);
+        assert_eq!(wish_of(KeyCode::Esc, false), Wish::Quit);
+        assert_eq!(wish_of(KeyCode::Char('c'), true), Wish::Quit);
+        assert_eq!(wish_of(KeyCode::Char('c'), false), Wish::Nothing);
+        assert_eq!(wish_of(KeyCode::Enter, false), Wish::Nothing);
+    }
+}
