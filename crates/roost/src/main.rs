@@ -1,1 +1,36 @@
-fn main() {}
+//! `roost`: sleep when you can, wake when you must. Each subcommand is a file of wiring; ideas live in the crates.
+
+mod exit;
+mod metrics;
+mod restore;
+mod serve;
+mod size;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// Keeps a latency-critical service inside its tail-latency goal on the fewest awake CPU cores.
+#[derive(Parser)]
+#[command(name = "roost", version, max_term_width = 110, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Serve(serve::Args),
+    Restore(restore::Args),
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Serve(args) => serve::run(&args),
+        Command::Restore(args) => restore::run(&args),
+    };
+    result.unwrap_or_else(|error| {
+        // One error, with its causes on the same line; a `hint:` line comes last where there is one.
+        eprintln!("roost: {error:#}");
+        exit::code_of(&error)
+    })
+}

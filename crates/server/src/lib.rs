@@ -1,3 +1,34 @@
-//! The key-value store.
+//! The memcached-compatible store: workers that serve connections, and a director that decides how many of them stay
+//! awake.
+//!
+//! Follow a request: [`acceptor`](self) takes the connection, a worker reads from it (`worker`, `connection`), the
+//! [`session`] parses and executes it against the [`store`]. Follow a decision: workers report, the `director` asks
+//! `policy`, and orders travel back through mailboxes (`shared`, `mailbox`).
+//!
+//! The thread picture is in `director`, the request path in `worker`, moving a connection in `connection`.
 
+pub mod config;
+pub mod session;
 pub mod status;
+pub mod store;
+
+mod acceptor;
+mod buffer;
+mod connection;
+mod director;
+mod inspect;
+mod learned;
+mod mailbox;
+mod recording;
+mod registry;
+mod running;
+mod shared;
+mod view;
+mod worker;
+
+pub use acceptor::ListenError;
+pub use config::{Config, Limits, Listen, Policy};
+pub use inspect::Inspector;
+pub use learned::StateError;
+pub use running::{Server, StartError};
+pub use store::StoreConfig;

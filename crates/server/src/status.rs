@@ -79,16 +79,21 @@ pub struct CpuStatus {
 /// Connections that moved between workers.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TransferStatus {
-    /// Because a worker was emptied.
-    pub scale_down: u64,
-    /// Back home because a worker was overloaded.
+    /// Because the scheduler ordered it: to empty a worker, or to relieve a lasting imbalance.
+    pub ordered: u64,
+    /// Back home, because a worker was overloaded.
     pub send_home: u64,
-    /// To relieve a lasting imbalance.
-    pub relieve: u64,
-    /// From leaving one epoll set to the first read by the other: median.
+    /// From leaving one epoll set to the first read by the other, which was awake: median.
     pub p50: Option<Duration>,
     /// The same: 99th percentile.
     pub p99: Option<Duration>,
     /// The same: the longest.
     pub max: Option<Duration>,
+    /// Median where the other worker slept and had to be woken.
+    pub sleeper_p50: Option<Duration>,
+    /// 99th percentile where the other worker slept and had to be woken.
+    pub sleeper_p99: Option<Duration>,
+    /// The last bursts, oldest first: from the first guest sent home until the last worker so woken had answered.
+    #[serde(default)]
+    pub scale_ups: Vec<Duration>,
 }

@@ -1,0 +1,9 @@
+//! Everything that needs the real binary: one test program with modules.
+//!
+//! A server is ready when it has printed where it listens; ports are chosen by the system. What this machine cannot
+//! run prints `SKIPPED` and the reason.
+
+mod conformance;
+mod fixture;
+mod hostile;
+mod usage;

@@ -1,0 +1,40 @@
+//! What a person sees who types something wrong: one clear error that names the fix, and exit code 2.
+
+use crate::fixture::{ROOST, Server};
+use std::process::Command;
+
+/// Runs `roost` and returns its exit code and what it wrote to stderr.
+fn roost(arguments: &[&str]) -> (Option<i32>, String) {
+    let output = Command::new(ROOST).args(arguments).output().expect("roost runs");
+    (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+#[test]
+fn bad_flags_end_with_code_2_and_name_the_fix() {
+    let table: &[(&[&str], &str)] = &[
+        (&["serve", "--memory-limit", "lots"], "such as 64m or 1g"),
+        (&["serve", "--memory-limit", "1k"], "at least"),
+        (&["serve", "--cpus", "3-1"], "such as 0-3,8"),
+        (&["serve", "--cpus", "4000"], "allowed here"),
+        (&["serve", "--workers", "0"], "at least 1"),
+        (&["serve", "--listen", "nowhere"], "such as 127.0.0.1"),
+        (&["serve", "--policy", "peacock"], "peafowl"),
+        (&["serve", "--latency-goal", "fast"], "such as 500us@p99"),
+        (&["serve", "--max-item-size", "1"], "at least"),
+        (&["serve", "--no-such-flag"], "--help"),
+        (&["load", "memcache", "--shape", "csv:Cargo.toml", "--server", "127.0.0.1:1"], "Cargo.toml"),
+    ];
+    for (arguments, hint) in table {
+        let (code, text) = roost(arguments);
+        assert_eq!(code, Some(2), "{arguments:?}: {text}");
+        assert!(text.contains(hint), "{arguments:?} should mention `{hint}`: {text}");
+    }
+}
+
+#[test]
+fn a_taken_port_is_named_with_its_fix() {
+    let server = Server::start(&[]);
+    let (code, text) = roost(&["serve", "--port", &server.port.to_string()]);
+    assert_eq!(code, Some(2), "{text}");
+    assert!(text.contains("is taken") && text.contains("--port"), "{text}");
+}

@@ -1,0 +1,241 @@
+//! Listening sockets: opening them, and taking connections from them without ever spinning.
+//!
+//! Accepting happens on the director's thread, because the director knows which worker shall serve a new
+//! connection. When descriptors or connections run out, a level-triggered listener would stay readable for ever;
+//! so the acceptor stops watching, and starts again when a connection closes or after a pause.
+
+use crate::config::Listen;
+use machine::{Duration, Instant};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::Mode;
+use rustix::io::Errno;
+use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+/// Connections that the kernel completes while nobody accepts.
+const BACKLOG: i32 = 4096;
+
+/// Connections accepted before other work gets its turn.
+const BATCH: usize = 64;
+
+/// How long accepting rests when the process or the system has no descriptor left.
+const REST: Duration = Duration::from_millis(250);
+
+/// Why a place cannot be listened at.
+#[derive(Debug, thiserror::Error)]
+pub enum ListenError {
+    /// Somebody else listens there.
+    #[error("{place} is taken\nhint: stop the other server, or choose another with --port (0 lets the system choose)")]
+    Taken {
+        /// The place as given.
+        place: String,
+    },
+    /// Not allowed, not an address of this machine, ...
+    #[error("cannot listen at {place}: {source}\nhint: --listen takes an address of this machine, such as 127.0.0.1")]
+    Refused {
+        /// The place as given.
+        place: String,
+        /// The kernel's reason.
+        source: Errno,
+    },
+    /// Something that is no socket is in the way.
+    #[error("cannot listen at unix:{path}: a file that is no socket is there\nhint: remove it or choose another path", path = .path.display())]
+    InTheWay {
+        /// The path as given.
+        path: PathBuf,
+    },
+}
+
+/// The listening sockets of one server.
+#[derive(Debug)]
+pub(crate) struct Acceptor {
+    listeners: Vec<Listener>,
+    resting_until: Option<Instant>,
+    full: bool,
+}
+
+#[derive(Debug)]
+struct Listener {
+    socket: OwnedFd,
+    bound: Bound,
+}
+
+#[derive(Debug)]
+enum Bound {
+    Tcp(SocketAddr),
+    /// Removed when the listener goes.
+    Unix(PathBuf),
+}
+
+/// What came of asking for connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Accepted {
+    /// None waits any more.
+    All,
+    /// Others may wait.
+    SomeMore,
+    /// No descriptor is left: resting.
+    OutOfDescriptors,
+    /// The connection limit is reached: waiting for room.
+    Full,
+}
+
+/// Who is at the other end, in memcached's notation.
+pub(crate) fn peer(socket: &OwnedFd) -> String {
+    match net::getpeername(socket).ok().flatten().map(SocketAddr::try_from) {
+        Some(Ok(address)) => format!("tcp:{address}"),
+        _ => "unix".to_owned(),
+    }
+}
+
+impl Acceptor {
+    pub(crate) fn open(places: &[Listen]) -> Result<Self, ListenError> {
+        let listeners = places.iter().map(Listener::open).collect::<Result<_, _>>()?;
+        Ok(Self { listeners, resting_until: None, full: false })
+    }
+
+    /// Descriptors to watch for connections now: none while accepting rests.
+    pub(crate) fn watched(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let open = !self.full && self.resting_until.is_none();
+        self.listeners.iter().filter(move |_| open).map(|listener| listener.socket.as_fd())
+    }
+
+    /// When accepting resumes by itself.
+    pub(crate) fn resumes_at(&self) -> Option<Instant> {
+        self.resting_until
+    }
+
+    /// Ends a rest that is over.
+    pub(crate) fn handle_timeout(&mut self, now: Instant) {
+        if self.resting_until.is_some_and(|until| until <= now) {
+            self.resting_until = None;
+        }
+    }
+
+    /// A connection has closed: there is room again.
+    pub(crate) fn handle_room(&mut self) {
+        self.full = false;
+        self.resting_until = None;
+    }
+
+    /// The address that the system chose, where one was asked for.
+    pub(crate) fn tcp_addresses(&self) -> impl Iterator<Item = SocketAddr> + '_ {
+        self.listeners.iter().filter_map(|listener| match &listener.bound {
+            Bound::Tcp(address) => Some(*address),
+            Bound::Unix(_) => None,
+        })
+    }
+
+    /// Takes what waits, up to a batch per listener, and hands each socket to `take` while `room` allows.
+    pub(crate) fn accept(
+        &mut self,
+        now: Instant,
+        mut room: impl FnMut() -> bool,
+        mut take: impl FnMut(OwnedFd),
+    ) -> Accepted {
+        let mut outcome = Accepted::All;
+        for listener in &self.listeners {
+            for n in 0.. {
+                if !room() {
+                    self.full = true;
+                    return Accepted::Full;
+                }
+                if n == BATCH {
+                    outcome = Accepted::SomeMore;
+                    break;
+                }
+                match net::accept_with(&listener.socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+                    Ok(socket) => {
+                        if matches!(listener.bound, Bound::Tcp(_)) {
+                            // Without it a pipelined batch of answers waits 40 ms for the client's acknowledgement.
+                            let _ = sockopt::set_tcp_nodelay(&socket, true);
+                        }
+                        take(socket);
+                    }
+                    Err(Errno::AGAIN) => break,
+                    Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
+                        self.resting_until = Some(now + REST);
+                        return Accepted::OutOfDescriptors;
+                    }
+                    // The client gave up before it was accepted.
+                    Err(_) => {}
+                }
+            }
+        }
+        outcome
+    }
+}
+
+impl Listener {
+    fn open(place: &Listen) -> Result<Self, ListenError> {
+        match place {
+            Listen::Tcp(address) => Self::open_tcp(*address),
+            Listen::Unix(path) => Self::open_unix(path),
+        }
+    }
+
+    fn open_tcp(address: SocketAddr) -> Result<Self, ListenError> {
+        let refused = |errno| match errno {
+            Errno::ADDRINUSE => ListenError::Taken { place: address.to_string() },
+            source => ListenError::Refused { place: address.to_string(), source },
+        };
+        let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+        let socket = net::socket_with(
+            family,
+            SocketType::STREAM,
+            SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
+            None,
+        )
+        .map_err(refused)?;
+        sockopt::set_socket_reuseaddr(&socket, true).map_err(refused)?;
+        net::bind(&socket, &address).map_err(refused)?;
+        net::listen(&socket, BACKLOG).map_err(refused)?;
+        let bound = net::getsockname(&socket).map_err(refused)?;
+        let bound = SocketAddr::try_from(bound).unwrap_or(address);
+        Ok(Self { socket, bound: Bound::Tcp(bound) })
+    }
+
+    fn open_unix(path: &Path) -> Result<Self, ListenError> {
+        let place = || format!("unix:{}", path.display());
+        let refused = |source| ListenError::Refused { place: place(), source };
+        let address = SocketAddrUnix::new(path).map_err(refused)?;
+        let socket = || {
+            net::socket_with(
+                AddressFamily::UNIX,
+                SocketType::STREAM,
+                SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
+                None,
+            )
+            .map_err(refused)
+        };
+        if let Ok(metadata) = std::fs::symlink_metadata(path) {
+            use std::os::unix::fs::FileTypeExt;
+            if !metadata.file_type().is_socket() {
+                return Err(ListenError::InTheWay { path: path.to_owned() });
+            }
+            // A socket that nobody answers at was left by a dead server.
+            if net::connect(socket()?, &address).is_ok() {
+                return Err(ListenError::Taken { place: place() });
+            }
+            let _ = std::fs::remove_file(path);
+        }
+        let socket = socket()?;
+        // The mode of the socket file is set by the mask at the moment of its creation, so that there is no
+        // moment in which a stranger could connect.
+        let mask = rustix::process::umask(Mode::from_raw_mode(0o177));
+        let bound = net::bind(&socket, &address);
+        rustix::process::umask(mask);
+        bound.map_err(refused)?;
+        net::listen(&socket, BACKLOG).map_err(refused)?;
+        Ok(Self { socket, bound: Bound::Unix(path.to_owned()) })
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let Bound::Unix(path) = &self.bound {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}

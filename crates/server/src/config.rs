@@ -1,0 +1,76 @@
+//! What a server is started with. Every value here is already checked: the command line refuses what is wrong.
+
+use crate::session;
+use crate::store::StoreConfig;
+use machine::{CpuId, Duration, PowerModel};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// Everything that a server needs to know before it starts.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Where to listen; port 0 lets the system choose.
+    pub listen: Vec<Listen>,
+    /// The CPU of each worker. Several workers may share one.
+    pub worker_cpus: Vec<CpuId>,
+    /// The item store.
+    pub store: StoreConfig,
+    /// Bounds on what a client may take.
+    pub limits: Limits,
+    /// How many workers stay awake.
+    pub policy: Policy,
+    /// How deep the CPU of an active worker may sleep.
+    pub active_idle: policy::active_idle::Mode,
+    /// How that is asked of the kernel; `None` does not ask.
+    pub idle_actuator: Option<host::IdleActuator>,
+    /// Where `/sys`, `/proc` and `/run` are found.
+    pub root: host::Root,
+    /// Where learned limits are kept between runs.
+    pub state_file: Option<PathBuf>,
+    /// Where readings and commands are recorded for replay.
+    pub record: Option<PathBuf>,
+    /// The table of powers for modelled energy; `None` chooses by the machine.
+    pub power_model: Option<PowerModel>,
+}
+
+/// One place to listen at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Listen {
+    /// A TCP address.
+    Tcp(SocketAddr),
+    /// A Unix socket, created with mode 0600.
+    Unix(PathBuf),
+}
+
+/// Bounds on what a client may take.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Client connections at the most.
+    pub max_connections: u32,
+    /// A client that takes none of its answers for this long is closed.
+    pub stall: Duration,
+    /// What the protocol enforces.
+    pub session: session::Limits,
+}
+
+/// How many workers stay awake, and who serves whom.
+#[derive(Clone, Debug)]
+pub enum Policy {
+    /// Every worker, always: the baseline.
+    AllAwake,
+    /// In-application scheduling (SoCC 2020).
+    Peafowl(policy::peafowl::Params),
+    /// The number of workers by an epoch controller (CAL 2017).
+    Carb(policy::carb::Params),
+}
+
+impl Policy {
+    /// As on the command line.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::AllAwake => "all-awake",
+            Self::Peafowl(_) => "peafowl",
+            Self::Carb(_) => "carb",
+        }
+    }
+}

@@ -1,0 +1,288 @@
+//! One client: its socket, its place in the protocol, what is left over in either direction.
+//!
+//! A connection is plain data that one worker owns at a time. Moving it moves everything: unread bytes stay in the
+//! socket, unparsed bytes in `input`, half-written answers in `output`, a half-done command in the session. Answers
+//! therefore stay in order and none is lost (the published Peafowl code left the pending write event behind, and
+//! half of its connections stalled for good).
+//!
+//! ```text
+//!             read               serve                 write
+//!   socket ----------> scratch ----------> scratch ------------> socket
+//!               input <-'  left over          '-> output  what the socket did not take
+//! ```
+//!
+//! While `output` holds anything the connection is *held back*: nothing is read from it and nothing served, so a
+//! client that does not read costs one answer's worth of memory, and after the stall limit its connection.
+
+use crate::buffer::Buffer;
+use crate::session::{Context, Ending, Next, Session};
+use crate::store::Budget;
+use machine::{ConnId, Instant, WorkerId};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::io::Errno;
+
+/// Bytes that one read takes at the most when nothing larger is expected.
+pub(crate) const READ_SIZE: usize = 64 * 1024;
+
+/// Requests served before other connections get their turn: about half a millisecond of work.
+const TURN_REQUESTS: u32 = 512;
+
+/// Answers gathered before they are written, bytes.
+const WRITE_SIZE: usize = 64 * 1024;
+
+/// A client connection.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    socket: OwnedFd,
+    pub(crate) id: ConnId,
+    pub(crate) home: WorkerId,
+    session: Session,
+    input: Buffer,
+    output: Buffer,
+    /// Bytes that the request at the head of `input` needs in all, where known.
+    wanted: usize,
+    /// When `output` last began to wait without any of it being taken.
+    pub(crate) held_since: Option<Instant>,
+    /// Close as soon as `output` is written.
+    closing: bool,
+}
+
+/// What became of a connection's turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// Everything that was there is served and answered.
+    Idle,
+    /// More input waits: give it another turn without asking the kernel.
+    Again,
+    /// The client does not take its answers: wait until the socket is writable.
+    Held,
+    /// Finished, by its own wish or by its own fault.
+    Closed,
+}
+
+/// Space that a worker lends to the connection whose turn it is.
+#[derive(Debug)]
+pub(crate) struct Scratch {
+    pub(crate) input: Box<[u8]>,
+    pub(crate) output: Vec<u8>,
+}
+
+impl Scratch {
+    pub(crate) fn new() -> Self {
+        Self { input: vec![0; READ_SIZE].into_boxed_slice(), output: Vec::with_capacity(WRITE_SIZE) }
+    }
+
+    /// Forgets the answers, and gives memory back after an unusually large one.
+    fn clear_output(&mut self) {
+        self.output.clear();
+        self.output.shrink_to(4 * WRITE_SIZE);
+    }
+}
+
+impl Connection {
+    pub(crate) fn new(socket: OwnedFd, id: ConnId, home: WorkerId) -> Self {
+        Self {
+            socket,
+            id,
+            home,
+            session: Session::new(),
+            input: Buffer::default(),
+            output: Buffer::default(),
+            wanted: 0,
+            held_since: None,
+            closing: false,
+        }
+    }
+
+    pub(crate) fn socket(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    /// Whether the socket must become writable before anything else can happen.
+    pub(crate) fn is_held(&self) -> bool {
+        !self.output.is_empty()
+    }
+
+    /// Whether unserved input is here that the kernel knows nothing of.
+    pub(crate) fn has_input(&self) -> bool {
+        !self.input.is_empty()
+    }
+
+    /// Why the conversation ended, if the protocol ended it.
+    pub(crate) fn ending(&self) -> Option<Ending> {
+        self.session.ending()
+    }
+
+    /// Reads what the client sent and answers it. Returns the number of requests served.
+    pub(crate) fn take_turn(
+        &mut self,
+        scratch: &mut Scratch,
+        context: &Context<'_>,
+        now: Instant,
+    ) -> (u32, Turn) {
+        if self.is_held() {
+            match self.flush(context.store.budget(), now) {
+                Turn::Idle => {}
+                turn => return (0, turn),
+            }
+            if self.closing {
+                return (0, Turn::Closed);
+            }
+            if self.has_input() {
+                return self.serve_left_over(scratch, context, now);
+            }
+        }
+        if self.input.is_empty() {
+            let length = match rustix::io::read(&self.socket, &mut scratch.input[..]) {
+                Ok(0) => return (0, Turn::Closed),
+                Ok(length) => length,
+                Err(Errno::AGAIN | Errno::INTR) => return (0, Turn::Idle),
+                Err(_) => return (0, Turn::Closed),
+            };
+            let Scratch { input, output } = scratch;
+            let (requests, used, turn) = self.serve(&input[..length], output, context, now);
+            scratch.clear_output();
+            if turn == Turn::Closed || used == length {
+                return (requests, turn);
+            }
+            let rest = &scratch.input[used..length];
+            if !self.input.append(rest, context.store.budget()) {
+                return self.refuse(rest.to_vec(), scratch, context, now, requests);
+            }
+            return (requests, turn);
+        }
+        self.read_more(scratch, context, now)
+    }
+
+    /// Gives a connection with left-over input another turn without reading first.
+    pub(crate) fn serve_left_over(
+        &mut self,
+        scratch: &mut Scratch,
+        context: &Context<'_>,
+        now: Instant,
+    ) -> (u32, Turn) {
+        let input = std::mem::take(&mut self.input);
+        let (requests, used, turn) = self.serve(input.as_slice(), &mut scratch.output, context, now);
+        scratch.clear_output();
+        self.input = input;
+        self.input.consume(used, context.store.budget());
+        (requests, turn)
+    }
+
+    /// Ends the connection: its buffers go back to the budget, the socket is closed by the drop.
+    pub(crate) fn close(mut self, budget: &Budget) {
+        self.input.release(budget);
+        self.output.release(budget);
+    }
+
+    /// Reads behind an incomplete request. Nothing is served until what the request wants is there, so that a
+    /// value of a megabyte that comes in small pieces is not parsed once per piece.
+    fn read_more(&mut self, scratch: &mut Scratch, context: &Context<'_>, now: Instant) -> (u32, Turn) {
+        let budget = context.store.budget();
+        let more = self.wanted.saturating_sub(self.input.len()).max(READ_SIZE / 16);
+        if !self.input.reserve(more, budget) {
+            let kept = self.input.as_slice().to_vec();
+            self.input.release(budget);
+            return self.refuse(kept, scratch, context, now, 0);
+        }
+        match rustix::io::read(&self.socket, rustix::buffer::spare_capacity(self.input.spare())) {
+            Ok(0) => (0, Turn::Closed),
+            Ok(_) if self.input.len() < self.wanted => (0, Turn::Idle),
+            Ok(_) => self.serve_left_over(scratch, context, now),
+            Err(Errno::AGAIN | Errno::INTR) => (0, Turn::Idle),
+            Err(_) => (0, Turn::Closed),
+        }
+    }
+
+    /// There is no memory to keep `rest`: the session refuses the value that it begins and swallows it as it comes.
+    /// Anything else than the head of a value cannot be refused that way and costs the connection.
+    fn refuse(
+        &mut self,
+        rest: Vec<u8>,
+        scratch: &mut Scratch,
+        context: &Context<'_>,
+        now: Instant,
+        requests: u32,
+    ) -> (u32, Turn) {
+        if !self.session.refuse_value(&rest, &mut scratch.output, context) {
+            return (requests, Turn::Closed);
+        }
+        self.wanted = 0;
+        let (more, _, turn) = self.serve(&rest, &mut scratch.output, context, now);
+        scratch.clear_output();
+        (requests + more, turn)
+    }
+
+    /// Serves `input` until it is used up, the client stops reading, or the turn is over.
+    /// Returns requests served, bytes used, and how the turn ended.
+    fn serve(
+        &mut self,
+        input: &[u8],
+        output: &mut Vec<u8>,
+        context: &Context<'_>,
+        now: Instant,
+    ) -> (u32, usize, Turn) {
+        let (mut requests, mut used) = (0, 0);
+        self.wanted = 0;
+        loop {
+            let served = self.session.serve(&input[used..], output, context, TURN_REQUESTS - requests);
+            requests += served.requests;
+            used += served.consumed;
+            let wrote = self.write(output, context.store.budget(), now);
+            output.clear();
+            match (served.next, wrote) {
+                (Next::Close, Turn::Held) => {
+                    self.closing = true;
+                    return (requests, used, Turn::Held);
+                }
+                (Next::Close, _) | (_, Turn::Closed) => return (requests, used, Turn::Closed),
+                (Next::Read { wanted }, turn) => {
+                    self.wanted = wanted;
+                    return (requests, used, turn);
+                }
+                (_, Turn::Held) => return (requests, used, Turn::Held),
+                (Next::Write, _) if requests < TURN_REQUESTS => {}
+                (Next::Write | Next::Yield, _) => return (requests, used, Turn::Again),
+            }
+        }
+    }
+
+    /// Writes answers; keeps what the socket does not take.
+    fn write(&mut self, answers: &[u8], budget: &Budget, now: Instant) -> Turn {
+        let mut written = 0;
+        while written < answers.len() {
+            match rustix::io::write(&self.socket, &answers[written..]) {
+                Ok(length) => written += length,
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => {
+                    // With no memory to keep the answer there is no way to answer in order: the client, which is
+                    // not reading, loses its connection.
+                    if !self.output.append(&answers[written..], budget) {
+                        return Turn::Closed;
+                    }
+                    self.held_since = Some(now);
+                    return Turn::Held;
+                }
+                Err(_) => return Turn::Closed,
+            }
+        }
+        Turn::Idle
+    }
+
+    /// Writes what is left of earlier answers.
+    fn flush(&mut self, budget: &Budget, now: Instant) -> Turn {
+        while self.is_held() {
+            match rustix::io::write(&self.socket, self.output.as_slice()) {
+                Ok(length) => {
+                    self.output.consume(length, budget);
+                    self.held_since = Some(now);
+                }
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return Turn::Held,
+                Err(_) => return Turn::Closed,
+            }
+        }
+        self.held_since = None;
+        Turn::Idle
+    }
+}

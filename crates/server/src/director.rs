@@ -1,0 +1,297 @@
+//! The director: the one thread that is not a worker. It accepts connections, runs the scheduling policy once per
+//! report period, carries its commands to workers and CPUs, and keeps what was learned.
+//!
+//! ```text
+//!   listeners --accept--> place() --Adopt--> a worker's mailbox
+//!   workers' reports --> Reading --> policy --> MoveConnection ---> Order in a worker's mailbox
+//!                                          `--> Activate, Deactivate --> active_idle --> LimitIdle --> host
+//! ```
+//!
+//! It is never on a request's path: scale-up happens between workers alone, and the director learns of it from their
+//! notices. The paper pins its scheduler to a core of its own and believes that this "may not be necessary"
+//! (section 3.1). Here the thread costs a few microseconds per period and stays on CPUs that are awake anyway, so
+//! that scheduling never wakes a CPU which it has just put to sleep. When nothing happens it sleeps as well: without
+//! clients it has no timer.
+
+use crate::acceptor::{self, Accepted, Acceptor};
+use crate::config::Config;
+use crate::connection::Connection;
+use crate::learned::Learned;
+use crate::recording::RecordedScheduler;
+use crate::shared::{Mail, Notice, Shared};
+use host::IdleControl;
+use machine::{Command, ConnId, CpuId, CpuList, Duration, IdleLimit, Instant, Reading, ServiceReading, WorkerId};
+use policy::active_idle::ActiveIdle;
+use policy::peafowl::{ConnectionLoad, Order};
+use policy::Guidance;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fd::OwnedFd;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// Without load the director looks at most this often, for the policy's own timers.
+const IDLE_PERIOD: Duration = Duration::from_secs(1);
+
+/// How often learned limits are written, when they changed.
+const SAVE_PERIOD: Duration = Duration::from_secs(30);
+
+pub(crate) struct Director {
+    shared: Arc<Shared>,
+    acceptor: Acceptor,
+    scheduling: RecordedScheduler,
+    worker_cpus: Vec<CpuId>,
+    active: BTreeSet<WorkerId>,
+    active_idle: ActiveIdle,
+    idle_control: Option<IdleControl>,
+    learned: Learned,
+    guidance: Guidance,
+    connections_so_far: u64,
+    requests_before: u64,
+    next_tick: Option<Instant>,
+    next_save: Instant,
+    stopping: bool,
+    warned_of_descriptors: bool,
+}
+
+impl Director {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        config: &Config,
+        acceptor: Acceptor,
+        scheduling: RecordedScheduler,
+        active_idle: ActiveIdle,
+        idle_control: Option<IdleControl>,
+        learned: Learned,
+    ) -> Self {
+        let now = shared.now();
+        Self {
+            acceptor,
+            scheduling,
+            worker_cpus: config.worker_cpus.clone(),
+            active: (0..config.worker_cpus.len() as u16).map(WorkerId).collect(),
+            active_idle,
+            idle_control,
+            learned,
+            guidance: Guidance::default(),
+            connections_so_far: 0,
+            requests_before: 0,
+            next_tick: Some(now),
+            next_save: now + SAVE_PERIOD,
+            stopping: false,
+            warned_of_descriptors: false,
+            shared,
+        }
+    }
+
+    /// Directs until told to stop. On the way out the workers are told to finish and the machine is put back.
+    pub(crate) fn run(mut self) {
+        let shared = Arc::clone(&self.shared);
+        let mut notices = Vec::new();
+        self.show_active(shared.now());
+        while !self.stopping {
+            shared.director().collect(&mut notices);
+            for notice in notices.drain(..) {
+                self.handle_notice(notice);
+            }
+            let now = shared.now();
+            self.acceptor.handle_timeout(now);
+            self.accept(now);
+            if self.next_tick.is_some_and(|due| due <= now) {
+                self.tick(now);
+            }
+            if self.scheduling.poll_timeout().is_some_and(|due| due <= now) {
+                self.scheduling.handle_timeout(now);
+            }
+            self.carry_out(now);
+            if !self.stopping {
+                self.wait(now);
+            }
+        }
+        self.learned.save(shared.ports());
+        for port in shared.ports() {
+            port.mailbox.post(Mail::Drain);
+        }
+        // Dropping the idle control puts every limit back; the workers drain meanwhile.
+    }
+
+    fn wait(&self, now: Instant) {
+        let mailbox = self.shared.director();
+        let timers = [self.next_tick, self.scheduling.poll_timeout(), self.acceptor.resumes_at()];
+        let due = timers.into_iter().flatten().min();
+        let wait = if mailbox.fall_asleep() { due.map(|due| due.since(now)) } else { Some(Duration::ZERO) };
+        let timeout = wait.map(|wait| Timespec {
+            tv_sec: (wait.as_nanos() / 1_000_000_000) as i64,
+            tv_nsec: (wait.as_nanos() % 1_000_000_000) as i64,
+        });
+        let mut watched: Vec<PollFd<'_>> = self
+            .acceptor
+            .watched()
+            .chain([mailbox.bell()])
+            .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
+            .collect();
+        // An interrupted or failed wait is an early look round, which is harmless.
+        let _ = poll(&mut watched, timeout.as_ref());
+        mailbox.wake_up();
+        // The bell is level-triggered here: it is silenced by reading it.
+        if watched.last().is_some_and(|bell| bell.revents().contains(PollFlags::IN)) {
+            let _ = rustix::io::read(mailbox.bell(), &mut [0_u8; 8]);
+        }
+    }
+
+    fn handle_notice(&mut self, notice: Notice) {
+        match notice {
+            Notice::Moved { at, moved } => self.scheduling.handle_moved(at, moved),
+            Notice::Refused { at, worker } => self.scheduling.handle_refused(at, worker),
+            Notice::Emptied { at, worker } => self.scheduling.handle_released(at, worker),
+            Notice::Room => self.acceptor.handle_room(),
+            Notice::Roused => self.next_tick = Some(self.shared.now()),
+            Notice::ResetLimits => {
+                self.learned.forget();
+                for port in self.shared.ports() {
+                    port.mailbox.post(Mail::Order(Order::ResetLimit));
+                }
+            }
+            Notice::Stop => self.stopping = true,
+        }
+    }
+
+    fn accept(&mut self, now: Instant) {
+        let Self { acceptor, shared, scheduling, connections_so_far, .. } = self;
+        let limit = shared.limits.max_connections;
+        let accepted = acceptor.accept(
+            now,
+            || shared.connections() < limit,
+            |socket| {
+                let id = ConnId(*connections_so_far);
+                *connections_so_far += 1;
+                place(shared, scheduling, now, id, socket);
+            },
+        );
+        match accepted {
+            Accepted::All => {}
+            Accepted::SomeMore => self.next_tick = Some(now),
+            Accepted::Full => {
+                shared.pause_accepting();
+                // One may have closed between the look and the flag.
+                if shared.connections() < limit {
+                    acceptor.handle_room();
+                }
+            }
+            Accepted::OutOfDescriptors => {
+                shared.pause_accepting();
+                if !self.warned_of_descriptors {
+                    self.warned_of_descriptors = true;
+                    eprintln!(
+                        "roost: no file descriptor is left for a new client; it waits until another leaves\n\
+                         hint: raise the limit (ulimit -n) or lower --max-conns"
+                    );
+                }
+            }
+        }
+        if self.next_tick.is_none() && self.shared.connections() > 0 {
+            self.next_tick = Some(now + self.shared.report_period());
+        }
+    }
+
+    /// One report period: what the workers published becomes a reading.
+    fn tick(&mut self, now: Instant) {
+        let reading = self.reading();
+        let requests: u64 = self.shared.ports().iter().map(|port| port.published().requests).sum();
+        let served = requests != std::mem::replace(&mut self.requests_before, requests);
+        for (worker, port) in self.shared.ports().iter().enumerate() {
+            self.scheduling.handle_movable(now, WorkerId(worker as u16), port.published().movable);
+        }
+        self.scheduling.handle_reading(now, reading);
+        let guidance = self.scheduling.guidance();
+        if self.guidance != guidance {
+            self.guidance = guidance;
+            for port in self.shared.ports() {
+                port.mailbox.post(Mail::Order(Order::Guidance(guidance)));
+            }
+        }
+        self.shared.director_dozes(!served);
+        self.next_tick = if served {
+            Some(now + self.shared.report_period())
+        } else if self.shared.connections() > 0 {
+            Some(now + IDLE_PERIOD)
+        } else {
+            None
+        };
+        if now >= self.next_save {
+            self.next_save = now + SAVE_PERIOD;
+            self.learned.save(self.shared.ports());
+        }
+    }
+
+    fn reading(&self) -> Reading {
+        let workers: Vec<_> =
+            self.shared.ports().iter().filter_map(|port| port.published().reading).collect();
+        let rate = workers.iter().map(|worker| worker.load).sum();
+        // The slowest worker's tail bounds the service's: every worker answers at least 99 % within it.
+        let p99 = workers.iter().filter_map(|worker| worker.tail).max();
+        let service = ServiceReading { rate: Some(rate), p99, ..ServiceReading::default() };
+        Reading { workers, service, ..Reading::default() }
+    }
+
+    /// Does what the policy commands.
+    fn carry_out(&mut self, now: Instant) {
+        let mut changed = false;
+        while let Some(command) = self.scheduling.poll_command() {
+            match command {
+                Command::MoveConnection { source, target, pick } => {
+                    self.order(source, Order::Move { target, pick });
+                }
+                Command::Activate(worker) => changed |= self.active.insert(worker),
+                Command::Deactivate(worker) => changed |= self.active.remove(&worker),
+                Command::LimitIdle { cpu, limit } => self.limit_idle(cpu, limit),
+            }
+        }
+        if changed {
+            self.show_active(now);
+        }
+    }
+
+    fn limit_idle(&mut self, cpu: CpuId, limit: IdleLimit) {
+        let Some(idle_control) = &mut self.idle_control else { return };
+        let in_force = idle_control.apply(cpu, limit).limit().is_some();
+        self.shared.view().set_limit(cpu, limit, in_force);
+        for notice in idle_control.drain_notices() {
+            eprintln!("roost: {notice}");
+        }
+    }
+
+    fn order(&self, worker: WorkerId, order: Order) {
+        self.shared.port(worker).mailbox.post(Mail::Order(order));
+    }
+
+    /// Makes the set of active workers true: for the CPUs' idle limits, for those who look, and for this thread.
+    fn show_active(&mut self, now: Instant) {
+        let active: Vec<WorkerId> = self.active.iter().copied().collect();
+        for command in self.active_idle.handle_active(&active) {
+            if let Command::LimitIdle { cpu, limit } = command {
+                self.limit_idle(cpu, limit);
+            }
+        }
+        self.shared.view().set_active(&active, now);
+        let cpus = CpuList(active.iter().map(|worker| self.worker_cpus[worker.index()]).collect());
+        if !cpus.0.is_empty() {
+            // Where this is not permitted the thread stays where the kernel puts it.
+            let _ = host::pin_current_thread_to(&cpus);
+        }
+    }
+}
+
+/// Gives a new connection its home and its worker.
+fn place(
+    shared: &Shared,
+    scheduling: &mut RecordedScheduler,
+    now: Instant,
+    id: ConnId,
+    socket: OwnedFd,
+) {
+    let placement = scheduling.place(now);
+    shared.connection_opened(id, acceptor::peer(&socket), placement.home, placement.serve);
+    let connection = Box::new(Connection::new(socket, id, placement.home));
+    let load = ConnectionLoad::new(now);
+    shared.port(placement.serve).mailbox.post(Mail::Adopt { connection, load, transfer: None });
+}

@@ -1,0 +1,278 @@
+//! How a running server tells about itself: gathering its [`Status`], and answering `stats`.
+//!
+//! Nothing here is on the path of a request. Meters are read in turn under a lock of their own, because a counter that
+//! wraps or is reset by the kernel needs one reader who remembers its last value.
+
+use crate::config::{Config, Listen};
+use crate::session::{Introspection, ServerFacts, Totals};
+use crate::shared::Shared;
+use crate::status::{CpuStatus, Status, WorkerStatus};
+use host::{EnergyMeter, UsageMeter};
+use machine::{CpuId, CpuList, Duration, IdleLimit, Rate, WorkerId};
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, OnceLock, Weak};
+
+/// Looks into a running server. It does not keep it alive: once the server has ended there is nothing to tell.
+pub struct Inspector {
+    shared: OnceLock<Weak<Shared>>,
+    policy: &'static str,
+    worker_cpus: Vec<CpuId>,
+    settings: Vec<(&'static str, String)>,
+    meters: Mutex<Meters>,
+    /// The counters at the last `stats reset`.
+    forgotten: Mutex<Totals>,
+}
+
+struct Meters {
+    usage: UsageMeter,
+    /// The names of each CPU's idle states.
+    states: Vec<(CpuId, Vec<String>)>,
+    energy: EnergyMeter,
+}
+
+impl Inspector {
+    pub(crate) fn new(config: &Config, addresses: &[SocketAddr]) -> Self {
+        let now = host::now();
+        let cpus = CpuList(config.worker_cpus.iter().copied().collect());
+        let usage = UsageMeter::start(&config.root, &cpus, now);
+        let states = usage
+            .tables()
+            .map(|(cpu, table)| (cpu, table.0.iter().map(|state| state.name.clone()).collect()))
+            .collect();
+        let energy = match &config.power_model {
+            Some(model) => EnergyMeter::modelled(&config.root, &cpus, model.clone(), now),
+            None => EnergyMeter::open(&config.root, &cpus, now),
+        };
+        Self {
+            shared: OnceLock::new(),
+            policy: config.policy.name(),
+            worker_cpus: config.worker_cpus.clone(),
+            settings: settings(config, addresses),
+            meters: Mutex::new(Meters { usage, states, energy }),
+            forgotten: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn attach(&self, shared: &Arc<Shared>) {
+        assert!(self.shared.set(Arc::downgrade(shared)).is_ok(), "attached once");
+    }
+
+    /// How energy is accounted for here, a line each: the source, and which power each idle state is charged with.
+    pub fn energy_sources(&self) -> Vec<String> {
+        self.meters().energy.describe()
+    }
+
+    /// How the server is now; `None` once it has ended.
+    pub fn status(&self) -> Option<Status> {
+        let shared = self.shared()?;
+        let now = shared.now();
+        let workers: Vec<WorkerStatus> = (0..).map(WorkerId).take(shared.worker_count()).map(|id| self.worker(&shared, id)).collect();
+        let store = shared.store.stats();
+        let cpus = self.cpus(&shared);
+        Some(Status {
+            uptime: now.since(shared.started),
+            policy: self.policy.to_owned(),
+            requests: workers.iter().map(|worker| worker.requests).sum(),
+            connections: shared.connections(),
+            transfers: shared.transfers(),
+            items: store.items,
+            memory_used: store.used_bytes,
+            memory_limit: store.limit_bytes,
+            energy: self.meters().energy.read(now),
+            workers,
+            cpus,
+        })
+    }
+
+    fn worker(&self, shared: &Shared, id: WorkerId) -> WorkerStatus {
+        let published = shared.port(id).published();
+        let reading = published.reading;
+        let (residents, connections) =
+            reading.as_ref().map_or((0, 0), |reading| (reading.residents, reading.connections));
+        let view = shared.view();
+        WorkerStatus {
+            worker: id,
+            cpu: self.worker_cpus[id.index()],
+            active: view.is_active(id),
+            load: reading.as_ref().map_or(Rate::ZERO, |reading| reading.load),
+            limit: reading.as_ref().and_then(|reading| reading.limit),
+            residents,
+            guests: connections.saturating_sub(residents),
+            requests: published.requests,
+            busy: published.busy,
+            awake: view.awake(id, shared.now()),
+            tail: reading.and_then(|reading| reading.tail),
+        }
+    }
+
+    fn cpus(&self, shared: &Shared) -> Vec<CpuStatus> {
+        let mut meters = self.meters();
+        let usage = meters.usage.read(shared.now());
+        usage
+            .into_iter()
+            .map(|usage| {
+                let names = meters.states.iter().find(|(cpu, _)| *cpu == usage.cpu);
+                let names = names.map_or(&[][..], |(_, names)| names);
+                let asked = shared.view().limit(usage.cpu);
+                CpuStatus {
+                    cpu: usage.cpu,
+                    limit: asked.map_or(IdleLimit::None, |(limit, _)| limit),
+                    in_force: asked.map(|(_, in_force)| in_force),
+                    residency: names.iter().cloned().zip(usage.residency.iter().flatten().copied()).collect(),
+                    busy: usage.busy,
+                }
+            })
+            .collect()
+    }
+
+    fn shared(&self) -> Option<Arc<Shared>> {
+        self.shared.get()?.upgrade()
+    }
+
+    fn meters(&self) -> std::sync::MutexGuard<'_, Meters> {
+        self.meters.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    fn forgotten(&self) -> std::sync::MutexGuard<'_, Totals> {
+        self.forgotten.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    fn all_totals(&self) -> Totals {
+        let mut totals = Totals::default();
+        if let Some(shared) = self.shared() {
+            shared.ports().iter().for_each(|port| totals.add(&port.counters));
+        }
+        totals
+    }
+}
+
+impl Introspection for Inspector {
+    fn totals(&self) -> Totals {
+        self.all_totals().since(&self.forgotten())
+    }
+
+    fn reset(&self) {
+        *self.forgotten() = self.all_totals();
+    }
+
+    fn facts(&self) -> ServerFacts {
+        let Some(shared) = self.shared() else { return ServerFacts::default() };
+        ServerFacts {
+            max_connections: shared.limits.max_connections,
+            connections: shared.connections(),
+            connections_total: shared.connections_total(),
+            connections_rejected: 0,
+            accept_pauses: shared.accept_pauses(),
+            accepting: !shared.is_accepting_paused(),
+            workers: shared.worker_count() as u32,
+        }
+    }
+
+    fn stats_group(&self, group: &[u8], emit: &mut dyn FnMut(&str, &str)) -> bool {
+        match group {
+            b"settings" => self.settings.iter().for_each(|(name, value)| emit(name, value)),
+            b"conns" => {
+                if let Some(shared) = self.shared() {
+                    shared.registry().describe(emit);
+                }
+            }
+            b"roost" => {
+                if let Some(status) = self.status() {
+                    describe(&status, emit);
+                }
+            }
+            b"roost-json" => {
+                if let Some(status) = self.status() {
+                    emit("status", &serde_json::to_string(&status).expect("plain figures"));
+                }
+            }
+            b"roost-reset-limits" => {
+                if let Some(shared) = self.shared() {
+                    shared.notify(crate::shared::Notice::ResetLimits);
+                    emit("limits", "reset");
+                }
+            }
+            _ => return false,
+        }
+        true
+    }
+}
+
+/// `stats roost`: the status as names and values, units at the end of the names.
+fn describe(status: &Status, emit: &mut dyn FnMut(&str, &str)) {
+    let mut say = |name: &str, value: &dyn std::fmt::Display| emit(name, &value.to_string());
+    say("policy", &status.policy);
+    say("workers_active", &status.workers.iter().filter(|worker| worker.active).count());
+    say("requests", &status.requests);
+    for worker in &status.workers {
+        let mut about = |what: &str, value: &dyn std::fmt::Display| say(&format!("{}:{what}", worker.worker), value);
+        about("cpu", &worker.cpu.0);
+        about("active", &u8::from(worker.active));
+        about("load_per_s", &worker.load.as_per_second().round());
+        about("limit_per_s", &optional(worker.limit.map(|limit| limit.as_per_second().round())));
+        about("residents", &worker.residents);
+        about("guests", &worker.guests);
+        about("requests", &worker.requests);
+        about("busy_us", &worker.busy.as_micros());
+        about("awake_us", &worker.awake.as_micros());
+        about("tail_p99_us", &optional(worker.tail.map(Duration::as_micros)));
+    }
+    for cpu in &status.cpus {
+        let mut about = |what: &str, value: &dyn std::fmt::Display| say(&format!("{}:{what}", cpu.cpu), value);
+        about("idle_limit_us", &match cpu.limit {
+            IdleLimit::None => "none".to_owned(),
+            IdleLimit::ExitLatency(latency) => latency.as_micros().to_string(),
+        });
+        about("idle_limit_in_force", &optional(cpu.in_force.map(u8::from)));
+        about("busy_us", &optional(cpu.busy.map(Duration::as_micros)));
+        for (state, time) in &cpu.residency {
+            about(&format!("residency_{state}_us"), &time.as_micros());
+        }
+    }
+    let transfers = &status.transfers;
+    say("transfers_ordered", &transfers.ordered);
+    say("transfers_send_home", &transfers.send_home);
+    say("transfer_p50_ns", &optional(transfers.p50.map(Duration::as_nanos)));
+    say("transfer_p99_ns", &optional(transfers.p99.map(Duration::as_nanos)));
+    say("transfer_to_sleeper_p50_ns", &optional(transfers.sleeper_p50.map(Duration::as_nanos)));
+    say("transfer_to_sleeper_p99_ns", &optional(transfers.sleeper_p99.map(Duration::as_nanos)));
+    if let Some(energy) = &status.energy {
+        say("energy_uj", &energy.used.0);
+        say("energy_source", &energy.source);
+    }
+}
+
+/// What is missing is said to be, never zero.
+fn optional(value: Option<impl std::fmt::Display>) -> String {
+    value.map_or_else(|| "unknown".to_owned(), |value| value.to_string())
+}
+
+/// `stats settings`: memcached's names first.
+fn settings(config: &Config, addresses: &[SocketAddr]) -> Vec<(&'static str, String)> {
+    let unix = config.listen.iter().find_map(|place| match place {
+        Listen::Unix(path) => Some(path.display().to_string()),
+        Listen::Tcp(_) => None,
+    });
+    let first = addresses.first();
+    vec![
+        ("maxbytes", config.store.memory_limit.to_string()),
+        ("maxconns", config.limits.max_connections.to_string()),
+        ("tcpport", first.map_or(0, SocketAddr::port).to_string()),
+        ("udpport", "0".to_owned()),
+        ("inter", first.map_or("NULL".to_owned(), |address| address.ip().to_string())),
+        ("verbosity", "0".to_owned()),
+        ("evictions", "on".to_owned()),
+        ("domain_socket", unix.unwrap_or_else(|| "NULL".to_owned())),
+        ("umask", "600".to_owned()),
+        ("num_threads", config.worker_cpus.len().to_string()),
+        ("cas_enabled", "yes".to_owned()),
+        ("auth_enabled_sasl", "no".to_owned()),
+        ("item_size_max", config.store.max_item_size.to_string()),
+        ("maxconns_fast", "no".to_owned()),
+        ("binding_protocol", "ascii".to_owned()),
+        ("flush_enabled", "yes".to_owned()),
+        ("dump_enabled", "no".to_owned()),
+        ("roost_policy", config.policy.name().to_owned()),
+        ("roost_stall_timeout", config.limits.stall.to_string()),
+    ]
+}

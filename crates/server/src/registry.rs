@@ -1,0 +1,42 @@
+//! Who is connected, for `stats conns`. Written when a connection opens, moves or closes, never for a request.
+
+use machine::{ConnId, WorkerId};
+use std::collections::BTreeMap;
+
+/// The open connections.
+#[derive(Debug, Default)]
+pub(crate) struct Registry {
+    connections: BTreeMap<ConnId, Entry>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    peer: String,
+    home: WorkerId,
+    worker: WorkerId,
+}
+
+impl Registry {
+    pub(crate) fn opened(&mut self, id: ConnId, peer: String, home: WorkerId, worker: WorkerId) {
+        self.connections.insert(id, Entry { peer, home, worker });
+    }
+
+    pub(crate) fn moved(&mut self, id: ConnId, home: WorkerId, worker: WorkerId) {
+        if let Some(entry) = self.connections.get_mut(&id) {
+            (entry.home, entry.worker) = (home, worker);
+        }
+    }
+
+    pub(crate) fn closed(&mut self, id: ConnId) {
+        self.connections.remove(&id);
+    }
+
+    /// Emits three lines per connection.
+    pub(crate) fn describe(&self, emit: &mut dyn FnMut(&str, &str)) {
+        for (id, entry) in &self.connections {
+            emit(&format!("{}:addr", id.0), &entry.peer);
+            emit(&format!("{}:worker", id.0), &entry.worker.0.to_string());
+            emit(&format!("{}:home", id.0), &entry.home.0.to_string());
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! A server from start to end: opening what it needs in an order that fails early, and taking it down in an order that
+//! answers every request which was already sent.
+//!
+//! ```text
+//!   start: listeners -> store -> idle control (locks, journal) -> workers -> director
+//!   stop:  listeners closed -> idle limits put back, while the workers drain -> joined
+//! ```
+
+use crate::acceptor::{Acceptor, ListenError};
+use crate::config::{Config, Policy};
+use crate::director::Director;
+use crate::inspect::Inspector;
+use crate::learned::{Learned, StateError};
+use crate::recording::{RecordedScheduler, RecordedWorker};
+use crate::shared::{Mail, Notice, Shared};
+use crate::status::Status;
+use crate::store::{OpenError, Store};
+use crate::worker::Worker;
+use host::{IdleControl, LockError};
+use machine::{CpuId, CpuList, WorkerId};
+use policy::Scheduling;
+use policy::active_idle::{ActiveIdle, Mode};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+
+/// Why a server does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// A listening place cannot be had.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    /// The state file cannot be used.
+    #[error(transparent)]
+    State(#[from] StateError),
+    /// The store cannot be made within the memory limit.
+    #[error(transparent)]
+    Store(#[from] OpenError),
+    /// Another process holds a CPU's idle limit.
+    #[error("{0}\nhint: --active-idle stock leaves idle limits alone and needs no lock")]
+    Held(LockError),
+    /// The kernel refuses something basic, such as an epoll set.
+    #[error("cannot start: {0}")]
+    Kernel(#[from] std::io::Error),
+}
+
+/// A running server. Dropping it stops it.
+pub struct Server {
+    shared: Arc<Shared>,
+    addresses: Vec<SocketAddr>,
+    inspector: Arc<Inspector>,
+    workers: Vec<JoinHandle<std::io::Result<()>>>,
+    director: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    /// Opens everything and begins to serve. `on_broken` is called, from any thread, when one of the server's threads
+    /// ends before it was told to; the server is to be stopped then, which puts the machine back.
+    pub fn start(config: Config, on_broken: impl Fn() + Send + Sync + 'static) -> Result<Self, StartError> {
+        let on_broken: Arc<dyn Fn() + Send + Sync> = Arc::new(on_broken);
+        let acceptor = Acceptor::open(&config.listen)?;
+        let addresses: Vec<SocketAddr> = acceptor.tcp_addresses().collect();
+        let learned = Learned::load(config.state_file.as_deref())?;
+        let store = Store::new(config.store.clone())?;
+
+        let workers: Vec<(WorkerId, CpuId)> = (0..).map(WorkerId).zip(config.worker_cpus.iter().copied()).collect();
+        let params = match &config.policy {
+            Policy::Peafowl(params) => *params,
+            Policy::AllAwake | Policy::Carb(_) => policy::peafowl::Params::default(),
+        };
+        let scheduling = match &config.policy {
+            Policy::AllAwake => Scheduling::all_awake(&workers),
+            Policy::Peafowl(params) => Scheduling::peafowl(*params, &workers),
+            Policy::Carb(carb) => Scheduling::carb(*carb, &workers),
+        };
+        let params = scheduling.worker_params(params);
+
+        let cpus = CpuList(config.worker_cpus.iter().copied().collect());
+        let idle_control = open_idle_control(&config, &cpus, &addresses)?;
+        let shallowest = cpus.0.iter().filter_map(|&cpu| {
+            let table = idle_control.as_ref()?.table(cpu)?;
+            Some((cpu, table.shallowest_halt()?))
+        });
+        let active_idle = ActiveIdle::new(config.active_idle, &workers, shallowest);
+
+        let inspector = Arc::new(Inspector::new(&config, &addresses));
+        let shared = Arc::new(Shared::new(
+            store,
+            config.limits.clone(),
+            workers.len(),
+            params.report_period,
+            Arc::clone(&inspector),
+        )?);
+        inspector.attach(&shared);
+
+        let mut handles = Vec::new();
+        for &(id, cpu) in &workers {
+            let policy = policy::peafowl::Worker::new(params, id, learned.limit(id.index()));
+            let worker = Worker::new(id, Arc::clone(&shared), RecordedWorker::new(policy))?;
+            let thread = std::thread::Builder::new().name(id.to_string());
+            let vigil = Vigil::new(&shared, &on_broken);
+            handles.push(thread.spawn(move || {
+                let _vigil = vigil;
+                // Without the right to pin, the kernel places the thread: worse, not wrong.
+                let _ = host::pin_current_thread(cpu);
+                worker.run()
+            })?);
+        }
+        let scheduling = RecordedScheduler::new(scheduling);
+        let director = Director::new(
+            Arc::clone(&shared),
+            &config,
+            acceptor,
+            scheduling,
+            active_idle,
+            idle_control,
+            learned,
+        );
+        let vigil = Vigil::new(&shared, &on_broken);
+        let director = std::thread::Builder::new().name("director".to_owned()).spawn(move || {
+            let _vigil = vigil;
+            director.run();
+        })?;
+        Ok(Self { shared, addresses, inspector, workers: handles, director: Some(director) })
+    }
+
+    /// The TCP addresses listened at, with the ports that the system chose.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// A handle that tells how the server is, from any thread, also while it stops.
+    pub fn inspector(&self) -> Arc<Inspector> {
+        Arc::clone(&self.inspector)
+    }
+
+    /// How the server is now.
+    pub fn status(&self) -> Status {
+        self.inspector.status().expect("the server runs as long as this handle lives")
+    }
+
+    /// Stops taking requests, answers those already sent, puts the machine back and ends all threads.
+    /// The error is that of the first thread which failed, if one did.
+    pub fn stop(mut self) -> std::io::Result<()> {
+        self.end()
+    }
+
+    fn end(&mut self) -> std::io::Result<()> {
+        self.shared.stopping.store(true, Ordering::Relaxed);
+        self.shared.notify(Notice::Stop);
+        let panicked = || std::io::Error::other("a thread of the server panicked; see above");
+        let mut result = Ok(());
+        if let Some(director) = self.director.take()
+            && director.join().is_err()
+        {
+            result = Err(panicked());
+            // It can no longer tell the workers.
+            for port in self.shared.ports() {
+                port.mailbox.post(Mail::Drain);
+            }
+        }
+        for worker in self.workers.drain(..) {
+            let ended = worker.join().unwrap_or_else(|_| Err(panicked()));
+            result = result.and(ended);
+        }
+        result
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.end();
+    }
+}
+
+/// Notices the end of the thread that it lives in, by return or by panic, while the server is not stopping.
+struct Vigil {
+    shared: Arc<Shared>,
+    on_broken: Arc<dyn Fn() + Send + Sync>,
+}
+
+impl Vigil {
+    fn new(shared: &Arc<Shared>, on_broken: &Arc<dyn Fn() + Send + Sync>) -> Self {
+        Self { shared: Arc::clone(shared), on_broken: Arc::clone(on_broken) }
+    }
+}
+
+impl Drop for Vigil {
+    fn drop(&mut self) {
+        if !self.shared.stopping.load(Ordering::Relaxed) {
+            (self.on_broken)();
+        }
+    }
+}
+
+/// Takes the CPUs' locks, unless idle limits are to be left alone.
+fn open_idle_control(
+    config: &Config,
+    cpus: &CpuList,
+    addresses: &[SocketAddr],
+) -> Result<Option<IdleControl>, StartError> {
+    let Some(actuator) = config.idle_actuator.filter(|_| config.active_idle != Mode::Stock) else {
+        return Ok(None);
+    };
+    let place = addresses.first().map_or("a Unix socket".to_owned(), ToString::to_string);
+    let options = host::IdleOptions { actuator, ..host::IdleOptions::new(format!("roost serve on {place}")) };
+    let mut control = IdleControl::open(&config.root, cpus, options).map_err(StartError::Held)?;
+    for notice in control.drain_notices() {
+        eprintln!("roost: {notice}");
+    }
+    Ok(Some(control))
+}

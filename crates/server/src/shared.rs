@@ -1,0 +1,387 @@
+//! What the threads of one server share, and the letters that they send each other.
+//!
+//! The store locks for itself; each worker's counters have one writer; everything else here is touched when a
+//! connection moves, a period ends or a person asks, never for a request.
+
+use crate::config::Limits;
+use crate::connection::Connection;
+use crate::mailbox::Mailbox;
+use crate::inspect::Inspector;
+use crate::registry::Registry;
+use crate::session::{Context, Counters, Ending};
+use crate::status::TransferStatus;
+use crate::store::Store;
+use crate::view::View;
+use hdrhistogram::Histogram;
+use machine::{ConnId, Duration, Instant, Rate, WorkerId, WorkerReading};
+use policy::peafowl::{ConnectionLoad, LearnedLimit, Order};
+use policy::{Movable, Moved, Why};
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+/// What a worker finds in its mailbox.
+pub(crate) enum Mail {
+    /// A connection is yours from now on; `transfer` tells where it came from, unless it is new.
+    Adopt { connection: Box<Connection>, load: ConnectionLoad, transfer: Option<Transfer> },
+    /// The scheduler wants something.
+    Order(Order),
+    /// Finish and end.
+    Drain,
+}
+
+/// The circumstances of a move.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Transfer {
+    pub(crate) source: WorkerId,
+    pub(crate) why: Why,
+    /// When it left the source's epoll set.
+    pub(crate) left_at: Instant,
+    /// Its load then.
+    pub(crate) rate: Rate,
+    /// Whether the target's thread had to be woken for it.
+    pub(crate) to_sleeper: bool,
+}
+
+/// What the director finds in its mailbox.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Notice {
+    /// A connection has arrived at its new worker.
+    Moved { at: Instant, moved: Moved },
+    /// A worker has no connection that it could move as ordered.
+    Refused { at: Instant, worker: WorkerId },
+    /// A worker has no connection left.
+    Emptied { at: Instant, worker: WorkerId },
+    /// A connection slot is free again, after accepting had to stop.
+    Room,
+    /// Load has come after silence: look at the reports again.
+    Roused,
+    /// Forget all learned limits.
+    ResetLimits,
+    /// Shut down in order.
+    Stop,
+}
+
+/// What the others see of one worker.
+pub(crate) struct Port {
+    pub(crate) mailbox: Mailbox<Mail>,
+    pub(crate) counters: Counters,
+    published: Mutex<Published>,
+}
+
+/// A worker's latest report.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Published {
+    pub(crate) reading: Option<WorkerReading>,
+    pub(crate) movable: Option<Movable>,
+    pub(crate) learned: LearnedLimit,
+    pub(crate) busy: Duration,
+    pub(crate) requests: u64,
+}
+
+/// See the module's header.
+pub(crate) struct Shared {
+    pub(crate) store: Store,
+    pub(crate) limits: Limits,
+    pub(crate) inspector: Arc<Inspector>,
+    pub(crate) started: Instant,
+    /// Set before the threads are told to end.
+    pub(crate) stopping: AtomicBool,
+    /// Unix time minus server time, seconds.
+    unix_offset: i64,
+    ports: Vec<Port>,
+    director: Mailbox<Notice>,
+    director_idle: AtomicBool,
+    report_period_nanos: AtomicU64,
+    connections: AtomicU32,
+    connections_total: AtomicU64,
+    accept_paused: AtomicBool,
+    transfers: Mutex<Transfers>,
+    scale_ups: Mutex<ScaleUps>,
+    view: Mutex<View>,
+    registry: Mutex<Registry>,
+    accept_pauses: AtomicU64,
+    /// Whether a line was logged for a client of the wrong kind.
+    complained: AtomicBool,
+}
+
+/// Server time starts here, because 0 means "never" in an item and 1 "already past".
+const FIRST_SECOND: u32 = 2;
+
+impl Shared {
+    pub(crate) fn new(
+        store: Store,
+        limits: Limits,
+        workers: usize,
+        report_period: Duration,
+        inspector: Arc<Inspector>,
+    ) -> io::Result<Self> {
+        let port = |_| {
+            Ok(Port {
+                mailbox: Mailbox::new()?,
+                counters: Counters::default(),
+                published: Mutex::new(Published::default()),
+            })
+        };
+        let unix_now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime).tv_sec;
+        Ok(Self {
+            store,
+            limits,
+            inspector,
+            started: host::now(),
+            stopping: AtomicBool::new(false),
+            unix_offset: unix_now - i64::from(FIRST_SECOND),
+            ports: (0..workers).map(port).collect::<io::Result<_>>()?,
+            director: Mailbox::new()?,
+            director_idle: AtomicBool::new(false),
+            report_period_nanos: AtomicU64::new(report_period.as_nanos()),
+            connections: AtomicU32::new(0),
+            connections_total: AtomicU64::new(0),
+            accept_paused: AtomicBool::new(false),
+            transfers: Mutex::new(Transfers::new()),
+            scale_ups: Mutex::new(ScaleUps::default()),
+            view: Mutex::new(View::new(workers, host::now())),
+            registry: Mutex::default(),
+            accept_pauses: AtomicU64::new(0),
+            complained: AtomicBool::new(false),
+        })
+    }
+
+    pub(crate) fn now(&self) -> Instant {
+        host::now()
+    }
+
+    /// Seconds on the server's own clock.
+    pub(crate) fn seconds(&self, now: Instant) -> u32 {
+        FIRST_SECOND + now.since(self.started).as_secs_f64() as u32
+    }
+
+    pub(crate) fn context(&self, worker: WorkerId, now: Instant) -> Context<'_> {
+        Context {
+            store: &self.store,
+            counters: &self.port(worker).counters,
+            all: &*self.inspector,
+            now: self.seconds(now),
+            unix_offset: self.unix_offset,
+            limits: &self.limits.session,
+        }
+    }
+
+    pub(crate) fn port(&self, worker: WorkerId) -> &Port {
+        &self.ports[worker.index()]
+    }
+
+    pub(crate) fn ports(&self) -> &[Port] {
+        &self.ports
+    }
+
+    pub(crate) fn worker_count(&self) -> usize {
+        self.ports.len()
+    }
+
+    pub(crate) fn report_period(&self) -> Duration {
+        Duration::from_nanos(self.report_period_nanos.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn director(&self) -> &Mailbox<Notice> {
+        &self.director
+    }
+
+    pub(crate) fn notify(&self, notice: Notice) {
+        self.director.post(notice);
+    }
+
+    /// The director sleeps longer while nothing happens; the first worker with load wakes it.
+    pub(crate) fn rouse_director(&self) {
+        if self.director_idle.load(Ordering::Relaxed) && self.director_idle.swap(false, Ordering::Relaxed) {
+            self.notify(Notice::Roused);
+        }
+    }
+
+    pub(crate) fn director_dozes(&self, idle: bool) {
+        self.director_idle.store(idle, Ordering::Relaxed);
+    }
+
+    /// Puts a connection into another worker's mailbox.
+    pub(crate) fn hand_over(
+        &self,
+        target: WorkerId,
+        connection: Box<Connection>,
+        load: ConnectionLoad,
+        mut transfer: Transfer,
+    ) {
+        transfer.to_sleeper = self.port(target).mailbox.is_asleep();
+        self.registry().moved(connection.id, connection.home, target);
+        if transfer.why != Why::Ordered {
+            self.scale_ups().sent_home(transfer.left_at);
+        }
+        self.port(target).mailbox.post(Mail::Adopt { connection, load, transfer: Some(transfer) });
+    }
+
+    /// Books the time from leaving one epoll set to the first read by the other.
+    pub(crate) fn transferred(&self, transfer: &Transfer, read_at: Instant) {
+        lock(&self.transfers).record(transfer, read_at.since(transfer.left_at));
+    }
+
+    pub(crate) fn first_served(&self, worker: WorkerId, at: Instant) {
+        self.scale_ups().served(worker, at);
+    }
+
+    pub(crate) fn transfers(&self) -> TransferStatus {
+        let mut status = lock(&self.transfers).status();
+        status.scale_ups = self.scale_ups().took.iter().copied().collect();
+        status
+    }
+
+    pub(crate) fn connection_opened(&self, id: ConnId, peer: String, home: WorkerId, worker: WorkerId) {
+        self.registry().opened(id, peer, home, worker);
+        self.connections.fetch_add(1, Ordering::Relaxed);
+        self.connections_total.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn connection_closed(&self, id: ConnId) {
+        self.registry().closed(id);
+        self.connections.fetch_sub(1, Ordering::Relaxed);
+        if self.accept_paused.swap(false, Ordering::AcqRel) {
+            self.notify(Notice::Room);
+        }
+    }
+
+    /// The acceptor has stopped; the next connection that closes shall say so.
+    pub(crate) fn pause_accepting(&self) {
+        self.accept_pauses.fetch_add(1, Ordering::Relaxed);
+        self.accept_paused.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn accept_pauses(&self) -> u64 {
+        self.accept_pauses.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn is_accepting_paused(&self) -> bool {
+        self.accept_paused.load(Ordering::Relaxed)
+    }
+
+    /// Says why a client was closed, if it is of the wrong kind. Once: whoever is misconfigured tries again and again.
+    pub(crate) fn log_ending(&self, ending: Ending) {
+        if ending != Ending::Quit && !self.complained.swap(true, Ordering::Relaxed) {
+            eprintln!("roost: closed a connection: {ending} (said once)");
+        }
+    }
+
+    pub(crate) fn registry(&self) -> MutexGuard<'_, Registry> {
+        lock(&self.registry)
+    }
+
+    pub(crate) fn connections(&self) -> u32 {
+        self.connections.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn connections_total(&self) -> u64 {
+        self.connections_total.load(Ordering::Relaxed)
+    }
+
+    /// What the director decided last.
+    pub(crate) fn view(&self) -> MutexGuard<'_, View> {
+        lock(&self.view)
+    }
+
+    fn scale_ups(&self) -> MutexGuard<'_, ScaleUps> {
+        lock(&self.scale_ups)
+    }
+}
+
+impl Port {
+    pub(crate) fn publish(&self, published: Published) {
+        *lock(&self.published) = published;
+    }
+
+    pub(crate) fn published(&self) -> Published {
+        lock(&self.published).clone()
+    }
+}
+
+/// A poisoned lock guards plain figures that are still good to read.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+/// Counts and latencies of moves.
+struct Transfers {
+    ordered: u64,
+    send_home: u64,
+    to_awake: Histogram<u32>,
+    to_sleeper: Histogram<u32>,
+}
+
+impl Transfers {
+    fn new() -> Self {
+        let histogram = || Histogram::new_with_bounds(1, 60_000_000_000, 2).expect("constant bounds");
+        Self { ordered: 0, send_home: 0, to_awake: histogram(), to_sleeper: histogram() }
+    }
+
+    fn record(&mut self, transfer: &Transfer, took: Duration) {
+        match transfer.why {
+            Why::Ordered => self.ordered += 1,
+            Why::Burst | Why::Overload | Why::Tail => self.send_home += 1,
+        }
+        let histogram = if transfer.to_sleeper { &mut self.to_sleeper } else { &mut self.to_awake };
+        histogram.saturating_record(took.as_nanos());
+    }
+
+    fn status(&self) -> TransferStatus {
+        let quantile = |histogram: &Histogram<u32>, q: f64| {
+            (!histogram.is_empty()).then(|| Duration::from_nanos(histogram.value_at_quantile(q)))
+        };
+        TransferStatus {
+            ordered: self.ordered,
+            send_home: self.send_home,
+            p50: quantile(&self.to_awake, 0.5),
+            p99: quantile(&self.to_awake, 0.99),
+            max: quantile(&self.to_awake, 1.0),
+            sleeper_p50: quantile(&self.to_sleeper, 0.5),
+            sleeper_p99: quantile(&self.to_sleeper, 0.99),
+            scale_ups: Vec::new(),
+        }
+    }
+}
+
+/// How long it takes from the first guest sent home in a burst until every worker that got one back serves.
+#[derive(Default)]
+struct ScaleUps {
+    began: Option<Instant>,
+    last_sent: Instant,
+    /// Workers that serve again, in order.
+    serving: Vec<WorkerId>,
+    /// The last bursts, oldest first: time from overload to the last of these workers' first answer.
+    took: std::collections::VecDeque<Duration>,
+}
+
+impl ScaleUps {
+    /// Guests sent home after this much calm begin another burst.
+    const CALM: Duration = Duration::from_secs(1);
+    /// Bursts remembered.
+    const KEPT: usize = 64;
+
+    fn sent_home(&mut self, at: Instant) {
+        if self.began.is_none() || at.since(self.last_sent) > Self::CALM {
+            self.began = Some(at);
+            self.serving.clear();
+            if self.took.len() == Self::KEPT {
+                self.took.pop_front();
+            }
+            self.took.push_back(Duration::ZERO);
+        }
+        self.last_sent = self.last_sent.max(at);
+    }
+
+    fn served(&mut self, worker: WorkerId, at: Instant) {
+        let Some(began) = self.began else { return };
+        if !self.serving.contains(&worker) {
+            self.serving.push(worker);
+            if let Some(took) = self.took.back_mut() {
+                *took = at.since(began);
+            }
+        }
+    }
+}
+

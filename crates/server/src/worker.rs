@@ -1,0 +1,477 @@
+//! A worker: one thread, pinned to one CPU, that serves the connections it owns at the moment.
+//!
+//! ```text
+//!            mailbox                 epoll                    ready
+//!   director ------->  adopt/order   ------> take a turn  ------------> take another turn
+//!   workers                |                     |
+//!                          v                     v
+//!                    policy::Worker  <---- requests served ----> verdict: stay, or go to another worker
+//! ```
+//!
+//! What always holds:
+//! - A connection belongs to exactly one worker, or is in exactly one mailbox. It moves between turns only.
+//! - Nothing on the request path takes a lock but the store's own, for one key at a time.
+//! - A worker without connections blocks without a time-out: it wakes for mail and for nothing else.
+//! - The kernel is asked once per batch: a short read is not followed by another, and answers to all requests that
+//!   one read brought leave in one write.
+//!
+//! The *tail* that a worker reports is an upper bound on the time from "request in the socket" to "answer written":
+//! counted from the return of `epoll_wait` if that call slept, and else from the return of the call before it, since
+//! the request may have arrived any time in between.
+
+use crate::connection::{Connection, Scratch, Turn};
+use crate::recording::RecordedWorker;
+use crate::shared::{Mail, Notice, Published, Shared, Transfer};
+use machine::{Duration, Instant, WorkerId};
+use policy::{Moved, Why};
+use policy::peafowl::{Answer, ConnectionLoad, Sample, Verdict};
+use rustix::event::epoll;
+use rustix::event::{Timespec, epoll::EventFlags};
+use rustix::fd::OwnedFd;
+use rustix::io::Errno;
+use slab::Slab;
+use std::io;
+use std::sync::Arc;
+
+/// Events taken from the kernel at once.
+const EVENTS: usize = 256;
+
+/// Marks the mailbox's bell among the epoll events; no slot number is that large.
+const BELL: u64 = u64::MAX;
+
+/// A wait longer than this slept; a shorter one found its events waiting.
+const SLEPT: Duration = Duration::from_micros(5);
+
+/// How often clients that do not read are looked for, while there are any.
+const STALL_CHECK: Duration = Duration::from_secs(1);
+
+/// Samples that a 99th percentile needs at least: 10 / (1 - 0.99).
+const TAIL_SAMPLES: u32 = 1_000;
+
+/// Report periods over which samples for the tail are gathered at the most.
+const TAIL_PERIODS: u32 = 20;
+
+pub(crate) struct Worker {
+    id: WorkerId,
+    shared: Arc<Shared>,
+    epoll: OwnedFd,
+    connections: Slab<Box<Connection>>,
+    policy: RecordedWorker,
+    /// Slots of connections with input that the kernel knows nothing of.
+    ready: Vec<u32>,
+    held: u32,
+    next_stall_check: Instant,
+    scratch: Scratch,
+    reports: Reports,
+    /// Slots whose first request after a send-home transfer has not been served yet.
+    arriving: Vec<u32>,
+    draining: bool,
+}
+
+/// What a worker gathers between two reports.
+struct Reports {
+    next: Option<Instant>,
+    /// Grows while nothing is served, so that a silent worker is not woken ten times a second.
+    interval: Duration,
+    last: Instant,
+    busy: Duration,
+    busy_total: Duration,
+    requests: u64,
+    requests_total: u64,
+    tail: hdrhistogram::Histogram<u32>,
+    tail_periods: u32,
+}
+
+impl Worker {
+    pub(crate) fn new(id: WorkerId, shared: Arc<Shared>, policy: RecordedWorker) -> io::Result<Self> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let bell = shared.port(id).mailbox.bell();
+        epoll::add(&epoll, bell, epoll::EventData::new_u64(BELL), EventFlags::IN | EventFlags::ET)?;
+        let now = shared.now();
+        Ok(Self {
+            id,
+            epoll,
+            connections: Slab::new(),
+            policy,
+            ready: Vec::new(),
+            held: 0,
+            next_stall_check: now,
+            scratch: Scratch::new(),
+            reports: Reports::new(now),
+            arriving: Vec::new(),
+            draining: false,
+            shared,
+        })
+    }
+
+    /// Serves until told to stop.
+    pub(crate) fn run(mut self) -> io::Result<()> {
+        let shared = Arc::clone(&self.shared);
+        let mailbox = &shared.port(self.id).mailbox;
+        let mut letters = Vec::new();
+        let mut events: Vec<epoll::Event> = Vec::with_capacity(EVENTS);
+        let mut asked = shared.now();
+        let mut returned = asked;
+        loop {
+            mailbox.collect(&mut letters);
+            for letter in letters.drain(..) {
+                self.open_letter(letter);
+            }
+            if self.draining && self.connections.is_empty() {
+                self.report(shared.now());
+                return Ok(());
+            }
+            self.serve_ready();
+            let now = self.run_timers();
+            // Busy is all time outside the wait.
+            self.reports.busy += now.since(returned);
+            let timeout = self.timeout(now, mailbox.fall_asleep());
+            asked = now.max(asked);
+            events.clear();
+            let waited =
+                epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), timeout.as_ref());
+            mailbox.wake_up();
+            match waited {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+            let previous = returned;
+            returned = shared.now();
+            let ready_since = if returned.since(asked) > SLEPT { returned } else { previous };
+            let mut last = returned;
+            for event in &events {
+                let token = event.data.u64();
+                if token != BELL {
+                    last = self.take_turn(token as u32, last, ready_since);
+                }
+            }
+        }
+    }
+
+    /// Gives one connection its turn and does what the policy says. Returns the time afterwards.
+    fn take_turn(&mut self, slot: u32, now: Instant, ready_since: Instant) -> Instant {
+        let Some(connection) = self.connections.get_mut(slot as usize) else { return now };
+        let was_held = connection.is_held();
+        let context = self.shared.context(self.id, now);
+        let (requests, turn) = connection.take_turn(&mut self.scratch, &context, now);
+        self.after_turn(slot, requests, turn, was_held, ready_since)
+    }
+
+    fn serve_ready(&mut self) {
+        for slot in std::mem::take(&mut self.ready) {
+            let Some(connection) = self.connections.get_mut(slot as usize) else { continue };
+            if !connection.has_input() || connection.is_held() {
+                continue;
+            }
+            let now = self.shared.now();
+            let context = self.shared.context(self.id, now);
+            let (requests, turn) = connection.serve_left_over(&mut self.scratch, &context, now);
+            self.after_turn(slot, requests, turn, false, now);
+        }
+    }
+
+    fn after_turn(
+        &mut self,
+        slot: u32,
+        requests: u32,
+        turn: Turn,
+        was_held: bool,
+        ready_since: Instant,
+    ) -> Instant {
+        let now = self.shared.now();
+        match turn {
+            Turn::Closed => {
+                self.close(slot, was_held, now);
+                return now;
+            }
+            Turn::Held if !was_held => self.hold(slot, true),
+            Turn::Idle | Turn::Again if was_held => self.hold(slot, false),
+            _ => {}
+        }
+        if turn == Turn::Again {
+            self.ready.push(slot);
+        }
+        if requests == 0 {
+            return now;
+        }
+        if !self.arriving.is_empty()
+            && let Some(at) = self.arriving.iter().position(|&arriving| arriving == slot)
+        {
+            self.arriving.swap_remove(at);
+            self.shared.first_served(self.id, now);
+        }
+        self.reports.served(requests, now.since(ready_since));
+        if self.reports.next.is_none() {
+            self.reports.rouse(now, self.shared.report_period());
+        }
+        if let Verdict::Send { target, why } = self.policy.handle_served(now, slot, requests) {
+            self.send_away(slot, target, why, now);
+        }
+        now
+    }
+
+    /// Takes what other threads sent.
+    fn open_letter(&mut self, letter: Mail) {
+        match letter {
+            Mail::Adopt { connection, load, transfer } => self.adopt(connection, load, transfer),
+            Mail::Order(order) => {
+                let now = self.shared.now();
+                if self.policy.handle_order(now, order) == Answer::Refused {
+                    self.shared.notify(Notice::Refused { at: now, worker: self.id });
+                }
+                self.transfer_due(now);
+            }
+            Mail::Drain => self.drain(),
+        }
+    }
+
+    fn adopt(&mut self, connection: Box<Connection>, load: ConnectionLoad, transfer: Option<Transfer>) {
+        let (id, home) = (connection.id, connection.home);
+        let has_input = connection.has_input();
+        let slot = self.connections.insert(connection) as u32;
+        let interest = interest_of(&self.connections[slot as usize]);
+        let data = epoll::EventData::new_u64(u64::from(slot));
+        if epoll::add(&self.epoll, self.connections[slot as usize].socket(), data, interest).is_err() {
+            // Out of kernel memory or watches: the client is told by the closed socket.
+            let connection = self.connections.remove(slot as usize);
+            self.discard(*connection);
+            self.left_with_none(self.shared.now());
+            return;
+        }
+        if self.connections[slot as usize].is_held() {
+            self.held += 1;
+        }
+        let now = self.shared.now();
+        self.policy.handle_arrival(now, slot, id, home, load);
+        if self.reports.next.is_none() {
+            self.reports.rouse(now, self.shared.report_period());
+        }
+        if let Some(transfer) = transfer {
+            self.arrived(slot, &transfer, has_input);
+        }
+        if self.draining {
+            self.drain();
+        }
+    }
+
+    /// Completes a move.
+    fn arrived(&mut self, slot: u32, transfer: &Transfer, has_input: bool) {
+        if transfer.why != Why::Ordered {
+            self.arriving.push(slot);
+        }
+        if has_input {
+            self.ready.push(slot);
+        }
+        // A request may have come while nobody watched: read at once instead of asking the kernel.
+        let read_at = self.shared.now();
+        self.take_turn(slot, read_at, transfer.left_at);
+        self.shared.transferred(transfer, read_at);
+        let Transfer { source, why, rate: load, .. } = *transfer;
+        self.shared.notify(Notice::Moved { at: read_at, moved: Moved { source, target: self.id, why, load } });
+    }
+
+    /// Moves a connection to another worker, with all that belongs to it.
+    fn send_away(&mut self, slot: u32, target: WorkerId, why: Why, now: Instant) {
+        if target == self.id || target.index() >= self.shared.worker_count() {
+            return;
+        }
+        let left_at = self.shared.now();
+        let departure = self.policy.handle_departure(now, slot, true);
+        let mut connection = self.connections.remove(slot as usize);
+        connection.home = departure.home;
+        let _ = epoll::delete(&self.epoll, connection.socket());
+        if connection.is_held() {
+            self.held -= 1;
+        }
+        self.arriving.retain(|&arriving| arriving != slot);
+        let transfer = Transfer { source: self.id, why, left_at, rate: departure.rate, to_sleeper: false };
+        self.shared.hand_over(target, connection, departure.load, transfer);
+        self.left_with_none(now);
+    }
+
+    /// Sends away what an order has waited for in vain: a connection that asks nothing is never "just served".
+    fn transfer_due(&mut self, now: Instant) {
+        while let Some(due) = self.policy.poll_transfer(now) {
+            self.send_away(due.slot, due.target, due.why, now);
+        }
+    }
+
+    fn close(&mut self, slot: u32, was_held: bool, now: Instant) {
+        let departure = self.policy.handle_departure(now, slot, false);
+        if departure.home != self.id {
+            let order = Mail::Order(policy::peafowl::Order::ClosedAway);
+            self.shared.port(departure.home).mailbox.post(order);
+        }
+        let connection = self.connections.remove(slot as usize);
+        let _ = epoll::delete(&self.epoll, connection.socket());
+        if was_held {
+            self.held -= 1;
+        }
+        self.arriving.retain(|&arriving| arriving != slot);
+        self.discard(*connection);
+        self.left_with_none(now);
+    }
+
+    fn discard(&self, connection: Connection) {
+        let (id, ending) = (connection.id, connection.ending());
+        connection.close(self.shared.store.budget());
+        self.shared.connection_closed(id);
+        if let Some(ending) = ending {
+            self.shared.log_ending(ending);
+        }
+    }
+
+    fn left_with_none(&mut self, now: Instant) {
+        if self.connections.is_empty() {
+            self.report(now);
+            self.shared.notify(Notice::Emptied { at: now, worker: self.id });
+        }
+    }
+
+    fn hold(&mut self, slot: u32, held: bool) {
+        let connection = &self.connections[slot as usize];
+        let data = epoll::EventData::new_u64(u64::from(slot));
+        let _ = epoll::modify(&self.epoll, connection.socket(), data, interest_of(connection));
+        if held { self.held += 1 } else { self.held -= 1 }
+    }
+
+    /// Stops taking requests: what is answered already is still written, then every connection is closed.
+    fn drain(&mut self) {
+        self.draining = true;
+        let now = self.shared.now();
+        let idle: Vec<u32> = self
+            .connections
+            .iter()
+            .filter(|(_, connection)| !connection.is_held())
+            .map(|(slot, _)| slot as u32)
+            .collect();
+        for slot in idle {
+            // Requests that are in the socket already are answered: the client sent them before it could know.
+            self.take_turn(slot, now, now);
+            if let Some(connection) = self.connections.get(slot as usize) {
+                let held = connection.is_held();
+                if !held {
+                    self.close(slot, false, now);
+                }
+            }
+        }
+    }
+
+    /// Runs what is due and returns the time.
+    fn run_timers(&mut self) -> Instant {
+        let now = self.shared.now();
+        if self.reports.next.is_some_and(|due| due <= now) {
+            self.report(now);
+        }
+        if self.policy.poll_timeout().is_some_and(|due| due <= now) {
+            self.policy.handle_timeout(now);
+            self.transfer_due(now);
+        }
+        if self.held > 0 && self.next_stall_check <= now {
+            self.next_stall_check = now + STALL_CHECK;
+            self.close_stalled(now);
+        }
+        now
+    }
+
+    fn close_stalled(&mut self, now: Instant) {
+        let limit = if self.draining { STALL_CHECK } else { self.shared.limits.stall };
+        let stalled: Vec<u32> = self
+            .connections
+            .iter()
+            .filter(|(_, connection)| connection.held_since.is_some_and(|since| now.since(since) > limit))
+            .map(|(slot, _)| slot as u32)
+            .collect();
+        for slot in stalled {
+            self.close(slot, true, now);
+        }
+    }
+
+    /// How long to block: not at all, until the next timer, or for ever.
+    fn timeout(&self, now: Instant, may_sleep: bool) -> Option<Timespec> {
+        let wait = if !may_sleep || !self.ready.is_empty() {
+            Duration::ZERO
+        } else {
+            let stall = (self.held > 0).then_some(self.next_stall_check);
+            let due = [self.reports.next, self.policy.poll_timeout(), stall].into_iter().flatten().min()?;
+            due.since(now)
+        };
+        let nanos = wait.as_nanos();
+        Some(Timespec { tv_sec: (nanos / 1_000_000_000) as i64, tv_nsec: (nanos % 1_000_000_000) as i64 })
+    }
+
+    /// Tells the director, and the policy, how the last period went.
+    fn report(&mut self, now: Instant) {
+        let period = self.shared.report_period();
+        let (requests, sample) = self.reports.finish(now, period);
+        let reading = self.policy.handle_report(now, sample);
+        if self.connections.is_empty() && requests == 0 {
+            self.reports.next = None;
+        }
+        self.shared.port(self.id).publish(Published {
+            reading: Some(reading),
+            movable: self.policy.movable(),
+            learned: *self.policy.learned(),
+            busy: self.reports.busy_total,
+            requests: self.reports.requests_total,
+        });
+        self.transfer_due(now);
+        if requests > 0 {
+            self.shared.rouse_director();
+        }
+    }
+}
+
+/// A connection whose answers wait is watched for room to write them, any other for requests.
+fn interest_of(connection: &Connection) -> EventFlags {
+    if connection.is_held() { EventFlags::OUT } else { EventFlags::IN }
+}
+
+impl Reports {
+    fn new(now: Instant) -> Self {
+        Self {
+            next: None,
+            interval: Duration::ZERO,
+            last: now,
+            busy: Duration::ZERO,
+            busy_total: Duration::ZERO,
+            requests: 0,
+            requests_total: 0,
+            // Three figures from a microsecond to a minute; what is longer counts as a minute.
+            tail: hdrhistogram::Histogram::new_with_bounds(1, 60_000_000, 2).expect("constant bounds"),
+            tail_periods: 0,
+        }
+    }
+
+    fn served(&mut self, requests: u32, took: Duration) {
+        self.requests += u64::from(requests);
+        self.tail.saturating_record_n(took.as_micros().max(1), requests);
+    }
+
+    /// Starts the timer again after silence.
+    fn rouse(&mut self, now: Instant, period: Duration) {
+        self.interval = period;
+        self.next = Some(now + period);
+    }
+
+    /// Closes the period: requests served in it, and what the policy shall know of it.
+    fn finish(&mut self, now: Instant, period: Duration) -> (u64, Sample) {
+        let requests = std::mem::take(&mut self.requests);
+        let busy = std::mem::take(&mut self.busy);
+        self.requests_total += requests;
+        self.busy_total += busy;
+        let span = now.since(self.last);
+        self.last = now;
+        self.interval = if requests > 0 { period } else { (self.interval * 2).min(Duration::from_secs(2)) };
+        self.next = Some(now + self.interval);
+        self.tail_periods += 1;
+        let samples = u32::try_from(self.tail.len()).unwrap_or(u32::MAX);
+        let tail = (samples >= TAIL_SAMPLES)
+            .then(|| Duration::from_micros(self.tail.value_at_quantile(0.99)));
+        if tail.is_some() || self.tail_periods >= TAIL_PERIODS {
+            self.tail.reset();
+            self.tail_periods = 0;
+        }
+        (requests, Sample { busy: machine::Ratio::of(busy, span), tail, requests: samples })
+    }
+}
