@@ -60,6 +60,9 @@ pub struct Params {
     /// A destination is filled up to this fraction of its limit. 0.8: below `approach` by more than the noise, so that
     /// what was packed is not sent home again. The paper packs up to the limit.
     pub headroom: f64,
+    /// A worker is emptied only after it would have fitted on the others for this long: of many noisy readings one is
+    /// always low. 500 ms: five reports. Zero, as printed, believes the first.
+    pub fit_patience: Duration,
     /// Workers that stay active whatever the load. 1.
     pub min_active: u16,
     /// A move order takes the connection served next; if none is served for this long, the quietest goes. 10 ms.
@@ -104,6 +107,7 @@ impl Default for Params {
             stall_memory: Duration::from_millis(5),
             block: Duration::from_secs(30),
             headroom: 0.8,
+            fit_patience: Duration::from_millis(500),
             min_active: 1,
             order_patience: Duration::from_millis(10),
             prefer_home: true,
@@ -130,6 +134,7 @@ impl Params {
             burst_drain: 0.0,
             swell_drain: 0.0,
             headroom: 1.0,
+            fit_patience: Duration::ZERO,
             prefer_home: false,
             imbalance_patience: None,
             ..Self::default()
@@ -139,7 +144,7 @@ impl Params {
     /// The same policy for load that changes `factor` times as fast, as when a day is played in a minute.
     ///
     /// Divided are the times in which load changes: block, report period (not below 5 ms) and with it the measuring
-    /// window, learning, patience with an imbalance. Not divided are the times of single requests and transfers, which
+    /// window, learning, patience with a fit or an imbalance. Not divided are the times of single requests and transfers, which
     /// take as long in a compressed day: order patience and deadline, arrival grace, stall memory.
     pub fn scaled(self, factor: f64) -> Self {
         let divided = |length: Duration| length.scale(1.0 / factor);
@@ -150,6 +155,7 @@ impl Params {
             window_span: self.window_span.scale(period_ratio),
             learn_after: divided(self.learn_after),
             block: divided(self.block),
+            fit_patience: self.fit_patience.scale(period_ratio),
             imbalance_patience: self.imbalance_patience.map(divided),
             ..self
         }

@@ -53,6 +53,8 @@ pub struct Scheduler {
     barred_until: Vec<Instant>,
     /// The scale-down worker, while it is being emptied.
     draining: Option<usize>,
+    /// Since when the least loaded worker fits on the others.
+    fits_since: Option<Instant>,
     waking: Option<Waking>,
     flight: Option<Flight>,
     movable: Vec<Option<Movable>>,
@@ -70,6 +72,7 @@ impl Scheduler {
             roster: Roster::new(workers),
             barred_until: vec![Instant::ZERO; workers.len()],
             draining: None,
+            fits_since: None,
             waking: None,
             flight: None,
             movable: vec![None; workers.len()],
@@ -133,7 +136,8 @@ impl Scheduler {
     /// When to call `handle_timeout`: an order's deadline, the end of a block, of an expectation.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let blocks = self.barred_until.iter().copied();
-        let due = blocks.chain(self.roster.expectations()).filter(|&until| until > self.last);
+        let fit = self.fits_since.map(|since| since + self.params.fit_patience);
+        let due = blocks.chain(self.roster.expectations()).chain(fit).filter(|&until| until > self.last);
         due.chain(self.flight.map(|flight| flight.deadline)).min()
     }
 
@@ -237,33 +241,44 @@ impl Scheduler {
     /// Orders the next transfer of a scale-down, if one is possible.
     fn drain(&mut self, now: Instant) -> bool {
         let draining = self.draining.take();
-        let is_occupied = |at: usize| self.roster.seats[at].active && self.roster.seats[at].connections > 0;
-        let occupied: Vec<usize> = (0..self.roster.seats.len()).filter(|&at| is_occupied(at)).collect();
-        let is_free = |at: usize| !self.is_barred(at, now);
-        let current = draining.filter(|&at| is_occupied(at) && is_free(at));
-        let unknown = occupied.iter().any(|&at| !self.roster.seats[at].seen);
-        if occupied.len() <= self.min_active() || unknown || self.goal_missed > 0 {
-            return false;
+        let fits_since = self.fits_since.take();
+        let Some((victim, target)) = self.fit(now, draining) else { return false };
+        if draining != Some(victim) {
+            let since = *self.fits_since.insert(fits_since.unwrap_or(now));
+            if now.since(since) < self.params.fit_patience {
+                return false;
+            }
         }
-        let victim = current.or_else(|| {
-            occupied.iter().copied().filter(|&at| is_free(at)).min_by(|&a, &b| self.roster.by_load(a, b))
-        });
-        let Some(victim) = victim else { return false };
-        let seat = &self.roster.seats[victim];
-        let mean = seat.load.scale(1.0 / f64::from(seat.connections));
-        let heaviest = seat.heaviest.min(seat.load);
-        let takers: Vec<usize> = occupied.iter().copied().filter(|&at| at != victim && is_free(at)).collect();
-        let room: Rate = takers.iter().map(|&at| self.room(at, self.params.headroom)).sum();
-        if room < seat.load {
-            return false;
-        }
-        // Which connection will be served next is not known: the usual one must fit with headroom, the heaviest at all.
-        let fits = |at: usize| self.room(at, self.params.headroom) >= mean && self.room(at, 1.0) >= heaviest;
-        let target = takers.into_iter().filter(|&at| fits(at)).min_by(|&a, &b| self.roster.by_load(a, b));
-        let Some(target) = target else { return false };
+        self.fits_since = None;
         self.draining = Some(victim);
         self.order(now, victim, target, Pick::NextServed);
         true
+    }
+
+    /// The scale-down worker, `draining` if it still can be, and the destination of its next connection.
+    fn fit(&self, now: Instant, draining: Option<usize>) -> Option<(usize, usize)> {
+        let is_occupied = |at: usize| self.roster.seats[at].active && self.roster.seats[at].connections > 0;
+        let is_free = |at: usize| !self.is_barred(at, now);
+        let occupied: Vec<usize> = (0..self.roster.seats.len()).filter(|&at| is_occupied(at)).collect();
+        let unknown = occupied.iter().any(|&at| !self.roster.seats[at].seen);
+        if occupied.len() <= self.min_active() || unknown || self.goal_missed > 0 {
+            return None;
+        }
+        let free = || occupied.iter().copied().filter(|&at| is_free(at));
+        let current = draining.filter(|&at| is_occupied(at) && is_free(at));
+        let victim = current.or_else(|| free().min_by(|&a, &b| self.roster.by_load(a, b)))?;
+        let takers = || free().filter(|&at| at != victim);
+        let seat = &self.roster.seats[victim];
+        let room: Rate = takers().map(|at| self.room(at, self.params.headroom)).sum();
+        if room < seat.load {
+            return None;
+        }
+        // Which connection will be served next is not known: the usual one must fit with headroom, the heaviest at all.
+        let mean = seat.load.scale(1.0 / f64::from(seat.connections));
+        let heaviest = seat.heaviest.min(seat.load);
+        let fits = |at: usize| self.room(at, self.params.headroom) >= mean && self.room(at, 1.0) >= heaviest;
+        let target = takers().filter(|&at| fits(at)).min_by(|&a, &b| self.roster.by_load(a, b))?;
+        Some((victim, target))
     }
 
     /// After several readings with the tail above the goal: gives one more worker its share of the connections.

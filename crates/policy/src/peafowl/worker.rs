@@ -398,19 +398,19 @@ impl Worker {
         self.load
     }
 
-    /// The heaviest connection that is no heavier than `excess`.
+    /// The connection whose load is closest to `excess`. Half as much again still evens things out: it overshoots by
+    /// less than it mends.
     fn closest_to(&self, excess: Rate, now: Instant) -> Option<Movable> {
         if excess <= self.load.scale(self.params.imbalance / 2.0) {
             return None;
         }
+        let distance = |movable: &Movable| (movable.load.as_per_second() - excess.as_per_second()).abs();
         self.connections
             .iter()
             .flatten()
             .map(|c| Movable { conn: c.id, load: c.load.rate(now, &self.params) })
-            .filter(|movable| movable.load <= excess)
-            .max_by(|a, b| {
-                a.load.as_per_second().total_cmp(&b.load.as_per_second()).then(b.conn.cmp(&a.conn))
-            })
+            .filter(|movable| movable.load <= excess.scale(1.5))
+            .min_by(|a, b| distance(a).total_cmp(&distance(b)).then(a.conn.cmp(&b.conn)))
     }
 
     fn slots(&self) -> impl Iterator<Item = (u32, &Connection)> {

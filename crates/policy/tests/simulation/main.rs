@@ -1,0 +1,11 @@
+//! Several workers, their scheduler and many clients in simulated time: what the policies do together.
+//!
+//! `store` is the fixture: it drives the policies exactly as the live server does, by messages that take time, and
+//! keeps its own books of who serves whom, so that a lost or doubled connection is seen at once.
+
+mod bursts;
+mod carb;
+mod convergence;
+mod faults;
+mod replay;
+mod store;
