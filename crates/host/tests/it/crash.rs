@@ -15,10 +15,10 @@ const CHILD_PLAN: &str = "ROOST_TEST_CHILD_PLAN";
 
 /// How the child is to die.
 #[derive(Clone, Copy)]
-struct Plan {
-    actuator: IdleActuator,
+pub struct Plan {
+    pub actuator: IdleActuator,
     /// Which step, counted from 1 over all changes, is its last; none: it stays until it is killed.
-    dies_at: Option<usize>,
+    pub dies_at: Option<usize>,
 }
 
 /// Not a test of its own: the body of the child process.
@@ -71,7 +71,7 @@ fn ready(child: &mut Child) -> bool {
 }
 
 /// Runs a child to the given step; false if it has fewer steps.
-fn dies_at(root: &Path, plan: Plan) -> bool {
+pub fn dies_at(root: &Path, plan: Plan) -> bool {
     let mut child = spawn(root, plan);
     let survived = ready(&mut child);
     if survived {

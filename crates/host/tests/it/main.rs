@@ -1,5 +1,6 @@
 //! What can only be tried from outside the process: dying at the worst moments, and a real kernel's files.
 
 mod crash;
+mod lab;
 mod real_kernel;
 mod tree;
