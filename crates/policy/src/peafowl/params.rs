@@ -38,7 +38,7 @@ pub struct Params {
     /// The fraction of its limit at which a worker's load "approaches" it. 0.9; the paper's Algorithm 1 says 1.
     pub approach: f64,
     /// A reported load counts as too high only if it is so by this many standard deviations of its own Poisson noise.
-    /// 2. Zero takes the figure as it is.
+    /// 4: at 0.9 of the limit once in an hour of reports. Zero takes the figure as it is.
     pub approach_z: f64,
     /// Fast detector: a bucket that drains at this multiple of the limit. 1.25; zero switches the detector off.
     pub burst_drain: f64,
@@ -82,6 +82,9 @@ pub struct Params {
     pub imbalance: f64,
     /// The 99th percentile of service time that shall not be exceeded. `None`: only the load decides.
     pub latency_goal: Option<Duration>,
+    /// Reports in a row above the goal before a worker sends its guests home. 2: the first may still count what
+    /// connections waited at the worker that they came from.
+    pub tail_reports: u32,
     /// Readings in a row above the goal before the scheduler wakes one more worker. 3.
     pub goal_readings: u32,
     /// Requests that a tail must be computed from to count. 200: two lie above the 99th percentile.
@@ -99,7 +102,7 @@ impl Default for Params {
             saturation_busy: Ratio::new(0.95),
             send_home: true,
             approach: 0.9,
-            approach_z: 2.0,
+            approach_z: 4.0,
             burst_drain: 1.25,
             burst_depth: 40.0,
             swell_drain: 1.0,
@@ -116,6 +119,7 @@ impl Default for Params {
             imbalance_patience: Some(Duration::from_secs(5)),
             imbalance: 0.25,
             latency_goal: None,
+            tail_reports: 2,
             goal_readings: 3,
             tail_samples: 200,
         }

@@ -141,7 +141,8 @@ pub struct Worker {
     guidance: Guidance,
     /// The load above which guests go home.
     ceiling: Option<Rate>,
-    tail_missed: bool,
+    /// Reports in a row with the tail above the goal.
+    tail_missed: u32,
     detector: Detector,
     order: Option<Pending>,
     ready: Option<Transfer>,
@@ -162,7 +163,7 @@ impl Worker {
             learned: learned.unwrap_or_default(),
             guidance: Guidance::default(),
             ceiling: None,
-            tail_missed: false,
+            tail_missed: 0,
             detector: Detector::default(),
             order: None,
             ready: None,
@@ -235,6 +236,9 @@ impl Worker {
             && (!order.homing || home == order.target)
         {
             self.order = None;
+            if self.tail_missed > 0 {
+                self.rehome(slot, order.target);
+            }
             return Verdict::Send { target: order.target, why: Why::Ordered };
         }
         if home == self.id || !self.params.send_home {
@@ -244,7 +248,7 @@ impl Worker {
             Why::Burst
         } else if self.ceiling.is_some_and(|ceiling| self.load > ceiling) {
             Why::Overload
-        } else if self.tail_missed {
+        } else if self.tail_missed >= self.params.tail_reports.max(1) {
             Why::Tail
         } else {
             return Verdict::Stay;
@@ -307,7 +311,7 @@ impl Worker {
                 .map(|(slot, _)| slot),
         };
         let Some(slot) = slot else { return };
-        if matches!(order.pick, Pick::This(_)) {
+        if matches!(order.pick, Pick::This(_)) || self.tail_missed > 0 {
             self.rehome(slot, order.target);
         }
         self.ready = Some(Transfer { slot, target: order.target, why: Why::Ordered });
@@ -318,8 +322,9 @@ impl Worker {
         self.ready.take()
     }
 
-    /// A connection that is moved by name is moved because this worker has more than its share of heavy ones. If it
-    /// lived here, it lives at the target from now on: sent away as a guest it would come back with the next burst.
+    /// A connection that is moved by name, or while this worker misses the latency goal, is moved because this worker
+    /// has more than it should. If it lived here, it lives at the target from now on: as a guest there it would come
+    /// back with the next burst, to where there is no room for it.
     fn rehome(&mut self, slot: u32, target: WorkerId) {
         if let Some(connection) = &mut self.connections[slot as usize]
             && connection.home == self.id
@@ -344,11 +349,11 @@ impl Worker {
         self.movable = self.guidance.share.and_then(|share| self.closest_to(load - share, now));
         let tail = sample.tail.filter(|_| sample.requests >= self.params.tail_samples);
         self.tail_missed = match (tail, self.params.latency_goal) {
-            (Some(tail), Some(goal)) => tail > goal,
-            _ => false,
+            (Some(tail), Some(goal)) if tail > goal => self.tail_missed.saturating_add(1),
+            _ => 0,
         };
         let saturated = match self.params.latency_goal {
-            Some(_) => self.tail_missed,
+            Some(_) => self.tail_missed > 0,
             None => sample.busy > self.params.saturation_busy,
         };
         if self.residents > 0 && resident_load > Rate::ZERO && !saturated {
