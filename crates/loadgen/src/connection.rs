@@ -19,6 +19,8 @@ pub(crate) struct Pending {
     pub request: Request,
     /// It waited behind too many unanswered ones, so its late sending is the server's doing.
     pub held: bool,
+    /// Its value has come, and the end of the answer is still to come.
+    pub found: bool,
 }
 
 /// A request that is due and waits until its connection has fewer unanswered ones.

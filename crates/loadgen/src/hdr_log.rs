@@ -1,7 +1,7 @@
 //! Latencies as an HdrHistogram log, one line for each interval, for the tools that read that format
 //! (HdrHistogramVisualizer, hdr-plot, and libraries of many languages).
 
-use crate::Interval;
+use crate::{Interval, Part};
 use hdrhistogram::serialization::V2DeflateSerializer;
 use hdrhistogram::serialization::interval_log::{IntervalLogWriterBuilder, Tag};
 use std::fs::File;
@@ -35,7 +35,7 @@ impl HdrLog {
             self.headed = true;
         }
         let mut log = builder.begin_log_with(&mut self.file, &mut self.serializer)?;
-        let tag = if progress.warmup { Tag::new("warmup") } else { None };
+        let tag = if progress.part == Part::Warmup { Tag::new("warmup") } else { None };
         log.write_histogram(interval.latencies, begin, progress.length.into(), tag)
             .map_err(io::Error::other)?;
         self.file.flush()

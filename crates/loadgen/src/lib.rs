@@ -35,11 +35,10 @@ mod run;
 mod source;
 mod table;
 mod tally;
-mod wire;
 
 pub use error::Error;
 pub use hdr_log::HdrLog;
-pub use outcome::{Interval, Outcome, Percentiles, Preload, Progress, ThreadCost};
+pub use outcome::{Interval, Outcome, Part, Percentiles, Preload, Progress, ThreadCost};
 pub use plan::{Pace, Plan, SPIN_DEFAULT, Target};
 pub use run::run;
 pub use tally::Counts;

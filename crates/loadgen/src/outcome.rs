@@ -14,8 +14,8 @@ pub struct Progress {
     /// Its length.
     #[serde(rename = "length_ns")]
     pub length: Duration,
-    /// It lies in the warm-up, and is not counted.
-    pub warmup: bool,
+    /// The part of the run in which it lies.
+    pub part: Part,
     /// Rate that the plan asked for; none in a closed loop.
     pub asked: Option<Rate>,
     /// Rate of answers.
@@ -30,6 +30,18 @@ pub struct Progress {
     /// CPU time that the generator's threads used.
     #[serde(rename = "cpu_time_ns")]
     pub cpu_time: Duration,
+}
+
+/// A part of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Part {
+    /// Load that is not counted.
+    Warmup,
+    /// What the outcome describes.
+    Measured,
+    /// Nothing is sent any more; the last answers come in, and belong to what was measured.
+    Drain,
 }
 
 /// An interval as an observer sees it.
@@ -150,10 +162,9 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// True if a value was wrong, an answer never came, or a connection was lost.
-    pub fn is_failure(&self) -> bool {
-        let counts = &self.counts;
-        counts.corrupt + counts.lost + counts.unanswered > 0 || self.connections_lost > 0
+    /// True if a value was wrong or a connection was lost.
+    pub fn is_broken(&self) -> bool {
+        self.counts.corrupt + self.counts.lost > 0 || self.connections_lost > 0
     }
 
     /// CPU time of all the generator's threads while measuring.

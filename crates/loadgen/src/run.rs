@@ -6,7 +6,7 @@
 
 use crate::connection::Address;
 use crate::lane::{Lane, LaneInterval, Measured, Reporter, Window, thread_cpu_time};
-use crate::outcome::{Interval, Outcome, Percentiles, Preload, Progress, ThreadCost, judge};
+use crate::outcome::{Interval, Outcome, Part, Percentiles, Preload, Progress, ThreadCost, judge};
 use crate::source::{Schedule, Source};
 use crate::tally::{Tally, quantile};
 use crate::{Error, Pace, Plan};
@@ -322,12 +322,17 @@ impl Merger<'_> {
         let begin = number.checked_sub(1).and_then(end_of).unwrap_or(Duration::ZERO);
         // Beyond the last boundary only late answers come in.
         let end = end_of(number).unwrap_or_else(|| host::now().since(self.start));
+        let part = match end_of(number) {
+            Some(end) if end <= self.plan.warmup => Part::Warmup,
+            Some(_) => Part::Measured,
+            None => Part::Drain,
+        };
         let latency = &parts.tally.latency;
         Progress {
             at: end,
             length: end - begin,
-            warmup: end <= self.plan.warmup,
-            asked: if number < self.boundaries.len() { asked(self.plan, begin, end) } else { None },
+            part,
+            asked: if part == Part::Drain { None } else { asked(self.plan, begin, end) },
             reached: Rate::of(parts.tally.counts.answered, end - begin),
             latency: Percentiles::of(latency),
             lateness_p99: quantile(&parts.tally.lateness, 0.99),

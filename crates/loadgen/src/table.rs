@@ -1,6 +1,6 @@
 //! The outcome as a table for people.
 
-use crate::{Outcome, Progress};
+use crate::{Outcome, Part, Progress};
 use std::fmt;
 
 impl fmt::Display for Outcome {
@@ -95,9 +95,10 @@ impl fmt::Display for Progress {
         if self.asked.is_some() {
             write!(f, "  late p99 {}", self.lateness_p99)?;
         }
-        if self.warmup {
-            f.write_str("  (warm-up)")?;
+        match self.part {
+            Part::Warmup => f.write_str("  (warm-up)"),
+            Part::Measured => Ok(()),
+            Part::Drain => f.write_str("  (last answers)"),
         }
-        Ok(())
     }
 }

@@ -1,0 +1,233 @@
+//! One thread of the generator: its connections, its event loop.
+//!
+//! ```text
+//!   phase() --> dispatch_due() --> flush_dirty() --> wait() --> read_ready() --+
+//!      ^         sending.rs                        waiting.rs    answers.rs    |
+//!      +-----------------------------------------------------------------------+   report.rs: interval tallies out
+//! ```
+
+mod answers;
+mod report;
+mod sending;
+mod waiting;
+
+pub(crate) use report::{LaneInterval, Reporter, thread_cpu_time};
+
+use crate::connection::{Address, Connection};
+use crate::source::Source;
+use crate::tally::Tally;
+use crate::{Error, Plan};
+use machine::{Duration, Instant};
+use rustix::event::epoll;
+use rustix::fd::OwnedFd;
+use rustix::io::Errno;
+use rustix::time::{TimerfdClockId, TimerfdFlags, timerfd_create};
+use std::sync::atomic::{AtomicBool, Ordering};
+use workload::Requests;
+
+/// What part of a phase counts.
+#[derive(Clone, Copy)]
+pub(crate) struct Window {
+    pub from: Instant,
+    pub until: Instant,
+}
+
+/// What a phase counted within its window.
+pub(crate) struct Measured {
+    pub tally: Tally,
+    /// Answers that came within the window, whenever their requests were due.
+    pub answered_in_window: u64,
+    pub cpu_time: Duration,
+}
+
+/// A thread's share of the generator.
+pub(crate) struct Lane<'a> {
+    plan: &'a Plan,
+    requests: &'a Requests,
+    number: u32,
+    connections: Vec<Connection>,
+    epoll: OwnedFd,
+    timer: OwnedFd,
+    /// When the timer will fire.
+    armed: Instant,
+    input: Vec<u8>,
+    key: Vec<u8>,
+    value: Vec<u8>,
+    dirty: Vec<usize>,
+    under_way: u64,
+    held: usize,
+    last_heard: Instant,
+    source: Source,
+    window: Window,
+    interval: Box<Tally>,
+    measured: Measured,
+    pub connections_lost: u32,
+    pub remarks: Vec<String>,
+    last_refusal: Option<String>,
+    last_end: String,
+}
+
+impl<'a> Lane<'a> {
+    /// Makes this lane's connections.
+    pub fn connect(
+        plan: &'a Plan,
+        requests: &'a Requests,
+        number: u32,
+        address: &Address,
+    ) -> Result<Self, Error> {
+        let system = |doing| move |cause: Errno| Error::System { doing, cause: cause.into() };
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system("creating an epoll set"))?;
+        let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)
+            .map_err(system("creating a timer"))?;
+        epoll::add(
+            &epoll,
+            &timer,
+            epoll::EventData::new_u64(TIMER),
+            epoll::EventFlags::IN | epoll::EventFlags::ET,
+        )
+        .map_err(system("watching a timer"))?;
+        let own = (plan.connections + u32::from(plan.threads) - 1 - number) / u32::from(plan.threads);
+        let mut connections = Vec::with_capacity(own as usize);
+        for index in 0..own {
+            let connection = Connection::open(address, plan.patience).map_err(|cause| Error::Connect {
+                target: plan.target.clone(),
+                connected: connections.len(),
+                cause,
+            })?;
+            let data = epoll::EventData::new_u64(u64::from(index));
+            epoll::add(&epoll, &connection, data, epoll::EventFlags::IN)
+                .map_err(system("watching a connection"))?;
+            connections.push(connection);
+        }
+        Ok(Self {
+            plan,
+            requests,
+            number,
+            connections,
+            epoll,
+            timer,
+            armed: Instant::ZERO,
+            input: vec![0; READ_BYTES],
+            key: Vec::with_capacity(workload::KeySize::MAX),
+            value: Vec::new(),
+            dirty: Vec::new(),
+            under_way: 0,
+            held: 0,
+            last_heard: Instant::ZERO,
+            source: Source::Closed { depth: 0, next: 0, step: 1, until: Instant::ZERO },
+            window: Window { from: Instant::ZERO, until: Instant::ZERO },
+            interval: Box::new(Tally::new()),
+            measured: Measured::empty(),
+            connections_lost: 0,
+            remarks: Vec::new(),
+            last_refusal: None,
+            last_end: String::new(),
+        })
+    }
+
+    /// Sends what `source` says until it is used up and answered, or the plan's drain time has passed.
+    pub fn phase(
+        &mut self,
+        source: Source,
+        window: Window,
+        mut reporter: Option<Reporter>,
+        stop: &AtomicBool,
+    ) -> Result<Measured, Error> {
+        self.source = source;
+        self.window = window;
+        self.measured = Measured::empty();
+        self.interval.clear();
+        self.advance();
+        let mut now = host::now();
+        self.last_heard = now;
+        for at in 0..self.connections.len() {
+            self.refill(at, now);
+        }
+        // Here and not in the lane, because rustix's events cannot move between threads.
+        let mut events = Vec::with_capacity(EVENTS_PER_WAIT);
+        let (mut cpu_from, mut cpu_until) = (None, None);
+        loop {
+            if let Some(reporter) = &mut reporter {
+                while reporter.due().is_some_and(|boundary| now >= boundary) {
+                    reporter.report(&mut self.interval);
+                }
+            }
+            if now >= window.from && cpu_from.is_none() {
+                cpu_from = Some(thread_cpu_time());
+            }
+            if now >= window.until && cpu_until.is_none() {
+                cpu_until = Some(thread_cpu_time());
+            }
+            self.dispatch_due(now);
+            self.flush_dirty();
+            let done = self.under_way == 0 && self.held == 0 && self.source.is_exhausted(now);
+            if (done && now >= window.until) || stop.load(Ordering::Relaxed) {
+                break;
+            }
+            let drained_at = window.until + self.plan.drain;
+            if self.source.is_exhausted(now) && self.is_timed() && now >= drained_at {
+                break;
+            }
+            let silence = now.since(self.last_heard);
+            if self.under_way > 0 && silence > self.plan.patience {
+                let target = self.plan.target.clone();
+                return Err(Error::Stalled { target, silence, waiting: self.under_way });
+            }
+            let boundary = reporter.as_ref().and_then(Reporter::due);
+            self.wait(now, boundary, &mut events)?;
+            self.read_ready(&mut events)?;
+            now = host::now();
+        }
+        self.write_off(now);
+        if let Some(mut reporter) = reporter {
+            while reporter.sent <= reporter.boundaries.len() {
+                reporter.report(&mut self.interval);
+            }
+        }
+        let mut measured = std::mem::replace(&mut self.measured, Measured::empty());
+        if let (Some(from), Some(until)) = (cpu_from, cpu_until) {
+            measured.cpu_time = until - from;
+        }
+        Ok(measured)
+    }
+
+    /// The server's last error answer, for a message.
+    pub fn last_refusal(&self) -> Option<&str> {
+        self.last_refusal.as_deref()
+    }
+
+    /// True for phases that end by the clock.
+    fn is_timed(&self) -> bool {
+        !matches!(self.source, Source::Keys { .. })
+    }
+
+    fn count(&mut self, due: Instant, change: impl Fn(&mut crate::Counts)) {
+        change(&mut self.interval.counts);
+        if due >= self.window.from {
+            change(&mut self.measured.tally.counts);
+        }
+    }
+
+    fn record_lateness(&mut self, due: Instant, now: Instant) {
+        let late = now.since(due).as_nanos();
+        self.interval.lateness.saturating_record(late);
+        if due >= self.window.from {
+            self.measured.tally.lateness.saturating_record(late);
+        }
+    }
+}
+
+impl Measured {
+    fn empty() -> Self {
+        Self { tally: Tally::new(), answered_in_window: 0, cpu_time: Duration::ZERO }
+    }
+}
+
+/// The timer's mark in the epoll set; connections are numbered from 0.
+const TIMER: u64 = u64::MAX;
+/// Connections taken from one wait.
+const EVENTS_PER_WAIT: usize = 256;
+/// Bytes taken by one read.
+const READ_BYTES: usize = 64 << 10;
+/// As many remarks as a person reads.
+const REMARKS_MAX: usize = 3;

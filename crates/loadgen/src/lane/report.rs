@@ -1,0 +1,54 @@
+//! How a lane tells the run, interval by interval, what it counted.
+
+use crate::tally::Tally;
+use machine::{Duration, Instant};
+use rustix::time::{ClockId, clock_gettime};
+use std::sync::mpsc::{Receiver, Sender};
+
+/// What a lane counted between two boundaries of the run.
+pub(crate) struct LaneInterval {
+    pub lane: usize,
+    pub number: usize,
+    pub tally: Box<Tally>,
+    pub cpu_time: Duration,
+}
+
+/// Where a lane reports its intervals to, and gets their emptied tallies back from: allocating in mid-run
+/// would make the next requests late.
+pub(crate) struct Reporter {
+    pub lane: usize,
+    pub reports: Sender<LaneInterval>,
+    pub emptied: Receiver<Box<Tally>>,
+    /// Ends of the intervals, in order.
+    pub boundaries: Vec<Instant>,
+    pub sent: usize,
+    pub cpu_before: Duration,
+}
+
+impl Reporter {
+    /// When the next interval ends.
+    pub fn due(&self) -> Option<Instant> {
+        self.boundaries.get(self.sent).copied()
+    }
+
+    pub fn report(&mut self, interval: &mut Box<Tally>) {
+        let empty = self.emptied.try_recv().unwrap_or_else(|_| Box::new(Tally::new()));
+        let cpu = thread_cpu_time();
+        let report = LaneInterval {
+            lane: self.lane,
+            number: self.sent,
+            tally: std::mem::replace(interval, empty),
+            cpu_time: cpu - self.cpu_before,
+        };
+        self.cpu_before = cpu;
+        self.sent += 1;
+        // Nobody listens any more when the run was given up.
+        let _ = self.reports.send(report);
+    }
+}
+
+/// CPU time that the calling thread has used.
+pub(crate) fn thread_cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::from_nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+}

@@ -1,0 +1,276 @@
+//! `roost load`: what was typed becomes a plan for the generator, its intervals a line on the terminal, its
+//! outcome a table.
+
+use crate::exit::{Exit, coded, usage};
+use anyhow::{Context as _, Result};
+use clap::Subcommand;
+use loadgen::{HdrLog, Interval, Outcome, Pace, Part, Plan, Progress, Target};
+use machine::{CpuList, Duration, Rate, Ratio};
+use std::io::{IsTerminal as _, Write as _};
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::str::FromStr;
+use workload::{ArrivalKind, KeySize, Popularity, Shape, SpecError, ValueSize, Workload};
+
+/// Open-loop load with latency counted from the intended send time
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    #[command(subcommand)]
+    protocol: Protocol,
+}
+
+#[derive(Subcommand, Debug)]
+enum Protocol {
+    Memcache(Box<Memcache>),
+}
+
+/// Load a memcached server, such as `roost serve`
+///
+/// Requests are sent when they are due, whatever the server does, and latency counts from then. The run is INVALID
+/// (exit code 6) when more than 1% of the requests were sent later than a tenth of the reported p99. Exit code 1: a
+/// value was wrong, a connection lost or a request unanswered; 2: bad usage.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "\
+Examples:
+  roost load memcache --rate 50k --preload                        ten seconds of Poisson arrivals
+  roost load memcache --rate 200k --cpus 6,7 --threads 2 --connections 512 --for 1m
+  roost load memcache --shape etc --compress 3600 --rate 100k     a day of Facebook's ETC pool in 24 s
+  roost load memcache --shape ramp:10k..1M --key-size etc --value-size etc --popularity zipf:0.99
+  roost load memcache --arrivals closed --depth 16                as fast as the server answers
+  roost load memcache --rate 20k --preload --verify --json        check every value; figures for a program
+
+Shapes:
+  constant                     --rate throughout
+  ramp:A..B[..C]               straight from A to B (to C ...) over the run
+  steps:A,B,C                  equal parts of the run; steps:A@10s,B@5s each for its own time, repeated
+  burst                        --rate, a fall to 5% of it, quiet, then 65% at once (Peafowl's figure 7)
+  burst:A..B[@P+L]             A, then B at once; with @P+L: A for P, B for L, repeated
+  diurnal[:A..B]               a sinus over 24 hours, from half of --rate (or A) to --rate (or B)
+  etc, microsoft, nlanr        a day of published traces; decay: 24 falling steps
+  google                       1M/s for 15 minutes, then 230k/s
+  csv:FILE                     lines of seconds,rate; each rate holds until the next line")]
+struct Memcache {
+    /// The server: HOST:PORT or unix:PATH
+    #[arg(long, value_name = "SERVER", default_value = "127.0.0.1:11211")]
+    server: Target,
+    /// Requests per second, such as 800, 50k or 1.2M; the highest rate of a shape
+    #[arg(long, value_name = "RATE", value_parser = workload::parse_rate)]
+    rate: Option<Rate>,
+    /// How the rate changes over time, see below
+    #[arg(long, value_name = "SHAPE", default_value = "constant")]
+    shape: Shape,
+    /// Play a shape that has times of its own this many times as fast
+    #[arg(long, value_name = "FACTOR", default_value_t = 1.0, value_parser = parse_compression)]
+    compress: f64,
+    /// poisson, gpareto (ETC's burstier gaps), uniform (evenly spaced), or closed: the next request when an earlier one was
+    /// answered
+    #[arg(long, value_name = "KIND", default_value = "poisson")]
+    arrivals: Arrivals,
+    /// Requests under way per connection, with --arrivals closed [default: 1]
+    #[arg(long, value_name = "N")]
+    depth: Option<u32>,
+    /// How long to measure [default: the shape's own length, or 10s]
+    #[arg(long = "for", value_name = "TIME")]
+    length: Option<Duration>,
+    /// How long to send load before measuring
+    #[arg(long, value_name = "TIME", default_value = "1s")]
+    warmup: Duration,
+    /// Connections, up to 20000
+    #[arg(long, value_name = "N", default_value_t = 32)]
+    connections: u32,
+    /// Threads, each with its share of the connections [default: one per CPU of --cpus, or 1]
+    #[arg(long, value_name = "N")]
+    threads: Option<u16>,
+    /// CPUs to pin the threads to, such as 6,7; best ones that the server does not use
+    #[arg(long, value_name = "LIST")]
+    cpus: Option<CpuList>,
+    /// Number of keys
+    #[arg(long, value_name = "N", default_value_t = 100_000)]
+    keys: u64,
+    /// How often each key is asked for: uniform or zipf:S
+    #[arg(long, value_name = "LAW", default_value = "uniform")]
+    popularity: Popularity,
+    /// Bytes of a key, or etc or usr for the sizes of Facebook's pools
+    #[arg(long, value_name = "SIZE", default_value = "20")]
+    key_size: KeySize,
+    /// Bytes of a value, or etc or usr
+    #[arg(long, value_name = "SIZE", default_value = "100")]
+    value_size: ValueSize,
+    /// Share of requests that read; the others write
+    #[arg(long, value_name = "SHARE", default_value = "0.9", value_parser = parse_share)]
+    gets: Ratio,
+    /// Store every key first, and check that the server kept them
+    #[arg(long)]
+    preload: bool,
+    /// Check every value that is read, byte for byte; only this generator may have stored them
+    #[arg(long)]
+    verify: bool,
+    /// The same seed sends the same requests at the same times
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// How long before a request is due a thread stops sleeping and polls
+    #[arg(long, value_name = "TIME", default_value_t = loadgen::SPIN_DEFAULT)]
+    spin: Duration,
+    /// Unanswered requests per connection beyond which further ones wait (their latency counts on)
+    #[arg(long, value_name = "N", default_value_t = 1024)]
+    outstanding: u32,
+    /// How often to report progress
+    #[arg(long, value_name = "TIME", default_value = "1s")]
+    interval: Duration,
+    /// Write all latencies as an HdrHistogram log
+    #[arg(long, value_name = "FILE")]
+    hdr: Option<PathBuf>,
+    /// Print one JSON object instead of the table
+    #[arg(long)]
+    json: bool,
+}
+
+/// When the next request is sent.
+#[derive(Clone, Copy, Debug)]
+enum Arrivals {
+    Open(ArrivalKind),
+    Closed,
+}
+
+impl FromStr for Arrivals {
+    type Err = SpecError;
+
+    fn from_str(text: &str) -> Result<Self, SpecError> {
+        if text == "closed" { Ok(Self::Closed) } else { text.parse().map(Self::Open) }
+    }
+}
+
+/// Sends the load.
+pub fn run(args: &Args) -> Result<ExitCode> {
+    let Protocol::Memcache(args) = &args.protocol;
+    let plan = plan(args)?;
+    let mut log = match &args.hdr {
+        Some(path) => Some(HdrLog::create(path).map_err(|cause| usage(format!("--hdr {}: {cause}", path.display())))?),
+        None => None,
+    };
+    let mut logged = Ok(());
+    let mut view = ProgressLine::new();
+    let outcome = loadgen::run(&plan, &mut |interval: &Interval<'_>| {
+        if interval.progress.part != Part::Drain {
+            view.show(interval.progress);
+        }
+        if let Some(log) = &mut log {
+            logged = log.record(interval);
+        }
+        if logged.is_err() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    view.clear();
+    let outcome = outcome.map_err(|error| if error.is_usage() { usage(error) } else { coded(Exit::Failed, error) })?;
+    logged.context("writing the HdrHistogram log")?;
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&outcome)?);
+    } else {
+        print!("{outcome}");
+    }
+    Ok(exit_code(&outcome))
+}
+
+/// A wrong answer is worse than an invalid measurement, and that worse than a missing answer: a generator that was
+/// late may not have waited long enough.
+fn exit_code(outcome: &Outcome) -> ExitCode {
+    if outcome.is_broken() {
+        Exit::Failed.into()
+    } else if !outcome.valid {
+        Exit::Invalid.into()
+    } else if outcome.counts.unanswered > 0 {
+        Exit::Failed.into()
+    } else {
+        ExitCode::SUCCESS
+    }
+}
+
+fn plan(args: &Memcache) -> Result<Plan> {
+    let length = args.length.or_else(|| args.shape.length(args.compress)).unwrap_or(LENGTH_DEFAULT);
+    let pace = match args.arrivals {
+        Arrivals::Open(_) if args.depth.is_some() => {
+            return Err(usage("--depth goes with --arrivals closed; an open loop sends each request when it is due"));
+        }
+        Arrivals::Closed if args.rate.is_some() || args.shape != Shape::constant() => {
+            return Err(usage("--arrivals closed sends as fast as the server answers: leave out --rate and --shape"));
+        }
+        Arrivals::Closed => Pace::Closed { depth: args.depth.unwrap_or(1) },
+        Arrivals::Open(arrivals) => {
+            let profile = args.shape.profile(args.rate, length, args.compress).map_err(usage)?;
+            Pace::Open { arrivals, profile }
+        }
+    };
+    let threads = args.threads.unwrap_or_else(|| args.cpus.as_ref().map_or(1, |cpus| cpus.0.len() as u16));
+    Ok(Plan {
+        connections: args.connections,
+        threads,
+        cpus: args.cpus.clone(),
+        length,
+        warmup: args.warmup,
+        workload: Workload {
+            seed: args.seed,
+            keys: args.keys,
+            popularity: args.popularity,
+            key_size: args.key_size,
+            value_size: args.value_size,
+            gets: args.gets,
+        },
+        preload: args.preload,
+        verify: args.verify,
+        interval: args.interval,
+        spin: args.spin,
+        outstanding_max: args.outstanding,
+        ..Plan::new(args.server.clone(), pace)
+    })
+}
+
+fn parse_share(text: &str) -> Result<Ratio, String> {
+    match text.parse::<f64>() {
+        Ok(share) if (0.0..=1.0).contains(&share) => Ok(Ratio::new(share)),
+        _ => Err(format!("`{text}` is no share: write a number from 0 to 1, such as 0.9")),
+    }
+}
+
+fn parse_compression(text: &str) -> Result<f64, SpecError> {
+    match text.parse::<f64>() {
+        Ok(factor) if factor.is_finite() && factor > 0.0 => Ok(factor),
+        _ => Err(SpecError::Compression(text.to_owned())),
+    }
+}
+
+/// Progress on standard error: one line that is overwritten on a terminal, line after line elsewhere.
+struct ProgressLine {
+    width: Option<usize>,
+}
+
+impl ProgressLine {
+    fn new() -> Self {
+        let stderr = std::io::stderr();
+        let width = if stderr.is_terminal() {
+            let size = rustix::termios::tcgetwinsize(&stderr);
+            Some(size.map_or(80, |size| usize::from(size.ws_col.max(40))))
+        } else {
+            None
+        };
+        Self { width }
+    }
+
+    fn show(&mut self, progress: &Progress) {
+        let line = progress.to_string();
+        let mut stderr = std::io::stderr().lock();
+        // Progress that cannot be shown is no reason to end a measurement.
+        let _ = match self.width {
+            Some(width) => write!(stderr, "\r\x1b[2K{}", line.chars().take(width - 1).collect::<String>()),
+            None => writeln!(stderr, "{line}"),
+        };
+        let _ = stderr.flush();
+    }
+
+    fn clear(&mut self) {
+        if self.width.is_some() {
+            let _ = write!(std::io::stderr(), "\r\x1b[2K");
+        }
+    }
+}
+
+const LENGTH_DEFAULT: Duration = Duration::from_secs(10);
