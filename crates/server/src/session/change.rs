@@ -2,6 +2,7 @@
 
 use super::Context;
 use super::clock::expiry;
+use super::storing::measure;
 use crate::store::{Entry, NewItem, StoreError};
 use memcache::number::lenient_u64;
 use memcache::request::{Arithmetic, Delete, Direction, Touch};
@@ -42,7 +43,8 @@ pub(super) fn flush_all(delay: i32, noreply: bool, out: &mut Vec<u8>, context: &
 
 pub(super) fn arithmetic(request: &Arithmetic<'_>, out: &mut Vec<u8>, context: &Context<'_>) {
     let mut entry = context.store.entry(request.key, context.now);
-    let outcome = change(&mut entry, request.direction, request.amount, None, None, context);
+    let outcome =
+        change(&mut entry, request.key.len(), request.direction, request.amount, None, None, context);
     if request.noreply {
         return;
     }
@@ -56,6 +58,9 @@ pub(super) fn arithmetic(request: &Arithmetic<'_>, out: &mut Vec<u8>, context: &
         Changed::Refused(refusal) => reply::refusal(out, refusal),
     }
 }
+
+/// An item above this size is never taken for a number, whatever it holds (memcached's `slab_chunk_max`).
+const CHUNKED: usize = 512 * 1024;
 
 /// What became of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,6 +79,7 @@ pub(super) enum Changed {
 /// memcached does; a longer one becomes a new item.
 pub(super) fn change(
     entry: &mut Entry<'_>,
+    key_length: usize,
     direction: Direction,
     amount: u64,
     compare: Option<u64>,
@@ -89,7 +95,7 @@ pub(super) fn change(
         misses.raise(1);
         return Changed::NotFound;
     };
-    if item.value.is_empty() {
+    if item.value.is_empty() || measure(key_length, item.value.len(), item.flags) > CHUNKED {
         return Changed::Refused(Refusal::NotANumber);
     }
     if compare.is_some_and(|compare| compare != 0 && compare != item.cas) {

@@ -295,12 +295,13 @@ pub(super) fn arithmetic(request: &MetaArithmetic<'_>, out: &mut Vec<u8>, contex
     let MetaArithmetic { key, flags, direction } = request;
     context.counters.cmd_meta.raise(1);
     let mut scratch = [0; KEY_MAX];
-    let mut entry = context.store.entry(key.decoded(&mut scratch), context.now);
+    let name = key.decoded(&mut scratch);
+    let mut entry = context.store.entry(name, context.now);
     let created = entry.item().is_none() && flags.has(b'N');
     let outcome = if created {
         create(&mut entry, flags)
     } else {
-        change(&mut entry, *direction, flags.delta, flags.compare, flags.unique, context)
+        change(&mut entry, name.len(), *direction, flags.delta, flags.compare, flags.unique, context)
     };
     let number = match outcome {
         Changed::To(number) => number,
