@@ -44,18 +44,20 @@ pub struct TopView {
 /// Connections moved since the store's start.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Moved {
-    /// Because a worker was emptied.
-    pub scale_down: u64,
+    /// Because the scheduler ordered it: to empty a worker, or to relieve a lasting imbalance.
+    pub ordered: u64,
     /// Back home, because a worker was overloaded.
     pub send_home: u64,
-    /// To relieve a lasting imbalance.
-    pub relieve: u64,
-    /// From leaving one worker to the first read by the other: median.
+    /// From leaving one worker to the first read by the other, which was awake: median.
     pub p50: Option<Duration>,
     /// The same: 99th percentile.
     pub p99: Option<Duration>,
     /// The same: the longest.
     pub max: Option<Duration>,
+    /// 99th percentile where the other worker slept.
+    pub sleeper_p99: Option<Duration>,
+    /// The last bursts, oldest first: from the first connection sent home until the last worker so woken had answered.
+    pub scale_ups: Vec<Duration>,
 }
 
 impl TopView {
@@ -63,8 +65,8 @@ impl TopView {
     pub fn draw(&self, frame: &mut ratatui::Frame<'_>) {
         let cpus = self.now.cpus.len() as u16;
         // The CPUs give way before the workers do: at least four workers stay.
-        let cpu_rows = cpus.min(frame.area().height.saturating_sub(15)).max(cpus.min(2));
-        let [head, facts, chart, gap, table, gap_too, cpu_area, moved, energy] = Layout::vertical([
+        let cpu_rows = cpus.min(frame.area().height.saturating_sub(16)).max(cpus.min(2));
+        let [head, facts, chart, gap, table, gap_too, cpu_area, moved, bursts, energy] = Layout::vertical([
             Constraint::Length(1),
             Constraint::Length(1),
             Constraint::Length(if frame.area().height >= 20 { 4 } else { 0 }),
@@ -72,6 +74,7 @@ impl TopView {
             Constraint::Fill(1),
             Constraint::Length(1),
             Constraint::Length(cpu_rows),
+            Constraint::Length(1),
             Constraint::Length(1),
             Constraint::Length(1),
         ])
@@ -87,6 +90,7 @@ impl TopView {
         let cpus = self.now.cpus.iter().map(|cpu| Line::raw(cpu_line(cpu)));
         frame.render_widget(Paragraph::new(cpus.collect::<Vec<_>>()), cpu_area);
         frame.render_widget(Paragraph::new(self.moved_line()), moved);
+        frame.render_widget(Paragraph::new(self.bursts_line()), bursts);
         frame.render_widget(Paragraph::new(self.energy_line()), energy);
     }
 
@@ -104,7 +108,7 @@ impl TopView {
         for cpu in &self.now.cpus {
             let _ = writeln!(text, "{}", cpu_line(cpu));
         }
-        let _ = writeln!(text, "\n{}\n{}", self.moved_line(), self.energy_line());
+        let _ = writeln!(text, "\n{}\n{}\n{}", self.moved_line(), self.bursts_line(), self.energy_line());
         text
     }
 
@@ -155,16 +159,30 @@ impl TopView {
     }
 
     fn moved_line(&self) -> String {
-        let Moved { scale_down, send_home, relieve, p50, p99, max } = &self.moved;
+        let Moved { ordered, send_home, p50, p99, max, sleeper_p99, .. } = &self.moved;
         format!(
-            "moved: {} packed, {} sent home, {} relieved; transfer p50 {} p99 {} max {}",
-            grouped(*scale_down),
+            "moved: {} ordered, {} home; p50 {} p99 {} max {}; sleeper p99 {}",
+            grouped(*ordered),
             grouped(*send_home),
-            grouped(*relieve),
             or_missing(*p50),
             or_missing(*p99),
             or_missing(*max),
+            or_missing(*sleeper_p99),
         )
+    }
+
+    fn bursts_line(&self) -> String {
+        let mut sorted = self.moved.scale_ups.clone();
+        sorted.sort_unstable();
+        match (self.moved.scale_ups.last(), sorted.get(sorted.len() / 2)) {
+            (Some(last), Some(middle)) => {
+                format!(
+                    "bursts: all woken workers served after {last}; median of the last {}: {middle}",
+                    sorted.len()
+                )
+            }
+            _ => format!("bursts: {MISSING} (none so far)"),
+        }
     }
 
     fn energy_line(&self) -> String {
@@ -282,12 +300,13 @@ mod tests {
             },
             tails: vec![Some(Duration::from_micros(120)), None],
             moved: Moved {
-                scale_down: 96,
+                ordered: 97,
                 send_home: 64,
-                relieve: 1,
                 p50: Some(Duration::from_micros(9)),
                 p99: Some(Duration::from_micros(24)),
                 max: None,
+                sleeper_p99: Some(Duration::from_micros(81)),
+                scale_ups: [1_400, 900, 1_100].map(Duration::from_micros).to_vec(),
             },
             power: Some(Microwatts::from_watts(9.13)),
             first: 0,
@@ -324,20 +343,21 @@ mod tests {
             "cpus: share of time executing and in each idle state; idle limit asked",
             "cpu0   executing  43%  POLL   1%  C1  40%  C6  16%  limit 2.00us (in force)",
             "cpu1   executing    -  idle states not reported  limit none",
-            "moved: 96 packed, 64 sent home, 1 relieved; transfer p50 9.00us p99 24.0us max -",
+            "moved: 97 ordered, 64 home; p50 9.00us p99 24.0us max -; sleeper p99 81.0us",
+            "bursts: all woken workers served after 1.10ms; median of the last 3: 1.10ms",
             "energy: 9.1 W now, 178.9 J since the start, modelled (skylake-sp)",
         ];
-        assert_eq!(lines[19..], expected, "{lines:#?}");
+        assert_eq!(lines[18..], expected, "{lines:#?}");
     }
 
     #[test]
     fn more_workers_than_rows_can_be_reached_and_are_counted() {
         let mut view = view(64);
         let lines = drawn(&view, 80, 24);
-        assert_eq!(lines[6], "workers: 2 of 64 active; 11 shown, arrow keys move");
+        assert_eq!(lines[6], "workers: 2 of 64 active; 10 shown, arrow keys move");
         view.first = 1_000;
         let lines = drawn(&view, 80, 24);
-        assert!(lines[18].starts_with("63     cpu1"), "{lines:#?}");
+        assert!(lines[17].starts_with("63     cpu1"), "{lines:#?}");
     }
 
     #[test]
@@ -363,7 +383,8 @@ mod tests {
              worker-3   cpu1   asleep        0/s         -     8     0      -        -\n\n\
              cpu0   executing  43%  POLL   1%  C1  40%  C6  16%  limit 2.00us (in force)\n\
              cpu1   executing    -  idle states not reported  limit none\n\n\
-             moved: 96 packed, 64 sent home, 1 relieved; transfer p50 9.00us p99 24.0us max -\n\
+             moved: 97 ordered, 64 home; p50 9.00us p99 24.0us max -; sleeper p99 81.0us\n\
+             bursts: all woken workers served after 1.10ms; median of the last 3: 1.10ms\n\
              energy: 9.1 W now, 178.9 J since the start, modelled (skylake-sp)\n"
         );
     }
