@@ -13,6 +13,8 @@
 
 use crate::root::{FileError, Root, cpu_folder};
 use machine::{CpuId, Cstate, CstateIndex, CstateKind, CstateTable, Duration};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 
 /// Who decides on idle states: the hardware driver and the governor above it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -114,9 +116,12 @@ pub(crate) fn disable_file(cpu: CpuId, state: CstateIndex) -> String {
 
 /// Time per idle state since this was made, by adding up differences, so that a reset of the kernel's counts (they
 /// are zeroed when a driver registers again) costs at most one interval and never gives a negative time.
-#[derive(Clone, Debug)]
+///
+/// The files stay open: a machine has hundreds of them, and they are read every second.
+#[derive(Debug)]
 pub struct Residency {
     cpu: CpuId,
+    files: Vec<File>,
     last: Vec<Duration>,
     total: Vec<Duration>,
 }
@@ -124,21 +129,55 @@ pub struct Residency {
 impl Residency {
     /// Starts counting now.
     pub fn start(root: &Root, cpu: CpuId) -> Result<Self, FileError> {
-        let last: Vec<Duration> = state_counts(root, cpu)?.iter().map(|state| state.time).collect();
-        Ok(Self { cpu, total: vec![Duration::ZERO; last.len()], last })
+        let files = time_files(root, cpu)?;
+        let last =
+            files.iter().map(|file| read_time(file, root, cpu)).collect::<Result<Vec<Duration>, _>>()?;
+        Ok(Self { cpu, files, total: vec![Duration::ZERO; last.len()], last })
     }
 
     /// Reads the counts and returns the time spent in each state since the start, in the table's order.
     pub fn read(&mut self, root: &Root) -> Result<&[Duration], FileError> {
-        let counts = state_counts(root, self.cpu)?;
-        self.last.resize(counts.len(), Duration::ZERO);
-        self.total.resize(counts.len(), Duration::ZERO);
-        for ((total, last), state) in self.total.iter_mut().zip(&mut self.last).zip(counts) {
+        let times = |files: &[File]| files.iter().map(|file| read_time(file, root, self.cpu)).collect();
+        let now: Vec<Duration> = match times(&self.files) {
+            Ok(now) => now,
+            // Files die when a driver registers again.
+            Err(_) => {
+                self.files = time_files(root, self.cpu)?;
+                times(&self.files)?
+            }
+        };
+        self.last.resize(now.len(), Duration::ZERO);
+        self.total.resize(now.len(), Duration::ZERO);
+        for ((total, last), now) in self.total.iter_mut().zip(&mut self.last).zip(now) {
             // After a reset, all that the kernel has counted since is new.
-            *total += if state.time < *last { state.time } else { state.time - *last };
-            *last = state.time;
+            *total += if now < *last { now } else { now - *last };
+            *last = now;
         }
         Ok(&self.total)
+    }
+}
+
+fn time_files(root: &Root, cpu: CpuId) -> Result<Vec<File>, FileError> {
+    let folder = format!("{}/cpuidle", cpu_folder(cpu));
+    let open = |index| {
+        let path = root.path(&format!("{folder}/state{index}/time"));
+        File::open(&path).map_err(|cause| FileError::unreadable(&path, cause))
+    };
+    (0..state_count(root, &folder)?).map(open).collect()
+}
+
+fn read_time(file: &File, root: &Root, cpu: CpuId) -> Result<Duration, FileError> {
+    let mut bytes = [0; 32];
+    let path = || root.path(&format!("{}/cpuidle", cpu_folder(cpu)));
+    let length = file.read_at(&mut bytes, 0).map_err(|cause| FileError::unreadable(&path(), cause))?;
+    let text = String::from_utf8_lossy(&bytes[..length]);
+    match text.trim().parse() {
+        Ok(micros) => Ok(Duration::from_micros(micros)),
+        Err(_) => Err(FileError::Nonsense {
+            path: path(),
+            text: text.trim().to_owned(),
+            expected: "a time in microseconds",
+        }),
     }
 }
 
@@ -213,7 +252,18 @@ mod tests {
         assert_eq!(residency.read(machine.root()).unwrap()[3], Duration::from_micros(2000));
         machine.write(time, "300\n");
         assert_eq!(residency.read(machine.root()).unwrap()[3], Duration::from_micros(2300));
+        // Registered again: other files under the same names.
+        machine.remove(time);
         machine.write(time, "400\n");
-        assert_eq!(residency.read(machine.root()).unwrap()[3], Duration::from_micros(2400));
+        assert_eq!(
+            residency.read(machine.root()).unwrap()[3],
+            Duration::from_micros(2300),
+            "the old file still reads"
+        );
+        machine.write(&time.replace("state3", "state1"), "later\n");
+        assert!(residency.read(machine.root()).is_err());
+        machine.write(&time.replace("state3", "state1"), "50\n");
+        let times = residency.read(machine.root()).unwrap();
+        assert_eq!((times[1], times[3]), (Duration::from_micros(50), Duration::from_micros(2400)));
     }
 }

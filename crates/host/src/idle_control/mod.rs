@@ -106,7 +106,8 @@ impl fmt::Display for LimitState {
     }
 }
 
-/// The idle limits of the CPUs that this process owns. Everything is put back when it is dropped.
+/// The idle limits of the CPUs that this process owns. Everything is put back when it is dropped, so also when a panic
+/// unwinds; `std::process::exit` drops nothing, so call [`IdleControl::restore`] before it.
 #[derive(Debug)]
 pub struct IdleControl {
     actuator: IdleActuator,

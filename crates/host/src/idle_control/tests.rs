@@ -236,3 +236,10 @@ fn a_limit_by_another_process_on_all_cpus_is_reported() {
     let notices = open(&machine, IdleActuator::PmQos, "0-1").drain_notices();
     assert!(notices[0].contains("cpu_dma_latency at 50"), "{notices:?}");
 }
+
+#[test]
+fn it_may_move_to_the_thread_that_decides() {
+    fn is_send<T: Send>(_: &T) {}
+    let machine = FakeMachine::virtual_machine(1);
+    is_send(&open(&machine, IdleActuator::PmQos, "0"));
+}
