@@ -64,3 +64,107 @@ impl ConnectionLoad {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn at(secs: f64) -> Instant {
+        Instant::ZERO + Duration::from_secs_f64(secs)
+    }
+
+    /// Requests every `gap` until `end`.
+    fn steady(gap: f64, end: f64, params: &Params) -> ConnectionLoad {
+        let mut load = ConnectionLoad::new(Instant::ZERO);
+        let requests = (end / gap).round() as u64;
+        for request in 1..=requests {
+            load.record(at(gap * request as f64), 1, params);
+        }
+        load
+    }
+
+    #[test]
+    fn a_window_of_n_requests_gives_n_over_its_time() {
+        let exact = Params { window_requests: 10, window_span: Duration::ZERO, ..Params::default() };
+        let load = steady(0.01, 0.1, &exact);
+        assert_eq!(load.rate(at(0.1), &exact), Rate::per_second(100.0));
+    }
+
+    #[test]
+    fn a_fast_connection_is_measured_over_the_span() {
+        let params = Params::default();
+        let load = steady(1e-5, 0.05, &params);
+        assert!((load.rate(at(0.05), &params).as_per_second() - 1e5).abs() < 1.0);
+        let short = steady(1e-5, 0.01, &params);
+        assert_eq!(short.measured, None, "n requests came, but in too short a time");
+    }
+
+    #[test]
+    fn silence_decays_the_rate_by_time_alone() {
+        let params = Params::default();
+        let load = steady(0.001, 1.0, &params);
+        let rate = |secs: f64| load.rate(at(secs), &params).as_per_second();
+        assert!((rate(1.0) - 1000.0).abs() < 1.0);
+        assert!(rate(1.2) < 300.0, "{}", rate(1.2));
+        assert!(rate(11.0) < 6.0);
+        assert!(rate(1001.0) < 0.1);
+    }
+
+    #[test]
+    fn a_new_connection_counts_what_it_sent_so_far() {
+        let params = Params::default();
+        let mut load = ConnectionLoad::new(at(5.0));
+        assert_eq!(load.rate(at(5.0), &params), Rate::ZERO);
+        load.record(at(5.0), 1, &params);
+        assert_eq!(load.rate(at(5.0), &params), Rate::per_second(10.0), "over a report, not over nothing");
+        assert_eq!(load.rate(at(9.0), &params), Rate::per_second(0.25));
+    }
+
+    #[test]
+    fn clocks_that_go_back_do_no_harm() {
+        let params = Params::default();
+        let mut load = steady(0.001, 1.0, &params);
+        load.record(at(0.5), 1000, &params);
+        assert!(load.rate(at(0.2), &params).as_per_second().is_finite());
+    }
+
+    proptest! {
+        #[test]
+        fn the_rate_never_rises_in_silence_and_never_exceeds_what_was_measured(
+            gaps in prop::collection::vec((1_u64..50_000_000, 1_u32..40), 1..300),
+            waits in prop::collection::vec(0_u64..3_000_000_000, 1..20),
+        ) {
+            let params = Params::default();
+            let mut load = ConnectionLoad::new(Instant::ZERO);
+            let mut now = Instant::ZERO;
+            let mut fastest = 0.0_f64;
+            for (gap, requests) in gaps {
+                now += Duration::from_nanos(gap);
+                load.record(now, requests, &params);
+                fastest = fastest.max(load.measured.map_or(0.0, Rate::as_per_second));
+            }
+            let mut before = load.rate(now, &params);
+            for wait in waits {
+                now += Duration::from_nanos(wait);
+                let rate = load.rate(now, &params);
+                prop_assert!(rate <= before);
+                prop_assert!(load.measured.is_none() || rate.as_per_second() <= fastest);
+                before = rate;
+            }
+        }
+
+        #[test]
+        fn its_books_read_back_exactly(gaps in prop::collection::vec(1_u64..9_000_000, 0..200)) {
+            let params = Params::default();
+            let mut load = ConnectionLoad::new(Instant::ZERO);
+            let mut now = Instant::ZERO;
+            for gap in gaps {
+                now += Duration::from_nanos(gap);
+                load.record(now, 1, &params);
+            }
+            let text = serde_json::to_string(&load).unwrap();
+            prop_assert_eq!(serde_json::from_str::<ConnectionLoad>(&text).unwrap(), load);
+        }
+    }
+}

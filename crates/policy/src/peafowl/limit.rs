@@ -67,3 +67,140 @@ impl LearnedLimit {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use machine::Duration;
+    use proptest::prelude::*;
+
+    fn observe(learned: &mut LearnedLimit, load: f64, params: &Params) {
+        learned.observe(Rate::per_second(load), true, params);
+    }
+
+    fn limit(learned: &LearnedLimit) -> f64 {
+        learned.limit().map_or(0.0, Rate::as_per_second)
+    }
+
+    /// A life of `samples` samples around `mean`, without playing them all.
+    fn long_life(samples: u64, mean: f64, deviation: f64, params: &Params) -> LearnedLimit {
+        LearnedLimit {
+            limit: Some(Rate::per_second(mean + 2.0 * deviation)),
+            samples: samples.min(params.sample_cap()),
+            mean_per_s: mean,
+            variance: deviation * deviation,
+        }
+    }
+
+    #[test]
+    fn the_first_measured_rate_is_the_first_limit() {
+        let mut learned = LearnedLimit::default();
+        assert_eq!(learned.limit(), None);
+        observe(&mut learned, 500.0, &Params::default());
+        assert_eq!(limit(&learned), 500.0);
+    }
+
+    #[test]
+    fn a_start_is_no_outlier() {
+        let params = Params::default();
+        let mut learned = LearnedLimit::default();
+        for load in [1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 900.0] {
+            observe(&mut learned, load, &params);
+        }
+        assert_eq!(limit(&learned), 900.0);
+    }
+
+    #[test]
+    fn a_single_peak_is_an_outlier() {
+        let params = Params::default();
+        let mut learned = long_life(1000, 100.0, 5.0, &params);
+        observe(&mut learned, 300.0, &params);
+        assert_eq!(limit(&learned), 110.0);
+        observe(&mut learned, 112.0, &params);
+        assert_eq!(limit(&learned), 112.0, "the ordinary is still learned");
+    }
+
+    #[test]
+    fn the_cap_gives_the_stated_time() {
+        let params = Params::default();
+        assert_eq!(params.sample_cap(), 4042);
+        let scaled = params.scaled(4.0);
+        assert_eq!(scaled.report_period, Duration::from_millis(25));
+        assert_eq!(scaled.sample_cap(), 4042, "as many samples, each in a quarter of the time");
+        assert!(Params { learn_after: Duration::ZERO, ..params }.sample_cap() >= 8);
+    }
+
+    #[test]
+    fn partial_sums_do_not_drag_the_mean() {
+        let params = Params::default();
+        let mut learned = long_life(1000, 100.0, 5.0, &params);
+        let before = learned;
+        for _ in 0..10_000 {
+            learned.observe(Rate::per_second(3.0), false, &params);
+        }
+        assert_eq!(learned, before);
+        learned.observe(Rate::per_second(111.0), false, &params);
+        assert_eq!(limit(&learned), 111.0, "part of the connections sent more than all before");
+    }
+
+    #[test]
+    fn a_reset_forgets_everything() {
+        let params = Params::default();
+        let mut learned = long_life(1000, 100.0, 5.0, &params);
+        learned.reset();
+        observe(&mut learned, 7.0, &params);
+        assert_eq!((limit(&learned), learned.samples()), (7.0, 1));
+    }
+
+    #[test]
+    fn an_unknown_key_of_a_state_file_is_refused() {
+        assert!(serde_json::from_str::<LearnedLimit>("{\"limit\":5.0,\"lifetime\":1}").is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn a_lasting_rise_is_learned_in_the_stated_time_after_any_life(
+            samples in prop_oneof![1_u64..20_000, Just(10_000_000)],
+            mean in 0.0..1e5_f64,
+            noise in 0.0..0.2_f64,
+            rise in 1.01..20.0_f64,
+        ) {
+            let params = Params::default();
+            let mut learned = long_life(samples, mean, mean * noise, &params);
+            let risen = (mean * rise).max(limit(&learned)) + 1.0;
+            let stated = params.learn_after.as_nanos().div_ceil(params.report_period.as_nanos());
+            for _ in 0..stated {
+                observe(&mut learned, risen, &params);
+            }
+            prop_assert_eq!(limit(&learned), risen);
+        }
+
+        #[test]
+        fn the_limit_never_falls_and_is_always_a_load_that_was_seen(
+            loads in prop::collection::vec((0.0..1e6_f64, any::<bool>()), 1..300),
+        ) {
+            let params = Params::default();
+            let mut learned = LearnedLimit::default();
+            let mut before = 0.0;
+            for (at, &(load, complete)) in loads.iter().enumerate() {
+                learned.observe(Rate::per_second(load), complete, &params);
+                let now = limit(&learned);
+                prop_assert!(now >= before && loads[..=at].iter().any(|&(seen, _)| seen == now));
+                before = now;
+            }
+        }
+
+        #[test]
+        fn mean_and_variance_are_exact_below_the_cap(loads in prop::collection::vec(0.0..1e4_f64, 1..200)) {
+            let mut learned = LearnedLimit::default();
+            for &load in &loads {
+                observe(&mut learned, load, &Params::default());
+            }
+            let count = loads.len() as f64;
+            let mean = loads.iter().sum::<f64>() / count;
+            let variance = loads.iter().map(|load| (load - mean).powi(2)).sum::<f64>() / count;
+            prop_assert!((learned.mean_per_s - mean).abs() < 1e-6 * (1.0 + mean));
+            prop_assert!((learned.variance - variance).abs() < 1e-6 * (1.0 + variance));
+        }
+    }
+}

@@ -43,14 +43,15 @@ pub struct Params {
     /// Fast detector: a bucket that drains at this multiple of the limit. 1.25; zero switches the detector off.
     pub burst_drain: f64,
     /// Fast detector: how many requests above its drain trip it. 40: under a Poisson load of 0.9 times the limit the
-    /// chance is about e^-26 per request, and twice the limit trips within 54 requests' time.
+    /// chance is about e^-26 per request, and twice the limit trips it after 107 requests.
     pub burst_depth: f64,
     /// Slow detector: drain as a multiple of the limit. 1.0; zero switches it off. It sees what the fast one cannot: an
     /// overload of a worker whose limit is close to all that it can serve.
     pub swell_drain: f64,
     /// Slow detector: depth in requests. 150: about e^-31 per request at 0.9 times the limit.
     pub swell_depth: f64,
-    /// How long the credit that a stall earned lasts (see `overload`). 5 ms.
+    /// The longest stall that is credited, and how long the credit lasts (see `overload`). 20 ms: what a hypervisor or
+    /// another task takes at a time.
     pub stall_memory: Duration,
     /// After sending a connection home, both workers are barred as scale-down worker and as destination. 30 s in the
     /// paper, which found the policy insensitive to it.
@@ -107,7 +108,7 @@ impl Default for Params {
             burst_depth: 40.0,
             swell_drain: 1.0,
             swell_depth: 150.0,
-            stall_memory: Duration::from_millis(5),
+            stall_memory: Duration::from_millis(20),
             block: Duration::from_secs(30),
             headroom: 0.8,
             fit_patience: Duration::from_millis(500),
