@@ -26,13 +26,17 @@ const REST: Duration = Duration::from_millis(250);
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
     /// Somebody else listens there.
-    #[error("{place} is taken\nhint: stop the other server, or choose another with --port (0 lets the system choose)")]
+    #[error(
+        "{place} is taken\nhint: stop the other server, or choose another with --port (0 lets the system choose)"
+    )]
     Taken {
         /// The place as given.
         place: String,
     },
     /// Not allowed, not an address of this machine, ...
-    #[error("cannot listen at {place}: {source}\nhint: --listen takes an address of this machine, such as 127.0.0.1")]
+    #[error(
+        "cannot listen at {place}: {source}\nhint: --listen takes an address of this machine, such as 127.0.0.1"
+    )]
     Refused {
         /// The place as given.
         place: String,
@@ -181,13 +185,9 @@ impl Listener {
             source => ListenError::Refused { place: address.to_string(), source },
         };
         let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-        let socket = net::socket_with(
-            family,
-            SocketType::STREAM,
-            SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
-            None,
-        )
-        .map_err(refused)?;
+        let socket =
+            net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None)
+                .map_err(refused)?;
         sockopt::set_socket_reuseaddr(&socket, true).map_err(refused)?;
         net::bind(&socket, &address).map_err(refused)?;
         net::listen(&socket, BACKLOG).map_err(refused)?;

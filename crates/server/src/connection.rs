@@ -41,6 +41,8 @@ pub(crate) struct Connection {
     output: Buffer,
     /// Bytes that the request at the head of `input` needs in all, where known.
     wanted: usize,
+    /// The last turn ended before `input` was looked at to its end: it may hold whole requests.
+    unserved: bool,
     /// When `output` last began to wait without any of it being taken.
     pub(crate) held_since: Option<Instant>,
     /// Close as soon as `output` is written.
@@ -89,6 +91,7 @@ impl Connection {
             input: Buffer::default(),
             output: Buffer::default(),
             wanted: 0,
+            unserved: false,
             held_since: None,
             closing: false,
         }
@@ -103,9 +106,9 @@ impl Connection {
         !self.output.is_empty()
     }
 
-    /// Whether unserved input is here that the kernel knows nothing of.
-    pub(crate) fn has_input(&self) -> bool {
-        !self.input.is_empty()
+    /// Whether requests may be here that the kernel knows nothing of.
+    pub(crate) fn has_unserved(&self) -> bool {
+        self.unserved && !self.input.is_empty()
     }
 
     /// Why the conversation ended, if the protocol ended it.
@@ -128,9 +131,10 @@ impl Connection {
             if self.closing {
                 return (0, Turn::Closed);
             }
-            if self.has_input() {
-                return self.serve_left_over(scratch, context, now);
-            }
+        }
+        // Before anything is read: the socket may be at its end, and these requests came before that.
+        if self.has_unserved() {
+            return self.serve_left_over(scratch, context, now);
         }
         if self.input.is_empty() {
             let length = match rustix::io::read(&self.socket, &mut scratch.input[..]) {
@@ -228,6 +232,7 @@ impl Connection {
             let served = self.session.serve(&input[used..], output, context, TURN_REQUESTS - requests);
             requests += served.requests;
             used += served.consumed;
+            self.unserved = !matches!(served.next, Next::Read { .. });
             let wrote = self.write(output, context.store.budget(), now);
             output.clear();
             match (served.next, wrote) {

@@ -20,10 +20,12 @@ use crate::learned::Learned;
 use crate::recording::RecordedScheduler;
 use crate::shared::{Mail, Notice, Shared};
 use host::IdleControl;
-use machine::{Command, ConnId, CpuId, CpuList, Duration, IdleLimit, Instant, Reading, ServiceReading, WorkerId};
+use machine::{
+    Command, ConnId, CpuId, CpuList, Duration, IdleLimit, Instant, Reading, ServiceReading, WorkerId,
+};
+use policy::Guidance;
 use policy::active_idle::ActiveIdle;
 use policy::peafowl::{ConnectionLoad, Order};
-use policy::Guidance;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::OwnedFd;
 use std::collections::BTreeSet;
@@ -201,8 +203,7 @@ impl Director {
         for (worker, port) in self.shared.ports().iter().enumerate() {
             self.scheduling.handle_movable(now, WorkerId(worker as u16), port.published().movable);
         }
-        self.scheduling.handle_reading(now, reading);
-        let guidance = self.scheduling.guidance();
+        let guidance = self.scheduling.handle_reading(now, reading);
         if self.guidance != guidance {
             self.guidance = guidance;
             for port in self.shared.ports() {
@@ -282,13 +283,7 @@ impl Director {
 }
 
 /// Gives a new connection its home and its worker.
-fn place(
-    shared: &Shared,
-    scheduling: &mut RecordedScheduler,
-    now: Instant,
-    id: ConnId,
-    socket: OwnedFd,
-) {
+fn place(shared: &Shared, scheduling: &mut RecordedScheduler, now: Instant, id: ConnId, socket: OwnedFd) {
     let placement = scheduling.place(now);
     shared.connection_opened(id, acceptor::peer(&socket), placement.home, placement.serve);
     let connection = Box::new(Connection::new(socket, id, placement.home));

@@ -66,7 +66,8 @@ impl Inspector {
     pub fn status(&self) -> Option<Status> {
         let shared = self.shared()?;
         let now = shared.now();
-        let workers: Vec<WorkerStatus> = (0..).map(WorkerId).take(shared.worker_count()).map(|id| self.worker(&shared, id)).collect();
+        let workers: Vec<WorkerStatus> =
+            (0..).map(WorkerId).take(shared.worker_count()).map(|id| self.worker(&shared, id)).collect();
         let store = shared.store.stats();
         let cpus = self.cpus(&shared);
         Some(Status {
@@ -205,7 +206,8 @@ fn describe(status: &Status, emit: &mut dyn FnMut(&str, &str)) {
     say("workers_active", &status.workers.iter().filter(|worker| worker.active).count());
     say("requests", &status.requests);
     for worker in &status.workers {
-        let mut about = |what: &str, value: &dyn std::fmt::Display| say(&format!("{}:{what}", worker.worker), value);
+        let mut about =
+            |what: &str, value: &dyn std::fmt::Display| say(&format!("{}:{what}", worker.worker), value);
         about("cpu", &worker.cpu.0);
         about("active", &u8::from(worker.active));
         about("load_per_s", &worker.load.as_per_second().round());
@@ -218,11 +220,15 @@ fn describe(status: &Status, emit: &mut dyn FnMut(&str, &str)) {
         about("tail_p99_us", &optional(worker.tail.map(Duration::as_micros)));
     }
     for cpu in &status.cpus {
-        let mut about = |what: &str, value: &dyn std::fmt::Display| say(&format!("{}:{what}", cpu.cpu), value);
-        about("idle_limit_us", &match cpu.limit {
-            IdleLimit::None => "none".to_owned(),
-            IdleLimit::ExitLatency(latency) => latency.as_micros().to_string(),
-        });
+        let mut about =
+            |what: &str, value: &dyn std::fmt::Display| say(&format!("{}:{what}", cpu.cpu), value);
+        about(
+            "idle_limit_us",
+            &match cpu.limit {
+                IdleLimit::None => "none".to_owned(),
+                IdleLimit::ExitLatency(latency) => latency.as_micros().to_string(),
+            },
+        );
         about("idle_limit_in_force", &optional(cpu.in_force.map(u8::from)));
         about("busy_us", &optional(cpu.busy.map(Duration::as_micros)));
         for (state, time) in &cpu.residency {

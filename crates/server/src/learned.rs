@@ -58,7 +58,9 @@ impl Learned {
         let limits = match path {
             None => Vec::new(),
             Some(path) => match fs::read_to_string(path) {
-                Ok(text) => parse(&text).map_err(|cause| StateError::Foreign { path: path.to_owned(), cause })?,
+                Ok(text) => {
+                    parse(&text).map_err(|cause| StateError::Foreign { path: path.to_owned(), cause })?
+                }
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
                 Err(cause) => return Err(StateError::Unreadable { path: path.to_owned(), cause }),
             },
@@ -93,7 +95,10 @@ impl Learned {
         if let Err(error) = replace(path, text.as_bytes())
             && !std::mem::replace(&mut self.complained, true)
         {
-            eprintln!("roost: cannot write the state file {}: {error}; limits are learned anew after a restart", path.display());
+            eprintln!(
+                "roost: cannot write the state file {}: {error}; limits are learned anew after a restart",
+                path.display()
+            );
         }
     }
 }
@@ -134,7 +139,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("state");
         assert!(Learned::load(Some(&path)).unwrap().limit(0).is_none());
-        for foreign in ["", "{}", "[1]", r#"{"version":9,"limits":[]}"#, r#"{"version":1,"limits":[],"more":1}"#] {
+        for foreign in
+            ["", "{}", "[1]", r#"{"version":9,"limits":[]}"#, r#"{"version":1,"limits":[],"more":1}"#]
+        {
             fs::write(&path, foreign).unwrap();
             let error = Learned::load(Some(&path)).unwrap_err().to_string();
             assert!(error.contains("hint: remove it"), "{foreign}: {error}");

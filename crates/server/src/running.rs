@@ -64,7 +64,8 @@ impl Server {
         let learned = Learned::load(config.state_file.as_deref())?;
         let store = Store::new(config.store.clone())?;
 
-        let workers: Vec<(WorkerId, CpuId)> = (0..).map(WorkerId).zip(config.worker_cpus.iter().copied()).collect();
+        let workers: Vec<(WorkerId, CpuId)> =
+            (0..).map(WorkerId).zip(config.worker_cpus.iter().copied()).collect();
         let params = match &config.policy {
             Policy::Peafowl(params) => *params,
             Policy::AllAwake | Policy::Carb(_) => policy::peafowl::Params::default(),
@@ -97,7 +98,8 @@ impl Server {
         let mut handles = Vec::new();
         for &(id, cpu) in &workers {
             let policy = policy::peafowl::Worker::new(params, id, learned.limit(id.index()));
-            let worker = Worker::new(id, Arc::clone(&shared), RecordedWorker::new(policy))?;
+            let worker =
+                Worker::new(id, Arc::clone(&shared), RecordedWorker::new(policy, config.record.as_deref())?)?;
             let thread = std::thread::Builder::new().name(id.to_string());
             let vigil = Vigil::new(&shared, &on_broken);
             handles.push(thread.spawn(move || {
@@ -107,7 +109,7 @@ impl Server {
                 worker.run()
             })?);
         }
-        let scheduling = RecordedScheduler::new(scheduling);
+        let scheduling = RecordedScheduler::new(scheduling, config.record.as_deref())?;
         let director = Director::new(
             Arc::clone(&shared),
             &config,

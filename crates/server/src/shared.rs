@@ -5,8 +5,8 @@
 
 use crate::config::Limits;
 use crate::connection::Connection;
-use crate::mailbox::Mailbox;
 use crate::inspect::Inspector;
+use crate::mailbox::Mailbox;
 use crate::registry::Registry;
 use crate::session::{Context, Counters, Ending};
 use crate::status::TransferStatus;
@@ -384,4 +384,3 @@ impl ScaleUps {
         }
     }
 }
-

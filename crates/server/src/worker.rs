@@ -23,8 +23,8 @@ use crate::connection::{Connection, Scratch, Turn};
 use crate::recording::RecordedWorker;
 use crate::shared::{Mail, Notice, Published, Shared, Transfer};
 use machine::{Duration, Instant, WorkerId};
-use policy::{Moved, Why};
 use policy::peafowl::{Answer, ConnectionLoad, Sample, Verdict};
+use policy::{Moved, Why};
 use rustix::event::epoll;
 use rustix::event::{Timespec, epoll::EventFlags};
 use rustix::fd::OwnedFd;
@@ -160,7 +160,7 @@ impl Worker {
     fn serve_ready(&mut self) {
         for slot in std::mem::take(&mut self.ready) {
             let Some(connection) = self.connections.get_mut(slot as usize) else { continue };
-            if !connection.has_input() || connection.is_held() {
+            if !connection.has_unserved() || connection.is_held() {
                 continue;
             }
             let now = self.shared.now();
@@ -227,7 +227,6 @@ impl Worker {
 
     fn adopt(&mut self, connection: Box<Connection>, load: ConnectionLoad, transfer: Option<Transfer>) {
         let (id, home) = (connection.id, connection.home);
-        let has_input = connection.has_input();
         let slot = self.connections.insert(connection) as u32;
         let interest = interest_of(&self.connections[slot as usize]);
         let data = epoll::EventData::new_u64(u64::from(slot));
@@ -247,7 +246,7 @@ impl Worker {
             self.reports.rouse(now, self.shared.report_period());
         }
         if let Some(transfer) = transfer {
-            self.arrived(slot, &transfer, has_input);
+            self.arrived(slot, &transfer);
         }
         if self.draining {
             self.drain();
@@ -255,19 +254,17 @@ impl Worker {
     }
 
     /// Completes a move.
-    fn arrived(&mut self, slot: u32, transfer: &Transfer, has_input: bool) {
+    fn arrived(&mut self, slot: u32, transfer: &Transfer) {
         if transfer.why != Why::Ordered {
             self.arriving.push(slot);
-        }
-        if has_input {
-            self.ready.push(slot);
         }
         // A request may have come while nobody watched: read at once instead of asking the kernel.
         let read_at = self.shared.now();
         self.take_turn(slot, read_at, transfer.left_at);
         self.shared.transferred(transfer, read_at);
         let Transfer { source, why, rate: load, .. } = *transfer;
-        self.shared.notify(Notice::Moved { at: read_at, moved: Moved { source, target: self.id, why, load } });
+        self.shared
+            .notify(Notice::Moved { at: read_at, moved: Moved { source, target: self.id, why, load } });
     }
 
     /// Moves a connection to another worker, with all that belongs to it.
@@ -404,13 +401,13 @@ impl Worker {
     fn report(&mut self, now: Instant) {
         let period = self.shared.report_period();
         let (requests, sample) = self.reports.finish(now, period);
-        let reading = self.policy.handle_report(now, sample);
+        let (reading, movable) = self.policy.handle_report(now, sample);
         if self.connections.is_empty() && requests == 0 {
             self.reports.next = None;
         }
         self.shared.port(self.id).publish(Published {
             reading: Some(reading),
-            movable: self.policy.movable(),
+            movable,
             learned: *self.policy.learned(),
             busy: self.reports.busy_total,
             requests: self.reports.requests_total,
@@ -466,8 +463,8 @@ impl Reports {
         self.next = Some(now + self.interval);
         self.tail_periods += 1;
         let samples = u32::try_from(self.tail.len()).unwrap_or(u32::MAX);
-        let tail = (samples >= TAIL_SAMPLES)
-            .then(|| Duration::from_micros(self.tail.value_at_quantile(0.99)));
+        let tail =
+            (samples >= TAIL_SAMPLES).then(|| Duration::from_micros(self.tail.value_at_quantile(0.99)));
         if tail.is_some() || self.tail_periods >= TAIL_PERIODS {
             self.tail.reset();
             self.tail_periods = 0;

@@ -27,7 +27,9 @@ pub struct Server {
 impl Server {
     /// Starts `roost serve` on a port that the system chooses, without touching this machine's idle limits.
     pub fn start(flags: &[&str]) -> Self {
-        Self::start_command(Command::new(ROOST).args(["serve", "--port", "0", "--idle-actuator", "none"]).args(flags))
+        Self::start_command(
+            Command::new(ROOST).args(["serve", "--port", "0", "--idle-actuator", "none"]).args(flags),
+        )
     }
 
     pub fn start_command(command: &mut Command) -> Self {
@@ -84,7 +86,8 @@ impl Drop for Server {
 
 /// Sends a signal to one process of ours.
 pub fn signal(pid: u32, name: &str) {
-    let sent = Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).status().expect("kill runs");
+    let sent =
+        Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).status().expect("kill runs");
     assert!(sent.success(), "process {pid} takes SIG{name}");
 }
 
@@ -132,7 +135,8 @@ impl Client {
         if head == "END" {
             return None;
         }
-        let length: usize = head.rsplit(' ').next().and_then(|n| n.parse().ok()).expect("VALUE key flags length");
+        let length: usize =
+            head.rsplit(' ').next().and_then(|n| n.parse().ok()).expect("VALUE key flags length");
         let mut value = vec![0; length + 2];
         self.reader.read_exact(&mut value).expect("the value");
         assert_eq!(self.line(), "END");
@@ -171,6 +175,7 @@ pub fn skipped(test: &str, reason: &str) {
 
 /// Whether a program can be started.
 pub fn is_installed(program: &str) -> bool {
-    let found = Command::new("sh").args(["-c", &format!("command -v {program}")]).stdout(Stdio::null()).status();
+    let found =
+        Command::new("sh").args(["-c", &format!("command -v {program}")]).stdout(Stdio::null()).status();
     found.is_ok_and(|status| status.success())
 }

@@ -24,7 +24,11 @@ fn garbage_costs_its_own_connection_at_most() {
                 state ^= state >> 7;
                 state ^= state << 17;
                 // Every other round with the bytes that commands are made of.
-                if round % 2 == 0 { state as u8 } else { b"get set mg ms 0123456789\r\n"[state as usize % 26] }
+                if round % 2 == 0 {
+                    state as u8
+                } else {
+                    b"get set mg ms 0123456789\r\n"[state as usize % 26]
+                }
             })
             .collect();
         // The server may close before all is written.
@@ -136,7 +140,7 @@ fn half_sent_values_of_many_clients_stay_within_the_memory_limit() {
 
 #[test]
 fn ten_thousand_connections_are_served() {
-    if let Err(reason) = raise_descriptor_limit(25_000) {
+    if let Err(reason) = raise_descriptor_limit(12_000) {
         return crate::fixture::skipped("ten thousand connections", &reason);
     }
     let server = Server::start(&["--memory-limit", "64m", "--max-conns", "10100"]);
@@ -175,7 +179,10 @@ fn beyond_the_connection_limit_clients_wait_their_turn() {
 #[test]
 fn running_out_of_descriptors_neither_spins_nor_ends_the_server() {
     let mut command = std::process::Command::new("sh");
-    command.args(["-c", &format!("ulimit -n 64; exec {} serve --port 0 --idle-actuator none", crate::fixture::ROOST)]);
+    command.args([
+        "-c",
+        &format!("ulimit -n 64; exec {} serve --port 0 --idle-actuator none", crate::fixture::ROOST),
+    ]);
     let server = Server::start_command(&mut command);
     let mut clients: Vec<Client> = (0..80).map(|_| server.connect()).collect();
     assert_eq!(clients[0].ask("mn"), "MN");
