@@ -1,6 +1,8 @@
 //! Whoever can be asked: a session in this process, or a server behind a socket.
 
-use server::session::{Context, Counters, Introspection, Limits, Next, ServerFacts, Session, Totals};
+use server::session::{
+    Context, Counters, Ending, Introspection, Limits, Next, Served, ServerFacts, Session, Totals,
+};
 use server::store::{Store, StoreConfig};
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -26,7 +28,8 @@ pub struct InProcess {
     pub counters: Counters,
     /// Requests that a session may serve in one call.
     pub max_requests: u32,
-    started: Instant,
+    /// When the clock began to go, if it does.
+    started: Option<Instant>,
     unix_offset: i64,
 }
 
@@ -55,61 +58,109 @@ impl Introspection for NoServer<'_> {
 }
 
 impl InProcess {
+    /// As large as the memcached beside it, with a clock that goes.
     pub fn new() -> Self {
-        Self::with_memory(256 << 20)
+        Self::open(256 << 20, None, true)
     }
 
-    pub fn with_memory(memory_limit: usize) -> Self {
+    /// One whose answers depend on the requests alone: its clock stands, and one shard gives all unique numbers.
+    pub fn repeatable() -> Self {
+        Self::open(64 << 20, Some(1), false)
+    }
+
+    fn open(memory_limit: usize, shards: Option<usize>, clock_goes: bool) -> Self {
         let limits = Limits::default();
-        let store =
-            Store::new(StoreConfig { memory_limit, max_item_size: limits.max_item_size, shards: None })
-                .expect("a store of this size opens");
+        let store = Store::new(StoreConfig { memory_limit, max_item_size: limits.max_item_size, shards })
+            .expect("a store of this size opens");
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs();
         Self {
             store,
             limits,
             counters: Counters::default(),
             max_requests: u32::MAX,
-            started: Instant::now(),
+            started: clock_goes.then(Instant::now),
             unix_offset: i64::try_from(unix).expect("before the year 292 billion") - 2,
         }
     }
 
+    fn context<'a>(&'a self, all: &'a NoServer<'a>) -> Context<'a> {
+        Context {
+            store: &self.store,
+            counters: &self.counters,
+            all,
+            now: 2 + self.started.map_or(0, |started| started.elapsed().as_secs() as u32),
+            unix_offset: self.unix_offset,
+            limits: &self.limits,
+        }
+    }
+
+    /// One call of [`Session::serve`], checked against what a session promises: it uses bytes, or says what it needs.
+    fn serve(&self, session: &mut Session, input: &[u8], answers: &mut Vec<u8>) -> (usize, Next) {
+        let all = NoServer(&self.counters);
+        let context = self.context(&all);
+        let mut out = Vec::new();
+        let Served { consumed, requests, next } = session.serve(input, &mut out, &context, self.max_requests);
+        assert!(consumed <= input.len() && requests <= self.max_requests);
+        match next {
+            Next::Read { wanted } => {
+                assert!(wanted == 0 || wanted > input.len() - consumed, "it waits for what it has")
+            }
+            Next::Write => assert!(out.len() >= self.limits.out_high_water, "there is room for more"),
+            Next::Yield => assert!(requests == self.max_requests, "the turn was not over"),
+            Next::Close => assert!(session.ending().is_some(), "it closes for no reason"),
+        }
+        answers.extend_from_slice(&out);
+        (consumed, next)
+    }
+
     /// Puts a stream to a new session and returns the answers, and whether the session closed.
-    ///
-    /// # Panics
-    /// If a call neither uses a byte nor says what it needs, the second of the properties that a session promises.
     pub fn converse(&mut self, pieces: &[&[u8]]) -> (Vec<u8>, bool) {
         let mut session = Session::new();
         let (mut unused, mut answers) = (Vec::new(), Vec::new());
         for piece in pieces {
             unused.extend_from_slice(piece);
             loop {
-                let mut out = Vec::new();
-                let context = Context {
-                    store: &self.store,
-                    counters: &self.counters,
-                    all: &NoServer(&self.counters),
-                    now: 2 + u32::try_from(self.started.elapsed().as_secs()).expect("a short test"),
-                    unix_offset: self.unix_offset,
-                    limits: &self.limits,
-                };
-                let served = session.serve(&unused, &mut out, &context, self.max_requests);
-                assert!(served.consumed <= unused.len() && served.requests <= self.max_requests);
-                unused.drain(..served.consumed);
-                answers.extend_from_slice(&out);
-                match served.next {
-                    Next::Read { wanted } => {
-                        assert!(wanted == 0 || wanted > unused.len(), "it waits for what it has");
-                        break;
-                    }
-                    Next::Write => assert!(!out.is_empty(), "nothing to write"),
-                    Next::Yield => assert!(served.requests == self.max_requests, "the turn was not over"),
+                let (consumed, next) = self.serve(&mut session, &unused, &mut answers);
+                unused.drain(..consumed);
+                match next {
+                    Next::Read { .. } => break,
+                    Next::Write | Next::Yield => {}
                     Next::Close => return (answers, true),
                 }
             }
         }
         (answers, false)
+    }
+
+    /// Why a session that gets `bytes` ends.
+    pub fn ending(&mut self, bytes: &[u8]) -> Option<Ending> {
+        let mut session = Session::new();
+        self.serve(&mut session, bytes, &mut Vec::new());
+        session.ending()
+    }
+
+    /// Refuses the value that `head` begins, as a worker without memory does, then goes on with `rest`.
+    pub fn converse_refusing(&mut self, head: &[u8], rest: &[u8]) -> Vec<u8> {
+        let (mut session, mut answers) = (Session::new(), Vec::new());
+        let (consumed, next) = self.serve(&mut session, head, &mut answers);
+        assert!(consumed == 0 && matches!(next, Next::Read { wanted } if wanted > head.len()));
+        assert!(self.refuse(&mut session, head, &mut answers));
+        for piece in [head, rest] {
+            let (consumed, _) = self.serve(&mut session, piece, &mut answers);
+            assert_eq!(consumed, piece.len());
+        }
+        answers
+    }
+
+    /// Whether a new session finds a value to refuse in `bytes`.
+    pub fn refuses(&mut self, bytes: &[u8]) -> bool {
+        self.refuse(&mut Session::new(), bytes, &mut Vec::new())
+    }
+
+    fn refuse(&self, session: &mut Session, input: &[u8], answers: &mut Vec<u8>) -> bool {
+        let all = NoServer(&self.counters);
+        let context = self.context(&all);
+        session.refuse_value(input, answers, &context)
     }
 }
 
@@ -184,7 +235,15 @@ pub struct Memcached {
     pub version: Vec<u32>,
 }
 
+/// The memcached whose behaviour is the reference. Older ones answer broken requests in other words.
+const REFERENCE: [u32; 3] = [1, 6, 45];
+
 impl Memcached {
+    /// Whether it is the reference or newer.
+    pub fn is_reference(&self) -> bool {
+        self.version[..] >= REFERENCE[..]
+    }
+
     pub fn start() -> Result<Self, String> {
         let path =
             std::env::var_os("ROOST_MEMCACHED").map_or_else(|| PathBuf::from("memcached"), PathBuf::from);
