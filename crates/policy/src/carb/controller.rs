@@ -44,8 +44,11 @@ pub struct Controller {
     state: State,
     /// The epoch before.
     previous: Option<Mark>,
-    /// The last settled epoch; while searching, the one that the search is judged by.
-    anchor: Option<Mark>,
+    /// The last settled epoch; while searching, the one that the search is judged by. Just after settling its tail is
+    /// not measured yet.
+    anchor: Mark,
+    /// Epochs in S0.
+    held: u32,
     peak: Rate,
     /// Mean square of what the tail changes by from epoch to epoch while nothing is done, in ns^2.
     scatter: f64,
@@ -60,7 +63,8 @@ impl Controller {
             active: max_active,
             state: State::Down,
             previous: None,
-            anchor: None,
+            anchor: Mark { rate: Rate::ZERO, tail: None },
+            held: 0,
             peak: Rate::ZERO,
             scatter: 0.0,
         }
@@ -88,7 +92,7 @@ impl Controller {
         let mark = Mark { rate, tail: epoch.tail };
         let Some(previous) = self.previous.replace(mark) else {
             // Epoch 0 is measured only.
-            self.anchor = Some(mark);
+            self.anchor = mark;
             return self.active;
         };
         if rate - previous.rate > self.params.rate_jump.against(self.peak) {
@@ -120,28 +124,37 @@ impl Controller {
 
     /// The same with the repairs that the module's header names.
     fn repaired(&mut self, now: Mark, before: Mark, mean: Option<Duration>) {
-        let Some(anchor) = self.anchor else {
-            // The first epoch after settling.
-            self.anchor = Some(now);
-            return;
-        };
+        let anchor = self.anchor;
         let rate_rose = now.rate > anchor.rate + self.rate_step(anchor.rate);
         let rate_fell = now.rate + self.rate_step(anchor.rate) < anchor.rate;
         let worse = self.tail_exceeds(now.tail, anchor.tail, mean);
         match self.state {
             State::Hold if rate_rose || worse => {
                 // What was bearable before is the measure, at the new rate.
-                self.anchor = Some(Mark { rate: now.rate, tail: anchor.tail });
+                self.anchor.rate = now.rate;
                 self.step(State::Up);
             }
             State::Hold if rate_fell => {
-                self.anchor = Some(now);
+                self.anchor = now;
                 self.step(State::Down);
             }
-            State::Hold => self.learn_scatter(now.tail, before.tail),
+            State::Hold if self.params.probe_epochs > 0 && self.held >= self.params.probe_epochs => {
+                self.held = 0;
+                self.anchor = now;
+                self.step(State::Down);
+            }
+            State::Hold => {
+                self.held += 1;
+                self.anchor.tail = anchor.tail.or(now.tail);
+                self.learn_scatter(now.tail, before.tail);
+            }
+            State::Up if rate_fell => {
+                self.anchor = now;
+                self.step(State::Down);
+            }
             State::Up if worse && self.active == self.max_active => {
                 // Workers are not what is lacking; perhaps there are too many. Search from here.
-                self.anchor = Some(now);
+                self.anchor = now;
                 self.step(State::Down);
             }
             State::Up if worse => self.step(State::Up),
@@ -150,11 +163,10 @@ impl Controller {
             State::Down if rate_rose || worse => self.settle_after(State::Up),
             State::Down => {
                 // A tail that fell on the way becomes the measure, so that it cannot creep back unseen.
-                let tail = match (anchor.tail, now.tail) {
+                self.anchor.tail = match (anchor.tail, now.tail) {
                     (Some(a), Some(b)) => Some(a.min(b)),
                     (a, b) => a.or(b),
                 };
-                self.anchor = Some(Mark { rate: anchor.rate, tail });
                 self.step(State::Down);
             }
         }
@@ -183,13 +195,17 @@ impl Controller {
 
     fn settle(&mut self) {
         self.state = State::Hold;
-        self.anchor = None;
+        self.held = 0;
+        // The rate is that of now, so that no change is missed; the tail is that of the next epoch, the first that is
+        // measured with the workers settled upon.
+        let rate = self.previous.map_or(Rate::ZERO, |previous| previous.rate);
+        self.anchor = Mark { rate, tail: None };
     }
 
     fn begin_at_the_top(&mut self) {
         self.active = self.max_active;
         self.state = State::Down;
-        self.anchor = self.previous;
+        self.anchor = self.previous.unwrap_or(self.anchor);
     }
 
     fn min_active(&self) -> u16 {

@@ -21,6 +21,7 @@
 //!   the tail's own scatter do by chance;
 //! - scaling up goes on while the tail is worse than at the anchor, instead of giving a worker back when the tail
 //!   rises, and a worker that did not help is given back;
+//! - after a minute of holding it looks again whether one worker less will do;
 //! - a store with no requests has no tail: it scales down; a store that cannot measure wakes everybody.
 //!
 //! [`Controller`] is the search; [`Scheduler`] drives it with the store's readings and turns its number into commands

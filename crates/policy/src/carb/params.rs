@@ -44,6 +44,9 @@ pub struct Params {
     /// A change counts only if it is this many standard deviations of chance. 3; zero, as in the paper, takes every
     /// figure as it is.
     pub noise_z: f64,
+    /// After so many epochs of holding, look again whether fewer workers do. 60; zero, as in the paper, never: a search
+    /// that one noisy epoch ended too early would then last until the load changes.
+    pub probe_epochs: u32,
     /// The repairs named in this module's header. False is the paper.
     pub repaired: bool,
 }
@@ -59,6 +62,7 @@ impl Default for Params {
             rate_jump: Threshold::OfPeak(0.2),
             tail_step: 0.1,
             noise_z: 3.0,
+            probe_epochs: 60,
             repaired: true,
         }
     }
@@ -72,6 +76,7 @@ impl Params {
             rate_step: Threshold::Absolute(Rate::per_second(5_000.0)),
             rate_jump: Threshold::Absolute(Rate::per_second(20_000.0)),
             noise_z: 0.0,
+            probe_epochs: 0,
             repaired: false,
             ..Self::default()
         }
