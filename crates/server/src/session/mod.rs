@@ -24,103 +24,25 @@
 
 mod change;
 mod clock;
+mod context;
 mod counters;
 mod introspection;
 mod meta;
 mod retrieve;
+mod served;
 mod stats;
 mod storing;
 
+pub use context::{Context, Limits};
 pub use counters::{Counter, Counters, Totals};
 pub use introspection::{Introspection, ServerFacts};
+pub use served::{Ending, Next, Served};
 pub use stats::VERSION;
 
-use crate::store::Store;
 use memcache::line::BINARY_MAGIC;
 use memcache::request::Refused;
 use memcache::{Head, Line, Refusal, Request, head, reply};
 use retrieve::KeyList;
-
-/// How much a session may take.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// Largest item, bytes, as memcached measures it: value, key, and 59 to 63 bytes around them. memcached's default
-    /// is 1 MiB.
-    pub max_item_size: usize,
-    /// A session answers no further request while this much output waits, bytes. High enough that a batch of small
-    /// answers goes out in one write, low enough that a client which does not read costs little.
-    pub out_high_water: usize,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self { max_item_size: 1024 * 1024, out_high_water: 256 * 1024 }
-    }
-}
-
-/// What a session works with.
-#[derive(Clone, Copy)]
-pub struct Context<'a> {
-    /// The items.
-    pub store: &'a Store,
-    /// Those of the worker that calls.
-    pub counters: &'a Counters,
-    /// What there is to tell of the whole server.
-    pub all: &'a dyn Introspection,
-    /// Seconds on the server's clock, which starts at 2.
-    pub now: u32,
-    /// Unix time less server time, seconds.
-    pub unix_offset: i64,
-    /// Bounds.
-    pub limits: &'a Limits,
-}
-
-/// What came of a call to [`Session::serve`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Served {
-    /// Bytes of the input that are done with.
-    pub consumed: usize,
-    /// Requests served, each key of a retrieval counted as one.
-    pub requests: u32,
-    /// What to do now.
-    pub next: Next,
-}
-
-/// What a session needs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Next {
-    /// More bytes. Of those not consumed and those to come, the request that they begin needs `wanted` in all;
-    /// zero if that cannot be told.
-    Read {
-        /// See above.
-        wanted: usize,
-    },
-    /// The output is over the high-water mark: write it first.
-    Write,
-    /// Another turn, after other connections have had theirs.
-    Yield,
-    /// Nothing more: write what there is and close.
-    Close,
-}
-
-/// Why a session ends, for the log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Ending {
-    /// The client said `quit`.
-    #[error("the client quit")]
-    Quit,
-    /// A client of the binary protocol.
-    #[error(
-        "a client speaks memcached's binary protocol, which upstream has deprecated: configure it for the text or the meta protocol"
-    )]
-    BinaryProtocol,
-    /// A line that is too long for any command that may be long.
-    #[error("a client sent more than 2048 bytes without a newline that are no list of keys")]
-    LineTooLong,
-    /// A client of another kind altogether.
-    #[error("a client speaks HTTP; this port speaks the memcached protocol")]
-    Http,
-}
 
 /// One conversation.
 #[derive(Debug, Default)]

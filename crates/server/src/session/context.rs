@@ -1,0 +1,38 @@
+//! What a session works with.
+
+use super::{Counters, Introspection};
+use crate::store::Store;
+
+/// How much a session may take.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Largest item, bytes, as memcached measures it: value, key, and 59 to 63 bytes around them. memcached's default
+    /// is 1 MiB.
+    pub max_item_size: usize,
+    /// A session answers no further request while this much output waits, bytes. High enough that a batch of small
+    /// answers goes out in one write, low enough that a client which does not read costs little.
+    pub out_high_water: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { max_item_size: 1024 * 1024, out_high_water: 256 * 1024 }
+    }
+}
+
+/// What a session works with.
+#[derive(Clone, Copy)]
+pub struct Context<'a> {
+    /// The items.
+    pub store: &'a Store,
+    /// Those of the worker that calls.
+    pub counters: &'a Counters,
+    /// What there is to tell of the whole server.
+    pub all: &'a dyn Introspection,
+    /// Seconds on the server's clock, which starts at 2.
+    pub now: u32,
+    /// Unix time less server time, seconds.
+    pub unix_offset: i64,
+    /// Bounds.
+    pub limits: &'a Limits,
+}
