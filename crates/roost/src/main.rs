@@ -1,10 +1,17 @@
 //! `roost`: sleep when you can, wake when you must. Each subcommand is a file of wiring; ideas live in the crates.
 
+mod demo;
 mod exit;
+mod frames;
+mod load;
+mod machine_facts;
 mod metrics;
+mod report;
 mod restore;
 mod serve;
 mod size;
+mod top;
+mod web;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -19,13 +26,21 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    Demo(demo::Args),
     Serve(serve::Args),
+    Load(load::Args),
+    Top(top::Args),
+    Report(report::Args),
     Restore(restore::Args),
 }
 
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
+        Command::Demo(args) => demo::run(&args),
         Command::Serve(args) => serve::run(&args),
+        Command::Load(args) => load::run(&args),
+        Command::Top(args) => top::run(&args),
+        Command::Report(args) => report::run(&args),
         Command::Restore(args) => restore::run(&args),
     };
     result.unwrap_or_else(|error| {

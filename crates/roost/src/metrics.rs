@@ -30,7 +30,12 @@ pub fn serve(address: SocketAddr, inspector: Arc<Inspector>) -> Result<SocketAdd
         .context("preparing the metrics page")?;
     let json = Arc::clone(&inspector);
     let router = Router::new()
-        .route("/metrics", get(async move || answer(&inspector, page, "application/openmetrics-text; version=1.0.0; charset=utf-8")))
+        .route(
+            "/metrics",
+            get(async move || {
+                answer(&inspector, page, "application/openmetrics-text; version=1.0.0; charset=utf-8")
+            }),
+        )
         .route("/status.json", get(async move || answer(&json, as_json, "application/json")));
     std::thread::Builder::new()
         .name("metrics".to_owned())
@@ -74,27 +79,54 @@ impl prometheus_client::collector::Collector for Snapshot {
         let status = &self.0;
         let mut page = Page(&mut encoder);
         page.counter("requests", "Requests served.", None, [([], status.requests as f64)])?;
-        page.gauge("connections", "Client connections open now.", None, [([], f64::from(status.connections))])?;
+        page.gauge(
+            "connections",
+            "Client connections open now.",
+            None,
+            [([], f64::from(status.connections))],
+        )?;
         page.gauge("items", "Items held.", None, [([], status.items as f64)])?;
-        page.gauge("memory_used", "Memory charged to the limit.", Some(Unit::Bytes), [([], status.memory_used as f64)])?;
-        page.gauge("memory_limit", "The memory limit.", Some(Unit::Bytes), [([], status.memory_limit as f64)])?;
+        page.gauge(
+            "memory_used",
+            "Memory charged to the limit.",
+            Some(Unit::Bytes),
+            [([], status.memory_used as f64)],
+        )?;
+        page.gauge(
+            "memory_limit",
+            "The memory limit.",
+            Some(Unit::Bytes),
+            [([], status.memory_limit as f64)],
+        )?;
         let transfers = &status.transfers;
-        page.counter("transfers", "Connections that moved to another worker.", None, [
-            ([("why", "ordered".to_owned())], transfers.ordered as f64),
-            ([("why", "send_home".to_owned())], transfers.send_home as f64),
-        ])?;
+        page.counter(
+            "transfers",
+            "Connections that moved to another worker.",
+            None,
+            [
+                ([("why", "ordered".to_owned())], transfers.ordered as f64),
+                ([("why", "send_home".to_owned())], transfers.send_home as f64),
+            ],
+        )?;
         let latencies = [("0.5", transfers.p50), ("0.99", transfers.p99)];
         let latencies = latencies.into_iter().filter_map(|(quantile, latency)| {
             Some(([("quantile", quantile.to_owned())], latency?.as_secs_f64()))
         });
-        page.gauge("transfer_latency", "From leaving one epoll set to the first read by the other, which was awake.", Some(Unit::Seconds), latencies)?;
+        page.gauge(
+            "transfer_latency",
+            "From leaving one epoll set to the first read by the other, which was awake.",
+            Some(Unit::Seconds),
+            latencies,
+        )?;
         self.workers(&mut page)?;
         self.cpus(&mut page)?;
         if let Some(energy) = &status.energy {
-            page.counter("energy", "Energy used since the start; the source label says whether it was measured.", Some(Unit::Joules), [(
-                [("source", energy.source.to_string())],
-                energy.used.as_joules(),
-            )])?;
+            page.counter(
+                "energy",
+                "Energy used since the start; the source label says whether it was measured.",
+                Some(Unit::Joules),
+                [([("source", energy.source.to_string())], energy.used.as_joules())],
+            )?;
         }
         Ok(())
     }
@@ -106,21 +138,56 @@ impl Snapshot {
         let of = |value: fn(&server::status::WorkerStatus) -> f64| {
             workers.iter().map(move |worker| ([("worker", worker.worker.0.to_string())], value(worker)))
         };
-        page.gauge("worker_active", "1 while the worker serves, 0 while its CPU may sleep.", None, of(|w| f64::from(u8::from(w.active))))?;
-        page.gauge("worker_load", "Requests per second that the worker's connections send.", None, of(|w| w.load.as_per_second()))?;
+        page.gauge(
+            "worker_active",
+            "1 while the worker serves, 0 while its CPU may sleep.",
+            None,
+            of(|w| f64::from(u8::from(w.active))),
+        )?;
+        page.gauge(
+            "worker_load",
+            "Requests per second that the worker's connections send.",
+            None,
+            of(|w| w.load.as_per_second()),
+        )?;
         let limits = workers.iter().filter_map(|worker| {
             Some(([("worker", worker.worker.0.to_string())], worker.limit?.as_per_second()))
         });
-        page.gauge("worker_limit", "Requests per second that the worker has learned to be acceptable.", None, limits)?;
-        page.gauge("worker_residents", "Connections served where they are at home.", None, of(|w| f64::from(w.residents)))?;
+        page.gauge(
+            "worker_limit",
+            "Requests per second that the worker has learned to be acceptable.",
+            None,
+            limits,
+        )?;
+        page.gauge(
+            "worker_residents",
+            "Connections served where they are at home.",
+            None,
+            of(|w| f64::from(w.residents)),
+        )?;
         page.gauge("worker_guests", "Connections served away from home.", None, of(|w| f64::from(w.guests)))?;
         page.counter("worker_requests", "Requests served by the worker.", None, of(|w| w.requests as f64))?;
-        page.counter("worker_busy", "Time spent working.", Some(Unit::Seconds), of(|w| w.busy.as_secs_f64()))?;
-        page.counter("worker_awake", "Time spent active.", Some(Unit::Seconds), of(|w| w.awake.as_secs_f64()))?;
+        page.counter(
+            "worker_busy",
+            "Time spent working.",
+            Some(Unit::Seconds),
+            of(|w| w.busy.as_secs_f64()),
+        )?;
+        page.counter(
+            "worker_awake",
+            "Time spent active.",
+            Some(Unit::Seconds),
+            of(|w| w.awake.as_secs_f64()),
+        )?;
         let tails = workers.iter().filter_map(|worker| {
             Some(([("worker", worker.worker.0.to_string())], worker.tail?.as_secs_f64()))
         });
-        page.gauge("worker_tail_p99", "99th percentile from ready to replied, inside the server.", Some(Unit::Seconds), tails)
+        page.gauge(
+            "worker_tail_p99",
+            "99th percentile from ready to replied, inside the server.",
+            Some(Unit::Seconds),
+            tails,
+        )
     }
 
     fn cpus(&self, page: &mut Page<'_, '_>) -> fmt::Result {
@@ -131,8 +198,14 @@ impl Snapshot {
             }
             _ => None,
         });
-        page.gauge("cpu_idle_limit", "Exit latency that the CPU's idle states are limited to, where a limit is in force.", Some(Unit::Seconds), limits)?;
-        let busy = cpus.iter().filter_map(|cpu| Some(([("cpu", cpu.cpu.0.to_string())], cpu.busy?.as_secs_f64())));
+        page.gauge(
+            "cpu_idle_limit",
+            "Exit latency that the CPU's idle states are limited to, where a limit is in force.",
+            Some(Unit::Seconds),
+            limits,
+        )?;
+        let busy =
+            cpus.iter().filter_map(|cpu| Some(([("cpu", cpu.cpu.0.to_string())], cpu.busy?.as_secs_f64())));
         page.counter("cpu_busy", "Time that the CPU was not idle.", Some(Unit::Seconds), busy)?;
         let residency = cpus.iter().flat_map(|cpu| {
             cpu.residency.iter().map(|(state, time)| {

@@ -154,11 +154,16 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("catching signals")?;
     let handle = signals.handle();
     let server = start(config, move || handle.close())?;
-    let metrics = args.metrics.map(|address| crate::metrics::serve(address, server.inspector())).transpose()?;
+    let metrics =
+        args.metrics.map(|address| crate::metrics::serve(address, server.inspector())).transpose()?;
     announce(&server, &args.unix, metrics)?;
     let asked = signals.forever().next().is_some();
     server.stop().context("serving")?;
-    if asked { Ok(ExitCode::SUCCESS) } else { Err(coded(Exit::Failed, "a thread of the server ended by itself")) }
+    if asked {
+        Ok(ExitCode::SUCCESS)
+    } else {
+        Err(coded(Exit::Failed, "a thread of the server ended by itself"))
+    }
 }
 
 /// Starts a server; what is wrong with what was asked ends with the code for that. `on_broken` is called if one of its
@@ -190,13 +195,19 @@ fn announce(server: &Server, unix: &[PathBuf], metrics: Option<SocketAddr>) -> R
 fn parameters(args: &Args) -> Result<File> {
     let mut file = match &args.config {
         Some(_) if args.preset == Preset::Paper => {
-            return Err(usage("--preset paper and --config exclude each other\nhint: start from `roost serve --preset paper --print-config`"));
+            return Err(usage(
+                "--preset paper and --config exclude each other\nhint: start from `roost serve --preset paper --print-config`",
+            ));
         }
         Some(path) => {
-            let text = std::fs::read_to_string(path)
-                .map_err(|error| usage(format!("cannot read {}: {error}\nhint: --config takes a TOML file", path.display())))?;
+            let text = std::fs::read_to_string(path).map_err(|error| {
+                usage(format!("cannot read {}: {error}\nhint: --config takes a TOML file", path.display()))
+            })?;
             toml::from_str(&text).map_err(|error| {
-                usage(format!("{}: {error}hint: `roost serve --print-config` prints every key", path.display()))
+                usage(format!(
+                    "{}: {error}hint: `roost serve --print-config` prints every key",
+                    path.display()
+                ))
             })?
         }
         None if args.preset == Preset::Paper => {
@@ -222,7 +233,8 @@ fn config(args: &Args, file: File) -> Result<Config> {
     if memory_limit < MIN_MEMORY {
         return Err(usage("--memory-limit must be at least 16m"));
     }
-    let max_item_size = parse_size(&args.max_item_size).map_err(|e| usage(format!("--max-item-size: {e}")))?;
+    let max_item_size =
+        parse_size(&args.max_item_size).map_err(|e| usage(format!("--max-item-size: {e}")))?;
     if !(MIN_ITEM..=MAX_ITEM.min(memory_limit / 2)).contains(&max_item_size) {
         return Err(usage("--max-item-size must be at least 1k, and at most 128m and half the memory limit"));
     }
@@ -260,13 +272,16 @@ fn config(args: &Args, file: File) -> Result<Config> {
         state_file: args.state.clone(),
         record: args.record.clone(),
         power_model: args.power_model.as_deref().map(power_model).transpose()?,
+        log: server::Log::new(|line| eprintln!("roost: {line}")),
     })
 }
 
 fn places(args: &Args) -> Result<Vec<Listen>> {
     let tcp = args.listen.iter().map(|text| {
         let address: IpAddr = text.parse().map_err(|_| {
-            usage(format!("--listen {text}: no address\nhint: write one of this machine's, such as 127.0.0.1 or ::1"))
+            usage(format!(
+                "--listen {text}: no address\nhint: write one of this machine's, such as 127.0.0.1 or ::1"
+            ))
         })?;
         Ok(Listen::Tcp(SocketAddr::new(address, args.port)))
     });
@@ -296,7 +311,9 @@ fn parse_goal(text: &str) -> Result<Duration, String> {
     let refused = || format!("--latency-goal {text}: write a time and a percentile, such as 500us@p99");
     let (time, quantile) = text.split_once('@').ok_or_else(refused)?;
     if quantile != "p99" {
-        return Err(format!("--latency-goal {text}: the store measures p99\nhint: write {time}@p99, such as 500us@p99"));
+        return Err(format!(
+            "--latency-goal {text}: the store measures p99\nhint: write {time}@p99, such as 500us@p99"
+        ));
     }
     time.parse().map_err(|_| refused())
 }

@@ -3,8 +3,10 @@
 use crate::session;
 use crate::store::StoreConfig;
 use machine::{CpuId, Duration, PowerModel};
+use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// Everything that a server needs to know before it starts.
 #[derive(Clone, Debug)]
@@ -31,6 +33,8 @@ pub struct Config {
     pub record: Option<PathBuf>,
     /// The table of powers for modelled energy; `None` chooses by the machine.
     pub power_model: Option<PowerModel>,
+    /// Who hears what an operator should know.
+    pub log: Log,
 }
 
 /// One place to listen at.
@@ -40,6 +44,27 @@ pub enum Listen {
     Tcp(SocketAddr),
     /// A Unix socket, created with mode 0600.
     Unix(PathBuf),
+}
+
+/// Who hears what an operator should know: a line at a time, each said once.
+#[derive(Clone)]
+pub struct Log(Arc<dyn Fn(&str) + Send + Sync>);
+
+impl Log {
+    /// Lines go to `hear`, from any thread.
+    pub fn new(hear: impl Fn(&str) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(hear))
+    }
+
+    pub(crate) fn say(&self, line: &str) {
+        (self.0)(line);
+    }
+}
+
+impl fmt::Debug for Log {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Log")
+    }
 }
 
 /// Bounds on what a client may take.

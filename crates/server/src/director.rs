@@ -109,7 +109,7 @@ impl Director {
                 self.wait(now);
             }
         }
-        self.learned.save(shared.ports());
+        self.learned.save(shared.ports(), &shared.log);
         for port in shared.ports() {
             port.mailbox.post(Mail::Drain);
         }
@@ -148,7 +148,7 @@ impl Director {
             Notice::Room => self.acceptor.handle_room(),
             Notice::Roused => self.next_tick = Some(self.shared.now()),
             Notice::ResetLimits => {
-                self.learned.forget();
+                self.learned.forget(&self.shared.log);
                 for port in self.shared.ports() {
                     port.mailbox.post(Mail::Order(Order::ResetLimit));
                 }
@@ -183,9 +183,9 @@ impl Director {
                 shared.pause_accepting();
                 if !self.warned_of_descriptors {
                     self.warned_of_descriptors = true;
-                    eprintln!(
-                        "roost: no file descriptor is left for a new client; it waits until another leaves\n\
-                         hint: raise the limit (ulimit -n) or lower --max-conns"
+                    shared.log.say(
+                        "no file descriptor is left for a new client; it waits until another leaves\n\
+                         hint: raise the limit (ulimit -n) or lower --max-conns",
                     );
                 }
             }
@@ -220,7 +220,7 @@ impl Director {
         };
         if now >= self.next_save {
             self.next_save = now + SAVE_PERIOD;
-            self.learned.save(self.shared.ports());
+            self.learned.save(self.shared.ports(), &self.shared.log);
         }
     }
 
@@ -257,7 +257,7 @@ impl Director {
         let in_force = idle_control.apply(cpu, limit).limit().is_some();
         self.shared.view().set_limit(cpu, limit, in_force);
         for notice in idle_control.drain_notices() {
-            eprintln!("roost: {notice}");
+            self.shared.log.say(&notice);
         }
     }
 

@@ -4,6 +4,7 @@
 //! the morning until it has learned better. The file is small JSON, written whole to a temporary name and renamed, so
 //! that a crash leaves the old one or the new one.
 
+use crate::config::Log;
 use crate::shared::Port;
 use policy::peafowl::LearnedLimit;
 use serde::{Deserialize, Serialize};
@@ -74,31 +75,31 @@ impl Learned {
     }
 
     /// Forgets, in the file as well.
-    pub(crate) fn forget(&mut self) {
+    pub(crate) fn forget(&mut self, log: &Log) {
         self.limits.clear();
-        self.write();
+        self.write(log);
     }
 
     /// Writes what the workers have learned by now, if that is anything new.
-    pub(crate) fn save(&mut self, ports: &[Port]) {
+    pub(crate) fn save(&mut self, ports: &[Port], log: &Log) {
         let limits: Vec<_> = ports.iter().map(|port| port.published().learned).collect();
         if limits != self.limits {
             self.limits = limits;
-            self.write();
+            self.write(log);
         }
     }
 
-    fn write(&mut self) {
+    fn write(&mut self, log: &Log) {
         let Some(path) = &self.path else { return };
         let file = File { version: VERSION, limits: self.limits.clone() };
         let text = serde_json::to_string_pretty(&file).expect("plain figures");
         if let Err(error) = replace(path, text.as_bytes())
             && !std::mem::replace(&mut self.complained, true)
         {
-            eprintln!(
-                "roost: cannot write the state file {}: {error}; limits are learned anew after a restart",
+            log.say(&format!(
+                "cannot write the state file {}: {error}; limits are learned anew after a restart",
                 path.display()
-            );
+            ));
         }
     }
 }
@@ -156,7 +157,7 @@ mod tests {
         limit.observe(machine::Rate::per_second(1234.5), true, &policy::peafowl::Params::default());
         let mut learned = Learned::load(Some(&path)).unwrap();
         learned.limits = vec![limit];
-        learned.write();
+        learned.write(&Log::new(|line| panic!("{line}")));
         let again = Learned::load(Some(&path)).unwrap();
         assert_eq!(again.limit(0), Some(limit));
         assert_eq!(again.limit(1), None);

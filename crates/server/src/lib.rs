@@ -27,7 +27,7 @@ mod view;
 mod worker;
 
 pub use acceptor::ListenError;
-pub use config::{Config, Limits, Listen, Policy};
+pub use config::{Config, Limits, Listen, Log, Policy};
 pub use inspect::Inspector;
 pub use learned::StateError;
 pub use running::{Server, StartError};

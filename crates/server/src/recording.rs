@@ -6,6 +6,7 @@
 //!
 //! Not recording costs one comparison per turn.
 
+use crate::config::{Config, Log};
 use machine::{Command, ConnId, Instant, Reading, WorkerId, WorkerReading};
 use policy::log::{Recorded, SchedulingInput, WorkerInput, WorkerOutput, state_line, step_line};
 use policy::peafowl::{Answer, ConnectionLoad, Departure, LearnedLimit, Order, Sample, Transfer, Verdict};
@@ -29,9 +30,8 @@ pub(crate) struct RecordedWorker {
 }
 
 impl RecordedWorker {
-    pub(crate) fn new(policy: policy::peafowl::Worker, folder: Option<&Path>) -> std::io::Result<Self> {
-        let log =
-            folder.map(|folder| Segments::begin(folder, policy.id().to_string(), &policy)).transpose()?;
+    pub(crate) fn new(policy: policy::peafowl::Worker, config: &Config) -> std::io::Result<Self> {
+        let log = Segments::begin(config.record.as_deref(), &config.log, policy.id().to_string(), &policy)?;
         Ok(Self { policy, log })
     }
 
@@ -111,9 +111,8 @@ pub(crate) struct RecordedScheduler {
 }
 
 impl RecordedScheduler {
-    pub(crate) fn new(policy: Scheduling, folder: Option<&Path>) -> std::io::Result<Self> {
-        let log =
-            folder.map(|folder| Segments::begin(folder, "scheduler".to_owned(), &policy)).transpose()?;
+    pub(crate) fn new(policy: Scheduling, config: &Config) -> std::io::Result<Self> {
+        let log = Segments::begin(config.record.as_deref(), &config.log, "scheduler".to_owned(), &policy)?;
         Ok(Self { policy, log, commands: VecDeque::new() })
     }
 
@@ -172,7 +171,7 @@ fn tell<P: Recorded>(
         let written = segments.write(&step_line::<P>(now, input, &output));
         let turned = written.and_then(|()| if segments.is_full() { segments.turn(policy) } else { Ok(()) });
         if let Err(error) = turned {
-            eprintln!("roost: recording ends here: {}: {error}", segments.folder.display());
+            segments.operator.say(&format!("recording ends here: {}: {error}", segments.folder.display()));
             *log = None;
         }
     }
@@ -182,6 +181,7 @@ fn tell<P: Recorded>(
 /// The log of one instance.
 struct Segments {
     folder: PathBuf,
+    operator: Log,
     instance: String,
     number: u64,
     file: BufWriter<File>,
@@ -189,12 +189,20 @@ struct Segments {
 }
 
 impl Segments {
-    fn begin<P: Recorded>(folder: &Path, instance: String, policy: &P) -> std::io::Result<Self> {
+    /// `None` if nothing is to be recorded.
+    fn begin<P: Recorded>(
+        folder: Option<&Path>,
+        operator: &Log,
+        instance: String,
+        policy: &P,
+    ) -> std::io::Result<Option<Self>> {
+        let Some(folder) = folder else { return Ok(None) };
         fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
         let file = Self::open(folder, &instance, 0)?;
-        let mut segments = Self { folder: folder.to_owned(), instance, number: 0, file, size: 0 };
+        let operator = operator.clone();
+        let mut segments = Self { folder: folder.to_owned(), operator, instance, number: 0, file, size: 0 };
         segments.write(&state_line(policy))?;
-        Ok(segments)
+        Ok(Some(segments))
     }
 
     fn write(&mut self, line: &str) -> std::io::Result<()> {
@@ -239,7 +247,9 @@ mod tests {
     fn segments_are_bounded_and_each_replays_by_itself() {
         let folder = tempfile::tempdir().unwrap();
         let policy = policy::peafowl::Worker::new(policy::peafowl::Params::default(), WorkerId(0), None);
-        let mut worker = RecordedWorker::new(policy, Some(folder.path())).unwrap();
+        let log = Log::new(|line| panic!("{line}"));
+        let segments = Segments::begin(Some(folder.path()), &log, "worker-0".to_owned(), &policy).unwrap();
+        let mut worker = RecordedWorker { policy, log: segments };
         let at = |n: u64| Instant::ZERO + Duration::from_micros(n);
         worker.handle_arrival(at(0), 0, ConnId(0), WorkerId(0), ConnectionLoad::new(at(0)));
         let mut n = 0;
@@ -251,7 +261,7 @@ mod tests {
         let mut names: Vec<_> =
             fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
         names.sort();
-        assert_eq!(names.len() as u64, SEGMENTS_KEPT + 1, "the oldest are gone");
+        assert_eq!(names.len() as u64, SEGMENTS_KEPT, "the oldest are gone");
         let text = fs::read_to_string(&names[3]).unwrap();
         assert!(text.len() < SEGMENT_SIZE + 4096);
         replay::<policy::peafowl::Worker>(&text).unwrap();

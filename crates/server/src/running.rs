@@ -86,20 +86,13 @@ impl Server {
         let active_idle = ActiveIdle::new(config.active_idle, &workers, shallowest);
 
         let inspector = Arc::new(Inspector::new(&config, &addresses));
-        let shared = Arc::new(Shared::new(
-            store,
-            config.limits.clone(),
-            workers.len(),
-            params.report_period,
-            Arc::clone(&inspector),
-        )?);
+        let shared = Arc::new(Shared::new(store, &config, params.report_period, Arc::clone(&inspector))?);
         inspector.attach(&shared);
 
         let mut handles = Vec::new();
         for &(id, cpu) in &workers {
             let policy = policy::peafowl::Worker::new(params, id, learned.limit(id.index()));
-            let worker =
-                Worker::new(id, Arc::clone(&shared), RecordedWorker::new(policy, config.record.as_deref())?)?;
+            let worker = Worker::new(id, Arc::clone(&shared), RecordedWorker::new(policy, &config)?)?;
             let thread = std::thread::Builder::new().name(id.to_string());
             let vigil = Vigil::new(&shared, &on_broken);
             handles.push(thread.spawn(move || {
@@ -109,7 +102,7 @@ impl Server {
                 worker.run()
             })?);
         }
-        let scheduling = RecordedScheduler::new(scheduling, config.record.as_deref())?;
+        let scheduling = RecordedScheduler::new(scheduling, &config)?;
         let director = Director::new(
             Arc::clone(&shared),
             &config,
@@ -209,7 +202,7 @@ fn open_idle_control(
     let options = host::IdleOptions { actuator, ..host::IdleOptions::new(format!("roost serve on {place}")) };
     let mut control = IdleControl::open(&config.root, cpus, options).map_err(StartError::Held)?;
     for notice in control.drain_notices() {
-        eprintln!("roost: {notice}");
+        config.log.say(&notice);
     }
     Ok(Some(control))
 }

@@ -3,7 +3,7 @@
 //! The store locks for itself; each worker's counters have one writer; everything else here is touched when a
 //! connection moves, a period ends or a person asks, never for a request.
 
-use crate::config::Limits;
+use crate::config::{Config, Limits, Log};
 use crate::connection::Connection;
 use crate::inspect::Inspector;
 use crate::mailbox::Mailbox;
@@ -83,6 +83,7 @@ pub(crate) struct Published {
 pub(crate) struct Shared {
     pub(crate) store: Store,
     pub(crate) limits: Limits,
+    pub(crate) log: Log,
     pub(crate) inspector: Arc<Inspector>,
     pub(crate) started: Instant,
     /// Set before the threads are told to end.
@@ -111,11 +112,11 @@ const FIRST_SECOND: u32 = 2;
 impl Shared {
     pub(crate) fn new(
         store: Store,
-        limits: Limits,
-        workers: usize,
+        config: &Config,
         report_period: Duration,
         inspector: Arc<Inspector>,
     ) -> io::Result<Self> {
+        let workers = config.worker_cpus.len();
         let port = |_| {
             Ok(Port {
                 mailbox: Mailbox::new()?,
@@ -126,7 +127,8 @@ impl Shared {
         let unix_now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime).tv_sec;
         Ok(Self {
             store,
-            limits,
+            limits: config.limits.clone(),
+            log: config.log.clone(),
             inspector,
             started: host::now(),
             stopping: AtomicBool::new(false),
@@ -264,7 +266,7 @@ impl Shared {
     /// Says why a client was closed, if it is of the wrong kind. Once: whoever is misconfigured tries again and again.
     pub(crate) fn log_ending(&self, ending: Ending) {
         if ending != Ending::Quit && !self.complained.swap(true, Ordering::Relaxed) {
-            eprintln!("roost: closed a connection: {ending} (said once)");
+            self.log.say(&format!("closed a connection: {ending} (said once)"));
         }
     }
 

@@ -1,0 +1,175 @@
+//! Where the demo is seen while it runs, and what it leaves behind: the terminal or plain lines, the live page, the
+//! run's folder.
+
+use super::{Args, Treatment, lock};
+use crate::web::{Live, Reach, Web};
+use anyhow::{Context as _, Result};
+use machine::Duration;
+use report::html;
+use report::run::{Frame, Phase, Run, RunInfo, RunWriter, Summary, Verdict};
+use report::terminal::{DemoView, Planned, Screen, Wish};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::{Handle, Signals};
+use std::io::IsTerminal as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+/// The bars that the demo holds itself to, as shares of the stock phase.
+const AWAKE_BAR: f64 = 0.75;
+const TAIL_BAR: f64 = 1.25;
+
+/// Plain progress is printed for every so manyth frame.
+const PLAIN_EVERY: usize = 10;
+
+/// Everything that shows the run.
+pub struct Show {
+    title: String,
+    plan: Vec<Planned>,
+    frames: Vec<Frame>,
+    summary: Summary,
+    writer: RunWriter,
+    live: Arc<Live>,
+    web: Option<Web>,
+    screen: Option<Screen>,
+    hint: String,
+    /// Set when the reader or a signal wants the end.
+    stopped: Arc<Mutex<bool>>,
+    signals: Handle,
+    watcher: Option<JoinHandle<()>>,
+    /// What could not be written, said once at the end.
+    trouble: Option<String>,
+}
+
+impl Show {
+    /// Makes the folder, opens the page, takes the terminal.
+    pub fn begin(args: &Args, info: RunInfo, folder: &Path, treatments: &[Treatment]) -> Result<Self> {
+        let writer = RunWriter::create(folder, &info)?;
+        let title = info.title.clone();
+        let live = Live::new(info);
+        let web =
+            args.web.map(|address| Web::serve(address, Reach::Loopback, Arc::clone(&live))).transpose()?;
+        let hint = match &web {
+            Some(web) => format!("live page: http://{}   q quits", web.address()),
+            None => "q quits; --web 127.0.0.1:8090 shows the charts in a browser".to_owned(),
+        };
+        if let Some(web) = &web {
+            eprintln!("roost demo: live page at http://{}", web.address());
+        }
+        let plan = treatments
+            .iter()
+            .map(|treatment| Planned {
+                name: treatment.name.to_owned(),
+                what: treatment.what.to_owned(),
+                length: args.phase_length,
+            })
+            .collect();
+        let stopped = Arc::new(Mutex::new(false));
+        let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("catching signals")?;
+        let handle = signals.handle();
+        let flag = Arc::clone(&stopped);
+        let watcher = std::thread::spawn(move || {
+            if signals.forever().next().is_some() {
+                *lock(&flag) = true;
+            }
+        });
+        let on_terminal = std::io::stdout().is_terminal() && !args.plain && !args.json;
+        let screen = on_terminal
+            .then(Screen::open)
+            .transpose()
+            .context("cannot draw on this terminal; use --plain")?;
+        Ok(Self {
+            title,
+            plan,
+            frames: Vec::new(),
+            summary: Summary::default(),
+            writer,
+            live,
+            web,
+            screen,
+            hint,
+            stopped,
+            signals: handle,
+            watcher: Some(watcher),
+            trouble: None,
+        })
+    }
+
+    /// Whether somebody wants the end.
+    pub fn is_stopped(&self) -> bool {
+        *lock(&self.stopped)
+    }
+
+    /// One more moment.
+    pub fn frame(&mut self, frame: Frame) {
+        if let Err(error) = self.writer.frame(&frame) {
+            self.trouble.get_or_insert_with(|| error.to_string());
+        }
+        self.live.frame(frame.clone());
+        self.frames.push(frame);
+        let view = DemoView {
+            title: &self.title,
+            plan: &self.plan,
+            frames: &self.frames,
+            summary: &self.summary,
+            hint: &self.hint,
+        };
+        match &mut self.screen {
+            Some(screen) => {
+                let drawn = screen.draw(|area| view.draw(area));
+                if drawn.is_err() || matches!(screen.wish(Duration::ZERO), Ok(Wish::Quit)) {
+                    *lock(&self.stopped) = true;
+                }
+            }
+            None if self.frames.len() % PLAIN_EVERY == 1 => eprintln!("{}", view.progress_line()),
+            None => {}
+        }
+    }
+
+    /// A phase ended.
+    pub fn phase_over(&mut self, phase: Phase) {
+        self.live.phase(phase.clone());
+        self.summary.phases.push(phase);
+    }
+
+    /// Gives the terminal back, judges, and writes summary and report.
+    pub fn end(mut self, folder: &Path, invalid: Option<String>) -> Result<(Summary, PathBuf)> {
+        drop(self.screen.take());
+        self.summary.verdicts = verdicts(&self.summary.phases);
+        self.summary.invalid = invalid;
+        self.writer.summary(&self.summary)?;
+        let run = Run::read(folder)?;
+        let page = RunWriter::report(folder, &html::page(&run))?;
+        self.live.over(self.summary.clone(), &format!("over; report: {}", page.display()));
+        drop(self.web.take());
+        if let Some(trouble) = self.trouble.take() {
+            eprintln!("roost demo: {trouble}");
+        }
+        Ok((std::mem::take(&mut self.summary), page))
+    }
+}
+
+impl Drop for Show {
+    fn drop(&mut self) {
+        self.signals.close();
+        if let Some(watcher) = self.watcher.take() {
+            let _ = watcher.join();
+        }
+    }
+}
+
+/// The scheduler against stock.
+fn verdicts(phases: &[Phase]) -> Vec<Verdict> {
+    let (Some(stock), Some(scheduler)) = (phases.first(), phases.last()) else { return Vec::new() };
+    let seconds = |time: Option<Duration>| time.map(Duration::as_secs_f64);
+    vec![
+        Verdict::at_most(
+            "worker-seconds awake",
+            seconds(scheduler.awake),
+            seconds(stock.awake),
+            AWAKE_BAR,
+            "stock",
+        ),
+        Verdict::at_most("p99", seconds(scheduler.p99), seconds(stock.p99), TAIL_BAR, "stock"),
+    ]
+}

@@ -1,0 +1,42 @@
+//! What a run says about the machine that it ran on.
+
+use report::run::Machine;
+use std::fs::read_to_string;
+
+/// What can be read of this machine without asking anybody.
+pub fn this_machine() -> Machine {
+    let root = host::Root::system();
+    let driver = host::idle_driver(&root);
+    let cpu = host::allowed_cpus().ok().and_then(|cpus| cpus.0.first().copied());
+    let table = cpu.and_then(|cpu| host::idle_table(&root, cpu).ok()).unwrap_or_default();
+    let memory = line_value("/proc/meminfo", "MemTotal")
+        .and_then(|text| text.split_whitespace().next()?.parse::<u64>().ok().map(|kib| kib * 1024));
+    Machine {
+        host: read_to_string("/proc/sys/kernel/hostname").ok().map(|name| name.trim().to_owned()),
+        cpu_model: line_value("/proc/cpuinfo", "model name"),
+        cpus: host::online_cpus(&root).ok().map(|cpus| cpus.0.len() as u32),
+        memory_bytes: memory,
+        kernel: read_to_string("/proc/sys/kernel/osrelease").ok().map(|release| release.trim().to_owned()),
+        hypervisor: line_value("/proc/cpuinfo", "flags")
+            .filter(|flags| flags.split(' ').any(|flag| flag == "hypervisor"))
+            .map(|_| {
+                read_to_string("/sys/class/dmi/id/sys_vendor")
+                    .map_or("yes".to_owned(), |name| name.trim().to_owned())
+            }),
+        idle_driver: Some(
+            [driver.driver, driver.governor].into_iter().flatten().collect::<Vec<_>>().join(", "),
+        )
+        .filter(|text| !text.is_empty()),
+        idle_states: table.0.iter().map(|state| format!("{} ({})", state.name, state.exit_latency)).collect(),
+    }
+}
+
+/// The value behind a name and a colon in one of the kernel's lists.
+fn line_value(path: &str, name: &str) -> Option<String> {
+    let text = read_to_string(path).ok()?;
+    let value = text.lines().find_map(|line| {
+        let (key, value) = line.split_once(':')?;
+        (key.trim() == name).then(|| value.trim().to_owned())
+    });
+    value
+}
