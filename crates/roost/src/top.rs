@@ -261,8 +261,10 @@ impl Store {
 fn line_of(stream: &mut impl BufRead) -> Result<String> {
     let mut bytes = Vec::new();
     stream.take(ANSWER_MAX).read_until(b'\n', &mut bytes)?;
-    if bytes.pop() != Some(b'\n') {
-        bail!("it closed the connection in the middle of an answer");
+    match bytes.pop() {
+        Some(b'\n') => {}
+        Some(_) => bail!("it closed the connection in the middle of an answer"),
+        None => bail!("it closed the connection"),
     }
     if bytes.last() == Some(&b'\r') {
         bytes.pop();

@@ -1,6 +1,6 @@
 //! The figures at the top of the page: one card per verdict, then the table.
 
-use crate::run::{Phase, Summary};
+use crate::run::{Frame, Phase, Summary};
 use crate::text::{MISSING, escape, grouped, or_missing};
 use machine::{Duration, EnergySource};
 use std::fmt::Write as _;
@@ -34,6 +34,32 @@ pub fn cards(page: &mut String, summary: &Summary) {
             page,
             "<div class=\"card\"><p>requests answered</p><strong>{}</strong><p>{errors}</p></div>",
             grouped(served)
+        );
+    }
+    page.push_str("</div>\n");
+}
+
+/// One card per figure of the moment, while a phase runs.
+pub fn now(page: &mut String, frame: &Frame) {
+    let awake = frame.workers_awake().map(|awake| format!("{awake} of {}", frame.workers.len()));
+    let energy = frame.energy.as_ref();
+    let cards = [
+        ("answered now", or_missing(frame.reached), format!("asked {}", or_missing(frame.asked))),
+        ("workers awake now", or_missing(awake), worker_seconds(frame.awake)),
+        ("p99 now", or_missing(frame.p99), format!("p50 {}", or_missing(frame.p50))),
+        (
+            "energy so far",
+            or_missing(energy.map(|energy| energy.used)),
+            energy.map_or_else(String::new, |energy| energy.source.to_string()),
+        ),
+    ];
+    page.push_str("<div class=\"cards\" id=\"now\">\n");
+    for (what, figure, remark) in cards {
+        let _ = writeln!(
+            page,
+            "<div class=\"card\"><p>{}: {what}</p><strong>{figure}</strong><p>{}</p></div>",
+            escape(&frame.phase),
+            escape(&remark)
         );
     }
     page.push_str("</div>\n");
@@ -98,6 +124,10 @@ pub fn table(page: &mut String, summary: &Summary) {
         "<p class=\"remark\">Latency counts from when a request should have been sent. Awake is the time that workers \
          were active, summed over the workers. Ratios compare with the first phase.</p>\n",
     );
+}
+
+fn worker_seconds(awake: Option<Duration>) -> String {
+    awake.map_or_else(String::new, |awake| format!("{:.1} worker-seconds so far", awake.as_secs_f64()))
 }
 
 fn awake(phase: &Phase, first: &Phase, place: usize) -> String {

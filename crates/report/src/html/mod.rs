@@ -48,6 +48,12 @@ pub fn live_page(info: &RunInfo, nonce: &str) -> String {
 pub fn live_body(frames: &[Frame], summary: &Summary) -> String {
     let mut body = String::new();
     notes(&mut body, summary, &[]);
+    // The phase that runs is not in the table yet: what it does now stands above.
+    if let Some(now) = frames.last()
+        && !summary.phases.iter().any(|phase| phase.name == now.phase)
+    {
+        figures::now(&mut body, now);
+    }
     findings(&mut body, frames, summary);
     body
 }

@@ -7,7 +7,7 @@ use machine::{Duration, IdleLimit, Microwatts, Rate, Ratio};
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
-use ratatui::widgets::{Paragraph, Sparkline};
+use ratatui::widgets::{Paragraph, Sparkline, Wrap};
 use std::fmt::Write as _;
 
 /// What `roost top` shows.
@@ -66,6 +66,9 @@ impl TopView {
         let cpus = self.now.cpus.len() as u16;
         // The CPUs give way before the workers do: at least four workers stay.
         let cpu_rows = cpus.min(frame.area().height.saturating_sub(16)).max(cpus.min(2));
+        // The source of an energy figure may be a long name, and is never cut.
+        let width = usize::from(frame.area().width.max(1));
+        let energy_rows = self.energy_line().chars().count().div_ceil(width).clamp(1, 3) as u16;
         let [head, facts, chart, gap, table, gap_too, cpu_area, moved, bursts, energy] = Layout::vertical([
             Constraint::Length(1),
             Constraint::Length(1),
@@ -76,7 +79,7 @@ impl TopView {
             Constraint::Length(cpu_rows),
             Constraint::Length(1),
             Constraint::Length(1),
-            Constraint::Length(1),
+            Constraint::Length(energy_rows),
         ])
         .areas(frame.area());
         self.draw_head(frame, head);
@@ -91,7 +94,7 @@ impl TopView {
         frame.render_widget(Paragraph::new(cpus.collect::<Vec<_>>()), cpu_area);
         frame.render_widget(Paragraph::new(self.moved_line()), moved);
         frame.render_widget(Paragraph::new(self.bursts_line()), bursts);
-        frame.render_widget(Paragraph::new(self.energy_line()), energy);
+        frame.render_widget(Paragraph::new(self.energy_line()).wrap(Wrap { trim: true }), energy);
     }
 
     /// The same as plain text, for a pipe.
@@ -218,8 +221,8 @@ fn cpu_line(cpu: &CpuFrame) -> String {
     }
     match cpu.in_force {
         Some(false) => line.push_str(" (refused)"),
-        Some(true) => line.push_str(" (in force)"),
-        None => {}
+        Some(true) if cpu.limit != IdleLimit::None => line.push_str(" (in force)"),
+        _ => {}
     }
     line
 }
@@ -358,6 +361,27 @@ mod tests {
         view.first = 1_000;
         let lines = drawn(&view, 80, 24);
         assert!(lines[17].starts_with("63     cpu1"), "{lines:#?}");
+    }
+
+    #[test]
+    fn a_long_source_of_energy_is_wrapped_not_cut() {
+        let mut view = view(4);
+        let long = "epyc-9755, an estimate for this unlisted processor";
+        view.now.energy.as_mut().unwrap().source = EnergySource::Modelled(long.to_owned());
+        let lines = drawn(&view, 80, 24);
+        assert_eq!(
+            lines[22..],
+            [
+                "energy: 9.1 W now, 178.9 J since the start, modelled (epyc-9755, an estimate for",
+                "this unlisted processor)"
+            ]
+        );
+    }
+
+    #[test]
+    fn a_narrow_window_keeps_every_figure_of_a_worker() {
+        let lines = drawn(&view(2), 60, 24);
+        assert_eq!(lines[8], "0      active   4800/s   5000/s    8    24   60%   120us", "{lines:#?}");
     }
 
     #[test]

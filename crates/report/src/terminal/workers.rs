@@ -29,7 +29,7 @@ pub fn draw(
         row(worker, tail, peak, bar_width)
     });
     let title = |text: &'static str| Cell::from(Text::from(text).right_aligned());
-    let header = Row::new([
+    let header = [
         Cell::from("worker"),
         Cell::from("cpu"),
         Cell::from("state"),
@@ -40,9 +40,10 @@ pub fn draw(
         title("guest"),
         title("busy"),
         title("p99"),
-    ])
-    .style(Style::new().add_modifier(Modifier::DIM));
+    ];
+    let header = Row::new(shown(header, bar_width)).style(Style::new().add_modifier(Modifier::DIM));
     let widths = WIDTHS.map(|width| if width == 0 { Constraint::Fill(1) } else { Constraint::Length(width) });
+    let widths = shown(widths, bar_width);
     frame.render_widget(Table::new(rows, widths).header(header).column_spacing(1), area);
 }
 
@@ -97,7 +98,7 @@ fn row(worker: &WorkerFrame, tail: Option<Duration>, peak: Rate, bar_width: usiz
     };
     let number = |text: String| Cell::from(Text::from(text).right_aligned());
     let dim = if worker.active { Style::new() } else { Style::new().fg(Color::DarkGray) };
-    Row::new([
+    let cells = [
         Cell::from(worker.worker.0.to_string()),
         Cell::from(worker.cpu.to_string()),
         Cell::from(Span::styled(state(worker), Style::new().fg(colour))),
@@ -110,8 +111,15 @@ fn row(worker: &WorkerFrame, tail: Option<Duration>, peak: Rate, bar_width: usiz
             worker.busy.map_or_else(|| MISSING.to_owned(), |busy| format!("{:.0}%", busy.as_f64() * 100.0)),
         ),
         number(or_missing(tail)),
-    ])
-    .style(dim)
+    ];
+    Row::new(shown(cells, bar_width)).style(dim)
+}
+
+/// The columns that there is room for: a narrow window loses the CPU and the bar, which the figures repeat.
+fn shown<T>(columns: [T; 10], bar_width: usize) -> Vec<T> {
+    let narrow = bar_width < BAR_WIDTH_MIN;
+    let kept = columns.into_iter().enumerate().filter(|(column, _)| !narrow || ![1, 3].contains(column));
+    kept.map(|(_, cell)| cell).collect()
 }
 
 fn state(worker: &WorkerFrame) -> &'static str {
@@ -120,6 +128,8 @@ fn state(worker: &WorkerFrame) -> &'static str {
 
 /// Widths of the columns; the bar takes what is left.
 const WIDTHS: [u16; 10] = [6, 5, 6, 0, 8, 8, 4, 5, 5, 7];
+/// A shorter bar would show no difference between its limit and nine tenths of it.
+const BAR_WIDTH_MIN: usize = 4;
 /// All other columns and the spaces between.
 const FIXED_WIDTH: u16 = 54 + 9;
 
