@@ -282,3 +282,115 @@ pub fn replay<P: Recorded>(text: &str) -> Result<Replayed<P>, Divergence> {
     let state = state.ok_or(Divergence::NoState { line: 1 })?;
     Ok(Replayed { segments, steps, state })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::peafowl::Params;
+    use machine::{CpuId, Duration};
+
+    fn worker() -> Worker {
+        Worker::new(Params::default(), WorkerId(0), None)
+    }
+
+    fn recorded(steps: &[WorkerInput]) -> (String, Worker) {
+        let mut worker = worker();
+        let mut text = state_line(&worker) + "\n";
+        for (at, input) in (1..).map(|ms| Instant::ZERO + Duration::from_millis(ms)).zip(steps) {
+            let output = worker.apply(at, input);
+            text += &(step_line::<Worker>(at, input, &output) + "\n");
+        }
+        (text, worker)
+    }
+
+    fn steps() -> Vec<WorkerInput> {
+        let load = ConnectionLoad::new(Instant::ZERO);
+        let arrival = |slot, home| WorkerInput::Arrival { slot, conn: ConnId(u64::from(slot)), home, load };
+        let mut steps = vec![arrival(0, WorkerId(0)), arrival(1, WorkerId(1))];
+        steps.extend((0..300).map(|at| WorkerInput::Served { slot: at % 2, requests: 1 + at % 3 }));
+        steps.push(WorkerInput::Report(Sample { requests: 7, ..Sample::default() }));
+        let order = Order::Move { target: WorkerId(1), pick: machine::Pick::NextServed };
+        steps.extend([WorkerInput::Order(order), WorkerInput::Timeout, WorkerInput::Transfer]);
+        steps.push(WorkerInput::Served { slot: 1, requests: 1 });
+        steps.push(WorkerInput::Departure { slot: 1, sent: true });
+        steps
+    }
+
+    #[test]
+    fn a_log_replays_to_the_same_state() {
+        let (text, worker) = recorded(&steps());
+        let replayed = replay::<Worker>(&text).unwrap();
+        assert_eq!(replayed, Replayed { segments: 1, steps: steps().len(), state: worker });
+    }
+
+    #[test]
+    fn lines_look_as_documented() {
+        let (text, _) = recorded(&[WorkerInput::Timeout]);
+        let step = text.lines().nth(1).unwrap();
+        assert_eq!(step, r#"{"step":{"at":1000000,"input":"timeout","output":"done"}}"#);
+    }
+
+    #[test]
+    fn a_changed_output_is_found() {
+        let (text, _) = recorded(&steps());
+        let changed = text.replace("\"connections\":2", "\"connections\":3");
+        let error = replay::<Worker>(&changed).unwrap_err();
+        assert!(matches!(error, Divergence::Output { line: 304, .. }), "{error}");
+    }
+
+    #[test]
+    fn a_missing_segment_is_found() {
+        let (first, mut worker) = recorded(&steps());
+        let seamless = first.clone() + &state_line(&worker);
+        assert_eq!(replay::<Worker>(&seamless).unwrap().segments, 2);
+        worker.apply(Instant::ZERO, &WorkerInput::Report(Sample::default()));
+        let torn = first + &state_line(&worker);
+        assert!(
+            matches!(replay::<Worker>(&torn), Err(Divergence::State { line: 310 })),
+            "{}",
+            torn.lines().count()
+        );
+    }
+
+    #[test]
+    fn what_is_no_log_is_refused_with_its_line() {
+        assert!(matches!(replay::<Worker>(""), Err(Divergence::NoState { .. })));
+        let (text, _) = recorded(&[WorkerInput::Timeout]);
+        let headless = text.lines().nth(1).unwrap();
+        assert!(matches!(replay::<Worker>(headless), Err(Divergence::NoState { line: 1 })));
+        assert!(matches!(replay::<Worker>("GET / HTTP/1.1"), Err(Divergence::Unreadable { line: 1, .. })));
+        assert!(matches!(replay::<Scheduling>(&text), Err(Divergence::Unreadable { line: 1, .. })));
+    }
+
+    #[test]
+    fn floats_read_back_exactly() {
+        let odd = [0.1 + 0.2, 1.0 / 3.0, 5e-324, 1.797_693_134_862_315_7e308, 123_456.789_012_345_67];
+        for number in odd {
+            let text = serde_json::to_string(&number).unwrap();
+            assert_eq!(serde_json::from_str::<f64>(&text).unwrap().to_bits(), f64::to_bits(number));
+        }
+    }
+
+    #[test]
+    fn every_policy_that_places_connections_replays() {
+        let workers = [(WorkerId(0), CpuId(0)), (WorkerId(1), CpuId(0))];
+        for mut policy in [
+            Scheduling::peafowl(Params::default(), &workers),
+            Scheduling::carb(crate::carb::Params::default(), &workers),
+            Scheduling::all_awake(&workers),
+        ] {
+            let mut text = state_line(&policy) + "\n";
+            let inputs = [
+                SchedulingInput::Place,
+                SchedulingInput::Reading(Reading::default()),
+                SchedulingInput::Released(WorkerId(0)),
+                SchedulingInput::Timeout,
+            ];
+            for (at, input) in (1..).map(|s| Instant::ZERO + Duration::from_secs(s)).zip(inputs) {
+                let output = policy.apply(at, &input);
+                text += &(step_line::<Scheduling>(at, &input, &output) + "\n");
+            }
+            assert_eq!(replay::<Scheduling>(&text).unwrap().state, policy);
+        }
+    }
+}

@@ -5,8 +5,8 @@
 //! and lets the emptied ones rest.
 //!
 //! What always holds: every chosen worker is active; a worker with connections is active; one order is under way at a
-//! time, and one that nobody answers is forgotten; evening out stops, because a move is ordered only if even the
-//! heaviest connection of the source would not turn the difference round.
+//! time, and one that nobody answers is forgotten; evening out stops, because every move that is ordered lessens the
+//! difference between two workers, whichever connection is taken.
 
 use crate::roster::{Flight, Roster, Seat};
 use crate::{Moved, Placement};
@@ -20,6 +20,10 @@ const ORDER_DEADLINE: Duration = Duration::from_millis(200);
 const ARRIVAL_GRACE: Duration = Duration::from_millis(50);
 /// Differences of load below this share of the mean are not evened out: they are noise.
 const UNEVEN: f64 = 0.2;
+
+/// A move makes two workers more even if the connection is lighter than their difference. By so much lighter at least,
+/// whichever it is: loads are measured with an error.
+const FITTING: f64 = 1.25;
 
 /// Connections spread over a given number of workers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -169,9 +173,128 @@ impl Spread {
         let mean = mean.scale(1.0 / chosen().count() as f64);
         let by_load = from.connections > 1
             && from.heaviest.as_per_second() > 0.0
-            && difference >= from.heaviest.scale(2.0).max(mean.scale(UNEVEN));
+            && difference >= from.heaviest.scale(FITTING).max(mean.scale(UNEVEN));
         let silent = mean.as_per_second() == 0.0;
         let by_count = silent && from.connections > to.connections + 1;
         (source != target && (by_load || by_count)).then_some((source, target))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Why;
+    use machine::{Rate, Ratio, WorkerReading};
+    use proptest::prelude::*;
+
+    fn spread(workers: u16) -> Spread {
+        Spread::new(&(0..workers).map(|id| (WorkerId(id), CpuId(id))).collect::<Vec<_>>())
+    }
+
+    /// By worker, the loads of its connections.
+    type Loads = Vec<Vec<f64>>;
+
+    fn reading(loads: &Loads) -> Reading {
+        let report = |(id, loads): (u16, &Vec<f64>)| WorkerReading {
+            worker: WorkerId(id),
+            connections: loads.len() as u32,
+            residents: 0,
+            load: Rate::per_second(loads.iter().sum()),
+            resident_load: Rate::ZERO,
+            limit: None,
+            heaviest: Rate::per_second(loads.iter().copied().fold(0.0, f64::max)),
+            busy: Ratio::ZERO,
+            tail: None,
+        };
+        Reading { workers: (0..).zip(loads).map(report).collect(), ..Reading::default() }
+    }
+
+    /// Obeys every command at once, moving the connection that `pick` chooses; returns the number of moves.
+    fn obey(spread: &mut Spread, loads: &mut Loads, mut pick: impl FnMut(usize) -> usize) -> usize {
+        let mut now = Instant::ZERO;
+        let mut moves = 0;
+        for _ in 0..400 {
+            now += Duration::from_millis(100);
+            spread.handle_reading(now, &reading(loads));
+            while let Some(command) = spread.poll_command() {
+                if let Command::MoveConnection { source, target, .. } = command {
+                    let from = &mut loads[source.index()];
+                    let load = from.remove(pick(from.len()));
+                    loads[target.index()].push(load);
+                    moves += 1;
+                    let load = Rate::per_second(load);
+                    spread.handle_moved(now, &Moved { source, target, why: Why::Ordered, load });
+                }
+            }
+        }
+        moves
+    }
+
+    #[test]
+    fn the_least_loaded_leave_and_the_first_come_back() {
+        let mut spread = spread(4);
+        let mut loads = vec![vec![50.0], vec![10.0], vec![40.0], vec![20.0]];
+        spread.handle_reading(Instant::ZERO, &reading(&loads));
+        spread.set_wanted(2);
+        obey(&mut spread, &mut loads, |_| 0);
+        assert_eq!(spread.active().collect::<Vec<_>>(), [WorkerId(0), WorkerId(2)]);
+        spread.set_wanted(3);
+        obey(&mut spread, &mut loads, |_| 0);
+        assert_eq!(spread.active().collect::<Vec<_>>(), [WorkerId(0), WorkerId(1), WorkerId(2)]);
+        assert!(!loads[1].is_empty(), "what is awake is used: {loads:?}");
+    }
+
+    #[test]
+    fn silent_connections_are_spread_by_count() {
+        let mut spread = spread(4);
+        let mut loads = vec![vec![0.0; 8], vec![], vec![], vec![]];
+        obey(&mut spread, &mut loads, |_| 0);
+        assert!(loads.iter().all(|loads| loads.len() == 2), "{loads:?}");
+    }
+
+    #[test]
+    fn an_order_that_is_lost_is_given_again() {
+        let mut spread = spread(2);
+        let loads = vec![vec![5.0], vec![9.0]];
+        spread.handle_reading(Instant::ZERO, &reading(&loads));
+        spread.set_wanted(1);
+        let orders = (0..10).filter(|&period| {
+            spread.handle_reading(Instant::ZERO + Duration::from_millis(period * 100), &reading(&loads));
+            spread.poll_command().is_some()
+        });
+        assert_eq!(orders.count(), 5, "once per deadline");
+    }
+
+    proptest! {
+        #[test]
+        fn any_number_of_workers_ends_with_just_those_serving_and_evenly(
+            start in prop::collection::vec(prop::collection::vec(0.0..100.0_f64, 0..12), 1..9),
+            wanted in prop::collection::vec(0_u16..12, 1..4),
+            seed in any::<usize>(),
+        ) {
+            let mut spread = spread(start.len() as u16);
+            let mut loads = start.clone();
+            let mut next = seed;
+            for &wanted in &wanted {
+                spread.set_wanted(wanted);
+                let moves = obey(&mut spread, &mut loads, |count| {
+                    next = next.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                    (next >> 33) % count
+                });
+                let clamped = usize::from(wanted).clamp(1, start.len());
+                let active: Vec<_> = spread.active().collect();
+                prop_assert_eq!(active.len(), clamped);
+                for (id, loads) in (0..).map(WorkerId).zip(&loads) {
+                    prop_assert!(loads.is_empty() || active.contains(&id));
+                }
+                let total: usize = loads.iter().map(Vec::len).sum();
+                prop_assert!(moves <= 4 * total + 4, "{moves} moves for {total} connections");
+            }
+            let mut before: Vec<f64> = start.concat();
+            let mut after: Vec<f64> = loads.concat();
+            before.sort_by(f64::total_cmp);
+            after.sort_by(f64::total_cmp);
+            prop_assert_eq!(before, after);
+        }
     }
 }

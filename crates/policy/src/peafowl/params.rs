@@ -178,3 +178,41 @@ impl Params {
         ((samples / forgetting).floor() as u64).max(8)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn compression_divides_the_days_times_and_not_the_requests() {
+        let params = Params::default().scaled(20.0);
+        assert_eq!(params.block, Duration::from_millis(1500));
+        assert_eq!(params.report_period, Duration::from_millis(5));
+        assert_eq!(params.window_span, Duration::from_micros(2500));
+        assert_eq!(params.learn_after, Duration::from_secs(3));
+        assert_eq!(params.imbalance_patience, Some(Duration::from_millis(250)));
+        assert_eq!(params.order_patience, Params::default().order_patience);
+        assert_eq!(Params::default().scaled(1.0), Params::default());
+    }
+
+    #[test]
+    fn a_report_period_is_never_too_short_to_measure() {
+        let params = Params::default().scaled(1440.0);
+        assert_eq!(params.report_period, Duration::from_millis(5));
+        assert!(params.sample_cap() >= 8);
+    }
+
+    #[test]
+    fn unknown_keys_are_refused_and_missing_ones_have_defaults() {
+        let read = serde_json::from_str::<Params>("{\"approach\":0.85}").unwrap();
+        assert_eq!(read, Params { approach: 0.85, ..Params::default() });
+        let error = serde_json::from_str::<Params>("{\"aproach\":0.85}").unwrap_err();
+        assert!(error.to_string().contains("unknown field `aproach`"), "{error}");
+    }
+
+    #[test]
+    fn packing_leaves_a_gap_below_the_limit_that_sends_guests_home() {
+        let params = Params::default();
+        assert!(params.headroom < params.approach && params.approach <= params.swell_drain);
+    }
+}

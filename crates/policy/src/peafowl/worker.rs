@@ -21,93 +21,10 @@
 
 use super::limit::LearnedLimit;
 use super::overload::Detector;
-use super::{ConnectionLoad, Params};
+use super::{Answer, ConnectionLoad, Departure, Order, Params, Sample, Transfer, Verdict};
 use crate::{Guidance, Movable, Why};
-use machine::{ConnId, Duration, Instant, Pick, Rate, Ratio, WorkerId, WorkerReading};
+use machine::{ConnId, Instant, Pick, Rate, WorkerId, WorkerReading};
 use serde::{Deserialize, Serialize};
-
-/// What shall become of the connection whose requests were just served.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Verdict {
-    /// It stays.
-    Stay,
-    /// It goes.
-    Send {
-        /// To this worker.
-        target: WorkerId,
-        /// For this reason.
-        why: Why,
-    },
-}
-
-/// What the scheduler (through the driver) tells a worker.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Order {
-    /// Send one connection to `target`. A second order takes the place of the first.
-    Move {
-        /// The worker that shall have it.
-        target: WorkerId,
-        /// Which connection.
-        pick: Pick,
-    },
-    /// Forget a pending move.
-    Cancel,
-    /// Figures of the whole store that this worker needs.
-    Guidance(Guidance),
-    /// Forget the learned limit (an operator's wish; section 3.3).
-    ResetLimit,
-    /// A connection that is home here closed at another worker. A driver that cannot tell may leave it out: the limit
-    /// is then learned from fewer samples.
-    ClosedAway,
-}
-
-/// A worker's answer to an order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Answer {
-    /// It will be done.
-    Accepted,
-    /// It cannot be done: there is no such connection. Tell the scheduler with `handle_refused`.
-    Refused,
-}
-
-/// A connection that shall be sent although it was not just served.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Transfer {
-    /// The connection.
-    pub slot: u32,
-    /// The worker that shall have it.
-    pub target: WorkerId,
-    /// The reason.
-    pub why: Why,
-}
-
-/// What travels with a connection that leaves.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Departure {
-    /// Its number.
-    pub conn: ConnId,
-    /// Its home; a connection moved to relieve an imbalance has a new one.
-    pub home: WorkerId,
-    /// Its load's books.
-    pub load: ConnectionLoad,
-    /// Its load now.
-    pub rate: Rate,
-}
-
-/// What the driver saw of a worker in the last report period.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Sample {
-    /// Share of the period in which it was working.
-    pub busy: Ratio,
-    /// 99th percentile of the time from ready to replied.
-    pub tail: Option<Duration>,
-    /// How many requests `tail` was computed from.
-    pub requests: u32,
-}
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Connection {
@@ -431,5 +348,269 @@ impl Worker {
         self.ceiling = limit.map(|limit| {
             limit.scale(self.params.approach) + Rate::per_second(self.params.approach_z * noise)
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use machine::{Duration, Ratio};
+
+    const HERE: WorkerId = WorkerId(0);
+    const THERE: WorkerId = WorkerId(1);
+    const ELSEWHERE: WorkerId = WorkerId(2);
+
+    fn at_ms(ms: u64) -> Instant {
+        Instant::ZERO + Duration::from_millis(ms)
+    }
+
+    fn limited(limit: f64, params: Params) -> Worker {
+        let mut learned = LearnedLimit::default();
+        learned.observe(Rate::per_second(limit), true, &params);
+        Worker::new(params, HERE, Some(learned))
+    }
+
+    /// A worker with connections of these homes, in slots 0, 1, ...
+    fn with_homes(mut worker: Worker, homes: &[WorkerId]) -> Worker {
+        for (slot, &home) in (0..).zip(homes) {
+            worker.handle_arrival(
+                at_ms(0),
+                slot,
+                ConnId(100 + u64::from(slot)),
+                home,
+                ConnectionLoad::new(at_ms(0)),
+            );
+        }
+        worker
+    }
+
+    fn fresh(homes: &[WorkerId]) -> Worker {
+        with_homes(Worker::new(Params::default(), HERE, None), homes)
+    }
+
+    fn next_to(target: WorkerId) -> Order {
+        Order::Move { target, pick: Pick::NextServed }
+    }
+
+    fn sent(target: WorkerId, why: Why) -> Verdict {
+        Verdict::Send { target, why }
+    }
+
+    #[test]
+    fn an_order_takes_the_connection_just_served_and_only_that() {
+        let mut worker = fresh(&[HERE, HERE]);
+        assert_eq!(worker.handle_order(at_ms(1), next_to(THERE)), Answer::Accepted);
+        assert_eq!(worker.handle_served(at_ms(2), 1, 1), sent(THERE, Why::Ordered));
+        assert_eq!(worker.handle_served(at_ms(2), 0, 1), Verdict::Stay);
+        assert_eq!(worker.poll_timeout(), None);
+    }
+
+    #[test]
+    fn a_connection_whose_home_is_the_target_goes_first() {
+        let mut worker = fresh(&[HERE, THERE]);
+        worker.handle_order(at_ms(1), next_to(THERE));
+        assert_eq!(worker.handle_served(at_ms(2), 0, 1), Verdict::Stay);
+        assert_eq!(worker.handle_served(at_ms(2), 1, 1), sent(THERE, Why::Ordered));
+        let mut paper = with_homes(Worker::new(Params::paper(), HERE, None), &[HERE, THERE]);
+        paper.handle_order(at_ms(1), next_to(THERE));
+        assert_eq!(paper.handle_served(at_ms(2), 0, 1), sent(THERE, Why::Ordered));
+    }
+
+    #[test]
+    fn after_patience_the_quietest_goes() {
+        let mut worker = fresh(&[HERE, HERE, HERE]);
+        for ms in 1..200 {
+            for slot in [0, 0, 2] {
+                worker.handle_served(at_ms(ms), slot, 1);
+            }
+            worker.handle_served(at_ms(ms), 1, if ms % 10 == 0 { 1 } else { 0 });
+        }
+        worker.handle_order(at_ms(200), next_to(THERE));
+        assert_eq!(worker.poll_timeout(), Some(at_ms(210)));
+        worker.handle_timeout(at_ms(209));
+        assert_eq!(worker.poll_transfer(), None, "too early is harmless");
+        worker.handle_timeout(at_ms(210));
+        worker.handle_timeout(at_ms(210));
+        assert_eq!(worker.poll_transfer(), Some(Transfer { slot: 1, target: THERE, why: Why::Ordered }));
+        assert_eq!(worker.poll_transfer(), None);
+    }
+
+    #[test]
+    fn an_order_that_cannot_be_obeyed_is_refused() {
+        let mut worker = fresh(&[]);
+        assert_eq!(worker.handle_order(at_ms(1), next_to(THERE)), Answer::Refused);
+        let mut worker = fresh(&[HERE]);
+        assert_eq!(worker.handle_order(at_ms(1), next_to(HERE)), Answer::Refused);
+        let this = Order::Move { target: THERE, pick: Pick::This(ConnId(7)) };
+        assert_eq!(worker.handle_order(at_ms(1), this), Answer::Refused);
+    }
+
+    #[test]
+    fn a_close_while_a_transfer_is_ready_takes_it_back() {
+        let mut worker = fresh(&[HERE]);
+        worker.handle_order(at_ms(1), next_to(THERE));
+        worker.handle_timeout(at_ms(20));
+        worker.handle_departure(at_ms(20), 0, false);
+        assert_eq!(worker.poll_transfer(), None);
+        worker.handle_order(at_ms(30), next_to(THERE));
+        worker.handle_timeout(at_ms(99));
+        assert_eq!((worker.poll_transfer(), worker.poll_timeout()), (None, None));
+    }
+
+    #[test]
+    fn a_named_connection_goes_at_once_and_moves_house() {
+        let mut worker = fresh(&[HERE, ELSEWHERE]);
+        worker.handle_order(at_ms(1), Order::Move { target: THERE, pick: Pick::This(ConnId(100)) });
+        assert_eq!(worker.poll_timeout(), Some(at_ms(1)));
+        worker.handle_timeout(at_ms(1));
+        assert_eq!(worker.poll_transfer().map(|transfer| transfer.slot), Some(0));
+        assert_eq!(worker.handle_departure(at_ms(1), 0, true).home, THERE);
+        // A guest keeps its home: it never lived here.
+        worker.handle_order(at_ms(2), Order::Move { target: THERE, pick: Pick::This(ConnId(101)) });
+        worker.handle_timeout(at_ms(2));
+        assert_eq!(worker.poll_transfer().map(|transfer| transfer.slot), Some(1));
+        assert_eq!(worker.handle_departure(at_ms(2), 1, true).home, ELSEWHERE);
+        let reading = worker.handle_report(at_ms(100), &Sample::default());
+        assert_eq!((reading.connections, reading.residents), (0, 0));
+    }
+
+    #[test]
+    fn guests_go_home_when_the_reported_load_is_above_the_limit_and_residents_stay() {
+        let printed = Params { burst_drain: 0.0, ..Params::paper() };
+        let mut worker = with_homes(limited(1_000.0, printed), &[HERE, THERE]);
+        for ms in 1..=100 {
+            worker.handle_served(at_ms(ms), 0, 1);
+            worker.handle_served(at_ms(ms), 1, 1);
+        }
+        assert_eq!(worker.handle_served(at_ms(100), 1, 1), Verdict::Stay, "not reported yet");
+        let reading = worker.handle_report(at_ms(100), &Sample::default());
+        assert!(reading.load.as_per_second() > 1_900.0 && reading.resident_load.as_per_second() < 1_100.0);
+        assert_eq!(worker.handle_served(at_ms(101), 0, 1), Verdict::Stay);
+        assert_eq!(worker.handle_served(at_ms(101), 1, 1), sent(THERE, Why::Overload));
+        worker.handle_departure(at_ms(101), 1, true);
+        worker.handle_arrival(at_ms(101), 1, ConnId(9), ELSEWHERE, ConnectionLoad::new(at_ms(101)));
+        assert_eq!(worker.handle_served(at_ms(102), 1, 1), Verdict::Stay, "what left has lightened the load");
+    }
+
+    #[test]
+    fn without_send_home_guests_stay() {
+        let kept = Params { send_home: false, ..Params::default() };
+        let mut worker = with_homes(limited(100.0, kept), &[THERE]);
+        for us in 0..5_000 {
+            let now = at_ms(1) + Duration::from_micros(us);
+            assert_eq!(worker.handle_served(now, 0, 1), Verdict::Stay);
+        }
+    }
+
+    #[test]
+    fn a_burst_is_seen_between_two_reports() {
+        let mut worker = with_homes(limited(1_000.0, Params::default()), &[THERE]);
+        let burst = (0..1_000).find(|us| {
+            worker.handle_served(at_ms(1) + Duration::from_micros(*us * 10), 0, 1) != Verdict::Stay
+        });
+        assert!(burst.is_some_and(|requests| requests < 50), "{burst:?}");
+    }
+
+    #[test]
+    fn a_worker_that_has_learned_nothing_takes_the_fallback() {
+        let mut worker = fresh(&[THERE]);
+        assert_eq!(worker.limit(), None);
+        let fallback_limit = Some(Rate::per_second(500.0));
+        worker.handle_order(at_ms(1), Order::Guidance(Guidance { fallback_limit, share: None }));
+        assert_eq!(worker.limit(), fallback_limit);
+        let tripped = (0..200).any(|us| {
+            worker.handle_served(at_ms(2) + Duration::from_micros(us), 0, 1) == sent(THERE, Why::Burst)
+        });
+        assert!(tripped);
+        assert_eq!(worker.learned().limit(), None, "guests teach nothing");
+    }
+
+    fn load_up(worker: &mut Worker, from_ms: u64, to_ms: u64, per_ms: u32) {
+        for ms in from_ms..to_ms {
+            worker.handle_served(at_ms(ms), 0, per_ms);
+        }
+    }
+
+    #[test]
+    fn a_saturated_peak_is_not_learned() {
+        let goal = Some(Duration::from_micros(500));
+        let with_goal = Params { latency_goal: goal, ..Params::default() };
+        let tail =
+            |us, requests| Sample { busy: Ratio::new(0.99), tail: Some(Duration::from_micros(us)), requests };
+        for (params, sample, learns) in [
+            (with_goal, tail(501, 5_000), false),
+            (with_goal, tail(499, 5_000), true),
+            (with_goal, tail(5_000, 3), true),
+            (Params::default(), tail(9_000, 5_000), false),
+            (Params::default(), Sample { busy: Ratio::new(0.9), ..Sample::default() }, true),
+            (Params::paper(), tail(9_000, 5_000), true),
+        ] {
+            let mut worker = with_homes(Worker::new(params, HERE, None), &[HERE]);
+            load_up(&mut worker, 1, 100, 50);
+            let reading = worker.handle_report(at_ms(100), &sample);
+            assert_eq!(reading.limit.is_some(), learns, "{sample:?}");
+        }
+    }
+
+    #[test]
+    fn residents_away_do_not_teach_that_the_load_is_low() {
+        let mut worker = fresh(&[HERE, HERE]);
+        let mut now_ms = 1;
+        for _ in 0..50 {
+            load_up(&mut worker, now_ms, now_ms + 100, 5);
+            now_ms += 100;
+            worker.handle_report(at_ms(now_ms), &Sample::default());
+        }
+        let learned = *worker.learned();
+        worker.handle_departure(at_ms(now_ms), 0, true);
+        for _ in 0..500 {
+            worker.handle_served(at_ms(now_ms), 1, 1);
+            now_ms += 100;
+            worker.handle_report(at_ms(now_ms), &Sample::default());
+        }
+        assert_eq!(*worker.learned(), learned);
+        // It closes at the other worker: from now on what is here is all there is.
+        worker.handle_order(at_ms(now_ms), Order::ClosedAway);
+        worker.handle_report(at_ms(now_ms + 100), &Sample::default());
+        assert_ne!(*worker.learned(), learned);
+    }
+
+    #[test]
+    fn a_reset_begins_to_learn_anew() {
+        let mut worker = with_homes(limited(9_999.0, Params::default()), &[HERE]);
+        worker.handle_order(at_ms(1), Order::ResetLimit);
+        assert_eq!(worker.limit(), None);
+        load_up(&mut worker, 1, 100, 1);
+        let reading = worker.handle_report(at_ms(100), &Sample::default());
+        assert!(reading.limit.is_some_and(|limit| limit < Rate::per_second(1_100.0)));
+    }
+
+    #[test]
+    fn the_movable_connection_is_the_one_that_fits_the_excess() {
+        let mut worker = fresh(&[HERE, HERE, HERE]);
+        for ms in 1..=200 {
+            for (slot, requests) in [(0, 8), (1, 3), (2, 1)] {
+                worker.handle_served(at_ms(ms), slot, requests);
+            }
+        }
+        let guide = |share| {
+            let share = Some(Rate::per_second(share));
+            Order::Guidance(Guidance { fallback_limit: None, share })
+        };
+        assert_eq!(worker.movable(), None, "nobody asked");
+        for (share, conn) in
+            [(4_000.0, Some(100)), (9_000.0, Some(101)), (10_200.0, Some(102)), (12_000.0, None)]
+        {
+            worker.handle_order(at_ms(200), guide(share));
+            worker.handle_report(at_ms(200), &Sample::default());
+            assert_eq!(worker.movable().map(|movable| movable.conn), conn.map(ConnId), "share {share}");
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "is taken")]
+    fn a_slot_cannot_be_taken_twice() {
+        let mut worker = fresh(&[HERE]);
+        worker.handle_arrival(at_ms(1), 0, ConnId(5), HERE, ConnectionLoad::new(at_ms(1)));
     }
 }
