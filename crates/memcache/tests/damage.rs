@@ -79,8 +79,7 @@ fn damaged_requests_have_a_meaning_and_come_to_an_end() {
         let mut stream = requests();
         damage(&mut stream, &mut Random::new(seed));
         let mut rest = &stream[..];
-        loop {
-            let Head::Line(line) = head(rest) else { break };
+        while let Head::Line(line) = head(rest) {
             assert!(line.length <= rest.len() && line.text.len() < line.length, "seed {seed}");
             let mut scratch = [0; KEY_MAX];
             match parse(line) {
