@@ -17,7 +17,11 @@ impl KeyHasher {
     /// A hasher whose seed nobody outside can know.
     pub(super) fn random() -> Self {
         // The standard library's random state is keyed by the system's random numbers.
-        Self { secrets: RapidSecrets::seed(RandomState::new().hash_one(0x524f_4f53_u32)) }
+        Self::seeded(RandomState::new().hash_one(0u32))
+    }
+
+    pub(super) fn seeded(seed: u64) -> Self {
+        Self { secrets: RapidSecrets::seed(seed) }
     }
 
     pub(super) fn hash(&self, key: &[u8]) -> u64 {

@@ -127,6 +127,16 @@ impl Index {
         super::prefetch(self.primary(self.number(hash)).as_ptr());
     }
 
+    /// Calls `visit` with each location in the bucket of `hash` whose tag agrees, overflow left out.
+    pub(super) fn candidates(&self, hash: u64, mut visit: impl FnMut(u32)) {
+        let bucket = self.read(self.primary(self.number(hash)));
+        let mut found = bucket.matching(tag(hash));
+        while found != 0 {
+            visit(bucket.locations[found.trailing_zeros() as usize]);
+            found &= found - 1;
+        }
+    }
+
     /// The entry of `hash` whose location `accepts`.
     pub(super) fn find(&self, hash: u64, mut accepts: impl FnMut(u32) -> bool) -> Option<(Slot, u32)> {
         let tag = tag(hash);

@@ -90,8 +90,17 @@ struct Padded(Mutex<Shard>);
 impl Store {
     /// An empty store. Its limit is charged as it fills; only a small part is guaranteed to each shard.
     pub fn new(config: StoreConfig) -> Result<Self, OpenError> {
+        Self::with_hasher(config, KeyHasher::random())
+    }
+
+    /// As [`Self::new`], but keys fall into the same places for the same seed: for measurements that are
+    /// repeated. Who knows the seed can make keys collide.
+    pub fn with_seed(config: StoreConfig, seed: u64) -> Result<Self, OpenError> {
+        Self::with_hasher(config, KeyHasher::seeded(seed))
+    }
+
+    fn with_hasher(config: StoreConfig, hasher: KeyHasher) -> Result<Self, OpenError> {
         let geometry = Geometry::of(&config)?;
-        let hasher = KeyHasher::random();
         let budget = Arc::new(Budget::new(config.memory_limit));
         let pages = Arc::new(Pages::new(config.max_item_size.max(geometry.quota / 8)));
         let shards = (0..geometry.shards)
@@ -109,6 +118,19 @@ impl Store {
     /// clock, which starts at 2 so that 0 and 1 can mean "never" and "past".
     pub fn entry<'s>(&'s self, key: &'s [u8], now: u32) -> Entry<'s> {
         Entry::open(self, key, now)
+    }
+
+    /// Has the processor fetch where `key` is listed. Worth it some requests before [`Self::prefetch_item`].
+    pub fn prefetch(&self, key: &[u8]) {
+        let hash = self.hasher.hash(key);
+        self.shard(hash).index.prefetch(hash);
+    }
+
+    /// Has the processor fetch the item of `key`. Worth it some requests before [`Self::entry`].
+    pub fn prefetch_item(&self, key: &[u8]) {
+        let hash = self.hasher.hash(key);
+        let shard = self.shard(hash);
+        shard.index.candidates(hash, |location| shard.log.record(location).prefetch());
     }
 
     /// Items last stored before second `at` of the server's clock are gone once it is reached. If it was
