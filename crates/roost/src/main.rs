@@ -1,5 +1,6 @@
 //! `roost`: sleep when you can, wake when you must. Each subcommand is a file of wiring; ideas live in the crates.
 
+mod bench;
 mod demo;
 mod exit;
 mod frames;
@@ -27,6 +28,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Demo(demo::Args),
+    Bench(bench::Args),
     Serve(serve::Args),
     Load(load::Args),
     Top(top::Args),
@@ -37,6 +39,7 @@ enum Command {
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Demo(args) => demo::run(&args),
+        Command::Bench(args) => bench::run(&args),
         Command::Serve(args) => serve::run(&args),
         Command::Load(args) => load::run(&args),
         Command::Top(args) => top::run(&args),

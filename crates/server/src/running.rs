@@ -130,6 +130,18 @@ impl Server {
         Arc::clone(&self.inspector)
     }
 
+    /// Orders `source` to hand the connection that it serves next to `target`, as the scheduler would: for soak tests
+    /// and measurements.
+    pub fn order_move(&self, source: WorkerId, target: WorkerId) {
+        let order = policy::peafowl::Order::Move { target, pick: machine::Pick::NextServed };
+        self.shared.port(source).mailbox.post(Mail::Order(order));
+    }
+
+    /// Forgets all learned load limits: what comes now is learned as if the server had just started.
+    pub fn reset_limits(&self) {
+        self.shared.notify(Notice::ResetLimits);
+    }
+
     /// How the server is now.
     pub fn status(&self) -> Status {
         self.inspector.status().expect("the server runs as long as this handle lives")

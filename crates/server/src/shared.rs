@@ -16,6 +16,7 @@ use hdrhistogram::Histogram;
 use machine::{ConnId, Duration, Instant, Rate, WorkerId, WorkerReading};
 use policy::peafowl::{ConnectionLoad, LearnedLimit, Order};
 use policy::{Movable, Moved, Why};
+use std::collections::VecDeque;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -231,7 +232,10 @@ impl Shared {
 
     pub(crate) fn transfers(&self) -> TransferStatus {
         let mut status = lock(&self.transfers).status();
-        status.scale_ups = self.scale_ups().took.iter().copied().collect();
+        let bursts = self.scale_ups();
+        status.last_sent_home = bursts.kept.back().map(|_| bursts.last_sent);
+        status.scale_ups = bursts.kept.iter().map(|burst| burst.took).collect();
+        status.scale_ups_began = bursts.kept.iter().map(|burst| burst.began).collect();
         status
     }
 
@@ -342,7 +346,11 @@ impl Transfers {
             max: quantile(&self.to_awake, 1.0),
             sleeper_p50: quantile(&self.to_sleeper, 0.5),
             sleeper_p99: quantile(&self.to_sleeper, 0.99),
+            last_sent_home: None,
             scale_ups: Vec::new(),
+            scale_ups_began: Vec::new(),
+            to_awake: self.to_awake.len(),
+            to_sleeper: self.to_sleeper.len(),
         }
     }
 }
@@ -350,39 +358,63 @@ impl Transfers {
 /// How long it takes from the first guest sent home in a burst until every worker that got one back serves.
 #[derive(Default)]
 struct ScaleUps {
-    began: Option<Instant>,
     last_sent: Instant,
-    /// Workers that serve again, in order.
+    /// Workers that serve again in the burst that is going on.
     serving: Vec<WorkerId>,
-    /// The last bursts, oldest first: time from overload to the last of these workers' first answer.
-    took: std::collections::VecDeque<Duration>,
+    /// The last bursts, oldest first.
+    kept: VecDeque<ScaleUp>,
+}
+
+struct ScaleUp {
+    began: Instant,
+    /// Until the last of the workers had answered its first request.
+    took: Duration,
 }
 
 impl ScaleUps {
     /// Guests sent home after this much calm begin another burst.
-    const CALM: Duration = Duration::from_secs(1);
+    const CALM: Duration = Duration::from_millis(500);
     /// Bursts remembered.
     const KEPT: usize = 64;
 
     fn sent_home(&mut self, at: Instant) {
-        if self.began.is_none() || at.since(self.last_sent) > Self::CALM {
-            self.began = Some(at);
+        if self.kept.is_empty() || at.since(self.last_sent) > Self::CALM {
             self.serving.clear();
-            if self.took.len() == Self::KEPT {
-                self.took.pop_front();
+            if self.kept.len() == Self::KEPT {
+                self.kept.pop_front();
             }
-            self.took.push_back(Duration::ZERO);
+            self.kept.push_back(ScaleUp { began: at, took: Duration::ZERO });
         }
         self.last_sent = self.last_sent.max(at);
     }
 
     fn served(&mut self, worker: WorkerId, at: Instant) {
-        let Some(began) = self.began else { return };
-        if !self.serving.contains(&worker) {
+        if let Some(burst) = self.kept.back_mut()
+            && !self.serving.contains(&worker)
+        {
             self.serving.push(worker);
-            if let Some(took) = self.took.back_mut() {
-                *took = at.since(began);
-            }
+            burst.took = at.since(burst.began);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scale_up_ends_with_the_last_worker_that_serves() {
+        let at = |ms| Instant::ZERO + Duration::from_millis(ms);
+        let mut bursts = ScaleUps::default();
+        bursts.sent_home(at(1000));
+        bursts.served(WorkerId(1), at(1001));
+        bursts.sent_home(at(1001));
+        bursts.served(WorkerId(2), at(1003));
+        bursts.served(WorkerId(1), at(1009));
+        assert_eq!(bursts.kept[0].took, Duration::from_millis(3));
+        bursts.sent_home(at(5000));
+        bursts.served(WorkerId(1), at(5002));
+        assert_eq!(bursts.kept.len(), 2);
+        assert_eq!(bursts.kept[1].took, Duration::from_millis(2));
     }
 }

@@ -4,7 +4,7 @@
 //! Counters and times are cumulative since the start, so that two snapshots give any rate between them and a
 //! lost one loses nothing.
 
-use machine::{CpuId, Duration, EnergyReading, IdleLimit, Rate, WorkerId};
+use machine::{CpuId, Duration, EnergyReading, IdleLimit, Instant, Rate, WorkerId};
 use serde::{Deserialize, Serialize};
 
 /// The whole server at one instant.
@@ -83,6 +83,12 @@ pub struct TransferStatus {
     pub ordered: u64,
     /// Back home, because a worker was overloaded.
     pub send_home: u64,
+    /// Moves to a worker that was awake.
+    #[serde(default)]
+    pub to_awake: u64,
+    /// Moves to a worker that slept and had to be woken.
+    #[serde(default)]
+    pub to_sleeper: u64,
     /// From leaving one epoll set to the first read by the other, which was awake: median.
     pub p50: Option<Duration>,
     /// The same: 99th percentile.
@@ -93,7 +99,13 @@ pub struct TransferStatus {
     pub sleeper_p50: Option<Duration>,
     /// 99th percentile where the other worker slept and had to be woken.
     pub sleeper_p99: Option<Duration>,
+    /// When a guest was last sent home, on the system's monotonic clock.
+    #[serde(default)]
+    pub last_sent_home: Option<Instant>,
     /// The last bursts, oldest first: from the first guest sent home until the last worker so woken had answered.
     #[serde(default)]
     pub scale_ups: Vec<Duration>,
+    /// For each of these, when the first guest was sent home, on the system's monotonic clock.
+    #[serde(default)]
+    pub scale_ups_began: Vec<Instant>,
 }

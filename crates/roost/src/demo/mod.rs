@@ -253,7 +253,6 @@ fn plan(address: SocketAddr, cpus: &Split, pace: Pace, length: Duration, seed: u
         length,
         warmup: Duration::from_millis(500),
         workload: Workload { seed, ..Workload::default() },
-        preload: true,
         interval: Duration::from_millis(200),
         ..Plan::new(Target::Tcp(address.to_string()), pace)
     }
@@ -269,6 +268,17 @@ fn calibrate(cpus: &Split, seed: u64) -> Result<Rate> {
     let outcome = loadgen::run(&plan, &mut |_| ControlFlow::Continue(()))?;
     server.stop().context("stopping the store")?;
     Ok(outcome.reached)
+}
+
+/// Stores every key.
+fn fill(address: SocketAddr, cpus: &Split, seed: u64) -> Result<()> {
+    let plan = Plan {
+        preload: true,
+        warmup: Duration::ZERO,
+        ..plan(address, cpus, Pace::Closed { depth: 1 }, Duration::from_millis(1), seed)
+    };
+    loadgen::run(&plan, &mut |_| ControlFlow::Break(()))?;
+    Ok(())
 }
 
 /// Peak, evening, night with a burst in it, morning: as shares of the phase and of the peak.
@@ -301,9 +311,12 @@ fn play(
     let broken = Arc::new(Mutex::new(false));
     let flag = Arc::clone(&broken);
     let server = serve::start(server_config(treatment, cpus), move || *lock(&flag) = true)?;
-    let profile = day(args.phase_length, peak)?;
-    let pace = Pace::Open { arrivals: ArrivalKind::Poisson, profile };
-    let plan = plan(server.addresses()[0], cpus, pace, args.phase_length, args.seed);
+    let address = server.addresses()[0];
+    fill(address, cpus, args.seed)?;
+    // Filling goes as fast as it can: no load to learn from.
+    server.reset_limits();
+    let pace = Pace::Open { arrivals: ArrivalKind::Poisson, profile: day(args.phase_length, peak)? };
+    let plan = plan(address, cpus, pace, args.phase_length, args.seed);
     let mut first: Option<Status> = None;
     let mut last: Option<Status> = None;
     let log_path = folder.join(format!("{}.hdr", treatment.name));

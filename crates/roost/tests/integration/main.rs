@@ -6,4 +6,7 @@
 mod conformance;
 mod fixture;
 mod hostile;
+mod putting_back;
+mod seeing;
+mod soak;
 mod usage;
