@@ -129,14 +129,15 @@ impl Controller {
         let rate_fell = now.rate + self.rate_step(anchor.rate) < anchor.rate;
         let worse = self.tail_exceeds(now.tail, anchor.tail, mean);
         match self.state {
+            // A store with no requests has no tail that could tell: nobody is waiting.
+            State::Hold if rate_fell || (now.rate == Rate::ZERO && self.active > self.min_active()) => {
+                self.anchor = now;
+                self.step(State::Down);
+            }
             State::Hold if rate_rose || worse => {
                 // What was bearable before is the measure, at the new rate.
                 self.anchor.rate = now.rate;
                 self.step(State::Up);
-            }
-            State::Hold if rate_fell => {
-                self.anchor = now;
-                self.step(State::Down);
             }
             State::Hold if self.params.probe_epochs > 0 && self.held >= self.params.probe_epochs => {
                 self.held = 0;

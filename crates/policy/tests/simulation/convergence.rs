@@ -112,6 +112,8 @@ proptest! {
         acts in prop::collection::vec((any::<u8>(), 0.0..1500.0_f64), 0..40),
     ) {
         let mut store = Store::new(brisk(), workers, seed);
+        // Without any limit nobody can say what fits, and what is not silent yet stays where it is.
+        store.teach(300.0);
         for (rate, home, serve) in clients {
             // From any start: homes and places have nothing to do with each other.
             store.connect_at(rate, usize::from(home) % usize::from(workers), usize::from(serve) % usize::from(workers));
