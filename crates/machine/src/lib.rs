@@ -11,6 +11,7 @@
 
 mod command;
 mod cstate;
+pub mod duration_text;
 mod ids;
 mod power;
 mod presets;
