@@ -110,7 +110,7 @@ fn draw_strips(
                 Side::Left,
             );
         }
-        // Neighbours of one shade become one rectangle: fewer seams, and a page a tenth of the size.
+        // Neighbours of one shade become one rectangle: fewer seams and a smaller page.
         let mut open: Option<(f64, f64, Option<u32>)> = None;
         let put = |(from, to, shade): (f64, f64, Option<u32>)| {
             let (ink, opacity) = match shade {
