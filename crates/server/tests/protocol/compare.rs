@@ -4,7 +4,7 @@
 //!
 //! | in | what | becomes | because |
 //! |---|---|---|---|
-//! | `VALUE` with a unique number, flag `c`, `cas=` | a number that the server chose | `*` | servers count differently; numbers that the client chose (multiples of 1000 from 10^12 on) are compared |
+//! | `VALUE` with a unique number, flag `c`, `cas=` | a number that the server chose | `*` | servers count differently; numbers that the client chose (multiples of 10^6 from 10^12 on) are compared |
 //! | flag `t`, `exp=` | seconds to live | compared with a tolerance of 3 | clocks tick at different instants |
 //! | flag `l`, `la=` | seconds since the last access | `*` | memcached notes the first access after a store late, we note every one |
 //! | `me` | `cls=`, `size=` | `*` | about memcached's slabs |
@@ -15,7 +15,7 @@ use memcache::base64;
 
 /// The smallest unique number that scripts choose, and what all of them are multiples of.
 pub const CHOSEN_UNIQUE: u64 = 1_000_000_000_000;
-pub const CHOSEN_STEP: u64 = 1000;
+pub const CHOSEN_STEP: u64 = 1_000_000;
 
 /// Seconds by which two servers may differ about a time to live.
 const TIME_TOLERANCE: u64 = 3;
@@ -142,7 +142,7 @@ mod tests {
         let same = |ours: &str, theirs: &str| difference(ours.as_bytes(), theirs.as_bytes()).is_none();
         assert!(same("HD c5 t30\r\n", "HD c9 t29\r\n"));
         assert!(!same("HD c5 t30\r\n", "HD c9 t20\r\n"));
-        assert!(!same("HD c1000000001000\r\n", "HD c1000000002000\r\n"));
+        assert!(!same("HD c1000001000000\r\n", "HD c1000002000000\r\n"));
         assert!(same("VALUE k 0 1 7\r\na\r\nEND\r\n", "VALUE k 0 1 8\r\na\r\nEND\r\n"));
         assert!(!same("VALUE k 0 1\r\na\r\nEND\r\n", "VALUE k 0 1\r\nb\r\nEND\r\n"));
         assert!(

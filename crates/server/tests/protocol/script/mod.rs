@@ -43,8 +43,8 @@ struct Author {
     meta: bool,
 }
 
-/// Scripts' choices of unique numbers are this far apart: more than a script can use up.
-const CHOSEN_SPAN: u64 = 1_000_000;
+/// Scripts' choices of unique numbers are this far apart: more than all stores in a test can use up.
+const CHOSEN_SPAN: u64 = 10_000_000;
 
 /// Waits until everything before it is answered and sent. memcached keeps an item alive while an answer with it
 /// waits to be sent, and then changes numbers differently (`docs/protocol.md`).
