@@ -23,12 +23,13 @@ enum Scale {
 }
 
 impl Axis {
-    /// From zero to at least `max`, labelled by `label`.
+    /// From zero to at least `max`, labelled by `label`; where that gives no text there is no tick.
     pub fn linear(max: f64, title: &str, label: impl Fn(f64) -> String) -> Self {
         let max = if max.is_finite() && max > 0.0 { max.min(1e300) } else { 1.0 };
         let step = round_step(max / 4.0);
         let steps = (max / step - 1e-9).ceil().max(1.0);
-        let ticks = (0..=steps as usize).map(|n| (n as f64 * step, label(n as f64 * step))).collect();
+        let ticks = (0..=steps as usize).map(|n| (n as f64 * step, label(n as f64 * step)));
+        let ticks = ticks.filter(|(_, label)| !label.is_empty()).collect();
         Self { scale: Scale::Linear, low: 0.0, high: steps * step, ticks, title: title.to_owned() }
     }
 

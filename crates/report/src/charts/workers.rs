@@ -100,7 +100,8 @@ fn draw_strips(
     let gap = if row > 8.0 { 2.0 } else { 0.5 };
     for (place, &id) in ids.iter().enumerate() {
         let top = panel.top + place as f64 * row;
-        if row >= 12.0 {
+        // Where rows are too thin for a name each, the first and the last say which way they are counted.
+        if row >= 12.0 || place == 0 || place + 1 == ids.len() {
             let middle = top + row / 2.0;
             canvas.text(
                 (panel.left - 7.0, middle),
