@@ -10,6 +10,9 @@ pub enum Refusal {
     /// Too few words, a key of more than 250 bytes, a length that is none.
     #[error("CLIENT_ERROR bad command line format")]
     BadFormat,
+    /// Words behind the key of a deletion.
+    #[error("CLIENT_ERROR bad command line format.  Usage: delete <key> [noreply]")]
+    BadDelete,
     /// The value is not followed by `\r\n` where its length says.
     #[error("CLIENT_ERROR bad data chunk")]
     BadChunk,

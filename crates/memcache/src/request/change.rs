@@ -77,9 +77,19 @@ impl<'a> Simple<'a> {
 }
 
 impl<'a> Delete<'a> {
+    /// A word too many is refused, as memcached did before its parser was rewritten and as conformance suites demand;
+    /// but for the zero that was once a delay and that old clients still send.
     pub(super) fn parse(rest: &'a [u8]) -> Result<Request<'a>, Refused> {
-        let Simple { key, noreply, .. } = Simple::parse(rest, false)?;
-        Ok(Request::Delete(Self { key, noreply }))
+        let line = Simple::parse(rest, false)?;
+        let mut words = Tokens::new(rest).skip(1);
+        match [words.next(), words.next(), words.next()] {
+            [None, None, None]
+            | [Some(b"noreply" | b"0"), None, None]
+            | [Some(b"0"), Some(b"noreply"), None] => {
+                Ok(Request::Delete(Self { key: line.key, noreply: line.noreply }))
+            }
+            _ => Err(line.refuse(Refusal::BadDelete)),
+        }
     }
 }
 
@@ -105,10 +115,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_delete_takes_a_key_and_ignores_the_delay_of_old_clients() {
+    fn a_delete_takes_a_key_and_the_zero_of_old_clients() {
         assert_eq!(request(b"delete k\r\n"), Request::Delete(Delete { key: b"k", noreply: false }));
         assert_eq!(request(b"delete k 0 noreply\r\n"), Request::Delete(Delete { key: b"k", noreply: true }));
+        assert_eq!(request(b"delete k 0\r\n"), Request::Delete(Delete { key: b"k", noreply: false }));
         assert_eq!(request(b"delete\r\n"), Refused::new(Refusal::BadFormat).into());
+        for line in
+            [&b"delete k 5\r\n"[..], b"delete k k\r\n", b"delete k noreply 0\r\n", b"delete k 0 0\r\n"]
+        {
+            assert_eq!(request(line), Refused::new(Refusal::BadDelete).into(), "{line:?}");
+        }
     }
 
     #[test]

@@ -268,6 +268,11 @@ fn what_we_answer_differently_on_purpose() {
             &b"CLIENT_ERROR bad command line format\r\n"[..],
         ),
         (
+            "memcached ignores what follows the key since its parser was rewritten",
+            b"set a 0 0 1\r\nx\r\ndelete a b\r\ndelete a 0\r\n",
+            b"STORED\r\nCLIENT_ERROR bad command line format.  Usage: delete <key> [noreply]\r\nDELETED\r\n",
+        ),
+        (
             "memcached has counted before it refuses",
             b"set n 0 0 1\r\n5\r\nma n Oxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx\r\nget n\r\n",
             b"STORED\r\nCLIENT_ERROR opaque token too long\r\nVALUE n 0 1\r\n5\r\nEND\r\n",
