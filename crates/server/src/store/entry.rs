@@ -56,7 +56,7 @@ impl<'s> Entry<'s> {
         assert!((1..=KEY_MAX).contains(&key.len()), "keys have 1 to {KEY_MAX} bytes, not {}", key.len());
         let hash = store.hasher.hash(key);
         let mut shard = store.shard(hash);
-        shard.tick(now);
+        let now = shard.tick(now);
         let location = shard.lookup(key, hash, now);
         Self { shard, key, hash, now, location }
     }

@@ -32,6 +32,11 @@ impl Ghost {
         Self { lines: room.cast(), count }
     }
 
+    /// Bytes of memory that it lies in.
+    pub(super) fn bytes(&self) -> usize {
+        self.count * size_of::<[u16; LINE]>()
+    }
+
     /// Remembers a dropped key; the line's oldest is forgotten.
     pub(super) fn remember(&mut self, hash: u64) {
         let line = self.line(hash);

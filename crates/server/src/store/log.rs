@@ -381,3 +381,52 @@ impl Log {
 
 /// Free segments kept for the next opening: one for the cleaner, one for new items and one to spare.
 const FREE_MAX: usize = 3;
+
+#[cfg(test)]
+impl Log {
+    /// Recounts everything that the log keeps count of. Returns the locations of all live records and the bytes
+    /// of memory that the segments take.
+    pub(super) fn audit(&self) -> (Vec<u32>, usize) {
+        let (mut alive, mut weight, mut sealed) = (Vec::new(), [0; 2], [0; 2]);
+        for (number, segment) in self.segments.iter().enumerate() {
+            let number = number as u32;
+            let queue = match segment.state {
+                State::Free => {
+                    assert!(self.free.contains(&number) != self.vacant.contains(&number));
+                    continue;
+                }
+                State::Active(queue) => {
+                    assert_eq!(self.active[queue as usize], number);
+                    queue
+                }
+                State::Sealed(queue) => {
+                    assert!(segment.live > 0, "an empty segment is free");
+                    sealed[queue as usize] += 1;
+                    queue
+                }
+                State::Victim(queue) => queue,
+            };
+            let records = self.records(number).filter(|&location| !self.record(location).header().is_dead());
+            let (mut live, mut large) = (0, 0);
+            for location in records {
+                let shape = self.record(location).shape();
+                live += shape.record_len();
+                large += super::memory::whole_pages(shape.large_len());
+                alive.push(location);
+            }
+            assert_eq!((segment.live as usize, segment.large), (live, large));
+            weight[queue as usize] += live + large;
+        }
+        assert_eq!(self.weight, weight);
+        for queue in [Queue::Probation, Queue::Main] {
+            let mut number = self.sealed[queue as usize].head;
+            while number != NONE {
+                assert_eq!(self.segments[number as usize].state, State::Sealed(queue));
+                sealed[queue as usize] -= 1;
+                number = self.segments[number as usize].next;
+            }
+        }
+        assert_eq!(sealed, [0, 0], "every sealed segment is in its queue once");
+        (alive, (self.segments.len() - self.vacant.len()) * self.segment_bytes)
+    }
+}

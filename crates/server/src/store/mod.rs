@@ -1,4 +1,58 @@
-//! The store.
+//! The store: items under a memory limit that holds.
+//!
+//! # The problem
+//! Small items by the million, in a process that must not grow past its limit, must not stop to grow, and
+//! should keep what will be asked for again. The usual ways each miss one of these: a general allocator spends
+//! a quarter of the memory on itself and fragments under changing sizes; slabs by size class strand memory in
+//! the class that was popular yesterday; a hash table that doubles stops the world; plain LRU lets one scan
+//! drive out everything.
+//!
+//! # The approach
+//! ```text
+//!                     key --rapidhash--> 64 bits
+//!                                         |  8 choose
+//!       +------------------+------------- v ----------------+------------------+
+//!       | shard 0          | shard 1     ...                | shard n-1        |   each behind its own lock
+//!       +------------------+--------------------------------+------------------+
+//!                         /                                  \
+//!    index (linear hashing; a bucket is a cache line)         memory (quota, out of the one Budget)
+//!    [tags|locations] [tags|locations] [tags|locations] ..         |
+//!            |                                                     | whole pages from common address space
+//!            | 32 bits: segment, place                             v
+//!            v                                            index pieces, segments, large values
+//!    log of segments
+//!      probation:  [old......] [.........] [new..>   ]   <- new items
+//!                      |sift: used since? -----------.
+//!                      | no: dropped, ghost remembers |
+//!      main:       [old......] [.........] [new..>   ] <- and items that the ghost knows
+//!                      |recirculate: used? goes round again; else dropped
+//! ```
+//! - An item is one *record* (`record`): header of 24 bytes, key, value, padded to 8. Records are appended to
+//!   *segments* (`log`) of 16 to 256 KiB, at least 32 to a shard, so nothing is fragmented but by death.
+//! - The *index* (`index`) maps a hash to a record's location with 16 bits of the hash to tell them apart. It
+//!   grows and shrinks one bucket at a time.
+//! - Room is made by *cleaning* segments (`clean`): sparse ones are compacted; only when there is none does
+//!   S3-FIFO (Yang et al., "FIFO queues are all you need for cache eviction", SOSP 2023) drop what was not used.
+//!   Puts pay for it in small steps.
+//! - Values that would waste a segment's end lie in pages of their own (`memory`), as do segments and pieces
+//!   of the index; all of it is charged to a [`Budget`] before it is touched, and connection buffers with it.
+//!   The store leaves a part of the limit to those (`geometry`).
+//! - There is no thread here. Expired and flushed items go when they are met, when their segment is cleaned,
+//!   and by a sweep over one segment whenever another is opened.
+//!
+//! # What always holds
+//! - A look-up finds what was last put under the key, or nothing.
+//! - The sum of what shards and connections were granted never passes the limit, and RSS passes that only by
+//!   what the rest of the process takes. (Each shard is granted a minimum when the store opens, so that it can
+//!   serve small items whatever connections take.)
+//! - A put does bounded work: it cleans a few records, splits one bucket, opens one segment and sweeps another;
+//!   only a large value, or an index that must grow in a full shard, may make it clean several segments.
+//! - CAS ids of a key grow and are never 0, unless a client sets its own beyond 2^63.
+//! - Time within a shard does not go back, though workers read the clock each for itself.
+//!
+//! # What it costs
+//! 154.7 bytes for an item of 20 + 100 bytes; measurements, alternatives and dead ends are in
+//! `docs/journal/2026-11-20-store.md`, and `cargo bench -p server --bench store` repeats them.
 
 mod budget;
 mod clean;
@@ -120,13 +174,15 @@ impl Store {
         Entry::open(self, key, now)
     }
 
-    /// Has the processor fetch where `key` is listed. Worth it some requests before [`Self::prefetch_item`].
+    /// Has the processor fetch where `key` is listed. For a batch of requests: first this for every key, then
+    /// [`Self::prefetch_item`] for every key, then [`Self::entry`] one by one. On 4 million items a get in a
+    /// batch of 16 takes 153 instead of 440 ns so; where everything is in the cache it takes 14 ns more.
     pub fn prefetch(&self, key: &[u8]) {
         let hash = self.hasher.hash(key);
         self.shard(hash).index.prefetch(hash);
     }
 
-    /// Has the processor fetch the item of `key`. Worth it some requests before [`Self::entry`].
+    /// Has the processor fetch the item of `key`; see [`Self::prefetch`]. Alone it brings a get to 212 ns.
     pub fn prefetch_item(&self, key: &[u8]) {
         let hash = self.hasher.hash(key);
         let shard = self.shard(hash);

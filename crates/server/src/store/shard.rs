@@ -90,13 +90,15 @@ impl Shard {
         })
     }
 
-    /// Takes note of the time.
-    pub(super) fn tick(&mut self, now: u32) {
+    /// Takes note of the time and tells the shard's own, which never goes back: workers read the clock each for
+    /// itself, and one that lags must not store what a flush just reached would take.
+    pub(super) fn tick(&mut self, now: u32) -> u32 {
         self.latest = self.latest.max(now);
         if self.flush.due != 0 && self.flush.due <= self.latest {
             self.flush.before = self.flush.before.max(std::mem::take(&mut self.flush.due));
             self.flush.count += 1;
         }
+        self.latest
     }
 
     /// The newest second that any request came with.
@@ -303,6 +305,7 @@ impl Shard {
             items: self.counts.classes.iter().map(|class| class.items).sum(),
             bytes: self.counts.classes.iter().map(|class| class.bytes).sum(),
             index_bytes: self.index.bytes() as u64,
+            ghost_bytes: self.ghost.as_ref().map_or(0, |ghost| ghost.bytes() as u64),
             index_buckets: self.index.buckets() as u64,
             held_bytes: self.memory.held() as u64,
             shards: 1,

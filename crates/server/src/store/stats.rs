@@ -25,6 +25,8 @@ pub struct StoreStats {
     pub moved: u64,
     /// Bytes of the index (`hash_bytes`).
     pub index_bytes: u64,
+    /// Bytes of the table of keys dropped last.
+    pub ghost_bytes: u64,
     /// Buckets of the index.
     pub index_buckets: u64,
     /// Bytes that the shards hold: segments, index and large values.
@@ -74,6 +76,7 @@ impl AddAssign<&StoreStats> for StoreStats {
         self.out_of_memory += other.out_of_memory;
         self.moved += other.moved;
         self.index_bytes += other.index_bytes;
+        self.ghost_bytes += other.ghost_bytes;
         self.index_buckets += other.index_buckets;
         self.held_bytes += other.held_bytes;
         self.used_bytes += other.used_bytes;

@@ -31,6 +31,7 @@ fn a_scan_does_not_drive_out_what_is_used() {
     let kept = held(&store, 0, 20_000, 3);
     assert!(kept > 19_000, "only {kept} of 20000 used items survived the scan");
     assert!(store.stats().evictions > 300_000);
+    audit(&store);
 }
 
 #[test]
@@ -48,6 +49,7 @@ fn a_hot_set_that_no_longer_fits_still_makes_way() {
         }
     }
     assert!(store.stats().out_of_memory == 0 && store.stats().evictions > 5_000);
+    audit(&store);
 }
 
 #[test]
@@ -66,6 +68,7 @@ fn expired_items_make_way_before_live_ones() {
     let alive =
         (1..40_000u32).step_by(2).filter(|key| value(&store, &key.to_be_bytes(), 20).is_some()).count();
     assert_eq!(alive, 20_000);
+    audit(&store);
 }
 
 #[test]
@@ -84,6 +87,7 @@ fn overwriting_with_other_lengths_evicts_nothing_that_has_room() {
         let len = ((key + 39 * 7) * 13 % 400) as usize;
         assert_eq!(value(&store, &key.to_be_bytes(), 2).unwrap(), stamped(key, 39, len));
     }
+    audit(&store);
 }
 
 #[test]
@@ -101,6 +105,7 @@ fn memory_goes_back_and_forth_between_small_and_large_values() {
         assert!(large > 80, "only {large} large values have room");
     }
     assert_eq!(store.stats().out_of_memory, 0);
+    audit(&store);
 }
 
 #[test]
@@ -113,6 +118,7 @@ fn a_flushed_store_is_filled_again_without_evictions() {
         store.flush_all(2);
     }
     assert_eq!(store.stats().evictions, 0);
+    audit(&store);
 }
 
 #[test]
@@ -128,4 +134,5 @@ fn tiny_items_after_big_ones_get_the_index_that_they_need() {
     let stats = store.stats();
     assert!(stats.items > 140_000, "{stats:?}");
     assert!(stats.index_buckets * 12 > stats.items, "the chains have grown long: {stats:?}");
+    audit(&store);
 }

@@ -39,3 +39,24 @@ fn stamped(key: u32, version: u32, len: usize) -> Vec<u8> {
         })
         .collect()
 }
+
+/// Recounts what every shard believes of itself.
+fn audit(store: &Store) {
+    for shard in &store.shards {
+        let shard = shard.lock();
+        let (alive, segments) = shard.log.audit();
+        assert_eq!(shard.index.len(), alive.len());
+        let mut large = 0;
+        for location in alive {
+            let record = shard.log.record(location);
+            let hash = shard.hasher.hash(record.key());
+            assert!(shard.index.find(hash, |listed| listed == location).is_some());
+            large += super::memory::whole_pages(record.shape().large_len());
+        }
+        let stats = shard.stats();
+        let pieces = [segments, large, stats.index_bytes as usize, stats.ghost_bytes as usize];
+        assert_eq!(shard.memory.held(), pieces.iter().sum::<usize>());
+        assert!(shard.memory.held() <= shard.memory.quota());
+        assert_eq!(stats.items, shard.index.len() as u64);
+    }
+}

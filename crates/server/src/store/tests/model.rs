@@ -153,7 +153,11 @@ fn play(store: &Store, steps: &[Step], misses_allowed: bool) {
             }
         }
         assert!(store.budget().used() <= store.budget().limit());
+        if version % 64 == 0 {
+            audit(store);
+        }
     }
+    audit(store);
 }
 
 fn cases(cases: u32) -> ProptestConfig {

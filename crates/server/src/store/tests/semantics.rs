@@ -43,11 +43,13 @@ fn expiry_is_exact_and_zero_means_never() {
     assert!(value(&store, b"k", 10).is_none());
     assert_eq!(store.stats().reclaimed, 1);
     put_until(&store, b"k", b"v", 0, 5).unwrap();
-    assert!(value(&store, b"k", u32::MAX).is_some());
+    assert!(value(&store, b"k", 19).is_some());
     store.entry(b"k", 20).set_exptime(30);
     assert!(value(&store, b"k", 29).is_some());
     assert!(value(&store, b"k", 30).is_none());
     assert_eq!(store.stats().items, 0);
+    put_until(&store, b"k", b"v", 0, 30).unwrap();
+    assert!(value(&store, b"k", u32::MAX).is_some());
 }
 
 #[test]
@@ -100,6 +102,16 @@ fn a_flush_that_is_due_later_waits_and_spares_what_is_stored_from_then_on() {
     assert!(value(&store, b"early", 12).is_none(), "what a flush took stays away when another is ordered");
     assert!(value(&store, b"late", 19).is_some());
     assert!(value(&store, b"late", 20).is_none());
+}
+
+#[test]
+fn a_worker_whose_clock_lags_loses_nothing_to_a_flush() {
+    let store = small();
+    store.flush_all(10);
+    put(&store, b"k", b"v", 10).unwrap();
+    store.entry(b"k", 9).bump();
+    put(&store, b"l", b"v", 9).unwrap();
+    assert!(value(&store, b"k", 10).is_some() && value(&store, b"l", 10).is_some());
 }
 
 #[test]

@@ -45,6 +45,7 @@ fn readers_never_see_a_torn_or_foreign_value() {
         }
     });
     assert!(store.budget().used() <= store.budget().limit());
+    audit(&store);
 }
 
 #[test]
