@@ -40,5 +40,5 @@ pub use error::Error;
 pub use hdr_log::HdrLog;
 pub use outcome::{Interval, Outcome, Part, Percentiles, Preload, Progress, ThreadCost};
 pub use plan::{Pace, Plan, SPIN_DEFAULT, Target};
-pub use run::run;
+pub use run::{fill, run};
 pub use tally::Counts;

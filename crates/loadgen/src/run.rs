@@ -24,17 +24,28 @@ pub fn run(
     plan: &Plan,
     observer: &mut dyn FnMut(&Interval<'_>) -> ControlFlow<()>,
 ) -> Result<Outcome, Error> {
-    plan.check()?;
     let requests = Requests::new(&plan.workload)?;
+    let mut lanes = lanes(plan, &requests)?;
+    let preload = if plan.preload { Some(store_all(plan, &mut lanes)?) } else { None };
+    load(plan, &mut lanes, preload, observer)
+}
+
+/// Only stores every key of the plan's workload, and checks that the server kept them.
+pub fn fill(plan: &Plan) -> Result<Preload, Error> {
+    let requests = Requests::new(&plan.workload)?;
+    store_all(plan, &mut lanes(plan, &requests)?)
+}
+
+/// The lanes, each with its connections made.
+fn lanes<'a>(plan: &'a Plan, requests: &'a Requests) -> Result<Vec<Lane<'a>>, Error> {
     if let Some(cpus) = &plan.cpus {
         host::check_allowed(cpus, &host::allowed_cpus()?)?;
     }
+    plan.check()?;
     raise_descriptor_limit(plan.connections)?;
     let address = Address::find(plan)?;
-    let numbers: Vec<u32> = (0..u32::from(plan.threads)).collect();
-    let mut lanes = on_threads(plan, numbers, |_, number| Lane::connect(plan, &requests, number, &address))?;
-    let preload = if plan.preload { Some(fill(plan, &mut lanes)?) } else { None };
-    load(plan, &mut lanes, preload, observer)
+    let numbers = (0..u32::from(plan.threads)).collect();
+    on_threads(plan, numbers, |_, number| Lane::connect(plan, requests, number, &address))
 }
 
 /// Runs `work` on one pinned thread for each item. The first error counts; threads that panic pass it on.
@@ -77,7 +88,7 @@ fn cpu_of(plan: &Plan, number: usize) -> Option<CpuId> {
 }
 
 /// Stores every key, then reads back a sample of them.
-fn fill(plan: &Plan, lanes: &mut [Lane<'_>]) -> Result<Preload, Error> {
+fn store_all(plan: &Plan, lanes: &mut [Lane<'_>]) -> Result<Preload, Error> {
     let began = host::now();
     let step = lanes.len() as u64;
     let keys = plan.workload.keys;

@@ -35,16 +35,16 @@ enum Protocol {
 Examples:
   roost load memcache --rate 50k --preload                        ten seconds of Poisson arrivals
   roost load memcache --rate 200k --cpus 6,7 --threads 2 --connections 512 --for 1m
-  roost load memcache --shape etc --compress 3600 --rate 100k     a day of Facebook's ETC pool in 24 s
+  roost load memcache --shape etc --compress 3600 --rate 100k     ETC's day in 24 seconds
   roost load memcache --shape ramp:10k..1M --key-size etc --value-size etc --popularity zipf:0.99
   roost load memcache --arrivals closed --depth 16                as fast as the server answers
-  roost load memcache --rate 20k --preload --verify --json        check every value; figures for a program
+  roost load memcache --rate 20k --preload --verify --json        check every value
 
 Shapes:
   constant                     --rate throughout
   ramp:A..B[..C]               straight from A to B (to C ...) over the run
-  steps:A,B,C                  equal parts of the run; steps:A@10s,B@5s each for its own time, repeated
-  burst                        --rate, a fall to 5% of it, quiet, then 65% at once (Peafowl's figure 7)
+  steps:A,B,C                  equal parts of the run; steps:A@10s,B@5s: own times, repeated
+  burst                        Peafowl's figure 7: --rate, a fall to 5%, then 65% at once
   burst:A..B[@P+L]             A, then B at once; with @P+L: A for P, B for L, repeated
   diurnal[:A..B]               a sinus over 24 hours, from half of --rate (or A) to --rate (or B)
   etc, microsoft, nlanr        a day of published traces; decay: 24 falling steps
@@ -82,7 +82,7 @@ struct Memcache {
     /// Threads, each with its share of the connections [default: one per CPU of --cpus, or 1]
     #[arg(long, value_name = "N")]
     threads: Option<u16>,
-    /// CPUs to pin the threads to, such as 6,7; best ones that the server does not use
+    /// CPUs to pin the threads to, such as 6,7; preferably ones that the server does not use
     #[arg(long, value_name = "LIST")]
     cpus: Option<CpuList>,
     /// Number of keys
@@ -146,7 +146,9 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let Protocol::Memcache(args) = &args.protocol;
     let plan = plan(args)?;
     let mut log = match &args.hdr {
-        Some(path) => Some(HdrLog::create(path).map_err(|cause| usage(format!("--hdr {}: {cause}", path.display())))?),
+        Some(path) => {
+            Some(HdrLog::create(path).map_err(|cause| usage(format!("--hdr {}: {cause}", path.display())))?)
+        }
         None => None,
     };
     let mut logged = Ok(());
@@ -161,7 +163,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         if logged.is_err() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });
     view.clear();
-    let outcome = outcome.map_err(|error| if error.is_usage() { usage(error) } else { coded(Exit::Failed, error) })?;
+    let outcome =
+        outcome.map_err(|error| if error.is_usage() { usage(error) } else { coded(Exit::Failed, error) })?;
     logged.context("writing the HdrHistogram log")?;
     if args.json {
         println!("{}", serde_json::to_string_pretty(&outcome)?);
@@ -189,10 +192,14 @@ fn plan(args: &Memcache) -> Result<Plan> {
     let length = args.length.or_else(|| args.shape.length(args.compress)).unwrap_or(LENGTH_DEFAULT);
     let pace = match args.arrivals {
         Arrivals::Open(_) if args.depth.is_some() => {
-            return Err(usage("--depth goes with --arrivals closed; an open loop sends each request when it is due"));
+            return Err(usage(
+                "--depth goes with --arrivals closed; an open loop sends each request when it is due",
+            ));
         }
         Arrivals::Closed if args.rate.is_some() || args.shape != Shape::constant() => {
-            return Err(usage("--arrivals closed sends as fast as the server answers: leave out --rate and --shape"));
+            return Err(usage(
+                "--arrivals closed sends as fast as the server answers: leave out --rate and --shape",
+            ));
         }
         Arrivals::Closed => Pace::Closed { depth: args.depth.unwrap_or(1) },
         Arrivals::Open(arrivals) => {

@@ -228,7 +228,7 @@ pub fn version_of(binary: &Path) -> Result<(u32, u32, u32)> {
         usage(format!(
             "--peer {}: `{}` is no memcached version; name a memcached binary",
             binary.display(),
-            text.trim()
+            text.lines().next().unwrap_or_default()
         ))
     })
 }
