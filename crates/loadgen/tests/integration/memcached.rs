@@ -22,7 +22,22 @@ impl Memcached {
         let folder = tempfile::tempdir().unwrap();
         let port_file = folder.path().join("port");
         let mut command = Command::new("memcached");
-        command.args(["-p", "-1", "-U", "0", "-l", "127.0.0.1", "-t", "1", "-m", "64", "-u", "root"]);
+        command.args([
+            "-p",
+            "-1",
+            "-U",
+            "0",
+            "-l",
+            "127.0.0.1",
+            "-t",
+            "1",
+            "-m",
+            "64",
+            "-c",
+            "12000",
+            "-u",
+            "root",
+        ]);
         command.env("MEMCACHED_PORT_FILENAME", &port_file);
         let Ok(mut process) = command.spawn() else {
             eprintln!("SKIPPED {test}: no memcached on PATH (Debian: apt-get install memcached)");
@@ -111,6 +126,22 @@ fn counts_add_up_in_a_closed_loop() {
         add_up(&outcome);
         assert!(outcome.valid && outcome.asked.is_none() && outcome.lateness.count == 0, "{outcome}");
         assert!(outcome.counts.answered > 100, "{outcome}");
+    }
+}
+
+#[test]
+fn ten_thousand_connections_are_all_used() {
+    let Some(server) = Memcached::start("ten_thousand_connections_are_all_used") else { return };
+    let plan = Plan { connections: 10_000, threads: 2, ..short(server.target(), Pace::Closed { depth: 1 }) };
+    match run(&plan, &mut unobserved) {
+        Ok(outcome) => {
+            add_up(&outcome);
+            assert!(outcome.counts.answered >= 10_000, "every connection sends at once: {outcome}");
+        }
+        Err(error @ Error::Descriptors { .. }) => {
+            eprintln!("SKIPPED ten_thousand_connections_are_all_used: {error}");
+        }
+        Err(error) => panic!("{error}"),
     }
 }
 
