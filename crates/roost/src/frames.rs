@@ -4,9 +4,14 @@ use machine::{Duration, Rate, Ratio};
 use report::run::{CpuFrame, Frame, StateShare, WorkerFrame};
 use server::status::{CpuStatus, Status, WorkerStatus};
 
+/// The earlier reading, if it is of the same run of the store: one that began anew since has nothing to subtract.
+pub fn same_run<'a>(before: Option<&'a Status>, now: &Status) -> Option<&'a Status> {
+    before.filter(|before| before.uptime < now.uptime && before.requests <= now.requests)
+}
+
 /// What the store did between two readings; since its start, if there is no earlier one or it began anew since.
 pub fn store_frame(before: Option<&Status>, now: &Status) -> Frame {
-    let before = before.filter(|before| before.uptime < now.uptime && before.requests <= now.requests);
+    let before = same_run(before, now);
     let span = now.uptime - before.map_or(Duration::ZERO, |before| before.uptime);
     let requests = now.requests - before.map_or(0, |before| before.requests);
     let earlier_worker =

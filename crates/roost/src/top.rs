@@ -5,9 +5,9 @@
 //! nothing.
 
 use crate::exit::usage;
+use crate::frames::{same_run, store_frame};
 use anyhow::{Context as _, Result, anyhow, bail};
 use machine::{Duration, EnergyReading, Microjoules, Microwatts, Rate, Ratio};
-use report::run::{CpuFrame, Frame, StateShare, WorkerFrame};
 use report::terminal::{Moved, Screen, TopView, Wish};
 use server::status::{CpuStatus, Status, WorkerStatus};
 use signal_hook::consts::{SIGHUP, SIGTERM};
@@ -105,12 +105,8 @@ fn watch(args: &Args, store: &mut Store, first: Status) -> Result<()> {
 
 /// What the view shows of `now`, with rates since `before`; since the store's start without one, or if it began anew.
 fn view(source: &str, before: Option<&Status>, now: &Status) -> TopView {
-    let before = before.filter(|before| before.uptime < now.uptime && before.requests <= now.requests);
+    let before = same_run(before, now);
     let span = now.uptime - before.map_or(Duration::ZERO, |before| before.uptime);
-    let requests = now.requests - before.map_or(0, |before| before.requests);
-    let earlier_worker =
-        |worker: &WorkerStatus| before?.workers.iter().find(|earlier| earlier.worker == worker.worker);
-    let earlier_cpu = |cpu: &CpuStatus| before?.cpus.iter().find(|earlier| earlier.cpu == cpu.cpu);
     TopView {
         source: source.to_owned(),
         uptime: now.uptime,
@@ -120,20 +116,7 @@ fn view(source: &str, before: Option<&Status>, now: &Status) -> TopView {
         memory_used: now.memory_used,
         memory_limit: now.memory_limit,
         history: Vec::new(),
-        now: Frame {
-            at: now.uptime,
-            reached: Some(Rate::of(requests, span)),
-            workers: now
-                .workers
-                .iter()
-                .map(|worker| worker_frame(worker, earlier_worker(worker), span))
-                .collect(),
-            cpus: now.cpus.iter().map(|cpu| cpu_frame(cpu, earlier_cpu(cpu), span)).collect(),
-            transfers: Some(now.transfers.ordered + now.transfers.send_home),
-            awake: Some(now.workers.iter().map(|worker| worker.awake).sum()),
-            energy: now.energy.clone(),
-            ..Frame::default()
-        },
+        now: store_frame(before, now),
         tails: now.workers.iter().map(|worker| worker.tail).collect(),
         moved: Moved {
             ordered: now.transfers.ordered,
@@ -146,36 +129,6 @@ fn view(source: &str, before: Option<&Status>, now: &Status) -> TopView {
         },
         power: power(before.and_then(|before| before.energy.as_ref()), now.energy.as_ref(), span),
         first: 0,
-    }
-}
-
-fn worker_frame(now: &WorkerStatus, before: Option<&WorkerStatus>, span: Duration) -> WorkerFrame {
-    let busy = now.busy - before.map_or(Duration::ZERO, |before| before.busy);
-    WorkerFrame {
-        worker: now.worker,
-        cpu: now.cpu,
-        active: now.active,
-        load: now.load,
-        limit: now.limit,
-        busy: Some(Ratio::of(busy, span)),
-        residents: now.residents,
-        guests: now.guests,
-    }
-}
-
-fn cpu_frame(now: &CpuStatus, before: Option<&CpuStatus>, span: Duration) -> CpuFrame {
-    let busy = now.busy.map(|busy| busy - before.and_then(|before| before.busy).unwrap_or_default());
-    let share = |(state, time): &(String, Duration)| {
-        let earlier = before.and_then(|before| before.residency.iter().find(|(name, _)| name == state));
-        let earlier = earlier.map_or(Duration::ZERO, |(_, time)| *time);
-        StateShare { state: state.clone(), share: Ratio::of(*time - earlier, span) }
-    };
-    CpuFrame {
-        cpu: now.cpu,
-        busy: busy.map(|busy| Ratio::of(busy, span)),
-        residency: (!now.residency.is_empty()).then(|| now.residency.iter().map(share).collect()),
-        limit: now.limit,
-        in_force: now.in_force,
     }
 }
 

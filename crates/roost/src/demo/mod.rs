@@ -54,6 +54,9 @@ pub struct Args {
     /// Show the charts live at this address as well
     #[arg(long, value_name = "ADDRESS:PORT")]
     web: Option<SocketAddr>,
+    /// Let others than this machine look at the live page
+    #[arg(long, requires = "web")]
+    web_anywhere: bool,
     /// Length of each of the three phases
     #[arg(long, value_name = "TIME", default_value = "18s")]
     phase_length: Duration,

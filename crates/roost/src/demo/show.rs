@@ -47,8 +47,8 @@ impl Show {
         let writer = RunWriter::create(folder, &info)?;
         let title = info.title.clone();
         let live = Live::new(info);
-        let web =
-            args.web.map(|address| Web::serve(address, Reach::Loopback, Arc::clone(&live))).transpose()?;
+        let reach = if args.web_anywhere { Reach::Anywhere } else { Reach::Loopback };
+        let web = args.web.map(|address| Web::serve(address, reach, Arc::clone(&live))).transpose()?;
         let hint = match &web {
             Some(web) => format!("live page: http://{}   q quits", web.address()),
             None => "q quits; --web 127.0.0.1:8090 shows the charts in a browser".to_owned(),
