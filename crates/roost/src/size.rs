@@ -27,7 +27,9 @@ mod tests {
 
     #[test]
     fn sizes_read_as_people_write_them() {
-        for (text, bytes) in [("64m", 64 << 20), ("1g", 1 << 30), ("1.5GB", 3 << 29), ("512KiB", 512 << 10), ("77", 77)] {
+        for (text, bytes) in
+            [("64m", 64 << 20), ("1g", 1 << 30), ("1.5GB", 3 << 29), ("512KiB", 512 << 10), ("77", 77)]
+        {
             assert_eq!(parse_size(text), Ok(bytes), "{text}");
         }
         for text in ["", "lots", "-1m", "1x", "m", "nan", "1 g"] {

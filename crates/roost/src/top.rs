@@ -7,9 +7,9 @@
 use crate::exit::usage;
 use crate::frames::{same_run, store_frame};
 use anyhow::{Context as _, Result, anyhow, bail};
-use machine::{Duration, EnergyReading, Microjoules, Microwatts, Rate, Ratio};
+use machine::{Duration, EnergyReading, Microjoules, Microwatts};
 use report::terminal::{Moved, Screen, TopView, Wish};
-use server::status::{CpuStatus, Status, WorkerStatus};
+use server::status::Status;
 use signal_hook::consts::{SIGHUP, SIGTERM};
 use std::io::{BufRead, BufReader, IsTerminal as _, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -238,8 +238,8 @@ const ANSWER_MAX: u64 = 1 << 20;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use machine::{CpuId, EnergySource, IdleLimit, WorkerId};
-    use server::status::TransferStatus;
+    use machine::{CpuId, EnergySource, IdleLimit, Rate, Ratio, WorkerId};
+    use server::status::{CpuStatus, TransferStatus, WorkerStatus};
     use std::net::TcpListener;
 
     fn status(seconds: u64, requests: u64) -> Status {

@@ -96,7 +96,7 @@ impl Inspector {
             cpu: self.worker_cpus[id.index()],
             active: view.is_active(id),
             load: reading.as_ref().map_or(Rate::ZERO, |reading| reading.load),
-            limit: reading.as_ref().and_then(|reading| reading.limit),
+            limit: published.learned.limit(),
             residents,
             guests: connections.saturating_sub(residents),
             requests: published.requests,

@@ -12,7 +12,7 @@ use crate::director::Director;
 use crate::inspect::Inspector;
 use crate::learned::{Learned, StateError};
 use crate::recording::{RecordedScheduler, RecordedWorker};
-use crate::shared::{Mail, Notice, Shared};
+use crate::shared::{Mail, Notice, Published, Shared};
 use crate::status::Status;
 use crate::store::{OpenError, Store};
 use crate::worker::Worker;
@@ -92,6 +92,8 @@ impl Server {
         let mut handles = Vec::new();
         for &(id, cpu) in &workers {
             let policy = policy::peafowl::Worker::new(params, id, learned.limit(id.index()));
+            let remembered = Published { learned: *policy.learned(), ..Published::default() };
+            shared.port(id).publish(remembered);
             let worker = Worker::new(id, Arc::clone(&shared), RecordedWorker::new(policy, &config)?)?;
             let thread = std::thread::Builder::new().name(id.to_string());
             let vigil = Vigil::new(&shared, &on_broken);

@@ -28,6 +28,7 @@ impl Threshold {
 #[serde(default, deny_unknown_fields)]
 pub struct Params {
     /// Time between two decisions. The paper does not give it. 1 s: a hundred tails' worth of requests at 10 kRPS.
+    #[serde(with = "machine::duration_text")]
     pub epoch: Duration,
     /// c_min. 1; the paper says 2.
     pub min_active: u16,
