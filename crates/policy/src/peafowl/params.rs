@@ -18,8 +18,10 @@ pub struct Params {
     pub window_requests: u32,
     /// A measuring window lasts at least this long, so that a fast connection is not judged by a few milliseconds.
     /// 50 ms: half a report. Zero measures exactly n requests, as the paper prints.
+    #[serde(with = "machine::duration_text")]
     pub window_span: Duration,
     /// How often a worker sums its loads and reports. 100 ms: short beside the block, long beside a request.
+    #[serde(with = "machine::duration_text")]
     pub report_period: Duration,
 
     // --- Learning the limit (section 3.3) ---
@@ -27,6 +29,7 @@ pub struct Params {
     pub outlier_z: f64,
     /// A rise that lasts this long is learned, however long the worker has lived: it caps the sample count of the
     /// online mean and variance (see [`Params::sample_cap`]). 60 s.
+    #[serde(with = "machine::duration_text")]
     pub learn_after: Duration,
     /// Without a latency goal, a worker that worked for more than this share of the report period is saturated, and
     /// what it served is no load that it served well. 0.95. One switches the test off.
@@ -52,9 +55,11 @@ pub struct Params {
     pub swell_depth: f64,
     /// The longest stall that is credited, and how long the credit lasts (see `overload`). 20 ms: what a hypervisor or
     /// another task takes at a time.
+    #[serde(with = "machine::duration_text")]
     pub stall_memory: Duration,
     /// After sending a connection home, both workers are barred as scale-down worker and as destination. 30 s in the
     /// paper, which found the policy insensitive to it.
+    #[serde(with = "machine::duration_text")]
     pub block: Duration,
 
     // --- Scale down (section 3.2.1) ---
@@ -63,25 +68,31 @@ pub struct Params {
     pub headroom: f64,
     /// A worker is emptied only after it would have fitted on the others for this long: of many noisy readings one is
     /// always low. 500 ms: five reports. Zero, as printed, believes the first.
+    #[serde(with = "machine::duration_text")]
     pub fit_patience: Duration,
     /// Workers that stay active whatever the load. 1.
     pub min_active: u16,
     /// A move order takes the connection served next; if none is served for this long, the quietest goes. 10 ms.
+    #[serde(with = "machine::duration_text")]
     pub order_patience: Duration,
     /// A connection whose home is the target goes first when a move is ordered. True; the paper takes any.
     pub prefer_home: bool,
     /// An order without an answer for this long is forgotten, so that a connection that closes in mid-transfer costs a
     /// moment and not the scheduler. 200 ms.
+    #[serde(with = "machine::duration_text")]
     pub order_deadline: Duration,
     /// An active worker without connections may still have one under way to it for this long after one was sent. 50 ms.
+    #[serde(with = "machine::duration_text")]
     pub arrival_grace: Duration,
 
     // --- Beyond the paper ---
     /// Relieve an imbalance that lasts this long by moving one connection. 5 s; `None` never does.
+    #[serde(with = "machine::duration_text::optional")]
     pub imbalance_patience: Option<Duration>,
     /// An imbalance: one worker this fraction above the mean load of the active ones, another as much below. 0.25.
     pub imbalance: f64,
     /// The 99th percentile of service time that shall not be exceeded. `None`: only the load decides.
+    #[serde(with = "machine::duration_text::optional")]
     pub latency_goal: Option<Duration>,
     /// Reports in a row above the goal before a worker sends its guests home. 2: the first may still count what
     /// connections waited at the worker that they came from.
@@ -148,12 +159,14 @@ impl Params {
 
     /// The same policy for load that changes `factor` times as fast, as when a day is played in a minute.
     ///
-    /// Divided are the times in which load changes: block, report period (not below 5 ms) and with it the measuring
-    /// window, learning, patience with a fit or an imbalance. Not divided are the times of single requests and transfers, which
-    /// take as long in a compressed day: order patience and deadline, arrival grace, stall memory.
+    /// Divided are the times in which load changes: block, learning, report period and with it the measuring window,
+    /// patience with a fit or an imbalance. A report period is not below 20 ms: requests come no faster in a compressed
+    /// day, and a rate needs some to be measured from. Not divided are the times of single requests and transfers:
+    /// order patience and deadline, arrival grace, stall memory.
     pub fn scaled(self, factor: f64) -> Self {
         let divided = |length: Duration| length.scale(1.0 / factor);
-        let report_period = divided(self.report_period).max(Duration::from_millis(5)).min(self.report_period);
+        let report_period =
+            divided(self.report_period).max(Duration::from_millis(20)).min(self.report_period);
         let period_ratio = report_period.as_nanos() as f64 / self.report_period.as_nanos().max(1) as f64;
         Self {
             report_period,
@@ -185,12 +198,13 @@ mod tests {
 
     #[test]
     fn compression_divides_the_days_times_and_not_the_requests() {
-        let params = Params::default().scaled(20.0);
-        assert_eq!(params.block, Duration::from_millis(1500));
-        assert_eq!(params.report_period, Duration::from_millis(5));
-        assert_eq!(params.window_span, Duration::from_micros(2500));
-        assert_eq!(params.learn_after, Duration::from_secs(3));
-        assert_eq!(params.imbalance_patience, Some(Duration::from_millis(250)));
+        let params = Params::default().scaled(5.0);
+        assert_eq!(params.block, Duration::from_secs(6));
+        assert_eq!(params.report_period, Duration::from_millis(20));
+        assert_eq!(params.window_span, Duration::from_millis(10));
+        assert_eq!(params.fit_patience, Duration::from_millis(100));
+        assert_eq!(params.learn_after, Duration::from_secs(12));
+        assert_eq!(params.imbalance_patience, Some(Duration::from_secs(1)));
         assert_eq!(params.order_patience, Params::default().order_patience);
         assert_eq!(Params::default().scaled(1.0), Params::default());
     }
@@ -198,7 +212,7 @@ mod tests {
     #[test]
     fn a_report_period_is_never_too_short_to_measure() {
         let params = Params::default().scaled(1440.0);
-        assert_eq!(params.report_period, Duration::from_millis(5));
+        assert_eq!(params.report_period, Duration::from_millis(20));
         assert!(params.sample_cap() >= 8);
     }
 
