@@ -1,4 +1,4 @@
-//! The memory of what was dropped: S3-FIFO's ghost queue (Yang et al., SOSP 2023, section 4.2) as a table of
+//! The memory of what was dropped: S3-FIFO's ghost queue (Yang et al., SOSP 2023) as a table of
 //! fingerprints.
 //!
 //! A key that was evicted from probation and comes back soon was dropped too early: it goes to the main log at

@@ -21,7 +21,7 @@ pub(super) const VALUE_MAX: usize = 1 << 30;
 /// What records are aligned to and padded to.
 pub(super) const ALIGN: usize = 8;
 
-/// How often an item was used since it was written or last moved: two bits, saturating (S3-FIFO, section 4.2).
+/// How often an item was used since it was written or last moved: two bits, saturating, as S3-FIFO has it.
 const FREQUENCY: u8 = 0b11;
 /// It was read since it was stored.
 pub(super) const FETCHED: u8 = 1 << 2;

@@ -196,11 +196,11 @@ fn a_store_whose_budget_others_took_still_serves_from_its_guaranteed_part() {
     let store = store(4 << 20, Some(2));
     let budget = store.budget();
     while budget.try_charge(4096) {}
-    for key in 0..20_000u32 {
+    for key in 0..if cfg!(miri) { 300 } else { 20_000u32 } {
         put(&store, &key.to_be_bytes(), &stamped(key, 0, 100), 2).unwrap();
         assert_eq!(value(&store, &key.to_be_bytes(), 2).unwrap(), stamped(key, 0, 100));
     }
-    assert!(store.stats().evictions > 0);
+    assert!(store.stats().evictions > 0 || cfg!(miri));
     assert!(budget.used() <= budget.limit());
 }
 
