@@ -34,6 +34,9 @@ use std::sync::Arc;
 /// Without load the director looks at most this often, for the policy's own timers.
 const IDLE_PERIOD: Duration = Duration::from_secs(1);
 
+/// A load that is as good as none, requests per second.
+const NEGLIGIBLE: f64 = 0.1;
+
 /// How often learned limits are written, when they changed.
 const SAVE_PERIOD: Duration = Duration::from_secs(30);
 
@@ -197,6 +200,7 @@ impl Director {
 
     /// One report period: what the workers published becomes a reading.
     fn tick(&mut self, now: Instant) {
+        self.ask_the_silent(now);
         let reading = self.reading();
         let requests: u64 = self.shared.ports().iter().map(|port| port.published().requests).sum();
         let served = requests != std::mem::replace(&mut self.requests_before, requests);
@@ -221,6 +225,18 @@ impl Director {
         if now >= self.next_save {
             self.next_save = now + SAVE_PERIOD;
             self.learned.save(self.shared.ports(), &self.shared.log);
+        }
+    }
+
+    /// A worker that serves nothing does not report by itself, and its last word would stand for ever. Once its load
+    /// has decayed to next to nothing it is left to sleep.
+    fn ask_the_silent(&self, now: Instant) {
+        for port in self.shared.ports() {
+            let published = port.published();
+            let loaded = published.reading.is_some_and(|reading| reading.load.as_per_second() > NEGLIGIBLE);
+            if loaded && now.since(published.at) > self.shared.report_period() * 2 {
+                port.mailbox.post(Mail::Report);
+            }
         }
     }
 

@@ -27,6 +27,8 @@ pub(crate) enum Mail {
     Adopt { connection: Box<Connection>, load: ConnectionLoad, transfer: Option<Transfer> },
     /// The scheduler wants something.
     Order(Order),
+    /// Report now: nothing was heard from you for a while.
+    Report,
     /// Finish and end.
     Drain,
 }
@@ -73,6 +75,7 @@ pub(crate) struct Port {
 /// A worker's latest report.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Published {
+    pub(crate) at: Instant,
     pub(crate) reading: Option<WorkerReading>,
     pub(crate) movable: Option<Movable>,
     pub(crate) learned: LearnedLimit,

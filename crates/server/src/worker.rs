@@ -70,9 +70,6 @@ pub(crate) struct Worker {
 
 /// What a worker gathers between two reports.
 struct Reports {
-    next: Option<Instant>,
-    /// Grows while nothing is served, so that a silent worker is not woken ten times a second.
-    interval: Duration,
     last: Instant,
     busy: Duration,
     busy_total: Duration,
@@ -201,9 +198,6 @@ impl Worker {
             self.shared.first_served(self.id, now);
         }
         self.reports.served(requests, now.since(ready_since));
-        if self.reports.next.is_none() {
-            self.reports.rouse(now, self.shared.report_period());
-        }
         if let Verdict::Send { target, why } = self.policy.handle_served(now, slot, requests) {
             self.send_away(slot, target, why, now);
         }
@@ -221,6 +215,7 @@ impl Worker {
                 }
                 self.transfer_due(now);
             }
+            Mail::Report => self.report(self.shared.now()),
             Mail::Drain => self.drain(),
         }
     }
@@ -242,9 +237,6 @@ impl Worker {
         }
         let now = self.shared.now();
         self.policy.handle_arrival(now, slot, id, home, load);
-        if self.reports.next.is_none() {
-            self.reports.rouse(now, self.shared.report_period());
-        }
         if let Some(transfer) = transfer {
             self.arrived(slot, &transfer);
         }
@@ -357,7 +349,7 @@ impl Worker {
     /// Runs what is due and returns the time.
     fn run_timers(&mut self) -> Instant {
         let now = self.shared.now();
-        if self.reports.next.is_some_and(|due| due <= now) {
+        if self.reports.requests > 0 && now.since(self.reports.last) >= self.shared.report_period() {
             self.report(now);
         }
         if self.policy.poll_timeout().is_some_and(|due| due <= now) {
@@ -384,13 +376,15 @@ impl Worker {
         }
     }
 
-    /// How long to block: not at all, until the next timer, or for ever.
+    /// How long to block: not at all, until the next timer, or for ever. Reports are no timer: while requests come they
+    /// are made in passing, and in silence the director asks for one. So a worker under load never arms the kernel's
+    /// timer, which would cost it a microsecond for each wait.
     fn timeout(&self, now: Instant, may_sleep: bool) -> Option<Timespec> {
         let wait = if !may_sleep || !self.ready.is_empty() {
             Duration::ZERO
         } else {
             let stall = (self.held > 0).then_some(self.next_stall_check);
-            let due = [self.reports.next, self.policy.poll_timeout(), stall].into_iter().flatten().min()?;
+            let due = [self.policy.poll_timeout(), stall].into_iter().flatten().min()?;
             due.since(now)
         };
         let nanos = wait.as_nanos();
@@ -399,13 +393,10 @@ impl Worker {
 
     /// Tells the director, and the policy, how the last period went.
     fn report(&mut self, now: Instant) {
-        let period = self.shared.report_period();
-        let (requests, sample) = self.reports.finish(now, period);
+        let (requests, sample) = self.reports.finish(now);
         let (reading, movable) = self.policy.handle_report(now, sample);
-        if self.connections.is_empty() && requests == 0 {
-            self.reports.next = None;
-        }
         self.shared.port(self.id).publish(Published {
+            at: now,
             reading: Some(reading),
             movable,
             learned: *self.policy.learned(),
@@ -427,8 +418,6 @@ fn interest_of(connection: &Connection) -> EventFlags {
 impl Reports {
     fn new(now: Instant) -> Self {
         Self {
-            next: None,
-            interval: Duration::ZERO,
             last: now,
             busy: Duration::ZERO,
             busy_total: Duration::ZERO,
@@ -445,22 +434,14 @@ impl Reports {
         self.tail.saturating_record_n(took.as_micros().max(1), requests);
     }
 
-    /// Starts the timer again after silence.
-    fn rouse(&mut self, now: Instant, period: Duration) {
-        self.interval = period;
-        self.next = Some(now + period);
-    }
-
     /// Closes the period: requests served in it, and what the policy shall know of it.
-    fn finish(&mut self, now: Instant, period: Duration) -> (u64, Sample) {
+    fn finish(&mut self, now: Instant) -> (u64, Sample) {
         let requests = std::mem::take(&mut self.requests);
         let busy = std::mem::take(&mut self.busy);
         self.requests_total += requests;
         self.busy_total += busy;
         let span = now.since(self.last);
         self.last = now;
-        self.interval = if requests > 0 { period } else { (self.interval * 2).min(Duration::from_secs(2)) };
-        self.next = Some(now + self.interval);
         self.tail_periods += 1;
         let samples = u32::try_from(self.tail.len()).unwrap_or(u32::MAX);
         let tail =
