@@ -3,7 +3,9 @@
 use machine::Duration;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use ratatui::{DefaultTerminal, Frame};
-use std::io;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use std::io::{self, IsTerminal as _};
 
 /// A terminal taken over: raw mode, the alternate screen, no cursor. Dropping it gives the terminal back, and so does
 /// a panic, before its message is printed.
@@ -38,7 +40,12 @@ impl Screen {
 
     /// Waits for a key for at most `patience`.
     pub fn wish(&self, patience: Duration) -> io::Result<Wish> {
-        if !event::poll(patience.into())? {
+        // Asked first whether the terminal is still there: crossterm reads the end of a vanished one again and again
+        // without coming back, at the cost of a whole CPU.
+        if is_gone(patience)? {
+            return Ok(Wish::Quit);
+        }
+        if !event::poll(std::time::Duration::ZERO)? {
             return Ok(Wish::Nothing);
         }
         Ok(match event::read()? {
@@ -54,6 +61,26 @@ impl Drop for Screen {
     fn drop(&mut self) {
         ratatui::restore();
     }
+}
+
+/// Waits for input or for the window's end; true for the latter. Without a terminal on standard input, keys come from
+/// the controlling terminal, which is not looked at here.
+fn is_gone(patience: Duration) -> io::Result<bool> {
+    let stdin = io::stdin();
+    if !stdin.is_terminal() {
+        return Ok(false);
+    }
+    let nanos = patience.as_nanos();
+    let timeout = Timespec {
+        tv_sec: (nanos / 1_000_000_000) as i64,
+        tv_nsec: (nanos % 1_000_000_000) as i64,
+    };
+    let mut watched = [PollFd::new(&stdin, PollFlags::IN)];
+    match poll(&mut watched, Some(&timeout)) {
+        Ok(_) | Err(Errno::INTR) => {}
+        Err(errno) => return Err(errno.into()),
+    }
+    Ok(watched[0].revents().intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL))
 }
 
 fn wish_of(code: KeyCode, control: bool) -> Wish {
