@@ -1,20 +1,25 @@
-//! `roost bench`: ours beside a named peer, on this machine, under the same conditions.
+//! `roost bench`: figures with their bars, measured by commands that anyone can run.
 //!
 //! ```text
+//!   scheduler.rs   transfers, bursts and packing
 //!   serve.rs       what is measured, round by round
 //!   contestant.rs  a server as a child process, and what the kernel says of it
 //!   verdict.rs     medians, spreads, ratios, bars; the table and the folder of raw data
 //! ```
 
 mod contestant;
+mod scheduler;
 mod serve;
 mod verdict;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use clap::Subcommand;
+use serde::Serialize;
+use std::io::Write as _;
+use std::path::Path;
 use std::process::ExitCode;
 
-/// Side-by-side measurements against a named peer
+/// Measurements against a named peer and against stated bars
 #[derive(clap::Args, Debug)]
 pub struct Args {
     #[command(subcommand)]
@@ -24,11 +29,24 @@ pub struct Args {
 #[derive(Subcommand, Debug)]
 enum Bench {
     Serve(serve::Args),
+    Scheduler(scheduler::Args),
 }
 
 /// Measures.
 pub fn run(args: &Args) -> Result<ExitCode> {
     match &args.bench {
         Bench::Serve(args) => serve::run(args),
+        Bench::Scheduler(args) => scheduler::run(args),
     }
+}
+
+/// Appends `result` as one line of JSON to a file of raw data.
+fn append(folder: &Path, name: &str, result: &impl Serialize) -> Result<()> {
+    let path = folder.join(name);
+    let write = || -> std::io::Result<()> {
+        std::fs::create_dir_all(folder)?;
+        let mut file = std::fs::OpenOptions::new().create(true).append(true).open(&path)?;
+        writeln!(file, "{}", serde_json::to_string(result)?)
+    };
+    write().with_context(|| format!("cannot write {}; name another folder with --out", path.display()))
 }
