@@ -541,6 +541,19 @@ mod tests {
     }
 
     #[test]
+    fn a_reading_older_than_a_placement_puts_nobody_to_sleep() {
+        let mut scheduler = scheduler(2, Params::default());
+        scheduler.place(at_ms(0));
+        scheduler.place(at_ms(0));
+        let stale = reading(&[(0.0, 0, 0.0), (0.0, 0, 0.0)]);
+        scheduler.handle_reading(at_ms(1), &stale);
+        assert_eq!(commands(&mut scheduler), [], "both connections may be on their way");
+        assert_eq!(scheduler.poll_timeout(), Some(at_ms(50)));
+        scheduler.handle_timeout(at_ms(50));
+        assert_eq!(commands(&mut scheduler), [Command::Deactivate(WorkerId(1))]);
+    }
+
+    #[test]
     fn workers_without_a_limit_take_the_mean_of_the_others() {
         let mut scheduler = scheduler(3, Params::default());
         assert_eq!(scheduler.guidance().fallback_limit, None);

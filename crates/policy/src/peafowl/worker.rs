@@ -475,6 +475,31 @@ mod tests {
     }
 
     #[test]
+    fn what_a_worker_gives_away_while_it_misses_the_goal_moves_house() {
+        let goal = Params { latency_goal: Some(Duration::from_micros(500)), ..Params::default() };
+        let tail =
+            |us| Sample { tail: Some(Duration::from_micros(us)), requests: 1_000, ..Sample::default() };
+        for (us, home) in [(501, THERE), (499, HERE)] {
+            let mut worker = with_homes(Worker::new(goal, HERE, None), &[HERE]);
+            worker.handle_report(at_ms(100), &tail(us));
+            worker.handle_order(at_ms(101), next_to(THERE));
+            assert_eq!(worker.handle_served(at_ms(102), 0, 1), sent(THERE, Why::Ordered));
+            assert_eq!(worker.handle_departure(at_ms(102), 0, true).home, home, "tail {us} us");
+        }
+    }
+
+    #[test]
+    fn one_bad_tail_sends_nobody_home_and_two_do() {
+        let goal = Params { latency_goal: Some(Duration::from_micros(500)), ..Params::default() };
+        let mut worker = with_homes(Worker::new(goal, HERE, None), &[THERE]);
+        let bad = Sample { tail: Some(Duration::from_millis(9)), requests: 1_000, ..Sample::default() };
+        worker.handle_report(at_ms(100), &bad);
+        assert_eq!(worker.handle_served(at_ms(101), 0, 1), Verdict::Stay);
+        worker.handle_report(at_ms(200), &bad);
+        assert_eq!(worker.handle_served(at_ms(201), 0, 1), sent(THERE, Why::Tail));
+    }
+
+    #[test]
     fn guests_go_home_when_the_reported_load_is_above_the_limit_and_residents_stay() {
         let printed = Params { burst_drain: 0.0, ..Params::paper() };
         let mut worker = with_homes(limited(1_000.0, printed), &[HERE, THERE]);

@@ -363,6 +363,8 @@ impl Store {
             }
             Event::WorkerTimer { worker } => {
                 self.tell_worker(worker, WorkerInput::Timeout);
+                let again = self.seats[worker].policy.poll_timeout();
+                assert!(again.is_none_or(|due| due > self.now), "a driver would spin");
                 let output = self.tell_worker(worker, WorkerInput::Transfer);
                 if let WorkerOutput::Transfer(Some(Transfer { slot, target, why })) = output {
                     self.send(worker, slot, target.index(), why);
@@ -371,6 +373,8 @@ impl Store {
             Event::SchedulingTimer => {
                 if self.scheduling.poll_timeout().is_some_and(|due| due <= self.now) {
                     self.tell_scheduling(SchedulingInput::Timeout);
+                    let again = self.scheduling.poll_timeout();
+                    assert!(again.is_none_or(|due| due > self.now), "a driver would spin");
                 }
             }
             Event::Report => self.report(),
