@@ -20,6 +20,8 @@ use crate::store::Budget;
 use machine::{ConnId, Instant, WorkerId};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, recv, send};
+use std::ops::Range;
 
 /// Bytes that one read takes at the most when nothing larger is expected.
 pub(crate) const READ_SIZE: usize = 64 * 1024;
@@ -136,26 +138,49 @@ impl Connection {
         if self.has_unserved() {
             return self.serve_left_over(scratch, context, now);
         }
-        if self.input.is_empty() {
-            let length = match rustix::io::read(&self.socket, &mut scratch.input[..]) {
-                Ok(0) => return (0, Turn::Closed),
-                Ok(length) => length,
-                Err(Errno::AGAIN | Errno::INTR) => return (0, Turn::Idle),
-                Err(_) => return (0, Turn::Closed),
-            };
-            let Scratch { input, output } = scratch;
-            let (requests, used, turn) = self.serve(&input[..length], output, context, now);
-            scratch.clear_output();
-            if turn == Turn::Closed || used == length {
-                return (requests, turn);
-            }
-            let rest = &scratch.input[used..length];
-            if !self.input.append(rest, context.store.budget()) {
-                return self.refuse(rest.to_vec(), scratch, context, now, requests);
-            }
+        if !self.input.is_empty() {
+            return self.read_more(scratch, context, now);
+        }
+        match self.receive(&mut scratch.input) {
+            Ok(received) => self.take_received(0..received, scratch, context, now),
+            Err(turn) => (0, turn),
+        }
+    }
+
+    /// Nothing is left over in either direction: what arrives now can be served from wherever it was read to.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.input.is_empty() && self.output.is_empty()
+    }
+
+    /// Reads once. The error is how the turn ends when there is nothing to serve.
+    pub(crate) fn receive(&self, into: &mut [u8]) -> Result<usize, Turn> {
+        match recv(&self.socket, into, RecvFlags::empty()) {
+            Ok((0, _)) => Err(Turn::Closed),
+            Ok((length, _)) => Ok(length),
+            Err(Errno::AGAIN | Errno::INTR) => Err(Turn::Idle),
+            Err(_) => Err(Turn::Closed),
+        }
+    }
+
+    /// Serves what was received into that part of the scratch input of a connection that was plain.
+    pub(crate) fn take_received(
+        &mut self,
+        part: Range<usize>,
+        scratch: &mut Scratch,
+        context: &Context<'_>,
+        now: Instant,
+    ) -> (u32, Turn) {
+        let Scratch { input, output } = scratch;
+        let (requests, used, turn) = self.serve(&input[part.clone()], output, context, now);
+        scratch.clear_output();
+        if turn == Turn::Closed || used == part.len() {
             return (requests, turn);
         }
-        self.read_more(scratch, context, now)
+        let rest = &scratch.input[part.start + used..part.end];
+        if !self.input.append(rest, context.store.budget()) {
+            return self.refuse(rest.to_vec(), scratch, context, now, requests);
+        }
+        (requests, turn)
     }
 
     /// Gives a connection with left-over input another turn without reading first.
@@ -189,7 +214,8 @@ impl Connection {
             self.input.release(budget);
             return self.refuse(kept, scratch, context, now, 0);
         }
-        match rustix::io::read(&self.socket, rustix::buffer::spare_capacity(self.input.spare())) {
+        let spare = rustix::buffer::spare_capacity(self.input.spare());
+        match recv(&self.socket, spare, RecvFlags::empty()).map(|(length, _)| length) {
             Ok(0) => (0, Turn::Closed),
             Ok(_) if self.input.len() < self.wanted => (0, Turn::Idle),
             Ok(_) => self.serve_left_over(scratch, context, now),
@@ -256,7 +282,7 @@ impl Connection {
     fn write(&mut self, answers: &[u8], budget: &Budget, now: Instant) -> Turn {
         let mut written = 0;
         while written < answers.len() {
-            match rustix::io::write(&self.socket, &answers[written..]) {
+            match send(&self.socket, &answers[written..], SendFlags::NOSIGNAL) {
                 Ok(length) => written += length,
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => {
@@ -277,7 +303,7 @@ impl Connection {
     /// Writes what is left of earlier answers.
     fn flush(&mut self, budget: &Budget, now: Instant) -> Turn {
         while self.is_held() {
-            match rustix::io::write(&self.socket, self.output.as_slice()) {
+            match send(&self.socket, self.output.as_slice(), SendFlags::NOSIGNAL) {
                 Ok(length) => {
                     self.output.consume(length, budget);
                     self.held_since = Some(now);

@@ -62,7 +62,7 @@ impl Server {
         let acceptor = Acceptor::open(&config.listen)?;
         let addresses: Vec<SocketAddr> = acceptor.tcp_addresses().collect();
         let learned = Learned::load(config.state_file.as_deref())?;
-        let store = Store::new(config.store.clone())?;
+        let store = Store::new(config.store)?;
 
         let workers: Vec<(WorkerId, CpuId)> =
             (0..).map(WorkerId).zip(config.worker_cpus.iter().copied()).collect();

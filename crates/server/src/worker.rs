@@ -19,8 +19,9 @@
 //! counted from the return of `epoll_wait` if that call slept, and else from the return of the call before it, since
 //! the request may have arrived any time in between.
 
-use crate::connection::{Connection, Scratch, Turn};
+use crate::connection::{Connection, READ_SIZE, Scratch, Turn};
 use crate::recording::RecordedWorker;
+use crate::session::first_key;
 use crate::shared::{Mail, Notice, Published, Shared, Transfer};
 use machine::{Duration, Instant, WorkerId};
 use policy::peafowl::{Answer, ConnectionLoad, Sample, Verdict};
@@ -31,10 +32,15 @@ use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use slab::Slab;
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Events taken from the kernel at once.
 const EVENTS: usize = 256;
+
+/// Connections read before the first of them is answered: enough to overlap their waits for memory, few enough that
+/// the first hardly waits for the last.
+const TOGETHER: usize = 8;
 
 /// Marks the mailbox's bell among the epoll events; no slot number is that large.
 const BELL: u64 = u64::MAX;
@@ -62,6 +68,8 @@ pub(crate) struct Worker {
     held: u32,
     next_stall_check: Instant,
     scratch: Scratch,
+    /// Slots whose requests were read, and where to; empty between turns.
+    received: Vec<(u32, Range<usize>)>,
     reports: Reports,
     /// Slots whose first request after a send-home transfer has not been served yet.
     arriving: Vec<u32>,
@@ -94,6 +102,7 @@ impl Worker {
             held: 0,
             next_stall_check: now,
             scratch: Scratch::new(),
+            received: Vec::with_capacity(TOGETHER),
             reports: Reports::new(now),
             arriving: Vec::new(),
             draining: false,
@@ -136,13 +145,54 @@ impl Worker {
             returned = shared.now();
             let ready_since = if returned.since(asked) > SLEPT { returned } else { previous };
             let mut last = returned;
-            for event in &events {
-                let token = event.data.u64();
-                if token != BELL {
-                    last = self.take_turn(token as u32, last, ready_since);
-                }
+            for some in events.chunks(TOGETHER) {
+                last = self.take_turns(some, last, ready_since);
             }
         }
+    }
+
+    /// Gives a few connections their turns: first all are read, then what their first requests will touch in the
+    /// store is fetched into the cache, then each is served and answered. One by one, every request would wait for
+    /// memory by itself.
+    fn take_turns(&mut self, events: &[epoll::Event], now: Instant, ready_since: Instant) -> Instant {
+        let mut last = now;
+        let mut received = std::mem::take(&mut self.received);
+        // Those with something left over come last: they may use the scratch space that holds what was read.
+        let mut others: u32 = 0;
+        let piece = READ_SIZE / events.len();
+        for (at, event) in events.iter().enumerate() {
+            let slot = event.data.u64() as u32;
+            match self.connections.get(slot as usize) {
+                _ if event.data.u64() == BELL => {}
+                Some(connection) if connection.is_plain() => {
+                    let start = at * piece;
+                    match connection.receive(&mut self.scratch.input[start..start + piece]) {
+                        Ok(length) => received.push((slot, start..start + length)),
+                        Err(turn) => last = self.after_turn(slot, 0, turn, false, ready_since),
+                    }
+                }
+                _ => others |= 1 << at,
+            }
+        }
+        let store = &self.shared.store;
+        let keys = || received.iter().filter_map(|(_, part)| first_key(&self.scratch.input[part.clone()]));
+        if received.len() > 1 {
+            keys().for_each(|key| store.prefetch(key));
+            keys().for_each(|key| store.prefetch_item(key));
+        }
+        for (slot, part) in received.drain(..) {
+            let connection = &mut self.connections[slot as usize];
+            let context = self.shared.context(self.id, last);
+            let (requests, turn) = connection.take_received(part, &mut self.scratch, &context, last);
+            last = self.after_turn(slot, requests, turn, false, ready_since);
+        }
+        self.received = received;
+        for (at, event) in events.iter().enumerate() {
+            if others & (1 << at) != 0 {
+                last = self.take_turn(event.data.u64() as u32, last, ready_since);
+            }
+        }
+        last
     }
 
     /// Gives one connection its turn and does what the policy says. Returns the time afterwards.

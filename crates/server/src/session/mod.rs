@@ -22,6 +22,7 @@
 //! - Every call makes progress: it uses bytes, or says what it waits for, or is over the high-water mark.
 //! - The output grows past the high-water mark by one answer at the most.
 
+mod anticipation;
 mod change;
 mod clock;
 mod context;
@@ -34,6 +35,7 @@ mod stats;
 mod storing;
 
 pub use context::{Context, Limits};
+pub use anticipation::first_key;
 pub use counters::{Counter, Counters, Totals};
 pub use introspection::{Introspection, ServerFacts};
 pub use served::{Ending, Next, Served};
