@@ -258,6 +258,7 @@ mod tests {
                 busy: Duration::from_millis(500 * seconds),
                 awake: Duration::from_secs(seconds),
                 tail: None,
+                arrivals: Default::default(),
             }],
             cpus: vec![CpuStatus {
                 cpu: CpuId(3),

@@ -18,7 +18,7 @@ use crate::config::Config;
 use crate::connection::Connection;
 use crate::learned::Learned;
 use crate::recording::RecordedScheduler;
-use crate::shared::{Mail, Notice, Shared};
+use crate::shared::{Mail, Notice, Response, Shared};
 use host::IdleControl;
 use machine::{
     Command, ConnId, CpuId, CpuList, Duration, IdleLimit, Instant, Reading, ServiceReading, WorkerId,
@@ -244,9 +244,15 @@ impl Director {
         let workers: Vec<_> =
             self.shared.ports().iter().filter_map(|port| port.published().reading).collect();
         let rate = workers.iter().map(|worker| worker.load).sum();
-        // The slowest worker's tail bounds the service's: every worker answers at least 99 % within it.
-        let p99 = workers.iter().filter_map(|worker| worker.tail).max();
-        let service = ServiceReading { rate: Some(rate), p99, ..ServiceReading::default() };
+        let responses: Vec<Response> =
+            self.shared.ports().iter().filter_map(|port| port.published().response).collect();
+        // The slowest worker's percentile bounds the service's: every worker answers that share within it.
+        let service = ServiceReading {
+            rate: Some(rate),
+            mean: mean(&responses),
+            p95: responses.iter().map(|response| response.p95).max(),
+            p99: responses.iter().map(|response| response.p99).max(),
+        };
         Reading { workers, service, ..Reading::default() }
     }
 
@@ -296,6 +302,13 @@ impl Director {
             let _ = host::pin_current_thread_to(&cpus);
         }
     }
+}
+
+/// The mean over all requests.
+fn mean(responses: &[Response]) -> Option<Duration> {
+    let samples: u64 = responses.iter().map(|response| u64::from(response.samples)).sum();
+    let total: Duration = responses.iter().map(|response| response.mean * u64::from(response.samples)).sum();
+    (samples > 0).then(|| total / samples)
 }
 
 /// Gives a new connection its home and its worker.

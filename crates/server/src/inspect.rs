@@ -103,6 +103,7 @@ impl Inspector {
             busy: published.busy,
             awake: view.awake(id, shared.now()),
             tail: reading.and_then(|reading| reading.tail),
+            arrivals: shared.arrivals(id),
         }
     }
 

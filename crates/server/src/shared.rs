@@ -9,7 +9,7 @@ use crate::inspect::Inspector;
 use crate::mailbox::Mailbox;
 use crate::registry::Registry;
 use crate::session::{Context, Counters, Ending};
-use crate::status::TransferStatus;
+use crate::status::{ArrivalStatus, TransferStatus};
 use crate::store::Store;
 use crate::view::View;
 use hdrhistogram::Histogram;
@@ -79,8 +79,19 @@ pub(crate) struct Published {
     pub(crate) reading: Option<WorkerReading>,
     pub(crate) movable: Option<Movable>,
     pub(crate) learned: LearnedLimit,
+    /// Of the last report period, where enough requests were seen.
+    pub(crate) response: Option<Response>,
     pub(crate) busy: Duration,
     pub(crate) requests: u64,
+}
+
+/// The time from ready to replied, inside the server.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Response {
+    pub(crate) samples: u32,
+    pub(crate) mean: Duration,
+    pub(crate) p95: Duration,
+    pub(crate) p99: Duration,
 }
 
 /// See the module's header.
@@ -144,7 +155,7 @@ impl Shared {
             connections: AtomicU32::new(0),
             connections_total: AtomicU64::new(0),
             accept_paused: AtomicBool::new(false),
-            transfers: Mutex::new(Transfers::new()),
+            transfers: Mutex::new(Transfers::new(workers)),
             scale_ups: Mutex::new(ScaleUps::default()),
             view: Mutex::new(View::new(workers, host::now())),
             registry: Mutex::default(),
@@ -225,8 +236,13 @@ impl Shared {
     }
 
     /// Books the time from leaving one epoll set to the first read by the other.
-    pub(crate) fn transferred(&self, transfer: &Transfer, read_at: Instant) {
-        lock(&self.transfers).record(transfer, read_at.since(transfer.left_at));
+    pub(crate) fn transferred(&self, target: WorkerId, transfer: &Transfer, read_at: Instant) {
+        lock(&self.transfers).record(target, transfer, read_at.since(transfer.left_at));
+    }
+
+    /// Moves to one worker while it was awake.
+    pub(crate) fn arrivals(&self, target: WorkerId) -> ArrivalStatus {
+        lock(&self.transfers).arrivals(target)
     }
 
     pub(crate) fn first_served(&self, worker: WorkerId, at: Instant) {
@@ -318,44 +334,65 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 struct Transfers {
     ordered: u64,
     send_home: u64,
-    to_awake: Histogram<u32>,
+    /// By the worker that took.
+    to_awake: Vec<Histogram<u32>>,
     to_sleeper: Histogram<u32>,
 }
 
 impl Transfers {
-    fn new() -> Self {
+    fn new(workers: usize) -> Self {
         let histogram = || Histogram::new_with_bounds(1, 60_000_000_000, 2).expect("constant bounds");
-        Self { ordered: 0, send_home: 0, to_awake: histogram(), to_sleeper: histogram() }
+        Self {
+            ordered: 0,
+            send_home: 0,
+            to_awake: (0..workers).map(|_| histogram()).collect(),
+            to_sleeper: histogram(),
+        }
     }
 
-    fn record(&mut self, transfer: &Transfer, took: Duration) {
+    fn record(&mut self, target: WorkerId, transfer: &Transfer, took: Duration) {
         match transfer.why {
             Why::Ordered => self.ordered += 1,
             Why::Burst | Why::Overload | Why::Tail => self.send_home += 1,
         }
-        let histogram = if transfer.to_sleeper { &mut self.to_sleeper } else { &mut self.to_awake };
+        let awake = &mut self.to_awake[target.index()];
+        let histogram = if transfer.to_sleeper { &mut self.to_sleeper } else { awake };
         histogram.saturating_record(took.as_nanos());
     }
 
+    fn arrivals(&self, target: WorkerId) -> ArrivalStatus {
+        let histogram = &self.to_awake[target.index()];
+        ArrivalStatus {
+            count: histogram.len(),
+            p50: quantile(histogram, 0.5),
+            p99: quantile(histogram, 0.99),
+            max: quantile(histogram, 1.0),
+        }
+    }
+
     fn status(&self) -> TransferStatus {
-        let quantile = |histogram: &Histogram<u32>, q: f64| {
-            (!histogram.is_empty()).then(|| Duration::from_nanos(histogram.value_at_quantile(q)))
-        };
+        let mut to_awake = self.to_awake[0].clone();
+        for histogram in &self.to_awake[1..] {
+            to_awake.add(histogram).expect("histograms of the same bounds");
+        }
         TransferStatus {
             ordered: self.ordered,
             send_home: self.send_home,
-            p50: quantile(&self.to_awake, 0.5),
-            p99: quantile(&self.to_awake, 0.99),
-            max: quantile(&self.to_awake, 1.0),
+            to_awake: to_awake.len(),
+            to_sleeper: self.to_sleeper.len(),
+            p50: quantile(&to_awake, 0.5),
+            p99: quantile(&to_awake, 0.99),
+            max: quantile(&to_awake, 1.0),
             sleeper_p50: quantile(&self.to_sleeper, 0.5),
             sleeper_p99: quantile(&self.to_sleeper, 0.99),
-            last_sent_home: None,
-            scale_ups: Vec::new(),
-            scale_ups_began: Vec::new(),
-            to_awake: self.to_awake.len(),
-            to_sleeper: self.to_sleeper.len(),
+            ..TransferStatus::default()
         }
     }
+}
+
+/// A quantile of nanoseconds; nothing of nothing.
+fn quantile(histogram: &Histogram<u32>, share: f64) -> Option<Duration> {
+    (!histogram.is_empty()).then(|| Duration::from_nanos(histogram.value_at_quantile(share)))
 }
 
 /// How long it takes from the first guest sent home in a burst until every worker that got one back serves.

@@ -59,6 +59,22 @@ pub struct WorkerStatus {
     pub awake: Duration,
     /// 99th percentile from ready to replied, inside the server, over the last report periods.
     pub tail: Option<Duration>,
+    /// Connections that moved here while the worker was awake, and how long that took.
+    #[serde(default)]
+    pub arrivals: ArrivalStatus,
+}
+
+/// Moves to one worker while it was awake: from leaving the other's epoll set to the first read.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ArrivalStatus {
+    /// How many.
+    pub count: u64,
+    /// Median.
+    pub p50: Option<Duration>,
+    /// 99th percentile.
+    pub p99: Option<Duration>,
+    /// The longest.
+    pub max: Option<Duration>,
 }
 
 /// One CPU.

@@ -20,9 +20,10 @@
 //! the request may have arrived any time in between.
 
 use crate::connection::{Connection, READ_SIZE, Scratch, Turn};
+use crate::mailbox::Mailbox;
 use crate::recording::RecordedWorker;
 use crate::session::first_key;
-use crate::shared::{Mail, Notice, Published, Shared, Transfer};
+use crate::shared::{Mail, Notice, Published, Response, Shared, Transfer};
 use machine::{Duration, Instant, WorkerId};
 use policy::peafowl::{Answer, ConnectionLoad, Sample, Verdict};
 use policy::{Moved, Why};
@@ -40,7 +41,7 @@ const EVENTS: usize = 256;
 
 /// Connections read before the first of them is answered: enough to overlap their waits for memory, few enough that
 /// the first hardly waits for the last.
-const TOGETHER: usize = 8;
+const TOGETHER: usize = 4;
 
 /// Marks the mailbox's bell among the epoll events; no slot number is that large.
 const BELL: u64 = u64::MAX;
@@ -85,6 +86,8 @@ struct Reports {
     requests_total: u64,
     tail: hdrhistogram::Histogram<u32>,
     tail_periods: u32,
+    /// The last that was seen of the response time.
+    response: Option<Response>,
 }
 
 impl Worker {
@@ -119,10 +122,7 @@ impl Worker {
         let mut asked = shared.now();
         let mut returned = asked;
         loop {
-            mailbox.collect(&mut letters);
-            for letter in letters.drain(..) {
-                self.open_letter(letter);
-            }
+            self.open_letters(mailbox, &mut letters);
             if self.draining && self.connections.is_empty() {
                 self.report(shared.now());
                 return Ok(());
@@ -147,6 +147,10 @@ impl Worker {
             let mut last = returned;
             for some in events.chunks(TOGETHER) {
                 last = self.take_turns(some, last, ready_since);
+                // A connection that was sent here waits for a few turns at the most, not for all of them. Its slot may
+                // be one of a connection that has just gone, and then an event of that one finds it: a turn for
+                // nothing.
+                self.open_letters(mailbox, &mut letters);
             }
         }
     }
@@ -255,6 +259,13 @@ impl Worker {
     }
 
     /// Takes what other threads sent.
+    fn open_letters(&mut self, mailbox: &Mailbox<Mail>, letters: &mut Vec<Mail>) {
+        mailbox.collect(letters);
+        for letter in letters.drain(..) {
+            self.open_letter(letter);
+        }
+    }
+
     fn open_letter(&mut self, letter: Mail) {
         match letter {
             Mail::Adopt { connection, load, transfer } => self.adopt(connection, load, transfer),
@@ -303,7 +314,7 @@ impl Worker {
         // A request may have come while nobody watched: read at once instead of asking the kernel.
         let read_at = self.shared.now();
         self.take_turn(slot, read_at, transfer.left_at);
-        self.shared.transferred(transfer, read_at);
+        self.shared.transferred(self.id, transfer, read_at);
         let Transfer { source, why, rate: load, .. } = *transfer;
         self.shared
             .notify(Notice::Moved { at: read_at, moved: Moved { source, target: self.id, why, load } });
@@ -450,6 +461,7 @@ impl Worker {
             reading: Some(reading),
             movable,
             learned: *self.policy.learned(),
+            response: self.reports.response,
             busy: self.reports.busy_total,
             requests: self.reports.requests_total,
         });
@@ -476,6 +488,7 @@ impl Reports {
             // Three figures from a microsecond to a minute; what is longer counts as a minute.
             tail: hdrhistogram::Histogram::new_with_bounds(1, 60_000_000, 2).expect("constant bounds"),
             tail_periods: 0,
+            response: None,
         }
     }
 
@@ -496,6 +509,13 @@ impl Reports {
         let samples = u32::try_from(self.tail.len()).unwrap_or(u32::MAX);
         let tail =
             (samples >= TAIL_SAMPLES).then(|| Duration::from_micros(self.tail.value_at_quantile(0.99)));
+        let micros = Duration::from_micros;
+        self.response = tail.map(|p99| Response {
+            samples,
+            mean: micros(self.tail.mean() as u64),
+            p95: micros(self.tail.value_at_quantile(0.95)),
+            p99,
+        });
         if tail.is_some() || self.tail_periods >= TAIL_PERIODS {
             self.tail.reset();
             self.tail_periods = 0;

@@ -71,10 +71,8 @@ fn is_gone(patience: Duration) -> io::Result<bool> {
         return Ok(false);
     }
     let nanos = patience.as_nanos();
-    let timeout = Timespec {
-        tv_sec: (nanos / 1_000_000_000) as i64,
-        tv_nsec: (nanos % 1_000_000_000) as i64,
-    };
+    let timeout =
+        Timespec { tv_sec: (nanos / 1_000_000_000) as i64, tv_nsec: (nanos % 1_000_000_000) as i64 };
     let mut watched = [PollFd::new(&stdin, PollFlags::IN)];
     match poll(&mut watched, Some(&timeout)) {
         Ok(_) | Err(Errno::INTR) => {}

@@ -19,7 +19,8 @@ mod tests {
 
     #[test]
     fn the_first_key_is_found_and_junk_has_none() {
-        let key = |text: &'static str| first_key(text.as_bytes()).map(|key| std::str::from_utf8(key).unwrap());
+        let key =
+            |text: &'static str| first_key(text.as_bytes()).map(|key| std::str::from_utf8(key).unwrap());
         assert_eq!(key("get abc\r\nget d\r\n"), Some("abc"));
         assert_eq!(key("set abc 0 0 1\r\n"), Some("abc"));
         assert_eq!(key("mg abc v t\r\n"), Some("abc"));

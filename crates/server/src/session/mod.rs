@@ -34,8 +34,8 @@ mod served;
 mod stats;
 mod storing;
 
-pub use context::{Context, Limits};
 pub use anticipation::first_key;
+pub use context::{Context, Limits};
 pub use counters::{Counter, Counters, Totals};
 pub use introspection::{Introspection, ServerFacts};
 pub use served::{Ending, Next, Served};
