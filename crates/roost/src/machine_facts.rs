@@ -34,9 +34,8 @@ pub fn this_machine() -> Machine {
 /// The value behind a name and a colon in one of the kernel's lists.
 fn line_value(path: &str, name: &str) -> Option<String> {
     let text = read_to_string(path).ok()?;
-    let value = text.lines().find_map(|line| {
+    text.lines().find_map(|line| {
         let (key, value) = line.split_once(':')?;
         (key.trim() == name).then(|| value.trim().to_owned())
-    });
-    value
+    })
 }

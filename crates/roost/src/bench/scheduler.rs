@@ -188,8 +188,6 @@ fn transfers(allowed: &[CpuId], args: &Args) -> Result<TransferResult> {
     std::thread::scope(|scope| -> Result<()> {
         scope.spawn(|| {
             let workers = [WorkerId(0), WorkerId(1)];
-            // Beside the generator, so that giving orders takes no time from the worker that is measured.
-            let _ = host::pin_current_thread(generator[0]);
             for n in 0.. {
                 if ended.load(Ordering::Relaxed) {
                     break;
@@ -304,8 +302,7 @@ fn bursts(allowed: &[CpuId], args: &Args) -> Result<BurstResult> {
     for (&start, &took) in moved.scale_ups_began.iter().zip(&moved.scale_ups) {
         // The observer hears of an interval after its end, so the due time is uncertain by that delay; bursts that
         // began outside of any are not counted.
-        let Some(&due) = due.iter().filter(|&&due| start + Duration::from_millis(5) >= due).next_back()
-        else {
+        let Some(&due) = due.iter().rfind(|&&due| start + Duration::from_millis(5) >= due) else {
             continue;
         };
         if start.since(due) < BURST {
