@@ -82,13 +82,10 @@ pub enum Refusal {
     /// There is no log to watch (memcached with `-W`).
     #[error("CLIENT_ERROR watch commands not allowed")]
     NoWatch,
-    /// The memory limit is given at the start.
+    /// The memory limit cannot be what was asked for.
     #[error("MEMLIMIT_ADJUST_FAILED out of bounds or unable to adjust")]
     NoMemoryLimitChange,
     /// No statistics by key prefix (memcached with `-X`).
     #[error("CLIENT_ERROR stats detail not allowed")]
     NoStatsDetail,
-    /// No listing of keys (memcached with `-X`).
-    #[error("CLIENT_ERROR stats cachedump not allowed")]
-    NoCachedump,
 }

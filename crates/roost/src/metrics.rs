@@ -108,6 +108,22 @@ impl prometheus_client::collector::Collector for Snapshot {
                 ([("why", "send_home".to_owned())], transfers.send_home as f64),
             ],
         )?;
+        let count = transfers.to_awake + transfers.to_sleeper;
+        let mut buckets: Vec<(f64, u64)> = Vec::new();
+        let mut below = 0;
+        for &(bound, at_most) in &transfers.histogram {
+            buckets.push((bound.as_secs_f64(), at_most - below));
+            below = at_most;
+        }
+        buckets.push((f64::INFINITY, count - below));
+        page.histogram(
+            "transfer_time",
+            "From leaving one epoll set to the first read by the other, awake or asleep.",
+            Unit::Seconds,
+            transfers.total.as_secs_f64(),
+            count,
+            &buckets,
+        )?;
         let latencies = [("0.5", transfers.p50), ("0.99", transfers.p99)];
         let latencies = latencies.into_iter().filter_map(|(quantile, latency)| {
             Some(([("quantile", quantile.to_owned())], latency?.as_secs_f64()))
@@ -240,6 +256,20 @@ impl Page<'_, '_> {
     ) -> fmt::Result {
         use prometheus_client::metrics::gauge::ConstGauge;
         self.family(name, help, unit, MetricType::Gauge, values, ConstGauge::new)
+    }
+
+    /// `buckets`: upper bound and how many lie between it and the bound before.
+    fn histogram(
+        &mut self,
+        name: &str,
+        help: &str,
+        unit: Unit,
+        sum: f64,
+        count: u64,
+        buckets: &[(f64, u64)],
+    ) -> fmt::Result {
+        let mut encoder = self.0.encode_descriptor(name, help, Some(&unit), MetricType::Histogram)?;
+        encoder.encode_histogram::<[(&str, &str); 0]>(sum, count, buckets, None)
     }
 
     fn family<const N: usize, M: EncodeMetric>(

@@ -336,3 +336,34 @@ fn raise_descriptor_limit(connections: u32) {
         let _ = setrlimit(Resource::Nofile, raised);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The commented file shows the defaults, all of them: it cannot fall behind the code.
+    #[test]
+    fn the_shipped_configuration_is_the_default_one() {
+        let shipped = include_str!("../../../config/serve.toml");
+        let table: toml::Table = toml::from_str(shipped).unwrap();
+        let defaults: toml::Table = toml::from_str(&toml::to_string(&File::default()).unwrap()).unwrap();
+        assert_eq!(table, defaults);
+    }
+
+    #[test]
+    fn unknown_keys_are_refused_by_name() {
+        let error = toml::from_str::<File>("[peafowl]\nblok = \"1s\"\n").err().unwrap().to_string();
+        assert!(error.contains("blok"), "{error}");
+    }
+
+    #[test]
+    fn a_goal_is_a_time_and_the_percentile_that_is_measured() {
+        assert_eq!(parse_goal("500us@p99"), Ok(Duration::from_micros(500)));
+        for wrong in ["500us", "fast@p99", "500us@p95", "@p99"] {
+            assert!(
+                parse_goal(wrong).unwrap_err().contains("500us@p99") || wrong.ends_with("p95"),
+                "{wrong}"
+            );
+        }
+    }
+}

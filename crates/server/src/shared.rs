@@ -337,7 +337,12 @@ struct Transfers {
     /// By the worker that took.
     to_awake: Vec<Histogram<u32>>,
     to_sleeper: Histogram<u32>,
+    /// Time that all moves took together.
+    total: Duration,
 }
+
+/// Bounds of the histogram that is shown, microseconds: three per decade.
+const BOUNDS_US: [u64; 13] = [2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 100_000];
 
 impl Transfers {
     fn new(workers: usize) -> Self {
@@ -347,6 +352,7 @@ impl Transfers {
             send_home: 0,
             to_awake: (0..workers).map(|_| histogram()).collect(),
             to_sleeper: histogram(),
+            total: Duration::ZERO,
         }
     }
 
@@ -358,6 +364,7 @@ impl Transfers {
         let awake = &mut self.to_awake[target.index()];
         let histogram = if transfer.to_sleeper { &mut self.to_sleeper } else { awake };
         histogram.saturating_record(took.as_nanos());
+        self.total += took;
     }
 
     fn arrivals(&self, target: WorkerId) -> ArrivalStatus {
@@ -375,7 +382,12 @@ impl Transfers {
         for histogram in &self.to_awake[1..] {
             to_awake.add(histogram).expect("histograms of the same bounds");
         }
+        let at_most = |bound: Duration| {
+            to_awake.count_between(0, bound.as_nanos()) + self.to_sleeper.count_between(0, bound.as_nanos())
+        };
         TransferStatus {
+            histogram: BOUNDS_US.map(Duration::from_micros).map(|bound| (bound, at_most(bound))).to_vec(),
+            total: self.total,
             ordered: self.ordered,
             send_home: self.send_home,
             to_awake: to_awake.len(),

@@ -115,6 +115,12 @@ pub struct TransferStatus {
     pub sleeper_p50: Option<Duration>,
     /// 99th percentile where the other worker slept and had to be woken.
     pub sleeper_p99: Option<Duration>,
+    /// Moves of either kind that took at most as long as each bound, by rising bound.
+    #[serde(default)]
+    pub histogram: Vec<(Duration, u64)>,
+    /// Time that all moves took together.
+    #[serde(default)]
+    pub total: Duration,
     /// When a guest was last sent home, on the system's monotonic clock.
     #[serde(default)]
     pub last_sent_home: Option<Instant>,

@@ -27,7 +27,10 @@ pub(super) fn parse(text: &[u8]) -> Result<Request<'_>, Refused> {
         b"shutdown" => Err(refused(Refusal::NoShutdown)),
         b"slabs" => Err(refused(Refusal::NoSlabs)),
         b"lru_crawler" => Err(refused(Refusal::NoCrawler)),
-        b"cache_memlimit" => Err(refused(Refusal::NoMemoryLimitChange)),
+        b"cache_memlimit" => {
+            let mebibytes = argument.and_then(strict_u32).ok_or(refused(Refusal::BadFormat))?;
+            Ok(Request::CacheMemlimit { mebibytes, noreply })
+        }
         _ => match tokens.take(TOKENS_MAX - 1).last() {
             Some(last) if last.starts_with(b"HTTP/") => Ok(Request::Http),
             _ => Err(refused(Refusal::UnknownCommand)),
@@ -40,7 +43,7 @@ pub(super) fn stats(rest: &[u8]) -> Result<Request<'_>, Refused> {
     let group = Tokens::new(rest).next();
     match group {
         Some(group) if b"detail".starts_with(group) => Err(Refused::new(Refusal::NoStatsDetail)),
-        Some(group) if b"cachedump".starts_with(group) => Err(Refused::new(Refusal::NoCachedump)),
+        Some(group) if b"cachedump".starts_with(group) => Ok(Request::Stats { group: Some(b"cachedump") }),
         _ => Ok(Request::Stats { group }),
     }
 }
@@ -49,6 +52,14 @@ pub(super) fn stats(rest: &[u8]) -> Result<Request<'_>, Refused> {
 mod tests {
     use super::super::tests::request;
     use super::*;
+
+    #[test]
+    fn a_memory_limit_is_a_number_of_mebibytes() {
+        let limit = |mebibytes, noreply| Request::CacheMemlimit { mebibytes, noreply };
+        assert_eq!(request(b"cache_memlimit 50\r\n"), limit(50, false));
+        assert_eq!(request(b"cache_memlimit 50 noreply\r\n"), limit(50, true));
+        assert_eq!(request(b"cache_memlimit much\r\n"), Refused::new(Refusal::BadFormat).into());
+    }
 
     #[test]
     fn a_flush_takes_a_delay_or_none() {

@@ -56,6 +56,13 @@ pub enum Request<'a> {
     },
     /// `version`.
     Version,
+    /// `cache_memlimit`: another memory limit, in MiB.
+    CacheMemlimit {
+        /// The limit wanted.
+        mebibytes: u32,
+        /// Whether the client wants no answer.
+        noreply: bool,
+    },
     /// `verbosity`, which changes nothing here.
     Verbosity {
         /// Whether the client wants no answer.

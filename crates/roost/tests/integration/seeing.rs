@@ -50,6 +50,8 @@ fn the_metrics_page_is_in_the_openmetrics_format() {
         "# TYPE roost_requests counter",
         "# HELP roost_worker_active 1 while the worker serves",
         "roost_worker_active{worker=\"0\"} 1",
+        "# TYPE roost_transfer_time_seconds histogram",
+        "roost_transfer_time_seconds_bucket{le=\"+Inf\"} 0",
         "# UNIT roost_energy_joules joules",
         "roost_energy_joules_total{source=\"",
         "# EOF",

@@ -32,6 +32,20 @@ pub(super) fn touch(request: &Touch<'_>, out: &mut Vec<u8>, context: &Context<'_
     }
 }
 
+/// Lowers the memory limit, or raises it again to what the server was started with.
+pub(super) fn cache_memlimit(mebibytes: u32, noreply: bool, out: &mut Vec<u8>, context: &Context<'_>) {
+    let set = (mebibytes as usize).checked_mul(1 << 20).is_some_and(|bytes| context.store.set_limit(bytes));
+    if noreply {
+        return;
+    }
+    if set {
+        out.extend_from_slice(reply::OK);
+    } else {
+        out.extend_from_slice(Refusal::NoMemoryLimitChange.to_string().as_bytes());
+        out.extend_from_slice(reply::LINE_ENDING);
+    }
+}
+
 pub(super) fn flush_all(delay: i32, noreply: bool, out: &mut Vec<u8>, context: &Context<'_>) {
     context.counters.cmd_flush.raise(1);
     let at = if delay > 0 { expiry(delay, context.now, context.unix_offset) } else { context.now };

@@ -360,6 +360,9 @@ fn serve_line(request: &Request<'_>, out: &mut Vec<u8>, context: &Context<'_>) {
         Request::MetaNoop => out.extend_from_slice(reply::META_NOOP),
         Request::FlushAll { delay, noreply } => change::flush_all(*delay, *noreply, out, context),
         Request::Version => stats::version(out),
+        Request::CacheMemlimit { mebibytes, noreply } => {
+            change::cache_memlimit(*mebibytes, *noreply, out, context);
+        }
         Request::Verbosity { noreply: false } => out.extend_from_slice(reply::OK),
         Request::Stats { group } => stats::stats(*group, out, context),
         Request::Verbosity { noreply: true }

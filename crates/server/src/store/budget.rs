@@ -7,16 +7,26 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Bytes granted out of a fixed limit. Shared by every shard and every connection.
+/// Bytes granted out of a limit. Shared by every shard and every connection.
 #[derive(Debug)]
 pub struct Budget {
-    limit: usize,
+    limit: AtomicUsize,
     used: AtomicUsize,
 }
 
 impl Budget {
     pub(super) fn new(limit: usize) -> Self {
-        Self { limit, used: AtomicUsize::new(0) }
+        Self { limit: AtomicUsize::new(limit), used: AtomicUsize::new(0) }
+    }
+
+    /// Another limit, unless more than that is charged already.
+    pub(super) fn set_limit(&self, limit: usize) -> bool {
+        let before = self.limit.swap(limit, Ordering::SeqCst);
+        let fits = self.used.load(Ordering::SeqCst) <= limit;
+        if !fits {
+            self.limit.store(before, Ordering::SeqCst);
+        }
+        fits
     }
 
     /// Takes `bytes` out of the limit, all or nothing. Whoever is refused must do without, or give something
@@ -26,7 +36,7 @@ impl Budget {
         // Relaxed: the counter guards no other memory; only its own total matters.
         self.used
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
-                used.checked_add(bytes).filter(|&sum| sum <= self.limit)
+                used.checked_add(bytes).filter(|&sum| sum <= self.limit())
             })
             .is_ok()
     }
@@ -44,7 +54,7 @@ impl Budget {
 
     /// Bytes that may be charged in all: `--memory-limit`.
     pub fn limit(&self) -> usize {
-        self.limit
+        self.limit.load(Ordering::Relaxed)
     }
 }
 

@@ -203,10 +203,15 @@ impl Memory {
         self.quota
     }
 
+    /// Another bound on what the shard holds. What it holds beyond goes when it next wants more.
+    pub(super) fn set_quota(&mut self, quota: usize) {
+        self.quota = quota;
+    }
+
     /// Whether `bytes` more are within the quota and, as far as can be told now, within the budget.
     pub(super) fn fits(&self, bytes: usize) -> bool {
         let sum = self.held + whole_pages(bytes);
-        let free = self.budget.limit() - self.budget.used();
+        let free = self.budget.limit().saturating_sub(self.budget.used());
         sum <= self.quota && sum.saturating_sub(self.held.max(self.guaranteed)) <= free
     }
 

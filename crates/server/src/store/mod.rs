@@ -134,6 +134,9 @@ pub struct Store {
     hasher: KeyHasher,
     shards: Box<[Padded]>,
     budget: Arc<Budget>,
+    /// As the store was opened.
+    geometry: Geometry,
+    memory_limit: usize,
 }
 
 /// A shard on cache lines of its own: neighbours' locks do not disturb each other. Two lines, because
@@ -165,7 +168,7 @@ impl Store {
             })
             .collect::<Result<_, _>>()
             .map_err(|OutOfRoom| OpenError::Refused)?;
-        Ok(Self { hasher, shards, budget })
+        Ok(Self { hasher, shards, budget, geometry, memory_limit: config.memory_limit })
     }
 
     /// Locks the key's shard and looks the key up. `key` has 1 to 250 bytes; `now` is a second of the server's
@@ -210,6 +213,20 @@ impl Store {
         sum.used_bytes = self.budget.used() as u64;
         sum.limit_bytes = self.budget.limit() as u64;
         sum
+    }
+
+    /// Another memory limit: at most the one that the store was opened with, for which its shards were cut, and at
+    /// least what is charged now and what the shards need to work. `false`, and nothing changed, otherwise.
+    pub fn set_limit(&self, limit: usize) -> bool {
+        let quota = limit.saturating_sub(geometry::connection_reserve(limit)) / self.shards.len();
+        let workable = quota >= 2 * self.geometry.guaranteed();
+        if limit > self.memory_limit || !workable || !self.budget.set_limit(limit) {
+            return false;
+        }
+        for shard in &self.shards {
+            shard.lock().memory.set_quota(quota);
+        }
+        true
     }
 
     /// The account of everything under the memory limit; connection buffers are charged to it.

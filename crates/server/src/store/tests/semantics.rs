@@ -229,3 +229,27 @@ fn the_size_classes_add_up() {
     }
     assert_eq!((store.stats().items, store.stats().bytes), (0, 0));
 }
+
+#[test]
+fn a_lowered_limit_is_kept_and_can_be_raised_again_to_what_it_was() {
+    const WAS: usize = 64 << 20;
+    let store = store(WAS, Some(4));
+    let fill = |from: u32, count: u32| {
+        for n in from..from + count {
+            let size = 100 + n as usize % 3000;
+            put(&store, format!("key{n}").as_bytes(), &stamped(n, 0, size), 5).unwrap();
+            assert!(store.budget().used() <= store.budget().limit());
+        }
+    };
+    assert!(!store.set_limit(WAS + 1), "the shards were cut for less");
+    assert!(!store.set_limit(64 << 10), "no shard could work with so little");
+    assert!(store.set_limit(16 << 20));
+    fill(0, 40_000);
+    assert!(store.budget().used() <= 16 << 20);
+    assert!(store.stats().evictions > 0);
+    assert!(!store.set_limit(8 << 20), "more than that is in use");
+    assert_eq!(store.budget().limit(), 16 << 20);
+    assert!(store.set_limit(WAS));
+    fill(40_000, 40_000);
+    assert!(store.budget().used() > 32 << 20, "the room is used again");
+}
