@@ -295,7 +295,7 @@ fn what_we_answer_differently_on_purpose() {
         ),
         (
             "slabs, crawler and log watchers are memcached's own",
-            b"slabs reassign 1 2\r\nlru_crawler enable\r\nwatch\r\ncache_memlimit 64\r\n",
+            b"slabs reassign 1 2\r\nlru_crawler enable\r\nwatch\r\ncache_memlimit 1000000\r\n",
             b"CLIENT_ERROR slab reassignment disabled\r\nCLIENT_ERROR lru crawler disabled\r\n\
               CLIENT_ERROR watch commands not allowed\r\nMEMLIMIT_ADJUST_FAILED out of bounds or unable to adjust\r\n",
         ),
