@@ -84,12 +84,3 @@ impl Buffer {
         self.start = 0;
     }
 }
-
-impl Drop for Buffer {
-    fn drop(&mut self) {
-        debug_assert!(
-            self.charged == 0 || std::thread::panicking(),
-            "a connection is closed through its worker, which gives the charge back"
-        );
-    }
-}

@@ -252,7 +252,11 @@ impl Worker {
             self.shared.first_served(self.id, now);
         }
         self.reports.served(requests, now.since(ready_since));
-        if let Verdict::Send { target, why } = self.policy.handle_served(now, slot, requests) {
+        let verdict = self.policy.handle_served(now, slot, requests);
+        // While the server stops, the other worker may have gone already.
+        if let Verdict::Send { target, why } = verdict
+            && !self.draining
+        {
             self.send_away(slot, target, why, now);
         }
         now
