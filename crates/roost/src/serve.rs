@@ -28,7 +28,8 @@ Examples:
   roost serve --policy all-awake --active-idle stock   the baseline: behave like any other store
 
 A plain memcached client works: printf 'set k 0 0 1\\r\\nv\\r\\nget k\\r\\n' | nc -q1 127.0.0.1 11211
-`roost top` shows a running store.")]
+`roost top` shows a running store; `stats roost` tells the same over the protocol, and `stats roost-reset-limits`
+makes it forget the load limits that it has learned.")]
 pub struct Args {
     /// Address to listen at; may be given several times
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]

@@ -4,7 +4,7 @@ use crate::session;
 use crate::store::StoreConfig;
 use machine::{CpuId, Duration, PowerModel};
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -35,6 +35,31 @@ pub struct Config {
     pub power_model: Option<PowerModel>,
     /// Who hears what an operator should know.
     pub log: Log,
+}
+
+impl Config {
+    /// A server on a loopback port that the system chooses, with 256 MiB and the kernel's own idle choice, that says
+    /// nothing: for measurements, demonstrations and tests in the same process.
+    pub fn on_loopback(worker_cpus: Vec<CpuId>, policy: Policy) -> Self {
+        Self {
+            listen: vec![Listen::Tcp(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0))],
+            worker_cpus,
+            store: StoreConfig { memory_limit: 256 << 20, max_item_size: 1 << 20, shards: None },
+            limits: Limits {
+                max_connections: 1024,
+                stall: Duration::from_secs(30),
+                session: session::Limits::default(),
+            },
+            policy,
+            active_idle: policy::active_idle::Mode::Stock,
+            idle_actuator: None,
+            root: host::Root::system(),
+            state_file: None,
+            record: None,
+            power_model: None,
+            log: Log::new(|_| {}),
+        }
+    }
 }
 
 /// One place to listen at.

@@ -19,8 +19,7 @@ use machine::{CpuId, CpuList, Duration, Instant, Rate, WorkerId};
 use policy::peafowl::Params;
 use rustix::event::{EventfdFlags, eventfd};
 use serde::Serialize;
-use server::{Config, Limits, Listen, Log, Policy, Server, StoreConfig};
-use std::net::{Ipv4Addr, SocketAddr};
+use server::{Config, Policy, Server};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -145,22 +144,9 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 
 fn config(worker_cpus: Vec<CpuId>, policy: Policy) -> Config {
     Config {
-        listen: vec![Listen::Tcp(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0))],
-        worker_cpus,
-        store: StoreConfig { memory_limit: 256 << 20, max_item_size: 1 << 20, shards: None },
-        limits: Limits {
-            max_connections: 1024,
-            stall: Duration::from_secs(30),
-            session: server::session::Limits::default(),
-        },
-        policy,
         active_idle: policy::active_idle::Mode::Halt,
         idle_actuator: Some(host::IdleActuator::PmQos),
-        root: host::Root::system(),
-        state_file: None,
-        record: None,
-        power_model: None,
-        log: Log::new(|_| {}),
+        ..Config::on_loopback(worker_cpus, policy)
     }
 }
 

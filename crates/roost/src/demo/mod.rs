@@ -22,9 +22,9 @@ use policy::peafowl::Params;
 use report::run::{CurvePoint, Frame, Phase, RunInfo, utc};
 use report::terminal;
 use server::status::Status;
-use server::{Config, Limits, Listen, Log, Policy, StoreConfig};
+use server::{Config, Policy};
 use show::Show;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -229,23 +229,10 @@ impl Split {
 
 fn server_config(treatment: &Treatment, cpus: &Split) -> Config {
     Config {
-        listen: vec![Listen::Tcp(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0))],
-        worker_cpus: cpus.worker_cpus(),
-        store: StoreConfig { memory_limit: 256 << 20, max_item_size: 1 << 20, shards: None },
-        limits: Limits {
-            max_connections: 1024,
-            stall: Duration::from_secs(30),
-            session: server::session::Limits::default(),
-        },
-        policy: treatment.policy.clone(),
         active_idle: treatment.active_idle,
         idle_actuator: Some(host::IdleActuator::PmQos),
-        root: host::Root::system(),
-        state_file: None,
-        record: None,
         power_model: Some(PowerModel::for_processor(&host::processor(&host::Root::system()))),
-        // What limits can do here is told in the report; the live view has no room for log lines.
-        log: Log::new(|_| {}),
+        ..Config::on_loopback(cpus.worker_cpus(), treatment.policy.clone())
     }
 }
 

@@ -4,9 +4,8 @@ use crate::fixture::skipped;
 use loadgen::{Pace, Plan, Target};
 use machine::{CpuList, Duration, Rate, WorkerId};
 use policy::peafowl::Params;
-use server::{Config, Limits, Listen, Log, Policy, Server, StoreConfig};
+use server::{Config, Log, Policy, Server};
 use std::io::Read as _;
-use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use workload::{ArrivalKind, Profile, Segment, ValueSize, Workload};
@@ -17,23 +16,8 @@ const MOVES_PER_S: u64 = 1000;
 fn config(workers: usize, policy: Policy) -> Config {
     let cpus: Vec<_> = host::allowed_cpus().unwrap().0.into_iter().collect();
     Config {
-        listen: vec![Listen::Tcp(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0))],
-        worker_cpus: cpus.into_iter().cycle().take(workers).collect(),
-        store: StoreConfig { memory_limit: 256 << 20, max_item_size: 1 << 20, shards: None },
-        limits: Limits {
-            max_connections: 1024,
-            stall: Duration::from_secs(30),
-            session: server::session::Limits::default(),
-        },
-        policy,
-        active_idle: policy::active_idle::Mode::Halt,
-        // Other tests run servers on the same CPUs.
-        idle_actuator: None,
-        root: host::Root::system(),
-        state_file: None,
-        record: None,
-        power_model: None,
         log: Log::new(|line| println!("{line}")),
+        ..Config::on_loopback(cpus.into_iter().cycle().take(workers).collect(), policy)
     }
 }
 
