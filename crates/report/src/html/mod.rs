@@ -3,7 +3,7 @@
 //! The problem: a report is mailed, archived, opened in a year on a machine without a network, and it shows texts
 //! (configuration, host names, phase names) that nobody vetted. So the page is one file that asks for nothing:
 //! its style is inside, its charts are inline SVG, it has no script, and a content security policy forbids it to
-//! fetch anything, whatever a text may try. Every text passes [`escape`] on its way in.
+//! fetch anything, whatever a text may try. Every text passes `escape` on its way in.
 //!
 //! The page reads from the top: what was run, whether the bars were met, the figures, the charts with what there
 //! is to see in each, and at the end how every figure was got.

@@ -64,7 +64,7 @@ pub struct Args {
     /// Requests per second at the peak [default: 15% of what this machine serves, measured first]
     #[arg(long, value_name = "RATE", value_parser = workload::parse_rate)]
     peak: Option<Rate>,
-    /// Folder for the run [default: runs/demo-<date>-<time>]
+    /// Folder for the run [default: runs/demo-DATE-TIME]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Plain progress lines even on a terminal
