@@ -5,7 +5,8 @@
 demo: ## the main job on this machine's own CPUs, about a minute; ends with runs/<name>/report.html
 	@scripts/setup build
 	cargo build --release --locked --quiet -p roost
-	./target/release/roost demo $(DEMO)
+	@# A goal that was missed (5) or a busy machine (6) is told in the table and on the page; it is no failure of make.
+	./target/release/roost demo $(DEMO) || case $$? in 5|6) ;; *) exit 1 ;; esac
 
 test: ## unit, property, conformance and integration tests, the soak included
 	@scripts/setup test
