@@ -31,7 +31,7 @@ pub enum LockError {
     },
     /// No lock can be made here, so nobody can know who holds what.
     #[error(
-        "cannot keep locks in {path}: {cause}; create the folder for this user (install -d -m 0700 -o USER {path})",
+        "cannot keep a lock at {path}: {cause}; give this user the folder and what is in it (install -d -m 0700 -o USER FOLDER, chown USER FOLDER/*)",
         path = path.display()
     )]
     Unavailable {

@@ -58,7 +58,7 @@ impl Inspector {
     }
 
     /// How energy is accounted for here, a line each: the source, and which power each idle state is charged with.
-    pub fn energy_sources(&self) -> Vec<String> {
+    pub fn energy_basis(&self) -> Vec<String> {
         self.meters().energy.describe()
     }
 
@@ -181,6 +181,9 @@ impl Introspection for Inspector {
             b"roost" => {
                 if let Some(status) = self.status() {
                     describe(&status, emit);
+                    for (n, line) in self.energy_basis().iter().enumerate() {
+                        emit(&format!("energy_basis:{n}"), line);
+                    }
                 }
             }
             b"roost-json" => {

@@ -108,7 +108,7 @@ pub(crate) struct Shared {
     ports: Vec<Port>,
     director: Mailbox<Notice>,
     director_idle: AtomicBool,
-    report_period_nanos: AtomicU64,
+    report_period: Duration,
     connections: AtomicU32,
     connections_total: AtomicU64,
     accept_paused: AtomicBool,
@@ -151,7 +151,7 @@ impl Shared {
             ports: (0..workers).map(port).collect::<io::Result<_>>()?,
             director: Mailbox::new()?,
             director_idle: AtomicBool::new(false),
-            report_period_nanos: AtomicU64::new(report_period.as_nanos()),
+            report_period,
             connections: AtomicU32::new(0),
             connections_total: AtomicU64::new(0),
             accept_paused: AtomicBool::new(false),
@@ -197,7 +197,7 @@ impl Shared {
     }
 
     pub(crate) fn report_period(&self) -> Duration {
-        Duration::from_nanos(self.report_period_nanos.load(Ordering::Relaxed))
+        self.report_period
     }
 
     pub(crate) fn director(&self) -> &Mailbox<Notice> {

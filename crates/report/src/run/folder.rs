@@ -22,9 +22,7 @@ pub struct Run {
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     /// No folder of a run.
-    #[error(
-        "{path} is no run folder: it has no run.toml; name a folder that `roost demo` or `roost load` wrote"
-    )]
+    #[error("{path} is no run folder: it has no run.toml; name a folder that `roost demo` wrote")]
     NotARun {
         /// What was named.
         path: PathBuf,

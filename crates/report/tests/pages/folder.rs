@@ -74,7 +74,7 @@ fn errors_name_the_file_the_line_and_the_fix() {
 
     assert_eq!(
         message(),
-        "RUN is no run folder: it has no run.toml; name a folder that `roost demo` or `roost load` wrote"
+        "RUN is no run folder: it has no run.toml; name a folder that `roost demo` wrote"
     );
 
     let run = write(path);

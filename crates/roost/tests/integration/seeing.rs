@@ -25,6 +25,8 @@ fn stats_roost_tells_of_every_worker_and_cpu() {
     }
     let source = client.stat("roost", "energy_source").expect("an energy figure says where it comes from");
     assert!(source.starts_with("measured") || source.starts_with("modelled"), "{source}");
+    let basis = client.stat("roost", "energy_basis:0").expect("what the figure rests on is told as well");
+    assert!(!basis.is_empty());
     let json = client.stat("roost-json", "status").expect("one line of JSON");
     let status: server::status::Status = serde_json::from_str(&json).expect("a status");
     assert_eq!(status.workers.len(), 3);
