@@ -72,10 +72,7 @@ fn errors_name_the_file_the_line_and_the_fix() {
     let path = folder.path();
     let message = || Run::read(path).unwrap_err().to_string().replace(&path.display().to_string(), "RUN");
 
-    assert_eq!(
-        message(),
-        "RUN is no run folder: it has no run.toml; name a folder that `roost demo` wrote"
-    );
+    assert_eq!(message(), "RUN is no run folder: it has no run.toml; name a folder that `roost demo` wrote");
 
     let run = write(path);
     let toml = fs::read_to_string(path.join("run.toml")).unwrap();
