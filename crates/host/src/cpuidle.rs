@@ -51,6 +51,7 @@ pub fn idle_table(root: &Root, cpu: CpuId) -> Result<CstateTable, FileError> {
             kind: CstateKind::Halting,
             exit_latency: micros("latency")?,
             true_exit_latency: None,
+            entry_latency: None,
             target_residency: micros("residency")?,
             power: None,
         });

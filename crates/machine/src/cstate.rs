@@ -24,6 +24,10 @@ pub struct Cstate {
     pub exit_latency: Duration,
     /// What the wake-up really takes, where it was measured; real machines differ from the advertised by up to 10x.
     pub true_exit_latency: Option<Duration>,
+    /// Time to get into the state, which cannot be cut short; `None` where no source tells it apart. Linux's exit
+    /// latency already covers the worst case of entry and exit together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub entry_latency: Option<Duration>,
     /// The shortest sleep for which this state saves energy (cpuidle `residency`).
     pub target_residency: Duration,
     /// Core power in this state, where known.

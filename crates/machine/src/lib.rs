@@ -13,6 +13,7 @@ mod command;
 mod cstate;
 pub mod duration_text;
 mod ids;
+mod platform;
 mod power;
 mod presets;
 mod reading;
@@ -22,6 +23,9 @@ mod topology;
 pub use command::{Command, IdleLimit, Pick};
 pub use cstate::{Cstate, CstateKind, CstateTable};
 pub use ids::{ConnId, CpuId, CstateIndex, WorkerId};
+pub use platform::{
+    ClockDomain, FrequencyTable, Gear, GearKind, PackageState, Platform, PlatformError, TurboBin,
+};
 pub use power::{EnergySource, Kilohertz, Microjoules, Microwatts, PowerModel};
 pub use presets::Processor;
 pub use reading::{CpuReading, EnergyReading, Reading, ServiceReading, WorkerReading};

@@ -129,6 +129,7 @@ mod tests {
             kind,
             exit_latency: Duration::from_micros(micros),
             true_exit_latency: None,
+            entry_latency: None,
             target_residency: Duration::ZERO,
             power: None,
         }

@@ -75,6 +75,7 @@ impl Row {
             kind: CstateKind::Halting,
             exit_latency: Duration::from_micros(exit),
             true_exit_latency: (true_exit > 0).then(|| Duration::from_micros(true_exit)),
+            entry_latency: None,
             target_residency: Duration::from_micros(residency),
             power: Some(Microwatts(milliwatts * 1000)),
         });

@@ -1,0 +1,256 @@
+//! A whole server as a table: its cores, their idle states and frequencies, and the power of all of it.
+//!
+//! A [`Platform`] says what a machine *is*; what its cores do is the simulator's business, or Linux's. It is plain data
+//! that a scenario may write out in full, or name a preset and override a key of it.
+//!
+//! Terms. A *gear* is one clock setting: a P-state (lower voltage with lower frequency) or a step of duty-cycle
+//! modulation (the clock is stopped for part of the time, the voltage stays). A *clock domain* is a set of cores that
+//! share one clock. *Exit latency* is as Linux means it; see [`Cstate`](crate::Cstate).
+//!
+//! What [`Platform::check`] makes sure of, so that nobody else need ask: at least one core, gear and idle state; gears
+//! rise in frequency and do not fall in power; idle states rise in exit latency, do not rise in power, and none has a
+//! target residency below its exit latency; no state takes more power than the slowest gear works with.
+
+use crate::{CstateTable, Duration, Kilohertz, Microwatts, PowerModel};
+use serde::{Deserialize, Serialize};
+
+/// How a gear slows the core.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GearKind {
+    /// Frequency and voltage.
+    #[default]
+    Pstate,
+    /// Frequency alone: power is linear in it at best.
+    DutyCycle,
+}
+
+/// One clock setting.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Gear {
+    /// The clock.
+    pub frequency: Kilohertz,
+    /// Power of one core that executes in it.
+    pub power: Microwatts,
+    /// How it is made.
+    #[serde(default)]
+    pub kind: GearKind,
+}
+
+/// Which cores share a clock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ClockDomain {
+    /// Each has its own.
+    #[default]
+    Core,
+    /// All of a socket; the fastest request wins.
+    Socket,
+}
+
+/// The gears of a core and what it costs to change them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FrequencyTable {
+    /// Slow to fast; the last is the nominal frequency, which service times are stated at.
+    pub gears: Vec<Gear>,
+    /// Who shares a clock.
+    #[serde(default)]
+    pub domain: ClockDomain,
+    /// From the request until the new frequency is in effect; the core runs on at the old one.
+    #[serde(with = "crate::duration_text")]
+    pub delay: Duration,
+    /// How long the core stands still when the change takes effect.
+    #[serde(with = "crate::duration_text")]
+    pub stall: Duration,
+}
+
+impl FrequencyTable {
+    /// The nominal frequency.
+    pub fn nominal(&self) -> Kilohertz {
+        self.gears.last().map_or(Kilohertz(1), |gear| gear.frequency)
+    }
+
+    /// The slowest gear with at least this frequency; the fastest if none has.
+    pub fn at_least(&self, frequency: Kilohertz) -> usize {
+        self.gears.partition_point(|gear| gear.frequency < frequency).min(self.gears.len() - 1)
+    }
+}
+
+/// A sleep of a whole socket, possible while all its cores sleep at least as deep as `from_state`.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PackageState {
+    /// The shallowest core state (place in the table) that all cores must be in.
+    pub from_state: u8,
+    /// The uncore's power then.
+    pub power: Microwatts,
+    /// What waking takes in addition to the core's own exit latency.
+    #[serde(with = "crate::duration_text")]
+    pub exit_latency: Duration,
+}
+
+/// The clock that a core in the fastest gear really gets while at most `cores` of its socket are awake.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TurboBin {
+    /// Up to so many cores awake.
+    pub cores: u16,
+    /// The clock.
+    pub frequency: Kilohertz,
+    /// Power of one core that executes at it.
+    pub power: Microwatts,
+}
+
+/// A server.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Platform {
+    /// As printed beside every figure that comes of it.
+    pub name: String,
+    /// How many sockets.
+    pub sockets: u16,
+    /// Physical cores in each.
+    pub cores_per_socket: u16,
+    /// Hyperthreads of a core; they share its clock and its sleep.
+    pub threads_per_core: u16,
+    /// What a thread's speed is while its sibling works too, against running alone.
+    #[serde(default = "shared_thread_speed")]
+    pub shared_thread_speed: f64,
+    /// Idle states of a core, shallow to deep. Polling is none of them: it is a core that works on nothing.
+    pub cstates: CstateTable,
+    /// A sleep of the whole socket, if it has one.
+    #[serde(default)]
+    pub package: Option<PackageState>,
+    /// Gears.
+    pub frequencies: FrequencyTable,
+    /// Faster than nominal while few cores are awake; by number of cores. Empty: turbo is off.
+    #[serde(default)]
+    pub turbo: Vec<TurboBin>,
+    /// Power of a socket beside its cores, while any core of it is awake or it has no package state.
+    pub uncore: Microwatts,
+    /// Power of the rest of the server, always.
+    pub rest: Microwatts,
+    /// What each figure rests on: papers, kernel tables, or the word ESTIMATE. Printed with the results.
+    #[serde(default)]
+    pub sources: Vec<String>,
+}
+
+fn shared_thread_speed() -> f64 {
+    // Two threads of a core do about 1.3 times the work of one: ESTIMATE, of the size that vendors state.
+    0.65
+}
+
+/// Why a platform cannot be.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error("machine `{name}`: {key}: {problem}\n\nhint: {fix}")]
+pub struct PlatformError {
+    /// Which machine.
+    pub name: String,
+    /// The key at fault.
+    pub key: String,
+    /// What is wrong with it.
+    pub problem: String,
+    /// What to do.
+    pub fix: String,
+}
+
+impl Platform {
+    /// Logical CPUs.
+    pub fn cpus(&self) -> usize {
+        usize::from(self.sockets) * usize::from(self.cores_per_socket) * usize::from(self.threads_per_core)
+    }
+
+    /// The power table that live runs on such a machine are charged by.
+    pub fn power_model(&self) -> PowerModel {
+        let active = self.frequencies.gears.last().map_or(Microwatts(0), |gear| gear.power);
+        PowerModel { name: self.name.clone(), active, idle: self.cstates.0.clone() }
+    }
+
+    /// Everything that the module's header promises, or the first thing that does not hold.
+    pub fn check(&self) -> Result<(), PlatformError> {
+        let wrong = |key: &str, problem: String, fix: &str| {
+            Err(PlatformError { name: self.name.clone(), key: key.to_owned(), problem, fix: fix.to_owned() })
+        };
+        if self.cpus() == 0 {
+            return wrong(
+                "cores",
+                "there are none".into(),
+                "give sockets, cores_per_socket and threads_per_core",
+            );
+        }
+        if !(self.shared_thread_speed > 0.0 && self.shared_thread_speed <= 1.0) {
+            let problem = format!("{} is no share of a thread's speed", self.shared_thread_speed);
+            return wrong("shared_thread_speed", problem, "give a number above 0 and up to 1");
+        }
+        let gears = &self.frequencies.gears;
+        if gears.is_empty() || gears[0].frequency.0 == 0 || gears[0].power.0 == 0 {
+            return wrong(
+                "frequencies.gears",
+                "empty or zero".into(),
+                "give at least one gear: { frequency, power }",
+            );
+        }
+        for pair in gears.windows(2) {
+            if pair[1].frequency <= pair[0].frequency || pair[1].power < pair[0].power {
+                let problem =
+                    format!("{} kHz does not follow {} kHz", pair[1].frequency.0, pair[0].frequency.0);
+                return wrong(
+                    "frequencies.gears",
+                    problem,
+                    "list gears from slow to fast, power never falling",
+                );
+            }
+        }
+        if self.cstates.0.is_empty() {
+            return wrong("cstates", "there are none".into(), "give at least C1");
+        }
+        let mut above = (Duration::ZERO, gears[0].power, "the slowest gear");
+        for state in &self.cstates.0 {
+            let Some(power) = state.power else {
+                return wrong(
+                    "cstates",
+                    format!("{} has no power", state.name),
+                    "give its power in microwatts",
+                );
+            };
+            if state.exit_latency < above.0 || power > above.1 {
+                let problem = format!("{} wakes faster or takes more power than {}", state.name, above.2);
+                return wrong(
+                    "cstates",
+                    problem,
+                    "list states from shallow to deep: exit latency rises, power falls",
+                );
+            }
+            if state.target_residency < state.exit_latency {
+                let problem = format!("{}: target residency is below its exit latency", state.name);
+                return wrong(
+                    "cstates",
+                    problem,
+                    "a sleep cannot pay before it can be left: raise target_residency",
+                );
+            }
+            above = (state.exit_latency, power, &state.name);
+        }
+        if let Some(package) = &self.package {
+            if usize::from(package.from_state) >= self.cstates.0.len() {
+                let problem = format!("from_state {} is not in cstates", package.from_state);
+                return wrong("package", problem, "name the place of a core state, counted from 0");
+            }
+            if package.power > self.uncore {
+                return wrong(
+                    "package",
+                    "takes more power than the uncore awake".into(),
+                    "lower package.power",
+                );
+            }
+        }
+        for pair in self.turbo.windows(2) {
+            if pair[1].cores <= pair[0].cores || pair[1].frequency > pair[0].frequency {
+                return wrong("turbo", "bins are out of order".into(), "more cores awake, less clock");
+            }
+        }
+        Ok(())
+    }
+}
