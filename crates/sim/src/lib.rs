@@ -1,0 +1,1 @@
+//! A server in simulated time, driven by the policies that run live.
