@@ -14,11 +14,13 @@
 //! - [`all_awake`]: all of them, always.
 //! - [`scheduling`]: one of them, or none, as the store drives it.
 //! - [`active_idle`]: how deep the CPUs of active workers may sleep.
+//! - [`frequency`]: how fast the cores run.
 //! - [`log`]: a policy's inputs and outputs as lines of text, and their replay.
 
 pub mod active_idle;
 pub mod all_awake;
 pub mod carb;
+pub mod frequency;
 pub mod log;
 pub mod peafowl;
 mod roster;
