@@ -126,6 +126,20 @@ impl GearTable {
         GearIndex((place as u8).min(self.count - 1))
     }
 
+    /// The slowest gear with at least this clock; the fastest if none has it.
+    pub fn at_least(&self, clock: Kilohertz) -> GearIndex {
+        let place = self.gears[..self.count()].partition_point(|gear| gear.frequency < clock);
+        GearIndex((place as u8).min(self.count - 1))
+    }
+
+    /// The gear whose clock is closest to this; the faster of two equally close.
+    pub fn nearest(&self, clock: Kilohertz) -> GearIndex {
+        let above = self.at_least(clock);
+        let below = GearIndex(above.0.saturating_sub(1));
+        let nearer_below = clock.0.abs_diff(self.khz(below).0) < clock.0.abs_diff(self.khz(above).0);
+        if nearer_below { below } else { above }
+    }
+
     /// The fastest gear with at most this power; the slowest if none has it.
     pub fn at_most_power(&self, power: Microwatts) -> GearIndex {
         let place = self.gears[..self.count()].partition_point(|gear| gear.power <= power);
@@ -188,6 +202,24 @@ pub(crate) mod tests {
         }
         for (watts, gear) in [(0.0, 0), (0.64, 0), (5.11, 0), (5.12, 1), (9.99, 1), (10.0, 2), (99.0, 2)] {
             assert_eq!(gears.at_most_power(Microwatts::from_watts(watts)), GearIndex(gear), "{watts}");
+        }
+    }
+
+    #[test]
+    fn clocks_round_up_or_to_the_nearest() {
+        let gears = gears_at(&[1_000, 2_000, 2_500]);
+        for (mhz, up, nearest) in [
+            (0, 0, 0),
+            (1_000, 0, 0),
+            (1_499, 1, 0),
+            (1_500, 1, 1),
+            (2_249, 2, 1),
+            (2_250, 2, 2),
+            (9_000, 2, 2),
+        ] {
+            let clock = Kilohertz(mhz * 1_000);
+            let expected = (GearIndex(up), GearIndex(nearest));
+            assert_eq!((gears.at_least(clock), gears.nearest(clock)), expected, "{mhz}");
         }
     }
 

@@ -5,7 +5,16 @@
 //! gear is in effect, and cores that share a clock, of which the fastest request wins.
 //!
 //! - [`gears`]: what all of them speak in.
+//! - [`fixed`]: one gear, whatever happens.
+//! - [`ondemand`]: by how busy the core was.
+//! - [`schedutil`]: by the scheduler's average of how much it has to do.
 
+pub mod fixed;
 pub mod gears;
+pub mod ondemand;
+pub mod schedutil;
 
+pub use fixed::Fixed;
 pub use gears::{GearIndex, GearTable, GearTableError};
+pub use ondemand::Ondemand;
+pub use schedutil::Schedutil;
