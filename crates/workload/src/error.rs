@@ -1,6 +1,6 @@
 //! What can be wrong with a description of a workload; every message names the fix.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use thiserror::Error;
 
 /// A workload that cannot be.
@@ -10,7 +10,9 @@ pub enum SpecError {
     #[error("`{0}` is no rate: write requests per second as a number above zero, such as 800, 50k or 1.2M")]
     Rate(String),
     /// A text that is no distribution of gaps.
-    #[error("`{0}` is no kind of arrivals: write poisson, gpareto or uniform")]
+    #[error(
+        "`{0}` is no kind of arrivals: write poisson, gpareto, etc, uniform, or h2:CV with CV from 1 to 100, such as h2:1.5"
+    )]
     Arrivals(String),
     /// A text that is no popularity.
     #[error("`{0}` is no popularity: write uniform, or zipf:S with S from 0 to 10, such as zipf:0.99")]
@@ -91,4 +93,59 @@ pub enum SpecError {
         "`{0}` is no time compression: write a factor above zero, such as 60 to play an hour in a minute"
     )]
     Compression(String),
+    /// A parameter of a distribution out of range.
+    #[error("distribution `{name}`: {key} is out of range: {fix}")]
+    Distribution {
+        /// Which law.
+        name: &'static str,
+        /// Which parameter.
+        key: &'static str,
+        /// What to write.
+        fix: &'static str,
+    },
+    /// A file that cannot be read.
+    #[error("cannot read {path}: {cause}: {form}", path = .path.display())]
+    FileUnreadable {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        cause: std::io::Error,
+        /// What belongs there.
+        form: &'static str,
+    },
+    /// A file with a line that does not belong there.
+    #[error("{path}:{line}: `{text}` {problem}: {form}", path = .path.display())]
+    FileLine {
+        /// The file.
+        path: PathBuf,
+        /// Line number, from 1.
+        line: usize,
+        /// The line, shortened.
+        text: String,
+        /// What is wrong with it.
+        problem: String,
+        /// What belongs there.
+        form: &'static str,
+    },
+    /// A file with too little in it.
+    #[error("{path} {problem}: {form}", path = .path.display())]
+    FileShort {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: String,
+        /// What belongs there.
+        form: &'static str,
+    },
 }
+
+impl SpecError {
+    /// A line of a file that does not belong there.
+    pub(crate) fn file_line(path: &Path, line: usize, text: &str, problem: &str, form: &'static str) -> Self {
+        let text = text.chars().take(LINE_SHOWN_CHARS).collect();
+        Self::FileLine { path: path.to_owned(), line, text, problem: problem.to_owned(), form }
+    }
+}
+
+/// Of a wrong line, as much as a message shows.
+const LINE_SHOWN_CHARS: usize = 40;

@@ -18,7 +18,9 @@
 //! within what the memcached protocol allows. Files are read only by [`Shape::from_str`](std::str::FromStr)
 //! for `csv:`, and the trace is in memory afterwards.
 
+mod alias;
 mod arrivals;
+mod distribution;
 mod error;
 mod popularity;
 mod profile;
@@ -28,8 +30,10 @@ mod shape;
 mod sizes;
 mod text;
 mod trace;
+mod ziggurat;
 
 pub use arrivals::{Arrival, ArrivalKind, Arrivals};
+pub use distribution::{Distribution, Sampler, ServicePreset, TimeUnit, two_branches};
 pub use error::SpecError;
 pub use popularity::{Popularity, Ranks};
 pub use profile::{Profile, Segment};

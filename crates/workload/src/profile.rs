@@ -27,6 +27,8 @@ pub struct Profile {
     pieces: Vec<Piece>,
     period_s: f64,
     events_per_period: f64,
+    /// If the rate never changes: nanoseconds from one event to the next. The same arithmetic for all who ask.
+    flat_ns: Option<f64>,
 }
 
 /// A segment in numbers, with what lies before it.
@@ -65,7 +67,7 @@ impl Piece {
 impl Profile {
     /// The chain of these segments, over and over.
     pub fn new(segments: &[Segment]) -> Result<Self, SpecError> {
-        let mut profile = Self { pieces: Vec::new(), period_s: 0.0, events_per_period: 0.0 };
+        let mut profile = Self { pieces: Vec::new(), period_s: 0.0, events_per_period: 0.0, flat_ns: None };
         for segment in segments.iter().filter(|segment| !segment.length.is_zero()) {
             let piece = Piece {
                 start_s: profile.period_s,
@@ -78,7 +80,13 @@ impl Profile {
             profile.events_per_period += piece.events();
             profile.pieces.push(piece);
         }
-        if profile.events_per_period > 0.0 { Ok(profile) } else { Err(SpecError::NothingArrives) }
+        if profile.events_per_period <= 0.0 {
+            return Err(SpecError::NothingArrives);
+        }
+        let rate = profile.pieces[0].from;
+        let flat = profile.pieces.iter().all(|piece| piece.from == rate && piece.to == rate);
+        profile.flat_ns = flat.then(|| 1e9 / rate);
+        Ok(profile)
     }
 
     /// The same rate at all times.
@@ -117,8 +125,16 @@ impl Profile {
 
     /// As [`Profile::time_of`], looking first at the piece `hint`, where the last event fell: arrivals
     /// come in order, so nearly every look-up ends there.
+    #[inline]
     pub(crate) fn time_of_near(&self, events: f64, hint: &mut usize) -> Duration {
-        let events = events.max(0.0);
+        match self.flat_ns {
+            // A cast of what is negative or undefined gives zero.
+            Some(gap_ns) => Duration::from_nanos((events * gap_ns) as u64),
+            None => self.time_of_bent(events.max(0.0), hint),
+        }
+    }
+
+    fn time_of_bent(&self, events: f64, hint: &mut usize) -> Duration {
         let periods = (events / self.events_per_period).floor();
         let within = (events - periods * self.events_per_period).max(0.0);
         let holds =
@@ -129,6 +145,11 @@ impl Profile {
         let piece = &self.pieces[*hint];
         let within_s = piece.start_s + piece.elapsed_at(within - piece.events_before);
         Duration::from_secs_f64(periods * self.period_s + within_s)
+    }
+
+    /// The hour of the day in which a piece begins, if the period is taken for a day; 0 to 23.
+    pub(crate) fn hour_of_piece(&self, piece: usize) -> usize {
+        self.pieces.get(piece).map_or(0, |piece| (piece.start_s / self.period_s * 24.0 + 1e-6) as usize)
     }
 
     /// Whole periods before `t`, and the seconds since the last of them.
@@ -175,6 +196,16 @@ mod tests {
         for n in 0..100 {
             let t = profile.time_of(f64::from(n) + 0.5).as_nanos() % 300_000_000;
             assert!((100_000_000..=200_000_000).contains(&t), "{t}");
+        }
+    }
+
+    #[test]
+    fn a_rate_that_never_changes_gives_the_same_instants_however_it_is_cut() {
+        let whole = Profile::constant(Rate::per_second(80e3)).unwrap();
+        let cut = Profile::new(&[segment(100, 80e3, 80e3), segment(700, 80e3, 80e3)]).unwrap();
+        for events in [0.0, 0.3, 1.0, 12_345.678, 1e9] {
+            assert_eq!(whole.time_of(events), cut.time_of(events));
+            assert_eq!(whole.time_of(events), Duration::from_nanos((events * 12_500.0) as u64));
         }
     }
 

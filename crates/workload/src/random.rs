@@ -5,6 +5,8 @@
 //! in a few nanoseconds, with no state to share between threads. And its output is fixed by its paper:
 //! recorded seeds must give the same requests with every later version of every library.
 
+use crate::ziggurat;
+
 /// A stream of random numbers.
 #[derive(Clone, Debug)]
 pub struct Random {
@@ -18,23 +20,39 @@ impl Random {
     }
 
     /// 64 random bits.
+    #[inline]
     pub fn bits(&mut self) -> u64 {
         self.state = self.state.wrapping_add(GAMMA);
         mix(self.state)
     }
 
     /// Uniform in [0, 1).
+    #[inline]
     pub fn unit(&mut self) -> f64 {
         (self.bits() >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
     }
 
+    /// Exponential, of mean one.
+    #[inline]
+    pub fn exponential(&mut self) -> f64 {
+        ziggurat::exponential(self)
+    }
+
+    /// Normal, of mean zero and deviation one.
+    #[inline]
+    pub fn normal(&mut self) -> f64 {
+        ziggurat::normal(self)
+    }
+
     /// Uniform in 0..bound, by multiplication (Lemire); its bias is below bound / 2^64.
+    #[inline]
     pub fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.bits()) * u128::from(bound)) >> 64) as u64
     }
 }
 
 /// SplitMix64's output function: a bijection of 64 bits in which every input bit moves about half of the output.
+#[inline]
 pub(crate) fn mix(mut bits: u64) -> u64 {
     bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -9,6 +9,7 @@
 //! | `burst:A..B[@P+L]` | A, then at once B for a quarter of the run; with `@P+L`: A for P, B for L, over and over |
 //! | `diurnal[:A..B]` | a sinus with a period of a day, from A (half the peak) up to B and back |
 //! | `etc`, `microsoft`, `nlanr` | 24 hours of the published traces |
+//! | `etc-gaps` | the 24 hours of ETC's published gaps, 40 to 60 k/s; with arrivals of kind `etc` |
 //! | `decay` | 24 falling steps of the same family |
 //! | `google` | Peafowl 4.1: 1000 k/s for a quarter of an hour, then 230 k/s |
 //! | `csv:FILE` | lines of `seconds,rate` |
@@ -16,6 +17,7 @@
 //! A shape whose rates are absolute can be scaled to another peak; one that has times of its own can be
 //! compressed, and repeats when the run is longer.
 
+use crate::arrivals::ETC_HOURS;
 use crate::{Profile, Segment, SpecError, trace};
 use machine::{Duration, Rate};
 use std::fmt;
@@ -143,14 +145,19 @@ impl FromStr for Shape {
                 shape(sinus(low, high), true, true)
             }
             ("etc", None) => day(&ETC),
+            ("etc-gaps", None) => {
+                let rates: Vec<f64> =
+                    ETC_HOURS.iter().map(|(sigma_us, k)| (1.0 - k) / sigma_us * 1e6).collect();
+                shape(hold(&rates, HOUR_S), true, true)
+            }
             ("microsoft", None) => day(&MICROSOFT),
             ("nlanr", None) => day(&NLANR),
             ("decay", None) => day(&DECAY),
             ("google", None) => shape(hold(&GOOGLE, HOUR_S / 4.0), true, true),
             ("csv", Some(path)) => shape(trace::read(Path::new(path))?, true, true),
             _ => Err(refused(
-                "write constant, ramp:A..B, steps:A,B,.., burst, burst:A..B, diurnal, etc, microsoft, nlanr, decay, \
-                 google or csv:FILE",
+                "write constant, ramp:A..B, steps:A,B,.., burst, burst:A..B, diurnal, etc, etc-gaps, microsoft, nlanr, \
+                 decay, google, carb-slow, carb-fast or csv:FILE",
             )),
         }
     }
