@@ -15,6 +15,7 @@
 //! - [`scheduling`]: one of them, or none, as the store drives it.
 //! - [`active_idle`]: how deep the CPUs of active workers may sleep.
 //! - [`frequency`]: how fast the cores run.
+//! - [`timing`]: when to be awake: work delayed as long as its goal allows.
 //! - [`log`]: a policy's inputs and outputs as lines of text, and their replay.
 
 pub mod active_idle;
@@ -26,6 +27,7 @@ pub mod peafowl;
 mod roster;
 pub mod scheduling;
 pub mod spread;
+pub mod timing;
 
 pub use roster::{Guidance, Movable, Moved, Placement, Why};
 pub use scheduling::Scheduling;
