@@ -15,6 +15,7 @@
 //! - [`scheduling`]: one of them, or none, as the store drives it.
 //! - [`active_idle`]: how deep the CPUs of active workers may sleep.
 //! - [`frequency`]: how fast the cores run.
+//! - [`idle`]: which idle state a CPU goes to: menu, TEO, and what curbs or bounds them.
 //! - [`timing`]: when to be awake: work delayed as long as its goal allows.
 //! - [`log`]: a policy's inputs and outputs as lines of text, and their replay.
 
@@ -22,6 +23,7 @@ pub mod active_idle;
 pub mod all_awake;
 pub mod carb;
 pub mod frequency;
+pub mod idle;
 pub mod log;
 pub mod peafowl;
 mod roster;

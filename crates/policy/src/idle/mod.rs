@@ -1,0 +1,326 @@
+//! Which idle state a CPU goes to when it has nothing to do: cpuidle's governors, as plain calls.
+//!
+//! **Problem.** A deep state saves power only in a sleep of at least its *target residency*, and whoever wakes the CPU
+//! pays the *exit latency*. How long the sleep will last is not known when the state is chosen.
+//!
+//! **Approach.** At every idle entry [`Governor::select`] gets what the CPU knows, an [`IdleEntry`], and answers with a
+//! [`Sleep`]; when the CPU is back at work [`Governor::reflect`] is told how it went, [`Woken`]. Both are plain calls
+//! that allocate nothing: a simulator makes millions of them a second. The tables are small arrays, arithmetic is on
+//! integers.
+//!
+//! - [`Governor::Poll`], [`Governor::Shallow`], [`Governor::Deep`]: the bounds. The Tradeoffs paper (section III-C)
+//!   measures the room for all others between the latter two.
+//! - [`Menu`], [`Teo`]: Linux's, which predict.
+//! - [`Feedback`]: either, curbed when it proves too bold; the Tradeoffs paper's extension.
+//!
+//! The governor that knows the future is the simulator's.
+//!
+//! Terms. A sleep is *premature* if the CPU idled for less than the state's target residency, and a *missed deep* one
+//! if it idled for the residency of a deeper state that was allowed; cpuidle's own counters call them `above` and
+//! `below`. The *tick* is the scheduler's periodic timer, which a CPU may stop while it sleeps.
+//!
+//! What always holds: no state is chosen whose exit latency is above the limit; under a limit that no state meets, or
+//! of zero, every governor polls; the answer is a place in the table; the same calls in the same order give the same
+//! answers, also if the governor was written out and read back in between.
+
+mod feedback;
+mod menu;
+mod params;
+mod table;
+mod teo;
+
+pub use feedback::{Feedback, FeedbackParams};
+pub use menu::{Menu, MenuParams};
+pub use params::GovernorParams;
+pub use table::{IdleTable, MAX_STATES};
+pub use teo::{Teo, TeoParams};
+
+use machine::{CstateIndex, Duration, Instant};
+use serde::{Deserialize, Serialize};
+
+/// What a CPU knows when it goes idle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IdleEntry {
+    /// The present.
+    pub now: Instant,
+    /// Until the CPU's next timer event if the tick is stopped; [`Duration::MAX`]: there is none.
+    pub next_timer: Duration,
+    /// Until the next scheduler tick if it is kept; [`Duration::MAX`]: the machine has none.
+    pub next_tick: Duration,
+    /// The exit latency that anybody tolerates; [`Duration::MAX`]: no limit.
+    pub limit: Duration,
+}
+
+/// How a CPU spends its idle time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Sleep {
+    /// It spins.
+    Poll,
+    /// It halts.
+    State {
+        /// In this state.
+        index: CstateIndex,
+        /// The next tick wakes it, if nothing else does before.
+        keep_tick: bool,
+    },
+}
+
+/// What ended a sleep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WakeCause {
+    /// A device, or another CPU.
+    Interrupt,
+    /// The CPU's own timer.
+    Timer,
+    /// The tick, where it was kept.
+    Tick,
+}
+
+/// A sleep that is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Woken {
+    /// The state it was in.
+    pub selected: CstateIndex,
+    /// From entry to back at work, exit latency included, as cpuidle measures it.
+    pub residency: Duration,
+    /// What ended it.
+    pub by: WakeCause,
+}
+
+impl Woken {
+    /// How long the CPU idled before it was woken: the residency without the advertised exit latency. Where that would
+    /// leave less than half, half \[K\], as menu does: so short a sleep was never as deep as to take all of it.
+    #[inline]
+    pub fn idle(&self, table: &IdleTable) -> Duration {
+        let (residency, exit_latency) = (self.residency, table.exit_latency(self.selected.index()));
+        if residency > exit_latency + exit_latency { residency - exit_latency } else { residency / 2 }
+    }
+
+    /// True if the state did not pay.
+    #[inline]
+    pub fn is_premature(&self, table: &IdleTable) -> bool {
+        self.idle(table) < table.target_residency(self.selected.index())
+    }
+}
+
+/// How well a CPU's states were chosen; for every governor.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SleepStats {
+    /// Sleeps, polling not counted.
+    pub sleeps: u64,
+    /// Those too short for their state.
+    pub premature: u64,
+    /// Those long enough for a deeper state that was allowed.
+    pub missed_deep: u64,
+}
+
+impl SleepStats {
+    /// Counts a sleep that was chosen under `limit`.
+    #[inline]
+    pub fn record(&mut self, table: &IdleTable, woken: &Woken, limit: Duration) {
+        self.sleeps += 1;
+        self.premature += u64::from(woken.is_premature(table));
+        let paid = table.deepest_for(woken.idle(table), limit);
+        self.missed_deep += u64::from(paid > woken.selected.index());
+    }
+}
+
+/// One CPU's governor.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Governor {
+    /// Always spins: no exit latency, full power.
+    Poll,
+    /// Always the shallowest state.
+    Shallow,
+    /// Always the deepest state within the limit.
+    Deep,
+    /// Linux's menu.
+    Menu(Menu),
+    /// Linux's TEO.
+    Teo(Teo),
+    /// Menu or TEO, curbed by premature wake-ups.
+    Feedback(Feedback),
+}
+
+impl Governor {
+    /// The CPU has nothing to do now.
+    #[inline]
+    pub fn select(&mut self, table: &IdleTable, entry: &IdleEntry) -> Sleep {
+        if !table.halts_within(entry.limit) {
+            return Sleep::Poll;
+        }
+        // The bounds predict nothing, so the tick could only disturb them.
+        let always = |state: usize| Sleep::State { index: CstateIndex(state as u8), keep_tick: false };
+        match self {
+            Self::Poll => Sleep::Poll,
+            Self::Shallow => always(0),
+            Self::Deep => always(table.deepest_within(entry.limit)),
+            Self::Menu(menu) => menu.select(table, entry),
+            Self::Teo(teo) => teo.select(table, entry),
+            Self::Feedback(feedback) => feedback.select(table, entry),
+        }
+    }
+
+    /// The CPU is back at work after the sleep that was selected last. Not for [`Sleep::Poll`], of which there is
+    /// nothing to learn.
+    #[inline]
+    pub fn reflect(&mut self, table: &IdleTable, woken: &Woken) {
+        match self {
+            Self::Poll | Self::Shallow | Self::Deep => {}
+            Self::Menu(menu) => menu.reflect(table, woken),
+            Self::Teo(teo) => teo.reflect(table, woken),
+            Self::Feedback(feedback) => feedback.reflect(table, woken),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::table::tests::{sandy_bridge, table};
+    use super::*;
+    use proptest::prelude::*;
+
+    const US: fn(u64) -> Duration = Duration::from_micros;
+
+    fn entry(limit: Duration) -> IdleEntry {
+        IdleEntry {
+            now: Instant::ZERO,
+            next_timer: Duration::from_secs(1),
+            next_tick: Duration::from_millis(4),
+            limit,
+        }
+    }
+
+    fn governors(table: &IdleTable) -> [Governor; 7] {
+        GovernorParams::NAMES.map(|name| GovernorParams::by_name(name).unwrap().governor(table))
+    }
+
+    #[test]
+    fn the_bounds_do_what_they_are_called() {
+        let table = sandy_bridge();
+        let select = |name: &str, limit| {
+            let mut governor = GovernorParams::by_name(name).unwrap().governor(&table);
+            governor.select(&table, &entry(limit))
+        };
+        let always = |state| Sleep::State { index: CstateIndex(state), keep_tick: false };
+        assert_eq!(select("poll", Duration::MAX), Sleep::Poll);
+        assert_eq!(select("shallow", Duration::MAX), always(0));
+        assert_eq!(select("deep", Duration::MAX), always(3));
+        assert_eq!(select("deep", US(104)), always(2));
+    }
+
+    #[test]
+    fn a_limit_that_no_state_meets_means_polling_for_all() {
+        for (table, limit) in [
+            (sandy_bridge(), Duration::ZERO),
+            (sandy_bridge(), Duration::from_nanos(999)),
+            (table(&[(0, 0), (80, 106)]), Duration::ZERO),
+        ] {
+            for mut governor in governors(&table) {
+                assert_eq!(governor.select(&table, &entry(limit)), Sleep::Poll, "{governor:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn idle_is_the_residency_without_the_exit_or_half_of_it() {
+        let table = sandy_bridge();
+        let idle = |residency_us| {
+            let selected = CstateIndex(1);
+            Woken { selected, residency: US(residency_us), by: WakeCause::Timer }.idle(&table)
+        };
+        assert_eq!([idle(300), idle(162), idle(160), idle(20)].map(Duration::as_micros), [220, 82, 80, 10]);
+    }
+
+    /// One to twelve states, exit latency and residency rising, the latter never below the former.
+    pub(super) fn any_table() -> impl Strategy<Value = IdleTable> {
+        prop::collection::vec((0_u64..100, 0_u64..300), 1..=MAX_STATES).prop_map(|steps| {
+            let mut at = (0, 0);
+            let states: Vec<_> = steps
+                .into_iter()
+                .map(|(exit, residency)| {
+                    at.0 += exit;
+                    at.1 = (at.1 + residency).max(at.0);
+                    at
+                })
+                .collect();
+            table(&states)
+        })
+    }
+
+    fn any_length() -> impl Strategy<Value = Duration> {
+        prop_oneof![
+            4 => (0_u64..2_000_000).prop_map(Duration::from_nanos),
+            1 => (0_u64..10_000_000_000).prop_map(Duration::from_nanos),
+            1 => Just(Duration::MAX),
+        ]
+    }
+
+    fn any_sleep() -> impl Strategy<Value = (IdleEntry, Duration, WakeCause)> {
+        let by = prop_oneof![Just(WakeCause::Interrupt), Just(WakeCause::Timer), Just(WakeCause::Tick)];
+        let tick = prop_oneof![(0_u64..4_000_000).prop_map(Duration::from_nanos), Just(Duration::MAX)];
+        let limit = prop_oneof![(0_u64..1_500_000).prop_map(Duration::from_nanos), Just(Duration::MAX)];
+        (any_length(), tick, limit, any_length(), by).prop_map(|(next_timer, next_tick, limit, idle, by)| {
+            (IdleEntry { now: Instant::ZERO, next_timer, next_tick, limit }, idle, by)
+        })
+    }
+
+    /// Selects, and if it slept, reflects.
+    fn play(
+        governor: &mut Governor,
+        table: &IdleTable,
+        (entry, residency, by): (IdleEntry, Duration, WakeCause),
+    ) -> Sleep {
+        let sleep = governor.select(table, &entry);
+        if let Sleep::State { index: selected, .. } = sleep {
+            governor.reflect(table, &Woken { selected, residency, by });
+        }
+        sleep
+    }
+
+    proptest! {
+        #[test]
+        fn no_state_is_beyond_the_limit_or_outside_the_table(
+            table in any_table(),
+            sleeps in prop::collection::vec(any_sleep(), 1..80),
+        ) {
+            for mut governor in governors(&table) {
+                for &sleep in &sleeps {
+                    let (entry, ..) = sleep;
+                    match play(&mut governor, &table, sleep) {
+                        Sleep::Poll => prop_assert!(
+                            governor == Governor::Poll || !table.halts_within(entry.limit)
+                        ),
+                        Sleep::State { index, keep_tick } => {
+                            prop_assert!(index.index() < table.len());
+                            prop_assert!(table.exit_latency(index.index()) <= entry.limit);
+                            prop_assert!(!keep_tick || entry.next_tick != Duration::MAX);
+                        }
+                    }
+                }
+            }
+        }
+
+        #[test]
+        fn a_governor_read_back_goes_on_as_before(
+            table in any_table(),
+            sleeps in prop::collection::vec(any_sleep(), 1..80),
+            at in 0_usize..80,
+        ) {
+            for mut governor in governors(&table) {
+                let mut again = governor.clone();
+                for (step, &sleep) in sleeps.iter().enumerate() {
+                    if step == at {
+                        let text = serde_json::to_string(&again).unwrap();
+                        again = serde_json::from_str(&text).unwrap();
+                    }
+                    prop_assert_eq!(play(&mut governor, &table, sleep), play(&mut again, &table, sleep));
+                }
+                prop_assert_eq!(governor, again);
+            }
+        }
+    }
+}
