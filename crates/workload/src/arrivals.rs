@@ -3,6 +3,7 @@
 //! Gaps are drawn with mean one on the clock of event counts and carried to time by the profile's inverse
 //! integral, so every kind of arrivals follows every load shape exactly in the mean.
 
+use crate::distribution::stretch;
 use crate::{Profile, Random, SpecError, two_branches};
 use machine::Duration;
 use serde::{Deserialize, Serialize};
@@ -110,7 +111,7 @@ impl Gap {
 /// Generalized Pareto from 0 with mean one: its inverse at u is (1 - k) / k ((1 - u)^-k - 1), and -ln (1 - u) is
 /// exponential.
 fn gpareto(k: f64, random: &mut Random) -> f64 {
-    (1.0 - k) / k * (k * random.exponential()).exp_m1()
+    (1.0 - k) * stretch(random.exponential(), k)
 }
 
 /// One arrival: request number `index` is due `at` this long after the beginning.
@@ -136,8 +137,26 @@ pub struct Arrivals {
 impl Arrivals {
     /// Arrivals along `profile`; the same for the same seed.
     pub fn new(kind: ArrivalKind, profile: Profile, seed: u64) -> Self {
-        let (gap, random) = (Gap::new(kind), Random::new(seed ^ GAP_SALT, 0));
+        Self::start(Gap::new(kind), profile, seed)
+    }
+
+    fn start(gap: Gap, profile: Profile, seed: u64) -> Self {
+        let random = Random::new(seed ^ GAP_SALT, 0);
         Self { gap, profile, random, next_index: 0, events: 0.0, piece: 0 }
+    }
+
+    /// The same from the beginning with another seed.
+    pub fn with_seed(&self, seed: u64) -> Self {
+        Self::start(self.gap, self.profile.clone(), seed)
+    }
+
+    /// The next one.
+    #[inline]
+    pub fn draw(&mut self) -> Arrival {
+        self.events += self.gap.draw(&mut self.random, || self.profile.hour_of_piece(self.piece));
+        let index = self.next_index;
+        self.next_index += 1;
+        Arrival { index, at: self.profile.time_of_near(self.events, &mut self.piece) }
     }
 
     /// The rate that they follow.
@@ -151,10 +170,7 @@ impl Iterator for Arrivals {
 
     #[inline]
     fn next(&mut self) -> Option<Arrival> {
-        self.events += self.gap.draw(&mut self.random, || self.profile.hour_of_piece(self.piece));
-        let index = self.next_index;
-        self.next_index += 1;
-        Some(Arrival { index, at: self.profile.time_of_near(self.events, &mut self.piece) })
+        Some(self.draw())
     }
 }
 

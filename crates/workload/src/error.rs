@@ -93,6 +93,16 @@ pub enum SpecError {
         "`{0}` is no time compression: write a factor above zero, such as 60 to play an hour in a minute"
     )]
     Compression(String),
+    /// A key of a description that cannot be as it is.
+    #[error("`{key}` {problem}: {fix}")]
+    Key {
+        /// Which key.
+        key: String,
+        /// What is wrong with it.
+        problem: String,
+        /// What to write.
+        fix: &'static str,
+    },
     /// A parameter of a distribution out of range.
     #[error("distribution `{name}`: {key} is out of range: {fix}")]
     Distribution {

@@ -9,22 +9,32 @@
 //!   of the chosen distribution. A [`Shape`] is the profile as people write it: `ramp:50k..1M`, `etc`,
 //!   `csv:day.csv`.
 //!
+//! A simulator needs a third: what each request costs the machine. A [`Demand`] is a scenario's description of all
+//! that (classes of requests with a [`Distribution`] of service times each, connections, or a trace from a file), and
+//! [`Jobs`] the stream it makes, request by request those that the load generator sends.
+//!
 //! Terms: a *rank* is a key's place in the order of popularity (0 the hottest), a *key* its number in the
 //! key space (ranks are scattered over it), its *text* the bytes on the wire. An *event count* is the
 //! integral of the rate, the time in which arrivals of every profile look alike.
 //!
 //! What always holds: no clock, no socket, no unseeded random number; the whole request stream depends
 //! on the seed alone, never on how many threads or connections share it; every size and every key is
-//! within what the memcached protocol allows. Files are read only by [`Shape::from_str`](std::str::FromStr)
-//! for `csv:`, and the trace is in memory afterwards.
+//! within what the memcached protocol allows. Files are read by [`Shape::from_str`](std::str::FromStr) for `csv:`, whose
+//! trace is in memory afterwards, by [`Distribution::sampler`] and by [`Demand::jobs`], whose trace never is.
 
 mod alias;
 mod arrivals;
+mod autoregressive;
+mod connections;
+mod demand;
 mod distribution;
 mod error;
+mod job_trace;
+mod jobs;
 mod popularity;
 mod profile;
 mod random;
+pub mod rate_text;
 mod requests;
 mod shape;
 mod sizes;
@@ -33,8 +43,12 @@ mod trace;
 mod ziggurat;
 
 pub use arrivals::{Arrival, ArrivalKind, Arrivals};
+pub use autoregressive::{Autoregressive, Burst};
+pub use connections::Connections;
+pub use demand::{Class, Demand, Load};
 pub use distribution::{Distribution, Sampler, ServicePreset, TimeUnit, two_branches};
 pub use error::SpecError;
+pub use jobs::{Job, JobClass, Jobs};
 pub use popularity::{Popularity, Ranks};
 pub use profile::{Profile, Segment};
 pub use random::Random;

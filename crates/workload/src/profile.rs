@@ -104,6 +104,11 @@ impl Profile {
         Rate::per_second(self.pieces.iter().map(|piece| piece.from.max(piece.to)).fold(0.0, f64::max))
     }
 
+    /// Its rate on average.
+    pub fn mean(&self) -> Rate {
+        Rate::per_second(self.events_per_period / self.period_s)
+    }
+
     /// The rate at `t` since the beginning.
     pub fn rate_at(&self, t: Duration) -> Rate {
         let (_, within_s) = self.locate(t);
@@ -128,8 +133,8 @@ impl Profile {
     #[inline]
     pub(crate) fn time_of_near(&self, events: f64, hint: &mut usize) -> Duration {
         match self.flat_ns {
-            // A cast of what is negative or undefined gives zero.
-            Some(gap_ns) => Duration::from_nanos((events * gap_ns) as u64),
+            // The signed conversion is one instruction.
+            Some(gap_ns) => Duration::from_nanos((events.max(0.0) * gap_ns) as i64 as u64),
             None => self.time_of_bent(events.max(0.0), hint),
         }
     }

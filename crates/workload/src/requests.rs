@@ -3,7 +3,7 @@
 //! Request number n is a pure function of the workload and n. Threads that share a run therefore need no
 //! common generator, and a simulator sees the requests that the sockets saw.
 
-use crate::random::mix;
+use crate::connections;
 use crate::text::digits_for;
 use crate::{KeySize, Popularity, Random, Ranks, SpecError, ValueSize, write_key};
 use machine::Ratio;
@@ -101,7 +101,7 @@ impl Requests {
 
     /// Request number `index`.
     pub fn request(&self, index: u64) -> Request {
-        let mut random = Random::new(self.workload.seed ^ REQUEST_SALT, index);
+        let mut random = request_stream(self.workload.seed, index);
         let op = if random.unit() < self.workload.gets.as_f64() { Op::Get } else { Op::Set };
         Request { op, key: self.key_of_rank(self.ranks.draw(&mut random)) }
     }
@@ -131,9 +131,14 @@ impl Requests {
     /// Which of `count` connections carries request number `index`: each as likely as any other, so that
     /// Poisson arrivals are Poisson on every connection.
     pub fn connection(&self, index: u64, count: u32) -> u32 {
-        let bits = mix(index ^ mix(self.workload.seed ^ CONNECTION_SALT));
-        ((u128::from(bits) * u128::from(count)) >> 64) as u32
+        connections::evenly(index, self.workload.seed, count)
     }
+}
+
+/// The random numbers of request number `index`; the first one chooses between read and write.
+#[inline]
+pub(crate) fn request_stream(seed: u64, index: u64) -> Random {
+    Random::new(seed ^ REQUEST_SALT, index)
 }
 
 fn gcd(mut a: u64, mut b: u64) -> u64 {
@@ -149,7 +154,6 @@ const GOLDEN_SHARE: f64 = 0.618_033_988_749_895;
 const REQUEST_SALT: u64 = 0x52ee_1b7a_9c3d_0f41;
 const KEY_SIZE_SALT: u64 = 0x1d8e_4a60_b7f5_93c2;
 const VALUE_SIZE_SALT: u64 = 0xc9a1_07f3_65de_2b84;
-const CONNECTION_SALT: u64 = 0x7b46_e2d9_18ac_5f03;
 
 #[cfg(test)]
 mod tests {

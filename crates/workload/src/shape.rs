@@ -12,13 +12,14 @@
 //! | `etc-gaps` | the 24 hours of ETC's published gaps, 40 to 60 k/s; with arrivals of kind `etc` |
 //! | `decay` | 24 falling steps of the same family |
 //! | `google` | Peafowl 4.1: 1000 k/s for a quarter of an hour, then 230 k/s |
+//! | `carb-slow`, `carb-fast` | the 90 minutes of CARB 4.1; see [`Autoregressive`](crate::Autoregressive) |
 //! | `csv:FILE` | lines of `seconds,rate` |
 //!
 //! A shape whose rates are absolute can be scaled to another peak; one that has times of its own can be
 //! compressed, and repeats when the run is longer.
 
 use crate::arrivals::ETC_HOURS;
-use crate::{Profile, Segment, SpecError, trace};
+use crate::{Autoregressive, Profile, Segment, SpecError, trace};
 use machine::{Duration, Rate};
 use std::fmt;
 use std::path::Path;
@@ -39,6 +40,13 @@ impl Shape {
     /// The same rate throughout.
     pub fn constant() -> Self {
         Self { text: "constant".to_owned(), segments: hold(&[1.0], 1.0), own_time: false, own_rate: false }
+    }
+
+    /// The rates of such a process, over and over.
+    pub fn autoregressive(process: &Autoregressive) -> Result<Self, SpecError> {
+        let hold = |rate: Rate| Segment { length: process.step, from: rate, to: rate };
+        let segments = process.rates()?.into_iter().map(hold).collect();
+        Ok(Self { text: "autoregressive".to_owned(), segments, own_time: true, own_rate: true })
     }
 
     /// How long it takes by itself, time compressed by `compression`; none if it stretches over any run.
@@ -154,6 +162,8 @@ impl FromStr for Shape {
             ("nlanr", None) => day(&NLANR),
             ("decay", None) => day(&DECAY),
             ("google", None) => shape(hold(&GOOGLE, HOUR_S / 4.0), true, true),
+            ("carb-slow", None) => shape(Self::autoregressive(&Autoregressive::slow())?.segments, true, true),
+            ("carb-fast", None) => shape(Self::autoregressive(&Autoregressive::fast())?.segments, true, true),
             ("csv", Some(path)) => shape(trace::read(Path::new(path))?, true, true),
             _ => Err(refused(
                 "write constant, ramp:A..B, steps:A,B,.., burst, burst:A..B, diurnal, etc, etc-gaps, microsoft, nlanr, \
@@ -274,6 +284,9 @@ mod tests {
         assert_eq!(rate_at("google", None, 60, 60.0, 14.0), 1e6);
         assert_eq!(rate_at("google", None, 60, 60.0, 16.0), 230e3);
         assert_eq!(rate_at("google", None, 60, 60.0, 31.0), 1e6);
+        assert_eq!(rate_at("etc-gaps", None, 24, 3600.0, 9.5), 39_733.0);
+        let burst = Autoregressive::fast().rates().unwrap()[28].as_per_second().round();
+        assert_eq!(rate_at("carb-fast", None, 90, 60.0, 28.5), burst);
     }
 
     #[test]

@@ -17,6 +17,7 @@ mod written;
 
 pub use presets::ServicePreset;
 pub use sampler::Sampler;
+pub(crate) use sampler::stretch;
 
 use crate::SpecError;
 use machine::Duration;

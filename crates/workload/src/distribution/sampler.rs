@@ -74,8 +74,15 @@ impl Sampler {
     /// One time.
     #[inline]
     pub fn draw(&self, random: &mut Random) -> Duration {
-        // To the nearest nanosecond, which keeps the mean.
-        Duration::from_nanos((self.draw_ns(random) + 0.5) as u64)
+        nearest(self.draw_ns(random))
+    }
+
+    /// One time, of which the share `memory` is memory time: the rest of it, and that share.
+    #[inline]
+    pub(crate) fn draw_split(&self, memory: f64, random: &mut Random) -> (Duration, Duration) {
+        let whole = self.draw_ns(random);
+        let share = nearest(whole * memory);
+        (nearest(whole) - share, share)
     }
 
     #[inline]
@@ -103,7 +110,21 @@ impl Sampler {
     }
 }
 
+/// To the nearest nanosecond, which keeps the mean. The signed conversion is one instruction.
+#[inline]
+fn nearest(ns: f64) -> Duration {
+    Duration::from_nanos((ns + 0.5) as i64 as u64)
+}
+
 /// (e^(k x) - 1) / k, and x where k is 0: what makes an exponential number a generalized Pareto one.
-pub(super) fn stretch(x: f64, k: f64) -> f64 {
-    if k > 1e-9 { (k * x).exp_m1() / k } else { x }
+pub(crate) fn stretch(x: f64, k: f64) -> f64 {
+    let y = k * x;
+    // Away from 0 the plain exponential loses nothing that matters, and is three times as fast.
+    if y > 1e-4 {
+        (y.exp() - 1.0) / k
+    } else if k > 1e-9 {
+        y.exp_m1() / k
+    } else {
+        x
+    }
 }
