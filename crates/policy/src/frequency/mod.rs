@@ -8,13 +8,17 @@
 //! - [`fixed`]: one gear, whatever happens.
 //! - [`ondemand`]: by how busy the core was.
 //! - [`schedutil`]: by the scheduler's average of how much it has to do.
+//! - [`rubik`]: at every arrival and completion, the slowest gear at which the whole queue keeps its goal.
 
 pub mod fixed;
 pub mod gears;
+mod log_histogram;
 pub mod ondemand;
+pub mod rubik;
 pub mod schedutil;
 
 pub use fixed::Fixed;
 pub use gears::{GearIndex, GearTable, GearTableError};
 pub use ondemand::Ondemand;
+pub use rubik::Rubik;
 pub use schedutil::Schedutil;

@@ -1,0 +1,158 @@
+//! Lengths of time, counted in buckets that grow with what they hold: quantiles in bounded memory.
+//!
+//! Below 128 ns a bucket is one nanosecond wide; above, each octave is cut into 64 equal buckets, so that a bucket is at
+//! most 1/64 as wide as what it holds is long. Counting is a shift, an addition and one write.
+//!
+//! What always holds: nothing is allocated after `new`; the order in which lengths were counted leaves no trace.
+
+use machine::Duration;
+use serde::{Deserialize, Serialize};
+
+/// Counts of lengths of time.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct LogHistogram {
+    counts: Vec<u32>,
+    total: u64,
+    sum_ns: u64,
+}
+
+/// A bucket that is not empty: it holds the lengths from `from_ns` up to, not including, `to_ns`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Bucket {
+    pub(super) from_ns: f64,
+    pub(super) to_ns: f64,
+    pub(super) count: u32,
+}
+
+impl Bucket {
+    pub(super) fn middle_ns(self) -> f64 {
+        (self.from_ns + self.to_ns) / 2.0
+    }
+}
+
+impl LogHistogram {
+    pub(super) fn new() -> Self {
+        Self { counts: vec![0; BUCKETS], total: 0, sum_ns: 0 }
+    }
+
+    /// Counts a length; one beyond [`LONGEST_NS`] as that.
+    pub(super) fn record(&mut self, length: Duration) {
+        let nanos = length.as_nanos().min(LONGEST_NS);
+        let bucket = &mut self.counts[place(nanos)];
+        *bucket = bucket.saturating_add(1);
+        self.total += 1;
+        self.sum_ns = self.sum_ns.saturating_add(nanos);
+    }
+
+    /// Forgets everything.
+    pub(super) fn clear(&mut self) {
+        self.counts.fill(0);
+        (self.total, self.sum_ns) = (0, 0);
+    }
+
+    /// How many lengths were counted.
+    pub(super) fn total(&self) -> u64 {
+        self.total
+    }
+
+    /// Their exact mean; zero if there are none.
+    pub(super) fn mean_ns(&self) -> f64 {
+        self.sum_ns as f64 / self.total.max(1) as f64
+    }
+
+    /// Buckets that are not empty, from short to long.
+    pub(super) fn buckets(&self) -> impl Iterator<Item = Bucket> + '_ {
+        self.counts.iter().enumerate().filter(|(_, count)| **count > 0).map(|(place, &count)| Bucket {
+            from_ns: start_ns(place) as f64,
+            to_ns: start_ns(place + 1) as f64,
+            count,
+        })
+    }
+
+    /// The length that the share `quantile` of all is not above, interpolated within its bucket; `None` if there are
+    /// no lengths.
+    pub(super) fn quantile(&self, quantile: f64) -> Option<Duration> {
+        let wanted = quantile.clamp(0.0, 1.0) * self.total as f64;
+        let mut below = 0.0;
+        let mut last = None;
+        for Bucket { from_ns, to_ns, count } in self.buckets() {
+            let count = f64::from(count);
+            let share = ((wanted - below) / count).min(1.0);
+            last = Some(Duration::from_nanos((from_ns + share * (to_ns - from_ns)) as u64));
+            below += count;
+            if below >= wanted {
+                break;
+            }
+        }
+        last
+    }
+}
+
+/// The bucket of a length.
+fn place(nanos: u64) -> usize {
+    let octave = (nanos >> OCTAVE_BITS).checked_ilog2().map_or(0, |log| log as usize);
+    (octave << OCTAVE_BITS) + (nanos >> octave) as usize
+}
+
+/// Where a bucket begins.
+fn start_ns(place: usize) -> u64 {
+    let octave = (place >> OCTAVE_BITS).saturating_sub(1);
+    ((place - (octave << OCTAVE_BITS)) as u64) << octave
+}
+
+/// 64 buckets to an octave: half as fine as 128 linear buckets are at the upper end of their range, and finer below.
+const OCTAVE_BITS: usize = 6;
+
+/// 18 minutes. Requests that take longer have no tail to speak of.
+const LONGEST_NS: u64 = (1 << LONGEST_BITS) - 1;
+const LONGEST_BITS: usize = 40;
+
+const BUCKETS: usize = (LONGEST_BITS - OCTAVE_BITS + 1) << OCTAVE_BITS;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn buckets_follow_one_another_without_a_gap() {
+        assert_eq!(start_ns(0), 0);
+        for bucket in 0..BUCKETS {
+            let (from, to) = (start_ns(bucket), start_ns(bucket + 1));
+            assert!(from < to, "{bucket}");
+            assert_eq!((place(from), place(to - 1)), (bucket, bucket));
+            assert!(to - from == 1 || (to - from) * 64 <= from, "{bucket}");
+        }
+        assert_eq!(place(LONGEST_NS), BUCKETS - 1);
+    }
+
+    #[test]
+    fn an_empty_histogram_has_no_quantile() {
+        let mut histogram = LogHistogram::new();
+        assert_eq!((histogram.quantile(0.5), histogram.mean_ns()), (None, 0.0));
+        histogram.record(Duration::MAX);
+        assert_eq!(histogram.buckets().count(), 1);
+        histogram.clear();
+        assert_eq!(histogram, LogHistogram::new());
+    }
+
+    proptest! {
+        #[test]
+        fn quantiles_are_true_within_a_bucket(
+            mut nanos in prop::collection::vec(0_u64..1 << 34, 1..300),
+            quantile in 0.0..=1.0_f64,
+        ) {
+            let mut histogram = LogHistogram::new();
+            for &nanos in &nanos {
+                histogram.record(Duration::from_nanos(nanos));
+            }
+            let mean = nanos.iter().sum::<u64>() as f64 / nanos.len() as f64;
+            prop_assert!((histogram.mean_ns() - mean).abs() <= mean * 1e-12);
+            nanos.sort_unstable();
+            let rank = (quantile * nanos.len() as f64).ceil() as usize;
+            let exact = nanos[rank.max(1) - 1];
+            let found = histogram.quantile(quantile).unwrap().as_nanos();
+            prop_assert!(found.abs_diff(exact) <= exact / 64 + 1, "{found} for {exact}");
+        }
+    }
+}
