@@ -13,7 +13,7 @@ pub enum Fixed {
     Performance,
     /// The slowest.
     Powersave,
-    /// The slowest with at least this clock; the fastest if none has it [K: `CPUFREQ_RELATION_L`].
+    /// The slowest with at least this clock; the fastest if none has it (the kernel's `CPUFREQ_RELATION_L`).
     Userspace(Kilohertz),
 }
 

@@ -56,7 +56,7 @@ pub enum GearTableError {
 }
 
 impl GearTable {
-    /// How many gears a table holds. Steps of 100 MHz between 0.8 and 3.9 GHz fit [D].
+    /// How many gears a table holds. Steps of 100 MHz between 0.8 and 3.9 GHz fit; ours.
     pub const MAX_GEARS: usize = 32;
 
     /// The gears of `frequencies`.

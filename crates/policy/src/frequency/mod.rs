@@ -8,17 +8,19 @@
 //! - [`fixed`]: one gear, whatever happens.
 //! - [`ondemand`]: by how busy the core was.
 //! - [`schedutil`]: by the scheduler's average of how much it has to do.
-//! - [`rubik`]: at every arrival and completion, the slowest gear at which the whole queue keeps its goal.
+//! - [`sensitivity`]: as slow as costs no more than a share of the core's own progress.
+//! - [`pegasus`]: as little power as keeps the measured latency just inside its target.
 
 pub mod fixed;
 pub mod gears;
-mod log_histogram;
 pub mod ondemand;
-pub mod rubik;
+pub mod pegasus;
 pub mod schedutil;
+pub mod sensitivity;
 
 pub use fixed::Fixed;
 pub use gears::{GearIndex, GearTable, GearTableError};
 pub use ondemand::Ondemand;
-pub use rubik::Rubik;
+pub use pegasus::Pegasus;
 pub use schedutil::Schedutil;
+pub use sensitivity::Sensitivity;

@@ -2,13 +2,13 @@
 //!
 //! Once a period it takes the load, the share of time that the core was not idle, in whole percent. Above a threshold
 //! the core goes to the fastest gear at once; below it the clock follows the load on a straight line,
-//! f = f_min + load * (f_max - f_min), and the nearest gear is taken [K: `od_update`, `CPUFREQ_RELATION_C`]. (Kernels
+//! f = f_min + load * (f_max - f_min), and the nearest gear is taken (`od_update`, `CPUFREQ_RELATION_C`). (Kernels
 //! of some years before had load * f_max, which left a dead band at the bottom.) The load is not scaled by the clock it
 //! was measured at: a core that works as much at half the clock is twice as busy, and that is the feedback.
 //!
 //! A sample is taken when the core executes, not while it sleeps. So the gear stays during a long sleep, and the first
-//! sample after it would find the core almost idle; ondemand then uses the load of before the sleep, once [K:
-//! `dbs_update`].
+//! sample after it would find the core almost idle; ondemand then uses the load of before the sleep, once
+//! (`dbs_update`).
 //!
 //! Where it settles. Work that only computes and keeps a core busy for the share u at full speed has the load u / f at
 //! speed f (the share of f_max). It settles at f^2 - f_min f = u (1 - f_min). That point is stable: with each sample an
@@ -30,14 +30,14 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Params {
-    /// `sampling_rate`. 10 ms [K]: a thousand times acpi-cpufreq's 10 us, at least two ticks; from Linux 6.9 on 8 ms on
-    /// a kernel with 250 ticks a second.
+    /// `sampling_rate`. 10 ms in the kernel: a thousand times acpi-cpufreq's 10 us, at least two ticks; from Linux 6.9
+    /// on 8 ms on a kernel with 250 ticks a second.
     #[serde(with = "machine::duration_text")]
     pub period: Duration,
-    /// A load above this goes to the fastest gear. 95 [K: `MICRO_FREQUENCY_UP_THRESHOLD`]; 80 where the kernel counts
-    /// idle time in ticks only.
+    /// A load above this goes to the fastest gear. 95 in the kernel (`MICRO_FREQUENCY_UP_THRESHOLD`); 80 where the
+    /// kernel counts idle time in ticks only.
     pub up_threshold_percent: u8,
-    /// After a jump to the fastest gear the next sample is so many periods away. 1 [K].
+    /// After a jump to the fastest gear the next sample is so many periods away. 1 in the kernel.
     pub sampling_down_factor: u32,
 }
 
@@ -139,6 +139,10 @@ mod tests {
         sample(&mut governor, &gears, 100);
         assert_eq!(governor.period(), PERIOD * 10);
         sample(&mut governor, &gears, 50);
+        assert_eq!(governor.period(), PERIOD);
+        // Come to the fastest gear on the line, it has not jumped.
+        assert_eq!(sample(&mut governor, &gears, 95), 8);
+        assert_eq!(sample(&mut governor, &gears, 100), 8);
         assert_eq!(governor.period(), PERIOD);
     }
 

@@ -1,15 +1,15 @@
 //! schedutil: the kernel's governor that follows the scheduler's own measure of how much a core has to do.
 //!
-//! The measure is *utilisation* [K: PELT, `kernel/sched/pelt.c`]: the share of time that the core executed, averaged
+//! The measure is *utilisation* (PELT, `kernel/sched/pelt.c`): the share of time that the core executed, averaged
 //! with weights that halve every 32 ms into the past. It is made *frequency-invariant*: time at a share s of full speed
 //! counts as s times as much, followed, as soon as the core falls idle, by the idle time that full speed would have
-//! left. So the same work gives the same utilisation in any gear, and a core that is never idle comes to 1 in every gear,
-//! only later in a slow one.
+//! left. So the same work gives the same utilisation in any gear, and a core that is never idle comes to 1 in every
+//! gear, only later in a slow one.
 //!
-//! The clock asked for is 1.25 * utilisation * f_max, rounded up to a gear [K: `get_next_freq`]: a core is meant to be
+//! The clock asked for is 1.25 * utilisation * f_max, rounded up to a gear (`get_next_freq`): a core is meant to be
 //! 80 % busy. Two more rules of the kernel: no change sooner than a limit after the last, and nothing slower unless the
-//! core was idle since it was last looked at [K: `sugov_hold_freq`]. And as the average fades while a task sleeps,
-//! the scheduler remembers, for when the task runs again, what it came to before [K: `util_est`]; here all that runs on
+//! core was idle since it was last looked at (`sugov_hold_freq`). And as the average fades while a task sleeps,
+//! the scheduler remembers, for when the task runs again, what it came to before (`util_est`); here all that runs on
 //! the core is one task, which is exact for a worker pinned to its core.
 //!
 //! What always holds: utilisation is within 0 and 1, and does not depend on how often anybody asked.
@@ -29,19 +29,19 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Params {
-    /// After so long the past counts half. 32.768 ms [K: 32 periods of 1024 us].
+    /// After so long the past counts half. 32.768 ms in the kernel: 32 periods of 1024 us.
     #[serde(with = "machine::duration_text")]
     pub half_life: Duration,
-    /// Speed asked for per utilisation. 1.25 [K].
+    /// Speed asked for per utilisation. 1.25 in the kernel.
     pub headroom: f64,
-    /// No change sooner than this after the last. 2 ms [K: Linux 6.9; 10 ms before, one and a half times the driver's
-    /// transition latency later; 0.5 ms under intel_pstate in passive mode].
+    /// No change sooner than this after the last. 2 ms in Linux 6.9; 10 ms before, one and a half times the
+    /// driver's transition latency later; 0.5 ms under intel_pstate in passive mode.
     #[serde(with = "machine::duration_text")]
     pub rate_limit: Duration,
-    /// Time between two looks at a core that executes. 4 ms [K: the tick, at 250 a second].
+    /// Time between two looks at a core that executes. 4 ms: the kernel's tick, at 250 a second.
     #[serde(with = "machine::duration_text")]
     pub tick: Duration,
-    /// A task that wakes counts as much as before it slept. True [K].
+    /// A task that wakes counts as much as before it slept. True in the kernel.
     pub util_est: bool,
 }
 
@@ -87,8 +87,8 @@ impl Schedutil {
         self.core.value
     }
 
-    /// From `now` on the core executes or not, at `speed` (a share of the nominal clock); nothing may have changed, as at
-    /// a tick. The gear to change to, if any.
+    /// From `now` on the core executes or not, at `speed` (a share of the nominal clock); nothing may have changed, as
+    /// at a tick. The gear to change to, if any.
     pub fn handle_change(
         &mut self,
         now: Instant,
@@ -121,7 +121,7 @@ impl Schedutil {
     }
 
     /// The task sleeps: its estimate rises at once and falls by quarters, but not for a difference of 1 %
-    /// [K: `util_est_update`].
+    /// (`util_est_update`).
     fn remember(&mut self) {
         const WEIGHT: f64 = 0.25;
         const MARGIN: f64 = 0.01;
@@ -147,7 +147,7 @@ struct Utilisation {
 }
 
 impl Utilisation {
-    /// A core at this utilisation was never idle, and no idle time was taken from it [K: `update_idle_rq_clock_pelt`].
+    /// A core at this utilisation was never idle, and no idle time was taken from it (`update_idle_rq_clock_pelt`).
     const FULL: f64 = 0.999;
 
     fn new(half_life: Duration) -> Self {
@@ -303,7 +303,8 @@ mod tests {
     proptest! {
         #[test]
         fn utilisation_converges_to_the_running_share(work_us in 100_u64..1_900, speed in 0.5..1.0_f64) {
-            // Periods of 4 ms, in which it swings by less than 4 %; at half speed too, since it is what full speed takes.
+            // Periods of 4 ms, in which it swings by less than 4 %; at half speed too, since it is what full speed
+            // takes.
             let mut governor = Schedutil::new(Params::default());
             let share = work_us as f64 / 4_000.0;
             let utilisation = cycles(&mut governor, 200, 4_000, work_us, speed);
