@@ -17,6 +17,7 @@
 //! - [`frequency`]: how fast the cores run.
 //! - [`idle`]: which idle state a CPU goes to: menu, TEO, and what curbs or bounds them.
 //! - [`timing`]: when to be awake: work delayed as long as its goal allows.
+//! - [`wake_plan`]: which CPUs are awake in time for work that can be foreseen.
 //! - [`log`]: a policy's inputs and outputs as lines of text, and their replay.
 
 pub mod active_idle;
@@ -30,6 +31,7 @@ mod roster;
 pub mod scheduling;
 pub mod spread;
 pub mod timing;
+pub mod wake_plan;
 
 pub use roster::{Guidance, Movable, Moved, Placement, Why};
 pub use scheduling::Scheduling;

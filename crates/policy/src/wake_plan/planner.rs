@@ -1,0 +1,435 @@
+//! The sleep plan of the machine: requests in, the begin and end of windows out.
+//!
+//! The driver calls [`Planner::handle_timeout`] when [`Planner::poll_timeout`] fell due, and after every call drains
+//! [`Planner::poll_command`]. On the way into an idle state it may also ask [`Planner::awake_until`], which is a plain
+//! look-up.
+//!
+//! What always holds, with a driver that is on time:
+//! - a CPU is awake throughout `[ready, ready + stay)` of every accepted request, unless the request was withdrawn or
+//!   its event came; and from the exit latency and the margin before that, unless the request itself came later;
+//! - windows of a CPU never overlap, and each ends: none is longer than its requests;
+//! - the ledger sums to the time between [`WakeCommand::KeepAwake`] and [`WakeCommand::MaySleep`];
+//! - requests that are late, over, absurd or too many, withdrawals that come twice or too late, timeouts that come
+//!   early, late or twice, do no harm. A refused request changes nothing.
+
+use super::cpu_plan::{CpuCosts, CpuPlan, Standing};
+use super::{Account, Ledger, Principal, Refused, Request, RequestId, WakeCommand, Window};
+use machine::{CpuId, Duration, Instant};
+use serde::{Deserialize, Serialize};
+
+/// The constants of a planner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Params {
+    /// Waking begins so much earlier than the exit latency alone would have it. 5 us (ours): what a timer of the kernel
+    /// is late by on an idle machine; on a virtual machine, where that is 8 to 60 us, set what was measured. Zero in
+    /// the paper.
+    #[serde(with = "machine::duration_text")]
+    pub margin: Duration,
+    /// The longest that a request may ask to stay ready. 100 ms (ours): longer than any disk or kernel is uncertain by,
+    /// and all that a mistake can cost.
+    #[serde(with = "machine::duration_text")]
+    pub max_stay: Duration,
+    /// The furthest ahead that a request may be. 1 minute (ours): a request that far away holds a place for nothing.
+    #[serde(with = "machine::duration_text")]
+    pub max_ahead: Duration,
+    /// Requests outstanding for one CPU. 64 (ours): a fast disk's queue as one CPU fills it. The paper names no bound.
+    pub max_per_cpu: u16,
+    /// Requests outstanding of one principal, on all CPUs. 256 (ours).
+    pub max_per_principal: u16,
+    /// Principals with an account. 1024 (ours).
+    pub max_principals: u16,
+}
+
+impl Default for Params {
+    fn default() -> Self {
+        Self {
+            margin: Duration::from_micros(5),
+            max_stay: Duration::from_millis(100),
+            max_ahead: Duration::from_secs(60),
+            max_per_cpu: 64,
+            max_per_principal: 256,
+            max_principals: 1024,
+        }
+    }
+}
+
+impl Params {
+    /// The paper's experiment: waking begins the exit latency ahead, without a margin.
+    pub fn paper() -> Self {
+        Self { margin: Duration::ZERO, ..Self::default() }
+    }
+}
+
+/// The planner's state.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Planner {
+    params: Params,
+    /// By CPU.
+    plans: Vec<CpuPlan>,
+    ledger: Ledger,
+    accepted: u64,
+    /// When any window opens or closes next.
+    due: Option<Instant>,
+    /// Somebody has to be told something.
+    changed: bool,
+}
+
+impl Planner {
+    /// Plans for these CPUs.
+    pub fn new(params: Params, cpus: &[CpuCosts]) -> Self {
+        let mut plans: Vec<_> = cpus.iter().copied().map(CpuPlan::new).collect();
+        plans.sort_by_key(|plan| plan.costs.cpu);
+        plans.dedup_by_key(|plan| plan.costs.cpu);
+        for plan in &mut plans {
+            plan.reserve(params.max_per_cpu);
+        }
+        Self { params, plans, ledger: Ledger::default(), accepted: 0, due: None, changed: false }
+    }
+
+    /// A CPU shall be ready. One whose time is nearer than the exit latency begins to wake at once.
+    pub fn handle_request(&mut self, now: Instant, request: &Request) -> Result<RequestId, Refused> {
+        let Params { max_stay, max_ahead, .. } = self.params;
+        let at = self.place(request.cpu).ok_or(Refused::UnknownCpu(request.cpu))?;
+        if request.ready + request.stay <= now {
+            return Err(Refused::Past);
+        }
+        if request.ready.since(now) > max_ahead {
+            return Err(Refused::TooFar(max_ahead));
+        }
+        if request.stay > max_stay {
+            return Err(Refused::TooLong(max_stay));
+        }
+        self.plans[at].advance(now, &mut self.ledger);
+        let answer = self.accept(now, at, request);
+        self.settle(at, now);
+        answer
+    }
+
+    /// The event came: the CPU has work now, and the window ends unless others need it. False if the request was over.
+    pub fn handle_came(&mut self, now: Instant, id: RequestId) -> bool {
+        self.end(now, id, |account| account.came += 1)
+    }
+
+    /// The request is taken back. False if it was over.
+    pub fn handle_withdrawn(&mut self, now: Instant, id: RequestId) -> bool {
+        self.end(now, id, |account| account.withdrawn += 1)
+    }
+
+    /// A principal is gone: its requests are withdrawn and its account is closed and handed out.
+    pub fn handle_departed(&mut self, now: Instant, principal: Principal) -> Option<Account> {
+        for at in 0..self.plans.len() {
+            self.plans[at].advance(now, &mut self.ledger);
+            let withdrawn = self.plans[at].remove_all_of(principal) as u64;
+            self.ledger.note(principal, |account| account.withdrawn += withdrawn);
+            self.settle(at, now);
+        }
+        self.ledger.close(principal)
+    }
+
+    /// Waking `cpu` takes this long, as was measured. Requests that were accepted before keep their time.
+    pub fn handle_exit_latency(&mut self, cpu: CpuId, exit_latency: Duration) {
+        if let Some(at) = self.place(cpu) {
+            self.plans[at].costs.exit_latency = exit_latency;
+        }
+    }
+
+    /// Time passed: opens and closes windows.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        if self.due.is_none_or(|due| due > now) {
+            return;
+        }
+        for at in 0..self.plans.len() {
+            if self.plans[at].due().is_some_and(|due| due <= now) {
+                self.bring_up_to_date(at, now);
+            }
+        }
+    }
+
+    /// When to call `handle_timeout`.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.due
+    }
+
+    /// The next command, by CPU.
+    pub fn poll_command(&mut self) -> Option<WakeCommand> {
+        if !self.changed {
+            return None;
+        }
+        for plan in &mut self.plans {
+            let cpu = plan.costs.cpu;
+            match plan.change() {
+                None => {}
+                Some(Some(Window { from, until })) => {
+                    return Some(WakeCommand::KeepAwake { cpu, from, until });
+                }
+                Some(None) => return Some(WakeCommand::MaySleep { cpu }),
+            }
+        }
+        self.changed = false;
+        None
+    }
+
+    /// Until when `cpu` is kept awake, if it is now.
+    pub fn awake_until(&self, cpu: CpuId) -> Option<Instant> {
+        Some(self.plans[self.place(cpu)?].open()?.until)
+    }
+
+    /// The plan of `cpu`: windows in order, of requests that were outstanding when it was last looked at.
+    pub fn windows(&self, cpu: CpuId) -> impl Iterator<Item = Window> {
+        self.place(cpu).into_iter().flat_map(|at| self.plans[at].windows())
+    }
+
+    /// Who pays what. Windows that are open are in it up to the last call that touched their CPU.
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// Between an advance of that CPU's plan and its settling.
+    fn accept(&mut self, now: Instant, at: usize, request: &Request) -> Result<RequestId, Refused> {
+        let Params { margin, max_per_cpu, max_per_principal, max_principals, .. } = self.params;
+        let is_full = |planner: &Self| {
+            let outstanding = planner.ledger.account(request.principal).map_or(0, Account::outstanding);
+            outstanding >= u64::from(max_per_principal)
+        };
+        if is_full(self) {
+            // Some may be over, on CPUs that nobody has looked at since.
+            (0..self.plans.len())
+                .filter(|&other| other != at)
+                .for_each(|other| self.bring_up_to_date(other, now));
+            if is_full(self) {
+                return Err(Refused::PrincipalFull(max_per_principal));
+            }
+        }
+        let plan = &mut self.plans[at];
+        if plan.outstanding() >= usize::from(max_per_cpu) {
+            return Err(Refused::CpuFull(max_per_cpu));
+        }
+        let account = self.ledger.open(request.principal, max_principals);
+        let account = account.ok_or(Refused::TooManyPrincipals(max_principals))?;
+        let begin = request.ready - (plan.costs.exit_latency + margin);
+        account.accepted += 1;
+        account.late += u64::from(begin < now);
+        self.accepted += 1;
+        let id = RequestId { cpu: request.cpu, number: self.accepted };
+        let (begin, until) = (begin.max(now), request.ready + request.stay);
+        plan.insert(Standing { id, principal: request.principal, begin, until });
+        Ok(id)
+    }
+
+    fn end(&mut self, now: Instant, id: RequestId, note: impl FnOnce(&mut Account)) -> bool {
+        let Some(at) = self.place(id.cpu) else { return false };
+        self.plans[at].advance(now, &mut self.ledger);
+        let principal = self.plans[at].remove(id);
+        if let Some(principal) = principal {
+            self.ledger.note(principal, note);
+        }
+        self.settle(at, now);
+        principal.is_some()
+    }
+
+    fn bring_up_to_date(&mut self, at: usize, now: Instant) {
+        self.plans[at].advance(now, &mut self.ledger);
+        self.settle(at, now);
+    }
+
+    /// After an advance of that CPU's plan.
+    fn settle(&mut self, at: usize, now: Instant) {
+        self.changed |= self.plans[at].settle(now);
+        self.due = self.plans.iter().filter_map(CpuPlan::due).min();
+    }
+
+    fn place(&self, cpu: CpuId) -> Option<usize> {
+        self.plans.binary_search_by_key(&cpu, |plan| plan.costs.cpu).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use machine::Microwatts;
+
+    const CPU: CpuId = CpuId(3);
+    const OTHER: CpuId = CpuId(5);
+
+    fn at(us: u64) -> Instant {
+        Instant::from_nanos(us * 1_000)
+    }
+
+    fn us(us: u64) -> Duration {
+        Duration::from_micros(us)
+    }
+
+    fn costs(cpu: CpuId) -> CpuCosts {
+        CpuCosts { cpu, exit_latency: us(20), min_sleep: us(10), power: Microwatts::from_watts(5.7) }
+    }
+
+    fn planner(params: Params) -> Planner {
+        Planner::new(params, &[costs(OTHER), costs(CPU)])
+    }
+
+    fn request(principal: u32, ready: u64, stay: u64) -> Request {
+        Request { principal: Principal(principal), cpu: CPU, ready: at(ready), stay: us(stay) }
+    }
+
+    fn commands(planner: &mut Planner) -> Vec<WakeCommand> {
+        std::iter::from_fn(|| planner.poll_command()).collect()
+    }
+
+    fn keep(from: u64, until: u64) -> WakeCommand {
+        WakeCommand::KeepAwake { cpu: CPU, from: at(from), until: at(until) }
+    }
+
+    fn sleep() -> WakeCommand {
+        WakeCommand::MaySleep { cpu: CPU }
+    }
+
+    fn awake_us(planner: &Planner, principal: u32) -> u64 {
+        planner.ledger().account(Principal(principal)).unwrap().awake.as_micros()
+    }
+
+    #[test]
+    fn the_papers_read_wakes_in_80_us_for_20() {
+        let mut planner = planner(Params::paper());
+        planner.handle_request(at(0), &request(1, 100, 0)).unwrap();
+        assert_eq!((commands(&mut planner), planner.poll_timeout()), (vec![], Some(at(80))));
+        planner.handle_timeout(at(80));
+        assert_eq!(commands(&mut planner), [keep(80, 100)]);
+        assert_eq!((planner.awake_until(CPU), planner.awake_until(OTHER)), (Some(at(100)), None));
+        planner.handle_timeout(at(100));
+        assert_eq!((commands(&mut planner), planner.poll_timeout()), (vec![sleep()], None));
+        assert_eq!((awake_us(&planner, 1), planner.awake_until(CPU)), (20, None));
+    }
+
+    #[test]
+    fn the_margin_begins_earlier_and_the_event_ends_it() {
+        let mut planner = planner(Params::default());
+        let id = planner.handle_request(at(0), &request(1, 100, 50)).unwrap();
+        planner.handle_timeout(at(75));
+        assert_eq!(commands(&mut planner), [keep(75, 150)]);
+        assert!(planner.handle_came(at(103), id));
+        assert_eq!((commands(&mut planner), awake_us(&planner, 1)), (vec![sleep()], 28));
+        assert!(!planner.handle_came(at(104), id) && !planner.handle_withdrawn(at(104), id));
+        let account = planner.ledger().account(Principal(1)).unwrap();
+        assert_eq!((account.came, account.withdrawn, account.expired, account.outstanding()), (1, 0, 0, 0));
+    }
+
+    #[test]
+    fn overlapping_requests_are_one_window_that_both_pay_for() {
+        let mut planner = planner(Params::paper());
+        planner.handle_request(at(0), &request(1, 100, 100)).unwrap();
+        planner.handle_request(at(0), &request(2, 160, 100)).unwrap();
+        assert_eq!(planner.windows(CPU).collect::<Vec<_>>(), [Window { from: at(80), until: at(260) }]);
+        for now in [80, 260] {
+            planner.handle_timeout(at(now));
+        }
+        // 80-140 the first alone, 140-200 both, 200-260 the second alone.
+        assert_eq!((awake_us(&planner, 1), awake_us(&planner, 2)), (90, 90));
+    }
+
+    #[test]
+    fn asking_twice_does_not_pay_twice_for_the_others() {
+        let mut planner = planner(Params::paper());
+        planner.handle_request(at(0), &request(1, 100, 100)).unwrap();
+        planner.handle_request(at(0), &request(1, 100, 100)).unwrap();
+        planner.handle_request(at(0), &request(2, 100, 100)).unwrap();
+        for now in [80, 200] {
+            planner.handle_timeout(at(now));
+        }
+        assert_eq!((awake_us(&planner, 1), awake_us(&planner, 2)), (60, 60));
+    }
+
+    #[test]
+    fn a_gap_too_short_to_sleep_in_is_bridged_and_the_later_request_pays() {
+        let mut planner = planner(Params::paper());
+        planner.handle_request(at(0), &request(1, 100, 10)).unwrap();
+        planner.handle_request(at(0), &request(2, 140, 10)).unwrap();
+        planner.handle_timeout(at(80));
+        assert_eq!(commands(&mut planner), [keep(80, 150)]);
+        planner.handle_timeout(at(150));
+        assert_eq!((awake_us(&planner, 1), awake_us(&planner, 2)), (30, 40));
+        // One microsecond more, and it sleeps.
+        planner.handle_request(at(1000), &request(1, 1100, 10)).unwrap();
+        planner.handle_request(at(1000), &request(2, 1141, 10)).unwrap();
+        assert_eq!(planner.windows(CPU).count(), 2);
+    }
+
+    #[test]
+    fn late_requests_begin_at_once_and_are_counted() {
+        let mut planner = planner(Params::paper());
+        planner.handle_request(at(90), &request(1, 100, 30)).unwrap();
+        assert_eq!(commands(&mut planner), [keep(90, 130)]);
+        // Ready since 20 us; 10 are left.
+        planner.handle_request(at(100), &request(2, 80, 60)).unwrap();
+        assert_eq!(commands(&mut planner), [keep(90, 140)]);
+        assert_eq!(planner.ledger().account(Principal(1)).unwrap().late, 1);
+        assert_eq!(planner.ledger().account(Principal(2)).unwrap().late, 1);
+    }
+
+    #[test]
+    fn a_withdrawn_request_leaves_what_the_others_need() {
+        let mut planner = planner(Params::paper());
+        let first = planner.handle_request(at(0), &request(1, 100, 100)).unwrap();
+        planner.handle_request(at(0), &request(2, 110, 20)).unwrap();
+        planner.handle_timeout(at(80));
+        assert_eq!(commands(&mut planner), [keep(80, 200)]);
+        assert!(planner.handle_withdrawn(at(100), first));
+        assert_eq!((commands(&mut planner), planner.poll_timeout()), (vec![keep(80, 130)], Some(at(130))));
+    }
+
+    #[test]
+    fn absurd_requests_are_refused_and_change_nothing() {
+        let params = Params { max_per_cpu: 2, max_per_principal: 3, max_principals: 2, ..Params::paper() };
+        let mut planner = planner(params);
+        let before = planner.clone();
+        let foreign = Request { cpu: CpuId(4), ..request(1, 100, 1) };
+        assert_eq!(planner.handle_request(at(0), &foreign), Err(Refused::UnknownCpu(CpuId(4))));
+        assert_eq!(planner.handle_request(at(100), &request(1, 50, 50)), Err(Refused::Past));
+        let hour = request(1, 3_600_000_000, 1);
+        assert_eq!(planner.handle_request(at(0), &hour), Err(Refused::TooFar(params.max_ahead)));
+        let long = request(1, 100, 100_001);
+        assert_eq!(planner.handle_request(at(0), &long), Err(Refused::TooLong(params.max_stay)));
+        let longest = Request { stay: Duration::MAX, ..request(1, 100, 0) };
+        assert_eq!(planner.handle_request(at(0), &longest), Err(Refused::TooLong(params.max_stay)));
+        assert_eq!(planner, before);
+        planner.handle_request(at(0), &request(1, 100, 10)).unwrap();
+        planner.handle_request(at(0), &request(1, 100, 10)).unwrap();
+        assert_eq!(planner.handle_request(at(0), &request(1, 100, 10)), Err(Refused::CpuFull(2)));
+        let elsewhere = |principal| Request { cpu: OTHER, ..request(principal, 200, 10) };
+        planner.handle_request(at(0), &elsewhere(1)).unwrap();
+        assert_eq!(planner.handle_request(at(0), &elsewhere(1)), Err(Refused::PrincipalFull(3)));
+        planner.handle_request(at(0), &elsewhere(2)).unwrap();
+        assert_eq!(planner.handle_request(at(120), &request(3, 300, 10)), Err(Refused::TooManyPrincipals(2)));
+        // What is over makes room, though no timeout has been handled.
+        planner.handle_request(at(120), &request(1, 300, 10)).unwrap();
+        let account = planner.handle_departed(at(120), Principal(1)).unwrap();
+        assert_eq!((account.expired, account.withdrawn), (2, 2));
+        planner.handle_request(at(120), &request(3, 300, 10)).unwrap();
+    }
+
+    #[test]
+    fn a_late_driver_pays_for_nobody() {
+        let mut planner = planner(Params::paper());
+        planner.handle_request(at(0), &request(1, 100, 50)).unwrap();
+        // 12 us late to begin, 7 us late to end.
+        planner.handle_timeout(at(92));
+        planner.handle_timeout(at(157));
+        assert_eq!(commands(&mut planner), []);
+        assert_eq!(awake_us(&planner, 1), 58);
+        assert_eq!(planner.ledger().unowned().awake, us(7));
+        // So late that all is over: the CPU never woke.
+        planner.handle_request(at(200), &request(1, 300, 50)).unwrap();
+        planner.handle_timeout(at(900));
+        assert_eq!((commands(&mut planner), awake_us(&planner, 1)), (vec![], 58));
+    }
+
+    #[test]
+    fn a_newly_measured_exit_latency_is_for_later_requests() {
+        let mut planner = planner(Params::paper());
+        planner.handle_request(at(0), &request(1, 100, 1)).unwrap();
+        planner.handle_exit_latency(CPU, us(50));
+        planner.handle_request(at(0), &request(1, 500, 1)).unwrap();
+        let from: Vec<_> = planner.windows(CPU).map(|window| window.from).collect();
+        assert_eq!(from, [at(80), at(450)]);
+    }
+}
