@@ -21,6 +21,7 @@
 
 pub mod dyn_sleep;
 pub mod reschedule;
+pub mod sleep_scale;
 pub mod tails;
 pub mod udpm;
 
