@@ -11,7 +11,7 @@
 //! rise in frequency and do not fall in power; idle states rise in exit latency, do not rise in power, and none has a
 //! target residency below its exit latency; no state takes more power than the slowest gear works with.
 
-use crate::{CstateTable, Duration, Kilohertz, Microwatts, PowerModel};
+use crate::{CstateKind, CstateTable, Duration, Kilohertz, Microwatts, PowerModel};
 use serde::{Deserialize, Serialize};
 
 /// How a gear slows the core.
@@ -137,6 +137,9 @@ pub struct Platform {
     pub sources: Vec<String>,
 }
 
+/// So many idle states a governor's table has room for.
+const CSTATES: usize = 12;
+
 fn shared_thread_speed() -> f64 {
     // Two threads of a core do about 1.3 times the work of one: ESTIMATE, of the size that vendors state.
     0.65
@@ -206,7 +209,12 @@ impl Platform {
         if self.cstates.0.is_empty() {
             return wrong("cstates", "there are none".into(), "give at least C1");
         }
+        if self.cstates.0.len() > CSTATES {
+            let problem = format!("{} states", self.cstates.0.len());
+            return wrong("cstates", problem, "list at most 12, those that the machine really enters");
+        }
         let mut above = (Duration::ZERO, gears[0].power, "the slowest gear");
+        let mut residency = Duration::ZERO;
         for state in &self.cstates.0 {
             let Some(power) = state.power else {
                 return wrong(
@@ -223,6 +231,10 @@ impl Platform {
                     "list states from shallow to deep: exit latency rises, power falls",
                 );
             }
+            if state.kind == CstateKind::Polling {
+                let problem = format!("{} polls", state.name);
+                return wrong("cstates", problem, "leave polling states out: spinning is work, not sleep");
+            }
             if state.target_residency < state.exit_latency {
                 let problem = format!("{}: target residency is below its exit latency", state.name);
                 return wrong(
@@ -231,6 +243,15 @@ impl Platform {
                     "a sleep cannot pay before it can be left: raise target_residency",
                 );
             }
+            if state.target_residency < residency {
+                let problem = format!("{}: target residency falls with depth", state.name);
+                return wrong(
+                    "cstates",
+                    problem,
+                    "a deeper state pays in longer sleeps only: raise target_residency",
+                );
+            }
+            residency = state.target_residency;
             above = (state.exit_latency, power, &state.name);
         }
         if let Some(package) = &self.package {
