@@ -116,16 +116,6 @@ impl Point {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum Phase {
-    Follow,
-    /// The step that is under way is in the slowest gear, to see what it does.
-    AtSlowest,
-    /// It is in the fastest.
-    AtFastest,
-}
-
 /// The policy of one physical core.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Sensitivity {
@@ -134,19 +124,14 @@ pub struct Sensitivity {
     last: Option<Point>,
     /// Busy steps since the last sample or perturbation.
     without_sample: u32,
-    phase: Phase,
+    /// The step that is under way is in the slowest gear, to see what it does; the next will be in the fastest.
+    at_slowest: bool,
 }
 
 impl Sensitivity {
     /// Knows nothing yet.
     pub fn new(params: Params) -> Self {
-        Self {
-            params,
-            sensitivity: None,
-            last: None,
-            without_sample: params.stale_after,
-            phase: Phase::Follow,
-        }
+        Self { params, sensitivity: None, last: None, without_sample: params.stale_after, at_slowest: false }
     }
 
     /// Time between two calls of [`handle_step`](Self::handle_step).
@@ -163,24 +148,19 @@ impl Sensitivity {
     pub fn handle_step(&mut self, gears: &GearTable, progress: &Progress) -> GearIndex {
         let busy_secs = progress.busy.as_secs_f64();
         let point = Point { speed: progress.speed, ips: progress.instructions / busy_secs };
-        let is_busy = progress.busy >= self.params.min_busy && point.is_sensible();
-        if is_busy {
+        if progress.busy >= self.params.min_busy && point.is_sensible() {
             self.without_sample = self.without_sample.saturating_add(1);
             if let Some(last) = self.last.replace(point) {
                 self.sample(gears, last, point);
             }
         }
-        match self.phase {
-            Phase::AtSlowest => {
-                self.phase = Phase::AtFastest;
-                return gears.fastest();
-            }
-            Phase::Follow if is_busy && self.without_sample > self.params.stale_after => {
-                self.without_sample = 0;
-                self.phase = Phase::AtSlowest;
-                return gears.slowest();
-            }
-            Phase::Follow | Phase::AtFastest => self.phase = Phase::Follow,
+        if std::mem::take(&mut self.at_slowest) {
+            return gears.fastest();
+        }
+        if self.without_sample > self.params.stale_after {
+            self.without_sample = 0;
+            self.at_slowest = true;
+            return gears.slowest();
         }
         self.lowest_within_slack(gears)
     }
@@ -358,6 +338,16 @@ mod tests {
         assert_eq!(policy.sensitivity(), None);
         let busy = (1..1_000).find(|_| policy.handle_step(&gears, &work.step(1.0, STEP)) != gears.fastest());
         assert_eq!(busy, Some(101), "it tries again when the model is stale again");
+    }
+
+    #[test]
+    fn a_sample_weighs_by_how_far_apart_its_speeds_are() {
+        let gears = gears_at(&[500, 1_000]);
+        for (slow, expected) in [(0.5, 0.5), (0.75, 0.25), (0.9, 0.0)] {
+            let mut policy = Sensitivity { sensitivity: Some(0.0), ..Sensitivity::new(Params::default()) };
+            policy.sample(&gears, Point { speed: 1.0, ips: 1e9 }, Point { speed: slow, ips: slow * 1e9 });
+            assert!(policy.sensitivity.is_some_and(|s| (s - expected).abs() < 1e-12), "{slow}: {policy:?}");
+        }
     }
 
     #[test]
