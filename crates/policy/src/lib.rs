@@ -18,11 +18,13 @@
 //! - [`idle`]: which idle state a CPU goes to: menu, TEO, and what curbs or bounds them.
 //! - [`timing`]: when to be awake: work delayed as long as its goal allows.
 //! - [`wake_plan`]: which CPUs are awake in time for work that can be foreseen.
+//! - [`cores`]: how many cores are on, and when the whole machine may nap.
 //! - [`log`]: a policy's inputs and outputs as lines of text, and their replay.
 
 pub mod active_idle;
 pub mod all_awake;
 pub mod carb;
+pub mod cores;
 pub mod frequency;
 pub mod idle;
 pub mod log;

@@ -327,7 +327,7 @@ fn behind(params: &Params, tails: &Tails, count: u32, speed: f64) -> Option<Dura
 mod tests {
     use super::*;
     use crate::frequency::gears::tests::{gears_at, nine_gears};
-    use machine::Microwatts;
+    use machine::{Gear, GearKind, Kilohertz, Microwatts};
     use proptest::prelude::*;
 
     const EXIT: Duration = Duration::from_micros(50);
@@ -516,8 +516,17 @@ mod tests {
         fn deadlines_that_can_be_kept_are_and_wake_ups_only_move_to_earlier(
             gaps in prop::collection::vec(0_u64..150_000, 1..40),
             service in prop::collection::vec((0_u64..60_000, 0_u64..20_000), 20),
+            watts in prop::collection::vec(1_u64..10, 4),
         ) {
-            let mut policy = knowing(Params::default(), nine_gears(), &service);
+            // Powers that make sometimes a fast gear the best, and sometimes a slow one.
+            let mut total = 0;
+            let gears = (1..).zip(watts).map(|(step, more)| {
+                total += more;
+                let (frequency, power) = (Kilohertz(step * 500_000), Microwatts(total * 1_000_000));
+                Gear { frequency, power, kind: GearKind::Pstate }
+            });
+            let gears = GearTable::try_from(gears.collect::<Vec<_>>()).unwrap();
+            let mut policy = knowing(Params::default(), gears, &service);
             let (mut now, mut queue, mut last) = (us(10), Vec::new(), None);
             for gap in gaps {
                 now += Duration::from_nanos(gap);

@@ -1,0 +1,44 @@
+//! PowerNap: the whole machine sleeps whenever it has nothing to do [R Meisner et al., ASPLOS 2009; C].
+//!
+//! Between full speed and one deep sleep of everything there is nothing: no idle states of single cores, no slower
+//! clocks. All then depends on how fast the transition is, and on idle periods of the machine, which get rarer with
+//! the number of cores. The first request of a nap pays the way out, and so does whoever comes during it.
+//!
+//! What always holds: the machine naps if and only if nothing is in the system; every order changes something.
+
+use super::Order;
+use serde::{Deserialize, Serialize};
+
+/// Whether the machine naps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PowerNap {
+    napping: bool,
+}
+
+impl PowerNap {
+    /// Awake.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A request came or is done, or the machine is up; `in_system` are there now. An order to wake stands until the
+    /// machine naps again: to whom comes meanwhile nothing is said.
+    pub fn handle_change(&mut self, in_system: u32) -> Option<Order> {
+        let nap = in_system == 0;
+        let order = if nap { Order::Nap } else { Order::Wake };
+        (std::mem::replace(&mut self.napping, nap) != nap).then_some(order)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Order::{Nap, Wake};
+
+    #[test]
+    fn it_naps_when_nothing_is_left_and_wakes_for_the_first() {
+        let mut policy = PowerNap::new();
+        let orders = [0, 0, 1, 2, 1, 0, 3, 0].map(|in_system| policy.handle_change(in_system));
+        assert_eq!(orders, [Some(Nap), None, Some(Wake), None, None, Some(Nap), Some(Wake), Some(Nap)]);
+    }
+}
