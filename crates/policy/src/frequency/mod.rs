@@ -10,17 +10,27 @@
 //! - [`schedutil`]: by the scheduler's average of how much it has to do.
 //! - [`sensitivity`]: as slow as costs no more than a share of the core's own progress.
 //! - [`pegasus`]: as little power as keeps the measured latency just inside its target.
+//! - [`rubik`]: at every arrival and completion, the slowest gear at which the whole queue keeps its goal.
+//! - [`hurry_up`]: speed for the threads in the hot function, full speed for those that are in it for long.
+//! - [`adrenaline`]: a boost for requests that have waited for their class's threshold.
 
+pub mod adrenaline;
 pub mod fixed;
 pub mod gears;
+pub mod hurry_up;
+mod log_histogram;
 pub mod ondemand;
 pub mod pegasus;
+pub mod rubik;
 pub mod schedutil;
 pub mod sensitivity;
 
+pub use adrenaline::Adrenaline;
 pub use fixed::Fixed;
 pub use gears::{GearIndex, GearTable, GearTableError};
+pub use hurry_up::HurryUp;
 pub use ondemand::Ondemand;
 pub use pegasus::Pegasus;
+pub use rubik::Rubik;
 pub use schedutil::Schedutil;
 pub use sensitivity::Sensitivity;

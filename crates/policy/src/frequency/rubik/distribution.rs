@@ -9,7 +9,7 @@
 
 use crate::frequency::log_histogram::LogHistogram;
 
-/// Points of a distribution [R].
+/// Points of a distribution \[R\].
 pub(super) const POINTS: usize = 128;
 
 /// The distribution of a length of time.
@@ -98,7 +98,7 @@ impl Distribution {
 }
 
 /// What is cut off at the long end, as a part of the misses that the quantile allows: too little to move it, even in a
-/// sum of sixteen [D].
+/// sum of sixteen \[D\].
 const CUT_OF_MISSES: f64 = 0.01;
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ pub struct Params {
     pub target: Duration,
     /// What share of requests shall; held between 0.5 and 0.9999. 0.99, as Figure 10 measures.
     pub quantile: f64,
-    /// Time between two rebuilds of the tables. 100 ms [R].
+    /// Time between two rebuilds of the tables. 100 ms \[R\].
     #[serde(with = "machine::duration_text")]
     pub rebuild_every: Duration,
     /// T_dvfs: from asking for a gear until it works. 10 us, what the Peafowl paper simulates (section 4.3); set it to
@@ -20,16 +20,16 @@ pub struct Params {
     #[serde(with = "machine::duration_text")]
     pub dvfs_delay: Duration,
     /// Tables, and the tail that the feedback looks at, are made of no fewer requests; with fewer in a window, the
-    /// window is extended. 500: five beyond a 99th percentile [D].
+    /// window is extended. 500: five beyond a 99th percentile \[D\].
     pub samples_min: u32,
-    /// The window of the feedback. 1 s [R].
+    /// The window of the feedback. 1 s \[R\].
     #[serde(with = "machine::duration_text")]
     pub feedback_every: Duration,
-    /// By how much of the relative error L' moves at once. 0.1 [D]; zero, with the other gain, switches feedback off.
+    /// By how much of the relative error L' moves at once. 0.1 \[D\]; zero, with the other gain, switches feedback off.
     pub proportional_gain: f64,
-    /// By how much of it L' moves for good with each window. 0.2 [D]: most of a bias is gone after ten.
+    /// By how much of it L' moves for good with each window. 0.2 \[D\]: most of a bias is gone after ten.
     pub integral_gain: f64,
-    /// Least and most that L' may be, in L. Half to one and a half [D]: beyond, it is not the model that errs.
+    /// Least and most that L' may be, in L. Half to one and a half \[D\]: beyond, it is not the model that errs.
     pub factor_bounds: [f64; 2],
 }
 

@@ -15,7 +15,7 @@ use super::convolver::{Convolver, MOST_REQUESTS};
 use super::distribution::Distribution;
 use serde::{Deserialize, Serialize};
 
-/// Rows of a table [R].
+/// Rows of a table \[R\].
 const ROWS: usize = 8;
 
 /// The quantiles of work, in nanoseconds.
@@ -109,7 +109,7 @@ fn normal_quantile(quantile: f64) -> f64 {
     (t - above / below).max(0.0)
 }
 
-/// The part of the allowed misses that may wrap around when sums are formed: too little to move a quantile [D].
+/// The part of the allowed misses that may wrap around when sums are formed: too little to move a quantile \[D\].
 const WRAPPED_OF_MISSES: f64 = 1e-8;
 
 #[cfg(test)]

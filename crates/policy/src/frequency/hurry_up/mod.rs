@@ -1,0 +1,420 @@
+//! Hurry-up: speed for the threads that are in the hot function, and full speed for those that are in it for long
+//! (the Hurry-up paper, section IV and its Figure 5).
+//!
+//! A search engine spends most of its time in one function. Outside it a thread's core runs at f_min; inside at f_mid,
+//! the clock at which light requests take the least energy (found by profiling); and a thread that has been inside
+//! for longer than a *threshold* has a heavy request, which sets the tail: its core runs at f_max. An agent tells of
+//! each `enter` and `exit`.
+//!
+//! ```text
+//!                  enter                   inside for longer than the threshold
+//!   outside: f_min ------> inside: f_mid ---------------------------------------> late: f_max
+//!      ^                     | exit                                                 | exit
+//!      +---------------------+------------------------------------------------------+
+//! ```
+//!
+//! [`Params::paper`] is the flowchart as printed: a thread of its own sleeps, takes what events there are, and looks at
+//! every search thread. The default differs in two ways. Decisions are made when something happens, not up to one
+//! `sleep` later: a short call is not missed, and a quiet machine is not woken. And the threshold is learned: the time
+//! that 95 % of calls stay below, the share of queries that the paper's load generator makes light. That quantile can be
+//! measured while the policy acts, because calls shorter than the threshold ran at f_mid whatever it is.
+//!
+//! Events may be lost or come twice. An exit without an enter is none. A second enter is a new call (the exit before it
+//! was lost): its clock starts anew, and the lost call teaches nothing. A thread whose exit was lost runs fast until
+//! its next event. Threads that were not named are ignored.
+//!
+//! What always holds: every command names a gear of the table, and only a change is commanded; the order of events of
+//! different threads at one instant leaves no trace; a core of several threads runs as fast as the fastest needs.
+
+mod params;
+#[cfg(test)]
+mod properties;
+
+pub use params::{Learned, Params, Threshold};
+
+use super::log_histogram::LogHistogram;
+use super::{GearIndex, GearTable};
+use machine::{CpuId, Duration, Instant, Kilohertz};
+use serde::{Deserialize, Serialize};
+
+/// A thread by the kernel's number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ThreadId(pub u32);
+
+/// A core that shall change its clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shift {
+    /// The core.
+    pub cpu: CpuId,
+    /// Its gear from now on.
+    pub gear: GearIndex,
+    /// The clock of that gear, as cpufreq wants it.
+    pub frequency: Kilohertz,
+}
+
+/// What is decided for a thread; a greater one is faster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Stage {
+    Outside,
+    Inside,
+    Late,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+struct Thread {
+    id: ThreadId,
+    /// Place in the list of cores.
+    core: usize,
+    /// The call it is in.
+    call: Option<Call>,
+    stage: Stage,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+struct Call {
+    entered: Instant,
+    /// When the call turns out to be heavy.
+    late_at: Instant,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+struct Core {
+    cpu: CpuId,
+    wanted: GearIndex,
+    commanded: Option<GearIndex>,
+}
+
+/// The policy's state.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct HurryUp {
+    params: Params,
+    gears: GearTable,
+    /// By stage.
+    paces: [GearIndex; 3],
+    threshold: Duration,
+    /// Of the calls since the threshold was set.
+    calls: LogHistogram,
+    last_exit: Instant,
+    /// In order of their numbers.
+    threads: Vec<Thread>,
+    cores: Vec<Core>,
+    /// Of the paper's thread: when it looks next, if there may be something to see.
+    look_at: Option<Instant>,
+}
+
+impl HurryUp {
+    /// `threads`: each search thread and the CPU that it is bound to. A thread that is named twice is on the first.
+    pub fn new(
+        params: Params,
+        gears: &GearTable,
+        threads: impl IntoIterator<Item = (ThreadId, CpuId)>,
+    ) -> Self {
+        let nominal = gears.khz(gears.fastest()).0 as f64;
+        let pace = |clock: Kilohertz| gears.at_least_speed(clock.0 as f64 / nominal);
+        let paces = [params.f_min, params.f_mid, params.f_max].map(pace);
+        let mut bound: Vec<(ThreadId, CpuId)> = threads.into_iter().collect();
+        bound.sort_by_key(|(thread, _)| *thread);
+        bound.dedup_by_key(|(thread, _)| *thread);
+        let mut cpus: Vec<CpuId> = bound.iter().map(|(_, cpu)| *cpu).collect();
+        cpus.sort_unstable();
+        cpus.dedup();
+        let thread = |(id, cpu): (ThreadId, CpuId)| Thread {
+            id,
+            core: cpus.partition_point(|other| *other < cpu),
+            call: None,
+            stage: Stage::Outside,
+        };
+        let core = |&cpu: &CpuId| Core { cpu, wanted: paces[Stage::Outside as usize], commanded: None };
+        Self {
+            params,
+            gears: *gears,
+            paces,
+            threshold: match params.threshold {
+                Threshold::Fixed(threshold) => threshold,
+                Threshold::Learned(learned) => learned.first.max(learned.floor),
+            },
+            calls: LogHistogram::new(),
+            last_exit: Instant::ZERO,
+            threads: bound.into_iter().map(thread).collect(),
+            cores: cpus.iter().map(core).collect(),
+            look_at: None,
+        }
+    }
+
+    /// The thread entered the hot function.
+    pub fn handle_enter(&mut self, now: Instant, thread: ThreadId) {
+        let Some(place) = self.place(thread) else { return };
+        self.learn(now);
+        let late_at = now + self.threshold;
+        self.threads[place].call = Some(Call { entered: now, late_at });
+        self.note(now, place);
+    }
+
+    /// The thread left it.
+    pub fn handle_exit(&mut self, now: Instant, thread: ThreadId) {
+        let Some(place) = self.place(thread) else { return };
+        let Some(call) = self.threads[place].call.take() else { return };
+        self.learn(now);
+        self.calls.record(now.since(call.entered));
+        self.last_exit = self.last_exit.max(now);
+        self.note(now, place);
+    }
+
+    /// When to call [`Self::handle_timeout`].
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        if self.params.sleep.is_some() {
+            return self.look_at;
+        }
+        let inside = self.threads.iter().filter(|thread| thread.stage == Stage::Inside);
+        inside.filter_map(|thread| thread.call).map(|call| call.late_at).min()
+    }
+
+    /// Looks whose call turned out to be heavy. A call that is too early does nothing.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        if self.poll_timeout().is_none_or(|due| now < due) {
+            return;
+        }
+        for place in 0..self.threads.len() {
+            self.decide(now, place);
+        }
+        let waiting = self.threads.iter().any(|thread| thread.stage == Stage::Inside);
+        self.look_at = if waiting { self.next_look(now) } else { None };
+    }
+
+    /// The next change of clock to make; call it until there is none.
+    pub fn poll_command(&mut self) -> Option<Shift> {
+        let core = self.cores.iter_mut().find(|core| core.commanded != Some(core.wanted))?;
+        core.commanded = Some(core.wanted);
+        Some(Shift { cpu: core.cpu, gear: core.wanted, frequency: self.gears.khz(core.wanted) })
+    }
+
+    /// After how long in the hot function a call counts as heavy, now.
+    pub fn threshold(&self) -> Duration {
+        self.threshold
+    }
+
+    fn place(&self, thread: ThreadId) -> Option<usize> {
+        self.threads.binary_search_by_key(&thread, |thread| thread.id).ok()
+    }
+
+    /// Something happened to the thread.
+    fn note(&mut self, now: Instant, place: usize) {
+        match self.look_at {
+            _ if self.params.sleep.is_none() => self.decide(now, place),
+            None => self.look_at = self.next_look(now),
+            Some(_) => {}
+        }
+    }
+
+    fn decide(&mut self, now: Instant, place: usize) {
+        let polled = self.params.sleep.is_some();
+        let thread = &mut self.threads[place];
+        thread.stage = match thread.call {
+            None => Stage::Outside,
+            // The flowchart asks whether the thread is over its time; a timer means the instant itself.
+            Some(call) if call.late_at < now || !polled && call.late_at == now => Stage::Late,
+            Some(_) => Stage::Inside,
+        };
+        let core = thread.core;
+        let stages = self.threads.iter().filter(|thread| thread.core == core).map(|thread| thread.stage);
+        let fastest = stages.max().unwrap_or(Stage::Outside);
+        self.cores[core].wanted = self.paces[fastest as usize];
+    }
+
+    /// The paper's thread sleeps until the next multiple of its sleep.
+    fn next_look(&self, now: Instant) -> Option<Instant> {
+        let sleep_ns = self.params.sleep?.as_nanos().max(1);
+        Some(Instant::from_nanos((now.as_nanos() / sleep_ns).saturating_add(1).saturating_mul(sleep_ns)))
+    }
+
+    /// Sets the threshold if there were enough calls before `now`.
+    fn learn(&mut self, now: Instant) {
+        let Threshold::Learned(learned) = self.params.threshold else { return };
+        if self.calls.total() >= u64::from(learned.calls.max(1)) && self.last_exit < now {
+            let usual = self.calls.quantile(learned.quantile).unwrap_or(learned.first);
+            self.threshold = usual.max(learned.floor);
+            self.calls.clear();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frequency::gears::tests::{gears_at, nine_gears};
+
+    pub(super) const MIN: u64 = 1_000_000;
+    pub(super) const MID: u64 = 2_000_000;
+    pub(super) const MAX: u64 = 2_600_000;
+
+    pub(super) fn ms(millis: u64) -> Instant {
+        Instant::from_nanos(millis * 1_000_000)
+    }
+
+    /// Thread 10 on cpu0, 11 on cpu1, ...
+    pub(super) fn hurry_up(params: Params, threads: u32) -> HurryUp {
+        let bound = (0..threads).map(|thread| (ThreadId(10 + thread), CpuId(thread as u16)));
+        HurryUp::new(params, &nine_gears(), bound)
+    }
+
+    #[derive(Clone, Copy, Debug)]
+    pub(super) struct Event {
+        pub(super) at: Instant,
+        pub(super) thread: u32,
+        pub(super) enters: bool,
+    }
+
+    fn event(at: u64, thread: u32, enters: bool) -> Event {
+        Event { at: ms(at), thread, enters }
+    }
+
+    fn tell(policy: &mut HurryUp, event: Event) {
+        let thread = ThreadId(10 + event.thread);
+        if event.enters {
+            policy.handle_enter(event.at, thread)
+        } else {
+            policy.handle_exit(event.at, thread)
+        }
+    }
+
+    /// Milliseconds, CPU and kilohertz of every command while these events happen, and for a second after.
+    pub(super) fn play(policy: &mut HurryUp, events: &[Event]) -> Vec<(u64, u16, u64)> {
+        let mut commands = Vec::new();
+        let mut drain = |policy: &mut HurryUp, now: Instant| {
+            while let Some(shift) = policy.poll_command() {
+                commands.push((now.as_nanos() / 1_000_000, shift.cpu.0, shift.frequency.0));
+            }
+        };
+        drain(policy, Instant::ZERO);
+        let mut events = events.iter().copied().peekable();
+        let until = events.clone().last().map_or(Instant::ZERO, |event| event.at) + Duration::from_secs(1);
+        loop {
+            let timer = policy.poll_timeout().filter(|due| *due <= until);
+            let now = match (events.peek(), timer) {
+                (Some(event), timer) if timer.is_none_or(|due| event.at <= due) => {
+                    let now = event.at;
+                    while let Some(event) = events.next_if(|event| event.at == now) {
+                        tell(policy, event);
+                    }
+                    now
+                }
+                (_, Some(due)) => {
+                    policy.handle_timeout(due);
+                    due
+                }
+                (_, None) => return commands,
+            };
+            drain(policy, now);
+        }
+    }
+
+    #[test]
+    fn the_paper_preset_looks_every_ten_milliseconds() {
+        let events = [
+            event(3, 0, true),
+            event(11, 1, true),
+            event(14, 1, false), // a call that no look saw
+            event(101, 1, true),
+            event(355, 0, false), // 352 ms: heavy, but found so at 360 only
+            event(372, 0, true),
+            event(733, 0, false), // 361 ms
+        ];
+        let expected = [
+            (0, 0, MIN),
+            (0, 1, MIN),
+            (10, 0, MID),
+            (110, 1, MID),
+            (360, 0, MIN),
+            (380, 0, MID),
+            (460, 1, MAX), // over 350 ms since 101, and nobody tells it to stop
+            (730, 0, MAX),
+            (740, 0, MIN),
+        ];
+        assert_eq!(play(&mut hurry_up(Params::paper(), 2), &events), expected);
+    }
+
+    #[test]
+    fn the_default_acts_when_something_happens() {
+        let events = [
+            event(3, 0, true),
+            event(11, 1, true),
+            event(14, 1, false),
+            event(355, 0, false), // 352 ms
+        ];
+        let expected =
+            [(0, 0, MIN), (0, 1, MIN), (3, 0, MID), (11, 1, MID), (14, 1, MIN), (353, 0, MAX), (355, 0, MIN)];
+        let mut policy = hurry_up(Params::default(), 2);
+        assert_eq!(play(&mut policy, &events), expected);
+        assert_eq!(policy.poll_timeout(), None, "a quiet machine needs no timer");
+    }
+
+    #[test]
+    fn the_threshold_becomes_what_most_calls_stay_below() {
+        let mut policy = hurry_up(Params::default(), 1);
+        assert_eq!(policy.threshold(), Duration::from_millis(350));
+        // 1 to 100 ms, evenly.
+        for call in 0..=200 {
+            policy.handle_enter(ms(call * 1_000), ThreadId(10));
+            policy.handle_exit(ms(call * 1_000 + 1 + call % 100), ThreadId(10));
+        }
+        let learned = policy.threshold().as_millis();
+        assert!((94..=97).contains(&learned), "{learned}");
+    }
+
+    #[test]
+    fn the_threshold_has_a_floor() {
+        let mut policy = hurry_up(Params::default(), 1);
+        for call in 0..=200 {
+            policy.handle_enter(ms(call), ThreadId(10));
+            policy.handle_exit(ms(call) + Duration::from_micros(5), ThreadId(10));
+        }
+        assert_eq!(policy.threshold(), Duration::from_millis(1));
+    }
+
+    #[test]
+    fn lost_and_repeated_events_do_no_harm() {
+        let events = [
+            event(5, 0, false), // no enter
+            event(10, 0, true),
+            event(100, 0, true), // its exit was lost: the clock starts anew
+            event(300, 0, false),
+            event(300, 0, false),
+            event(500, 7, true), // nobody's thread
+        ];
+        let mut policy = hurry_up(Params::default(), 1);
+        assert_eq!(play(&mut policy, &events), [(0, 0, MIN), (10, 0, MID), (300, 0, MIN)]);
+        assert_eq!(policy.calls.total(), 1);
+    }
+
+    #[test]
+    fn a_core_of_two_threads_is_as_fast_as_the_faster_needs() {
+        let bound = [(ThreadId(10), CpuId(4)), (ThreadId(11), CpuId(4))];
+        let mut policy = HurryUp::new(Params::default(), &nine_gears(), bound);
+        let events = [event(10, 0, true), event(20, 1, true), event(30, 0, false), event(40, 1, false)];
+        assert_eq!(play(&mut policy, &events), [(0, 4, MIN), (10, 4, MID), (40, 4, MIN)]);
+    }
+
+    #[test]
+    fn a_clock_that_the_machine_lacks_is_rounded_up() {
+        let gears = gears_at(&[1_200, 1_800, 2_200]);
+        let mut policy = HurryUp::new(Params::default(), &gears, [(ThreadId(10), CpuId(0))]);
+        let commands = play(&mut policy, &[event(10, 0, true), event(900, 0, false)]);
+        // Both f_mid and f_max are the fastest there is.
+        assert_eq!(commands, [(0, 0, 1_200_000), (10, 0, 2_200_000), (900, 0, 1_200_000)]);
+    }
+
+    #[test]
+    fn parameters_are_written_as_people_write_them() {
+        for params in [Params::default(), Params::paper(), Params::tuned()] {
+            let json = serde_json::to_string(&params).unwrap();
+            assert_eq!(serde_json::from_str::<Params>(&json).unwrap(), params, "{json}");
+        }
+        let json = r#"{"sleep":"never","threshold":{"learned":{"quantile":0.9}}}"#;
+        let learned = Learned { quantile: 0.9, ..Learned::default() };
+        let expected = Params { threshold: Threshold::Learned(learned), ..Params::default() };
+        assert_eq!(serde_json::from_str::<Params>(json).unwrap(), expected);
+        assert!(serde_json::from_str::<Params>(r#"{"threshhold":{"fixed":"1ms"}}"#).is_err());
+    }
+}
