@@ -1,6 +1,7 @@
 //! Service times that somebody has published, or that stand for a service of which nobody has.
 //!
-//! Tags: [P] a paper that Roost builds on, [C] published research code, [M] measured by us from BigHouse's files, [R]
+//! What the papers' figures are simulated with is in `papers/estimates.toml`, with a range and the reasoning; the presets
+//! of the same services carry the same values. Tags: [P] a paper that Roost builds on, [C] published research code, [M] measured by us from BigHouse's files, [R]
 //! recalled, ESTIMATE where no figure exists. An ESTIMATE is a guess that is written down once, before any result was
 //! looked at.
 
@@ -39,8 +40,8 @@ const fn lognormal(mean_us: u64, cv: f64) -> Distribution {
 }
 
 /// See the preset `hurry-up-mix`.
-const fn keywords(fewest: u8, most: u8) -> Distribution {
-    Distribution::Keywords { base: us(120_000), each: us(12_000), fewest, most, cv: 0.3 }
+const fn keywords(fewest: u8, most: u8, cv: f64) -> Distribution {
+    Distribution::Keywords { base: us(16_000), each: us(39_000), fewest, most, cv }
 }
 
 static PRESETS: &[ServicePreset] = &[
@@ -56,9 +57,8 @@ static PRESETS: &[ServicePreset] = &[
     },
     ServicePreset {
         name: "carb",
-        distribution: lognormal(40, 1.0),
-        sources: "memcached under CloudSuite, kernel network included: mean 40 us ESTIMATE, since at 100 kRPS all of 8 \
-                  cores are wanted [P CARB 4.2]; cv 1 ESTIMATE",
+        distribution: lognormal(30, 0.6),
+        sources: "memcached under CloudSuite, kernel network included: mean 30 us, cv 0.6: ESTIMATE",
     },
     ServicePreset {
         name: "xapian",
@@ -130,26 +130,25 @@ static PRESETS: &[ServicePreset] = &[
     },
     ServicePreset {
         name: "rpc",
-        distribution: Distribution::Deterministic { mean: us(15) },
-        sources: "Tradeoffs' RPC ping-pong (Figure 6): a network layer and nothing else: 15 us ESTIMATE",
+        distribution: Distribution::Deterministic { mean: us(25) },
+        sources: "Tradeoffs' RPC ping-pong (Figure 6), the worker's part: below 100 us [P Tradeoffs II]; 25 us ESTIMATE",
     },
     ServicePreset {
         name: "hurry-up-light",
-        distribution: keywords(3, 4),
-        sources: "3 to 4 keywords [P Hurry-up III]; times as hurry-up-mix",
+        distribution: keywords(3, 4, 0.43),
+        sources: "3 to 4 keywords [P Hurry-up III]; times as hurry-up-mix, cv 0.43: ESTIMATE",
     },
     ServicePreset {
         name: "hurry-up-heavy",
-        distribution: keywords(12, 18),
-        sources: "12 to 18 keywords [P Hurry-up III]; times as hurry-up-mix",
+        distribution: keywords(12, 18, 0.11),
+        sources: "12 to 18 keywords [P Hurry-up III]; times as hurry-up-mix, cv 0.11: ESTIMATE",
     },
     ServicePreset {
         name: "hurry-up-mix",
-        distribution: keywords(1, 18),
-        sources: "keywords 1 to 8 for 95 %, 9 to 18 for 5 %, Zipf [P Hurry-up II-C], exponent 1 [D]; 120 ms + 12 ms a \
-                  keyword, lognormal with cv 0.3: ESTIMATE for one shard at 2.6 GHz, so that the slowest of 5 has a p99 of \
-                  about 0.36 s (light) and 0.69 s (heavy), Ondemand's in Table I; the paper's energy of heavy over light, \
-                  above 4, does not follow from these times",
+        distribution: keywords(1, 18, 0.3),
+        sources: "keywords 1 to 8 for 95 %, 9 to 18 for 5 %, Zipf [P Hurry-up II-C], exponent 1 [D]; 16 ms + 39 ms a keyword \
+                  at 2.6 GHz, so that heavy queries take four times the work of light ones [P Hurry-up III]; lognormal with \
+                  cv 0.3 [D]: ESTIMATE; the figures give each number of keywords a cv of its own",
     },
     ServicePreset {
         name: "ssd-read",
@@ -217,10 +216,9 @@ mod tests {
     }
 
     #[test]
-    fn the_slowest_of_five_shards_has_hurry_ups_p99() {
-        for (name, seconds) in [("hurry-up-light", 0.357), ("hurry-up-heavy", 0.689)] {
-            let of_five = sampler(name).quantile(0.99f64.powf(0.2)).as_secs_f64();
-            assert!((of_five / seconds - 1.0).abs() < 0.05, "{name}: {of_five}");
-        }
+    fn heavy_queries_take_four_times_as_long_as_light_ones() {
+        let mean = |name| sampler(name).mean().as_secs_f64();
+        let ratio = mean("hurry-up-heavy") / mean("hurry-up-light");
+        assert!((3.8..4.3).contains(&ratio), "{ratio}");
     }
 }
