@@ -19,6 +19,7 @@
 //! - [`timing`]: when to be awake: work delayed as long as its goal allows.
 //! - [`wake_plan`]: which CPUs are awake in time for work that can be foreseen.
 //! - [`cores`]: how many cores are on, and when the whole machine may nap.
+//! - [`staging`]: requests held back and released together, so that the CPUs sleep together in between.
 //! - [`log`]: a policy's inputs and outputs as lines of text, and their replay.
 
 pub mod active_idle;
@@ -32,6 +33,7 @@ pub mod peafowl;
 mod roster;
 pub mod scheduling;
 pub mod spread;
+pub mod staging;
 pub mod timing;
 pub mod wake_plan;
 

@@ -27,13 +27,18 @@ impl Recent {
 
     /// One more value; the oldest goes if there is no room.
     pub fn push(&mut self, value: i64) {
-        if self.arrived.len() == usize::from(self.capacity)
-            && let Some(oldest) = self.arrived.pop_front()
-        {
-            self.sorted.remove(self.sorted.partition_point(|&other| other < oldest));
+        if self.arrived.len() == usize::from(self.capacity) {
+            self.forget_oldest();
         }
         self.arrived.push_back(value);
         self.sorted.insert(self.sorted.partition_point(|&other| other <= value), value);
+    }
+
+    /// The oldest value goes.
+    pub fn forget_oldest(&mut self) {
+        if let Some(oldest) = self.arrived.pop_front() {
+            self.sorted.remove(self.sorted.partition_point(|&other| other < oldest));
+        }
     }
 
     /// How many there are.
@@ -63,6 +68,11 @@ impl Recent {
         let rank = ((missed + 1e-9) as usize).max(1);
         let (first, last) = (rank - 1, self.sorted.len().checked_sub(rank)?);
         (first <= last).then(|| (self.sorted[first], self.sorted[last]))
+    }
+
+    /// The largest.
+    pub fn max(&self) -> Option<i64> {
+        self.sorted.last().copied()
     }
 
     /// The distance between the quartiles.
@@ -111,6 +121,7 @@ mod tests {
             let mut last = values[values.len().saturating_sub(usize::from(capacity))..].to_vec();
             last.sort_unstable();
             prop_assert_eq!(&recent.sorted, &last);
+            prop_assert_eq!(recent.max(), last.last().copied());
         }
 
         #[test]

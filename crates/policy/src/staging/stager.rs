@@ -1,0 +1,423 @@
+//! The stage itself: what is held, and when it goes.
+
+use super::{Mode, Params, Tails};
+use machine::{Duration, Instant};
+use serde::{Deserialize, Serialize};
+use std::collections::VecDeque;
+
+/// A request, as the driver numbers them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct StagedId(pub u64);
+
+/// What becomes of a request that arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// It waits.
+    Hold,
+    /// A burst begins with it: all that is staged is to be had from [`Stager::poll_release`], this one last.
+    ReleaseNow,
+}
+
+/// A request that goes: to be handed back when it is complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Release {
+    /// Which.
+    pub id: StagedId,
+    /// When it had come.
+    pub arrived: Instant,
+    /// When its burst began.
+    pub released: Instant,
+    /// When it should be complete.
+    pub deadline: Instant,
+    /// The size of its burst.
+    pub burst: u32,
+}
+
+/// What a stage did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Record {
+    /// Bursts that began because the period ended.
+    pub by_period: u64,
+    /// Bursts that began because a deadline was in danger.
+    pub by_deadline: u64,
+    /// Bursts that began because the stage was full.
+    pub by_full: u64,
+    /// Bursts that began because the driver wanted no more staging.
+    pub by_drain: u64,
+    /// Requests that were complete in time.
+    pub in_time: u64,
+    /// Requests that had been held and missed their deadline.
+    pub held_and_missed: u64,
+    /// Requests that had not been held and missed their deadline.
+    pub passed_and_missed: u64,
+    /// Requests that were withdrawn while they were held.
+    pub withdrawn: u64,
+    /// Time for which requests were held, all together.
+    pub held: Duration,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Staged {
+    id: StagedId,
+    arrived: Instant,
+    deadline: Instant,
+}
+
+/// A burst that is being handed out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Burst {
+    /// How many of the first staged requests are still to go.
+    left: u32,
+    began: Instant,
+    size: u32,
+}
+
+/// The stage's state.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Stager {
+    params: Params,
+    /// By arrival.
+    staged: VecDeque<Staged>,
+    burst: Option<Burst>,
+    /// When a burst begins whatever is learned: the end of the period, or of the time that a request is held while
+    /// the tail is unknown.
+    blind_due: Option<Instant>,
+    earliest_deadline: Option<Instant>,
+    in_service: u32,
+    tails: Tails,
+    margin_ns: f64,
+    record: Record,
+}
+
+impl Stager {
+    /// An empty stage.
+    pub fn new(params: Params) -> Self {
+        // What a burst of the usual size takes; a larger one allocates once.
+        let room = params.max_staged.min(1024) as usize;
+        Self {
+            params,
+            staged: VecDeque::with_capacity(room),
+            burst: None,
+            blind_due: None,
+            earliest_deadline: None,
+            in_service: 0,
+            tails: Tails::new(params.history, params.first),
+            margin_ns: 0.0,
+            record: Record::default(),
+        }
+    }
+
+    /// A request arrived, which should be complete at `deadline`.
+    pub fn handle_arrival(&mut self, now: Instant, id: StagedId, deadline: Instant) -> Verdict {
+        let request = Staged { id, arrived: now, deadline };
+        self.staged.push_back(request);
+        self.count_in(request);
+        if self.staged.len() >= self.params.max_staged as usize {
+            self.begin(now);
+            self.record.by_full += 1;
+            return Verdict::ReleaseNow;
+        }
+        if self.release_if_due(now) { Verdict::ReleaseNow } else { Verdict::Hold }
+    }
+
+    /// A request is not wanted any more. False if it is not staged: it went, or never was.
+    pub fn handle_withdrawn(&mut self, now: Instant, id: StagedId) -> bool {
+        let going = self.burst.map_or(0, |burst| burst.left as usize);
+        let Some(place) = self.staged.iter().skip(going).position(|request| request.id == id) else {
+            return false;
+        };
+        self.staged.remove(going + place);
+        self.record.withdrawn += 1;
+        // With the request its deadline has gone.
+        (self.blind_due, self.earliest_deadline) = (None, None);
+        for place in going..self.staged.len() {
+            self.count_in(self.staged[place]);
+        }
+        self.release_if_due(now);
+        true
+    }
+
+    /// A request that was released is complete.
+    pub fn handle_completed(&mut self, now: Instant, release: &Release) {
+        self.in_service = self.in_service.saturating_sub(1);
+        self.tails.handle_completed(release.burst, now.since(release.released));
+        let was_held = release.released > release.arrived;
+        let step = self.params.margin_step.as_nanos() as f64;
+        let tolerated = 1.0 - self.params.quantile.as_f64();
+        if now <= release.deadline {
+            self.record.in_time += 1;
+            // As much narrower as keeps the balance when just the tolerated share misses.
+            self.margin_ns -= step * tolerated;
+        } else if was_held {
+            self.record.held_and_missed += 1;
+            self.margin_ns += step * (1.0 - tolerated);
+        } else {
+            // No margin could have helped.
+            self.record.passed_and_missed += 1;
+        }
+        self.margin_ns = self.margin_ns.clamp(0.0, self.params.max_margin.as_nanos() as f64);
+        self.release_if_due(now);
+    }
+
+    /// A request that was released will not be completed: nothing is learned from it.
+    pub fn handle_failed(&mut self, _release: &Release) {
+        self.in_service = self.in_service.saturating_sub(1);
+    }
+
+    /// All that is staged shall go, now: the service is to stop, or staging is.
+    pub fn handle_drain(&mut self, now: Instant) {
+        if self.held() > 0 {
+            self.begin(now);
+            self.record.by_drain += 1;
+        }
+    }
+
+    /// Time passed.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        self.release_if_due(now);
+    }
+
+    /// When to call `handle_timeout`. Completions may move it either way.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.due()
+    }
+
+    /// The next request that goes.
+    pub fn poll_release(&mut self) -> Option<Release> {
+        let burst = self.burst.as_mut()?;
+        let request = self.staged.pop_front()?;
+        let release = Release {
+            id: request.id,
+            arrived: request.arrived,
+            released: burst.began.max(request.arrived),
+            deadline: request.deadline,
+            burst: burst.size,
+        };
+        burst.left -= 1;
+        if burst.left == 0 {
+            self.burst = None;
+        }
+        self.record.held += release.released.since(release.arrived);
+        Some(release)
+    }
+
+    /// How many requests are held, those that are going left out.
+    pub fn held(&self) -> usize {
+        self.staged.len() - self.burst.map_or(0, |burst| burst.left as usize)
+    }
+
+    /// How long requests take in bursts.
+    pub fn tails(&self) -> &Tails {
+        &self.tails
+    }
+
+    /// How long before its deadline a request goes if `size` would then be in service: tail and margin.
+    pub fn lead(&self, size: u32) -> Option<Duration> {
+        Some(self.tails.tail(size)? + Duration::from_nanos(self.margin_ns as u64))
+    }
+
+    /// What the stage did.
+    pub fn record(&self) -> Record {
+        self.record
+    }
+
+    /// The size that a burst would have if it began now.
+    fn size(&self) -> u32 {
+        self.in_service.saturating_add(self.held() as u32)
+    }
+
+    fn due(&self) -> Option<Instant> {
+        let blind = self.blind_due?;
+        let size = self.size();
+        match (self.params.mode, self.lead(size), self.earliest_deadline) {
+            (Mode::Deadline, Some(lead), Some(deadline)) => {
+                let due = deadline - lead;
+                Some(if self.tails.knows(size) { due } else { due.min(blind) })
+            }
+            _ => Some(blind),
+        }
+    }
+
+    fn count_in(&mut self, request: Staged) {
+        let blind = match self.params.mode {
+            Mode::Period => {
+                let period = self.params.period.as_nanos().max(1);
+                Instant::from_nanos(
+                    (request.arrived.as_nanos() / period).saturating_add(1).saturating_mul(period),
+                )
+            }
+            Mode::Deadline => {
+                let time = request.deadline.since(request.arrived);
+                request.arrived + time.scale(self.params.first_share.as_f64())
+            }
+        };
+        self.blind_due = Some(self.blind_due.map_or(blind, |due| due.min(blind)));
+        let deadline = request.deadline;
+        self.earliest_deadline = Some(self.earliest_deadline.map_or(deadline, |other| other.min(deadline)));
+    }
+
+    fn release_if_due(&mut self, now: Instant) -> bool {
+        if self.due().is_none_or(|due| due > now) {
+            return false;
+        }
+        match self.params.mode {
+            Mode::Period => self.record.by_period += 1,
+            Mode::Deadline => self.record.by_deadline += 1,
+        }
+        self.begin(now);
+        true
+    }
+
+    /// A burst begins with all that is staged. What is left of the one before goes with it.
+    fn begin(&mut self, now: Instant) {
+        let size = self.size();
+        self.in_service = size;
+        self.burst = Some(Burst { left: self.staged.len() as u32, began: now, size });
+        (self.blind_due, self.earliest_deadline) = (None, None);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Verdict::{Hold, ReleaseNow};
+    use super::*;
+
+    fn at(ms: u64) -> Instant {
+        Instant::ZERO + Duration::from_millis(ms)
+    }
+
+    fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    fn releases(stager: &mut Stager) -> Vec<Release> {
+        std::iter::from_fn(|| stager.poll_release()).collect()
+    }
+
+    fn ids(stager: &mut Stager) -> Vec<u64> {
+        releases(stager).iter().map(|release| release.id.0).collect()
+    }
+
+    /// A stage that has seen bursts of `size` take `tail_ms`.
+    fn experienced(params: Params, size: u32, tail_ms: u64) -> Stager {
+        let mut stager = Stager::new(params);
+        for _ in 0..40 {
+            stager.tails.handle_completed(size, ms(tail_ms));
+        }
+        stager
+    }
+
+    #[test]
+    fn the_papers_proxy_releases_every_250_ms() {
+        let mut stager = Stager::new(Params::paper());
+        assert_eq!(stager.poll_timeout(), None);
+        for (id, arrival) in [(1, 10), (2, 100), (3, 249)] {
+            assert_eq!(stager.handle_arrival(at(arrival), StagedId(id), at(arrival + 1)), Hold);
+        }
+        assert_eq!(stager.poll_timeout(), Some(at(250)));
+        stager.handle_timeout(at(249));
+        assert!(ids(&mut stager).is_empty());
+        stager.handle_timeout(at(250));
+        assert_eq!(ids(&mut stager), [1, 2, 3]);
+        assert_eq!(stager.handle_arrival(at(250), StagedId(4), at(251)), Hold);
+        assert_eq!(stager.poll_timeout(), Some(at(500)));
+        assert_eq!(stager.record().by_period, 1);
+    }
+
+    #[test]
+    fn before_anything_is_known_half_of_the_time_is_waited() {
+        let mut stager = Stager::new(Params::default());
+        assert_eq!(stager.handle_arrival(at(0), StagedId(1), at(500)), Hold);
+        assert_eq!(stager.handle_arrival(at(50), StagedId(2), at(250)), Hold);
+        assert_eq!(stager.poll_timeout(), Some(at(150)));
+        stager.handle_timeout(at(150));
+        assert_eq!(ids(&mut stager), [1, 2]);
+    }
+
+    #[test]
+    fn the_most_urgent_deadline_less_the_tail_begins_the_burst() {
+        let mut stager = experienced(Params::default(), 2, 60);
+        (0..40).for_each(|_| stager.tails.handle_completed(1, ms(20)));
+        assert_eq!(stager.handle_arrival(at(0), StagedId(1), at(500)), Hold);
+        assert_eq!(stager.poll_timeout(), Some(at(480)));
+        // Two take longer than one, and the second is more urgent.
+        assert_eq!(stager.handle_arrival(at(100), StagedId(2), at(400)), Hold);
+        assert_eq!(stager.poll_timeout(), Some(at(340)));
+        stager.handle_timeout(at(340));
+        let burst = releases(&mut stager);
+        assert_eq!(
+            burst.iter().map(|release| (release.id.0, release.burst)).collect::<Vec<_>>(),
+            [(1, 2), (2, 2)]
+        );
+        assert_eq!(stager.record().held, ms(580));
+    }
+
+    #[test]
+    fn requests_in_service_make_the_next_burst_larger() {
+        let mut stager = experienced(Params::default(), 1, 20);
+        (0..40).for_each(|_| stager.tails.handle_completed(2, ms(90)));
+        stager.handle_arrival(at(0), StagedId(1), at(0));
+        let first = releases(&mut stager)[0];
+        stager.handle_arrival(at(0), StagedId(2), at(500));
+        assert_eq!(stager.poll_timeout(), Some(at(410)));
+        stager.handle_failed(&first);
+        assert_eq!(stager.poll_timeout(), Some(at(480)));
+    }
+
+    #[test]
+    fn a_full_stage_is_released() {
+        let mut stager = Stager::new(Params { max_staged: 3, ..Params::paper() });
+        let verdicts = [1, 2, 3, 4].map(|id| {
+            let verdict = stager.handle_arrival(at(1), StagedId(id), at(500));
+            (verdict, ids(&mut stager))
+        });
+        let (none, all) = (vec![], vec![1, 2, 3]);
+        assert_eq!(verdicts, [(Hold, none.clone()), (Hold, none.clone()), (ReleaseNow, all), (Hold, none)]);
+    }
+
+    #[test]
+    fn at_high_load_nothing_is_held() {
+        let mut stager = experienced(Params::default(), 1, 500);
+        for id in 0..10 {
+            assert_eq!(stager.handle_arrival(at(id), StagedId(id), at(id + 500)), ReleaseNow);
+            assert_eq!(ids(&mut stager), [id]);
+        }
+    }
+
+    #[test]
+    fn a_tail_that_proves_longer_releases_at_once() {
+        let mut stager = experienced(Params::default(), 1, 20);
+        stager.handle_arrival(at(0), StagedId(1), at(0));
+        let first = releases(&mut stager)[0];
+        (0..40).for_each(|_| stager.tails.handle_completed(2, ms(20)));
+        stager.handle_arrival(at(0), StagedId(2), at(500));
+        // The first took 410 ms; the second has 90 left.
+        stager.handle_completed(at(410), &first);
+        assert_eq!(ids(&mut stager), [2]);
+    }
+
+    #[test]
+    fn withdrawn_requests_take_their_deadline_with_them() {
+        let mut stager = experienced(Params::default(), 2, 20);
+        stager.handle_arrival(at(0), StagedId(1), at(500));
+        stager.handle_arrival(at(0), StagedId(2), at(100));
+        assert!(stager.handle_withdrawn(at(1), StagedId(2)) && !stager.handle_withdrawn(at(1), StagedId(2)));
+        assert_eq!(stager.held(), 1);
+        stager.handle_timeout(at(100));
+        assert!(ids(&mut stager).is_empty());
+        assert!(stager.handle_withdrawn(at(101), StagedId(1)));
+        assert_eq!(stager.poll_timeout(), None);
+    }
+
+    #[test]
+    fn draining_releases_what_is_held() {
+        let mut stager = Stager::new(Params::paper());
+        stager.handle_drain(at(1));
+        stager.handle_arrival(at(1), StagedId(1), at(500));
+        stager.handle_drain(at(2));
+        assert_eq!((ids(&mut stager), stager.record().by_drain), (vec![1], 1));
+    }
+}
