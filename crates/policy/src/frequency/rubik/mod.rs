@@ -242,7 +242,7 @@ mod tests {
 
     #[test]
     fn until_it_knows_the_requests_it_runs_at_full_speed() {
-        let mut rubik = taught([(10.0, 0.0); 499]);
+        let mut rubik = taught([(10.0, 0.0); 999]);
         let fastest = nine_gears().fastest();
         assert_eq!(rubik.choose(NOW, head(0.0, 0.0), []), fastest);
         // One more, and the window that was extended ends.

@@ -20,7 +20,7 @@ pub struct Params {
     #[serde(with = "machine::duration_text")]
     pub dvfs_delay: Duration,
     /// Tables, and the tail that the feedback looks at, are made of no fewer requests; with fewer in a window, the
-    /// window is extended. 500: five beyond a 99th percentile \[D\].
+    /// window is extended. 1000: ten beyond a 99th percentile \[D\].
     pub samples_min: u32,
     /// The window of the feedback. 1 s \[R\].
     #[serde(with = "machine::duration_text")]
@@ -40,7 +40,7 @@ impl Default for Params {
             quantile: 0.99,
             rebuild_every: Duration::from_millis(100),
             dvfs_delay: Duration::from_micros(10),
-            samples_min: 500,
+            samples_min: 1_000,
             feedback_every: Duration::from_secs(1),
             proportional_gain: 0.1,
             integral_gain: 0.2,

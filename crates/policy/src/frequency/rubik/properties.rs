@@ -9,7 +9,7 @@ fn requests() -> impl Strategy<Value = Vec<(f64, f64)>> {
     let compute = prop_oneof![0.1..100.0_f64, 5.0..6.0_f64, Just(0.0)];
     let memory = prop_oneof![0.0..30.0_f64, Just(0.0)];
     prop::collection::vec((compute, memory), 1..40)
-        .prop_map(|some| some.iter().copied().cycle().take(600).collect())
+        .prop_map(|some| some.iter().copied().cycle().take(1_000).collect())
 }
 
 fn queue() -> impl Strategy<Value = (Option<Head>, Vec<f64>)> {
@@ -44,7 +44,7 @@ proptest! {
     #[test]
     fn completions_at_one_instant_may_come_in_any_order(
         requests in requests(),
-        turn in 0_usize..600,
+        turn in 0_usize..1_000,
     ) {
         let mut turned = requests.clone();
         turned.rotate_left(turn);
