@@ -21,14 +21,14 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Params {
-    /// p: requests in the system for each core. 2 [D]: one served and one waiting. The paper measures it, as the most
+    /// p: requests in the system for each core. 2 \[D\]: one served and one waiting. The paper measures it, as the most
     /// that a server holds within the goal.
     pub requests_per_core: u32,
-    /// How long a core stays on without need. 400 us [D]: idling in C1 costs so much as working through one exit from
+    /// How long a core stays on without need. 400 us \[D\]: idling in C1 costs so much as working through one exit from
     /// C6 (133 us at 1 / 0.36 of the power, see the presets of `machine`), which is how the paper's authors choose it.
     #[serde(with = "machine::duration_text")]
     pub t_wait: Duration,
-    /// Always on. 1 [D]: somebody has to take the next request.
+    /// Always on. 1 \[D\]: somebody has to take the next request.
     pub min_on: u16,
 }
 

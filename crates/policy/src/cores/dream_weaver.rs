@@ -1,15 +1,15 @@
 //! DreamWeaver: the whole machine sleeps whenever any core is without work [R Meisner and Wenisch, ASPLOS 2012; C].
 //!
-//! The more cores, the rarer all of them are idle at once, and the rarer a sleep of everything (PowerNap's). DreamWeaver
-//! makes idle times coincide: as soon as fewer than k cores have work it stops them all and naps, and it wakes when k
+//! The more cores, the rarer all of them are idle at once, and the rarer a sleep of everything (PowerNap's). This
+//! rule makes idle times coincide: as soon as fewer than k cores have work it stops them all and naps, and it wakes when k
 //! have. Requests that were stopped, or that came meanwhile, are *stalled*. Each may be stalled for D in all; when the
 //! first of them is about to reach it, the machine wakes, and stays awake until that request is done.
 //!
 //! Two things need care. How long a request has been stalled is the sum over several naps; but each of them stalls all
 //! who are there, so one clock that runs while the machine does not ([`DreamWeaver::mark`]) serves all: a request
 //! carries its reading at arrival, and who came first has been stalled longest. And the wake-up itself takes time,
-//! in which nobody is served: it must begin one exit latency before D is reached, and a nap begins only if D leaves more
-//! than that. A D below the exit latency cannot be kept by anybody who naps at all; then D is the exit latency.
+//! in which nobody is served: it must begin one exit latency before D is reached, and a nap begins only if D leaves
+//! more than that. A D below the exit latency cannot be kept by anybody who naps at all; then D is the exit latency.
 //!
 //! What always holds: no request is stalled for longer than D; the machine never naps while k cores have work; every
 //! order changes something. D counts from when the machine is told to nap, so the driver's wake-up must not take longer
@@ -26,8 +26,8 @@ pub struct Params {
     /// k: awake with so many cores at work. Left out: all of them [R, as in the paper].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub busy_cores: Option<u16>,
-    /// D: how long a request may be stalled in all. 300 us [D], the strictest goal of Peafowl 4.3: a stall is added to
-    /// the response time, so a goal for that must be well above it.
+    /// D: how long a request may be stalled in all. 300 us \[D\], the strictest goal of Peafowl 4.3: a stall adds to the
+    /// response time, so a goal for that must be well above it.
     #[serde(with = "machine::duration_text")]
     pub max_stall: Duration,
 }
@@ -245,7 +245,8 @@ mod tests {
                 for request in &present {
                     prop_assert!(request.stalled <= max_stall.max(EXIT), "{} at {}", request.stalled, now.as_nanos());
                 }
-                let (busy, oldest) = (present.len().min(cores) as u16, present.iter().map(|request| request.mark).min());
+                let busy = present.len().min(cores) as u16;
+                let oldest = present.iter().map(|request| request.mark).min();
                 let order = if up_at == Some(now) {
                     (awake, up_at) = (true, None);
                     policy.handle_awake(now, busy, oldest)

@@ -36,7 +36,7 @@ pub enum Form {
     /// The earliest.
     #[default]
     Exact,
-    /// About the mean [C].
+    /// About the mean \[C\].
     Published,
 }
 

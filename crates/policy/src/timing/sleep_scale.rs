@@ -6,7 +6,7 @@
 //! queue in every idle state and every gear. Of those combinations whose tail is within the goal, the one that takes
 //! least energy is used in the next epoch; if none is, the shallowest state and the fastest gear. The paper's manager
 //! also predicts the load of the next epoch and may delay the entry into sleep; here an epoch is short against the
-//! changes of load that it can follow at all, and sleep is entered at once [D].
+//! changes of load that it can follow at all, and sleep is entered at once \[D\].
 //!
 //! The playback is a recursion over arrivals, not an event queue. A server (a core) that runs out of work sleeps; a
 //! request that finds servers asleep wakes the one that has slept longest and is served by it one exit latency later;
@@ -48,12 +48,12 @@ pub struct Params {
     pub goal: Duration,
     /// Which tail. 0.99 [P Peafowl 4.3].
     pub quantile: Ratio,
-    /// Time between two choices. 1 s [D], as CARB's; the paper's traces change by the minute.
+    /// Time between two choices. 1 s \[D\], as CARB's; the paper's traces change by the minute.
     #[serde(with = "machine::duration_text")]
     pub epoch: Duration,
-    /// How many requests are remembered at most. 4096 [D]: forty of them are beyond a 99th percentile.
+    /// How many requests are remembered at most. 4096 \[D\]: forty of them are beyond a 99th percentile.
     pub log: u32,
-    /// An epoch with fewer requests is filled up with earlier ones. 100 [D].
+    /// An epoch with fewer requests is filled up with earlier ones. 100 \[D\].
     pub least: u32,
     /// How requests get to cores.
     pub queueing: Queueing,
@@ -368,7 +368,8 @@ mod tests {
             let mut log = Vec::new();
             for (gap, compute) in requests {
                 at += Duration::from_nanos(gap);
-                log.push(Served { arrived: at, core: 0, compute: Duration::from_nanos(compute), memory: Duration::ZERO });
+                let compute = Duration::from_nanos(compute);
+                log.push(Served { arrived: at, core: 0, compute, memory: Duration::ZERO });
             }
             // In another order: they need not complete as they came.
             log.iter().rev().for_each(|&served| policy.handle_completion(served));
@@ -380,7 +381,8 @@ mod tests {
                 let joules = active * policy.gears.power(choice.gear).0 as f64 + (2e9 - active) * state.power.0 as f64;
                 (played.tail <= params.goal).then_some(joules)
             };
-            let choices = (0..3).flat_map(|state| (0..9).map(move |gear| Choice { state: CstateIndex(state), gear: GearIndex(gear) }));
+            let places = (0..3).flat_map(|state| (0..9).map(move |gear| (state, gear)));
+            let choices = places.map(|(state, gear)| Choice { state: CstateIndex(state), gear: GearIndex(gear) });
             let least = choices.filter_map(energy).min_by(f64::total_cmp);
             prop_assert_eq!(energy(policy.choice()), least);
         }

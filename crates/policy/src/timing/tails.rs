@@ -9,7 +9,7 @@
 //!   for each, so that the mean stays exact and the variance grows by at most a quarter of the square of their
 //!   distance. All sums of up to [`EXACT`] of them follow by convolution on the same points, without rounding again.
 //! - That is done twice: at nominal speed and at the slowest. Between the two a tail is read off the chord over the
-//!   slowdown 1 / v. The chord is exact if the share of compute is the same in all requests, and an upper bound wherever
+//!   slowdown 1 / v. The chord is exact if the share of compute is the same in all requests, and an upper bound where
 //!   the quantile is convex in the slowdown, as it is for every sum that is near a Gaussian. The sum of a compute and a
 //!   memory quantile, the other cheap way (Rubik's), is further off when the two are independent.
 //! - Longer sums are Gaussian in what `n` adds: n mean + z sd sqrt(n), and a constant for the skew, which is what the
@@ -29,7 +29,7 @@ pub const EXACT: usize = 16;
 const STEPS: usize = 127;
 
 /// Mass that a convolution may forget at its far end, as a share of 1 - q; what is forgotten counts as beyond the
-/// quantile. One part in a thousand [D] moves no tail that a few thousand completions could tell apart.
+/// quantile. One part in a thousand \[D\] moves no tail that a few thousand completions could tell apart.
 const FORGOTTEN: f64 = 1e-3;
 
 /// What a [`Tails`] looks at.
@@ -38,9 +38,9 @@ const FORGOTTEN: f64 = 1e-3;
 pub struct Params {
     /// q. 0.99 [P Peafowl 4.3: targets are on the 99th percentile]; at least 0.5.
     pub quantile: Ratio,
-    /// How many completions are remembered. 4096 [D]: forty of them lie beyond a 99th percentile.
+    /// How many completions are remembered. 4096 \[D\]: forty of them lie beyond a 99th percentile.
     pub log: u32,
-    /// With fewer there is no answer. 100 [D]: below, the 99th percentile is the longest one seen.
+    /// With fewer there is no answer. 100 \[D\]: below, the 99th percentile is the longest one seen.
     pub least: u32,
     /// Time between two tables. 100 ms [C Rubik].
     #[serde(with = "machine::duration_text")]
@@ -109,7 +109,8 @@ impl Tails {
             self.oldest = (self.oldest + 1) % self.log.len() as u32;
         }
         // The first table is made as soon as there can be one: until then nobody may be delayed.
-        let enough = self.table.is_some() || self.log.len() >= self.params.least as usize;
+        let least = self.params.least.min(self.params.log) as usize;
+        let enough = self.table.is_some() || self.log.len() >= least;
         if self.due.is_none() && enough {
             let wait = if self.table.is_some() { self.params.rebuild } else { Duration::ZERO };
             self.due = Some(now + wait);
