@@ -1,1 +1,15 @@
 //! A server in simulated time, driven by the policies that run live.
+
+pub mod engine;
+pub mod exact;
+mod goal;
+pub mod outcome;
+pub mod policies;
+pub mod runner;
+pub mod scenario;
+pub mod statistics;
+
+pub use engine::{Engine, Setup};
+pub use goal::Goal;
+pub use outcome::Outcome;
+pub use scenario::{Document, Scenario, ScenarioError};

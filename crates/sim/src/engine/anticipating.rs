@@ -1,0 +1,168 @@
+//! Waking CPUs before a device answers (the CPU sleeps paper, section 2).
+//!
+//! When a request calls the device, a predictor says when the answer will come, and the planner turns that into a time
+//! for which the CPUs on its way are kept awake: the one that takes the device's interrupt, and the one whose thread
+//! waits. They wake early enough to be up, poll until the event comes, and may sleep again if it does not.
+
+use super::agenda::NEVER;
+use super::{Doing, Engine, Later, Setup};
+use crate::policies::Anticipation;
+use machine::{CpuId, Duration, Instant};
+use policy::idle::WakeCause;
+use policy::wake_plan::{
+    CpuCosts, Device, Issued, KernelId, Kernels, Launched, Operation, Planner, Principal, RequestId,
+    WakeCommand,
+};
+
+/// Planner, predictor, and the calls under way.
+pub(super) struct Anticipating {
+    planner: Planner,
+    predictor: Predictor,
+    /// By the request's place.
+    calls: Vec<Option<Call>>,
+    timer_ns: u64,
+}
+
+enum Predictor {
+    Device(Box<Device>),
+    Kernels(Box<Kernels>),
+}
+
+struct Call {
+    slip: Slip,
+    windows: [Option<RequestId>; 2],
+}
+
+enum Slip {
+    Issued(Issued),
+    Launched(Launched),
+}
+
+/// The paper's reads; the simulated device does not depend on it.
+const BYTES: u64 = 4096;
+
+impl Anticipating {
+    pub fn new(setup: &Setup) -> Option<Self> {
+        let anticipation: &Anticipation = setup.policies.anticipation.as_ref()?;
+        let platform = &setup.platform;
+        let deepest = platform.cstates.0.last()?;
+        let awake = platform.frequencies.gears.last()?.power;
+        let costs = |cpu: usize| CpuCosts {
+            cpu: CpuId(cpu as u16),
+            exit_latency: deepest.true_exit_latency.unwrap_or(deepest.exit_latency),
+            min_sleep: platform.cstates.0.first().map_or(Duration::ZERO, |state| state.target_residency),
+            power: awake,
+        };
+        let costs: Vec<CpuCosts> = (0..platform.cpus()).map(costs).collect();
+        let (planner, predictor) = match anticipation {
+            Anticipation::Device { planner, device } => {
+                (planner, Predictor::Device(Box::new(Device::new(*device))))
+            }
+            Anticipation::Kernels { planner, kernels } => {
+                (planner, Predictor::Kernels(Box::new(Kernels::new(*kernels))))
+            }
+        };
+        Some(Self { planner: Planner::new(*planner, &costs), predictor, calls: Vec::new(), timer_ns: NEVER })
+    }
+}
+
+impl Engine {
+    /// A request calls the device: `handler` takes the interrupt, `core` waits.
+    pub(super) fn foresee_device(&mut self, request: u32, core: usize, handler: usize) {
+        let now = Instant::from_nanos(self.now);
+        let Some(anticipating) = &mut self.anticipating else { return };
+        let (slip, prediction) = match &mut anticipating.predictor {
+            Predictor::Device(device) => {
+                let issued = device.handle_issued(now, Operation::Read, BYTES);
+                (Slip::Issued(issued), issued.prediction)
+            }
+            Predictor::Kernels(kernels) => {
+                let launched = kernels.handle_launched(now, KernelId(0));
+                (Slip::Launched(launched), launched.prediction)
+            }
+        };
+        let mut windows = [None; 2];
+        if let Some(prediction) = prediction {
+            let cpus: &[usize] = if core == handler { &[core] } else { &[handler, core] };
+            for (window, &cpu) in windows.iter_mut().zip(cpus) {
+                let wanted = prediction.request(Principal(0), CpuId(cpu as u16), now);
+                // Refused: it will be woken by the event itself, as without us.
+                *window = anticipating.planner.handle_request(now, &wanted).ok();
+            }
+        }
+        let place = request as usize;
+        if place >= anticipating.calls.len() {
+            anticipating.calls.resize_with(place + 1, || None);
+        }
+        anticipating.calls[place] = Some(Call { slip, windows });
+        self.obey_planner();
+    }
+
+    /// The device has answered.
+    pub(super) fn device_answered(&mut self, request: u32) {
+        let now = Instant::from_nanos(self.now);
+        let Some(anticipating) = &mut self.anticipating else { return };
+        let Some(call) = anticipating.calls.get_mut(request as usize).and_then(Option::take) else { return };
+        match (&mut anticipating.predictor, &call.slip) {
+            (Predictor::Device(device), Slip::Issued(issued)) => device.handle_completed(now, issued),
+            (Predictor::Kernels(kernels), Slip::Launched(launched)) => kernels.handle_done(now, launched),
+            _ => {}
+        }
+        for id in call.windows.into_iter().flatten() {
+            anticipating.planner.handle_came(now, id);
+        }
+        self.obey_planner();
+    }
+
+    /// The planner's time has come.
+    pub(super) fn anticipate(&mut self) {
+        let now = Instant::from_nanos(self.now);
+        let Some(anticipating) = &mut self.anticipating else { return };
+        if self.now >= anticipating.timer_ns {
+            anticipating.timer_ns = NEVER;
+        }
+        anticipating.planner.handle_timeout(now);
+        self.obey_planner();
+    }
+
+    fn obey_planner(&mut self) {
+        while let Some(anticipating) = &mut self.anticipating
+            && let Some(command) = anticipating.planner.poll_command()
+        {
+            match command {
+                WakeCommand::KeepAwake { cpu, until, .. } => {
+                    let cpu = cpu.index();
+                    self.cores[cpu].awake_until = until.as_nanos();
+                    match self.cores[cpu].doing {
+                        Doing::Asleep => self.signal(cpu, WakeCause::Timer),
+                        Doing::Polling => self.agenda.set(cpu, until.as_nanos()),
+                        _ => {}
+                    }
+                }
+                WakeCommand::MaySleep { cpu } => {
+                    let cpu = cpu.index();
+                    self.cores[cpu].awake_until = 0;
+                    if self.cores[cpu].doing == Doing::Polling {
+                        self.idle_timer(cpu);
+                    }
+                }
+            }
+        }
+        let Some(anticipating) = &mut self.anticipating else { return };
+        if let Some(due) = anticipating.planner.poll_timeout() {
+            let due = due.as_nanos().max(self.now + 1);
+            if due < anticipating.timer_ns {
+                anticipating.timer_ns = due;
+                self.agenda.add(due, Later::Anticipating);
+            }
+        }
+    }
+
+    /// How often predictions were right; `None` without them.
+    pub(crate) fn prediction_record(&self) -> Option<policy::wake_plan::Record> {
+        self.anticipating.as_ref().map(|anticipating| match &anticipating.predictor {
+            Predictor::Device(device) => device.record(Operation::Read),
+            Predictor::Kernels(kernels) => kernels.total(),
+        })
+    }
+}

@@ -1,0 +1,328 @@
+//! What a run has seen.
+
+use crate::statistics::Collector;
+use machine::Duration;
+use policy::idle::IdleTable;
+
+/// Lengths of idle or active periods, in buckets that double: bucket b holds lengths from 2^b to 2^(b+1) - 1 ns.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IdleLengths {
+    /// How many.
+    pub counts: [u64; 64],
+    /// Their sum.
+    pub time_ns: [u64; 64],
+}
+
+impl Default for IdleLengths {
+    fn default() -> Self {
+        Self { counts: [0; 64], time_ns: [0; 64] }
+    }
+}
+
+impl IdleLengths {
+    #[inline]
+    fn record(&mut self, length_ns: u64) {
+        let bucket = (63 - (length_ns | 1).leading_zeros()) as usize;
+        self.counts[bucket] += 1;
+        self.time_ns[bucket] += length_ns;
+    }
+}
+
+/// Sleeps in one state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SleepCounts {
+    /// All of them.
+    pub sleeps: u64,
+    /// Shorter than the state's target residency.
+    pub premature: u64,
+    /// Long enough for a deeper state.
+    pub missed_deep: u64,
+}
+
+/// Response times of a stretch of time, coarsely: eight buckets per doubling. For plots over time, not for figures.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Coarse {
+    counts: Vec<u32>,
+    total: u64,
+}
+
+/// Buckets per doubling, as a power of two.
+const COARSE_BITS: u32 = 3;
+
+impl Coarse {
+    #[inline]
+    fn record(&mut self, length_ns: u64) {
+        let length = length_ns | 1 << COARSE_BITS;
+        let octave = 63 - length.leading_zeros();
+        let bucket = ((octave << COARSE_BITS) as u64 + (length >> (octave - COARSE_BITS))
+            - (1 << COARSE_BITS)) as usize;
+        if bucket >= self.counts.len() {
+            self.counts.resize(bucket + 1, 0);
+        }
+        self.counts[bucket] += 1;
+        self.total += 1;
+    }
+
+    /// The `q`-quantile, to about 6 %; `None` if there was no request.
+    pub fn quantile(&self, q: f64) -> Option<Duration> {
+        let wanted = (q * self.total as f64).ceil().max(1.0) as u64;
+        let mut seen = 0;
+        let bucket = self.counts.iter().position(|&count| {
+            seen += u64::from(count);
+            seen >= wanted
+        })? as u64;
+        let (octave, step) = (bucket >> COARSE_BITS, bucket & ((1 << COARSE_BITS) - 1));
+        let width = 1u64 << octave.saturating_sub(u64::from(COARSE_BITS));
+        Some(Duration::from_nanos(((1 << COARSE_BITS) + step) * width + width / 2))
+    }
+
+    fn absorb(&mut self, other: &Self) {
+        if other.counts.len() > self.counts.len() {
+            self.counts.resize(other.counts.len(), 0);
+        }
+        self.counts.iter_mut().zip(&other.counts).for_each(|(count, other)| *count += other);
+        self.total += other.total;
+    }
+}
+
+/// One stretch of the run, for plots and for the interval of the power.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Sample {
+    /// Its end.
+    pub until_ns: u64,
+    /// Its length.
+    pub length_ns: u64,
+    /// Joules of all cores.
+    pub core_joules: f64,
+    /// Socket-time asleep.
+    pub package_asleep_ns: u64,
+    /// Requests that left in it.
+    pub left: u64,
+    /// Sum of their response times.
+    pub response_ns: u64,
+    /// Distribution of them.
+    pub responses: Coarse,
+    /// CPUs that new work may go to, times length.
+    pub active_ns: u64,
+    /// CPU time awake.
+    pub awake_ns: u64,
+    /// CPU time working, by gear.
+    pub working_ns: Vec<u64>,
+    /// CPU time by idle state.
+    pub asleep_ns: Vec<u64>,
+}
+
+impl Sample {
+    fn absorb(&mut self, next: &Self) {
+        self.until_ns = next.until_ns;
+        self.length_ns += next.length_ns;
+        self.core_joules += next.core_joules;
+        self.package_asleep_ns += next.package_asleep_ns;
+        self.left += next.left;
+        self.response_ns += next.response_ns;
+        self.responses.absorb(&next.responses);
+        self.active_ns += next.active_ns;
+        self.awake_ns += next.awake_ns;
+        self.working_ns.iter_mut().zip(&next.working_ns).for_each(|(sum, ns)| *sum += ns);
+        self.asleep_ns.iter_mut().zip(&next.asleep_ns).for_each(|(sum, ns)| *sum += ns);
+    }
+}
+
+/// Everything that was counted.
+pub struct Books {
+    /// Response times.
+    pub responses: Collector,
+    /// Idle periods of all CPUs.
+    pub idle: IdleLengths,
+    /// Periods between two of them.
+    pub active: IdleLengths,
+    /// By idle state.
+    pub sleeps: Vec<SleepCounts>,
+    /// The time series.
+    pub samples: Vec<Sample>,
+    /// Requests that came, and that left.
+    entered: u64,
+    left: u64,
+    /// Integral over time of the number in the system, in ns.
+    area_ns: u128,
+    area_since: u64,
+    /// Sum of all response times.
+    response_sum_ns: u128,
+    deadlines_ns: Vec<u64>,
+    missed: Vec<u64>,
+    left_by_class: Vec<u64>,
+    most_in_system: u64,
+    worked_ns: u64,
+    interrupted_ns: u64,
+    open: Sample,
+}
+
+/// So many samples are kept; when there are twice as many, neighbours are merged.
+const SAMPLES: usize = 256;
+
+impl Books {
+    pub(super) fn new(responses: Collector, deadlines_ns: Vec<u64>, states: usize) -> Self {
+        Self {
+            responses,
+            idle: IdleLengths::default(),
+            active: IdleLengths::default(),
+            sleeps: vec![SleepCounts::default(); states],
+            samples: Vec::new(),
+            entered: 0,
+            left: 0,
+            area_ns: 0,
+            area_since: 0,
+            response_sum_ns: 0,
+            missed: vec![0; deadlines_ns.len()],
+            left_by_class: vec![0; deadlines_ns.len()],
+            deadlines_ns,
+            most_in_system: 0,
+            worked_ns: 0,
+            interrupted_ns: 0,
+            open: Sample::default(),
+        }
+    }
+
+    #[inline]
+    pub(super) fn enter(&mut self, now: u64) {
+        self.pass(now);
+        self.entered += 1;
+        self.most_in_system = self.most_in_system.max(self.in_system());
+    }
+
+    #[inline]
+    pub(super) fn leave(&mut self, now: u64, response_ns: u64, class: u8) {
+        self.pass(now);
+        self.left += 1;
+        self.response_sum_ns += u128::from(response_ns);
+        let class = usize::from(class);
+        self.left_by_class[class] += 1;
+        self.missed[class] += u64::from(response_ns > self.deadlines_ns[class]);
+        self.open.left += 1;
+        self.open.response_ns += response_ns;
+        self.open.responses.record(response_ns);
+        self.responses.record(response_ns);
+    }
+
+    #[inline]
+    fn pass(&mut self, now: u64) {
+        self.area_ns += u128::from(now - self.area_since) * u128::from(self.in_system());
+        self.area_since = now;
+    }
+
+    #[inline]
+    pub(super) fn idle(&mut self, length_ns: u64) {
+        self.idle.record(length_ns);
+    }
+
+    #[inline]
+    pub(super) fn active(&mut self, length_ns: u64) {
+        self.active.record(length_ns);
+    }
+
+    #[inline]
+    pub(super) fn slept(&mut self, state: u8, length_ns: u64, table: &IdleTable) {
+        let state = usize::from(state);
+        let counts = &mut self.sleeps[state];
+        counts.sleeps += 1;
+        counts.premature += u64::from(length_ns < table.target_residency(state).as_nanos());
+        let deeper = state + 1 < table.len() && length_ns >= table.target_residency(state + 1).as_nanos();
+        counts.missed_deep += u64::from(deeper);
+    }
+
+    #[inline]
+    pub(super) fn worked(&mut self, compute_ns: u64, memory_ns: u64) {
+        self.worked_ns += compute_ns + memory_ns;
+    }
+
+    pub(super) fn interrupted(&mut self, cost_ns: u64) {
+        self.interrupted_ns += cost_ns;
+    }
+
+    /// The stretch that ends now: the engine fills in what the machine did.
+    pub(super) fn sample(&mut self, filled: Sample) {
+        let mut sample = std::mem::take(&mut self.open);
+        let measured = (sample.left, sample.response_ns, std::mem::take(&mut sample.responses));
+        sample = Sample { left: measured.0, response_ns: measured.1, responses: measured.2, ..filled };
+        self.samples.push(sample);
+    }
+
+    /// If there are too many samples: merges neighbours; true if the next ones shall be twice as long.
+    pub(super) fn thin(&mut self) -> bool {
+        if self.samples.len() < 2 * SAMPLES {
+            return false;
+        }
+        let merged = self.samples.chunks(2).map(|pair| {
+            let mut one = pair[0].clone();
+            pair[1..].iter().for_each(|next| one.absorb(next));
+            one
+        });
+        self.samples = merged.collect();
+        true
+    }
+
+    /// Requests that came.
+    #[inline]
+    pub fn entered(&self) -> u64 {
+        self.entered
+    }
+    /// Requests that were answered.
+    #[inline]
+    pub fn left(&self) -> u64 {
+        self.left
+    }
+    /// Requests that are here.
+    #[inline]
+    pub fn in_system(&self) -> u64 {
+        self.entered - self.left
+    }
+    /// The most that were ever here.
+    pub fn most_in_system(&self) -> u64 {
+        self.most_in_system
+    }
+    /// Requests that missed their class's deadline, by class.
+    pub fn missed(&self) -> &[u64] {
+        &self.missed
+    }
+    /// Requests that were answered, by class.
+    pub fn left_by_class(&self) -> &[u64] {
+        &self.left_by_class
+    }
+    /// Work done on requests, at the nominal clock.
+    pub fn worked_ns(&self) -> u64 {
+        self.worked_ns
+    }
+    /// Work done on anything else.
+    pub fn interrupted_ns(&self) -> u64 {
+        self.interrupted_ns
+    }
+    /// Mean response time over all requests, warm-up included.
+    pub fn mean_response_ns(&self) -> f64 {
+        self.response_sum_ns as f64 / self.left.max(1) as f64
+    }
+
+    /// Little's law over the whole run: the mean number in the system against rate times mean response. Both are sums
+    /// over the same visits, so with nobody left inside they are equal.
+    pub(super) fn littles_law_holds(&self) -> bool {
+        self.in_system() > 0 || self.area_ns == self.response_sum_ns
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn coarse_quantiles_are_near(lengths in prop::collection::vec(8u64..1 << 40, 1..200), q in 0.01..1.0f64) {
+            let mut coarse = Coarse::default();
+            lengths.iter().for_each(|&length| coarse.record(length));
+            let mut sorted = lengths.clone();
+            sorted.sort_unstable();
+            let exact = sorted[((q * sorted.len() as f64).ceil() as usize).max(1) - 1] as f64;
+            let found = coarse.quantile(q).unwrap().as_nanos() as f64;
+            prop_assert!((found / exact - 1.0).abs() < 0.14, "{found} for {exact}");
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! How many cores new work may go to, where connections are not moved one by one.
+//!
+//! The set of active cores is a prefix of one order: sockets one after the other, in each the cores, of each core both
+//! threads, so that parking takes whole cores and then whole sockets. A core that is parked ends what it has begun and
+//! what is queued at it, and takes no more. Policies that let the whole machine sleep are in `napping`.
+
+use super::agenda::NEVER;
+use super::hardware::CpuSet;
+use super::{Engine, Later, Setup, napping};
+use crate::policies::CoresPolicy;
+use hdrhistogram::Histogram;
+use machine::{Duration, Instant, Rate};
+use policy::carb::{Controller, Epoch, Params as CarbParams};
+use policy::cores::auto_scale::AutoScale;
+
+/// The policy and what it has seen.
+pub(super) struct Counting {
+    pub kind: Kind,
+    /// When the policy is called next.
+    pub timer_ns: u64,
+}
+
+pub(super) enum Kind {
+    /// All cores, always.
+    All,
+    Carb(Box<Carb>),
+    AutoScale(Box<AutoScale>),
+    Napping(Box<napping::Nap>),
+}
+
+pub(super) struct Carb {
+    controller: Controller,
+    params: CarbParams,
+    responses: Histogram<u64>,
+}
+
+impl Counting {
+    pub fn new(setup: &Setup) -> Self {
+        let workers = setup.workers as u16;
+        let kind = match &setup.policies.cores {
+            // On connections CARB is the live scheduler's.
+            CoresPolicy::Carb(_) if setup.dispatch == super::Dispatch::Connections => Kind::All,
+            CoresPolicy::Carb(params) => Kind::Carb(Box::new(Carb {
+                controller: Controller::new(*params, workers),
+                params: *params,
+                responses: Histogram::new(3).expect("three digits are allowed"),
+            })),
+            CoresPolicy::AutoScale(params) => Kind::AutoScale(Box::new(AutoScale::new(*params, workers))),
+            CoresPolicy::PowerNap => Kind::Napping(Box::new(napping::Nap::power_nap())),
+            CoresPolicy::DreamWeaver(params) => {
+                Kind::Napping(Box::new(napping::Nap::dream_weaver(*params, setup)))
+            }
+            CoresPolicy::AllAwake | CoresPolicy::Peafowl(_) => Kind::All,
+        };
+        Self { kind, timer_ns: NEVER }
+    }
+
+    /// It wants to know of every request that comes and leaves.
+    #[inline]
+    pub fn watches(&self) -> bool {
+        !matches!(self.kind, Kind::All)
+    }
+}
+
+impl Engine {
+    pub(super) fn begin_counting(&mut self) {
+        match &self.counting.kind {
+            Kind::All => {}
+            Kind::Carb(carb) => {
+                let epoch = carb.params.epoch.as_nanos();
+                self.counting_timer_at(self.now + epoch);
+            }
+            Kind::AutoScale(policy) => {
+                let on = usize::from(policy.on());
+                self.activate(on);
+            }
+            Kind::Napping(_) => self.nap_change(),
+        }
+    }
+
+    pub(super) fn counting_timer_at(&mut self, at: u64) {
+        if at < self.counting.timer_ns {
+            self.counting.timer_ns = at;
+            self.agenda.add(at, Later::Counting);
+        }
+    }
+
+    /// A request came.
+    pub(super) fn counting_sees_arrival(&mut self, arrived_ns: u64) {
+        let now = Instant::from_nanos(self.now);
+        let in_system = self.books.in_system() as u32;
+        match &mut self.counting.kind {
+            Kind::All | Kind::Carb(_) => {}
+            Kind::AutoScale(policy) => {
+                let on = policy.handle_arrival(now, in_system);
+                self.activate(usize::from(on));
+                self.auto_scale_timer();
+            }
+            Kind::Napping(nap) => {
+                nap.enter(now, arrived_ns);
+                self.nap_change();
+            }
+        }
+    }
+
+    /// A request left.
+    #[inline]
+    pub(super) fn counting_sees_completion(&mut self, arrived_ns: u64) {
+        let now = Instant::from_nanos(self.now);
+        let in_system = self.books.in_system() as u32;
+        match &mut self.counting.kind {
+            Kind::All => {}
+            Kind::Carb(carb) => carb.responses.saturating_record(self.now - arrived_ns),
+            Kind::AutoScale(policy) => {
+                let on = policy.handle_completion(now, in_system);
+                self.activate(usize::from(on));
+                self.auto_scale_timer();
+            }
+            Kind::Napping(nap) => {
+                nap.leave(arrived_ns);
+                self.nap_change();
+            }
+        }
+    }
+
+    fn auto_scale_timer(&mut self) {
+        if let Kind::AutoScale(policy) = &self.counting.kind
+            && let Some(due) = policy.poll_timeout()
+        {
+            self.counting_timer_at(due.as_nanos().max(self.now + 1));
+        }
+    }
+
+    /// The policy's time has come.
+    pub(super) fn count_cores(&mut self) {
+        if self.now < self.counting.timer_ns {
+            return;
+        }
+        self.counting.timer_ns = NEVER;
+        let now = Instant::from_nanos(self.now);
+        match &mut self.counting.kind {
+            Kind::All => {}
+            Kind::Carb(carb) => {
+                let seen = &carb.responses;
+                let some = !seen.is_empty();
+                let epoch = Epoch {
+                    rate: Some(Rate::of(seen.len(), carb.params.epoch)),
+                    tail: some.then(|| Duration::from_nanos(seen.value_at_quantile(0.95))),
+                    mean: some.then(|| Duration::from_nanos(seen.mean() as u64)),
+                };
+                carb.responses.reset();
+                let wanted = usize::from(carb.controller.handle_epoch(&epoch));
+                let next = self.now + carb.params.epoch.as_nanos();
+                self.counting_timer_at(next);
+                self.activate(wanted);
+            }
+            Kind::AutoScale(policy) => {
+                let on = policy.handle_timeout(now);
+                self.activate(usize::from(on));
+                self.auto_scale_timer();
+            }
+            Kind::Napping(_) => self.nap_timer(),
+        }
+    }
+
+    /// The first `wanted` cores of the order are active from now on.
+    pub(super) fn activate(&mut self, wanted: usize) {
+        let wanted = wanted.clamp(1, self.setup.workers);
+        if wanted == self.active.len() {
+            return;
+        }
+        let mut active = CpuSet::default();
+        self.parking_order().take(wanted).for_each(|cpu| active.insert(cpu));
+        let was = std::mem::replace(&mut self.active, active);
+        // Those who join may find work waiting.
+        let mut waiting = self.shared.len();
+        for cpu in active.iter().filter(|&cpu| !was.contains(cpu)) {
+            if waiting > 0 && self.idle.iter().any(|state| state.contains(cpu)) {
+                self.signal_work(cpu);
+                waiting -= 1;
+            }
+        }
+    }
+
+    /// Cores in the order in which they are kept awake.
+    fn parking_order(&self) -> impl Iterator<Item = usize> + use<> {
+        let workers = self.setup.workers;
+        let threads = usize::from(self.setup.platform.threads_per_core);
+        let cores = self.hardware.cpus() / threads;
+        let all = (0..cores).flat_map(move |core| (0..threads).map(move |thread| core + thread * cores));
+        all.filter(move |&cpu| cpu < workers)
+    }
+
+    /// The core that AutoScale's packing gives a request to; `None` under other policies.
+    #[inline]
+    pub(super) fn packed_core(&self) -> Option<usize> {
+        let Kind::AutoScale(policy) = &self.counting.kind else { return None };
+        let load = |cpu: usize| {
+            let core = &self.cores[cpu];
+            core.queue.len() as u32 + u32::from(core.doing == super::Doing::Working)
+        };
+        Some(policy.route((0..self.setup.workers).map(load)))
+    }
+}

@@ -1,0 +1,429 @@
+//! The simulated machine: which mode and gear each CPU is in, how long it takes to get out of them, and what that draws.
+//!
+//! It knows nothing of requests. Time is in nanoseconds since the run began.
+//!
+//! Rules (the default rules of the delaying-policies literature, see the Peafowl paper, section 4.3):
+//! - Waking takes the *true* exit latency where one is known, else the advertised one, and burns as much as working.
+//!   Where a state has an entry latency, a wake-up that comes during the entry waits for its end.
+//! - A change of gear takes effect `delay` after it was asked for. Meanwhile the core runs on at the old speed and draws
+//!   the mean of both levels; then it stands still for `stall`. While one change is under way a newer wish replaces its
+//!   goal, not its time.
+//! - A package sleeps while all its cores are deep enough; the core that ends it pays its exit latency too.
+//! - A turbo clock is decided when a piece of work begins, by how many cores of the socket are awake then.
+
+use super::meter::{Meter, Mode, Modes, Residency};
+use machine::{ClockDomain, Platform};
+
+/// A CPU set of at most [`MAX_CPUS`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CpuSet([u64; MAX_CPUS / 64]);
+
+/// So many CPUs one simulated machine may have: two sockets of the largest preset, or one with hyperthreads.
+pub const MAX_CPUS: usize = 256;
+
+impl CpuSet {
+    /// Adds a CPU.
+    #[inline]
+    pub fn insert(&mut self, cpu: usize) {
+        self.0[cpu / 64] |= 1 << (cpu % 64);
+    }
+    /// Takes a CPU out.
+    #[inline]
+    pub fn remove(&mut self, cpu: usize) {
+        self.0[cpu / 64] &= !(1 << (cpu % 64));
+    }
+    /// Is it in?
+    #[inline]
+    pub fn contains(&self, cpu: usize) -> bool {
+        self.0[cpu / 64] >> (cpu % 64) & 1 == 1
+    }
+    /// The CPUs in both.
+    #[inline]
+    pub fn both(&self, other: &Self) -> Self {
+        let mut words = self.0;
+        words.iter_mut().zip(&other.0).for_each(|(word, other)| *word &= other);
+        Self(words)
+    }
+    /// The lowest number in it.
+    #[inline]
+    pub fn first(&self) -> Option<usize> {
+        let word = self.0.iter().position(|&word| word != 0)?;
+        Some(word * 64 + self.0[word].trailing_zeros() as usize)
+    }
+    /// How many.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.0.iter().map(|word| word.count_ones() as usize).sum()
+    }
+    /// The one that has `place` lower ones in the set.
+    pub fn nth(&self, place: usize) -> Option<usize> {
+        self.iter().nth(place)
+    }
+    /// In order of number.
+    pub fn iter(&self) -> impl Iterator<Item = usize> + '_ {
+        self.0.iter().enumerate().flat_map(|(index, &word)| {
+            let mut rest = word;
+            std::iter::from_fn(move || {
+                let bit = (rest != 0).then(|| rest.trailing_zeros() as usize)?;
+                rest &= rest - 1;
+                Some(index * 64 + bit)
+            })
+        })
+    }
+}
+
+/// A clock that is being changed.
+#[derive(Clone, Copy, Debug)]
+struct Change {
+    goal: u8,
+    /// Surplus over the old level while it lasts, in watts per CPU.
+    asked_at: u64,
+}
+
+/// The machine's state.
+#[derive(Clone, Debug)]
+pub struct Hardware {
+    /// Its modes.
+    pub modes: Modes,
+    cpus: usize,
+    threads: Meter,
+    physical: Option<Meter>,
+    siblings: Option<Vec<usize>>,
+    shared_thread_speed: f64,
+    /// The gear in effect, by CPU.
+    gear: Vec<u8>,
+    /// What policies want, by CPU.
+    wish: Vec<u8>,
+    /// A change under way, by clock domain.
+    change: Vec<Option<Change>>,
+    cpus_of_domain: Vec<Vec<usize>>,
+    domain_of: Vec<usize>,
+    delay_ns: u64,
+    stall_ns: u64,
+    /// Nominal frequency over that of the gear.
+    slowness: Vec<f64>,
+    gear_watts: Vec<f64>,
+    exit_ns: Vec<u64>,
+    entry_ns: Vec<u64>,
+    /// When the present sleep began.
+    slept_at: Vec<u64>,
+    sockets: Vec<Socket>,
+    socket_of_core: Vec<usize>,
+    package_from: Option<Mode>,
+    package_exit_ns: u64,
+    turbo: Vec<(u16, f64, f64)>,
+    extra_joules: f64,
+    transitions: u64,
+}
+
+#[derive(Clone, Debug)]
+struct Socket {
+    cores: u16,
+    /// Cores that keep it awake.
+    awake: u16,
+    asleep_since: u64,
+    asleep_ns: u64,
+}
+
+impl Hardware {
+    /// The machine at time zero: every core asleep in its shallowest state, in the fastest gear.
+    pub fn new(platform: &Platform) -> Self {
+        let modes = Modes::new(platform);
+        let cpus = platform.cpus();
+        assert!(cpus <= MAX_CPUS, "{cpus} CPUs; the platform was not checked");
+        let physical_cores = cpus / usize::from(platform.threads_per_core);
+        let table = &platform.frequencies;
+        let fastest = (table.gears.len() - 1) as u8;
+        let nominal = table.nominal().0 as f64;
+        let shallowest = modes.asleep(0);
+        let per_socket = usize::from(platform.cores_per_socket);
+        let socket_of = |core: usize| core / per_socket;
+        let has_threads = platform.threads_per_core > 1;
+        let domain_of: Vec<usize> = (0..cpus)
+            .map(|cpu| match table.domain {
+                ClockDomain::Core => cpu % physical_cores,
+                ClockDomain::Socket => socket_of(cpu % physical_cores),
+            })
+            .collect();
+        let domains = domain_of.iter().max().map_or(0, |last| last + 1);
+        let cpus_of_domain =
+            (0..domains).map(|domain| (0..cpus).filter(|&cpu| domain_of[cpu] == domain).collect()).collect();
+        let package_from = platform.package.map(|package| modes.asleep(package.from_state));
+        let begins_deep = package_from.is_some_and(|from| shallowest >= from);
+        Self {
+            cpus,
+            threads: Meter::new(&modes, cpus, shallowest),
+            physical: has_threads.then(|| Meter::new(&modes, physical_cores, shallowest)),
+            siblings: has_threads.then(|| (0..cpus).map(|cpu| (cpu + physical_cores) % cpus).collect()),
+            shared_thread_speed: platform.shared_thread_speed,
+            gear: vec![fastest; cpus],
+            wish: vec![fastest; cpus],
+            change: vec![None; domains],
+            cpus_of_domain,
+            domain_of,
+            delay_ns: table.delay.as_nanos(),
+            stall_ns: table.stall.as_nanos(),
+            slowness: table.gears.iter().map(|gear| nominal / gear.frequency.0 as f64).collect(),
+            gear_watts: table.gears.iter().map(|gear| gear.power.as_watts()).collect(),
+            exit_ns: (platform.cstates.0.iter())
+                .map(|state| state.true_exit_latency.unwrap_or(state.exit_latency).as_nanos())
+                .collect(),
+            entry_ns: (platform.cstates.0.iter())
+                .map(|state| state.entry_latency.map_or(0, |entry| entry.as_nanos()))
+                .collect(),
+            slept_at: vec![0; cpus],
+            sockets: (0..platform.sockets)
+                .map(|_| Socket {
+                    cores: platform.cores_per_socket,
+                    awake: if begins_deep { 0 } else { platform.cores_per_socket },
+                    asleep_since: 0,
+                    asleep_ns: 0,
+                })
+                .collect(),
+            socket_of_core: (0..physical_cores).map(socket_of).collect(),
+            package_from,
+            package_exit_ns: platform.package.map_or(0, |package| package.exit_latency.as_nanos()),
+            turbo: (platform.turbo.iter())
+                .map(|bin| (bin.cores, nominal / bin.frequency.0 as f64, bin.power.as_watts()))
+                .collect(),
+            extra_joules: 0.0,
+            transitions: 0,
+            modes,
+        }
+    }
+
+    /// Logical CPUs.
+    #[inline]
+    pub fn cpus(&self) -> usize {
+        self.cpus
+    }
+
+    /// The other thread of the CPU's core.
+    #[inline]
+    pub fn sibling(&self, cpu: usize) -> Option<usize> {
+        self.siblings.as_ref().map(|siblings| siblings[cpu])
+    }
+
+    /// The gear in effect.
+    #[inline]
+    pub fn gear(&self, cpu: usize) -> u8 {
+        self.gear[cpu]
+    }
+
+    /// The CPU's socket.
+    pub fn socket(&self, cpu: usize) -> usize {
+        self.socket_of_core[cpu % self.socket_of_core.len()]
+    }
+
+    /// What work of this much computing and memory time (at the nominal clock, alone on its core) takes here now.
+    #[inline]
+    pub fn length_ns(&mut self, cpu: usize, compute_ns: u64, memory_ns: u64) -> u64 {
+        let gear = self.gear[cpu];
+        let is_fastest = usize::from(gear) + 1 == self.slowness.len();
+        if is_fastest && self.siblings.is_none() && self.turbo.is_empty() {
+            return compute_ns + memory_ns;
+        }
+        let mut slowness = self.slowness[usize::from(gear)];
+        let mut surplus_watts = 0.0;
+        if is_fastest && !self.turbo.is_empty() {
+            let awake = self.sockets[self.socket(cpu)].awake;
+            if let Some(&(_, turbo_slowness, watts)) = self.turbo.iter().find(|(cores, ..)| awake <= *cores) {
+                slowness = turbo_slowness;
+                surplus_watts = watts - self.gear_watts[usize::from(gear)];
+            }
+        }
+        let mut length = compute_ns as f64 * slowness + memory_ns as f64;
+        self.extra_joules += surplus_watts * length * 1e-9;
+        if self.sibling(cpu).is_some_and(|sibling| self.is_working(sibling)) {
+            length /= self.shared_thread_speed;
+        }
+        length.round() as u64
+    }
+
+    #[inline]
+    fn is_working(&self, cpu: usize) -> bool {
+        let mode = self.threads.mode(cpu);
+        mode == self.modes.working(self.gear[cpu])
+    }
+
+    #[inline]
+    fn set_mode(&mut self, cpu: usize, mode: Mode, now: u64) {
+        if self.physical.is_none() && self.package_from.is_none() && self.turbo.is_empty() {
+            return self.threads.set(cpu, mode, now);
+        }
+        self.set_mode_of_thread(cpu, mode, now);
+    }
+
+    /// The same where threads share a core, or cores a package.
+    fn set_mode_of_thread(&mut self, cpu: usize, mode: Mode, now: u64) {
+        let old = self.core_mode(cpu);
+        self.threads.set(cpu, mode, now);
+        if let (Some(physical), Some(siblings)) = (&mut self.physical, &self.siblings) {
+            let core = cpu % self.socket_of_core.len();
+            physical.set(core, mode.min(self.threads.mode(siblings[cpu])), now);
+        }
+        let new = self.core_mode(cpu);
+        // Without a package state a core counts as awake, for turbo, unless it sleeps at all.
+        let from = self.package_from.unwrap_or(self.modes.asleep(0));
+        if (old >= from) == (new >= from) {
+            return;
+        }
+        let socket = self.socket(cpu);
+        let socket = &mut self.sockets[socket];
+        if new >= from {
+            socket.awake -= 1;
+            if socket.awake == 0 {
+                socket.asleep_since = now;
+            }
+        } else {
+            if socket.awake == 0 && self.package_from.is_some() {
+                socket.asleep_ns += now - socket.asleep_since;
+            }
+            socket.awake += 1;
+            debug_assert!(socket.awake <= socket.cores);
+        }
+    }
+
+    fn core_mode(&self, cpu: usize) -> Mode {
+        match &self.physical {
+            Some(physical) => physical.mode(cpu % self.socket_of_core.len()),
+            None => self.threads.mode(cpu),
+        }
+    }
+
+    /// The CPU executes from now on.
+    #[inline]
+    pub fn work(&mut self, cpu: usize, now: u64) {
+        self.set_mode(cpu, self.modes.working(self.gear[cpu]), now);
+    }
+
+    /// The CPU spins from now on.
+    #[inline]
+    pub fn poll(&mut self, cpu: usize, now: u64) {
+        self.set_mode(cpu, self.modes.polling(self.gear[cpu]), now);
+    }
+
+    /// The CPU goes to sleep.
+    #[inline]
+    pub fn sleep(&mut self, cpu: usize, state: u8, now: u64) {
+        self.transitions += 1;
+        self.slept_at[cpu] = now;
+        self.set_mode(cpu, self.modes.asleep(state), now);
+    }
+
+    /// The CPU is signalled in its sleep: how long until it executes.
+    #[inline]
+    pub fn wake(&mut self, cpu: usize, now: u64) -> u64 {
+        let Some(state) = self.modes.state(self.threads.mode(cpu)) else { return 0 };
+        let mut exit = self.exit_ns[usize::from(state)];
+        let entry = self.entry_ns[usize::from(state)];
+        if entry > 0 {
+            let slept = now - self.slept_at[cpu];
+            self.threads.rebook(cpu, self.modes.waking(self.gear[cpu]), entry.min(slept));
+            exit += entry.saturating_sub(slept);
+        }
+        if self.package_from.is_some() && self.sockets[self.socket(cpu)].awake == 0 {
+            exit += self.package_exit_ns;
+        }
+        self.set_mode(cpu, self.modes.waking(self.gear[cpu]), now);
+        exit
+    }
+
+    /// A policy wants this gear for the CPU. If that begins a change of its clock: when it takes effect.
+    #[inline]
+    pub fn wish(&mut self, cpu: usize, gear: u8, now: u64) -> Option<(u64, usize)> {
+        if self.wish[cpu] == gear {
+            return None;
+        }
+        self.wish[cpu] = gear;
+        let domain = self.domain_of[cpu];
+        let goal = self.goal(domain);
+        if let Some(change) = &mut self.change[domain] {
+            change.goal = goal;
+            return None;
+        }
+        if goal == self.gear[cpu] {
+            return None;
+        }
+        self.change[domain] = Some(Change { goal, asked_at: now });
+        Some((now + self.delay_ns, domain))
+    }
+
+    fn goal(&self, domain: usize) -> u8 {
+        self.cpus_of_domain[domain].iter().map(|&cpu| self.wish[cpu]).max().unwrap_or(0)
+    }
+
+    /// The change of the domain's clock takes effect: if the gear is a new one, it and the time that executing cores
+    /// stand still. The caller re-times their work.
+    pub fn take_effect(&mut self, domain: usize, now: u64) -> Option<u64> {
+        let change = self.change[domain].take()?;
+        let first = *self.cpus_of_domain[domain].first()?;
+        let old = self.gear[first];
+        if change.goal == old {
+            return None;
+        }
+        let surplus = (self.gear_watts[usize::from(change.goal)] - self.gear_watts[usize::from(old)]) / 2.0;
+        for index in 0..self.cpus_of_domain[domain].len() {
+            let cpu = self.cpus_of_domain[domain][index];
+            self.gear[cpu] = change.goal;
+            let mode = self.threads.mode(cpu);
+            // The clock of a sleeping core stands; it draws its state's power.
+            if mode == self.modes.working(old) {
+                self.work(cpu, now);
+            } else if mode == self.modes.polling(old) {
+                self.poll(cpu, now);
+            } else if mode == self.modes.waking(old) {
+                self.set_mode(cpu, self.modes.waking(change.goal), now);
+            } else {
+                continue;
+            }
+            self.extra_joules += surplus * (now - change.asked_at) as f64 * 1e-9;
+        }
+        Some(self.stall_ns)
+    }
+
+    /// The CPUs of a clock domain.
+    pub fn cpus_of_domain(&self, domain: usize) -> &[usize] {
+        &self.cpus_of_domain[domain]
+    }
+
+    /// Sleeps begun.
+    pub fn transitions(&self) -> u64 {
+        self.transitions
+    }
+
+    /// Time of one CPU that executed.
+    pub fn working_ns(&self, cpu: usize, now: u64) -> u64 {
+        self.threads.working_ns(&self.modes, cpu, now)
+    }
+
+    /// Time of one CPU that was not asleep.
+    pub fn awake_ns(&self, cpu: usize, now: u64) -> u64 {
+        self.threads.awake_ns(&self.modes, cpu, now)
+    }
+
+    /// Time of all CPUs by mode; joules are those of the threads as if each had a core, see [`Self::core_joules`].
+    pub fn residency(&self, now: u64) -> Residency {
+        self.threads.residency(&self.modes, 0..self.cpus, now)
+    }
+
+    /// Joules of all cores.
+    pub fn core_joules(&self, now: u64) -> f64 {
+        let meter = self.physical.as_ref().unwrap_or(&self.threads);
+        meter.residency(&self.modes, 0..self.socket_of_core.len(), now).joules + self.extra_joules
+    }
+
+    /// Time that sockets slept as a whole, over all sockets.
+    pub fn package_asleep_ns(&self, now: u64) -> u64 {
+        if self.package_from.is_none() {
+            return 0;
+        }
+        let open = |socket: &Socket| if socket.awake == 0 { now - socket.asleep_since } else { 0 };
+        self.sockets.iter().map(|socket| socket.asleep_ns + open(socket)).sum()
+    }
+
+    /// How many sockets there are.
+    pub fn sockets(&self) -> usize {
+        self.sockets.len()
+    }
+}

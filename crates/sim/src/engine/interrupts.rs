@@ -1,0 +1,160 @@
+//! What preempts requests: interrupts of devices and of the network card, and other people's work.
+//!
+//! On a CPU that works on a request they run at once and the request ends that much later. On a CPU that sleeps they
+//! cost a wake-up first: an interrupt that lands on a deeply sleeping core delays the request that it announces, although
+//! the core that will serve it is awake (the Peafowl paper, section 5 and Figure 11).
+
+use super::setup::{NoiseOn, Target};
+use super::task::Task;
+use super::{Doing, Engine, Later};
+
+/// Work that goes before requests.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Interrupt {
+    /// CPU time at the nominal clock.
+    pub cost_ns: u64,
+    /// What follows.
+    pub then: Then,
+}
+
+/// What an interrupt brings about.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Then {
+    /// Nothing that anybody waits for.
+    Nothing,
+    /// A request reaches its queue.
+    Dispatch(Task),
+    /// A request of several pieces goes on.
+    Resume(u32),
+}
+
+impl Engine {
+    /// An interrupt lands on a CPU.
+    pub(super) fn interrupt(&mut self, cpu: usize, interrupt: Interrupt) {
+        let now = self.now;
+        match self.cores[cpu].doing {
+            Doing::Working => {
+                let cost = self.hardware.length_ns(cpu, interrupt.cost_ns, 0);
+                self.books.interrupted(interrupt.cost_ns);
+                let core = &mut self.cores[cpu];
+                core.began += cost;
+                core.ends += cost;
+                let ends = core.ends;
+                self.agenda.set(cpu, ends);
+                match interrupt.then {
+                    Then::Nothing => {}
+                    then => self.agenda.add(now + cost, Later::Then(then)),
+                }
+            }
+            Doing::Asleep | Doing::Polling => {
+                self.cores[cpu].interrupts.push_back(interrupt);
+                self.signal_work(cpu);
+            }
+            Doing::Between | Doing::Waking | Doing::Interrupted | Doing::Napping => {
+                self.cores[cpu].interrupts.push_back(interrupt)
+            }
+        }
+    }
+
+    /// An awake CPU begins the next of its interrupts.
+    pub(super) fn begin_interrupt(&mut self, cpu: usize) {
+        let Some(next) = self.cores[cpu].interrupts.front().copied() else { return };
+        let now = self.now;
+        if !matches!(self.cores[cpu].doing, Doing::Between | Doing::Interrupted) {
+            self.hardware.work(cpu, now);
+            self.retime_sibling(cpu);
+        }
+        self.cores[cpu].doing = Doing::Interrupted;
+        let cost = self.hardware.length_ns(cpu, next.cost_ns, 0);
+        self.agenda.set(cpu, now + cost);
+    }
+
+    /// The interrupt that the CPU was busy with is over.
+    pub(super) fn end_interrupt(&mut self, cpu: usize) {
+        if let Some(done) = self.cores[cpu].interrupts.pop_front() {
+            self.books.interrupted(done.cost_ns);
+            self.follow(done.then);
+        }
+        self.agenda.clear(cpu);
+        self.next_work(cpu);
+    }
+
+    /// What an interrupt brings about, now.
+    pub(super) fn follow(&mut self, then: Then) {
+        match then {
+            Then::Nothing => {}
+            Then::Dispatch(task) => self.dispatch(task),
+            Then::Resume(request) => self.resume(request),
+        }
+    }
+
+    /// The CPU that an interrupt lands on.
+    pub(super) fn target(&self, on: &Target, connection: u32, same: usize) -> usize {
+        match on {
+            Target::Same => same,
+            Target::Cpu(cpu) => usize::from(*cpu).min(self.hardware.cpus() - 1),
+            // Multiplied by an odd constant: neighbouring connections are spread.
+            Target::Spread => spread(connection) % self.hardware.cpus(),
+            Target::Active => self.nth_active(spread(connection)),
+        }
+    }
+
+    /// A request comes in through the network card.
+    pub(super) fn receive(&mut self, task: Task) {
+        let Some(nic) = &self.setup.nic else { return };
+        let (on, cost_ns) = (nic.on.clone(), nic.receive.as_nanos());
+        let same = if on == Target::Same { self.home_core(&task) } else { 0 };
+        let cpu = self.target(&on, task.connection, same);
+        self.interrupt(cpu, Interrupt { cost_ns, then: Then::Dispatch(task) });
+    }
+
+    /// A reply was sent: the card says so later, and nobody waits for it.
+    pub(super) fn transmit(&mut self, cpu: usize, task: &Task) {
+        let Some(nic) = &self.setup.nic else { return };
+        let (on, cost_ns) = (nic.on.clone(), nic.transmit.as_nanos());
+        if cost_ns > 0 {
+            let cpu = self.target(&on, task.connection, cpu);
+            self.interrupt(cpu, Interrupt { cost_ns, then: Then::Nothing });
+        }
+    }
+
+    /// A noise source strikes, and will again.
+    pub(super) fn strike(&mut self, source: usize) {
+        let cpus = self.hardware.cpus();
+        // Sources are numbered: those of the machine one each, those of every CPU one per CPU.
+        let (mut index, mut place) = (0, source);
+        while place >= self.sources_of(index, cpus) {
+            place -= self.sources_of(index, cpus);
+            index += 1;
+        }
+        let noise = &self.setup.noise[index];
+        let cost_ns = noise.length.draw(&mut self.chance).as_nanos();
+        let gap = noise.every.as_nanos() as f64 * self.chance.exponential();
+        let cpu = match noise.on {
+            NoiseOn::Each => place,
+            NoiseOn::Any => {
+                let place = self.chance.below(self.active.len() as u64) as usize;
+                self.active.nth(place).unwrap_or(0)
+            }
+        };
+        let deferrable = noise.deferrable;
+        self.agenda.add(self.now + (gap as u64).max(1), Later::Noise { source });
+        let interrupt = Interrupt { cost_ns, then: Then::Nothing };
+        if deferrable && self.is_quiet() {
+            self.defer(cpu, interrupt);
+        } else {
+            self.interrupt(cpu, interrupt);
+        }
+    }
+
+    pub(super) fn sources_of(&self, index: usize, cpus: usize) -> usize {
+        match self.setup.noise[index].on {
+            NoiseOn::Each => cpus,
+            NoiseOn::Any => 1,
+        }
+    }
+}
+
+fn spread(connection: u32) -> usize {
+    (connection.wrapping_mul(0x9e37_79b1) >> 16) as usize
+}

@@ -1,0 +1,169 @@
+//! A server in simulated time.
+//!
+//! ```text
+//!   workload::Jobs --> arrive --> (staged?) --> (receive interrupt?) --> dispatch --> a queue
+//!                                                                                      |
+//!   agenda: core c is due  --> Working: complete, next work or idle      ready <-- signal, wake-up
+//!                              Waking:  ready, next work                               |
+//!                              Asleep:  a tick, a planned wake-up                    start --> Working
+//!           something rare --> a clock changes, an interrupt ends, a device answers, a policy's time has come
+//! ```
+//!
+//! Policies decide, the engine carries out: it asks the idle governor at every idle entry, tells the frequency policy
+//! of every begin and end of work if it wants to know, and turns the commands of the slow ones into changes. Everything
+//! is plain calls on enums: one run is one thread, without allocation once its queues have grown.
+//!
+//! What always holds, and is checked at the end of every run: each core's time adds up to the run's length (energy is a
+//! sum over it); the work done is the work that arrived and left, plus what was begun; Little's law between the mean
+//! number in the system and the mean time in it, exactly, because both are sums over the same visits.
+//!
+//! Files: `working` is the request path, `sleeping` idle entry and exit, `interrupts` what preempts, `pieces` requests
+//! with devices or shards, `clocking` gears, `placing` connections on workers, `counting` how many cores, `delaying` when
+//! to wake, `books` what was seen.
+
+mod agenda;
+mod anticipating;
+mod books;
+mod clocking;
+mod counting;
+mod delaying;
+mod hardware;
+mod interrupts;
+mod meter;
+mod napping;
+mod pieces;
+mod placing;
+mod running;
+mod setup;
+mod sleeping;
+mod staging;
+mod task;
+mod working;
+
+pub use books::{Books, Coarse, IdleLengths, Sample, SleepCounts};
+pub use hardware::MAX_CPUS;
+pub use meter::Residency;
+pub use running::{End, Ended};
+pub use setup::{Device, Dispatch, Nic, Noise, NoiseOn, Pick, Setup, Target, Wait};
+
+use agenda::Agenda;
+use hardware::{CpuSet, Hardware};
+use interrupts::{Interrupt, Then};
+use std::collections::VecDeque;
+use task::{InPieces, Task};
+use workload::{Job, Jobs, Random};
+
+/// What a CPU does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Doing {
+    /// A request's task.
+    Working,
+    /// It has ended one and looks for the next.
+    Between,
+    /// An interrupt, or somebody else's work.
+    Interrupted,
+    /// Coming out of a sleep.
+    Waking,
+    /// In an idle state.
+    #[default]
+    Asleep,
+    /// Spinning.
+    Polling,
+    /// The whole machine is stopped.
+    Napping,
+}
+
+/// One logical CPU, as requests see it.
+#[derive(Clone, Debug, Default)]
+struct Core {
+    doing: Doing,
+    /// The idle state it is in, or was last.
+    state: u8,
+    idle_since: u64,
+    task: Task,
+    began: u64,
+    ends: u64,
+    /// The part of the task that was left at `began`.
+    left: f64,
+    /// Work of completed tasks, at the nominal clock.
+    completed_ns: u64,
+    queue: VecDeque<Task>,
+    interrupts: VecDeque<Interrupt>,
+    /// A nap came in the middle of its task.
+    halted: bool,
+    /// Its sleep is ended by the next tick.
+    tick_kept: bool,
+    /// Somebody wants it awake until then, work or not.
+    awake_until: u64,
+    /// The longest exit latency tolerated when it goes idle.
+    limit_ns: u64,
+}
+
+/// What happens seldom.
+#[derive(Clone, Debug)]
+enum Later {
+    /// A clock changes.
+    Clock { domain: usize },
+    /// An interrupt's consequence.
+    Then(Then),
+    /// A noise source strikes.
+    Noise { source: usize },
+    /// A device answers a request of several pieces.
+    Device { request: u32 },
+    /// A client of a closed loop sends its next request.
+    Client,
+    /// The planner of early wake-ups wants to be called.
+    Anticipating,
+    /// A request becomes old while it is worked on.
+    Boost { cpu: usize, arrived_ns: u64 },
+    /// The policy that counts cores wants to be called.
+    Counting,
+    /// The frequency policy wants to be called.
+    Clocking,
+    /// The policy that places connections wants to be called.
+    Placing(placing::Post),
+    /// The stage's time has come.
+    Staging,
+    /// The delaying policy's model is to be rebuilt.
+    Delaying,
+    /// A sample for the time series.
+    Sample,
+}
+
+/// One simulated server with its policies and its load.
+pub struct Engine {
+    setup: Setup,
+    now: u64,
+    hardware: Hardware,
+    agenda: Agenda<Later>,
+    cores: Vec<Core>,
+    /// Waiting for any core, where the queue is shared.
+    shared: VecDeque<Task>,
+    pieces: InPieces,
+    /// CPUs that new work may go to.
+    active: CpuSet,
+    /// Idle CPUs: first those that poll, then by state.
+    idle: [CpuSet; MAX_STATES + 1],
+    jobs: Jobs,
+    next_job: Option<Job>,
+    next_at: u64,
+    /// Requests taken from the load.
+    fetched: u64,
+    ahead: sleeping::Ahead,
+    chance: Random,
+    turn: usize,
+    sleepers: sleeping::Sleepers,
+    clocking: clocking::Clocking,
+    counting: counting::Counting,
+    placing: Option<Box<placing::Placing>>,
+    delaying: delaying::Delaying,
+    staging: Option<Box<staging::Stage>>,
+    anticipating: Option<Box<anticipating::Anticipating>>,
+    books: Books,
+    sample_every: u64,
+    /// Sums up to the last sample.
+    sampled: Sample,
+}
+
+/// So many idle states a simulated core may have.
+const MAX_STATES: usize = 12;

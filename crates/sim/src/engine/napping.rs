@@ -1,0 +1,176 @@
+//! The whole machine stops and sleeps, and goes on where it stopped: PowerNap and DreamWeaver.
+//!
+//! In a nap nothing runs: a core that was executing keeps its task and what is left of it, arrivals queue, interrupts
+//! wait. Waking takes the deepest state's exit latency on every core.
+
+use super::counting::Kind;
+use super::{Doing, Engine, Setup};
+use machine::Instant;
+use policy::cores::Order;
+use policy::cores::dream_weaver::{DreamWeaver, Params, StallMark};
+use policy::cores::power_nap::PowerNap;
+use std::collections::BTreeMap;
+
+/// Who decides, and who is stalled since when.
+pub(super) struct Nap {
+    policy: Policy,
+    /// Cores that have not come out of the nap yet.
+    waking: usize,
+    /// Requests in the system by arrival, with how many there are of it.
+    marks: BTreeMap<u64, (StallMark, u32)>,
+}
+
+enum Policy {
+    PowerNap(PowerNap),
+    DreamWeaver(DreamWeaver),
+}
+
+impl Nap {
+    pub fn power_nap() -> Self {
+        Self::of(Policy::PowerNap(PowerNap::new()))
+    }
+
+    pub fn dream_weaver(params: Params, setup: &Setup) -> Self {
+        let exit = setup.platform.cstates.0.last().map_or(machine::Duration::ZERO, |state| {
+            let exit = state.true_exit_latency.unwrap_or(state.exit_latency);
+            exit + state.entry_latency.unwrap_or_default()
+        });
+        Self::of(Policy::DreamWeaver(DreamWeaver::new(params, setup.workers as u16, exit)))
+    }
+
+    fn of(policy: Policy) -> Self {
+        Self { policy, waking: 0, marks: BTreeMap::new() }
+    }
+
+    pub fn enter(&mut self, now: Instant, arrived_ns: u64) {
+        if let Policy::DreamWeaver(policy) = &self.policy {
+            self.marks.entry(arrived_ns).or_insert((policy.mark(now), 0)).1 += 1;
+        }
+    }
+
+    pub fn leave(&mut self, arrived_ns: u64) {
+        if let Some((_, count)) = self.marks.get_mut(&arrived_ns) {
+            *count -= 1;
+            if *count == 0 {
+                self.marks.remove(&arrived_ns);
+            }
+        }
+    }
+
+    fn oldest(&self) -> Option<StallMark> {
+        self.marks.first_key_value().map(|(_, &(mark, _))| mark)
+    }
+}
+
+impl Engine {
+    /// The number of requests in the system has changed.
+    pub(super) fn nap_change(&mut self) {
+        let now = Instant::from_nanos(self.now);
+        let in_system = self.books.in_system() as u32;
+        let busy = in_system.min(self.setup.workers as u32) as u16;
+        let Kind::Napping(nap) = &mut self.counting.kind else { return };
+        let oldest = nap.oldest();
+        let order = match &mut nap.policy {
+            Policy::PowerNap(policy) => policy.handle_change(in_system),
+            Policy::DreamWeaver(policy) => policy.handle_change(now, busy, oldest),
+        };
+        self.obey_nap(order);
+    }
+
+    /// A stalled request must not wait any longer.
+    pub(super) fn nap_timer(&mut self) {
+        let now = Instant::from_nanos(self.now);
+        let Kind::Napping(nap) = &mut self.counting.kind else { return };
+        let order = match &mut nap.policy {
+            Policy::PowerNap(_) => None,
+            Policy::DreamWeaver(policy) => policy.handle_timeout(now),
+        };
+        self.obey_nap(order);
+    }
+
+    fn obey_nap(&mut self, order: Option<Order>) {
+        match order {
+            Some(Order::Nap) => self.nap(),
+            Some(Order::Wake) => self.end_nap(),
+            None => {}
+        }
+        if let Kind::Napping(nap) = &self.counting.kind
+            && let Policy::DreamWeaver(policy) = &nap.policy
+            && let Some(due) = policy.poll_timeout()
+        {
+            self.counting_timer_at(due.as_nanos().max(self.now + 1));
+        }
+    }
+
+    fn nap(&mut self) {
+        let now = self.now;
+        let deepest = (self.sleepers.table.len() - 1) as u8;
+        for cpu in 0..self.hardware.cpus() {
+            let core = &mut self.cores[cpu];
+            match core.doing {
+                Doing::Asleep => self.idle[usize::from(core.state) + 1].remove(cpu),
+                Doing::Polling => self.idle[0].remove(cpu),
+                Doing::Working => {
+                    let planned = core.ends.saturating_sub(core.began);
+                    let ahead = core.ends.saturating_sub(now.max(core.began));
+                    core.left *= if planned > 0 { ahead as f64 / planned as f64 } else { 0.0 };
+                    core.halted = true;
+                }
+                // The interrupt begins anew.
+                Doing::Interrupted | Doing::Between | Doing::Waking | Doing::Napping => {}
+            }
+            if !matches!(core.doing, Doing::Asleep | Doing::Polling) {
+                core.idle_since = now;
+            }
+            core.doing = Doing::Napping;
+            core.state = deepest;
+            self.hardware.sleep(cpu, deepest, now);
+            self.agenda.clear(cpu);
+        }
+    }
+
+    fn end_nap(&mut self) {
+        let now = self.now;
+        if let Kind::Napping(nap) = &mut self.counting.kind {
+            nap.waking = self.cores.len();
+        }
+        for cpu in 0..self.hardware.cpus() {
+            let exit = self.hardware.wake(cpu, now);
+            self.cores[cpu].doing = Doing::Waking;
+            self.agenda.set(cpu, now + exit);
+        }
+    }
+
+    /// A core has come out of the nap; the last one says so to the policy.
+    pub(super) fn nap_ended(&mut self, cpu: usize) {
+        let now_ns = self.now;
+        let now = Instant::from_nanos(now_ns);
+        let length = now_ns - self.cores[cpu].idle_since;
+        self.books.idle(length);
+        self.cores[cpu].idle_since = now_ns;
+        if std::mem::take(&mut self.cores[cpu].halted) {
+            self.resume_halted(cpu);
+        } else {
+            self.next_work(cpu);
+        }
+        let in_system = self.books.in_system() as u32;
+        let busy = in_system.min(self.setup.workers as u32) as u16;
+        let Kind::Napping(nap) = &mut self.counting.kind else { return };
+        nap.waking -= 1;
+        if nap.waking > 0 {
+            return;
+        }
+        let oldest = nap.oldest();
+        let order = match &mut nap.policy {
+            Policy::PowerNap(policy) => policy.handle_change(in_system),
+            Policy::DreamWeaver(policy) => policy.handle_awake(now, busy, oldest),
+        };
+        self.obey_nap(order);
+    }
+
+    /// True while cores come out of a nap.
+    #[inline]
+    pub(super) fn nap_is_ending(&self) -> bool {
+        matches!(&self.counting.kind, Kind::Napping(nap) if nap.waking > 0)
+    }
+}

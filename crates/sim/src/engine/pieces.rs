@@ -1,0 +1,114 @@
+//! Requests of several pieces: shards that run side by side, or a device call between two phases of one thread.
+//!
+//! A device's interrupt lands on a CPU of its own choosing. If that CPU sleeps its wake-up is on the request's path,
+//! and then the thread's own CPU may have to wake as well: two exits for one event (the CPU-sleeps paper, section 2).
+
+use super::agenda::NEVER;
+use super::interrupts::{Interrupt, Then};
+use super::setup::Wait;
+use super::task::{Pieces, Task, WHOLE};
+use super::{Doing, Engine, Later};
+
+impl Engine {
+    /// One piece to every active core.
+    pub(super) fn fork(&mut self, task: Task) {
+        let cores = self.active;
+        let left = cores.len() as u16;
+        let request = self.pieces.insert(Pieces { left, arrived_ns: task.arrived_ns, ..Pieces::default() });
+        for core in cores.iter() {
+            // Each shard is searched anew: its own draw of the same demand, so that the slowest decides.
+            let scale =
+                self.setup.shard.as_ref().map_or(1.0, |shard| shard.draw(&mut self.chance).as_secs_f64());
+            let part = |ns: u64| (ns as f64 * scale) as u64;
+            let piece =
+                Task { request, compute_ns: part(task.compute_ns), memory_ns: part(task.memory_ns), ..task };
+            self.enqueue(core, piece);
+        }
+    }
+
+    /// The first phase of a request that will call the device.
+    pub(super) fn begin_phases(&mut self, task: Task) {
+        let core = self.home_core(&task);
+        let before = self.setup.device.as_ref().map_or(1.0, |device| device.before);
+        let part = |ns: u64| (ns as f64 * before) as u64;
+        let (compute, memory) = (part(task.compute_ns), part(task.memory_ns));
+        let request = self.pieces.insert(Pieces {
+            left: 2,
+            class: task.class,
+            core: core as u16,
+            arrived_ns: task.arrived_ns,
+            compute_ns: task.compute_ns - compute,
+            memory_ns: task.memory_ns - memory,
+        });
+        self.enqueue(core, Task { request, compute_ns: compute, memory_ns: memory, ..task });
+    }
+
+    /// A piece of a request is done.
+    pub(super) fn piece_done(&mut self, core: usize, task: &Task) {
+        let pieces = self.pieces.get_mut(task.request);
+        pieces.left -= 1;
+        if pieces.left == 0 {
+            self.pieces.remove(task.request);
+            let whole = Task { request: WHOLE, ..*task };
+            self.leave(core, &whole);
+        } else if self.setup.device.is_some() {
+            self.submit(core, task.request);
+        }
+    }
+
+    /// The request's first phase is done: it calls the device.
+    fn submit(&mut self, core: usize, request: u32) {
+        let now = self.now;
+        let Some(device) = &self.setup.device else { return };
+        let latency = device.latency.draw(&mut self.chance).as_nanos().max(1);
+        let wait = device.wait;
+        let on = device.on.clone();
+        self.agenda.add(now + latency, Later::Device { request });
+        if self.anticipating.is_some() {
+            let handler = self.target(&on, request, core);
+            self.foresee_device(request, core, handler);
+        }
+        if wait == Wait::Spin {
+            // The thread keeps its core: it polls for the answer, and nothing else runs here meanwhile.
+            self.cores[core].doing = Doing::Waking;
+            self.hardware.poll(core, now);
+            self.agenda.set(core, NEVER);
+        }
+    }
+
+    /// The device answers.
+    pub(super) fn device_done(&mut self, request: u32) {
+        let Some(device) = &self.setup.device else { return };
+        let (wait, on, cost_ns) = (device.wait, device.on.clone(), device.interrupt.as_nanos());
+        let pieces = *self.pieces.get_mut(request);
+        self.device_answered(request);
+        match wait {
+            Wait::Spin => self.resume(request),
+            Wait::Block => {
+                let cpu = self.target(&on, request, usize::from(pieces.core));
+                self.interrupt(cpu, Interrupt { cost_ns, then: Then::Resume(request) });
+            }
+        }
+    }
+
+    /// The thread that waited for the device goes on, before anything that waits behind it.
+    pub(super) fn resume(&mut self, request: u32) {
+        let pieces = *self.pieces.get_mut(request);
+        let core = usize::from(pieces.core);
+        let task = Task {
+            arrived_ns: pieces.arrived_ns,
+            compute_ns: pieces.compute_ns,
+            memory_ns: pieces.memory_ns,
+            request,
+            connection: 0,
+            core: pieces.core,
+            class: pieces.class,
+        };
+        self.cores[core].queue.push_front(task);
+        match self.cores[core].doing {
+            Doing::Asleep | Doing::Polling => self.signal_work(core),
+            Doing::Waking if self.agenda.due(core) == NEVER => self.ready(core),
+            _ => {}
+        }
+    }
+}

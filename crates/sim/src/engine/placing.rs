@@ -1,0 +1,328 @@
+//! Connections on workers, placed by the policies that the live store runs: Peafowl, CARB, or nobody.
+//!
+//! This is the live server's director and acceptor in simulated time: the same calls in the same order, with messages
+//! and transfers that take as long as they were measured to take. A connection on its way keeps its requests; when it
+//! lands they are served by the worker that took it.
+
+use super::agenda::NEVER;
+use super::task::Task;
+use super::{Engine, Later, Setup};
+use crate::policies::CoresPolicy;
+use hdrhistogram::Histogram;
+use machine::{
+    Command, ConnId, CpuId, Duration, IdleLimit, Instant, Rate, Ratio, Reading, ServiceReading, WorkerId,
+};
+use policy::active_idle::ActiveIdle;
+use policy::peafowl::{Answer, ConnectionLoad, Departure, Order, Params, Sample, Verdict, Worker};
+use policy::{Moved, Scheduling, Why};
+use workload::Jobs;
+
+/// From one thread's mailbox to another's. 10 us [D]: half of a transfer.
+const MESSAGE_NS: u64 = 10_000;
+
+/// What arrives later.
+#[derive(Clone, Debug)]
+pub(super) enum Post {
+    /// The report period is over.
+    Report,
+    /// An order reaches its worker.
+    Letter {
+        worker: usize,
+        order: Order,
+    },
+    /// A worker's order has waited long enough.
+    WorkerTimer {
+        worker: usize,
+    },
+    /// The scheduler wants to be called.
+    SchedulingTimer,
+    /// The scheduler hears of a completed transfer, of a refusal, of a worker without connections.
+    Moved(Moved),
+    Refused(WorkerId),
+    Released(WorkerId),
+    /// A connection arrives at the worker that takes it.
+    Land {
+        source: usize,
+        target: usize,
+        why: Why,
+        departure: Departure,
+    },
+}
+
+/// The store's books.
+pub(super) struct Placing {
+    params: Params,
+    scheduling: Scheduling,
+    active_idle: ActiveIdle,
+    workers: Vec<Desk>,
+    /// Who serves each connection; `None` while it is on its way.
+    serves: Vec<Option<u16>>,
+    /// What came for connections on their way.
+    waiting: Vec<Task>,
+    moves: u64,
+    sent_home: u64,
+    /// When the scheduler is called next.
+    timer_ns: u64,
+}
+
+struct Desk {
+    policy: Worker,
+    responses: Histogram<u32>,
+    worked_ns: u64,
+}
+
+impl Placing {
+    pub fn new(setup: &Setup, jobs: &Jobs) -> Option<Self> {
+        if setup.dispatch != super::Dispatch::Connections {
+            return None;
+        }
+        let places: Vec<_> = (0..setup.workers as u16).map(|id| (WorkerId(id), CpuId(id))).collect();
+        let (scheduling, params) = match &setup.policies.cores {
+            CoresPolicy::Peafowl(params) => (Scheduling::peafowl(*params, &places), *params),
+            CoresPolicy::Carb(params) => (Scheduling::carb(*params, &places), Params::default()),
+            _ => return None,
+        };
+        let params = scheduling.worker_params(params);
+        let halt = setup.platform.cstates.shallowest_halt().unwrap_or(Duration::from_micros(1));
+        let shallowest: Vec<_> = places.iter().map(|&(_, cpu)| (cpu, halt)).collect();
+        let desk = |id| Desk {
+            policy: Worker::new(params, id, None),
+            // Two digits do for a percentile that is compared with a goal.
+            responses: Histogram::new(2).expect("two digits are allowed"),
+            worked_ns: 0,
+        };
+        Some(Self {
+            active_idle: ActiveIdle::new(setup.policies.active_idle, &places, shallowest),
+            workers: places.iter().map(|&(id, _)| desk(id)).collect(),
+            serves: vec![None; jobs.connections() as usize],
+            waiting: Vec::new(),
+            moves: 0,
+            sent_home: 0,
+            timer_ns: NEVER,
+            scheduling,
+            params,
+        })
+    }
+}
+
+impl Engine {
+    pub(super) fn begin_placing(&mut self) {
+        let Some(placing) = &mut self.placing else { return };
+        let now = Instant::from_nanos(self.now);
+        for conn in 0..placing.serves.len() as u32 {
+            let place = placing.scheduling.place(now);
+            let worker = place.serve.index();
+            let load = ConnectionLoad::new(now);
+            placing.workers[worker].policy.handle_arrival(
+                now,
+                conn,
+                ConnId(u64::from(conn)),
+                place.home,
+                load,
+            );
+            placing.serves[conn as usize] = Some(worker as u16);
+        }
+        let period = placing.params.report_period.as_nanos();
+        self.agenda.add(self.now + period, Later::Placing(Post::Report));
+        self.obey_scheduler();
+    }
+
+    /// Who serves the request's connection; a connection on its way keeps it.
+    #[inline]
+    pub(super) fn worker_of(&mut self, task: &Task) -> Option<usize> {
+        let Some(placing) = &mut self.placing else {
+            return Some(self.nth_active(task.connection as usize));
+        };
+        match placing.serves[task.connection as usize] {
+            Some(worker) => Some(usize::from(worker)),
+            None => {
+                placing.waiting.push(*task);
+                None
+            }
+        }
+    }
+
+    /// A worker has answered a request.
+    #[inline]
+    pub(super) fn served(&mut self, core: usize, task: &Task, response_ns: u64) {
+        let Some(placing) = &mut self.placing else { return };
+        // A connection that has moved on meanwhile is none of this worker's.
+        if placing.serves[task.connection as usize] != Some(core as u16) {
+            return;
+        }
+        let desk = &mut placing.workers[core];
+        desk.responses.saturating_record(response_ns);
+        let now = Instant::from_nanos(self.now);
+        if let Verdict::Send { target, why } = desk.policy.handle_served(now, task.connection, 1) {
+            self.send(core, task.connection, target.index(), why);
+        }
+    }
+
+    fn send(&mut self, source: usize, conn: u32, target: usize, why: Why) {
+        let Some(placing) = &mut self.placing else { return };
+        let now = Instant::from_nanos(self.now);
+        let desk = &mut placing.workers[source];
+        let departure = desk.policy.handle_departure(now, conn, true);
+        placing.serves[conn as usize] = None;
+        placing.moves += 1;
+        placing.sent_home += u64::from(why.is_sent_home());
+        if desk.policy.connections() == 0 {
+            let released = Post::Released(WorkerId(source as u16));
+            self.agenda.add(self.now + MESSAGE_NS, Later::Placing(released));
+        }
+        // What waits here for the connection goes with it.
+        let queue = &mut self.cores[source].queue;
+        if queue.iter().any(|task| task.connection == conn) {
+            placing.waiting.extend(queue.iter().filter(|task| task.connection == conn));
+            queue.retain(|task| task.connection != conn);
+        }
+        let land = Post::Land { source, target, why, departure };
+        self.agenda.add(self.now + self.setup.transfer.as_nanos(), Later::Placing(land));
+    }
+
+    pub(super) fn place(&mut self, post: Post) {
+        let Some(placing) = &mut self.placing else { return };
+        let now = Instant::from_nanos(self.now);
+        match post {
+            Post::Report => return self.report(),
+            Post::Letter { worker, order } => {
+                let policy = &mut placing.workers[worker].policy;
+                if policy.handle_order(now, order) == Answer::Refused {
+                    let refused = Post::Refused(WorkerId(worker as u16));
+                    self.agenda.add(self.now + MESSAGE_NS, Later::Placing(refused));
+                } else if let Some(due) = policy.poll_timeout() {
+                    let due = due.as_nanos().max(self.now);
+                    self.agenda.add(due, Later::Placing(Post::WorkerTimer { worker }));
+                }
+                return;
+            }
+            Post::WorkerTimer { worker } => {
+                let policy = &mut placing.workers[worker].policy;
+                policy.handle_timeout(now);
+                if let Some(transfer) = policy.poll_transfer() {
+                    self.send(worker, transfer.slot, transfer.target.index(), transfer.why);
+                }
+                return;
+            }
+            Post::Land { source, target, why, departure } => {
+                let conn = departure.conn.0 as u32;
+                let policy = &mut placing.workers[target].policy;
+                policy.handle_arrival(now, conn, departure.conn, departure.home, departure.load);
+                placing.serves[conn as usize] = Some(target as u16);
+                let (source, target) = (WorkerId(source as u16), WorkerId(target as u16));
+                let moved = Moved { source, target, why, load: departure.rate };
+                self.agenda.add(self.now + MESSAGE_NS, Later::Placing(Post::Moved(moved)));
+                return self.hand_over(conn, target.index());
+            }
+            Post::SchedulingTimer => {
+                placing.timer_ns = NEVER;
+                if placing.scheduling.poll_timeout().is_some_and(|due| due <= now) {
+                    placing.scheduling.handle_timeout(now);
+                }
+            }
+            Post::Moved(moved) => placing.scheduling.handle_moved(now, &moved),
+            Post::Refused(worker) => placing.scheduling.handle_refused(worker),
+            Post::Released(worker) => placing.scheduling.handle_released(now, worker),
+        }
+        self.obey_scheduler();
+    }
+
+    /// A connection has landed: what came for it meanwhile is the new worker's.
+    fn hand_over(&mut self, conn: u32, worker: usize) {
+        let Some(placing) = &mut self.placing else { return };
+        if placing.waiting.is_empty() {
+            return;
+        }
+        let (here, elsewhere): (Vec<Task>, Vec<Task>) =
+            placing.waiting.drain(..).partition(|task| task.connection == conn);
+        placing.waiting = elsewhere;
+        for task in here {
+            self.enqueue(worker, task);
+        }
+    }
+
+    fn report(&mut self) {
+        let Some(placing) = &mut self.placing else { return };
+        let now = Instant::from_nanos(self.now);
+        let period = placing.params.report_period;
+        let mut reading = Reading::default();
+        let mut all = Histogram::<u32>::new(2).expect("two digits are allowed");
+        for (core, desk) in placing.workers.iter_mut().enumerate() {
+            let worked_ns = self.hardware.working_ns(core, self.now);
+            let busy = Ratio::of(Duration::from_nanos(worked_ns - desk.worked_ns), period);
+            desk.worked_ns = worked_ns;
+            let requests = desk.responses.len() as u32;
+            let tail = (requests > 0).then(|| Duration::from_nanos(desk.responses.value_at_quantile(0.99)));
+            reading.workers.push(desk.policy.handle_report(now, &Sample { busy, tail, requests }));
+            let movable = desk.policy.movable();
+            placing.scheduling.handle_movable(WorkerId(core as u16), movable);
+            all.add(&desk.responses).ok();
+            desk.responses.reset();
+        }
+        let seen = !all.is_empty();
+        let at = |q: f64| seen.then(|| Duration::from_nanos(all.value_at_quantile(q)));
+        reading.service = ServiceReading {
+            rate: Some(Rate::of(all.len(), period)),
+            mean: seen.then(|| Duration::from_nanos(all.mean() as u64)),
+            p95: at(0.95),
+            p99: at(0.99),
+        };
+        placing.scheduling.handle_reading(now, &reading);
+        let guidance = placing.scheduling.guidance();
+        for worker in 0..placing.workers.len() {
+            let order = Order::Guidance(guidance);
+            self.agenda.add(self.now + MESSAGE_NS, Later::Placing(Post::Letter { worker, order }));
+        }
+        self.agenda.add(self.now + period.as_nanos(), Later::Placing(Post::Report));
+        self.obey_scheduler();
+    }
+
+    /// Carries out what the scheduler wants.
+    fn obey_scheduler(&mut self) {
+        let mut changed = false;
+        while let Some(command) = self.placing.as_mut().and_then(|placing| placing.scheduling.poll_command())
+        {
+            match command {
+                Command::MoveConnection { source, target, pick } => {
+                    let order = Order::Move { target, pick };
+                    let letter = Post::Letter { worker: source.index(), order };
+                    self.agenda.add(self.now + MESSAGE_NS, Later::Placing(letter));
+                }
+                Command::Activate(worker) => {
+                    self.active.insert(worker.index());
+                    changed = true;
+                }
+                Command::Deactivate(worker) => {
+                    self.active.remove(worker.index());
+                    changed = true;
+                }
+                // Schedulers leave idle limits to `ActiveIdle`.
+                Command::LimitIdle { .. } => {}
+            }
+        }
+        let Some(placing) = &mut self.placing else { return };
+        if let Some(due) = placing.scheduling.poll_timeout() {
+            let due = due.as_nanos().max(self.now + 1);
+            if due < placing.timer_ns {
+                placing.timer_ns = due;
+                self.agenda.add(due, Later::Placing(Post::SchedulingTimer));
+            }
+        }
+        if changed || self.now == 0 {
+            let active = placing.scheduling.active();
+            for command in placing.active_idle.handle_active(&active) {
+                let Command::LimitIdle { cpu, limit } = command else { continue };
+                let limit_ns = match limit {
+                    IdleLimit::None => u64::MAX,
+                    IdleLimit::ExitLatency(latency) => latency.as_nanos(),
+                };
+                self.limit_idle(cpu.index(), limit_ns);
+            }
+        }
+    }
+
+    /// Transfers, and how many of them a worker ordered by itself.
+    pub(crate) fn transfers(&self) -> Option<(u64, u64)> {
+        self.placing.as_ref().map(|placing| (placing.moves, placing.sent_home))
+    }
+}

@@ -1,0 +1,333 @@
+//! A run from beginning to end.
+
+use super::agenda::{Agenda, NEVER};
+use super::books::{Books, Sample};
+use super::hardware::{CpuSet, Hardware};
+use super::{
+    Core, Doing, Engine, Later, MAX_STATES, Setup, anticipating, clocking, counting, delaying, placing,
+    sleeping, staging,
+};
+use crate::outcome::ClassCount;
+use crate::policies::IdlePolicy;
+use crate::scenario::{Document, ScenarioError};
+use crate::statistics::Collector;
+use std::collections::VecDeque;
+use workload::{JobClass, Jobs, Random};
+
+/// Why a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// All requests came and left, or the time was over.
+    Complete,
+    /// The precision asked for was reached.
+    Precise,
+    /// More work came than the machine can do: its figures mean nothing.
+    Unstable,
+}
+
+/// More requests than this in the system at once are no queue but a flood.
+const FLOOD: u64 = 4_000_000;
+/// So often the run looks whether it may end.
+const LOOK_EVERY: u64 = 1 << 14;
+
+impl Engine {
+    /// A run that has not begun.
+    pub fn new(setup: Setup, jobs: Jobs) -> Self {
+        let hardware = Hardware::new(&setup.platform);
+        let cpus = hardware.cpus();
+        let mut active = CpuSet::default();
+        (0..setup.workers).for_each(|cpu| active.insert(cpu));
+        let mut idle = [CpuSet::default(); MAX_STATES + 1];
+        (0..cpus).for_each(|cpu| idle[1].insert(cpu));
+        let classes = jobs.classes();
+        let deadlines = classes.iter().map(|class| class.deadline.map_or(u64::MAX, |due| due.as_nanos()));
+        let responses = Collector::new(setup.precision);
+        let books = Books::new(responses, deadlines.collect(), setup.platform.cstates.0.len());
+        let knows_future = matches!(setup.policies.idle, IdlePolicy::Clairvoyant(_));
+        let core = || Core { limit_ns: u64::MAX, ..Core::default() };
+        Self {
+            now: 0,
+            agenda: Agenda::new(cpus),
+            cores: (0..cpus).map(|_| core()).collect(),
+            shared: VecDeque::new(),
+            pieces: Default::default(),
+            active,
+            idle,
+            next_job: None,
+            next_at: NEVER,
+            fetched: 0,
+            ahead: sleeping::Ahead::new(knows_future, setup.workers),
+            chance: Random::new(setup.seed, ENGINE_STREAM),
+            turn: 0,
+            sleepers: sleeping::Sleepers::new(&setup),
+            clocking: clocking::Clocking::new(&setup),
+            counting: counting::Counting::new(&setup),
+            placing: placing::Placing::new(&setup, &jobs).map(Box::new),
+            delaying: delaying::Delaying::new(&setup),
+            staging: staging::Stage::new(&setup).map(Box::new),
+            anticipating: anticipating::Anticipating::new(&setup).map(Box::new),
+            books,
+            sample_every: 0,
+            sampled: Sample::default(),
+            jobs,
+            hardware,
+            setup,
+        }
+    }
+
+    /// Runs to the end.
+    pub fn run(mut self) -> Ended {
+        self.begin();
+        let end = self.go_on();
+        self.take_sample();
+        assert!(
+            self.books.littles_law_holds(),
+            "Little's law: a visit was counted wrongly; please report the seed"
+        );
+        let residency = self.hardware.residency(self.now);
+        let all = self.now * self.hardware.cpus() as u64;
+        assert_eq!(residency.total_ns(), all, "a core's time is lost; please report the seed");
+        Ended { engine: self, end, residency }
+    }
+
+    fn begin(&mut self) {
+        let mean_rate = self.jobs.mean_rate().as_per_second();
+        if self.setup.samples > 0 {
+            let by_requests = self.setup.requests as f64 / mean_rate.max(1e-9) * 1e9;
+            let length =
+                self.setup.length.map_or(f64::INFINITY, |length| length.as_nanos() as f64).min(by_requests);
+            self.sample_every = ((length / f64::from(self.setup.samples)) as u64).max(1);
+            self.agenda.add(self.sample_every, Later::Sample);
+        }
+        if self.setup.closed.is_none() {
+            self.fetch();
+        }
+        // Everybody decides anew what to do with nothing to do.
+        for cpu in 0..self.hardware.cpus() {
+            self.idle[1].remove(cpu);
+            self.cores[cpu].doing = Doing::Waking;
+            self.go_idle(cpu);
+        }
+        let mut source = 0;
+        for index in 0..self.setup.noise.len() {
+            for _ in 0..self.sources_of(index, self.hardware.cpus()) {
+                let gap = self.setup.noise[index].every.as_nanos() as f64 * self.chance.exponential();
+                self.agenda.add(gap as u64, Later::Noise { source });
+                source += 1;
+            }
+        }
+        self.begin_counting();
+        self.begin_clocking();
+        self.begin_placing();
+        if let Some((clients, think)) = self.setup.closed.clone() {
+            for _ in 0..clients {
+                let pause = think.draw(&mut self.chance).as_nanos();
+                self.agenda.add(pause, Later::Client);
+            }
+        }
+    }
+
+    fn go_on(&mut self) -> End {
+        let stop_at = self.setup.length.map_or(NEVER, |length| length.as_nanos());
+        let mut look_at = LOOK_EVERY;
+        loop {
+            let (core_at, core) = self.agenda.next_core();
+            let rare_at = self.agenda.next_rare();
+            if core_at <= self.next_at && core_at <= rare_at {
+                if core_at == NEVER {
+                    return End::Complete;
+                }
+                self.now = core_at;
+                match self.cores[core].doing {
+                    Doing::Working => self.complete(core),
+                    Doing::Interrupted => self.end_interrupt(core),
+                    Doing::Waking => self.ready(core),
+                    Doing::Asleep | Doing::Polling => self.idle_timer(core),
+                    // A core that is stopped, or being looked after, waits for nothing.
+                    Doing::Between | Doing::Napping => self.agenda.clear(core),
+                }
+                if self.books.left() >= look_at {
+                    look_at += LOOK_EVERY;
+                    if self.books.in_system() > FLOOD || self.books.responses.is_unstable() {
+                        return End::Unstable;
+                    }
+                    if self.books.responses.is_precise() {
+                        return End::Precise;
+                    }
+                }
+                if self.next_at == NEVER && self.books.left() == self.books.entered() && self.is_over() {
+                    return End::Complete;
+                }
+            } else if self.next_at <= rare_at {
+                if self.next_at > stop_at {
+                    // Those who are here are served; nobody else comes.
+                    self.next_at = NEVER;
+                    self.next_job = None;
+                    self.fetched = self.setup.requests;
+                    if self.books.in_system() == 0 {
+                        self.now = self.now.max(stop_at);
+                        return End::Complete;
+                    }
+                    continue;
+                }
+                self.now = self.next_at;
+                self.arrive();
+                if self.books.in_system() > FLOOD {
+                    return End::Unstable;
+                }
+            } else {
+                self.now = rare_at;
+                if let Some(what) = self.agenda.pop_rare() {
+                    self.seldom(what);
+                }
+                if rare_at > stop_at && self.books.in_system() == 0 {
+                    return End::Complete;
+                }
+            }
+        }
+    }
+
+    /// No more requests will come.
+    fn is_over(&self) -> bool {
+        self.fetched >= self.setup.requests || (self.setup.closed.is_none() && self.next_job.is_none())
+    }
+
+    fn seldom(&mut self, what: Later) {
+        match what {
+            Later::Clock { domain } => self.clock_changes(domain),
+            Later::Then(then) => self.follow(then),
+            Later::Noise { source } => self.strike(source),
+            Later::Device { request } => self.device_done(request),
+            Later::Client => self.send_again(),
+            Later::Anticipating => self.anticipate(),
+            Later::Boost { cpu, arrived_ns } => self.boost(cpu, arrived_ns),
+            Later::Counting => self.count_cores(),
+            Later::Clocking => self.clock_timer(),
+            Later::Placing(post) => self.place(post),
+            Later::Staging => self.stage_timer(),
+            Later::Delaying => self.delay_timer(),
+            Later::Sample => {
+                self.take_sample();
+                if self.books.thin() {
+                    self.sample_every *= 2;
+                }
+                self.agenda.add(self.now + self.sample_every, Later::Sample);
+            }
+        }
+    }
+
+    /// What the machine did since the last sample.
+    fn take_sample(&mut self) {
+        let now = self.now;
+        if now == self.sampled.until_ns {
+            return;
+        }
+        let residency = self.hardware.residency(now);
+        let active_ns = self.active.len() as u64 * (now - self.sampled.until_ns);
+        let awake_ns = (0..self.hardware.cpus()).map(|cpu| self.hardware.awake_ns(cpu, now)).sum();
+        let sum = Sample {
+            until_ns: now,
+            length_ns: now,
+            core_joules: self.hardware.core_joules(now),
+            package_asleep_ns: self.hardware.package_asleep_ns(now),
+            awake_ns,
+            working_ns: residency.working_ns,
+            asleep_ns: residency.asleep_ns,
+            ..Sample::default()
+        };
+        let since = std::mem::replace(&mut self.sampled, sum.clone());
+        let difference = |new: &[u64], old: &[u64]| {
+            new.iter().enumerate().map(|(at, ns)| ns - old.get(at).copied().unwrap_or(0)).collect()
+        };
+        self.books.sample(Sample {
+            until_ns: now,
+            length_ns: now - since.until_ns,
+            core_joules: sum.core_joules - since.core_joules,
+            package_asleep_ns: sum.package_asleep_ns - since.package_asleep_ns,
+            active_ns,
+            awake_ns: sum.awake_ns - since.awake_ns,
+            working_ns: difference(&sum.working_ns, &since.working_ns),
+            asleep_ns: difference(&sum.asleep_ns, &since.asleep_ns),
+            ..Sample::default()
+        });
+    }
+}
+
+/// A run that is over.
+pub struct Ended {
+    pub(crate) engine: Engine,
+    /// Why.
+    pub end: End,
+    /// Time of all CPUs by mode.
+    pub residency: super::Residency,
+}
+
+impl Ended {
+    /// What was seen.
+    pub fn books(&self) -> &Books {
+        &self.engine.books
+    }
+    /// How long it was.
+    pub fn length_ns(&self) -> u64 {
+        self.engine.now
+    }
+    /// Joules of all cores.
+    pub fn core_joules(&self) -> f64 {
+        self.engine.hardware.core_joules(self.engine.now)
+    }
+    /// Joules of the sockets beside their cores.
+    pub fn uncore_joules(&self) -> f64 {
+        self.uncore(self.engine.now, self.engine.hardware.package_asleep_ns(self.engine.now))
+    }
+    /// The same of a stretch of it.
+    pub fn uncore_joules_of(&self, sample: &Sample) -> f64 {
+        self.uncore(sample.length_ns, sample.package_asleep_ns)
+    }
+    fn uncore(&self, length_ns: u64, asleep_ns: u64) -> f64 {
+        let platform = &self.engine.setup.platform;
+        let asleep_s = asleep_ns as f64 * 1e-9;
+        let all_s = length_ns as f64 * 1e-9 * f64::from(platform.sockets);
+        let asleep_watts = platform.package.map_or(0.0, |package| package.power.as_watts());
+        (all_s - asleep_s) * platform.uncore.as_watts() + asleep_s * asleep_watts
+    }
+    /// Share of socket time in the package's sleep.
+    pub fn package_asleep(&self) -> f64 {
+        let all_ns = self.engine.now * self.engine.hardware.sockets() as u64;
+        self.engine.hardware.package_asleep_ns(self.engine.now) as f64 / all_ns.max(1) as f64
+    }
+    /// Requests by class.
+    pub fn class_counts(&self) -> Vec<ClassCount> {
+        let books = &self.engine.books;
+        let counts = books.left_by_class().iter().zip(books.missed());
+        let classes = self.engine.jobs.classes().iter().zip(counts);
+        let count = |class: &JobClass, requests, missed: u64| ClassCount {
+            name: class.name.clone(),
+            requests,
+            missed: class.deadline.map(|_| missed),
+        };
+        classes.map(|(class, (&requests, &missed))| count(class, requests, missed)).collect()
+    }
+    /// Connections moved, and how many of them a worker sent home by itself; `None` if nobody places them.
+    pub fn transfers(&self) -> Option<(u64, u64)> {
+        self.engine.transfers()
+    }
+    /// What was wrong with the load that only its end could show: a trace that broke off.
+    pub fn check_load(&mut self, document: &Document) -> Result<(), ScenarioError> {
+        self.engine.jobs.check().map_err(|error| document.wrong_load(&error))
+    }
+    /// Joules of the rest of the server.
+    pub fn rest_joules(&self) -> f64 {
+        self.engine.setup.platform.rest.as_watts() * self.engine.now as f64 * 1e-9
+    }
+    /// Sleeps begun by all CPUs.
+    pub fn transitions(&self) -> u64 {
+        self.engine.hardware.transitions()
+    }
+    /// What it was made of.
+    pub fn setup(&self) -> &Setup {
+        &self.engine.setup
+    }
+}
+
+/// The engine's own random numbers: which core, how long a device takes.
+const ENGINE_STREAM: u64 = 0x656e_6769_6e65;

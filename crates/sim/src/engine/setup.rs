@@ -1,0 +1,160 @@
+//! What one run is made of, checked: nothing in here can be wrong any more.
+
+use crate::policies::Policies;
+use crate::statistics::{Horizon, Precision};
+use machine::{Duration, Platform};
+use serde::{Deserialize, Serialize};
+use workload::Sampler;
+
+/// Which queue a request goes to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Dispatch {
+    /// One queue for all cores (M/G/k).
+    #[default]
+    Shared,
+    /// A queue per core, drawn at random.
+    Random,
+    /// A queue per core, in turn.
+    RoundRobin,
+    /// A queue per worker, by connection; which worker serves a connection is up to the policy (Peafowl).
+    Connections,
+    /// One piece to every active core; the request is done when the last piece is.
+    ForkJoin,
+}
+
+/// Which idle core takes a request from a shared queue.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Pick {
+    /// The one in the shallowest state, as Linux's wake-up path prefers; of those the lowest number.
+    #[default]
+    Shallowest,
+    /// The lowest number: packs.
+    Lowest,
+    /// Any.
+    Random,
+}
+
+/// Which CPU an interrupt lands on.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Target {
+    /// The CPU that will serve the request, or has served it.
+    #[default]
+    Same,
+    /// By connection, over all CPUs, asleep or not (receive-side scaling).
+    Spread,
+    /// By connection, over the CPUs that are active (steered, as Flow Director can).
+    Active,
+    /// This one.
+    Cpu(u16),
+}
+
+/// Work that is not the service's: daemons, kernel threads, timers of others.
+#[derive(Clone, Debug)]
+pub struct Noise {
+    /// Mean time between two pieces of it, on each CPU or on the machine; exponential.
+    pub every: Duration,
+    /// How long a piece takes at the nominal clock.
+    pub length: Sampler,
+    /// Where.
+    pub on: NoiseOn,
+    /// It can be frozen while nothing critical runs (quiescence).
+    pub deferrable: bool,
+}
+
+/// Where noise strikes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum NoiseOn {
+    /// Every CPU has its own.
+    #[default]
+    Each,
+    /// The machine has one source; each piece goes to any active CPU.
+    Any,
+}
+
+/// Interrupts of the network card.
+#[derive(Clone, Debug)]
+pub struct Nic {
+    /// CPU time before a request reaches its queue.
+    pub receive: Duration,
+    /// CPU time after a reply was sent; nobody waits for it.
+    pub transmit: Duration,
+    /// Where both land.
+    pub on: Target,
+}
+
+/// What a request does while it waits for a device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Wait {
+    /// It blocks: its core may sleep, and an interrupt resumes it.
+    #[default]
+    Block,
+    /// It spins until the device is done: no interrupt is needed.
+    Spin,
+}
+
+/// A device that each request calls once: an SSD, an accelerator.
+#[derive(Clone, Debug)]
+pub struct Device {
+    /// How long it takes.
+    pub latency: Sampler,
+    /// The share of a request's work that comes before the call.
+    pub before: f64,
+    /// CPU time of its interrupt.
+    pub interrupt: Duration,
+    /// Where its interrupt lands.
+    pub on: Target,
+    /// How requests wait for it.
+    pub wait: Wait,
+}
+
+/// One run.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// The machine.
+    pub platform: Platform,
+    /// The scheduler's tick; `None` if there is none.
+    pub tick: Option<Duration>,
+    /// The period of each CPU's own timer; not zero.
+    pub timer: Duration,
+    /// CPU time of a tick or timer that comes to an idle CPU.
+    pub tick_cost: Duration,
+    /// Queueing.
+    pub dispatch: Dispatch,
+    /// Which idle core.
+    pub pick: Pick,
+    /// CPUs that serve, from number 0; the others only take interrupts.
+    pub workers: usize,
+    /// Other work.
+    pub noise: Vec<Noise>,
+    /// Network interrupts.
+    pub nic: Option<Nic>,
+    /// A device.
+    pub device: Option<Device>,
+    /// Time on the way from one worker to another, for a connection that moves.
+    pub transfer: Duration,
+    /// Fork-join: what each shard's work is multiplied by, in seconds; `None` for one.
+    pub shard: Option<Sampler>,
+    /// A closed loop: so many clients, each of which thinks between reply and next request.
+    pub closed: Option<(u32, Sampler)>,
+    /// What decides.
+    pub policies: Policies,
+    /// The latency goal.
+    pub goal: Option<crate::Goal>,
+    /// Requests that are simulated at most.
+    pub requests: u64,
+    /// Simulated time at most.
+    pub length: Option<Duration>,
+    /// Whether the run is a stretch of something that goes on, or a story.
+    pub horizon: Horizon,
+    /// Stop when this holds.
+    pub precision: Option<Precision>,
+    /// Samples of a time series; zero for none.
+    pub samples: u32,
+    /// Seed of all that is not the load's own.
+    pub seed: u64,
+}

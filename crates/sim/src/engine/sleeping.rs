@@ -1,0 +1,354 @@
+//! Idle entry and exit.
+//!
+//! A CPU without work asks its governor, which sees what Linux's sees: when the CPU's next timer is, when the tick, what
+//! exit latency is tolerated. The CPU's own timer is Linux's watchdog at least: without any, menu would believe that
+//! every sleep is to last for ever. Requests from the network are no timers and come unforeseen. The *clairvoyant* policies see
+//! the true next event of the CPU; they need to know which core a request will go to before it comes, so requests are
+//! drawn ahead and their core with them, and only a dispatch that does not depend on the queues allows that.
+
+use super::agenda::NEVER;
+use super::setup::Dispatch;
+use super::{Doing, Engine, MAX_STATES};
+use crate::policies::{Clairvoyance, IdlePolicy};
+use machine::{CstateIndex, Duration, Instant};
+use policy::idle::{Governor, IdleEntry, IdleTable, Sleep, WakeCause, Woken};
+use std::collections::VecDeque;
+use workload::Job;
+
+/// Each CPU's idle policy.
+pub(super) struct Sleepers {
+    pub table: IdleTable,
+    /// Some policies settle the states themselves: of active and of parked CPUs.
+    pub settled: Option<(u8, u8)>,
+    kind: Kind,
+    tick_ns: u64,
+    timer_ns: u64,
+    tick_cost_ns: u64,
+    true_exit_ns: Vec<u64>,
+    /// Time and energy by state, for the clairvoyant who minds energy: watts.
+    watts: Vec<f64>,
+    active_watts: f64,
+}
+
+enum Kind {
+    Governors(Vec<Governor>),
+    Clairvoyant(Clairvoyance),
+}
+
+impl Sleepers {
+    pub fn new(setup: &super::Setup) -> Self {
+        let platform = &setup.platform;
+        let table = IdleTable::new(&platform.cstates);
+        let kind = match &setup.policies.idle {
+            IdlePolicy::Governor(params) => {
+                Kind::Governors((0..platform.cpus()).map(|_| params.governor(&table)).collect())
+            }
+            IdlePolicy::Clairvoyant(which) => Kind::Clairvoyant(*which),
+        };
+        let states = &platform.cstates.0;
+        Self {
+            table,
+            settled: None,
+            kind,
+            tick_ns: setup.tick.map_or(0, |tick| tick.as_nanos()),
+            timer_ns: setup.timer.as_nanos(),
+            tick_cost_ns: setup.tick_cost.as_nanos(),
+            true_exit_ns: states
+                .iter()
+                .map(|state| state.true_exit_latency.unwrap_or(state.exit_latency).as_nanos())
+                .collect(),
+            watts: states.iter().map(|state| state.power.map_or(0.0, |power| power.as_watts())).collect(),
+            active_watts: platform.frequencies.gears.last().map_or(0.0, |gear| gear.power.as_watts()),
+        }
+    }
+
+    fn deepest(&self) -> u8 {
+        (self.table.len() - 1) as u8
+    }
+}
+
+/// Requests drawn ahead, with their cores, for policies that know the future.
+pub(super) struct Ahead {
+    on: bool,
+    waiting: VecDeque<(Job, u16)>,
+    /// Requests ahead by core.
+    per_core: Vec<VecDeque<u64>>,
+    /// The core of the request that comes next, and of the one that has just come.
+    next: u16,
+    arriving: u16,
+}
+
+impl Ahead {
+    pub fn new(on: bool, workers: usize) -> Self {
+        Self { on, waiting: VecDeque::new(), per_core: vec![VecDeque::new(); workers], next: 0, arriving: 0 }
+    }
+
+    #[inline]
+    pub fn is_on(&self) -> bool {
+        self.on
+    }
+
+    /// The next request arrives: it is no longer ahead.
+    #[inline]
+    pub fn arrives(&mut self) {
+        if self.on {
+            self.arriving = self.next;
+            self.per_core[usize::from(self.next)].pop_front();
+        }
+    }
+
+    #[inline]
+    pub fn core_of_arrival(&self) -> usize {
+        usize::from(self.arriving)
+    }
+}
+
+impl Engine {
+    /// Takes the next of the requests drawn ahead, and draws until every core's next one is known.
+    pub(super) fn fetch_ahead(&mut self) -> Option<Job> {
+        const FURTHEST: usize = 1 << 16;
+        let (job, core) = match self.ahead.waiting.pop_front() {
+            Some(next) => next,
+            None => {
+                let job = self.jobs.next()?;
+                let core = self.draw_core(&job);
+                self.ahead.per_core[usize::from(core)].push_back(job.at.as_nanos());
+                (job, core)
+            }
+        };
+        self.ahead.next = core;
+        while self.ahead.per_core.iter().any(VecDeque::is_empty) && self.ahead.waiting.len() < FURTHEST {
+            let Some(job) = self.jobs.next() else { break };
+            let core = self.draw_core(&job);
+            self.ahead.per_core[usize::from(core)].push_back(job.at.as_nanos());
+            self.ahead.waiting.push_back((job, core));
+        }
+        Some(job)
+    }
+
+    fn draw_core(&mut self, job: &Job) -> u16 {
+        let workers = self.setup.workers as u64;
+        match self.setup.dispatch {
+            Dispatch::RoundRobin => {
+                self.turn = self.turn.wrapping_add(1);
+                (self.turn as u64 % workers) as u16
+            }
+            Dispatch::Connections => (u64::from(job.connection) % workers) as u16,
+            _ => self.chance.below(workers) as u16,
+        }
+    }
+
+    /// The true next event of the CPU; [`NEVER`] if none is known.
+    fn next_event(&self, cpu: usize) -> u64 {
+        self.ahead.per_core.get(cpu).and_then(VecDeque::front).copied().unwrap_or(NEVER)
+    }
+
+    /// Nothing to do.
+    #[inline]
+    pub(super) fn go_idle(&mut self, cpu: usize) {
+        let now = self.now;
+        self.books.active(now - self.cores[cpu].idle_since);
+        self.cores[cpu].idle_since = now;
+        if self.cores[cpu].awake_until > now {
+            return self.spin(cpu, self.cores[cpu].awake_until);
+        }
+        if self.clocking.watches_work() {
+            self.clock_idle(cpu);
+        }
+        if self.delaying.is_on() {
+            self.delay_idle(cpu);
+            return self.fall_asleep(cpu, self.sleepers.deepest(), NEVER);
+        }
+        if let Some((active, parked)) = self.sleepers.settled {
+            let state = if self.active.contains(cpu) { active } else { parked };
+            return self.fall_asleep(cpu, state, NEVER);
+        }
+        let limit_ns = self.cores[cpu].limit_ns;
+        let tick_ns = self.sleepers.tick_ns;
+        let next_tick = if tick_ns > 0 { tick_ns - now % tick_ns } else { u64::MAX };
+        let next_timer = self.sleepers.timer_ns - now % self.sleepers.timer_ns;
+        match &mut self.sleepers.kind {
+            Kind::Governors(governors) => {
+                let entry = IdleEntry {
+                    now: Instant::from_nanos(now),
+                    next_timer: Duration::from_nanos(next_timer),
+                    next_tick: Duration::from_nanos(next_tick),
+                    limit: Duration::from_nanos(limit_ns),
+                };
+                match governors[cpu].select(&self.sleepers.table, &entry) {
+                    Sleep::Poll => self.spin(cpu, NEVER),
+                    Sleep::State { index, keep_tick } => {
+                        let keeps = keep_tick && tick_ns > 0;
+                        self.cores[cpu].tick_kept = keeps;
+                        self.fall_asleep(cpu, index.0, now + if keeps { next_tick } else { next_timer });
+                    }
+                }
+            }
+            Kind::Clairvoyant(which) => {
+                let which = *which;
+                let next = self.next_event(cpu);
+                let length = next.saturating_sub(now);
+                let state = self.foresee(which, length, limit_ns);
+                let until = match which {
+                    Clairvoyance::Prewake if next < NEVER => {
+                        let exit = self.sleepers.true_exit_ns[usize::from(state)];
+                        next.saturating_sub(exit).max(now)
+                    }
+                    _ => NEVER,
+                };
+                if which == Clairvoyance::Prewake && next < NEVER {
+                    // Awake from then until the event comes.
+                    self.cores[cpu].awake_until = next;
+                }
+                self.fall_asleep(cpu, state, until);
+            }
+        }
+    }
+
+    /// The state for a sleep whose length is known.
+    fn foresee(&self, which: Clairvoyance, length_ns: u64, limit_ns: u64) -> u8 {
+        let table = &self.sleepers.table;
+        let limit = Duration::from_nanos(limit_ns);
+        if which != Clairvoyance::LeastEnergy {
+            return table.deepest_for(Duration::from_nanos(length_ns), limit) as u8;
+        }
+        // Energy of the sleep and of the wake-up that follows it, at active power.
+        let energy = |state: usize| {
+            self.sleepers.watts[state] * length_ns as f64
+                + self.sleepers.active_watts * self.sleepers.true_exit_ns[state] as f64
+        };
+        let within = |&state: &usize| state == 0 || table.exit_latency(state) <= limit;
+        let states = (0..table.len()).filter(within);
+        states.min_by(|&one, &other| energy(one).total_cmp(&energy(other))).unwrap_or(0) as u8
+    }
+
+    /// Polls until `until`, or until something comes.
+    pub(super) fn spin(&mut self, cpu: usize, until: u64) {
+        self.cores[cpu].doing = Doing::Polling;
+        self.idle[0].insert(cpu);
+        self.hardware.poll(cpu, self.now);
+        self.retime_sibling(cpu);
+        self.agenda.set(cpu, until);
+    }
+
+    /// Sleeps in `state`; a timer ends that at `until`.
+    #[inline]
+    pub(super) fn fall_asleep(&mut self, cpu: usize, state: u8, until: u64) {
+        let core = &mut self.cores[cpu];
+        core.doing = Doing::Asleep;
+        core.state = state;
+        self.idle[usize::from(state) + 1].insert(cpu);
+        self.hardware.sleep(cpu, state, self.now);
+        self.retime_sibling(cpu);
+        self.agenda.set(cpu, until);
+    }
+
+    /// A request, or an interrupt, wants the CPU.
+    #[inline]
+    pub(super) fn signal_work(&mut self, cpu: usize) {
+        self.signal(cpu, WakeCause::Interrupt);
+    }
+
+    /// Wakes an idle CPU.
+    #[inline]
+    pub(super) fn signal(&mut self, cpu: usize, by: WakeCause) {
+        let now = self.now;
+        let core = &mut self.cores[cpu];
+        let length = now - core.idle_since;
+        match core.doing {
+            Doing::Polling => {
+                self.idle[0].remove(cpu);
+                self.books.idle(length);
+                core.doing = Doing::Waking;
+                core.idle_since = now;
+                return self.ready(cpu);
+            }
+            Doing::Asleep => {}
+            _ => return,
+        }
+        let state = core.state;
+        self.idle[usize::from(state) + 1].remove(cpu);
+        if self.delaying.is_on() {
+            self.delay_waking(cpu);
+        }
+        let core = &mut self.cores[cpu];
+        core.doing = Doing::Waking;
+        core.idle_since = now;
+        let exit = self.hardware.wake(cpu, now);
+        self.books.idle(length);
+        self.books.slept(state, length, &self.sleepers.table);
+        if let Kind::Governors(governors) = &mut self.sleepers.kind {
+            let woken =
+                Woken { selected: CstateIndex(state), residency: Duration::from_nanos(length + exit), by };
+            governors[cpu].reflect(&self.sleepers.table, &woken);
+        }
+        self.retime_sibling(cpu);
+        if exit == 0 {
+            self.ready(cpu);
+        } else {
+            self.agenda.set(cpu, now + exit);
+        }
+    }
+
+    /// The wake-up is over.
+    #[inline]
+    pub(super) fn ready(&mut self, cpu: usize) {
+        self.agenda.clear(cpu);
+        if self.nap_is_ending() {
+            return self.nap_ended(cpu);
+        }
+        if self.delaying.is_on() {
+            self.delay_awake(cpu);
+        }
+        self.next_work(cpu);
+    }
+
+    /// A timer of an idle CPU: a tick, a planned wake-up, the end of a time that it was kept awake for.
+    pub(super) fn idle_timer(&mut self, cpu: usize) {
+        let now = self.now;
+        self.agenda.clear(cpu);
+        if self.cores[cpu].doing == Doing::Polling {
+            // Nobody wants it awake any longer.
+            self.idle[0].remove(cpu);
+            self.books.idle(now - self.cores[cpu].idle_since);
+            self.cores[cpu].idle_since = now;
+            return self.next_work(cpu);
+        }
+        let planned = self.delaying.is_on() || self.cores[cpu].awake_until > now;
+        let cost = self.sleepers.tick_cost_ns;
+        if !planned && cost > 0 {
+            self.cores[cpu]
+                .interrupts
+                .push_back(super::Interrupt { cost_ns: cost, then: super::Then::Nothing });
+        }
+        let by_tick = !planned && self.cores[cpu].tick_kept;
+        self.signal(cpu, if by_tick { WakeCause::Tick } else { WakeCause::Timer });
+    }
+
+    /// The other thread of the CPU's core runs faster or slower for what this one began or ended.
+    #[inline]
+    pub(super) fn retime_sibling(&mut self, cpu: usize) {
+        if let Some(sibling) = self.hardware.sibling(cpu) {
+            self.retime(sibling, 0);
+        }
+    }
+
+    /// Sets how deep the CPU may sleep; a sleep too deep is ended so that it takes effect.
+    pub(super) fn limit_idle(&mut self, cpu: usize, limit_ns: u64) {
+        let tightened = limit_ns < self.cores[cpu].limit_ns;
+        self.cores[cpu].limit_ns = limit_ns;
+        let core = &self.cores[cpu];
+        if core.doing != Doing::Asleep {
+            return;
+        }
+        let state = usize::from(core.state);
+        let too_deep = tightened && self.sleepers.table.exit_latency(state).as_nanos() > limit_ns;
+        let too_shallow = !tightened && state + 1 < self.sleepers.table.len();
+        if too_deep || too_shallow {
+            // As Linux does by an IPI: the CPU selects anew.
+            self.signal_work(cpu);
+        }
+    }
+}
+
+const _: () = assert!(MAX_STATES < 256);

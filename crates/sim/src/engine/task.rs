@@ -1,0 +1,74 @@
+//! What cores work on.
+
+/// A piece of CPU work, for one core.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Task {
+    /// When the request that it belongs to was due, in nanoseconds.
+    pub arrived_ns: u64,
+    /// Computing, at the nominal clock.
+    pub compute_ns: u64,
+    /// Waiting for memory, whatever the clock.
+    pub memory_ns: u64,
+    /// Place of its request among those of several pieces; [`WHOLE`] if this piece is all of it.
+    pub request: u32,
+    /// Which connection it came on.
+    pub connection: u32,
+    /// The core that it was meant for when it arrived, where that is settled then.
+    pub core: u16,
+    /// Which class of requests.
+    pub class: u8,
+}
+
+/// The request is this one task.
+pub const WHOLE: u32 = u32::MAX;
+
+/// A request of several pieces: shards that run side by side, or phases with a device between them.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Pieces {
+    /// Pieces still to be done.
+    pub left: u16,
+    /// The core that its thread lives on, where it has one.
+    pub core: u16,
+    /// Its class.
+    pub class: u8,
+    /// When the request was due.
+    pub arrived_ns: u64,
+    /// What is left to do after the device answers.
+    pub compute_ns: u64,
+    /// The same, memory's share.
+    pub memory_ns: u64,
+}
+
+/// Requests of several pieces in flight: places are reused, so memory follows what is in the system.
+#[derive(Clone, Debug, Default)]
+pub struct InPieces {
+    requests: Vec<Pieces>,
+    free: Vec<u32>,
+}
+
+impl InPieces {
+    /// Keeps a request; its place.
+    pub fn insert(&mut self, pieces: Pieces) -> u32 {
+        match self.free.pop() {
+            Some(place) => {
+                self.requests[place as usize] = pieces;
+                place
+            }
+            None => {
+                self.requests.push(pieces);
+                (self.requests.len() - 1) as u32
+            }
+        }
+    }
+
+    /// The request at a place.
+    pub fn get_mut(&mut self, place: u32) -> &mut Pieces {
+        &mut self.requests[place as usize]
+    }
+
+    /// It is done; its place is free.
+    pub fn remove(&mut self, place: u32) -> Pieces {
+        self.free.push(place);
+        self.requests[place as usize]
+    }
+}

@@ -1,0 +1,333 @@
+//! The request path: a request arrives, is queued, worked on, and leaves.
+
+use super::agenda::NEVER;
+use super::setup::{Dispatch, Pick};
+use super::task::{Task, WHOLE};
+use super::{Doing, Engine, Later};
+use workload::Job;
+
+impl Engine {
+    /// The next request of the load is due.
+    #[inline]
+    pub(super) fn arrive(&mut self) {
+        let Some(job) = self.next_job.take() else { return };
+        self.ahead.arrives();
+        if self.setup.closed.is_none() {
+            self.fetch();
+        } else {
+            self.next_at = NEVER;
+        }
+        self.enter(job);
+    }
+
+    /// A request enters the system now.
+    #[inline]
+    pub(super) fn enter(&mut self, job: Job) {
+        self.books.enter(self.now);
+        let in_system = self.books.in_system();
+        self.books.responses.observe(in_system);
+        let task = Task {
+            arrived_ns: self.now,
+            compute_ns: job.compute.as_nanos(),
+            memory_ns: job.memory.as_nanos(),
+            request: WHOLE,
+            connection: job.connection,
+            core: 0,
+            class: job.class,
+        };
+        let task = Task { core: self.choose_core(&task) as u16, ..task };
+        if self.counting.watches() {
+            self.counting_sees_arrival(task.arrived_ns);
+        }
+        if self.staging.is_some() {
+            self.stage(task);
+        } else {
+            self.admit(task);
+        }
+    }
+
+    /// Looks one request further.
+    #[inline]
+    pub(super) fn fetch(&mut self) {
+        if self.fetched >= self.setup.requests {
+            self.next_at = NEVER;
+            return;
+        }
+        self.fetched += 1;
+        self.next_job = if self.ahead.is_on() { self.fetch_ahead() } else { self.jobs.next() };
+        self.next_at = self.next_job.as_ref().map_or(NEVER, |job| job.at.as_nanos());
+    }
+
+    /// The request is let in: through the network card, if there is one.
+    #[inline]
+    pub(super) fn admit(&mut self, task: Task) {
+        if self.setup.nic.is_some() {
+            self.receive(task);
+        } else {
+            self.dispatch(task);
+        }
+    }
+
+    /// The request finds its queue.
+    #[inline]
+    pub(super) fn dispatch(&mut self, task: Task) {
+        if self.setup.device.is_some() {
+            return self.begin_phases(task);
+        }
+        match self.setup.dispatch {
+            Dispatch::Shared => self.enqueue_shared(task),
+            Dispatch::Random | Dispatch::RoundRobin => {
+                let mut core = self.packed_core().unwrap_or(usize::from(task.core));
+                if self.delaying.is_on() {
+                    core = self.reroute(core);
+                }
+                self.enqueue(core, task);
+            }
+            Dispatch::Connections => {
+                if let Some(core) = self.worker_of(&task) {
+                    self.enqueue(core, task);
+                }
+            }
+            Dispatch::ForkJoin => self.fork(task),
+        }
+    }
+
+    /// The core whose queue a request will join, where that is settled when it arrives.
+    #[inline]
+    fn choose_core(&mut self, task: &Task) -> usize {
+        match self.setup.dispatch {
+            // Whoever is free; which connection's worker is asked when it is let in.
+            Dispatch::Shared | Dispatch::ForkJoin => 0,
+            Dispatch::Connections if self.placing.is_some() => 0,
+            // Drawn when the request was generated, where somebody knows the future.
+            _ if self.ahead.is_on() => self.ahead.core_of_arrival(),
+            Dispatch::Connections => self.nth_active(task.connection as usize),
+            Dispatch::RoundRobin => {
+                self.turn = self.turn.wrapping_add(1);
+                self.nth_active(self.turn)
+            }
+            Dispatch::Random => {
+                let place = self.chance.below(self.active.len() as u64) as usize;
+                self.nth_active(place)
+            }
+        }
+    }
+
+    /// The active core of this place, counted round.
+    #[inline]
+    pub(super) fn nth_active(&self, place: usize) -> usize {
+        let active = self.active.len();
+        // Most often all cores are active, and then they are numbered through.
+        if active == self.setup.workers {
+            place % active
+        } else {
+            self.active.nth(place % active).unwrap_or(0)
+        }
+    }
+
+    /// The core that a request of several phases lives on.
+    pub(super) fn home_core(&mut self, task: &Task) -> usize {
+        match self.setup.dispatch {
+            Dispatch::Shared | Dispatch::ForkJoin => self.pick_idle().unwrap_or_else(|| {
+                self.turn = self.turn.wrapping_add(1);
+                self.nth_active(self.turn)
+            }),
+            Dispatch::Connections => self.worker_of(task).unwrap_or(usize::from(task.core)),
+            Dispatch::Random | Dispatch::RoundRobin => usize::from(task.core),
+        }
+    }
+
+    #[inline]
+    fn enqueue_shared(&mut self, task: Task) {
+        self.shared.push_back(task);
+        // More cores on their way than tasks waiting would wake for nothing.
+        if let Some(core) = self.pick_idle() {
+            self.signal_work(core);
+        } else if self.clocking.watches_arrivals() {
+            self.clock_arrival_shared();
+        }
+    }
+
+    /// An idle active core.
+    #[inline]
+    pub(super) fn pick_idle(&mut self) -> Option<usize> {
+        match self.setup.pick {
+            Pick::Shallowest => self.idle.iter().find_map(|state| state.both(&self.active).first()),
+            Pick::Lowest => self.idle.iter().filter_map(|state| state.both(&self.active).first()).min(),
+            Pick::Random => {
+                let count: usize = self.idle.iter().map(|state| state.both(&self.active).len()).sum();
+                if count == 0 {
+                    return None;
+                }
+                let mut place = self.chance.below(count as u64) as usize;
+                for state in &self.idle {
+                    let here = state.both(&self.active);
+                    if place < here.len() {
+                        return here.nth(place);
+                    }
+                    place -= here.len();
+                }
+                None
+            }
+        }
+    }
+
+    /// Work for one core.
+    #[inline]
+    pub(super) fn enqueue(&mut self, core: usize, task: Task) {
+        self.cores[core].queue.push_back(task);
+        if self.delaying.is_on() {
+            return self.delay_arrival(core);
+        }
+        match self.cores[core].doing {
+            Doing::Asleep | Doing::Polling => self.signal_work(core),
+            _ if self.clocking.watches_arrivals() => self.clock_choose(core),
+            _ => {}
+        }
+    }
+
+    /// The core is awake and looks for something to do.
+    #[inline]
+    pub(super) fn next_work(&mut self, core: usize) {
+        if !self.cores[core].interrupts.is_empty() {
+            return self.begin_interrupt(core);
+        }
+        if let Some(task) = self.cores[core].queue.pop_front() {
+            return self.start(core, task);
+        }
+        if self.setup.dispatch == Dispatch::Shared
+            && self.active.contains(core)
+            && let Some(task) = self.shared.pop_front()
+        {
+            return self.start(core, task);
+        }
+        self.go_idle(core);
+    }
+
+    /// The core begins a task.
+    #[inline]
+    pub(super) fn start(&mut self, core: usize, task: Task) {
+        let now = self.now;
+        let state = &mut self.cores[core];
+        state.task = task;
+        state.left = 1.0;
+        state.began = now;
+        let was = std::mem::replace(&mut state.doing, Doing::Working);
+        if !matches!(was, Doing::Between | Doing::Interrupted) {
+            self.hardware.work(core, now);
+            self.retime_sibling(core);
+        }
+        let length = self.hardware.length_ns(core, task.compute_ns, task.memory_ns);
+        self.cores[core].ends = now + length;
+        self.agenda.set(core, now + length);
+        if self.clocking.watches_work() {
+            self.clock_started(core);
+        }
+    }
+
+    /// A task that a nap stopped goes on.
+    pub(super) fn resume_halted(&mut self, core: usize) {
+        let now = self.now;
+        self.hardware.work(core, now);
+        let state = &mut self.cores[core];
+        state.doing = Doing::Working;
+        state.began = now;
+        let part = |ns: u64| (ns as f64 * state.left).round() as u64;
+        let (compute, memory) = (part(state.task.compute_ns), part(state.task.memory_ns));
+        let length = self.hardware.length_ns(core, compute, memory);
+        self.cores[core].ends = now + length;
+        self.agenda.set(core, now + length);
+    }
+
+    /// The speed of the core's work has changed: what is left of it takes another time from now on.
+    pub(super) fn retime(&mut self, core: usize, stall_ns: u64) {
+        let now = self.now;
+        if self.cores[core].doing == Doing::Interrupted {
+            // Too short to bother, but a stall counts.
+            let due = self.agenda.due(core) + stall_ns;
+            self.agenda.set(core, due);
+            return;
+        }
+        if self.cores[core].doing != Doing::Working {
+            return;
+        }
+        let state = &mut self.cores[core];
+        let planned = state.ends.saturating_sub(state.began);
+        if planned > 0 {
+            state.left *= state.ends.saturating_sub(now.max(state.began)) as f64 / planned as f64;
+        }
+        let (compute, memory) = (state.task.compute_ns as f64, state.task.memory_ns as f64);
+        let left = state.left;
+        state.began = now + stall_ns;
+        let length =
+            self.hardware.length_ns(core, (compute * left).round() as u64, (memory * left).round() as u64);
+        let ends = now + stall_ns + length;
+        self.cores[core].ends = ends;
+        self.agenda.set(core, ends);
+    }
+
+    /// The core's task is done.
+    #[inline]
+    pub(super) fn complete(&mut self, core: usize) {
+        let task = self.cores[core].task;
+        self.cores[core].doing = Doing::Between;
+        self.agenda.clear(core);
+        self.books.worked(task.compute_ns, task.memory_ns);
+        self.cores[core].completed_ns += task.compute_ns + task.memory_ns;
+        if task.request == WHOLE {
+            self.leave(core, &task);
+        } else {
+            self.piece_done(core, &task);
+        }
+        if self.clocking.watches_work() {
+            self.clock_completed(core, &task);
+        }
+        if self.delaying.is_on() {
+            self.delay_completed(core, &task);
+        }
+        // Spinning for a device keeps the core, and a nap may have stopped it.
+        if self.cores[core].doing == Doing::Between {
+            self.next_work(core);
+        }
+    }
+
+    /// The request is answered.
+    #[inline]
+    pub(super) fn leave(&mut self, core: usize, task: &Task) {
+        let response = self.now - task.arrived_ns;
+        self.books.leave(self.now, response, task.class);
+        if self.setup.nic.is_some() {
+            self.transmit(core, task);
+        }
+        if self.placing.is_some() {
+            self.served(core, task, response);
+        }
+        if self.counting.watches() {
+            self.counting_sees_completion(task.arrived_ns);
+        }
+        if self.staging.is_some() {
+            self.staged_served(task.arrived_ns);
+        }
+        if self.setup.closed.is_some() {
+            self.think();
+        }
+    }
+
+    /// A client of the closed loop has its answer.
+    fn think(&mut self) {
+        if let Some((_, think)) = &self.setup.closed {
+            let pause = think.draw(&mut self.chance).as_nanos();
+            self.agenda.add(self.now + pause, Later::Client);
+        }
+    }
+
+    /// A client of the closed loop sends again.
+    pub(super) fn send_again(&mut self) {
+        if self.fetched < self.setup.requests
+            && let Some(job) = self.jobs.next()
+        {
+            self.fetched += 1;
+            self.enter(job);
+        }
+    }
+}

@@ -1,0 +1,493 @@
+//! Who decides what in a run: one policy for each question, from a line such as `peafowl + teo + pegasus`.
+//!
+//! The questions are how many cores stay awake, which idle state a core takes, which gear it runs in, and when to be
+//! awake at all. A line answers each at most once; what it leaves open is answered as stock Linux does on a server: all
+//! cores, the menu governor, the fastest gear, at once.
+
+use crate::Goal;
+use crate::engine::{Dispatch, Setup};
+use machine::{Duration, Kilohertz, Platform, Ratio};
+use policy::active_idle::Mode;
+use policy::cores::{auto_scale, dream_weaver};
+use policy::frequency::{Fixed, adrenaline, hurry_up, ondemand, pegasus, rubik, schedutil, sensitivity};
+use policy::idle::GovernorParams;
+use policy::timing::{Form, dyn_sleep, sleep_scale, tails, udpm};
+use policy::{carb, peafowl, staging, wake_plan};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use toml::Table;
+
+/// What a clairvoyant does with its knowledge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Clairvoyance {
+    /// The deepest state whose target residency fits (the Peafowl paper's CISG, section 4.3).
+    Fits,
+    /// The state of least energy, the wake-up included.
+    LeastEnergy,
+    /// As `Fits`, and awake again when the event comes: the bound for anticipatory wake-ups.
+    Prewake,
+}
+
+/// Who chooses idle states.
+#[derive(Clone, Debug, PartialEq)]
+pub enum IdlePolicy {
+    /// A governor per CPU.
+    Governor(GovernorParams),
+    /// Somebody who knows the future.
+    Clairvoyant(Clairvoyance),
+}
+
+/// Who decides how many cores are awake.
+#[derive(Clone, Debug, PartialEq)]
+pub enum CoresPolicy {
+    /// Nobody: all are.
+    AllAwake,
+    /// A search on the response time.
+    Carb(carb::Params),
+    /// By the number of requests in the system.
+    AutoScale(auto_scale::Params),
+    /// The whole machine sleeps when there is nothing to do.
+    PowerNap,
+    /// The whole machine sleeps when some cores have nothing to do.
+    DreamWeaver(dream_weaver::Params),
+    /// Learned limits, connection by connection.
+    Peafowl(peafowl::Params),
+}
+
+/// Who chooses gears.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ClockPolicy {
+    /// Nobody.
+    Fixed(Fixed),
+    /// By how busy each core was.
+    Ondemand(ondemand::Params),
+    /// By the scheduler's average.
+    Schedutil(schedutil::Params),
+    /// By how much each core's work depends on the clock.
+    Sensitivity(sensitivity::Params),
+    /// By the measured tail, for all cores alike; and its quantile.
+    Pegasus(pegasus::Params, f64),
+    /// By the queue, at every request.
+    Rubik(rubik::Params),
+    /// By how long each thread is in the hot function.
+    HurryUp(hurry_up::Params),
+    /// By class and age.
+    Adrenaline(adrenaline::Params),
+    /// By playing back the last epoch; idle states as well.
+    SleepScale(sleep_scale::Params),
+}
+
+/// Who decides when a sleeping core wakes for what waits at it.
+#[derive(Clone, Debug, PartialEq)]
+pub enum DelayPolicy {
+    /// As late as the goal allows, at one speed.
+    DynSleep(dyn_sleep::Params),
+    /// The same, with the speed that costs least.
+    UDpm(udpm::Params),
+}
+
+/// Who says when a device will answer, and what its word is worth.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Anticipation {
+    /// A model of the device's latency.
+    Device {
+        /// The planner's.
+        planner: wake_plan::Params,
+        /// The model's.
+        device: wake_plan::DeviceParams,
+    },
+    /// The history of a repeated computation.
+    Kernels {
+        /// The planner's.
+        planner: wake_plan::Params,
+        /// The history's.
+        kernels: wake_plan::KernelParams,
+    },
+}
+
+/// All of one contestant's policies.
+#[derive(Clone, Debug)]
+pub struct Policies {
+    /// As given.
+    pub line: String,
+    /// Idle states.
+    pub idle: IdlePolicy,
+    /// How many cores.
+    pub cores: CoresPolicy,
+    /// Gears.
+    pub clock: ClockPolicy,
+    /// When to wake; at once if nobody says.
+    pub delay: Option<DelayPolicy>,
+    /// How the CPUs of active workers idle, where connections are placed.
+    pub active_idle: Mode,
+    /// Wake-ups ahead of a device's answer.
+    pub anticipation: Option<Anticipation>,
+    /// Bursts, and the time in which a request shall be answered.
+    pub staging: Option<(staging::Params, Duration)>,
+}
+
+/// Why a line of policies cannot be.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PolicyError {
+    /// The key at fault.
+    pub key: String,
+    /// What is wrong.
+    pub problem: String,
+    /// What to do.
+    pub fix: String,
+}
+
+/// One word of a line, and the question that it answers.
+enum Answer {
+    Cores(CoresPolicy),
+    Idle(IdlePolicy),
+    Clock(ClockPolicy),
+    Delay(DelayPolicy),
+    Anticipation(Anticipation),
+    Staging(staging::Params, Duration),
+}
+
+/// Every word that a line may have, for messages.
+pub const WORDS: &[&str] = &[
+    "all-awake",
+    "carb",
+    "carb-paper",
+    "peafowl",
+    "peafowl-paper",
+    "autoscale",
+    "powernap",
+    "dreamweaver",
+    "poll",
+    "shallow",
+    "deep",
+    "menu",
+    "teo",
+    "menu-feedback",
+    "teo-feedback",
+    "clairvoyant",
+    "clairvoyant-energy",
+    "clairvoyant-prewake",
+    "performance",
+    "powersave",
+    "fixed",
+    "ondemand",
+    "schedutil",
+    "sensitivity",
+    "sensitivity-paper",
+    "pegasus",
+    "rubik",
+    "hurry-up",
+    "hurry-up-paper",
+    "adrenaline",
+    "sleepscale",
+    "dynsleep",
+    "dynsleep-published",
+    "udpm",
+    "udpm-published",
+    "anticipate",
+    "anticipate-kernels",
+    "staged",
+    "staged-paper",
+];
+
+impl Policies {
+    /// Reads a line such as `peafowl + teo + pegasus`; parameters stand in tables of the words' names.
+    pub fn parse(
+        line: &str,
+        params: &BTreeMap<String, Table>,
+        goal: Option<Goal>,
+        platform: &Platform,
+        tick: Option<Duration>,
+        dispatch: Dispatch,
+    ) -> Result<Self, PolicyError> {
+        if let Some(unknown) = params.keys().find(|name| !WORDS.contains(&name.as_str())) {
+            return Err(unknown_word(unknown, &format!("params.{unknown}")));
+        }
+        let shared_queue = dispatch == Dispatch::Shared;
+        let reader = Reader { params, goal, platform, tick, shared_queue };
+        let mut policies = Self {
+            line: line.to_owned(),
+            idle: IdlePolicy::Governor(reader.governor("menu")?),
+            cores: CoresPolicy::AllAwake,
+            clock: ClockPolicy::Fixed(Fixed::Performance),
+            delay: None,
+            active_idle: Mode::Halt,
+            anticipation: None,
+            staging: None,
+        };
+        let mut answered: Vec<(&str, &str)> = Vec::new();
+        for word in line.split('+').map(str::trim) {
+            let question = match reader.word(word)? {
+                Answer::Cores(cores) => {
+                    policies.cores = cores;
+                    "how many cores"
+                }
+                Answer::Idle(idle) => {
+                    policies.idle = idle;
+                    "which idle state"
+                }
+                Answer::Clock(clock) => {
+                    policies.clock = clock;
+                    "which gear"
+                }
+                Answer::Delay(delay) => {
+                    policies.delay = Some(delay);
+                    "when to wake"
+                }
+                Answer::Anticipation(anticipation) => {
+                    policies.anticipation = Some(anticipation);
+                    "when a device answers"
+                }
+                Answer::Staging(params, goal) => {
+                    policies.staging = Some((params, goal));
+                    "when requests are let in"
+                }
+            };
+            if let Some((_, other)) = answered.iter().find(|(answer, _)| *answer == question) {
+                return Err(PolicyError {
+                    key: "policies".into(),
+                    problem: format!("`{line}`: both {other} and {word} decide {question}"),
+                    fix: "name one of them".into(),
+                });
+            }
+            answered.push((question, word));
+        }
+        policies.settle(&answered)?;
+        Ok(policies)
+    }
+
+    /// Some policies answer a second question as well.
+    fn settle(&self, answered: &[(&str, &str)]) -> Result<(), PolicyError> {
+        let taken: &[&str] = match (&self.delay, &self.clock, &self.cores) {
+            (Some(DelayPolicy::UDpm(_)), ..) => &["which idle state", "which gear"],
+            (Some(DelayPolicy::DynSleep(_)), ..) => &["which idle state"],
+            (None, ClockPolicy::SleepScale(_), _) => &["which idle state"],
+            _ => &[],
+        };
+        match answered.iter().find(|(question, _)| taken.contains(question)) {
+            None => Ok(()),
+            Some((question, word)) => Err(PolicyError {
+                key: "policies".into(),
+                problem: format!("`{}`: {question} is decided already, without {word}", self.line),
+                fix: format!("leave {word} out"),
+            }),
+        }
+    }
+
+    /// The service has what the policies need.
+    pub fn check_fit(&self, setup: &Setup) -> Result<(), PolicyError> {
+        let needs = |key: &str, problem: &str, fix: &str| {
+            let (key, problem, fix) = (key.to_owned(), format!("`{}` {problem}", self.line), fix.to_owned());
+            Err(PolicyError { key, problem, fix })
+        };
+        let own_queues =
+            matches!(setup.dispatch, Dispatch::Random | Dispatch::RoundRobin | Dispatch::Connections);
+        if matches!(self.idle, IdlePolicy::Clairvoyant(_)) {
+            let foreseeable = own_queues && setup.closed.is_none() && setup.workers == setup.platform.cpus();
+            if !foreseeable || self.cores != CoresPolicy::AllAwake {
+                let problem = "must know which core each request will go to";
+                let fix = "random, round-robin or connections, all cores awake and serving, open arrivals";
+                return needs("server.dispatch", problem, fix);
+            }
+        }
+        if matches!(self.cores, CoresPolicy::Peafowl(_)) && setup.dispatch != Dispatch::Connections {
+            return needs("server.dispatch", "places connections", "connections");
+        }
+        if self.anticipation.is_some() && setup.device.is_none() {
+            return needs("server.device", "foresees the answers of a device", "add a [server.device] table");
+        }
+        if self.delay.is_some() && !own_queues {
+            return needs(
+                "server.dispatch",
+                "delays each core's own queue",
+                "random, round-robin or connections",
+            );
+        }
+        Ok(())
+    }
+}
+
+fn unknown_word(word: &str, key: &str) -> PolicyError {
+    PolicyError {
+        key: key.to_owned(),
+        problem: format!("no policy is called `{word}`"),
+        fix: format!("one of: {}", WORDS.join(", ")),
+    }
+}
+
+/// What a word's parameters are made of.
+struct Reader<'a> {
+    params: &'a BTreeMap<String, Table>,
+    goal: Option<Goal>,
+    platform: &'a Platform,
+    tick: Option<Duration>,
+    shared_queue: bool,
+}
+
+impl Reader<'_> {
+    fn word(&self, word: &str) -> Result<Answer, PolicyError> {
+        let goal = || {
+            self.goal.ok_or_else(|| PolicyError {
+                key: "goal".into(),
+                problem: format!("{word} works towards a latency goal, and there is none"),
+                fix: "add one, such as goal = \"300us@p99\"".into(),
+            })
+        };
+        let tails = |goal: Goal| tails::Params { quantile: Ratio::new(goal.quantile), ..Default::default() };
+        let table = &self.platform.frequencies;
+        let switch = table.delay + table.stall;
+        Ok(match word {
+            "all-awake" => Answer::Cores(CoresPolicy::AllAwake),
+            "carb" => Answer::Cores(CoresPolicy::Carb(self.with(word, carb::Params::default())?)),
+            "carb-paper" => Answer::Cores(CoresPolicy::Carb(self.with(word, carb::Params::paper())?)),
+            "peafowl" => {
+                let params = peafowl::Params {
+                    latency_goal: self.goal.map(|goal| goal.latency),
+                    ..Default::default()
+                };
+                Answer::Cores(CoresPolicy::Peafowl(self.with(word, params)?))
+            }
+            "peafowl-paper" => {
+                Answer::Cores(CoresPolicy::Peafowl(self.with(word, peafowl::Params::paper())?))
+            }
+            "autoscale" => Answer::Cores(CoresPolicy::AutoScale(self.with(word, Default::default())?)),
+            "powernap" => Answer::Cores(CoresPolicy::PowerNap),
+            "dreamweaver" => Answer::Cores(CoresPolicy::DreamWeaver(self.with(word, Default::default())?)),
+            "clairvoyant" => Answer::Idle(IdlePolicy::Clairvoyant(Clairvoyance::Fits)),
+            "clairvoyant-energy" => Answer::Idle(IdlePolicy::Clairvoyant(Clairvoyance::LeastEnergy)),
+            "clairvoyant-prewake" => Answer::Idle(IdlePolicy::Clairvoyant(Clairvoyance::Prewake)),
+            "performance" => Answer::Clock(ClockPolicy::Fixed(Fixed::Performance)),
+            "powersave" => Answer::Clock(ClockPolicy::Fixed(Fixed::Powersave)),
+            "fixed" => {
+                let nominal = table.nominal();
+                let FixedParams { khz } = self.with(word, FixedParams { khz: nominal })?;
+                Answer::Clock(ClockPolicy::Fixed(Fixed::Userspace(khz)))
+            }
+            "ondemand" => Answer::Clock(ClockPolicy::Ondemand(self.with(word, Default::default())?)),
+            "schedutil" => Answer::Clock(ClockPolicy::Schedutil(self.with(word, Default::default())?)),
+            "sensitivity" => Answer::Clock(ClockPolicy::Sensitivity(self.with(word, Default::default())?)),
+            "sensitivity-paper" => {
+                Answer::Clock(ClockPolicy::Sensitivity(self.with(word, sensitivity::Params::paper())?))
+            }
+            "pegasus" => {
+                let goal = goal()?;
+                let params = pegasus::Params { target: goal.latency, ..Default::default() };
+                Answer::Clock(ClockPolicy::Pegasus(self.with(word, params)?, goal.quantile))
+            }
+            "rubik" => {
+                let goal = goal()?;
+                let params = rubik::Params {
+                    target: goal.latency,
+                    quantile: goal.quantile,
+                    dvfs_delay: switch,
+                    ..Default::default()
+                };
+                Answer::Clock(ClockPolicy::Rubik(self.with(word, params)?))
+            }
+            "hurry-up" => Answer::Clock(ClockPolicy::HurryUp(self.with(word, hurry_up::Params::default())?)),
+            "hurry-up-paper" => {
+                Answer::Clock(ClockPolicy::HurryUp(self.with(word, hurry_up::Params::paper())?))
+            }
+            "adrenaline" => Answer::Clock(ClockPolicy::Adrenaline(self.with(word, Default::default())?)),
+            "anticipate" => {
+                let params = self.with(word, AnticipateDevice::default())?;
+                let AnticipateDevice { planner, device } = params;
+                Answer::Anticipation(Anticipation::Device { planner, device })
+            }
+            "anticipate-kernels" => {
+                let params = self.with(word, AnticipateKernels::default())?;
+                let AnticipateKernels { planner, kernels } = params;
+                Answer::Anticipation(Anticipation::Kernels { planner, kernels })
+            }
+            "staged" => Answer::Staging(self.with(word, staging::Params::default())?, goal()?.latency),
+            "staged-paper" => Answer::Staging(self.with(word, staging::Params::paper())?, goal()?.latency),
+            "sleepscale" => {
+                let goal = goal()?;
+                let queueing = if self.shared_queue {
+                    sleep_scale::Queueing::Shared
+                } else {
+                    sleep_scale::Queueing::PerCore
+                };
+                let params = sleep_scale::Params {
+                    goal: goal.latency,
+                    quantile: Ratio::new(goal.quantile),
+                    queueing,
+                    ..Default::default()
+                };
+                Answer::Clock(ClockPolicy::SleepScale(self.with(word, params)?))
+            }
+            "dynsleep" | "dynsleep-published" => {
+                let goal = goal()?;
+                let form = if word == "dynsleep" { Form::Exact } else { Form::Published };
+                let params = dyn_sleep::Params { goal: goal.latency, form, tails: tails(goal) };
+                Answer::Delay(DelayPolicy::DynSleep(self.with(word, params)?))
+            }
+            "udpm" | "udpm-published" => {
+                let goal = goal()?;
+                let form = if word == "udpm" { Form::Exact } else { Form::Published };
+                let params = udpm::Params {
+                    goal: goal.latency,
+                    form,
+                    switch,
+                    tails: tails(goal),
+                    ..Default::default()
+                };
+                Answer::Delay(DelayPolicy::UDpm(self.with(word, params)?))
+            }
+            governor => Answer::Idle(IdlePolicy::Governor(self.governor(governor)?)),
+        })
+    }
+
+    fn governor(&self, word: &str) -> Result<GovernorParams, PolicyError> {
+        let params = GovernorParams::by_name(word).ok_or_else(|| unknown_word(word, "policies"))?;
+        self.with(word, self.tick.map_or(params, |tick| params.with_tick(tick)))
+    }
+
+    /// `base` with the keys that the scenario gives for it; a key within a key replaces only that.
+    fn with<T: Serialize + DeserializeOwned>(&self, word: &str, base: T) -> Result<T, PolicyError> {
+        let Some(overrides) = self.params.get(word) else { return Ok(base) };
+        let wrong = |problem: String| PolicyError {
+            key: format!("params.{word}"),
+            problem,
+            fix: "see the parameters of the policy in docs/scenarios.md".into(),
+        };
+        let mut table = Table::try_from(&base).map_err(|error| wrong(error.to_string()))?;
+        merge(&mut table, overrides);
+        table.try_into().map_err(|error: toml::de::Error| wrong(error.message().to_owned()))
+    }
+}
+
+/// `fixed`'s one parameter.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FixedParams {
+    khz: Kilohertz,
+}
+
+/// `anticipate`'s parameters.
+#[derive(Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AnticipateDevice {
+    planner: wake_plan::Params,
+    device: wake_plan::DeviceParams,
+}
+
+/// `anticipate-kernels`'.
+#[derive(Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AnticipateKernels {
+    planner: wake_plan::Params,
+    kernels: wake_plan::KernelParams,
+}
+
+fn merge(base: &mut Table, overrides: &Table) {
+    for (key, value) in overrides {
+        match (base.get_mut(key), value) {
+            (Some(toml::Value::Table(inner)), toml::Value::Table(changes)) => merge(inner, changes),
+            _ => {
+                base.insert(key.clone(), value.clone());
+            }
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! Many runs, each on one thread.
+//!
+//! A run depends on its scenario, its policies and its seed alone, so results are the same whatever the number of
+//! threads, and come back in the order in which they were asked for.
+
+use crate::engine::{End, Ended, Engine};
+use crate::outcome::Outcome;
+use crate::scenario::{Contestant, ScenarioError};
+use crate::statistics::Horizon;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+/// One run to be done.
+#[derive(Clone, Debug)]
+pub struct Task {
+    /// Who runs, and in what.
+    pub contestant: Contestant,
+    /// With which seed.
+    pub seed: u64,
+}
+
+impl Task {
+    /// Runs it.
+    pub fn run(&self) -> Result<Outcome, ScenarioError> {
+        let first = self.run_once(self.seed)?;
+        if first.setup().horizon == Horizon::Steady || first.end == End::Unstable {
+            return Ok(Outcome::new(&self.contestant.name, &first));
+        }
+        let replications = u64::from(self.contestant.document.scenario()?.run.replications);
+        let mut runs = vec![first];
+        for more in 1..replications {
+            // Far from the seeds of other cells, which people number from one.
+            runs.push(self.run_once(self.seed.wrapping_add(more << 32))?);
+        }
+        let outcome = Outcome::of_all(&self.contestant.name, &runs);
+        Ok(outcome.unwrap_or_else(|| Outcome::new(&self.contestant.name, &runs[0])))
+    }
+
+    fn run_once(&self, seed: u64) -> Result<Ended, ScenarioError> {
+        let (setup, jobs) = self.contestant.document.setup(&self.contestant.policies, seed)?;
+        let mut ended = Engine::new(setup, jobs).run();
+        ended.check_load(&self.contestant.document)?;
+        Ok(ended)
+    }
+}
+
+/// Runs all of them on `threads` threads. `done` is told of each as it ends, with its place, from any thread.
+pub fn run_all(
+    tasks: &[Task],
+    threads: usize,
+    done: impl Fn(usize, &Result<Outcome, ScenarioError>) + Sync,
+) -> Vec<Result<Outcome, ScenarioError>> {
+    let next = AtomicUsize::new(0);
+    let results: Vec<Mutex<Option<Result<Outcome, ScenarioError>>>> =
+        tasks.iter().map(|_| Mutex::new(None)).collect();
+    thread::scope(|scope| {
+        for _ in 0..threads.clamp(1, tasks.len().max(1)) {
+            scope.spawn(|| {
+                loop {
+                    let place = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(task) = tasks.get(place) else { break };
+                    let result = task.run();
+                    done(place, &result);
+                    *results[place].lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(result);
+                }
+            });
+        }
+    });
+    let taken =
+        results.into_iter().map(|slot| slot.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner()));
+    taken.map(|result| result.expect("every task was run")).collect()
+}

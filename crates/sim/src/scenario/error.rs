@@ -1,0 +1,36 @@
+//! What can be wrong with a scenario.
+
+use std::path::PathBuf;
+
+/// An error that names file, key and fix.
+#[derive(Debug, thiserror::Error)]
+pub enum ScenarioError {
+    /// The file cannot be read.
+    #[error("{}: {cause}\n\nhint: name a scenario file, such as scenarios/mmk.toml", path.display())]
+    Unreadable {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        cause: std::io::Error,
+    },
+    /// It is no TOML, or has keys or types that are not known.
+    #[error("{}: {cause}", path.display())]
+    Malformed {
+        /// Which.
+        path: PathBuf,
+        /// What the reader says: line, key, what was expected.
+        cause: String,
+    },
+    /// A value makes no sense.
+    #[error("{}: {key}: {problem}\n\nhint: {fix}", path.display())]
+    Wrong {
+        /// Which file.
+        path: PathBuf,
+        /// Which key.
+        key: String,
+        /// What is wrong.
+        problem: String,
+        /// What to do.
+        fix: String,
+    },
+}

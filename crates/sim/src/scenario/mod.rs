@@ -1,0 +1,285 @@
+//! A scenario: machine, service, load and contestants as people write them, and the run that comes of it.
+//!
+//! Read in three steps, so that an error is found before anything runs and names where it is. A [`Document`] is the TOML
+//! text as a tree, in which values from the table of ESTIMATEs have been filled in and a sweep or a variant can set keys.
+//! A [`Scenario`] is the same with types: unknown keys are refused. A [`Setup`](crate::Setup) is what one contestant's
+//! run is made of, checked: a platform that cannot be, a policy nobody knows, a load of nothing do not get there.
+
+mod document;
+mod error;
+mod resolve;
+
+pub use document::{Document, Estimates};
+pub use error::ScenarioError;
+pub use resolve::Contestant;
+
+use crate::Goal;
+use crate::engine::{Dispatch, NoiseOn, Pick, Target, Wait};
+use crate::statistics::{Horizon, Precision};
+use machine::{Cstate, Duration, FrequencyTable};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use workload::{Demand, Distribution};
+
+/// Everything that a scenario file says.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Scenario {
+    /// What it is about.
+    #[serde(default)]
+    pub title: String,
+    /// What was assumed; printed with every result.
+    #[serde(default)]
+    pub assumptions: Vec<String>,
+    /// The contestants: each a list of policies joined by ` + `.
+    #[serde(default)]
+    pub policies: Vec<String>,
+    /// The latency goal, for the policies that work towards one.
+    #[serde(default)]
+    pub goal: Option<Goal>,
+    /// The machine.
+    pub machine: Machine,
+    /// The service.
+    #[serde(default)]
+    pub server: Server,
+    /// The load.
+    #[serde(default)]
+    pub workload: Demand,
+    /// Parameters of policies, by name.
+    #[serde(default)]
+    pub params: BTreeMap<String, toml::Table>,
+    /// How long, how exactly.
+    #[serde(default)]
+    pub run: Run,
+    /// Dotted keys and the values that each takes: the grid of all of them.
+    #[serde(default)]
+    pub sweep: BTreeMap<String, Vec<toml::Value>>,
+    /// Contestants that differ in more than their policies.
+    #[serde(default)]
+    pub variant: Vec<Variant>,
+    /// Many servers behind one root.
+    #[serde(default)]
+    pub fleet: Option<Fleet>,
+    /// What a paper's figure shows of it.
+    #[serde(default)]
+    pub figure: Option<Figure>,
+}
+
+/// The machine: a preset, and what is different about it.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Machine {
+    /// The preset's name.
+    pub preset: String,
+    /// Sockets.
+    pub sockets: Option<u16>,
+    /// Cores per socket.
+    pub cores: Option<u16>,
+    /// Threads per core.
+    pub threads: Option<u16>,
+    /// Whether few awake cores run faster than nominal.
+    pub turbo: bool,
+    /// Whether whole sockets sleep; the preset knows.
+    pub package: Option<bool>,
+    /// The scheduler's tick; `never` for none. 4 ms is Linux's default of 250 Hz.
+    pub tick: Option<Tick>,
+    /// The period of each CPU's own timer, which the governors see coming. 4 s: the watchdog's [K].
+    pub timer: Option<Time>,
+    /// CPU time of a tick that comes to an idle CPU. 2 us [D].
+    pub tick_cost: Option<Time>,
+    /// Watts of a socket beside its cores.
+    pub uncore_watts: Option<f64>,
+    /// Watts of the rest of the server.
+    pub rest_watts: Option<f64>,
+    /// Idle states instead of the preset's.
+    pub cstates: Option<Vec<Cstate>>,
+    /// Gears instead of the preset's.
+    pub frequencies: Option<FrequencyTable>,
+}
+
+/// A length of time as text.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(transparent)]
+pub struct Time(#[serde(with = "machine::duration_text")] pub Duration);
+
+/// A length of time, or `never`.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(transparent)]
+pub struct Tick(#[serde(with = "machine::duration_text::optional")] pub Option<Duration>);
+
+/// The service.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Server {
+    /// Which queue a request goes to.
+    pub dispatch: Dispatch,
+    /// Which idle core takes it.
+    pub pick: Pick,
+    /// CPUs that serve; all if absent.
+    pub workers: Option<u16>,
+    /// How long a connection that moves is on its way. 20 us: measured of `roost serve`.
+    pub transfer: Option<Time>,
+    /// By how much the shards of one request differ.
+    pub shard_cv: f64,
+    /// Other people's work.
+    pub noise: Vec<NoiseTable>,
+    /// Network interrupts.
+    pub nic: Option<NicTable>,
+    /// A device that every request calls.
+    pub device: Option<DeviceTable>,
+    /// A closed loop instead of the load's arrivals.
+    pub clients: Option<Clients>,
+}
+
+/// Work that is not the service's.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct NoiseTable {
+    /// Mean gap.
+    pub every: Time,
+    /// How much each time.
+    pub length: Distribution,
+    /// Where.
+    #[serde(default)]
+    pub on: NoiseOn,
+    /// Quiescence may hold it back.
+    #[serde(default)]
+    pub deferrable: bool,
+}
+
+/// Interrupts of the network card.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct NicTable {
+    /// CPU time before a request reaches its queue.
+    pub receive: Time,
+    /// CPU time after a reply.
+    pub transmit: Time,
+    /// Where.
+    #[serde(default)]
+    pub on: Target,
+}
+
+/// A device.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct DeviceTable {
+    /// How long it takes.
+    pub latency: Distribution,
+    /// Share of the request's work before the call.
+    #[serde(default = "half")]
+    pub before: f64,
+    /// CPU time of its interrupt.
+    pub interrupt: Time,
+    /// Where that lands.
+    #[serde(default)]
+    pub on: Target,
+    /// How requests wait.
+    #[serde(default)]
+    pub wait: Wait,
+    /// Watts while it works.
+    #[serde(default)]
+    pub watts: f64,
+    /// Watts while it does not.
+    #[serde(default)]
+    pub idle_watts: f64,
+}
+
+fn half() -> f64 {
+    0.5
+}
+
+/// A closed loop.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Clients {
+    /// How many clients.
+    pub count: u32,
+    /// How long each waits between reply and next request.
+    pub think: Distribution,
+}
+
+/// How long, how exactly.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Run {
+    /// Requests at most.
+    pub requests: u64,
+    /// Simulated time at most.
+    pub length: Option<Time>,
+    /// The rate as a share of what the workers can do at the nominal clock.
+    pub utilisation: Option<f64>,
+    /// Everything random follows from this number.
+    pub seed: u64,
+    /// Go on until this holds.
+    pub precision: Option<Precision>,
+    /// `steady` for a process that goes on as it is, `whole` for a story with beginning and end; a load that changes is a
+    /// story unless this says otherwise.
+    pub horizon: Option<Horizon>,
+    /// Runs of a story with other seeds. At least ten for intervals; 10.
+    pub replications: u32,
+    /// Points of the time series.
+    pub samples: u32,
+}
+
+impl Default for Run {
+    fn default() -> Self {
+        Self {
+            requests: 1_000_000,
+            length: None,
+            utilisation: None,
+            seed: 1,
+            precision: None,
+            horizon: None,
+            replications: 10,
+            samples: 256,
+        }
+    }
+}
+
+/// A contestant.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Variant {
+    /// As plots call it.
+    pub name: String,
+    /// Its policies.
+    #[serde(default)]
+    pub policies: String,
+    /// Dotted keys that are different for it.
+    #[serde(default)]
+    pub set: BTreeMap<String, toml::Value>,
+}
+
+/// Many servers behind one root.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Fleet {
+    /// How many.
+    pub servers: u32,
+    /// How many of them each request asks; the answer is complete when the last has answered.
+    pub fanout: u32,
+    /// Policies of the servers, in turn; the contestant's if empty.
+    #[serde(default)]
+    pub policies: Vec<String>,
+}
+
+/// What a paper's figure shows.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Figure {
+    /// Which paper.
+    pub paper: String,
+    /// Its figure's or table's number.
+    pub name: String,
+    /// Caption.
+    pub title: String,
+    /// The key on the horizontal axis, or `time`, or `variant`.
+    pub x: String,
+    /// Metrics on the vertical.
+    pub y: Vec<String>,
+    /// What the paper says in words and tables.
+    pub paper_says: Vec<String>,
+    /// Headlines that rest on it, by id.
+    pub headlines: Vec<String>,
+}

@@ -1,0 +1,270 @@
+//! From a scenario to runs.
+
+use super::{Document, Scenario, ScenarioError};
+use crate::engine::{Device, MAX_CPUS, Nic, Noise, Setup};
+use crate::policies::Policies;
+use crate::statistics::Horizon;
+use machine::{CstateTable, Duration, Microwatts, Platform};
+use workload::{Distribution, Jobs, Sampler};
+
+/// One contestant: a name and the scenario that it runs in.
+#[derive(Clone, Debug)]
+pub struct Contestant {
+    /// As tables and plots call it.
+    pub name: String,
+    /// Its policies.
+    pub policies: String,
+    /// The scenario with its changes.
+    pub document: Document,
+}
+
+impl Document {
+    /// Everyone who runs: the variants, or else one for each policy.
+    pub fn contestants(&self) -> Result<Vec<Contestant>, ScenarioError> {
+        let scenario = self.scenario()?;
+        let plain = |policies: &String| Contestant {
+            name: policies.clone(),
+            policies: policies.clone(),
+            document: self.clone(),
+        };
+        if scenario.variant.is_empty() {
+            let policies =
+                if scenario.policies.is_empty() { vec!["menu".to_owned()] } else { scenario.policies };
+            return Ok(policies.iter().map(plain).collect());
+        }
+        // A variant without policies of its own is tried with each of the scenario's.
+        let mut contestants = Vec::new();
+        for variant in &scenario.variant {
+            let mut document = self.clone();
+            for (key, value) in &variant.set {
+                document = document.with(key, value)?;
+            }
+            if !variant.policies.is_empty() || scenario.policies.is_empty() {
+                let name = variant.name.clone();
+                let policies =
+                    if variant.policies.is_empty() { "menu".into() } else { variant.policies.clone() };
+                contestants.push(Contestant { name, policies, document });
+            } else {
+                contestants.extend(scenario.policies.iter().map(|policies| Contestant {
+                    name: format!("{}: {policies}", variant.name),
+                    policies: policies.clone(),
+                    document: document.clone(),
+                }));
+            }
+        }
+        Ok(contestants)
+    }
+
+    fn wrong(&self, key: &str, problem: impl Into<String>, fix: &str) -> ScenarioError {
+        let (problem, fix) = (problem.into(), fix.to_owned());
+        ScenarioError::Wrong { path: self.path().to_owned(), key: key.to_owned(), problem, fix }
+    }
+
+    /// An error of the load, with this document's name.
+    pub(crate) fn wrong_load(&self, error: &workload::SpecError) -> ScenarioError {
+        self.wrong("workload", error.to_string(), "see docs/scenarios.md for what a workload can be")
+    }
+
+    fn sampler(&self, key: &str, distribution: &Distribution) -> Result<Sampler, ScenarioError> {
+        distribution.sampler().map_err(|error| {
+            self.wrong(key, error.to_string(), "see docs/scenarios.md for the distributions")
+        })
+    }
+
+    /// The machine of the scenario, checked.
+    pub fn platform(&self, scenario: &Scenario) -> Result<Platform, ScenarioError> {
+        let table = &scenario.machine;
+        let mut platform = Platform::by_name(&table.preset).ok_or_else(|| {
+            let known: Vec<String> = Platform::presets().into_iter().map(|preset| preset.name).collect();
+            let problem = format!("no machine is called `{}`", table.preset);
+            self.wrong("machine.preset", problem, &format!("one of: {}", known.join(", ")))
+        })?;
+        platform.sockets = table.sockets.unwrap_or(platform.sockets);
+        platform.cores_per_socket = table.cores.unwrap_or(platform.cores_per_socket);
+        platform.threads_per_core = table.threads.unwrap_or(platform.threads_per_core);
+        platform.turbo.clear();
+        if table.turbo {
+            platform = platform.with_turbo();
+        }
+        if table.package == Some(false) {
+            platform.package = None;
+        }
+        for (watts, place, key) in [
+            (table.uncore_watts, &mut platform.uncore, "machine.uncore_watts"),
+            (table.rest_watts, &mut platform.rest, "machine.rest_watts"),
+        ] {
+            if let Some(watts) = watts {
+                if !(watts >= 0.0 && watts.is_finite()) {
+                    return Err(self.wrong(key, format!("{watts} W"), "give zero or more"));
+                }
+                *place = Microwatts::from_watts(watts);
+            }
+        }
+        if let Some(cstates) = &table.cstates {
+            platform.cstates = CstateTable(cstates.clone());
+        }
+        if let Some(frequencies) = &table.frequencies {
+            platform.frequencies = frequencies.clone();
+        }
+        platform
+            .check()
+            .map_err(|error| self.wrong(&format!("machine.{}", error.key), error.problem, &error.fix))?;
+        if platform.cpus() > MAX_CPUS {
+            let problem = format!("{} CPUs", platform.cpus());
+            return Err(self.wrong(
+                "machine",
+                problem,
+                &format!("at most {MAX_CPUS}: take fewer sockets or threads"),
+            ));
+        }
+        if !(1..=2).contains(&platform.threads_per_core) {
+            let problem = format!("{} threads per core", platform.threads_per_core);
+            return Err(self.wrong("machine.threads", problem, "1 or 2"));
+        }
+        Ok(platform)
+    }
+
+    /// What one run of `policies` is made of, and its load.
+    pub fn setup(&self, policies: &str, seed: u64) -> Result<(Setup, Jobs), ScenarioError> {
+        let scenario = self.scenario()?;
+        let platform = self.platform(&scenario)?;
+        let (server, run) = (&scenario.server, &scenario.run);
+        let workers = server.workers.map_or(platform.cpus(), usize::from);
+        if workers == 0 || workers > platform.cpus() {
+            let problem = format!("{workers} workers on {} CPUs", platform.cpus());
+            return Err(self.wrong(
+                "server.workers",
+                problem,
+                "at least one, and no more than there are CPUs",
+            ));
+        }
+        let mut noise = Vec::new();
+        for (place, table) in server.noise.iter().enumerate() {
+            let key = format!("server.noise.{place}");
+            if table.every.0.is_zero() {
+                return Err(self.wrong(&key, "every = 0", "give the mean gap, such as 1ms"));
+            }
+            noise.push(Noise {
+                every: table.every.0,
+                length: self.sampler(&format!("{key}.length"), &table.length)?,
+                on: table.on,
+                deferrable: table.deferrable,
+            });
+        }
+        let device = match &server.device {
+            None => None,
+            Some(table) => {
+                if !(0.0..=1.0).contains(&table.before) {
+                    return Err(self.wrong(
+                        "server.device.before",
+                        table.before.to_string(),
+                        "a share from 0 to 1",
+                    ));
+                }
+                Some(Device {
+                    latency: self.sampler("server.device.latency", &table.latency)?,
+                    before: table.before,
+                    interrupt: table.interrupt.0,
+                    on: table.on.clone(),
+                    wait: table.wait,
+                })
+            }
+        };
+        let nic = server.nic.as_ref().map(|table| Nic {
+            receive: table.receive.0,
+            transmit: table.transmit.0,
+            on: table.on.clone(),
+        });
+        let closed = match &server.clients {
+            None => None,
+            Some(clients) if clients.count == 0 => {
+                return Err(self.wrong("server.clients.count", "0", "at least one client"));
+            }
+            Some(clients) => Some((clients.count, self.sampler("server.clients.think", &clients.think)?)),
+        };
+        if !(server.shard_cv >= 0.0 && server.shard_cv.is_finite()) {
+            return Err(self.wrong("server.shard_cv", server.shard_cv.to_string(), "zero or more"));
+        }
+        let shard = match server.shard_cv {
+            0.0 => None,
+            cv => {
+                let distribution = Distribution::Lognormal { mean: Duration::from_secs(1), cv };
+                Some(self.sampler("server.shard_cv", &distribution)?)
+            }
+        };
+        if run.requests == 0 {
+            return Err(self.wrong("run.requests", "0", "at least one request"));
+        }
+        let jobs = self.jobs(&scenario, workers, seed)?;
+        let timer = scenario.machine.timer.map_or(Duration::from_secs(4), |timer| timer.0);
+        if timer.is_zero() {
+            return Err(self.wrong("machine.timer", "0", "give a period, such as 4s"));
+        }
+        let tick = scenario.machine.tick.map_or(Some(Duration::from_millis(4)), |tick| tick.0);
+        let policies =
+            Policies::parse(policies, &scenario.params, scenario.goal, &platform, tick, server.dispatch)
+                .map_err(|error| self.wrong(&error.key, error.problem, &error.fix))?;
+        let horizon = run.horizon.unwrap_or_else(|| {
+            // A rate that never changes is steady; a trace is a story.
+            let mean = jobs.mean_rate().as_per_second();
+            let steady =
+                jobs.profile().is_some_and(|profile| profile.peak().as_per_second() <= mean * (1.0 + 1e-9));
+            if steady || closed.is_some() { Horizon::Steady } else { Horizon::Whole }
+        });
+        let setup = Setup {
+            tick,
+            timer,
+            tick_cost: scenario.machine.tick_cost.map_or(Duration::from_micros(2), |cost| cost.0),
+            platform,
+            dispatch: server.dispatch,
+            pick: server.pick,
+            workers,
+            noise,
+            nic,
+            device,
+            transfer: server.transfer.map_or(Duration::from_micros(20), |time| time.0),
+            shard,
+            closed,
+            policies,
+            goal: scenario.goal,
+            requests: run.requests,
+            length: run.length.map(|length| length.0),
+            horizon,
+            precision: run.precision,
+            samples: run.samples,
+            seed,
+        };
+        self.check_fit(&setup)?;
+        Ok((setup, jobs))
+    }
+
+    /// Policies that need something of the service have it.
+    fn check_fit(&self, setup: &Setup) -> Result<(), ScenarioError> {
+        setup.policies.check_fit(setup).map_err(|error| self.wrong(&error.key, error.problem, &error.fix))
+    }
+
+    fn jobs(&self, scenario: &Scenario, workers: usize, seed: u64) -> Result<Jobs, ScenarioError> {
+        let refused = |error: workload::SpecError| self.wrong_load(&error);
+        let length = scenario.run.length.map_or(Duration::from_secs(60), |length| length.0);
+        let mut demand = scenario.workload.clone();
+        demand.seed = seed;
+        if let Some(utilisation) = scenario.run.utilisation {
+            if !(utilisation > 0.0 && utilisation.is_finite()) {
+                let problem = utilisation.to_string();
+                return Err(self.wrong("run.utilisation", problem, "a share above 0, such as 0.8"));
+            }
+            if demand.rate.is_some() {
+                let problem = "both a rate and a utilisation";
+                return Err(self.wrong("run.utilisation", problem, "give workload.rate or run.utilisation"));
+            }
+            demand.rate = Some(machine::Rate::per_second(1.0));
+            let mean = demand.jobs(length).map_err(refused)?.mean_service().as_secs_f64();
+            demand.rate = Some(machine::Rate::per_second(utilisation * workers as f64 / mean));
+        }
+        if scenario.server.clients.is_some() && demand.rate.is_none() {
+            // A closed loop has no rate of its own; its jobs' times are not looked at.
+            demand.rate = Some(machine::Rate::per_second(1.0));
+        }
+        demand.jobs(length).map_err(refused)
+    }
+}

@@ -1,0 +1,170 @@
+//! Response times in batches whose number is bounded.
+//!
+//! A batch keeps the sum of its response times and their histogram (three digits: a bucket is 0.1 % wide). When
+//! [`MOST`] batches are full and the next one is too, neighbours are merged and batches are from then on twice as long.
+//! So there are always between half of [`MOST`] and [`MOST`] of them, of the same length, whatever the length of the
+//! run; memory is that of so many histograms.
+
+use hdrhistogram::Histogram;
+
+/// Some response times.
+#[derive(Clone, Debug)]
+pub(super) struct Batch {
+    /// Their exact sum.
+    pub sum_ns: u128,
+    /// Each to three digits.
+    pub responses: Histogram<u64>,
+}
+
+impl Batch {
+    pub(super) fn new() -> Self {
+        let responses = Histogram::new(3).expect("three digits are allowed");
+        Self { sum_ns: 0, responses }
+    }
+
+    pub(super) fn count(&self) -> u64 {
+        self.responses.len()
+    }
+
+    /// The mean; zero of nothing.
+    pub(super) fn mean_ns(&self) -> f64 {
+        self.sum_ns as f64 / self.count().max(1) as f64
+    }
+
+    /// Takes up another's.
+    pub(super) fn add(&mut self, other: &Self) {
+        self.sum_ns += other.sum_ns;
+        self.responses.add(&other.responses).expect(GROWS);
+    }
+
+    fn reset(&mut self) {
+        self.sum_ns = 0;
+        self.responses.reset();
+    }
+}
+
+/// A run's batches.
+#[derive(Clone, Debug)]
+pub(super) struct Batches {
+    closed: Vec<Batch>,
+    open: Batch,
+    /// Emptied by a merger, to be filled again.
+    spare: Vec<Batch>,
+    /// Requests of a closed batch.
+    size: u64,
+    /// Until the open one is full.
+    left: u64,
+}
+
+impl Batches {
+    pub(super) fn new() -> Self {
+        let closed = Vec::with_capacity(MOST);
+        Self { closed, open: Batch::new(), spare: Vec::new(), size: FIRST_SIZE, left: FIRST_SIZE }
+    }
+
+    /// A request is done. True if that closed a batch.
+    #[inline]
+    pub(super) fn record(&mut self, response_ns: u64) -> bool {
+        self.open.responses.record(response_ns).expect(GROWS);
+        self.open.sum_ns += u128::from(response_ns);
+        self.left -= 1;
+        self.left == 0 && self.close()
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn close(&mut self) -> bool {
+        if self.closed.len() == MOST {
+            self.merge();
+            // The open one is half full by the new measure.
+            self.left = self.size / 2;
+            return false;
+        }
+        let next = self.spare.pop().unwrap_or_else(Batch::new);
+        self.closed.push(std::mem::replace(&mut self.open, next));
+        self.left = self.size;
+        true
+    }
+
+    fn merge(&mut self) {
+        for pair in 0..MOST / 2 {
+            let (before, after) = self.closed.split_at_mut(2 * pair + 1);
+            before[2 * pair].add(&after[0]);
+            after[0].reset();
+            self.closed.swap(pair, 2 * pair);
+        }
+        self.spare.extend(self.closed.drain(MOST / 2..));
+        self.size *= 2;
+    }
+
+    /// The full ones, in order.
+    pub(super) fn closed(&self) -> &[Batch] {
+        &self.closed
+    }
+
+    /// The one being filled.
+    pub(super) fn open(&self) -> &Batch {
+        &self.open
+    }
+
+    /// How many requests were recorded.
+    pub(super) fn recorded(&self) -> u64 {
+        self.closed.len() as u64 * self.size + self.open.count()
+    }
+}
+
+const GROWS: &str = "histograms of this kind grow to any value";
+/// The most batches of a run. A quantile needs long ones, a variance many: 32 to 64 [D: at least 32].
+pub(super) const MOST: usize = 64;
+/// Requests of the first batches [D]: a run of 2048 requests has intervals.
+const FIRST_SIZE: u64 = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn there_are_between_32_and_64_once_there_were_32() {
+        let mut batches = Batches::new();
+        for n in 1..=100_000u64 {
+            batches.record(n);
+            assert!(batches.closed().len() <= MOST);
+            assert!(n < 32 * FIRST_SIZE || batches.closed().len() >= MOST / 2);
+        }
+    }
+
+    #[test]
+    fn any_response_time_can_be_recorded() {
+        let mut batches = Batches::new();
+        [0, 1, 10_000_000, u64::MAX].iter().for_each(|ns| _ = batches.record(*ns));
+        assert_eq!(batches.open().count(), 4);
+        assert_eq!(batches.open().sum_ns, u128::from(u64::MAX) + 10_000_001);
+    }
+
+    #[test]
+    fn memory_does_not_grow_with_the_run() {
+        let mut batches = Batches::new();
+        let held = |batches: &Batches| batches.closed.len() + batches.spare.len();
+        (0..10_000_000u64).for_each(|n| _ = batches.record(n % 1000));
+        assert!(held(&batches) <= MOST);
+    }
+
+    proptest! {
+        #[test]
+        fn batches_are_successive_stretches_of_equal_length_and_lose_nothing(count in 1u64..40_000) {
+            let mut batches = Batches::new();
+            for n in 0..count {
+                batches.record(n);
+            }
+            prop_assert_eq!(batches.recorded(), count);
+            let mut next = 0;
+            for batch in batches.closed() {
+                prop_assert_eq!(batch.count(), batches.size);
+                prop_assert_eq!(batch.sum_ns, u128::from((next..next + batches.size).sum::<u64>()));
+                next += batches.size;
+            }
+            prop_assert_eq!(batches.open().count(), count - next);
+        }
+    }
+}

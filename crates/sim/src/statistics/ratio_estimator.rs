@@ -1,0 +1,142 @@
+//! Means over time and per request of what accumulates: power, energy per request, residency.
+//!
+//! What is told are running totals: `observe(joules so far, seconds so far)` gives the mean power in watts. Every so many
+//! observations make a batch; when there are 64, neighbours are merged. The interval is that of a ratio of sums (see
+//! [`ratio`](super::ratio)), so batches need not be equally long; the warm-up is left out as for response times.
+
+use super::Interval;
+use super::ratio::{PARTS_MIN, Parts, spread};
+use super::warm_up;
+
+/// The ratio of two running totals.
+#[derive(Clone, Debug)]
+pub struct RatioEstimator {
+    /// What each batch added to the numerator and the denominator.
+    batches: Vec<(f64, f64)>,
+    /// The totals at the end of the last batch.
+    from: (f64, f64),
+    /// Observations of a batch, and of the one being filled.
+    size: u32,
+    filled: u32,
+}
+
+impl RatioEstimator {
+    /// Nothing observed yet; both totals start at zero.
+    pub fn new() -> Self {
+        Self { batches: Vec::with_capacity(MOST), from: (0.0, 0.0), size: 1, filled: 0 }
+    }
+
+    /// The totals so far. Neither ever falls.
+    pub fn observe(&mut self, numerator: f64, denominator: f64) {
+        debug_assert!(denominator >= self.from.1, "a total fell from {} to {denominator}", self.from.1);
+        self.filled += 1;
+        // A batch of no length is no batch.
+        if self.filled < self.size || denominator <= self.from.1 {
+            return;
+        }
+        if self.batches.len() == MOST {
+            self.batches =
+                self.batches.chunks(2).map(|pair| (pair[0].0 + pair[1].0, pair[0].1 + pair[1].1)).collect();
+            self.size *= 2;
+            return;
+        }
+        self.batches.push((numerator - self.from.0, denominator - self.from.1));
+        self.from = (numerator, denominator);
+        self.filled = 0;
+    }
+
+    /// The ratio after the warm-up; `None` if the observations are too few to tell or had not settled.
+    pub fn interval(&self) -> Option<Interval> {
+        self.settled().and_then(|batches| interval(batches, Parts::Successive))
+    }
+
+    /// The ratio over several independent runs, in any order; `None` for fewer than ten.
+    pub fn across<'a>(runs: impl IntoIterator<Item = &'a Self>) -> Option<Interval> {
+        let total = |run: &Self| {
+            run.settled()
+                .map(|batches| batches.iter().fold((0.0, 0.0), |sum, part| (sum.0 + part.0, sum.1 + part.1)))
+        };
+        let mut totals: Vec<_> = runs.into_iter().map(total).collect::<Option<_>>()?;
+        // The same sum whatever the order.
+        totals.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)));
+        interval(&totals, Parts::Independent)
+    }
+
+    /// The batches after the warm-up.
+    fn settled(&self) -> Option<&[(f64, f64)]> {
+        if self.batches.len() < PARTS_MIN {
+            return None;
+        }
+        let ratios: Vec<f64> =
+            self.batches.iter().map(|(numerator, denominator)| numerator / denominator).collect();
+        warm_up::batches(&ratios).map(|left_out| &self.batches[left_out..])
+    }
+}
+
+impl Default for RatioEstimator {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+fn interval(pairs: &[(f64, f64)], parts: Parts) -> Option<Interval> {
+    let spread = spread(pairs, parts)?;
+    Some(Interval { estimate: spread.ratio, half_width: spread.above.max(spread.below) })
+}
+
+/// The most batches [D: 32 to 64].
+const MOST: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use workload::Random;
+
+    /// A core that is busy (20 W) and idle (2 W) in turn, for exponential times with means 1 and 3: 6.5 W on average.
+    fn core(seed: u64, steps: u32) -> RatioEstimator {
+        let mut random = Random::new(seed, 7);
+        let mut power = RatioEstimator::new();
+        let (mut joules, mut seconds) = (0.0, 0.0);
+        for _ in 0..steps {
+            let (busy, idle) = (-(1.0 - random.unit()).ln(), -3.0 * (1.0 - random.unit()).ln());
+            joules += 20.0 * busy + 2.0 * idle;
+            seconds += busy + idle;
+            power.observe(joules, seconds);
+        }
+        power
+    }
+
+    #[test]
+    fn mean_power_is_covered_as_often_as_promised() {
+        let covered = (1..=400).filter(|seed| core(*seed, 3000).interval().unwrap().covers(6.5)).count();
+        assert!((370..=396).contains(&covered), "{covered} of 400");
+    }
+
+    #[test]
+    fn runs_together_know_more_than_each() {
+        let runs: Vec<_> = (1..=16).map(|seed| core(seed, 3000)).collect();
+        let (one, all) = (runs[0].interval().unwrap(), RatioEstimator::across(&runs).unwrap());
+        assert!(all.half_width < 0.5 * one.half_width, "{all:?} {one:?}");
+        assert!((all.estimate - 6.5).abs() < 0.2, "{all:?}");
+        assert_eq!(RatioEstimator::across(runs.iter().rev()), Some(all));
+        assert_eq!(RatioEstimator::across(&runs[..9]), None);
+    }
+
+    #[test]
+    fn constant_power_is_known_exactly_however_long_the_steps() {
+        let mut power = RatioEstimator::new();
+        let mut seconds = 0.0;
+        for step in 0..5000u32 {
+            seconds += f64::from(step % 7);
+            power.observe(4.0 * seconds, seconds);
+        }
+        let interval = power.interval().unwrap();
+        assert!((interval.estimate - 4.0).abs() < 1e-9 && interval.half_width < 1e-9, "{interval:?}");
+    }
+
+    #[test]
+    fn too_little_is_not_told() {
+        assert_eq!(RatioEstimator::new().interval(), None);
+        assert_eq!(core(1, 9).interval(), None);
+    }
+}
