@@ -1,8 +1,8 @@
 //! DreamWeaver: the whole machine sleeps whenever any core is without work [R Meisner and Wenisch, ASPLOS 2012; C].
 //!
 //! The more cores, the rarer all of them are idle at once, and the rarer a sleep of everything (PowerNap's). This
-//! rule makes idle times coincide: as soon as fewer than k cores have work it stops them all and naps, and it wakes when k
-//! have. Requests that were stopped, or that came meanwhile, are *stalled*. Each may be stalled for D in all; when the
+//! rule makes idle times coincide: as soon as fewer than k cores have work it stops them all and naps, and it wakes
+//! when k have. Requests that were stopped, or that came meanwhile, are *stalled*. Each may be stalled for D in all; when the
 //! first of them is about to reach it, the machine wakes, and stays awake until that request is done.
 //!
 //! Two things need care. How long a request has been stalled is the sum over several naps; but each of them stalls all
@@ -26,8 +26,8 @@ pub struct Params {
     /// k: awake with so many cores at work. Left out: all of them [R, as in the paper].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub busy_cores: Option<u16>,
-    /// D: how long a request may be stalled in all. 300 us \[D\], the strictest goal of Peafowl 4.3: a stall adds to the
-    /// response time, so a goal for that must be well above it.
+    /// D: how long a request may be stalled in all. 300 us \[D\], the strictest goal of Peafowl 4.3: a stall adds to
+    /// the response time, so a goal for that must be well above it.
     #[serde(with = "machine::duration_text")]
     pub max_stall: Duration,
 }

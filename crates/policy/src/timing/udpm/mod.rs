@@ -259,8 +259,8 @@ mod tests {
         // From 0. Slow: up at 100 + 300 - 40 - 10 = 350; 300 us at 0.1 W, 50 + 40 at 1.25 W, 10 at 5.6: 0.497 W.
         // Fast: up at 380; 330 at 0.1 W, 70 at 10 W: 1.83 W.
         assert_eq!(policy.handle_arrival(0, us(100)), Some(WakeAt { begin: us(300), gear: GearIndex(0) }));
-        // Slow: the fourth is due at 110 + 300 - 160 - 10 = 240. The fifth, at 200, would leave 90 us: too few. Fast: it
-        // is due at 310, but the wake-up is not moved back.
+        // Slow: the fourth is due at 110 + 300 - 160 - 10 = 240. The fifth, at 200, would leave 90 us: too few. Fast:
+        // it is due at 310, but the wake-up is not moved back.
         for _ in 2..4 {
             policy.handle_arrival(0, us(110));
         }
