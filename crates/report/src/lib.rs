@@ -17,6 +17,7 @@
 //! - No output refers to anything outside itself, and no text from a run is trusted in HTML.
 
 pub mod charts;
+mod drawing;
 pub mod html;
 pub mod run;
 pub mod terminal;

@@ -1,10 +1,11 @@
 //! The whole distribution of latency, not only the points that a table has room for.
 
 use super::Chart;
-use super::axis::{ABOVE, Axis, BELOW, Panel};
-use super::canvas::draw;
+use super::panels;
 use super::phases::Track;
-use super::sheet::{self, RIGHT, WIDTH};
+use crate::drawing::axis::{ABOVE, Axis, BELOW, Panel};
+use crate::drawing::canvas::draw;
+use crate::drawing::sheet::{self, RIGHT, WIDTH};
 use crate::run::CurvePoint;
 
 /// Latency by percentile, phases on top of each other.
@@ -24,7 +25,7 @@ fn drawn(title: &str, tracks: &[Track]) -> Option<String> {
     let low = points().map(nanos).reduce(f64::min)?;
     let high = points().map(nanos).reduce(f64::max)?;
     let furthest = points().map(|point| point.share.as_f64()).fold(0.0, f64::max);
-    let entries = sheet::phase_entries(tracks);
+    let entries = panels::phase_entries(tracks);
     let x = Axis::nines(furthest, "percentile of requests");
     let y = Axis::latency(low, high, "latency (log scale)");
     let left = y.label_width() + 12.0;

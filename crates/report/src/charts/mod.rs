@@ -10,17 +10,14 @@
 //! - A chart that lacks its data says what is missing instead of drawing zeros.
 //! - No drawing depends on the order of anything but the phases; equal runs give equal bytes.
 
-mod axis;
-mod canvas;
 mod distribution;
 mod over_time;
+mod panels;
 mod phases;
-mod sheet;
 mod totals;
 mod workers;
 
 use crate::run::{Frame, Summary};
-pub use canvas::style_sheet;
 
 /// One chart.
 #[derive(Clone, Debug, PartialEq)]

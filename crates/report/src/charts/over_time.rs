@@ -1,10 +1,11 @@
 //! Charts over time: the load, the tail, the transfers.
 
 use super::Chart;
-use super::axis::{ABOVE, Axis, BELOW, Panel, short};
-use super::canvas::{Canvas, Ink, draw};
+use super::panels;
 use super::phases::Track;
-use super::sheet::{self, Mark, RIGHT, WIDTH};
+use crate::drawing::axis::{ABOVE, Axis, BELOW, Panel, short};
+use crate::drawing::canvas::{Canvas, Ink, draw};
+use crate::drawing::sheet::{self, Mark, RIGHT, WIDTH};
 use crate::run::Frame;
 use machine::{Duration, Rate};
 
@@ -57,18 +58,18 @@ fn draw_load(title: &str, tracks: &[Track], peak: Rate) -> String {
         (Mark::Dashes(Ink::Text), "asked".to_owned()),
         (Mark::Fill(Ink::Muted, 0.4), "answered, in the phase's colour".to_owned()),
     ];
-    let x = sheet::time_axis(tracks);
+    let x = panels::time_axis(tracks);
     let y = Axis::linear(peak.as_per_second(), "requests/s", short);
     let gutter = y.label_width() + 12.0;
     let top = sheet::legend_height(&entries);
     let height = 150.0;
-    let grid = sheet::grid(tracks.len(), top, gutter, height);
+    let grid = panels::grid(tracks.len(), top, gutter, height);
     draw(WIDTH, (top + grid.height).ceil() as u32, title, |canvas| {
         sheet::legend(canvas, &entries);
         for (track, &(left, top, width)) in tracks.iter().zip(&grid.plots) {
             let panel = Panel { left, top, width, height, x: &x, y: &y };
             panel.frame(canvas);
-            sheet::name_above(canvas, &panel, gutter, track);
+            panels::name_above(canvas, &panel, gutter, track);
             for run in runs(track, |frame| frame.reached.map(Rate::as_per_second)) {
                 let line: Vec<(f64, f64)> = run.iter().map(|&(t, v)| panel.at(t, v)).collect();
                 canvas.area(&down_to(&line, top + height), track.ink, 0.3);
@@ -90,8 +91,8 @@ fn overlaid(
     y: &Axis,
     value: impl Fn(&Frame) -> Option<f64>,
 ) -> String {
-    let entries = sheet::phase_entries(tracks);
-    let x = sheet::time_axis(tracks);
+    let entries = panels::phase_entries(tracks);
+    let x = panels::time_axis(tracks);
     let left = y.label_width() + 12.0;
     let top = sheet::legend_height(&entries) + ABOVE + 4.0;
     let panel = Panel { left, top, width: f64::from(WIDTH) - RIGHT - left, height, x: &x, y };

@@ -1,6 +1,6 @@
 //! What the charts are drawn from: the run sorted by phase, its frames thinned to what a sheet can show.
 
-use super::canvas::Ink;
+use crate::drawing::canvas::Ink;
 use crate::run::{Frame, Phase, StateShare, Summary, WorkerFrame};
 use machine::{Duration, EnergyReading, Rate, Ratio};
 

@@ -1,10 +1,10 @@
 //! What each phase cost and where its CPUs spent their time: bars.
 
 use super::Chart;
-use super::axis::{Axis, BELOW, LABEL_SIZE, Panel, short};
-use super::canvas::{Canvas, Ink, Side, draw, width_of};
 use super::phases::Track;
-use super::sheet::{self, Entry, Mark, RIGHT, TEXT_SIZE, WIDTH};
+use crate::drawing::axis::{Axis, BELOW, LABEL_SIZE, Panel, short};
+use crate::drawing::canvas::{Canvas, Ink, Side, draw, width_of};
+use crate::drawing::sheet::{self, Entry, Mark, RIGHT, TEXT_SIZE, WIDTH};
 use crate::run::StateShare;
 use machine::EnergySource;
 

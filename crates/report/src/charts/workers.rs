@@ -1,10 +1,11 @@
 //! Which workers were awake: the count as a step area, and below it one strip per worker.
 
 use super::Chart;
-use super::axis::{ABOVE, Axis, LABEL_SIZE, Panel, short};
-use super::canvas::{Canvas, Ink, Side, draw, width_of};
+use super::panels;
 use super::phases::Track;
-use super::sheet::{self, Mark, WIDTH};
+use crate::drawing::axis::{ABOVE, Axis, LABEL_SIZE, Panel, short};
+use crate::drawing::canvas::{Canvas, Ink, Side, draw, width_of};
+use crate::drawing::sheet::{self, Mark, WIDTH};
 use crate::run::WorkerFrame;
 use machine::{Duration, Rate, WorkerId};
 
@@ -34,7 +35,7 @@ fn draw_awake(title: &str, tracks: &[Track], ids: &[WorkerId]) -> String {
             "at its limit (where none is learned: at the run's highest load)".to_owned(),
         ),
     ];
-    let x = sheet::time_axis(tracks);
+    let x = panels::time_axis(tracks);
     let count = Axis::linear(ids.len() as f64, "workers awake", |n| {
         if n.fract() == 0.0 { short(n) } else { String::new() }
     });
@@ -43,7 +44,7 @@ fn draw_awake(title: &str, tracks: &[Track], ids: &[WorkerId]) -> String {
     let gutter = count.label_width().max(width_of(&ids[ids.len() - 1].to_string(), LABEL_SIZE)) + 12.0;
     let (step_height, strip_height) = (90.0, row * ids.len() as f64);
     let top = sheet::legend_height(&entries);
-    let grid = sheet::grid(tracks.len(), top, gutter, step_height + BETWEEN + strip_height);
+    let grid = panels::grid(tracks.len(), top, gutter, step_height + BETWEEN + strip_height);
     let peak = peak_load(tracks);
     let bare = Axis::tight(tracks.iter().map(Track::end).max().unwrap_or_default().as_secs_f64(), "", |_| {
         String::new()
@@ -53,7 +54,7 @@ fn draw_awake(title: &str, tracks: &[Track], ids: &[WorkerId]) -> String {
         for (track, &(left, top, width)) in tracks.iter().zip(&grid.plots) {
             let steps = Panel { left, top, width, height: step_height, x: &bare, y: &count };
             steps.frame(canvas);
-            sheet::name_above(canvas, &steps, gutter, track);
+            panels::name_above(canvas, &steps, gutter, track);
             draw_steps(canvas, &steps, track);
             let strips = Panel {
                 left,

@@ -14,6 +14,7 @@
 mod figures;
 
 use crate::charts;
+use crate::drawing::canvas;
 use crate::run::{Frame, Run, RunInfo, Summary};
 use crate::text::escape;
 use std::fmt::Write as _;
@@ -65,7 +66,7 @@ fn document(name: &str, policy: &str, body: &str, script: &str) -> String {
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <title>{} - Roost</title>\n<style>{}{}</style>\n</head>\n<body>\n<main>\n{body}</main>\n{script}</body>\n</html>\n",
         escape(name),
-        charts::style_sheet(),
+        canvas::style_sheet(),
         include_str!("style.css"),
     )
 }
