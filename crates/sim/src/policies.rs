@@ -275,6 +275,14 @@ impl Policies {
         }
     }
 
+    /// It may answer overload with more cores or more speed.
+    pub fn adapts(&self) -> bool {
+        !matches!(self.clock, ClockPolicy::Fixed(_))
+            || self.delay.is_some()
+            || self.staging.is_some()
+            || self.cores != CoresPolicy::AllAwake
+    }
+
     /// The service has what the policies need.
     pub fn check_fit(&self, setup: &Setup) -> Result<(), PolicyError> {
         let needs = |key: &str, problem: &str, fix: &str| {

@@ -159,6 +159,10 @@ pub struct Engine {
     delaying: delaying::Delaying,
     staging: Option<Box<staging::Stage>>,
     anticipating: Option<Box<anticipating::Anticipating>>,
+    /// A policy may answer overload with more speed or cores; a queue that grows for a while is no verdict then.
+    adapts: bool,
+    /// Requests in the system when the last one came.
+    backlog: u64,
     books: Books,
     sample_every: u64,
     /// Sums up to the last sample.

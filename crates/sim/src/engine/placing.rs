@@ -13,7 +13,7 @@ use machine::{
     Command, ConnId, CpuId, Duration, IdleLimit, Instant, Rate, Ratio, Reading, ServiceReading, WorkerId,
 };
 use policy::active_idle::ActiveIdle;
-use policy::peafowl::{Answer, ConnectionLoad, Departure, Order, Params, Sample, Verdict, Worker};
+use policy::peafowl::{Answer, ConnectionLoad, Departure, LearnedLimit, Order, Params, Sample, Verdict, Worker};
 use policy::{Moved, Scheduling, Why};
 use workload::Jobs;
 
@@ -85,8 +85,13 @@ impl Placing {
         let params = scheduling.worker_params(params);
         let halt = setup.platform.cstates.shallowest_halt().unwrap_or(Duration::from_micros(1));
         let shallowest: Vec<_> = places.iter().map(|&(_, cpu)| (cpu, halt)).collect();
+        let learned = setup.learned_limit.map(|limit| {
+            let mut learned = LearnedLimit::default();
+            learned.observe(limit, true, &params);
+            learned
+        });
         let desk = |id| Desk {
-            policy: Worker::new(params, id, None),
+            policy: Worker::new(params, id, learned.clone()),
             // Two digits do for a percentile that is compared with a goal.
             responses: Histogram::new(2).expect("two digits are allowed"),
             worked_ns: 0,

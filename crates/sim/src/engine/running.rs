@@ -27,6 +27,9 @@ pub enum End {
 
 /// More requests than this in the system at once are no queue but a flood.
 const FLOOD: u64 = 4_000_000;
+/// Under a policy that adapts, a backlog of more than one in so many of all requests, and more than this, is overload.
+const BACKLOG_SHARE: u64 = 50;
+const BACKLOG_MIN: u64 = 1000;
 /// So often the run looks whether it may end.
 const LOOK_EVERY: u64 = 1 << 14;
 
@@ -66,6 +69,8 @@ impl Engine {
             delaying: delaying::Delaying::new(&setup),
             staging: staging::Stage::new(&setup).map(Box::new),
             anticipating: anticipating::Anticipating::new(&setup).map(Box::new),
+            adapts: setup.policies.adapts(),
+            backlog: 0,
             books,
             sample_every: 0,
             sampled: Sample::default(),
@@ -78,7 +83,11 @@ impl Engine {
     /// Runs to the end.
     pub fn run(mut self) -> Ended {
         self.begin();
-        let end = self.go_on();
+        let mut end = self.go_on();
+        // What is left when nobody comes any more shows whether the machine kept up.
+        if self.adapts && self.backlog > BACKLOG_MIN && self.backlog * BACKLOG_SHARE > self.books.entered() {
+            end = End::Unstable;
+        }
         self.take_sample();
         assert!(
             self.books.littles_law_holds(),
@@ -161,6 +170,7 @@ impl Engine {
             } else if self.next_at <= rare_at {
                 if self.next_at > stop_at {
                     // Those who are here are served; nobody else comes.
+                    self.backlog = self.books.in_system();
                     self.next_at = NEVER;
                     self.next_job = None;
                     self.fetched = self.setup.requests;

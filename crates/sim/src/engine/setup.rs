@@ -2,7 +2,7 @@
 
 use crate::policies::Policies;
 use crate::statistics::{Horizon, Precision};
-use machine::{Duration, Platform};
+use machine::{Duration, Platform, Rate};
 use serde::{Deserialize, Serialize};
 use workload::Sampler;
 
@@ -137,6 +137,8 @@ pub struct Setup {
     pub device: Option<Device>,
     /// Time on the way from one worker to another, for a connection that moves.
     pub transfer: Duration,
+    /// The limit that Peafowl's workers begin with.
+    pub learned_limit: Option<Rate>,
     /// Fork-join: what each shard's work is multiplied by, in seconds; `None` for one.
     pub shard: Option<Sampler>,
     /// A closed loop: so many clients, each of which thinks between reply and next request.

@@ -1,8 +1,8 @@
 //! Idle entry and exit.
 //!
 //! A CPU without work asks its governor, which sees what Linux's sees: when the CPU's next timer is, when the tick, what
-//! exit latency is tolerated. The CPU's own timer is Linux's watchdog at least: without any, menu would believe that
-//! every sleep is to last for ever. Requests from the network are no timers and come unforeseen. The *clairvoyant* policies see
+//! exit latency is tolerated. The CPU has a timer of its own: without any, menu would believe that every sleep is to
+//! last for ever. Requests from the network are no timers and come unforeseen. The *clairvoyant* policies see
 //! the true next event of the CPU; they need to know which core a request will go to before it comes, so requests are
 //! drawn ahead and their core with them, and only a dispatch that does not depend on the queues allows that.
 

@@ -24,8 +24,10 @@ impl Engine {
     #[inline]
     pub(super) fn enter(&mut self, job: Job) {
         self.books.enter(self.now);
-        let in_system = self.books.in_system();
-        self.books.responses.observe(in_system);
+        if !self.adapts {
+            let in_system = self.books.in_system();
+            self.books.responses.observe(in_system);
+        }
         let task = Task {
             arrived_ns: self.now,
             compute_ns: job.compute.as_nanos(),
@@ -50,6 +52,7 @@ impl Engine {
     #[inline]
     pub(super) fn fetch(&mut self) {
         if self.fetched >= self.setup.requests {
+            self.backlog = self.books.in_system();
             self.next_at = NEVER;
             return;
         }

@@ -16,7 +16,7 @@ pub use resolve::Contestant;
 use crate::Goal;
 use crate::engine::{Dispatch, NoiseOn, Pick, Target, Wait};
 use crate::statistics::{Horizon, Precision};
-use machine::{Cstate, Duration, FrequencyTable};
+use machine::{Cstate, Duration, FrequencyTable, Rate};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use workload::{Demand, Distribution};
@@ -83,7 +83,8 @@ pub struct Machine {
     pub package: Option<bool>,
     /// The scheduler's tick; `never` for none. 4 ms is Linux's default of 250 Hz.
     pub tick: Option<Tick>,
-    /// The period of each CPU's own timer, which the governors see coming. 4 s: the watchdog's [K].
+    /// The period of each CPU's own timer, which the governors see coming. 200 ms: the least retransmission timeout of TCP
+    /// \[K\], which a CPU that sends replies nearly always has armed.
     pub timer: Option<Time>,
     /// CPU time of a tick that comes to an idle CPU. 2 us [D].
     pub tick_cost: Option<Time>,
@@ -119,6 +120,10 @@ pub struct Server {
     pub workers: Option<u16>,
     /// How long a connection that moves is on its way. 20 us: measured of `roost serve`.
     pub transfer: Option<Time>,
+    /// What each worker's load limit is known to be when the run begins, in requests per second: Peafowl learns it from a
+    /// peak, and a run at one load has none.
+    #[serde(with = "workload::rate_text::optional")]
+    pub learned_limit: Option<Rate>,
     /// By how much the shards of one request differ.
     pub shard_cv: f64,
     /// Other people's work.

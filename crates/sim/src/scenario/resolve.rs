@@ -196,9 +196,9 @@ impl Document {
             return Err(self.wrong("run.requests", "0", "at least one request"));
         }
         let jobs = self.jobs(&scenario, workers, seed)?;
-        let timer = scenario.machine.timer.map_or(Duration::from_secs(4), |timer| timer.0);
+        let timer = scenario.machine.timer.map_or(Duration::from_millis(200), |timer| timer.0);
         if timer.is_zero() {
-            return Err(self.wrong("machine.timer", "0", "give a period, such as 4s"));
+            return Err(self.wrong("machine.timer", "0", "give a period, such as 200ms"));
         }
         let tick = scenario.machine.tick.map_or(Some(Duration::from_millis(4)), |tick| tick.0);
         let policies =
@@ -223,6 +223,7 @@ impl Document {
             nic,
             device,
             transfer: server.transfer.map_or(Duration::from_micros(20), |time| time.0),
+            learned_limit: server.learned_limit,
             shard,
             closed,
             policies,

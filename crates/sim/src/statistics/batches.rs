@@ -54,12 +54,21 @@ pub(super) struct Batches {
     size: u64,
     /// Until the open one is full.
     left: u64,
+    /// Nothing more is taken up.
+    sealed: bool,
 }
 
 impl Batches {
     pub(super) fn new() -> Self {
         let closed = Vec::with_capacity(MOST);
-        Self { closed, open: Batch::new(), spare: Vec::new(), size: FIRST_SIZE, left: FIRST_SIZE }
+        Self {
+            closed,
+            open: Batch::new(),
+            spare: Vec::new(),
+            size: FIRST_SIZE,
+            left: FIRST_SIZE,
+            sealed: false,
+        }
     }
 
     /// A request is done. True if that closed a batch.
@@ -74,6 +83,11 @@ impl Batches {
     #[cold]
     #[inline(never)]
     fn close(&mut self) -> bool {
+        if self.sealed {
+            self.open.reset();
+            self.left = self.size;
+            return false;
+        }
         if self.closed.len() == MOST {
             self.merge();
             // The open one is half full by the new measure.
@@ -95,6 +109,11 @@ impl Batches {
         }
         self.spare.extend(self.closed.drain(MOST / 2..));
         self.size *= 2;
+    }
+
+    /// What is full now stays as it is; what is recorded from now on is dropped.
+    pub(super) fn seal(&mut self) {
+        self.sealed = true;
     }
 
     /// The full ones, in order.
@@ -132,6 +151,17 @@ mod tests {
             assert!(batches.closed().len() <= MOST);
             assert!(n < 32 * FIRST_SIZE || batches.closed().len() >= MOST / 2);
         }
+    }
+
+    #[test]
+    fn what_is_sealed_does_not_change() {
+        let mut batches = Batches::new();
+        (0..64 * FIRST_SIZE).for_each(|n| _ = batches.record(n));
+        batches.seal();
+        let sums = |batches: &Batches| batches.closed().iter().map(|batch| batch.sum_ns).collect::<Vec<_>>();
+        let before = sums(&batches);
+        (0..1000 * FIRST_SIZE).for_each(|n| _ = batches.record(n));
+        assert_eq!(sums(&batches), before);
     }
 
     #[test]

@@ -46,10 +46,14 @@ impl Collector {
         let due = batches == MOST || batches == HALF_WAY;
         if due && !self.precise && !self.precisions.is_empty() && self.batches.recorded() >= FIRST_LOOK {
             self.precise = self.shortfalls().is_empty();
+            if self.precise {
+                // What comes until the caller looks would change the intervals that were found to hold.
+                self.batches.seal();
+            }
         }
     }
 
-    /// True once every precision that was asked for holds: the run may end, and ends best before the next request.
+    /// True once every precision that was asked for holds: the run may end, and nothing recorded later counts.
     #[inline]
     pub fn is_precise(&self) -> bool {
         self.precise
@@ -195,6 +199,8 @@ mod tests {
         assert!((FIRST_LOOK..2_000_000).contains(&collector.recorded()), "{}", collector.recorded());
         assert!(collector.shortfalls().is_empty());
         assert!(collector.warm_up() >= collector.recorded() / 65);
+        (0..100_000).for_each(|_| collector.record(queue.next_response_ns()));
+        assert_eq!(collector.interval(Quantity::Mean), Some(mean));
     }
 
     #[test]
