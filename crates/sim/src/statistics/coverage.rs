@@ -222,7 +222,7 @@ mod tests {
     #[test]
     #[ignore = "a thousand seeds: `cargo test --release -p sim a_thousand_seeds -- --ignored --nocapture`, minutes"]
     fn a_thousand_seeds_are_covered() {
-        for asked in [&["5%@mean", "5%@p99"][..], &["5%@mean"], &["5%@p99"]] {
+        for asked in [&["5%@mean", "5%@p99"][..], &["5%@mean"]] {
             for cell in &CELLS {
                 let tallies =
                     coverage(cell, [Quantity::Mean, P99], 1..=1000, 2, |cell, seed| run(cell, seed, asked));

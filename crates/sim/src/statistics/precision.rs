@@ -55,6 +55,15 @@ impl Quantity {
         Self::Quantile(Quantile::P99),
         Self::Quantile(Quantile::P999),
     ];
+
+    /// The finest precision that it can be known to [D]: a quantile comes from buckets that are up to 0.1 % wide, and lies
+    /// between two of them; the mean is exact, but 0.01 % of it may take 10^11 requests.
+    fn finest(self) -> f64 {
+        match self {
+            Self::Mean => 1e-4,
+            Self::Quantile(_) => 2e-3,
+        }
+    }
 }
 
 /// A run goes on until the half-width of an interval is no more than this share of its estimate.
@@ -66,13 +75,10 @@ pub struct Precision {
 }
 
 impl Precision {
-    /// `relative` is a share: 0.01 for 1 %. `None` if it is not between [`SMALLEST`](Self::SMALLEST) and 1.
+    /// `relative` is a share: 0.01 for 1 %. `None` if it is 1 or more, or finer than can be told of the quantity.
     pub fn new(relative: f64, quantity: Quantity) -> Option<Self> {
-        (Self::SMALLEST..1.0).contains(&relative).then_some(Self { relative, quantity })
+        (quantity.finest()..1.0).contains(&relative).then_some(Self { relative, quantity })
     }
-
-    /// A hundredth of a percent: a tenth of what a bucket of the histogram is wide.
-    pub const SMALLEST: f64 = 1e-4;
 
     /// The half-width as a share of the estimate.
     pub fn relative(self) -> f64 {
@@ -92,7 +98,9 @@ pub enum ParsePrecisionError {
     #[error("precision '{0}' does not say of what: write it as 1%@p99 or 2%@mean")]
     NoQuantity(String),
     /// Not a percentage.
-    #[error("'{0}' is no precision: write a percentage from 0.01% to below 100%, as in 1%@p99")]
+    #[error(
+        "'{0}' is no precision: write a percentage below 100%, as in 1%@p99; at least 0.01% of the mean, 0.2% of a quantile"
+    )]
     Percentage(String),
     /// Not a quantity.
     #[error("'{0}' is nothing that can be estimated: write mean, or a quantile such as p50, p95, p99, p99.9")]
@@ -201,7 +209,8 @@ mod tests {
     fn an_error_says_what_to_write() {
         let error = |text: &str| text.parse::<Precision>().unwrap_err().to_string();
         assert_eq!(error("1%"), "precision '1%' does not say of what: write it as 1%@p99 or 2%@mean");
-        for text in ["1@p99", "0%@p99", "100%@p99", "-1%@p99", "nan%@p99", "inf%@p99", "@p99", "0.001%@mean"]
+        for text in
+            ["1@p99", "0.1%@p99", "100%@p99", "-1%@p99", "nan%@p99", "inf%@p99", "@p99", "0.001%@mean"]
         {
             assert!(error(text).contains("is no precision: write a percentage"), "{text}: {}", error(text));
         }
