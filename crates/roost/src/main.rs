@@ -10,6 +10,7 @@ mod metrics;
 mod report;
 mod restore;
 mod serve;
+mod sim;
 mod size;
 mod top;
 mod web;
@@ -31,6 +32,7 @@ enum Command {
     Bench(bench::Args),
     Serve(serve::Args),
     Load(load::Args),
+    Sim(sim::Args),
     Top(top::Args),
     Report(report::Args),
     Restore(restore::Args),
@@ -42,6 +44,7 @@ fn main() -> ExitCode {
         Command::Bench(args) => bench::run(&args),
         Command::Serve(args) => serve::run(&args),
         Command::Load(args) => load::run(&args),
+        Command::Sim(args) => sim::run(&args),
         Command::Top(args) => top::run(&args),
         Command::Report(args) => report::run(&args),
         Command::Restore(args) => restore::run(&args),

@@ -1,0 +1,330 @@
+//! A scenario file and what the command line changes about it.
+//!
+//! Everything is read and checked before the first request is simulated: after [`read`] only a trace that turns out
+//! broken in its middle can still stop a run.
+
+use crate::exit::usage;
+use anyhow::Result;
+use sim::runner::Task;
+use sim::scenario::{Contestant, Estimates};
+use sim::statistics::Precision;
+use sim::{Document, Scenario, policies};
+use std::collections::BTreeSet;
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use toml::Value;
+
+/// What `run` and `sweep` have in common.
+#[derive(clap::Args, Debug)]
+pub struct Options {
+    /// Contestants instead of the scenario's, such as "peafowl + teo"; may be given again
+    #[arg(long = "policy", value_name = "POLICIES")]
+    pub policies: Vec<String>,
+    /// Everything random follows from it: the same seed gives the same figures
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=i64::MAX as u64))]
+    pub seed: Option<u64>,
+    /// Change a key of the scenario, such as workload.rate=50k; may be given again
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub changes: Vec<String>,
+    /// Simulate at most so many requests, such as 50k or 10M
+    #[arg(long, value_name = "N", value_parser = parse_count)]
+    pub requests: Option<u64>,
+    /// Go on until a figure is known so well, such as 1%@p99 or 0.5%@mean
+    #[arg(long, value_name = "PERCENT@FIGURE")]
+    pub precision: Option<Precision>,
+    /// Runs at the same time; results do not depend on it [default: one per CPU]
+    #[arg(long, value_name = "N")]
+    pub threads: Option<NonZeroUsize>,
+    /// Print one JSON document instead of tables
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// With a precision to reach and no limit of one's own, a run gives up after so many requests: a p99.9 at high load needs
+/// some ten million for 1 %.
+const REQUESTS_FOR_PRECISION: i64 = 100_000_000;
+
+/// Change of a dotted key.
+#[derive(Clone, Debug)]
+pub struct Change {
+    /// The key.
+    pub key: String,
+    /// Its value, or several where a sweep is meant.
+    pub values: Vec<Value>,
+}
+
+impl Options {
+    /// The document of `path` with the changes of the command line.
+    pub fn document(&self, path: Option<&Path>) -> Result<Document> {
+        let path = path.ok_or_else(|| usage(NO_SCENARIO))?;
+        Document::read(path, &estimates_for(path)?).map_err(usage)
+    }
+
+    /// The changes that the flags stand for.
+    pub fn changes(&self) -> Result<Vec<Change>> {
+        let mut changes = Vec::new();
+        for text in &self.changes {
+            changes.push(parse_change(text)?);
+        }
+        let single = |key: &str, value: Value| Change { key: key.to_owned(), values: vec![value] };
+        if let Some(requests) = self.requests {
+            changes.push(single("run.requests", Value::Integer(requests.cast_signed())));
+        }
+        if let Some(seed) = self.seed {
+            changes.push(single("run.seed", Value::Integer(seed.cast_signed())));
+        }
+        if let Some(precision) = self.precision {
+            changes.push(single("run.precision", Value::String(precision.to_string())));
+        }
+        Ok(changes)
+    }
+
+    /// `document` with `--policy`'s contestants instead of its own, and room to reach its precision in.
+    pub fn complete(&self, mut document: Document) -> Result<Document> {
+        if !self.policies.is_empty() {
+            let lines = self.policies.iter().cloned().map(Value::String).collect();
+            document = document.with("policies", &Value::Array(lines)).map_err(usage)?;
+            // Variants stay, each with all of the policies.
+            if let Some(Value::Array(mut variants)) = document.table().get("variant").cloned() {
+                for variant in variants.iter_mut().filter_map(Value::as_table_mut) {
+                    variant.remove("policies");
+                }
+                document = document.with("variant", &Value::Array(variants)).map_err(usage)?;
+            }
+        }
+        let run = document.table().get("run").and_then(Value::as_table);
+        if run.is_some_and(|run| run.contains_key("precision") && !run.contains_key("requests")) {
+            document =
+                document.with("run.requests", &Value::Integer(REQUESTS_FOR_PRECISION)).map_err(usage)?;
+        }
+        Ok(document)
+    }
+
+    /// How many runs at the same time.
+    pub fn threads(&self) -> usize {
+        let all = || std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        self.threads.map_or_else(all, NonZeroUsize::get)
+    }
+}
+
+/// `document` with one key changed; an error names the flag.
+pub fn set(document: &Document, key: &str, value: &Value) -> Result<Document> {
+    let changed = document.with(key, value).map_err(usage)?;
+    // Typed at once, so that a key that does not exist is blamed on the flag and not on the file.
+    match changed.scenario() {
+        Ok(_) => Ok(changed),
+        Err(error) => Err(usage(format!("--set {key}={value}: {}", said(&error.to_string())))),
+    }
+}
+
+/// The sentence of a message of the TOML reader, without the excerpt of a file that was never written so.
+fn said(message: &str) -> &str {
+    message.trim_end().lines().last().unwrap_or(message)
+}
+
+/// The contestants of a document, every one of them checked as far as can be without running it.
+pub fn contestants(document: &Document) -> Result<Vec<Contestant>> {
+    let contestants = document.contestants().map_err(usage)?;
+    let mut names = BTreeSet::new();
+    for contestant in &contestants {
+        if !names.insert(&contestant.name) {
+            return Err(usage(format!(
+                "{}: there are two contestants called `{}`\n\nhint: give each policy once, each variant a name of its own",
+                document.path().display(),
+                contestant.name
+            )));
+        }
+        known_words(document.path(), &contestant.policies)?;
+    }
+    Ok(contestants)
+}
+
+/// The run of a contestant, checked.
+pub fn task(contestant: Contestant) -> Result<Checked> {
+    let scenario = contestant.document.scenario().map_err(usage)?;
+    let (setup, _) = contestant.document.setup(&contestant.policies, scenario.run.seed).map_err(usage)?;
+    let seed = scenario.run.seed;
+    Ok(Checked { task: Task { contestant, seed }, platform: setup.platform, scenario })
+}
+
+/// A run that can begin.
+#[derive(Clone, Debug)]
+pub struct Checked {
+    /// What runs.
+    pub task: Task,
+    /// On which machine.
+    pub platform: machine::Platform,
+    /// Its scenario with types.
+    pub scenario: Scenario,
+}
+
+/// Every word of a line of policies is one; else the error names the nearest.
+fn known_words(path: &Path, line: &str) -> Result<()> {
+    for word in line.split('+').map(str::trim) {
+        if policies::WORDS.contains(&word) {
+            continue;
+        }
+        let path = path.display();
+        let all = policies::WORDS.join(", ");
+        let likely = nearest(word, policies::WORDS.iter().copied());
+        let hint = likely.map_or_else(String::new, |name| format!("did you mean `{name}`? "));
+        return Err(usage(format!(
+            "{path}: policies: `{line}`: no policy is called `{word}`\n\nhint: {hint}There are {all}"
+        )));
+    }
+    Ok(())
+}
+
+/// The name that is most like `word`, if one is like it at all.
+pub fn nearest<'a>(word: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let alike = names.map(|name| (strsim::jaro_winkler(word, name), name));
+    alike.filter(|(likeness, _)| *likeness > 0.7).max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, name)| name)
+}
+
+/// The table of ESTIMATEs that a scenario's `estimate:` values mean: `estimates.toml` in its folder or one above.
+fn estimates_for(scenario: &Path) -> Result<Estimates> {
+    let Ok(place) = scenario.canonicalize() else { return Ok(Estimates::default()) };
+    let found =
+        place.ancestors().skip(1).map(|folder| folder.join("estimates.toml")).find(|path| path.is_file());
+    found.map_or_else(|| Ok(Estimates::default()), |path| Estimates::read(&path).map_err(usage))
+}
+
+/// `key=value` or `key=value,value`.
+fn parse_change(text: &str) -> Result<Change> {
+    let wrong = |problem: &str| usage(format!("--set {text}: {problem}, such as workload.rate=50k"));
+    let (key, values) = text.split_once('=').ok_or_else(|| wrong("write KEY=VALUE"))?;
+    let key = key.trim();
+    if key.is_empty() {
+        return Err(wrong("the key is empty; write KEY=VALUE"));
+    }
+    let root = key.split('.').next().unwrap_or(key);
+    if matches!(root, "policies" | "variant" | "sweep" | "figure") {
+        return Err(usage(format!(
+            "--set {text}: `{root}` says who runs and where\n\nhint: contestants are given with --policy, axes with \
+             --set KEY=VALUE,VALUE of `roost sim sweep`"
+        )));
+    }
+    let values: Vec<Value> = between_commas(values).into_iter().map(parse_value).collect();
+    Ok(Change { key: key.to_owned(), values })
+}
+
+/// A TOML value, or else the text itself, so that `50k` needs no quotes.
+fn parse_value(text: &str) -> Value {
+    let text = text.trim();
+    let parsed = format!("value = {text}").parse::<toml::Table>();
+    let value = parsed.ok().filter(|table| table.len() == 1).and_then(|mut table| table.remove("value"));
+    value.unwrap_or_else(|| Value::String(text.to_owned()))
+}
+
+/// The parts of a text between commas that stand in no bracket and no quotes.
+fn between_commas(text: &str) -> Vec<&str> {
+    let mut parts = Vec::new();
+    let (mut depth, mut quoted, mut begin) = (0i32, None, 0);
+    for (at, c) in text.char_indices() {
+        match (quoted, c) {
+            (Some(quote), _) if c == quote => quoted = None,
+            (Some(_), _) => {}
+            (None, '"' | '\'') => quoted = Some(c),
+            (None, '[' | '{') => depth += 1,
+            (None, ']' | '}') => depth -= 1,
+            (None, ',') if depth == 0 => {
+                parts.push(&text[begin..at]);
+                begin = at + 1;
+            }
+            _ => {}
+        }
+    }
+    parts.push(&text[begin..]);
+    parts
+}
+
+/// A whole number as people write it.
+fn parse_count(text: &str) -> Result<u64, String> {
+    let wrong =
+        || format!("`{text}` is no number of requests: write a whole number from 1 on, such as 200k or 10M");
+    let count = workload::parse_rate(&text.replace('_', "")).map_err(|_| wrong())?.as_per_second();
+    if count.fract() == 0.0 && (1.0..=MOST_REQUESTS).contains(&count) {
+        Ok(count as u64)
+    } else {
+        Err(wrong())
+    }
+}
+
+/// More would take years.
+const MOST_REQUESTS: f64 = 1e15;
+
+/// What is said to somebody who named no scenario.
+const NO_SCENARIO: &str = "\
+no scenario was named
+
+hint: roost sim run scenarios/mmk.toml
+      scenarios/ has one for each kind of service; a scenario may be as short as this:
+          policies = [\"menu\", \"teo\", \"deep\"]
+          [machine]
+          preset = \"xeon-silver-4116\"
+          [workload]
+          service = { exponential = \"10us\" }
+          [run]
+          utilisation = 0.3
+      docs/scenarios.md has every key";
+
+/// Where a run's folder goes: as named, or `runs/sim-NAME-DATE-TIME`.
+pub fn folder(out: Option<&Path>, document: &Document, started: &str) -> PathBuf {
+    out.map_or_else(|| PathBuf::from("runs").join(run_name(document, started)), Path::to_owned)
+}
+
+/// `sim-NAME-DATE-TIME`.
+pub fn run_name(document: &Document, started: &str) -> String {
+    let stem = document.path().file_stem().unwrap_or_default().to_string_lossy();
+    format!("sim-{stem}-{}", started.replace(" UTC", "").replace([' ', ':'], "-"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commas_within_brackets_and_quotes_part_nothing() {
+        for (text, parts) in [
+            ("10k,20k", &["10k", "20k"][..]),
+            ("[1,2],[3]", &["[1,2]", "[3]"]),
+            ("{ a = 1, b = 2 }", &["{ a = 1, b = 2 }"]),
+            ("\"steps:1,2\",\"steps:3,4\"", &["\"steps:1,2\"", "\"steps:3,4\""]),
+            ("it's", &["it's"]),
+            ("", &[""]),
+        ] {
+            assert_eq!(between_commas(text), parts, "{text}");
+        }
+    }
+
+    #[test]
+    fn values_are_toml_or_else_text() {
+        assert_eq!(parse_value("2"), Value::Integer(2));
+        assert_eq!(parse_value("0.5"), Value::Float(0.5));
+        assert_eq!(parse_value("true"), Value::Boolean(true));
+        assert_eq!(parse_value("50k"), Value::String("50k".into()));
+        assert_eq!(parse_value("\"50k\""), Value::String("50k".into()));
+        assert_eq!(parse_value("menu + teo"), Value::String("menu + teo".into()));
+        assert!(parse_value("{ exponential = \"10us\" }").is_table());
+        // No way to smuggle a second key in.
+        assert_eq!(parse_value("1\nother = 2"), Value::String("1\nother = 2".into()));
+    }
+
+    #[test]
+    fn a_misspelt_word_has_a_nearest_and_a_strange_one_has_none() {
+        let nearest = |word| nearest(word, policies::WORDS.iter().copied());
+        assert_eq!(nearest("tio"), Some("teo"));
+        assert_eq!(nearest("menue"), Some("menu"));
+        assert_eq!(nearest("peafwol"), Some("peafowl"));
+        assert_eq!(nearest("xyz"), None);
+    }
+
+    #[test]
+    fn counts_are_whole() {
+        assert_eq!(parse_count("200k"), Ok(200_000));
+        assert_eq!(parse_count("1_000_000"), Ok(1_000_000));
+        for text in ["0", "1.5", "-1", "nan", "inf", "many", ""] {
+            assert!(parse_count(text).is_err(), "{text}");
+        }
+    }
+}

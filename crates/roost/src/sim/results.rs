@@ -1,0 +1,226 @@
+//! What came out, for machines: one JSON document, and CSV files that pandas and DuckDB open as they stand.
+
+use super::figures::{Figure, Unit};
+use super::options::Checked;
+use machine::Platform;
+use serde::{Deserialize, Serialize};
+use sim::outcome::{Estimate, Verdict};
+use sim::statistics::Quantile;
+use sim::{Document, Goal, Outcome};
+use std::io::{self, Write};
+
+/// A contestant's run.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Entry {
+    /// The machine that it ran on, by name; see [`Results::machines`].
+    pub machine: String,
+    /// The precision that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub precision: Option<String>,
+    /// Its goal, and what became of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub goal: Option<Judged>,
+    /// The figures.
+    #[serde(flatten)]
+    pub outcome: Outcome,
+}
+
+/// A goal after the run.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Judged {
+    /// The goal.
+    pub goal: Goal,
+    /// What was found, as a person reads it.
+    pub found: String,
+    /// Whether it was kept; `None` where the run does not say.
+    pub met: Option<bool>,
+}
+
+/// All of it.
+#[derive(Clone, Debug, Serialize)]
+pub struct Results {
+    /// Version of this document's format.
+    pub format: u32,
+    /// What it is about.
+    pub title: String,
+    /// What was assumed.
+    pub assumptions: Vec<String>,
+    /// ESTIMATEs that the scenario names.
+    pub estimates: Vec<String>,
+    /// The machines, each once, with their sources.
+    pub machines: Vec<Platform>,
+    /// The contestants, in order.
+    #[serde(rename = "contestants")]
+    pub entries: Vec<Entry>,
+}
+
+/// The format of `outcomes.json`.
+const FORMAT: u32 = 1;
+
+impl Entry {
+    /// A contestant's run and what was asked of it.
+    pub fn new(checked: &Checked, outcome: Outcome) -> Self {
+        Self {
+            machine: checked.platform.name.clone(),
+            precision: checked.scenario.run.precision.map(|precision| precision.to_string()),
+            goal: checked.scenario.goal.map(|goal| judge(goal, &outcome)),
+            outcome,
+        }
+    }
+
+    /// Something was asked for that it did not reach: a goal, a precision.
+    pub fn falls_short(&self) -> bool {
+        let missed = self.goal.as_ref().is_some_and(|goal| goal.met == Some(false));
+        missed || (self.precision.is_some() && self.outcome.verdict != Verdict::Precise)
+    }
+}
+
+/// The estimate decides; how sure it is, its interval tells.
+fn judge(goal: Goal, outcome: &Outcome) -> Judged {
+    if outcome.verdict == Verdict::Unstable {
+        return Judged { goal, found: "unstable".to_owned(), met: Some(false) };
+    }
+    let times = &outcome.responses;
+    let known: [(f64, Option<Estimate>); 4] = [
+        (Quantile::P50.share(), times.p50_ns),
+        (Quantile::P95.share(), times.p95_ns),
+        (Quantile::P99.share(), times.p99_ns),
+        (Quantile::P999.share(), times.p999_ns),
+    ];
+    let found = known.iter().find(|(quantile, _)| (quantile - goal.quantile).abs() < 1e-9);
+    match found.and_then(|(_, estimate)| *estimate) {
+        Some(estimate) => Judged {
+            goal,
+            found: Unit::Nanoseconds.estimate_text(&estimate),
+            met: Some(estimate.value <= goal.latency.as_nanos() as f64),
+        },
+        None => Judged { goal, found: "no estimate of that percentile".to_owned(), met: None },
+    }
+}
+
+impl Results {
+    /// The runs of a document.
+    pub fn new(document: &Document, checked: &[Checked], outcomes: Vec<Outcome>) -> Self {
+        let mut machines: Vec<Platform> = Vec::new();
+        for run in checked {
+            if !machines.contains(&run.platform) {
+                machines.push(run.platform.clone());
+            }
+        }
+        let first = checked.first().map(|run| &run.scenario);
+        let file = document.path().display().to_string();
+        let title = first.map(|scenario| scenario.title.clone()).filter(|title| !title.is_empty());
+        let mut estimates = document.estimates().to_vec();
+        estimates.sort();
+        estimates.dedup();
+        Self {
+            format: FORMAT,
+            title: title.unwrap_or(file),
+            assumptions: first.map(|scenario| scenario.assumptions.clone()).unwrap_or_default(),
+            estimates,
+            machines,
+            entries: checked.iter().zip(outcomes).map(|(run, outcome)| Entry::new(run, outcome)).collect(),
+        }
+    }
+
+    /// `summary.csv`: one row per contestant.
+    pub fn write_summary(&self, to: impl Write) -> io::Result<()> {
+        let mut csv = csv::Writer::from_writer(to);
+        let figures = Figure::of_all(self.entries.iter().map(|entry| &entry.outcome));
+        let first = ["contestant"].map(str::to_owned).into_iter();
+        csv.write_record(first.chain(RUN_COLUMNS.map(str::to_owned)).chain(columns(&figures)))?;
+        for entry in &self.entries {
+            let first = std::iter::once(entry.outcome.contestant.clone());
+            csv.write_record(first.chain(run_cells(entry)).chain(cells(&figures, &entry.outcome)))?;
+        }
+        csv.flush()
+    }
+
+    /// `points.csv`: the time series, one row per contestant and point.
+    pub fn write_points(&self, to: impl Write) -> io::Result<()> {
+        let mut csv = csv::Writer::from_writer(to);
+        let mut states: Vec<&str> = Vec::new();
+        for state in self.entries.iter().flat_map(|entry| &entry.outcome.states) {
+            if !states.contains(&state.name.as_str()) {
+                states.push(&state.name);
+            }
+        }
+        let plain = [
+            "contestant",
+            "until_s",
+            "throughput",
+            "mean_ns",
+            "p99_ns",
+            "cpu_watts",
+            "active_cores",
+            "awake_cores",
+            "mhz",
+        ];
+        let residency = states.iter().map(|state| format!("residency.{state}"));
+        csv.write_record(plain.map(str::to_owned).into_iter().chain(residency))?;
+        let or_empty = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
+        for Entry { outcome, .. } in &self.entries {
+            for point in &outcome.points {
+                let plain = [
+                    outcome.contestant.clone(),
+                    point.until_s.to_string(),
+                    point.rate.to_string(),
+                    or_empty(point.mean_ns),
+                    or_empty(point.p99_ns),
+                    point.cpu_watts.to_string(),
+                    point.active.to_string(),
+                    point.awake.to_string(),
+                    or_empty(point.mhz),
+                ];
+                let asleep = states.iter().map(|state| {
+                    let place = outcome.states.iter().position(|other| other.name == *state);
+                    or_empty(place.and_then(|place| point.asleep.get(place).copied()))
+                });
+                csv.write_record(plain.into_iter().chain(asleep))?;
+            }
+        }
+        csv.flush()
+    }
+}
+
+/// What stands before the figures.
+pub const RUN_COLUMNS: [&str; 9] =
+    ["policies", "machine", "seed", "verdict", "replications", "requests", "length_s", "goal", "goal_met"];
+
+/// The cells of [`RUN_COLUMNS`].
+pub fn run_cells(entry: &Entry) -> [String; 9] {
+    let outcome = &entry.outcome;
+    let goal = entry.goal.as_ref();
+    [
+        outcome.policies.clone(),
+        entry.machine.clone(),
+        outcome.seed.to_string(),
+        verdict_name(outcome.verdict).to_owned(),
+        outcome.replications.to_string(),
+        outcome.requests.to_string(),
+        outcome.length_s.to_string(),
+        goal.map_or_else(String::new, |goal| goal.goal.to_string()),
+        goal.and_then(|goal| goal.met).map_or_else(String::new, |met| met.to_string()),
+    ]
+}
+
+/// The names of the figures' columns.
+pub fn columns(figures: &[Figure]) -> impl Iterator<Item = String> {
+    figures.iter().flat_map(Figure::columns)
+}
+
+/// What an outcome has in them.
+pub fn cells(figures: &[Figure], outcome: &Outcome) -> impl Iterator<Item = String> {
+    figures.iter().flat_map(|figure| figure.cells(outcome))
+}
+
+/// As JSON has it.
+pub fn verdict_name(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Complete => "complete",
+        Verdict::Precise => "precise",
+        Verdict::Imprecise => "imprecise",
+        Verdict::Unstable => "unstable",
+        Verdict::Unsettled => "unsettled",
+    }
+}

@@ -1,0 +1,89 @@
+//! `roost sim run`: every contestant once, side by side.
+
+use super::options::{self, Checked, Options};
+use super::progress::Progress;
+use super::results::Results;
+use super::{folder, table};
+use crate::exit::{Exit, usage};
+use anyhow::Result;
+use sim::runner::{self, Task};
+use sim::{Document, Outcome};
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Simulate one scenario: every contestant with the same load, figures with 95% intervals
+///
+/// Exit code 5: a contestant missed the scenario's goal, or the precision asked for was not reached; 2: something in
+/// the scenario or the flags is wrong.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "\
+Examples:
+  roost sim run scenarios/mmk.toml                            a queue with ten servers, five idle policies
+  roost sim run scenarios/mmk.toml --policy menu --policy \"carb + teo\"
+  roost sim run scenarios/memcached.toml --set workload.rate=80k --precision 1%@p99
+  roost sim run scenarios/compare.toml --json > compare.json
+
+The format of scenarios, and every policy with its parameters: docs/scenarios.md")]
+pub struct Args {
+    /// The scenario file
+    #[arg(value_name = "SCENARIO")]
+    scenario: Option<PathBuf>,
+    #[command(flatten)]
+    options: Options,
+    /// Folder for the run [default: runs/sim-NAME-DATE-TIME]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+}
+
+/// Does it.
+pub fn run(args: &Args) -> Result<ExitCode> {
+    let document = document(args)?;
+    let contestants = options::contestants(&document)?;
+    let checked: Vec<Checked> = contestants.into_iter().map(options::task).collect::<Result<_>>()?;
+    let started = folder::started()?;
+    let place = options::folder(args.out.as_deref(), &document, &started);
+    folder::create(&place)?;
+    let results = Results::new(&document, &checked, simulate(&checked, &args.options)?);
+    let json = serde_json::to_string_pretty(&results)?;
+    folder::remove(&place, &[folder::REPORT])?;
+    folder::write(&place, folder::OUTCOMES, |file| writeln!(file, "{json}"))?;
+    folder::write(&place, folder::SUMMARY, |file| results.write_summary(file))?;
+    folder::write(&place, folder::POINTS, |file| results.write_points(file))?;
+    let name = options::run_name(&document, &started);
+    folder::write_info(&place, &folder::info(&document, name, results.title.clone(), started)?)?;
+    if args.options.json {
+        println!("{json}");
+    } else {
+        print!("{}{}", table::of_run(&results), table::foundations(&results, table::columns()));
+        println!("\nfolder: {}", place.display());
+    }
+    let short = results.entries.iter().any(|entry| entry.falls_short());
+    Ok(if short { Exit::GoalMissed.into() } else { ExitCode::SUCCESS })
+}
+
+/// The scenario with the changes of the command line; a list of values is refused.
+fn document(args: &Args) -> Result<Document> {
+    let mut document = args.options.document(args.scenario.as_deref())?;
+    for change in args.options.changes()? {
+        let [value] = &change.values[..] else {
+            return Err(usage(format!(
+                "--set {}: several values are a sweep\n\nhint: use `roost sim sweep`, or quote a value that has commas in \
+                 it: --set '{}=\"a,b\"'",
+                change.key, change.key
+            )));
+        };
+        document = options::set(&document, &change.key, value)?;
+    }
+    args.options.complete(document)
+}
+
+/// All of them in parallel.
+fn simulate(checked: &[Checked], options: &Options) -> Result<Vec<Outcome>> {
+    let tasks: Vec<Task> = checked.iter().map(|run| run.task.clone()).collect();
+    let progress = Progress::new(tasks.len(), options.json);
+    let outcomes =
+        runner::run_all(&tasks, options.threads(), |place, _| progress.done(&tasks[place].contestant.name));
+    progress.end();
+    outcomes.into_iter().map(|outcome| outcome.map_err(usage)).collect()
+}

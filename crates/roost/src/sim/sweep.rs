@@ -1,0 +1,264 @@
+//! `roost sim sweep`: a grid over any keys of a scenario, every contestant in each cell.
+//!
+//! The folder is the memory: `run.toml` says what is swept, `cells.jsonl` has what is finished. Going on after a kill, and
+//! adding values to an axis, are the same thing: whatever is in the file already is not run again. A folder takes cells
+//! of one scenario only, so that a row of its table can be compared with any other.
+
+use super::cells::{CELLS, Cell, Cells};
+use super::figures::Figure;
+use super::grid::{self, Planned};
+use super::options::{self, Options};
+use super::progress::Progress;
+use super::results::{self, Entry, Results};
+use super::table::{self, Table};
+use super::{folder, grid::differences};
+use crate::exit::usage;
+use anyhow::{Context as _, Result};
+use report::run::RunInfo;
+use serde::Serialize;
+use sim::Document;
+use sim::outcome::Verdict;
+use sim::runner::{self, Task};
+use sim::scenario::{Estimates, ScenarioError};
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::{Mutex, PoisonError};
+
+/// Simulate a grid over any keys of a scenario; can be resumed after a kill
+///
+/// Axes are the scenario's [sweep] and every --set with several values. Finished cells are kept: the same command with
+/// --resume does the others. The table is DIR/cells.csv, one row per cell. Exit code 2: something in the scenario or
+/// the flags is wrong, or the folder has cells of another scenario; 4: another sweep writes there.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "\
+Examples:
+  roost sim sweep scenarios/memcached.toml --set workload.rate=20k,40k,80k,160k
+  roost sim sweep scenarios/mmk.toml --set run.utilisation=0.1,0.5,0.9 --set machine.cores=4,10 --metrics p99,cpu_watts
+  roost sim sweep --resume runs/sim-mmk-2026-11-20-16-17-35            goes on after a kill
+
+A value that has commas in it stands in quotes: --set 'workload.shape=\"steps:1k,2k\",constant'")]
+pub struct Args {
+    /// The scenario file; with --resume, that of the folder if none is named
+    #[arg(value_name = "SCENARIO")]
+    scenario: Option<PathBuf>,
+    #[command(flatten)]
+    options: Options,
+    /// Folder for the run; finished cells in it are kept [default: runs/sim-NAME-DATE-TIME]
+    #[arg(long, value_name = "DIR", conflicts_with = "resume")]
+    out: Option<PathBuf>,
+    /// Go on with the sweep in this folder
+    #[arg(long, value_name = "DIR")]
+    resume: Option<PathBuf>,
+    /// Columns of the table that is printed [default: the scenario's figure, or mean,p99,cpu_watts,joules_per_request]
+    #[arg(long, value_name = "FIGURES", value_delimiter = ',')]
+    metrics: Vec<Figure>,
+}
+
+/// Does it.
+pub fn run(args: &Args) -> Result<ExitCode> {
+    let document = document(args)?;
+    let planned = grid::cells(&document)?;
+    let started = folder::started()?;
+    let place = match &args.resume {
+        Some(place) => place.clone(),
+        None => options::folder(args.out.as_deref(), &document, &started),
+    };
+    folder::create(&place)?;
+    let earlier = earlier(&place)?;
+    let mut file = Cells::open(&place)?;
+    let name = options::run_name(&document, &started);
+    let title = document.scenario().map_err(usage)?.title;
+    let info = folder::info(&document, name, title, started)?;
+    if let Some(earlier) = earlier {
+        check_same(&place, &earlier, &info)?;
+    }
+    let done: Vec<String> = file.read()?.iter().map(|cell| cell.key.text()).collect();
+    folder::remove(&place, &[CSV, folder::REPORT])?;
+    folder::write_info(&place, &info)?;
+    let missing: Vec<&Planned> = planned.iter().filter(|cell| !done.contains(&cell.key.text())).collect();
+    if !args.options.json && missing.len() < planned.len() {
+        eprintln!(
+            "roost sim: {} of {} cells were finished before",
+            planned.len() - missing.len(),
+            planned.len()
+        );
+    }
+    simulate(&missing, &args.options, &mut file)?;
+    let cells = in_order(&planned, file.read()?)?;
+    folder::write(&place, CSV, |file| write_csv(&cells, file))?;
+    show(args, &document, &planned, &cells, &place)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// One row per cell.
+const CSV: &str = "cells.csv";
+
+/// What is swept: the scenario named, or that of the folder, with the changes of the command line.
+fn document(args: &Args) -> Result<Document> {
+    let document = match (&args.scenario, &args.resume) {
+        (None, Some(place)) => {
+            let path = place.join(folder::INFO);
+            let info = earlier(place)?.ok_or_else(|| {
+                usage(format!(
+                    "{}: no sweep was begun here\n\nhint: name its folder, or a scenario",
+                    place.display()
+                ))
+            })?;
+            let scenario = info.config.get(folder::SCENARIO).and_then(toml::Value::as_table);
+            let text = toml::to_string(scenario.context("run.toml has no scenario")?)?;
+            Document::parse(&path, &text, &Estimates::default()).map_err(usage)?
+        }
+        (scenario, _) => args.options.document(scenario.as_deref())?,
+    };
+    args.options.complete(grid::with_axes(document, args.options.changes()?)?)
+}
+
+/// What a sweep that was begun in this folder said about itself.
+fn earlier(place: &Path) -> Result<Option<RunInfo>> {
+    let path = place.join(folder::INFO);
+    let text = match std::fs::read_to_string(&path) {
+        Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Ok(None),
+        read => read.with_context(|| format!("cannot read {}", path.display()))?,
+    };
+    let info: RunInfo =
+        toml::from_str(&text).map_err(|error| usage(format!("{}: {error}", path.display())))?;
+    if !place.join(CELLS).exists() {
+        let place = place.display();
+        return Err(usage(format!(
+            "{place} has another kind of run\n\nhint: name another folder with --out"
+        )));
+    }
+    Ok(Some(info))
+}
+
+/// The cells of a folder are of one scenario and one version.
+fn check_same(place: &Path, earlier: &RunInfo, now: &RunInfo) -> Result<()> {
+    let place = place.display();
+    if earlier.version != now.version {
+        return Err(usage(format!(
+            "{place} was begun by Roost {}, this is {}\n\nhint: name another folder with --out",
+            earlier.version, now.version
+        )));
+    }
+    let scenario =
+        |info: &RunInfo| info.config.get(folder::SCENARIO).and_then(toml::Value::as_table).cloned();
+    let (before, after) = (scenario(earlier).unwrap_or_default(), scenario(now).unwrap_or_default());
+    let different = differences(&before, &after);
+    if different.is_empty() {
+        return Ok(());
+    }
+    Err(usage(format!(
+        "{place} has cells of another scenario: {}\n\nhint: name another folder with --out, or put the scenario back",
+        different.join("; ")
+    )))
+}
+
+/// Runs what is missing, and keeps each cell as it finishes.
+fn simulate(missing: &[&Planned], options: &Options, file: &mut Cells) -> Result<()> {
+    let tasks: Vec<Task> = missing.iter().map(|cell| cell.run.task.clone()).collect();
+    let progress = Progress::new(tasks.len(), options.json);
+    let kept = Mutex::new((file, Ok(())));
+    let results = runner::run_all(&tasks, options.threads(), |place, result| {
+        let Planned { key, run } = missing[place];
+        if let Ok(outcome) = result {
+            let mut outcome = outcome.clone();
+            // A time series for each of thousands of cells is read by nobody.
+            outcome.points.clear();
+            let cell = Cell { key: key.clone(), run: Entry::new(run, outcome) };
+            let (file, written) = &mut *kept.lock().unwrap_or_else(PoisonError::into_inner);
+            if written.is_ok() {
+                *written = file.append(&cell);
+            }
+        }
+        progress.done(&name_of(key));
+    });
+    progress.end();
+    kept.into_inner().unwrap_or_else(PoisonError::into_inner).1?;
+    let failed: Option<ScenarioError> = results.into_iter().find_map(Result::err);
+    failed.map_or(Ok(()), |error| Err(usage(error)))
+}
+
+fn name_of(key: &super::cells::Key) -> String {
+    let axes = key.axes.iter().map(|(axis, value)| format!("{axis}={value}"));
+    axes.chain([key.contestant.clone()]).collect::<Vec<_>>().join(" ")
+}
+
+/// The finished cells in the order of the grid.
+fn in_order(planned: &[Planned], cells: Vec<Cell>) -> Result<Vec<Cell>> {
+    let mut by_key: BTreeMap<String, Cell> = cells.into_iter().map(|cell| (cell.key.text(), cell)).collect();
+    let taken = planned.iter().map(|cell| by_key.remove(&cell.key.text()));
+    taken.collect::<Option<_>>().context("a finished cell is not in cells.jsonl; run the sweep again")
+}
+
+/// Axes, contestant, figures.
+fn write_csv(cells: &[Cell], to: impl Write) -> io::Result<()> {
+    let mut csv = csv::Writer::from_writer(to);
+    let figures = Figure::of_all(cells.iter().map(|cell| &cell.run.outcome));
+    let axes = cells.first().into_iter().flat_map(|cell| cell.key.axes.keys().cloned());
+    let fixed = ["contestant"].into_iter().chain(results::RUN_COLUMNS).map(str::to_owned);
+    csv.write_record(axes.chain(fixed).chain(results::columns(&figures)))?;
+    for Cell { key, run } in cells {
+        let fixed = std::iter::once(key.contestant.clone()).chain(results::run_cells(run));
+        csv.write_record(
+            key.axes.values().cloned().chain(fixed).chain(results::cells(&figures, &run.outcome)),
+        )?;
+    }
+    csv.flush()
+}
+
+/// The sweep as JSON.
+#[derive(Serialize)]
+struct Swept<'a> {
+    #[serde(flatten)]
+    about: Results,
+    cells: &'a [Cell],
+}
+
+fn show(args: &Args, document: &Document, planned: &[Planned], cells: &[Cell], place: &Path) -> Result<()> {
+    let runs: Vec<_> = planned.iter().map(|cell| cell.run.clone()).collect();
+    let about = Results::new(document, &runs, Vec::new());
+    if args.options.json {
+        println!("{}", serde_json::to_string_pretty(&Swept { about, cells })?);
+        return Ok(());
+    }
+    let mut figures = args.metrics.clone();
+    if figures.is_empty() {
+        let wanted = document.scenario().map_err(usage)?.figure.map(|figure| figure.y).unwrap_or_default();
+        figures = wanted.iter().filter_map(|name| name.parse().ok()).collect();
+    }
+    if figures.is_empty() {
+        figures = DEFAULT_METRICS.iter().filter_map(|name| name.parse().ok()).collect();
+    }
+    println!("{}\n\n{}", about.title, table_of(cells, &figures).text());
+    if cells.len() > ROWS_SHOWN {
+        println!("({} more rows)", cells.len() - ROWS_SHOWN);
+    }
+    print!("{}", table::foundations(&about, table::columns()));
+    println!("\ntable: {}", place.join(CSV).display());
+    Ok(())
+}
+
+/// What is printed of each cell if nobody says.
+const DEFAULT_METRICS: [&str; 4] = ["mean", "p99", "cpu_watts", "joules_per_request"];
+
+/// More rows are for files.
+const ROWS_SHOWN: usize = 100;
+
+fn table_of(cells: &[Cell], figures: &[Figure]) -> Table {
+    let axes: Vec<&String> = cells.first().map(|cell| cell.key.axes.keys().collect()).unwrap_or_default();
+    // A column is headed by the last word of its key: workload.rate by rate.
+    let heads = axes.iter().map(|key| key.rsplit('.').next().unwrap_or(key).to_owned());
+    let header = heads.chain([String::new()]).chain(figures.iter().map(Figure::to_string));
+    let mut table = Table::new(axes.len() + 1, header.collect());
+    for Cell { key, run } in cells.iter().take(ROWS_SHOWN) {
+        let words = key.axes.values().cloned().chain([key.contestant.clone()]);
+        if run.outcome.verdict == Verdict::Unstable {
+            table.row(words.chain(["unstable".to_owned()]).collect());
+        } else {
+            table.row(words.chain(figures.iter().map(|figure| figure.text(&run.outcome))).collect());
+        }
+    }
+    table
+}
