@@ -20,6 +20,7 @@
 //! - [`wake_plan`]: which CPUs are awake in time for work that can be foreseen.
 //! - [`cores`]: how many cores are on, and when the whole machine may nap.
 //! - [`staging`]: requests held back and released together, so that the CPUs sleep together in between.
+//! - [`quiescence`]: background work stands still while what the user waits for is waiting itself.
 //! - [`log`]: a policy's inputs and outputs as lines of text, and their replay.
 
 pub mod active_idle;
@@ -30,6 +31,7 @@ pub mod frequency;
 pub mod idle;
 pub mod log;
 pub mod peafowl;
+pub mod quiescence;
 mod roster;
 pub mod scheduling;
 pub mod spread;

@@ -1,0 +1,233 @@
+//! Which groups stand still now: what the causal graph allows, and for no longer than is fair.
+//!
+//! Fairness is a debt, kept for each group: it grows while the group is frozen and is paid back while it runs, at such
+//! a rate that the frozen share stays below [`Params::max_share`]. At [`Params::max_freeze`] the group is thawed,
+//! whoever waits for what; it may be frozen again when half of that is paid back.
+
+use super::causal::{Causal, Overflow};
+use super::{Event, GroupId, Params, Role};
+use machine::{Duration, Instant};
+use serde::{Deserialize, Serialize};
+
+/// What quiescence asks of its driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum QuiescenceCommand {
+    /// The group's tasks shall stop.
+    Freeze(GroupId),
+    /// They shall go on.
+    Thaw(GroupId),
+}
+
+/// What quiescence did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Record {
+    /// Groups frozen, each time counted.
+    pub freezes: u64,
+    /// Of these, those that ended because the group had stood still for long enough.
+    pub ended_by_bound: u64,
+    /// Times for which groups were frozen, all together; up to the last thaw of each.
+    pub frozen: Duration,
+    /// Times that a background group was left alone because a critical task received something from it.
+    pub left_alone: u64,
+    /// Times that knowledge was lost and everything thawed.
+    pub losses: u64,
+}
+
+/// A background group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Background {
+    group: GroupId,
+    /// Since when it is frozen, if it is.
+    frozen: Option<Instant>,
+    /// The driver was told that it is.
+    told: bool,
+    debt: Duration,
+    /// When `debt` was that.
+    as_of: Instant,
+    left_alone_until: Instant,
+}
+
+/// The state of quiescence.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Quiescence {
+    params: Params,
+    causal: Causal,
+    /// By group.
+    groups: Vec<Background>,
+    /// Knowledge was lost: nothing is frozen before this.
+    blind_until: Option<Instant>,
+    is_stopped: bool,
+    due: Option<Instant>,
+    record: Record,
+}
+
+impl Quiescence {
+    /// Groups that are not named are neither frozen nor critical by themselves.
+    pub fn new(params: Params, groups: impl IntoIterator<Item = (GroupId, Role)>) -> Self {
+        let mut roles: Vec<_> = groups.into_iter().collect();
+        // A group named twice is critical if it was called so once.
+        roles.sort_by_key(|&(group, role)| (group, role != Role::Critical));
+        roles.dedup_by_key(|&mut (group, _)| group);
+        let background =
+            roles.iter().filter(|(_, role)| *role == Role::Background).map(|&(group, _)| Background {
+                group,
+                frozen: None,
+                told: false,
+                debt: Duration::ZERO,
+                as_of: Instant::ZERO,
+                left_alone_until: Instant::ZERO,
+            });
+        Self {
+            params,
+            groups: background.collect(),
+            causal: Causal::new(&params, roles),
+            blind_until: None,
+            is_stopped: false,
+            due: None,
+            record: Record::default(),
+        }
+    }
+
+    /// Something happened on the machine.
+    pub fn handle_event(&mut self, now: Instant, event: &Event) {
+        self.causal.expire(now, self.params.max_interaction);
+        match self.causal.handle_event(now, event) {
+            Ok(None) => {}
+            Ok(Some(helper)) => {
+                if let Ok(at) = self.groups.binary_search_by_key(&helper, |background| background.group) {
+                    self.groups[at].left_alone_until = now + self.params.leave_alone;
+                    self.record.left_alone += 1;
+                }
+            }
+            Err(Overflow) => {
+                self.causal.forget_interactions();
+                self.go_blind(now);
+            }
+        }
+        self.decide(now);
+    }
+
+    /// Events were lost: nobody knows who is critical now. Right after this the driver says again of each task of the
+    /// critical groups whether it is blocked.
+    pub fn handle_lost(&mut self, now: Instant) {
+        self.causal.forget_all();
+        self.go_blind(now);
+        self.decide(now);
+    }
+
+    /// Everything runs, from now on.
+    pub fn handle_stop(&mut self, now: Instant) {
+        self.is_stopped = true;
+        self.decide(now);
+    }
+
+    /// Time passed.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        if self.due.is_some_and(|due| due <= now) {
+            self.causal.expire(now, self.params.max_interaction);
+            self.decide(now);
+        }
+    }
+
+    /// When to call `handle_timeout`.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.due
+    }
+
+    /// The next command. Who shall run comes before who shall stop.
+    pub fn poll_command(&mut self) -> Option<QuiescenceCommand> {
+        let find = |frozen: bool| {
+            move |background: &&mut Background| {
+                background.told != frozen && background.frozen.is_some() == frozen
+            }
+        };
+        if let Some(background) = self.groups.iter_mut().find(find(false)) {
+            background.told = false;
+            return Some(QuiescenceCommand::Thaw(background.group));
+        }
+        let background = self.groups.iter_mut().find(find(true))?;
+        background.told = true;
+        Some(QuiescenceCommand::Freeze(background.group))
+    }
+
+    /// What was done.
+    pub fn record(&self) -> Record {
+        self.record
+    }
+
+    /// Interactions may be under way of which nothing is known.
+    fn go_blind(&mut self, now: Instant) {
+        self.blind_until = Some(now + self.params.max_interaction);
+        self.record.losses += 1;
+    }
+
+    /// Brings every group into the state that it should be in, and sets the time of the next decision.
+    fn decide(&mut self, now: Instant) {
+        let Params { min_wait, max_freeze, max_interaction, .. } = self.params;
+        self.blind_until = self.blind_until.filter(|&until| until > now);
+        let may_stop = !self.is_stopped && self.blind_until.is_none() && self.causal.is_waiting();
+        let worthwhile_from = if may_stop { self.causal.is_worthwhile_from(now, min_wait) } else { now };
+        let mut due = [self.causal.oldest().map(|began| began + max_interaction), self.blind_until]
+            .into_iter()
+            .flatten()
+            .min();
+        let repayment = self.params.repayment();
+        for background in &mut self.groups {
+            background.settle(now, repayment);
+            let may_stop = may_stop && !self.causal.reaches(background.group);
+            if let Some(since) = background.frozen
+                && !(may_stop && background.debt < max_freeze && background.left_alone_until <= now)
+            {
+                background.frozen = None;
+                self.record.frozen += now.since(since);
+                self.record.ended_by_bound += u64::from(background.debt >= max_freeze);
+            }
+            if background.frozen.is_none() && may_stop && !max_freeze.is_zero() {
+                let paid_at = background.paid_at(max_freeze / 2, repayment);
+                let from = worthwhile_from.max(paid_at).max(background.left_alone_until);
+                if from <= now {
+                    background.frozen = Some(now);
+                    self.record.freezes += 1;
+                } else {
+                    due = due.into_iter().chain([from]).min();
+                }
+            }
+            if background.frozen.is_some() {
+                due = due.into_iter().chain([now + (max_freeze - background.debt)]).min();
+            }
+        }
+        self.due = due;
+    }
+}
+
+impl Background {
+    /// Brings the debt up to date.
+    fn settle(&mut self, now: Instant, repayment: f64) {
+        let passed = now.since(self.as_of);
+        self.as_of = self.as_of.max(now);
+        if self.frozen.is_some() {
+            self.debt += passed;
+        } else {
+            self.debt -= passed.scale(repayment);
+        }
+    }
+
+    /// When the debt will be down to `rest`, if the group runs.
+    fn paid_at(&self, rest: Duration, repayment: f64) -> Instant {
+        if self.debt <= rest {
+            return self.as_of;
+        }
+        // One more, so that rounding cannot leave a nanosecond unpaid.
+        self.as_of + (self.debt - rest).scale(1.0 / repayment) + Duration::from_nanos(1)
+    }
+}
+
+impl Params {
+    /// What one second of running pays for. Neither nothing nor without end.
+    fn repayment(&self) -> f64 {
+        let share = self.max_share.as_f64().clamp(0.01, 0.99);
+        share / (1.0 - share)
+    }
+}

@@ -1,0 +1,211 @@
+//! Slack-enabled quiescence: background work stands still while what the user waits for is waiting itself (the CPU
+//! sleeps paper, section 3).
+//!
+//! Background tasks (an update, a backup, an indexer) run a little now and a little then, and each time wake a CPU and
+//! what it shares with the others. While a response is being computed, they might as well: the CPUs are up anyway. But
+//! when all that works on the response is blocked, on the network or a disk, nobody would notice if they stood
+//! still; then all CPUs sleep at once, and the background runs again, piggybacked, when the response goes on.
+//!
+//! ```text
+//!   critical path    ####....wait for the network....####......disk......##   response
+//!   background       # ## #|                         |# ## |          |# # ##  #
+//!   CPUs             awake |  all asleep             |     |          |
+//!                          ^ Freeze                  ^ Thaw
+//! ```
+//!
+//! **Who is critical.** An *interaction* begins with a trigger (a touch, an accepted request) in some task and ends
+//! with its response. Critical is the task of the trigger, and whatever a critical task causes: a child that it forks,
+//! a task that it signals or wakes, the reader of a pipe or socket that it wrote to. This is followed event by event;
+//! the paper names these events, and offline graphs per user interface component, which are not here. Besides, whole
+//! groups may be declared [`Role::Critical`].
+//!
+//! **Who is background.** Only groups declared [`Role::Background`]. A task of which nothing is known is never frozen;
+//! a background task that an interaction reaches is critical, and its group runs.
+//!
+//! **When.** All critical tasks are blocked on input or output, nothing that one sent is still undelivered, and the
+//! wait is worth it: it will last [`Params::min_wait`] longer, or, where nobody can tell, has lasted that long already.
+//! Blocked on anything else (a lock, a pipe of another process) is no such wait: it may be a background task that is
+//! waited for. For the same reason a background group from which a critical task has lately received anything is left
+//! alone.
+//!
+//! **Fail open.** When events were lost, or there is more to know than the tables hold, everything thaws, and stays so
+//! until every interaction that may have been going on must be over.
+//!
+//! What always holds, in whatever order events arrive:
+//! - a group is frozen only while none of its tasks is critical, and while every critical task is blocked on input or
+//!   output;
+//! - with a driver that is on time no group is frozen for longer than [`Params::max_freeze`] at a time, nor in the long
+//!   run for more than [`Params::max_share`] of the time;
+//! - after [`Quiescence::handle_stop`] everything is thawed, for good.
+
+mod causal;
+mod controller;
+#[cfg(test)]
+mod properties;
+#[cfg(test)]
+mod scenarios;
+
+pub use controller::{Quiescence, QuiescenceCommand, Record};
+
+use machine::{Duration, Ratio};
+use serde::{Deserialize, Serialize};
+
+/// A thread, by the kernel's number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct TaskId(pub u32);
+
+/// What is frozen together: a cgroup, as the driver numbers them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct GroupId(pub u32);
+
+/// A thread and where it is, as every event tells: nothing need be remembered of threads that do not matter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Task {
+    /// Which.
+    pub id: TaskId,
+    /// Its group at the time.
+    pub group: GroupId,
+}
+
+/// Something that one task writes to and another reads from, within this machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ChannelId {
+    /// A pipe.
+    Pipe(u64),
+    /// A connection between two sockets of this machine. One to elsewhere is no channel: nobody here receives from it.
+    Socket(u64),
+}
+
+/// From a trigger to its response, as the driver numbers them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct InteractionId(pub u64);
+
+/// What a task is blocked on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Wait {
+    /// A disk, or a peer on another machine.
+    Io {
+        /// For how long, if somebody can tell.
+        expected: Option<Duration>,
+    },
+    /// Anything else, or unknown.
+    Other,
+}
+
+/// What happened on the machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Event {
+    /// An interaction begins with this task.
+    Trigger {
+        /// The first critical task.
+        task: Task,
+        /// A number that no interaction under way has.
+        interaction: InteractionId,
+    },
+    /// An interaction is over.
+    Response {
+        /// Which.
+        interaction: InteractionId,
+    },
+    /// A task made another.
+    Fork {
+        /// The one.
+        parent: Task,
+        /// The other.
+        child: Task,
+    },
+    /// A task signalled or woke another.
+    Signal {
+        /// The one.
+        from: Task,
+        /// The other.
+        to: Task,
+    },
+    /// A task wrote to a pipe or socket.
+    Send {
+        /// Who.
+        task: Task,
+        /// Where to.
+        channel: ChannelId,
+    },
+    /// A task read from a pipe or socket.
+    Receive {
+        /// Who.
+        task: Task,
+        /// Where from.
+        channel: ChannelId,
+    },
+    /// A task does not run any more until something happens.
+    Block {
+        /// Who.
+        task: Task,
+        /// Until what happens.
+        on: Wait,
+    },
+    /// A task runs, or is ready to.
+    Unblock {
+        /// Who.
+        task: Task,
+    },
+    /// A task is gone.
+    Exit {
+        /// Who.
+        task: TaskId,
+    },
+}
+
+/// What a group was declared to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// All its tasks are critical, always. The driver says of each of them whether it is blocked, at the start.
+    Critical,
+    /// It may be frozen.
+    Background,
+}
+
+/// The constants of quiescence.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Params {
+    /// A wait shorter than this is not worth freezing for. 1 ms (ours): more than twenty times what freezing and
+    /// thawing a cgroup takes, 30 us as measured.
+    #[serde(with = "machine::duration_text")]
+    pub min_wait: Duration,
+    /// No group is frozen for longer at a time. 250 ms (ours): the paper's waits are of 100.
+    #[serde(with = "machine::duration_text")]
+    pub max_freeze: Duration,
+    /// In the long run a group is frozen for this share of the time at most. 0.75 (ours): a chain of short waits must
+    /// not starve it. The paper has no bound.
+    pub max_share: Ratio,
+    /// For so long a background group is left alone after a critical task has received something from it. 1 s (ours).
+    #[serde(with = "machine::duration_text")]
+    pub leave_alone: Duration,
+    /// An interaction without a response is taken to be over after this. 10 s (ours): what people wait for at most.
+    #[serde(with = "machine::duration_text")]
+    pub max_interaction: Duration,
+    /// Critical tasks at a time. 1024 (ours); with more, nothing is frozen.
+    pub max_tasks: u16,
+    /// Pipes and sockets at a time that carry something critical. 1024 (ours); with more, nothing is frozen.
+    pub max_channels: u16,
+}
+
+impl Default for Params {
+    fn default() -> Self {
+        Self {
+            min_wait: Duration::from_millis(1),
+            max_freeze: Duration::from_millis(250),
+            max_share: Ratio::new(0.75),
+            leave_alone: Duration::from_secs(1),
+            max_interaction: Duration::from_secs(10),
+            max_tasks: 1024,
+            max_channels: 1024,
+        }
+    }
+}
