@@ -139,6 +139,8 @@ pub struct Point {
     pub rate: f64,
     /// Mean response time.
     pub mean_ns: Option<f64>,
+    /// 95th percentile, coarsely.
+    pub p95_ns: Option<f64>,
     /// 99th percentile, coarsely.
     pub p99_ns: Option<f64>,
     /// Watts of cores and uncore.
@@ -211,6 +213,8 @@ pub struct Outcome {
     pub classes: Vec<ClassCount>,
     /// Connections moved, and how many of them a worker sent home by itself.
     pub transfers: Option<(u64, u64)>,
+    /// Share of the device's answers that came within the time for which they were foreseen; `None` if nobody foresees.
+    pub foreseen: Option<f64>,
     /// Idle periods.
     pub idle_lengths: Lengths,
     /// Periods between them.
@@ -279,6 +283,7 @@ impl Outcome {
                 .collect(),
             classes: ended.class_counts(),
             transfers: ended.transfers(),
+            foreseen: ended.foreseen(),
             idle_lengths: lengths(&books.idle, length_s, cpu_time_ns),
             active_lengths: lengths(&books.active, length_s, cpu_time_ns),
             points,
@@ -376,6 +381,7 @@ fn point(sample: &crate::engine::Sample, ended: &Ended) -> Point {
         until_s: sample.until_ns as f64 * 1e-9,
         rate: sample.left as f64 / length_ns * 1e9,
         mean_ns: (sample.left > 0).then(|| sample.response_ns as f64 / sample.left as f64),
+        p95_ns: quantile(&sample.responses, 0.95),
         p99_ns: quantile(&sample.responses, 0.99),
         cpu_watts: (sample.core_joules + ended.uncore_joules_of(sample)) / length_ns * 1e9,
         active: sample.active_ns as f64 / length_ns,

@@ -12,7 +12,7 @@ use policy::cores::{auto_scale, dream_weaver};
 use policy::frequency::{Fixed, adrenaline, hurry_up, ondemand, pegasus, rubik, schedutil, sensitivity};
 use policy::idle::GovernorParams;
 use policy::timing::{Form, dyn_sleep, sleep_scale, tails, udpm};
-use policy::{carb, peafowl, staging, wake_plan};
+use policy::{carb, peafowl, quiescence, staging, wake_plan};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -87,23 +87,24 @@ pub enum DelayPolicy {
     UDpm(udpm::Params),
 }
 
-/// Who says when a device will answer, and what its word is worth.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Anticipation {
+/// Waking CPUs before a device answers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Anticipation {
+    /// The planner's constants.
+    pub planner: wake_plan::Params,
+    /// What is subtracted; the deepest state's true exit latency if absent.
+    pub exit_latency: Option<Duration>,
+    /// Who says when.
+    pub source: AnticipationSource,
+}
+
+/// Who says when a device will answer.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum AnticipationSource {
     /// A model of the device's latency.
-    Device {
-        /// The planner's.
-        planner: wake_plan::Params,
-        /// The model's.
-        device: wake_plan::DeviceParams,
-    },
+    Device(wake_plan::DeviceParams),
     /// The history of a repeated computation.
-    Kernels {
-        /// The planner's.
-        planner: wake_plan::Params,
-        /// The history's.
-        kernels: wake_plan::KernelParams,
-    },
+    Kernels(wake_plan::KernelParams),
 }
 
 /// All of one contestant's policies.
@@ -123,6 +124,8 @@ pub struct Policies {
     pub active_idle: Mode,
     /// Wake-ups ahead of a device's answer.
     pub anticipation: Option<Anticipation>,
+    /// Other people's work held back; `None` if nobody does.
+    pub quiescence: Option<quiescence::Params>,
     /// Bursts, and the time in which a request shall be answered.
     pub staging: Option<(staging::Params, Duration)>,
 }
@@ -146,6 +149,7 @@ enum Answer {
     Delay(DelayPolicy),
     Anticipation(Anticipation),
     Staging(staging::Params, Duration),
+    Quiescence(quiescence::Params),
 }
 
 /// Every word that a line may have, for messages.
@@ -186,7 +190,9 @@ pub const WORDS: &[&str] = &[
     "udpm",
     "udpm-published",
     "anticipate",
+    "anticipate-paper",
     "anticipate-kernels",
+    "quiesce",
     "staged",
     "staged-paper",
 ];
@@ -214,6 +220,7 @@ impl Policies {
             delay: None,
             active_idle: Mode::Halt,
             anticipation: None,
+            quiescence: None,
             staging: None,
         };
         let mut answered: Vec<(&str, &str)> = Vec::new();
@@ -238,6 +245,10 @@ impl Policies {
                 Answer::Anticipation(anticipation) => {
                     policies.anticipation = Some(anticipation);
                     "when a device answers"
+                }
+                Answer::Quiescence(params) => {
+                    policies.quiescence = Some(params);
+                    "what is held back"
                 }
                 Answer::Staging(params, goal) => {
                     policies.staging = Some((params, goal));
@@ -304,6 +315,13 @@ impl Policies {
         }
         if self.anticipation.is_some() && setup.device.is_none() {
             return needs("server.device", "foresees the answers of a device", "add a [server.device] table");
+        }
+        if self.quiescence.is_some() && setup.device.is_none() {
+            return needs(
+                "server.device",
+                "acts while requests wait for a device",
+                "add a [server.device] table",
+            );
         }
         if self.delay.is_some() && !own_queues {
             return needs(
@@ -398,16 +416,23 @@ impl Reader<'_> {
                 Answer::Clock(ClockPolicy::HurryUp(self.with(word, hurry_up::Params::paper())?))
             }
             "adrenaline" => Answer::Clock(ClockPolicy::Adrenaline(self.with(word, Default::default())?)),
-            "anticipate" => {
-                let params = self.with(word, AnticipateDevice::default())?;
-                let AnticipateDevice { planner, device } = params;
-                Answer::Anticipation(Anticipation::Device { planner, device })
+            "anticipate" | "anticipate-paper" => {
+                let mut base = AnticipateDevice::default();
+                if word == "anticipate-paper" {
+                    base.planner = wake_plan::Params::paper();
+                    base.exit_latency = Some(PAPERS_LEAD);
+                }
+                let AnticipateDevice { planner, exit_latency, device } = self.with(word, base)?;
+                let source = AnticipationSource::Device(device);
+                Answer::Anticipation(Anticipation { planner, exit_latency, source })
             }
             "anticipate-kernels" => {
                 let params = self.with(word, AnticipateKernels::default())?;
-                let AnticipateKernels { planner, kernels } = params;
-                Answer::Anticipation(Anticipation::Kernels { planner, kernels })
+                let AnticipateKernels { planner, exit_latency, kernels } = params;
+                let source = AnticipationSource::Kernels(kernels);
+                Answer::Anticipation(Anticipation { planner, exit_latency, source })
             }
+            "quiesce" => Answer::Quiescence(self.with(word, Default::default())?),
             "staged" => Answer::Staging(self.with(word, staging::Params::default())?, goal()?.latency),
             "staged-paper" => Answer::Staging(self.with(word, staging::Params::paper())?, goal()?.latency),
             "sleepscale" => {
@@ -473,11 +498,16 @@ struct FixedParams {
     khz: Kilohertz,
 }
 
+/// The CPU sleeps paper (section 2) begins to wake 80 us after the submission of a read that takes 100.
+const PAPERS_LEAD: Duration = Duration::from_micros(20);
+
 /// `anticipate`'s parameters.
 #[derive(Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct AnticipateDevice {
     planner: wake_plan::Params,
+    #[serde(default, with = "machine::duration_text::optional")]
+    exit_latency: Option<Duration>,
     device: wake_plan::DeviceParams,
 }
 
@@ -486,6 +516,8 @@ struct AnticipateDevice {
 #[serde(deny_unknown_fields)]
 struct AnticipateKernels {
     planner: wake_plan::Params,
+    #[serde(default, with = "machine::duration_text::optional")]
+    exit_latency: Option<Duration>,
     kernels: wake_plan::KernelParams,
 }
 

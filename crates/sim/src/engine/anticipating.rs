@@ -6,7 +6,7 @@
 
 use super::agenda::NEVER;
 use super::{Doing, Engine, Later, Setup};
-use crate::policies::Anticipation;
+use crate::policies::{Anticipation, AnticipationSource};
 use machine::{CpuId, Duration, Instant};
 use policy::idle::WakeCause;
 use policy::wake_plan::{
@@ -44,25 +44,27 @@ const BYTES: u64 = 4096;
 impl Anticipating {
     pub fn new(setup: &Setup) -> Option<Self> {
         let anticipation: &Anticipation = setup.policies.anticipation.as_ref()?;
+        let exit_latency = anticipation.exit_latency;
         let platform = &setup.platform;
         let deepest = platform.cstates.0.last()?;
         let awake = platform.frequencies.gears.last()?.power;
         let costs = |cpu: usize| CpuCosts {
             cpu: CpuId(cpu as u16),
-            exit_latency: deepest.true_exit_latency.unwrap_or(deepest.exit_latency),
+            exit_latency: exit_latency.unwrap_or(deepest.true_exit_latency.unwrap_or(deepest.exit_latency)),
             min_sleep: platform.cstates.0.first().map_or(Duration::ZERO, |state| state.target_residency),
             power: awake,
         };
         let costs: Vec<CpuCosts> = (0..platform.cpus()).map(costs).collect();
-        let (planner, predictor) = match anticipation {
-            Anticipation::Device { planner, device } => {
-                (planner, Predictor::Device(Box::new(Device::new(*device))))
-            }
-            Anticipation::Kernels { planner, kernels } => {
-                (planner, Predictor::Kernels(Box::new(Kernels::new(*kernels))))
-            }
+        let predictor = match anticipation.source {
+            AnticipationSource::Device(device) => Predictor::Device(Box::new(Device::new(device))),
+            AnticipationSource::Kernels(kernels) => Predictor::Kernels(Box::new(Kernels::new(kernels))),
         };
-        Some(Self { planner: Planner::new(*planner, &costs), predictor, calls: Vec::new(), timer_ns: NEVER })
+        Some(Self {
+            planner: Planner::new(anticipation.planner, &costs),
+            predictor,
+            calls: Vec::new(),
+            timer_ns: NEVER,
+        })
     }
 }
 

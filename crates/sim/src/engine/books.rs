@@ -191,10 +191,12 @@ impl Books {
     }
 
     #[inline]
-    pub(super) fn leave(&mut self, now: u64, response_ns: u64, class: u8) {
+    pub(super) fn leave(&mut self, now: u64, response_ns: u64, outside_ns: u64, class: u8) {
         self.pass(now);
         self.left += 1;
+        // Little's law is about the time spent here; what clients see comes on top.
         self.response_sum_ns += u128::from(response_ns);
+        let response_ns = response_ns + outside_ns;
         let class = usize::from(class);
         self.left_by_class[class] += 1;
         self.missed[class] += u64::from(response_ns > self.deadlines_ns[class]);

@@ -105,12 +105,12 @@ impl Engine {
 
     /// A request left.
     #[inline]
-    pub(super) fn counting_sees_completion(&mut self, arrived_ns: u64) {
+    pub(super) fn counting_sees_completion(&mut self, arrived_ns: u64, response_ns: u64) {
         let now = Instant::from_nanos(self.now);
         let in_system = self.books.in_system() as u32;
         match &mut self.counting.kind {
             Kind::All => {}
-            Kind::Carb(carb) => carb.responses.saturating_record(self.now - arrived_ns),
+            Kind::Carb(carb) => carb.responses.saturating_record(response_ns),
             Kind::AutoScale(policy) => {
                 let on = policy.handle_completion(now, in_system);
                 self.activate(usize::from(on));

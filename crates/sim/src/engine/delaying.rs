@@ -30,7 +30,8 @@ impl Delaying {
         let platform = &setup.platform;
         let gears = GearTable::new(&platform.frequencies).expect("a checked platform has gears");
         let sleep = platform.cstates.0.last().map(|state| SleepState {
-            exit_latency: state.true_exit_latency.unwrap_or(state.exit_latency),
+            // Plans rest on what the machine advertises; what waking takes is the machine's.
+            exit_latency: state.exit_latency,
             power: state.power.unwrap_or_default(),
         });
         let (cpus, now) = (platform.cpus(), Instant::ZERO);
@@ -149,11 +150,4 @@ impl Engine {
             Kind::UDpm(policy) => policy.handle_timeout(now),
         }
     }
-}
-
-impl Engine {
-    pub(super) fn is_quiet(&self) -> bool {
-        false
-    }
-    pub(super) fn defer(&mut self, _: usize, _: super::Interrupt) {}
 }

@@ -26,6 +26,8 @@ pub(super) enum Then {
     Dispatch(Task),
     /// A request of several pieces goes on.
     Resume(u32),
+    /// A client on this very machine sends its next request.
+    Send { client: u32 },
 }
 
 impl Engine {
@@ -85,6 +87,7 @@ impl Engine {
             Then::Nothing => {}
             Then::Dispatch(task) => self.dispatch(task),
             Then::Resume(request) => self.resume(request),
+            Then::Send { client } => self.send_again(client),
         }
     }
 
@@ -140,9 +143,7 @@ impl Engine {
         let deferrable = noise.deferrable;
         self.agenda.add(self.now + (gap as u64).max(1), Later::Noise { source });
         let interrupt = Interrupt { cost_ns, then: Then::Nothing };
-        if deferrable && self.is_quiet() {
-            self.defer(cpu, interrupt);
-        } else {
+        if !deferrable || !self.hold_back(cpu, interrupt) {
             self.interrupt(cpu, interrupt);
         }
     }

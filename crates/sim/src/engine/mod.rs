@@ -33,6 +33,7 @@ mod meter;
 mod napping;
 mod pieces;
 mod placing;
+mod quiescing;
 mod running;
 mod setup;
 mod sleeping;
@@ -44,7 +45,7 @@ pub use books::{Books, Coarse, IdleLengths, Sample, SleepCounts};
 pub use hardware::MAX_CPUS;
 pub use meter::Residency;
 pub use running::{End, Ended};
-pub use setup::{Device, Dispatch, Nic, Noise, NoiseOn, Pick, Setup, Target, Wait};
+pub use setup::{Closed, Device, Dispatch, Nic, Noise, NoiseOn, Pick, Setup, Target, Wait};
 
 use agenda::Agenda;
 use hardware::{CpuSet, Hardware};
@@ -95,6 +96,8 @@ struct Core {
     tick_kept: bool,
     /// Somebody wants it awake until then, work or not.
     awake_until: u64,
+    /// When a timer of a client that lives here is due; governors see it coming.
+    timer_ns: u64,
     /// The longest exit latency tolerated when it goes idle.
     limit_ns: u64,
 }
@@ -111,7 +114,9 @@ enum Later {
     /// A device answers a request of several pieces.
     Device { request: u32 },
     /// A client of a closed loop sends its next request.
-    Client,
+    Client { client: u32 },
+    /// The policy that holds back other people's work wants to be called.
+    Quiescing,
     /// The planner of early wake-ups wants to be called.
     Anticipating,
     /// A request becomes old while it is worked on.
@@ -159,6 +164,8 @@ pub struct Engine {
     delaying: delaying::Delaying,
     staging: Option<Box<staging::Stage>>,
     anticipating: Option<Box<anticipating::Anticipating>>,
+    quiescing: Option<Box<quiescing::Quiescing>>,
+    outside_ns: u64,
     /// A policy may answer overload with more speed or cores; a queue that grows for a while is no verdict then.
     adapts: bool,
     /// Requests in the system when the last one came.

@@ -5,6 +5,7 @@
 
 use super::agenda::NEVER;
 use super::interrupts::{Interrupt, Then};
+use super::quiescing::Phase;
 use super::setup::Wait;
 use super::task::{Pieces, Task, WHOLE};
 use super::{Doing, Engine, Later};
@@ -35,11 +36,15 @@ impl Engine {
         let request = self.pieces.insert(Pieces {
             left: 2,
             class: task.class,
+            connection: task.connection,
             core: core as u16,
             arrived_ns: task.arrived_ns,
             compute_ns: task.compute_ns - compute,
             memory_ns: task.memory_ns - memory,
         });
+        if self.quiescing.is_some() {
+            self.phase(request, Phase::Begins);
+        }
         self.enqueue(core, Task { request, compute_ns: compute, memory_ns: memory, ..task });
     }
 
@@ -49,6 +54,9 @@ impl Engine {
         pieces.left -= 1;
         if pieces.left == 0 {
             self.pieces.remove(task.request);
+            if self.quiescing.is_some() {
+                self.phase(task.request, Phase::Ends);
+            }
             let whole = Task { request: WHOLE, ..*task };
             self.leave(core, &whole);
         } else if self.setup.device.is_some() {
@@ -64,6 +72,9 @@ impl Engine {
         let wait = device.wait;
         let on = device.on.clone();
         self.agenda.add(now + latency, Later::Device { request });
+        if self.quiescing.is_some() {
+            self.phase(request, Phase::Blocks);
+        }
         if self.anticipating.is_some() {
             let handler = self.target(&on, request, core);
             self.foresee_device(request, core, handler);
@@ -93,6 +104,9 @@ impl Engine {
 
     /// The thread that waited for the device goes on, before anything that waits behind it.
     pub(super) fn resume(&mut self, request: u32) {
+        if self.quiescing.is_some() {
+            self.phase(request, Phase::GoesOn);
+        }
         let pieces = *self.pieces.get_mut(request);
         let core = usize::from(pieces.core);
         let task = Task {
@@ -100,7 +114,7 @@ impl Engine {
             compute_ns: pieces.compute_ns,
             memory_ns: pieces.memory_ns,
             request,
-            connection: 0,
+            connection: pieces.connection,
             core: pieces.core,
             class: pieces.class,
         };

@@ -13,7 +13,9 @@ use machine::{
     Command, ConnId, CpuId, Duration, IdleLimit, Instant, Rate, Ratio, Reading, ServiceReading, WorkerId,
 };
 use policy::active_idle::ActiveIdle;
-use policy::peafowl::{Answer, ConnectionLoad, Departure, LearnedLimit, Order, Params, Sample, Verdict, Worker};
+use policy::peafowl::{
+    Answer, ConnectionLoad, Departure, LearnedLimit, Order, Params, Sample, Verdict, Worker,
+};
 use policy::{Moved, Scheduling, Why};
 use workload::Jobs;
 
@@ -156,7 +158,7 @@ impl Engine {
             return;
         }
         let desk = &mut placing.workers[core];
-        desk.responses.saturating_record(response_ns);
+        desk.responses.saturating_record(response_ns + self.outside_ns);
         let now = Instant::from_nanos(self.now);
         if let Verdict::Send { target, why } = desk.policy.handle_served(now, task.connection, 1) {
             self.send(core, task.connection, target.index(), why);

@@ -5,7 +5,7 @@ use super::books::{Books, Sample};
 use super::hardware::{CpuSet, Hardware};
 use super::{
     Core, Doing, Engine, Later, MAX_STATES, Setup, anticipating, clocking, counting, delaying, placing,
-    sleeping, staging,
+    quiescing, sleeping, staging,
 };
 use crate::outcome::ClassCount;
 use crate::policies::IdlePolicy;
@@ -47,7 +47,7 @@ impl Engine {
         let responses = Collector::new(setup.precision);
         let books = Books::new(responses, deadlines.collect(), setup.platform.cstates.0.len());
         let knows_future = matches!(setup.policies.idle, IdlePolicy::Clairvoyant(_));
-        let core = || Core { limit_ns: u64::MAX, ..Core::default() };
+        let core = || Core { limit_ns: u64::MAX, timer_ns: NEVER, ..Core::default() };
         Self {
             now: 0,
             agenda: Agenda::new(cpus),
@@ -69,6 +69,8 @@ impl Engine {
             delaying: delaying::Delaying::new(&setup),
             staging: staging::Stage::new(&setup).map(Box::new),
             anticipating: anticipating::Anticipating::new(&setup).map(Box::new),
+            quiescing: quiescing::Quiescing::new(&setup).map(Box::new),
+            outside_ns: setup.outside.as_nanos(),
             adapts: setup.policies.adapts(),
             backlog: 0,
             books,
@@ -128,11 +130,8 @@ impl Engine {
         self.begin_counting();
         self.begin_clocking();
         self.begin_placing();
-        if let Some((clients, think)) = self.setup.closed.clone() {
-            for _ in 0..clients {
-                let pause = think.draw(&mut self.chance).as_nanos();
-                self.agenda.add(pause, Later::Client);
-            }
+        if let Some(clients) = self.setup.closed.as_ref().map(|closed| closed.clients) {
+            (0..clients).for_each(|client| self.think(client));
         }
     }
 
@@ -208,7 +207,8 @@ impl Engine {
             Later::Then(then) => self.follow(then),
             Later::Noise { source } => self.strike(source),
             Later::Device { request } => self.device_done(request),
-            Later::Client => self.send_again(),
+            Later::Client { client } => self.client_timer(client),
+            Later::Quiescing => self.quiesce_timer(),
             Later::Anticipating => self.anticipate(),
             Later::Boost { cpu, arrived_ns } => self.boost(cpu, arrived_ns),
             Later::Counting => self.count_cores(),
@@ -320,6 +320,10 @@ impl Ended {
     /// Connections moved, and how many of them a worker sent home by itself; `None` if nobody places them.
     pub fn transfers(&self) -> Option<(u64, u64)> {
         self.engine.transfers()
+    }
+    /// Share of the device's answers that were foreseen; `None` if nobody foresees.
+    pub fn foreseen(&self) -> Option<f64> {
+        self.engine.prediction_record().map(|record| record.hit_rate().as_f64())
     }
     /// What was wrong with the load that only its end could show: a trace that broke off.
     pub fn check_load(&mut self, document: &Document) -> Result<(), ScenarioError> {

@@ -112,6 +112,17 @@ pub struct Device {
     pub wait: Wait,
 }
 
+/// Clients that wait for a reply before they send again.
+#[derive(Clone, Debug)]
+pub struct Closed {
+    /// How many.
+    pub clients: u32,
+    /// How long each waits between reply and next request.
+    pub think: Sampler,
+    /// They live on this machine: the pause is a timer of their CPU, and a request counts from when that is up.
+    pub timer: bool,
+}
+
 /// One run.
 #[derive(Clone, Debug)]
 pub struct Setup {
@@ -141,8 +152,10 @@ pub struct Setup {
     pub learned_limit: Option<Rate>,
     /// Fork-join: what each shard's work is multiplied by, in seconds; `None` for one.
     pub shard: Option<Sampler>,
-    /// A closed loop: so many clients, each of which thinks between reply and next request.
-    pub closed: Option<(u32, Sampler)>,
+    /// A closed loop instead of the load's arrivals.
+    pub closed: Option<Closed>,
+    /// Added to every response time: what lies outside this machine.
+    pub outside: Duration,
     /// What decides.
     pub policies: Policies,
     /// The latency goal.

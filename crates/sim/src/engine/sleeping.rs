@@ -166,7 +166,8 @@ impl Engine {
         let limit_ns = self.cores[cpu].limit_ns;
         let tick_ns = self.sleepers.tick_ns;
         let next_tick = if tick_ns > 0 { tick_ns - now % tick_ns } else { u64::MAX };
-        let next_timer = self.sleepers.timer_ns - now % self.sleepers.timer_ns;
+        let own = self.cores[cpu].timer_ns.saturating_sub(now);
+        let next_timer = (self.sleepers.timer_ns - now % self.sleepers.timer_ns).min(own);
         match &mut self.sleepers.kind {
             Kind::Governors(governors) => {
                 let entry = IdleEntry {

@@ -31,6 +31,8 @@ pub struct Pieces {
     pub core: u16,
     /// Its class.
     pub class: u8,
+    /// Its connection, or its client's number.
+    pub connection: u32,
     /// When the request was due.
     pub arrived_ns: u64,
     /// What is left to do after the device answers.

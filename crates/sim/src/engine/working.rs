@@ -3,7 +3,7 @@
 use super::agenda::NEVER;
 use super::setup::{Dispatch, Pick};
 use super::task::{Task, WHOLE};
-use super::{Doing, Engine, Later};
+use super::{Doing, Engine, Interrupt, Later, Then};
 use workload::Job;
 
 impl Engine {
@@ -298,7 +298,7 @@ impl Engine {
     #[inline]
     pub(super) fn leave(&mut self, core: usize, task: &Task) {
         let response = self.now - task.arrived_ns;
-        self.books.leave(self.now, response, task.class);
+        self.books.leave(self.now, response, self.outside_ns, task.class);
         if self.setup.nic.is_some() {
             self.transmit(core, task);
         }
@@ -306,31 +306,47 @@ impl Engine {
             self.served(core, task, response);
         }
         if self.counting.watches() {
-            self.counting_sees_completion(task.arrived_ns);
+            self.counting_sees_completion(task.arrived_ns, response + self.outside_ns);
         }
         if self.staging.is_some() {
             self.staged_served(task.arrived_ns);
         }
         if self.setup.closed.is_some() {
-            self.think();
+            self.think(task.connection);
         }
     }
 
-    /// A client of the closed loop has its answer.
-    fn think(&mut self) {
-        if let Some((_, think)) = &self.setup.closed {
-            let pause = think.draw(&mut self.chance).as_nanos();
-            self.agenda.add(self.now + pause, Later::Client);
+    /// A client of the closed loop has its answer, or begins: it sends again after a pause.
+    pub(super) fn think(&mut self, client: u32) {
+        let Some(closed) = &self.setup.closed else { return };
+        let pause = closed.think.draw(&mut self.chance).as_nanos();
+        let at = self.now + pause;
+        if closed.timer {
+            let cpu = self.nth_active(client as usize);
+            self.cores[cpu].timer_ns = self.cores[cpu].timer_ns.min(at);
         }
+        self.agenda.add(at, Later::Client { client });
+    }
+
+    /// A client's pause is over.
+    pub(super) fn client_timer(&mut self, client: u32) {
+        let Some(closed) = &self.setup.closed else { return };
+        if !closed.timer {
+            return self.send_again(client);
+        }
+        // Its CPU wakes for the timer first, if it sleeps.
+        let cpu = self.nth_active(client as usize);
+        self.cores[cpu].timer_ns = NEVER;
+        self.interrupt(cpu, Interrupt { cost_ns: 0, then: Then::Send { client } });
     }
 
     /// A client of the closed loop sends again.
-    pub(super) fn send_again(&mut self) {
+    pub(super) fn send_again(&mut self, client: u32) {
         if self.fetched < self.setup.requests
             && let Some(job) = self.jobs.next()
         {
             self.fetched += 1;
-            self.enter(job);
+            self.enter(Job { connection: client, ..job });
         }
     }
 }

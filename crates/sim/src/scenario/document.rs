@@ -29,7 +29,7 @@ impl Estimates {
     pub fn varied(&self, key: &str, factor: f64) -> Option<Self> {
         let varied = match self.value(key)? {
             Value::Float(number) => Value::Float(number * factor),
-            Value::Integer(number) => Value::Float(*number as f64 * factor),
+            Value::Integer(number) => Value::Integer((*number as f64 * factor).round() as i64),
             Value::String(text) => {
                 let digits = text.find(|c: char| c.is_ascii_alphabetic()).filter(|&at| at > 0)?;
                 let (number, unit) = text.split_at(digits);

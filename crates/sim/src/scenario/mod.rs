@@ -78,7 +78,7 @@ pub struct Machine {
     /// Threads per core.
     pub threads: Option<u16>,
     /// Whether few awake cores run faster than nominal.
-    pub turbo: bool,
+    pub turbo: Turbo,
     /// Whether whole sockets sleep; the preset knows.
     pub package: Option<bool>,
     /// The scheduler's tick; `never` for none. 4 ms is Linux's default of 250 Hz.
@@ -94,8 +94,54 @@ pub struct Machine {
     pub rest_watts: Option<f64>,
     /// Idle states instead of the preset's.
     pub cstates: Option<Vec<Cstate>>,
+    /// Changes of single idle states, by name.
+    pub cstate: BTreeMap<String, CstateTable>,
+    /// Watts of a socket's uncore while the whole package sleeps.
+    pub package_watts: Option<f64>,
     /// Gears instead of the preset's.
     pub frequencies: Option<FrequencyTable>,
+}
+
+/// Faster than nominal while few cores are awake.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(untagged)]
+pub enum Turbo {
+    /// The preset's bins, or none.
+    Preset(bool),
+    /// These.
+    Bins(Vec<TurboTable>),
+}
+
+impl Default for Turbo {
+    fn default() -> Self {
+        Self::Preset(false)
+    }
+}
+
+/// One bin.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct TurboTable {
+    /// Up to so many cores awake.
+    pub cores: u16,
+    /// The clock.
+    pub khz: u64,
+    /// Watts of a core at it.
+    pub watts: f64,
+}
+
+/// What is different about one idle state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct CstateTable {
+    /// Advertised.
+    pub exit_latency: Option<Time>,
+    /// What waking takes.
+    pub true_exit_latency: Option<Time>,
+    /// The shortest sleep that pays.
+    pub target_residency: Option<Time>,
+    /// Watts of a core in it.
+    pub watts: Option<f64>,
 }
 
 /// A length of time as text.
@@ -128,6 +174,8 @@ pub struct Server {
     pub shard_cv: f64,
     /// Other people's work.
     pub noise: Vec<NoiseTable>,
+    /// Added to every response time: client, wire, whatever lies outside the server.
+    pub outside: Option<Time>,
     /// Network interrupts.
     pub nic: Option<NicTable>,
     /// A device that every request calls.
@@ -202,6 +250,9 @@ pub struct Clients {
     pub count: u32,
     /// How long each waits between reply and next request.
     pub think: Distribution,
+    /// They live on the serving CPUs: the pause is a timer there, and a request counts from when the CPU is up for it.
+    #[serde(default)]
+    pub timer: bool,
 }
 
 /// How long, how exactly.

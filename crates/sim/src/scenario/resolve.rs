@@ -1,10 +1,10 @@
 //! From a scenario to runs.
 
-use super::{Document, Scenario, ScenarioError};
-use crate::engine::{Device, MAX_CPUS, Nic, Noise, Setup};
+use super::{Document, Scenario, ScenarioError, Turbo};
+use crate::engine::{Closed, Device, MAX_CPUS, Nic, Noise, Setup};
 use crate::policies::Policies;
 use crate::statistics::Horizon;
-use machine::{CstateTable, Duration, Microwatts, Platform};
+use machine::{CstateTable, Duration, Kilohertz, Microwatts, PackageState, Platform, TurboBin};
 use workload::{Distribution, Jobs, Sampler};
 
 /// One contestant: a name and the scenario that it runs in.
@@ -83,8 +83,16 @@ impl Document {
         platform.cores_per_socket = table.cores.unwrap_or(platform.cores_per_socket);
         platform.threads_per_core = table.threads.unwrap_or(platform.threads_per_core);
         platform.turbo.clear();
-        if table.turbo {
-            platform = platform.with_turbo();
+        match &table.turbo {
+            Turbo::Preset(false) => {}
+            Turbo::Preset(true) => platform = platform.with_turbo(),
+            Turbo::Bins(bins) => {
+                platform.turbo.extend(bins.iter().map(|bin| TurboBin {
+                    cores: bin.cores,
+                    frequency: Kilohertz(bin.khz),
+                    power: Microwatts::from_watts(bin.watts),
+                }));
+            }
         }
         if table.package == Some(false) {
             platform.package = None;
@@ -102,6 +110,27 @@ impl Document {
         }
         if let Some(cstates) = &table.cstates {
             platform.cstates = CstateTable(cstates.clone());
+        }
+        for (name, changes) in &table.cstate {
+            let Some(state) = platform.cstates.0.iter_mut().find(|state| state.name == *name) else {
+                let names: Vec<&str> = platform.cstates.0.iter().map(|state| state.name.as_str()).collect();
+                let (key, problem) = (format!("machine.cstate.{name}"), "the machine has no such idle state");
+                return Err(self.wrong(&key, problem, &format!("one of: {}", names.join(", "))));
+            };
+            state.exit_latency = changes.exit_latency.map_or(state.exit_latency, |time| time.0);
+            state.true_exit_latency =
+                changes.true_exit_latency.map(|time| time.0).or(state.true_exit_latency);
+            state.target_residency = changes.target_residency.map_or(state.target_residency, |time| time.0);
+            state.power = changes.watts.map(Microwatts::from_watts).or(state.power);
+        }
+        if let Some(watts) = table.package_watts {
+            let deepest = platform.cstates.0.len().saturating_sub(1) as u8;
+            let package = platform.package.get_or_insert(PackageState {
+                from_state: deepest,
+                power: Microwatts(0),
+                exit_latency: Duration::ZERO,
+            });
+            package.power = Microwatts::from_watts(watts);
         }
         if let Some(frequencies) = &table.frequencies {
             platform.frequencies = frequencies.clone();
@@ -180,7 +209,11 @@ impl Document {
             Some(clients) if clients.count == 0 => {
                 return Err(self.wrong("server.clients.count", "0", "at least one client"));
             }
-            Some(clients) => Some((clients.count, self.sampler("server.clients.think", &clients.think)?)),
+            Some(clients) => Some(Closed {
+                clients: clients.count,
+                think: self.sampler("server.clients.think", &clients.think)?,
+                timer: clients.timer,
+            }),
         };
         if !(server.shard_cv >= 0.0 && server.shard_cv.is_finite()) {
             return Err(self.wrong("server.shard_cv", server.shard_cv.to_string(), "zero or more"));
@@ -230,6 +263,7 @@ impl Document {
             goal: scenario.goal,
             requests: run.requests,
             length: run.length.map(|length| length.0),
+            outside: server.outside.map_or(Duration::ZERO, |time| time.0),
             horizon,
             precision: run.precision,
             samples: run.samples,
