@@ -6,6 +6,7 @@
 use crate::engine::{Coarse, End, Ended, IdleLengths};
 use crate::statistics::{
     Doubt, Horizon, Interval, Quantile, Quantity, RatioEstimator, Replications, Sample as Responded,
+    across_runs,
 };
 use machine::EnergySource;
 use serde::{Deserialize, Serialize};
@@ -145,6 +146,8 @@ pub struct Point {
     pub p99_ns: Option<f64>,
     /// Watts of cores and uncore.
     pub cpu_watts: f64,
+    /// Watts of the cores.
+    pub core_watts: f64,
     /// Mean number of CPUs that new work may go to.
     pub active: f64,
     /// Mean number of CPUs that were not asleep.
@@ -153,6 +156,21 @@ pub struct Point {
     pub mhz: Option<f64>,
     /// Share of CPU time in each idle state.
     pub asleep: Vec<f64>,
+    /// Where several runs make a point: how far each figure may be off, with 95 % confidence.
+    pub spread: Option<Spread>,
+}
+
+/// Half-widths of a point's figures over independent runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Spread {
+    /// Of the mean response time.
+    pub mean_ns: Option<f64>,
+    /// Of the 95th percentile.
+    pub p95_ns: Option<f64>,
+    /// Of the 99th percentile.
+    pub p99_ns: Option<f64>,
+    /// Of the power of cores and uncore.
+    pub cpu_watts: Option<f64>,
 }
 
 /// Lengths of periods, in buckets that double.
@@ -364,7 +382,48 @@ impl Outcome {
         power.cpu_watts = power.cores_watts + power.uncore_watts;
         power.server_watts = power.cpu_watts + power.rest_watts;
         power.cpu_half_width_watts = RatioEstimator::across(&powers).map(|interval| interval.half_width);
+        let points: Vec<Vec<Point>> = runs
+            .iter()
+            .map(|run| run.books().samples.iter().map(|sample| point(sample, run)).collect())
+            .collect();
+        let shortest = points.iter().map(Vec::len).min().unwrap_or(0);
+        outcome.points = (0..shortest).map(|at| mean_point(points.iter().map(|run| &run[at]))).collect();
         Some(outcome)
+    }
+}
+
+/// One stretch of a story as several runs saw it: the mean of each figure, and how far it may be off.
+fn mean_point<'a>(runs: impl Iterator<Item = &'a Point> + Clone) -> Point {
+    let all = |figure: fn(&Point) -> f64| runs.clone().map(figure).collect::<Vec<f64>>();
+    let some = |figure: fn(&Point) -> Option<f64>| runs.clone().filter_map(figure).collect::<Vec<f64>>();
+    let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len().max(1) as f64;
+    let mean_of_some = |values: &[f64]| (!values.is_empty()).then(|| mean(values));
+    let off = |values: &[f64]| across_runs(values).map(|interval| interval.half_width);
+    let (means, p95, p99) = (some(|p| p.mean_ns), some(|p| p.p95_ns), some(|p| p.p99_ns));
+    let cpu = all(|p| p.cpu_watts);
+    let states = runs.clone().map(|point| point.asleep.len()).max().unwrap_or(0);
+    let asleep = |state: usize| {
+        let shares: Vec<f64> = runs.clone().filter_map(|point| point.asleep.get(state).copied()).collect();
+        mean(&shares)
+    };
+    Point {
+        until_s: mean(&all(|p| p.until_s)),
+        rate: mean(&all(|p| p.rate)),
+        mean_ns: mean_of_some(&means),
+        p95_ns: mean_of_some(&p95),
+        p99_ns: mean_of_some(&p99),
+        cpu_watts: mean(&cpu),
+        core_watts: mean(&all(|p| p.core_watts)),
+        active: mean(&all(|p| p.active)),
+        awake: mean(&all(|p| p.awake)),
+        mhz: mean_of_some(&some(|p| p.mhz)),
+        asleep: (0..states).map(asleep).collect(),
+        spread: Some(Spread {
+            mean_ns: off(&means),
+            p95_ns: off(&p95),
+            p99_ns: off(&p99),
+            cpu_watts: off(&cpu),
+        }),
     }
 }
 
@@ -388,6 +447,8 @@ fn point(sample: &crate::engine::Sample, ended: &Ended) -> Point {
         awake: sample.awake_ns as f64 / length_ns,
         mhz: (working_ns > 0).then(|| mhz.sum::<f64>() / working_ns as f64),
         asleep: sample.asleep_ns.iter().map(|&ns| ns as f64 / (length_ns * cpus)).collect(),
+        core_watts: sample.core_joules / length_ns * 1e9,
+        spread: None,
     }
 }
 

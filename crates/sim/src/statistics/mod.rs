@@ -38,6 +38,7 @@ mod warm_up;
 pub use collector::{Collector, Doubt, Shortfall};
 pub use interval::Interval;
 pub use precision::{ParsePrecisionError, Precision, Quantile, Quantity};
+pub use ratio::across_runs;
 pub use ratio_estimator::RatioEstimator;
 pub use replications::{Horizon, Replications};
 pub use sample::Sample;

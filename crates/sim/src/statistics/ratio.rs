@@ -17,6 +17,8 @@
 //!
 //! Always: the interval contains the ratio; nothing is NaN; the order of independent parts does not matter.
 
+use super::Interval;
+
 /// How neighbouring parts hang together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Parts {
@@ -70,6 +72,13 @@ pub(super) fn spread(pairs: &[(f64, f64)], parts: Parts) -> Option<Spread> {
 }
 
 /// Willink's function G: a quantile of Student's t bent for a mean of skew values.
+/// The mean of one figure over independent runs; `None` of fewer than ten.
+pub fn across_runs(values: &[f64]) -> Option<Interval> {
+    let pairs: Vec<(f64, f64)> = values.iter().map(|&value| (value, 1.0)).collect();
+    let mean = spread(&pairs, Parts::Independent)?;
+    Some(Interval { estimate: mean.ratio, half_width: mean.above.max(mean.below) })
+}
+
 fn leaning(student: f64, lean: f64) -> f64 {
     if lean.abs() < 1e-6 {
         // Its limit; the formula would divide zero by zero.
