@@ -8,6 +8,7 @@
 //!                     +--> charts ---> html      report.html, and the live page while the run goes on
 //!  driver --> run ----+
 //!                     +--> terminal              `roost top`, `roost demo` while it runs and when it is over
+//!  simulator ---------> figures --> html      report.html of simulated runs: this crate knows numbers and units only
 //! ```
 //!
 //! What always holds:
@@ -18,6 +19,7 @@
 
 pub mod charts;
 mod drawing;
+pub mod figures;
 pub mod html;
 pub mod run;
 pub mod terminal;

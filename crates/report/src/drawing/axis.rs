@@ -46,28 +46,68 @@ impl Axis {
 
     /// Latencies in nanoseconds from `min` to `max`, logarithmic.
     pub fn latency(min: f64, max: f64, title: &str) -> Self {
-        let min = if min.is_finite() { min.clamp(1.0, 1e18) } else { 1.0 };
-        let max = if max.is_finite() { max.clamp(min, 1e18) } else { min };
+        let max = if max.is_finite() { max } else { min };
+        Self::log(min.max(1.0), max.clamp(1.0, 1e18), title, nanos_label)
+    }
+
+    /// From `min` to `max`, logarithmic; what is not positive becomes the least that is shown.
+    pub fn log(min: f64, max: f64, title: &str, label: impl Fn(f64) -> String) -> Self {
+        let positive =
+            |value: f64| if value.is_finite() && value > 0.0 { value.clamp(1e-18, 1e18) } else { 1.0 };
+        let (min, max) = (positive(min), positive(max).max(positive(min)));
         // Marks at 1, 2, 5 of each decade; the range goes from the mark below to the mark above.
-        let marks: Vec<f64> =
-            (0..19).flat_map(|exponent| [1.0, 2.0, 5.0].map(|digit| digit * 10f64.powi(exponent))).collect();
-        let below = marks.iter().rposition(|&mark| mark <= min).unwrap_or(0);
-        let above = marks.iter().position(|&mark| mark >= max).unwrap_or(marks.len() - 1).max(below + 1);
-        let range = &marks[below..=above.min(marks.len() - 1)];
-        // A short range has room for every mark, a long one for decades, an absurd one for every third.
+        let decades = min.log10().floor() as i32 - 1..=max.log10().ceil() as i32;
+        let marks: Vec<f64> = decades
+            .flat_map(|exponent| [1.0, 2.0, 5.0].map(|digit| digit * power_of_ten(exponent)))
+            .collect();
+        let below = marks.iter().rposition(|&mark| mark <= min * 1.000_001).unwrap_or(0);
+        let above = marks.iter().position(|&mark| mark >= max * 0.999_999).unwrap_or(marks.len() - 1);
+        let range = &marks[below..=above.clamp(below + 1, marks.len() - 1)];
+        // A short range has room for every mark, a long one for decades, an absurd one for some of them.
         let stride = match range.len() {
-            0..=7 => None,
-            8..=28 => Some(1),
-            _ => Some(3),
+            0..=10 => None,
+            11..=28 => Some(1),
+            more => Some((more / 24 + 1) as i32),
         };
         let shown = |mark: f64| {
-            stride
-                .is_none_or(|stride| is_decade(mark) && (mark.log10().round() as u32).is_multiple_of(stride))
+            stride.is_none_or(|stride| is_decade(mark) && (mark.log10().round() as i32) % stride == 0)
         };
-        let ticks =
-            range.iter().filter(|&&mark| shown(mark)).map(|&mark| (mark, nanos_label(mark))).collect();
-        let (low, high) = (range[0], range[range.len() - 1].max(range[0] * 1.5));
-        Self { scale: Scale::Log, low, high, ticks, title: title.to_owned() }
+        let ticks = range.iter().filter(|&&mark| shown(mark)).map(|&mark| (mark, label(mark))).collect();
+        Self {
+            scale: Scale::Log,
+            low: range[0],
+            high: range[range.len() - 1],
+            ticks,
+            title: title.to_owned(),
+        }
+    }
+
+    /// From `min` to `max`, both moved outwards to round numbers of `unit`s.
+    pub fn between(min: f64, max: f64, unit: f64, title: &str, label: impl Fn(f64) -> String) -> Self {
+        let (min, max) = apart(min, max);
+        let step = round_step((max - min) / unit / 4.0) * unit;
+        let first = (min / step + 1e-9).floor();
+        let last = (max / step - 1e-9).ceil().max(first + 1.0);
+        let ticks = (0..=(last - first) as usize).map(|n| (first + n as f64) * step);
+        let ticks = ticks.map(|at| (at, label(at))).collect();
+        Self { scale: Scale::Linear, low: first * step, high: last * step, ticks, title: title.to_owned() }
+    }
+
+    /// From exactly `min` to exactly `max`, with ticks at round numbers of `unit`s within.
+    pub fn exactly(min: f64, max: f64, unit: f64, title: &str, label: impl Fn(f64) -> String) -> Self {
+        let (min, max) = apart(min, max);
+        let mut axis = Self::between(min, max, unit, title, label);
+        let slack = (max - min) * 1e-6;
+        axis.ticks.retain(|(at, _)| (min - slack..=max + slack).contains(at));
+        (axis.low, axis.high) = (min, max);
+        axis
+    }
+
+    /// One place for each name, at 0, 1, 2 ...
+    pub fn named(names: &[String], title: &str) -> Self {
+        let ticks = names.iter().enumerate().map(|(n, name)| (n as f64, name.clone())).collect();
+        let high = names.len().max(1) as f64 - 0.5;
+        Self { scale: Scale::Linear, low: -0.5, high, ticks, title: title.to_owned() }
     }
 
     /// Shares of requests from 50 % towards 100 % by nines, as far as `max`.
@@ -192,6 +232,23 @@ fn round_step(raw: f64) -> f64 {
     digit.unwrap_or(10.0) * decade
 }
 
+/// Two ends that a range can lie between: finite, and apart by more than rounding errors.
+fn apart(min: f64, max: f64) -> (f64, f64) {
+    let tame = |value: f64| if value.is_nan() { 0.0 } else { value.clamp(-1e300, 1e300) };
+    let (min, max) = (tame(min), tame(max).max(tame(min)));
+    let size = min.abs().max(max.abs());
+    match (max - min, size) {
+        (_, size) if size < 1e-290 => (0.0, 1.0),
+        (span, size) if span > size * 1e-9 => (min, max),
+        _ => (min - size / 20.0, max + size / 20.0),
+    }
+}
+
+/// Exactly the number that `1e-6` is, where `powi` would be off in the last digit.
+fn power_of_ten(exponent: i32) -> f64 {
+    if exponent < 0 { 1.0 / 10f64.powi(-exponent) } else { 10f64.powi(exponent) }
+}
+
 fn is_decade(mark: f64) -> bool {
     let exponent = mark.log10();
     (exponent - exponent.round()).abs() < 1e-9
@@ -234,11 +291,28 @@ mod tests {
         assert_eq!(axis.place(1.0), 1.0);
     }
 
+    #[test]
+    fn ranges_need_not_begin_at_zero() {
+        assert_eq!(labels(&Axis::between(41.0, 58.0, 1.0, "", short)), ["40", "45", "50", "55", "60"]);
+        assert_eq!(labels(&Axis::between(-3.0, 4.0, 1.0, "", short)), ["-4", "-2", "0", "2", "4"]);
+        assert_eq!(labels(&Axis::exactly(41.0, 58.0, 1.0, "", short)), ["45", "50", "55"]);
+        let minutes = Axis::between(0.0, 5_400.0, 60.0, "", |at| short(at / 60.0));
+        assert_eq!(labels(&minutes), ["0", "25", "50", "75", "100"]);
+        let same = Axis::between(7.0, 7.0, 1.0, "", short);
+        assert!((0.2..0.8).contains(&same.place(7.0)), "{same:?}");
+        assert_eq!(
+            labels(&Axis::log(0.003, 0.4, "", |at| at.to_string())),
+            ["0.002", "0.005", "0.01", "0.02", "0.05", "0.1", "0.2", "0.5"]
+        );
+    }
+
     proptest! {
         #[test]
         fn any_value_lies_within_any_axis(max in any::<f64>(), min in any::<f64>(), value in any::<f64>()) {
+            let names = ["a".to_owned(), "b".to_owned()];
             for axis in [Axis::linear(max, "", short), Axis::tight(max, "", short), Axis::latency(min, max, ""),
-                Axis::nines(max, ""), Axis::rows(3, "")] {
+                Axis::nines(max, ""), Axis::rows(3, ""), Axis::log(min, max, "", short), Axis::named(&names, ""),
+                Axis::between(min, max, 1.0, "", short), Axis::exactly(min, max, 60.0, "", short)] {
                 prop_assert!((0.0..=1.0).contains(&axis.place(value)), "{axis:?} {value}");
                 prop_assert!(axis.ticks.len() <= 12, "{axis:?}");
             }
@@ -247,7 +321,8 @@ mod tests {
         #[test]
         fn a_larger_value_lies_no_lower(a in 0.0..1e15f64, b in 0.0..1e15f64) {
             let (small, large) = if a < b { (a, b) } else { (b, a) };
-            for axis in [Axis::linear(1e12, "", short), Axis::latency(10.0, 1e14, "")] {
+            for axis in [Axis::linear(1e12, "", short), Axis::latency(10.0, 1e14, ""),
+                Axis::between(-5.0, 1e14, 1.0, "", short)] {
                 prop_assert!(axis.place(small) <= axis.place(large));
             }
         }

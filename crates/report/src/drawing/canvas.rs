@@ -27,8 +27,40 @@ pub enum Ink {
     Idle,
     /// Text on an opaque [`Ink::Idle`].
     OnIdle,
-    /// The phase with this place in the run's order.
+    /// The phase, or the contestant, with this place in the run's order.
     Phase(usize),
+    /// A step of the heat scale, from 0, next to the card's colour, to [`HEAT_STEPS`] - 1, farthest from it.
+    Heat(usize),
+    /// Text on the lower half of the heat scale.
+    OnCool,
+    /// Text on its upper half.
+    OnHot,
+}
+
+/// The form of a mark: who cannot tell two colours apart can tell two forms apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape {
+    /// A disc.
+    Disc,
+    /// A square.
+    Square,
+    /// A triangle on its side.
+    Triangle,
+    /// A triangle on its tip.
+    Wedge,
+    /// An upright cross.
+    Plus,
+    /// A cross that leans.
+    Cross,
+    /// The outline of a square on its tip, empty within.
+    Diamond,
+}
+
+impl Shape {
+    /// The form for the contestant with this place.
+    pub fn of(place: usize) -> Self {
+        [Self::Disc, Self::Square, Self::Triangle, Self::Wedge, Self::Plus, Self::Cross][place % 6]
+    }
 }
 
 /// Where a text lies from its point.
@@ -40,6 +72,15 @@ pub enum Side {
     Middle,
     /// It ends there.
     Left,
+}
+
+/// How a line runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stroke {
+    /// Without a gap.
+    Solid,
+    /// In dashes.
+    Dashed,
 }
 
 /// A sheet of `width` x `height` CSS pixels.
@@ -81,7 +122,8 @@ pub fn style_sheet() -> String {
 
 /// About how wide `text` will be at `size` pixels. Fonts differ; this errs on the wide side of the usual ones.
 pub fn width_of(text: &str, size: f64) -> f64 {
-    text.chars().count() as f64 * size * 0.57
+    // From the Korean block on, most letters are as wide as they are high.
+    text.chars().map(|c| if c < '\u{1100}' { 0.57 } else { 1.1 }).sum::<f64>() * size
 }
 
 impl Canvas<'_> {
@@ -105,6 +147,47 @@ impl Canvas<'_> {
         }
     }
 
+    /// A line through `points`, as `stroke` says.
+    pub fn stroke(&self, points: &[(f64, f64)], ink: Ink, width: f64, stroke: Stroke) {
+        match stroke {
+            Stroke::Solid => self.line(points, ink, width),
+            Stroke::Dashed => self.dashes(points, ink, width),
+        }
+    }
+
+    /// A mark of this form, `size` pixels from side to side.
+    pub fn mark(&self, (x, y): (f64, f64), shape: Shape, ink: Ink, size: f64) {
+        let half = size / 2.0;
+        match shape {
+            Shape::Disc => self.dot((x, y), ink, half),
+            Shape::Square => self.rect(x - half * 0.9, y - half * 0.9, size * 0.9, size * 0.9, ink, 1.0),
+            Shape::Triangle | Shape::Wedge => {
+                let up = if shape == Shape::Triangle { -half } else { half };
+                self.area(
+                    &[(x, y + up * 1.1), (x + half * 1.1, y - up * 0.8), (x - half * 1.1, y - up * 0.8)],
+                    ink,
+                    1.0,
+                );
+            }
+            Shape::Plus => {
+                self.line(&[(x - half, y), (x + half, y)], ink, STROKE);
+                self.line(&[(x, y - half), (x, y + half)], ink, STROKE);
+            }
+            Shape::Cross => {
+                let half = half * 0.8;
+                self.line(&[(x - half, y - half), (x + half, y + half)], ink, STROKE);
+                self.line(&[(x - half, y + half), (x + half, y - half)], ink, STROKE);
+            }
+            Shape::Diamond => {
+                let corners = [(x, y - half), (x + half, y), (x, y + half), (x - half, y)];
+                self.area(&corners, Ink::Card, 1.0);
+                let [first, second, ..] = corners;
+                // Round the corner twice, so that the last one is no gap.
+                self.line(&[&corners[..], &[first, second]].concat(), ink, STROKE);
+            }
+        }
+    }
+
     /// The area within `points`.
     pub fn area(&self, points: &[(f64, f64)], ink: Ink, opacity: f64) {
         if points.len() > 2 {
@@ -116,6 +199,20 @@ impl Canvas<'_> {
     pub fn rect(&self, left: f64, top: f64, width: f64, height: f64, ink: Ink, opacity: f64) {
         let corners = [at((left, top)), at((left + width.max(0.0), top + height.max(0.0)))];
         self.put(&Rectangle::new(corners, colour(ink).mix(opacity).filled()));
+    }
+
+    /// A field of lines that lean, for what has no value.
+    pub fn hatch(&self, left: f64, top: f64, width: f64, height: f64) {
+        const APART: f64 = 7.0;
+        self.rect(left, top, width, height, Ink::Grid, 0.5);
+        let mut foot = APART / 2.0;
+        while foot < width + height {
+            // From the bottom edge, or the right one, up to the left edge, or the top one.
+            let (from, to) = (foot.min(width), (foot - height).max(0.0));
+            let line = [(left + from, top + height - (foot - from)), (left + to, top + height - (foot - to))];
+            self.line(&line, Ink::Muted, 0.75);
+            foot += APART;
+        }
     }
 
     /// A round mark.
@@ -179,7 +276,10 @@ fn colour(ink: Ink) -> RGBColor {
         Ink::Busy => 5,
         Ink::Idle => 6,
         Ink::OnIdle => 7,
-        Ink::Phase(place) => FIRST_PHASE + place % (INKS.len() - FIRST_PHASE),
+        Ink::Phase(place) => FIRST_PHASE + place % PHASES,
+        Ink::Heat(step) => FIRST_HEAT + step.min(HEAT_STEPS - 1),
+        Ink::OnCool => ON_HEAT,
+        Ink::OnHot => ON_HEAT + 1,
     };
     RGBColor(1, SOLID, index as u8)
 }
@@ -207,9 +307,19 @@ struct Colours {
 }
 
 const FIRST_PHASE: usize = 8;
+/// So many phases or contestants have a colour of their own.
+pub const PHASES: usize = 6;
+const FIRST_HEAT: usize = FIRST_PHASE + PHASES;
+/// So many colours does the heat scale run through.
+pub const HEAT_STEPS: usize = 5;
+const ON_HEAT: usize = FIRST_HEAT + HEAT_STEPS;
+/// Width of the lines that marks are made of.
+const STROKE: f64 = 2.0;
 /// The phases' hues are those of Okabe and Ito's palette ("Color Universal Design", 2008), which people with any
 /// of the common colour deficiencies tell apart; on a dark page they are lightened, the order of hues is kept.
-const INKS: [(&str, Colours); 14] = [
+/// The heat scale runs from yellow-green to dark blue and grows steadily darker (on a dark page: lighter), so that its
+/// order is seen without any hue. Its middle is where black and white text are read equally well, above 4.3 to 1.
+const INKS: [(&str, Colours); 21] = [
     ("ink-text", Colours { light: "#1c2024", dark: "#eceef0" }),
     ("ink-muted", Colours { light: "#5f6872", dark: "#a3adb8" }),
     ("ink-grid", Colours { light: "#e3e6e9", dark: "#343a41" }),
@@ -224,6 +334,13 @@ const INKS: [(&str, Colours); 14] = [
     ("ink-phase-4", Colours { light: "#009e73", dark: "#2fc79a" }),
     ("ink-phase-5", Colours { light: "#b07800", dark: "#f0b429" }),
     ("ink-phase-6", Colours { light: "#2f8fc4", dark: "#8fd0f5" }),
+    ("ink-heat-1", Colours { light: "#f4f7da", dark: "#1d2a52" }),
+    ("ink-heat-2", Colours { light: "#9fd6b4", dark: "#215d8c" }),
+    ("ink-heat-3", Colours { light: "#248293", dark: "#248293" }),
+    ("ink-heat-4", Colours { light: "#215d8c", dark: "#86caa2" }),
+    ("ink-heat-5", Colours { light: "#18224e", dark: "#f4f3b8" }),
+    ("ink-on-cool", Colours { light: "#000000", dark: "#ffffff" }),
+    ("ink-on-hot", Colours { light: "#ffffff", dark: "#000000" }),
 ];
 
 #[cfg(test)]
@@ -255,5 +372,30 @@ mod tests {
     fn more_phases_than_colours_begin_again() {
         assert_eq!(colour(Ink::Phase(6)), colour(Ink::Phase(0)));
         assert_ne!(colour(Ink::Phase(5)), colour(Ink::Phase(0)));
+    }
+
+    /// Relative luminance as WCAG 2 defines it.
+    fn luminance(hex: &str) -> f64 {
+        let part = |at: usize| f64::from(u8::from_str_radix(&hex[at..at + 2], 16).unwrap()) / 255.0;
+        let linear = |c: f64| if c <= 0.040_45 { c / 12.92 } else { ((c + 0.055) / 1.055).powf(2.4) };
+        0.2126 * linear(part(1)) + 0.7152 * linear(part(3)) + 0.0722 * linear(part(5))
+    }
+
+    #[test]
+    fn the_heat_scale_grows_steadily_away_from_the_card_and_text_on_it_is_read() {
+        for pick in [|colours: &Colours| colours.light, |colours: &Colours| colours.dark] {
+            let steps: Vec<f64> =
+                INKS[FIRST_HEAT..ON_HEAT].iter().map(|(_, colours)| luminance(pick(colours))).collect();
+            let [cool, hot] = [ON_HEAT, ON_HEAT + 1].map(|index| luminance(pick(&INKS[index].1)));
+            let rising = steps[0] < steps[1];
+            for pair in steps.windows(2) {
+                assert_eq!(pair[0] < pair[1], rising, "{steps:?}");
+                assert!((pair[0] - pair[1]).abs() > 0.03, "{steps:?}");
+            }
+            let contrast = |a: f64, b: f64| (a.max(b) + 0.05) / (a.min(b) + 0.05);
+            let middle = HEAT_STEPS / 2;
+            assert!(steps[..=middle].iter().all(|&step| contrast(step, cool) > 4.3), "{steps:?}");
+            assert!(steps[middle..].iter().all(|&step| contrast(step, hot) > 4.3), "{steps:?}");
+        }
     }
 }

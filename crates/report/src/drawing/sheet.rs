@@ -1,6 +1,6 @@
 //! What all sheets have in common: their width, and the legend above the plots, where no data can be.
 
-use super::canvas::{Canvas, Ink, Side, width_of};
+use super::canvas::{Canvas, Ink, Shape, Side, Stroke, width_of};
 
 /// Width of every sheet, in CSS pixels.
 pub const WIDTH: u32 = 1080;
@@ -8,6 +8,8 @@ pub const WIDTH: u32 = 1080;
 pub const TEXT_SIZE: f64 = 14.0;
 /// Free space at the right edge, for half of the last tick's label.
 pub const RIGHT: f64 = 26.0;
+/// Size of a mark, in pixels.
+pub const MARK: f64 = 9.0;
 /// Height of a line of the legend.
 pub const LEGEND_LINE: f64 = 24.0;
 
@@ -20,6 +22,10 @@ pub enum Mark {
     Dashes(Ink),
     /// As a fill with this opacity.
     Fill(Ink, f64),
+    /// As a line, if it is drawn as one, with a mark on it, if it has them.
+    Series(Ink, Option<Stroke>, Option<Shape>),
+    /// As a hatched field.
+    Hatched,
 }
 
 /// One entry of a legend.
@@ -32,12 +38,27 @@ pub fn legend_height(entries: &[Entry]) -> f64 {
 
 /// Draws a legend at the top of the sheet.
 pub fn legend(canvas: &Canvas<'_>, entries: &[Entry]) {
+    legend_from(canvas, entries, 0.0);
+}
+
+/// Draws a legend at the top of the sheet, right of what is there already.
+pub fn legend_from(canvas: &Canvas<'_>, entries: &[Entry], left: f64) {
     for ((mark, text), (x, line)) in entries.iter().zip(placed(entries)) {
+        let x = left + x;
         let y = line as f64 * LEGEND_LINE + LEGEND_LINE / 2.0;
         match *mark {
             Mark::Line(ink) => canvas.line(&[(x, y), (x + SWATCH, y)], ink, 3.0),
             Mark::Dashes(ink) => canvas.dashes(&[(x, y), (x + SWATCH, y)], ink, 2.0),
             Mark::Fill(ink, opacity) => canvas.rect(x, y - 6.5, SWATCH, 13.0, ink, opacity),
+            Mark::Series(ink, stroke, shape) => {
+                if let Some(stroke) = stroke {
+                    canvas.stroke(&[(x, y), (x + SWATCH, y)], ink, 2.5, stroke);
+                }
+                if let Some(shape) = shape {
+                    canvas.mark((x + SWATCH / 2.0, y), shape, ink, MARK);
+                }
+            }
+            Mark::Hatched => canvas.hatch(x, y - 6.5, SWATCH, 13.0),
         }
         canvas.text((x + SWATCH + 7.0, y), &clipped(text, LEGEND_CHARS), Ink::Text, TEXT_SIZE, Side::Right);
     }

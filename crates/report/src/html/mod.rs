@@ -28,8 +28,11 @@ pub fn page(run: &Run) -> String {
     notes(&mut body, summary, &run.remarks);
     findings(&mut body, &run.frames, summary);
     provenance(&mut body, &run.info);
-    document(&run.info.name, "default-src 'none'; style-src 'unsafe-inline'", &body, "")
+    document(&run.info.name, STATIC, &body, "")
 }
+
+/// The policy of a page that fetches nothing and runs nothing.
+pub(crate) const STATIC: &str = "default-src 'none'; style-src 'unsafe-inline'";
 
 /// The live page of a run: the frame into which its script puts what the server pushes. `nonce` names that one
 /// script to the browser, so that no other can run.
@@ -59,7 +62,8 @@ pub fn live_body(frames: &[Frame], summary: &Summary) -> String {
     body
 }
 
-fn document(name: &str, policy: &str, body: &str, script: &str) -> String {
+/// A whole page around `body`, which is HTML already.
+pub(crate) fn document(name: &str, policy: &str, body: &str, script: &str) -> String {
     format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta http-equiv=\"Content-Security-Policy\" content=\"{policy}\">\n\
@@ -168,7 +172,7 @@ fn flatten(prefix: &str, table: &toml::Table, settings: &mut Vec<(String, String
 }
 
 /// An argument as one could type it.
-fn shell_word(argument: &str) -> String {
+pub(crate) fn shell_word(argument: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_=./:,@%+".contains(c);
     if !argument.is_empty() && argument.chars().all(plain) {
         argument.to_owned()

@@ -1,0 +1,419 @@
+//! Values over something: lines with bands, steps, marks with their intervals, a paper's points beside ours.
+
+use super::table::{Row, Table};
+use super::{Figure, Quantity, ROWS_MAX, look, range};
+use crate::drawing::axis::{ABOVE, Axis, BELOW, LABEL_SIZE, Panel};
+use crate::drawing::canvas::{Canvas, Ink, Shape, Side, Stroke, draw, width_of};
+use crate::drawing::sheet::{self, Entry, MARK, Mark, RIGHT, WIDTH};
+
+/// Several series in one plot.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Lines {
+    /// What it shows.
+    pub title: String,
+    /// What there is to see.
+    pub see: String,
+    /// Along the bottom.
+    pub x: Quantity,
+    /// Where `x` is no number: the names of the places 0, 1, 2 ... Empty otherwise.
+    pub names: Vec<String>,
+    /// Up the left side.
+    pub y: Quantity,
+    /// The series. One after the other gets its colour, which it keeps in other figures with the same order.
+    pub series: Vec<Series>,
+    /// A line to compare with.
+    pub limit: Option<Limit>,
+}
+
+/// Points that belong together.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Series {
+    /// Its name.
+    pub name: String,
+    /// How it is drawn.
+    pub style: Style,
+    /// Its points; those of a line may come in any order.
+    pub points: Vec<Point>,
+}
+
+/// How a series is drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Style {
+    /// From point to point, with a mark on each while they are few.
+    Line,
+    /// Marks alone; one that stands alone has its name beside it.
+    Marks,
+    /// Each value holds until the next point.
+    Steps,
+    /// Numbers that somebody printed, as empty marks in the colour of the series with the same name.
+    Printed,
+}
+
+/// One point.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Point {
+    /// Where along the bottom.
+    pub x: f64,
+    /// How high; `None` is a gap.
+    pub y: Option<f64>,
+    /// How far `y` may be off to either side.
+    pub spread: Option<f64>,
+    /// How far `x` may be off to either side.
+    pub spread_x: Option<f64>,
+}
+
+/// A line to compare with, such as a goal.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Limit {
+    /// How high.
+    pub y: f64,
+    /// What it is.
+    pub name: String,
+}
+
+impl Point {
+    /// Without an interval.
+    pub fn new(x: f64, y: Option<f64>) -> Self {
+        Self { x, y, spread: None, spread_x: None }
+    }
+}
+
+/// A series as it is drawn.
+struct Drawn<'a> {
+    series: &'a Series,
+    ink: Ink,
+    stroke: Stroke,
+    shape: Shape,
+    /// What can be drawn, in stretches without a gap.
+    runs: Vec<Vec<Point>>,
+}
+
+impl Lines {
+    /// With nothing in it yet.
+    pub fn new(title: &str, see: &str, x: Quantity, y: Quantity) -> Self {
+        let (title, see) = (title.to_owned(), see.to_owned());
+        Self { title, see, x, names: Vec::new(), y, series: Vec::new(), limit: None }
+    }
+
+    /// Draws it.
+    pub fn figure(&self) -> Figure {
+        let drawn = self.drawn();
+        let drawing =
+            self.drawing(&drawn).ok_or_else(|| "There is nothing to draw: no value is known.".to_owned());
+        Figure {
+            title: self.title.clone(),
+            see: self.see.clone(),
+            values: drawing.is_ok().then(|| self.values()).flatten(),
+            drawing,
+        }
+    }
+
+    fn drawn(&self) -> Vec<Drawn<'_>> {
+        let own = |series: &&Series| series.style != Style::Printed;
+        let names: Vec<&str> = self.series.iter().filter(own).map(|series| series.name.as_str()).collect();
+        let mut next = 0;
+        let drawn = self.series.iter().map(|series| {
+            let (ink, stroke, shape) = if series.style == Style::Printed {
+                let like = names.iter().position(|name| *name == series.name);
+                (like.map_or(Ink::Text, Ink::Phase), Stroke::Solid, Shape::Diamond)
+            } else {
+                next += 1;
+                look(next - 1)
+            };
+            Drawn { series, ink, stroke, shape, runs: self.runs(series) }
+        });
+        drawn.collect()
+    }
+
+    /// The stretches of a series without a gap, left to right.
+    fn runs(&self, series: &Series) -> Vec<Vec<Point>> {
+        let mut points: Vec<Point> =
+            series.points.iter().filter(|point| self.x.shows(point.x)).copied().collect();
+        if matches!(series.style, Style::Line | Style::Steps) {
+            points.sort_by(|a, b| a.x.total_cmp(&b.x));
+        }
+        let mut runs = vec![Vec::new()];
+        for point in points {
+            match point.y {
+                Some(y) if self.y.shows(y) => runs.last_mut().expect("one run is always open").push(point),
+                _ => runs.push(Vec::new()),
+            }
+        }
+        runs.retain(|run| !run.is_empty());
+        if runs.iter().map(Vec::len).sum::<usize>() > POINTS_MAX {
+            runs.iter_mut().for_each(|run| *run = thinned(run));
+        }
+        runs
+    }
+
+    fn drawing(&self, drawn: &[Drawn<'_>]) -> Option<String> {
+        let points = || drawn.iter().flat_map(|drawn| drawn.runs.iter().flatten());
+        let ends = |middle: f64, spread: Option<f64>, of: &Quantity| {
+            let spread = spread.filter(|spread| spread.is_finite()).unwrap_or(0.0);
+            [middle - spread, middle, middle + spread]
+                .into_iter()
+                .filter(|end| of.shows(*end))
+                .collect::<Vec<_>>()
+        };
+        let xs = range(points().flat_map(|point| ends(point.x, point.spread_x, &self.x)))?;
+        let (low, high) =
+            range(points().flat_map(|point| ends(point.y.unwrap_or(f64::NAN), point.spread, &self.y)))?;
+        let limit = self.limit.as_ref().filter(|limit| self.y.shows(limit.y));
+        // A limit far from everything would press the data flat.
+        let near = limit.filter(|limit| limit.y <= high.max(0.0) * FAR && limit.y >= low / FAR);
+        let ys = near.map_or((low, high), |limit| (low.min(limit.y), high.max(limit.y)));
+        let y = self.y.axis(ys, false);
+        let left = y.label_width() + 12.0;
+        let width = f64::from(WIDTH) - RIGHT - left;
+        let x = self.x_axis(xs, width);
+        let entries = self.entries(drawn, limit.map(|limit| (limit, near.is_some())));
+        let top = sheet::legend_height(&entries) + ABOVE + 4.0;
+        let panel = Panel { left, top, width, height: HEIGHT, x: &x, y: &y };
+        let svg = draw(WIDTH, (top + HEIGHT + BELOW).ceil() as u32, &self.title, |canvas| {
+            sheet::legend(canvas, &entries);
+            panel.frame(canvas);
+            if let Some(limit) = near {
+                let y = panel.up(limit.y);
+                canvas.dashes(&[(left, y), (left + width, y)], Ink::Text, 1.5);
+            }
+            drawn.iter().for_each(|drawn| self.bands(canvas, &panel, drawn));
+            drawn.iter().for_each(|drawn| self.strokes(canvas, &panel, drawn));
+            self.names_beside(canvas, &panel, drawn);
+        });
+        Some(svg)
+    }
+
+    fn x_axis(&self, (low, high): (f64, f64), width: f64) -> Axis {
+        if self.names.is_empty() {
+            // Marks at the very edge would hang over it.
+            let room = if self.series.iter().any(|series| series.style == Style::Marks) {
+                0.04 * (high - low)
+            } else {
+                0.0
+            };
+            let low = if low >= room || low < 0.0 { low - room } else { low };
+            return self.x.axis((low, high + room), true);
+        }
+        let letters = (width / self.names.len() as f64 / width_of("x", LABEL_SIZE)) as usize;
+        let names: Vec<String> =
+            self.names.iter().map(|name| sheet::clipped(name, letters.max(6) - 1)).collect();
+        Axis::named(&names, &self.x.name)
+    }
+
+    fn entries(&self, drawn: &[Drawn<'_>], limit: Option<(&Limit, bool)>) -> Vec<Entry> {
+        let own = drawn.iter().filter(|drawn| drawn.series.style != Style::Printed);
+        let mut entries: Vec<Entry> = own
+            .map(|drawn| {
+                let stroke = (drawn.series.style != Style::Marks).then_some(drawn.stroke);
+                let shape = drawn.has_marks().then_some(drawn.shape);
+                let remark = if drawn.runs.is_empty() { " (no value)" } else { "" };
+                (Mark::Series(drawn.ink, stroke, shape), format!("{}{remark}", drawn.series.name))
+            })
+            .collect();
+        if drawn.iter().any(|drawn| drawn.series.style == Style::Printed && !drawn.runs.is_empty()) {
+            entries.push((
+                Mark::Series(Ink::Text, None, Some(Shape::Diamond)),
+                "printed in the paper".to_owned(),
+            ));
+        }
+        if let Some((limit, shown)) = limit {
+            let far = if shown { "" } else { " (beyond this scale)" };
+            entries.push((Mark::Dashes(Ink::Text), format!("{}{far}", limit.name)));
+        }
+        entries
+    }
+
+    /// Intervals, below everything else.
+    fn bands(&self, canvas: &Canvas<'_>, panel: &Panel<'_>, drawn: &Drawn<'_>) {
+        let known = |spread: Option<f64>| spread.filter(|spread| spread.is_finite() && *spread > 0.0);
+        for run in &drawn.runs {
+            let ends = |point: &Point| {
+                let (y, spread) = (point.y.unwrap_or(f64::NAN), known(point.spread).unwrap_or(0.0));
+                [y - spread, y + spread].map(|y| panel.at(point.x, y))
+            };
+            if drawn.series.style == Style::Line && run.len() > 1 {
+                let upper = run.iter().map(|point| ends(point)[1]);
+                let outline: Vec<(f64, f64)> =
+                    upper.chain(run.iter().rev().map(|point| ends(point)[0])).collect();
+                if run.iter().any(|point| known(point.spread).is_some()) {
+                    canvas.area(&outline, drawn.ink, 0.18);
+                }
+                continue;
+            }
+            for point in run.iter().filter(|point| known(point.spread).is_some()) {
+                canvas.line(&ends(point), drawn.ink, 1.5);
+            }
+            for point in run {
+                if let Some(spread) = known(point.spread_x) {
+                    let line = [point.x - spread, point.x + spread]
+                        .map(|x| panel.at(x, point.y.unwrap_or(f64::NAN)));
+                    canvas.line(&line, drawn.ink, 1.5);
+                }
+            }
+        }
+    }
+
+    fn strokes(&self, canvas: &Canvas<'_>, panel: &Panel<'_>, drawn: &Drawn<'_>) {
+        for run in &drawn.runs {
+            let line: Vec<(f64, f64)> =
+                run.iter().map(|point| panel.at(point.x, point.y.unwrap_or(f64::NAN))).collect();
+            match drawn.series.style {
+                Style::Line => canvas.stroke(&line, drawn.ink, 2.0, drawn.stroke),
+                Style::Steps => canvas.stroke(&steps(&line), drawn.ink, 2.0, drawn.stroke),
+                Style::Marks | Style::Printed => {}
+            }
+            if drawn.has_marks() {
+                let size = if drawn.series.style == Style::Printed { MARK * 1.35 } else { MARK };
+                line.iter().for_each(|&at| canvas.mark(at, drawn.shape, drawn.ink, size));
+            }
+        }
+    }
+
+    /// The names of lone marks, where there is room for them.
+    fn names_beside(&self, canvas: &Canvas<'_>, panel: &Panel<'_>, drawn: &[Drawn<'_>]) {
+        let lone = |drawn: &&Drawn<'_>| drawn.series.style == Style::Marks && drawn.points() == 1;
+        let at = |drawn: &Drawn<'_>| {
+            let point = drawn.runs[0][0];
+            panel.at(point.x, point.y.unwrap_or(f64::NAN))
+        };
+        // What no name may cover: all marks, then the names that are there.
+        let everything = drawn.iter().flat_map(|drawn| drawn.runs.iter().flatten());
+        let mut taken: Vec<[f64; 4]> = everything
+            .map(|point| panel.at(point.x, point.y.unwrap_or(f64::NAN)))
+            .map(|(x, y)| [x - MARK, y - MARK, x + MARK, y + MARK])
+            .collect();
+        for drawn in drawn.iter().filter(lone) {
+            let (x, y) = at(drawn);
+            let name = sheet::clipped(&drawn.series.name, 28);
+            let (wide, high) = (width_of(&name, LABEL_SIZE), LABEL_SIZE);
+            let places = [
+                (x + MARK, y),
+                (x - MARK - wide, y),
+                (x - wide / 2.0, y - 15.0),
+                (x - wide / 2.0, y + 15.0),
+                (x + MARK * 0.7, y - 13.0),
+                (x + MARK * 0.7, y + 13.0),
+                (x - MARK * 0.7 - wide, y - 13.0),
+                (x - MARK * 0.7 - wide, y + 13.0),
+            ];
+            let free = places.into_iter().find(|&(left, middle)| {
+                let covers = [left, middle - high / 2.0, left + wide, middle + high / 2.0];
+                let inside = covers[0] >= panel.left
+                    && covers[2] <= f64::from(WIDTH)
+                    && covers[1] >= panel.top - 4.0
+                    && covers[3] <= panel.top + panel.height;
+                inside && taken.iter().all(|other| apart(other, &covers))
+            });
+            if let Some((left, middle)) = free {
+                canvas.text((left, middle), &name, Ink::Text, LABEL_SIZE, Side::Right);
+                taken.push([left, middle - high / 2.0, left + wide, middle + high / 2.0]);
+            }
+        }
+    }
+
+    /// The numbers, where they are few.
+    fn values(&self) -> Option<Table> {
+        let lone = self.series.iter().all(|series| series.style == Style::Marks && series.points.len() <= 1);
+        let name = |series: &Series| {
+            if series.style == Style::Printed {
+                format!("{}, printed", series.name)
+            } else {
+                series.name.clone()
+            }
+        };
+        let shown = |point: &Point| {
+            point
+                .y
+                .map_or_else(|| crate::text::MISSING.to_owned(), |y| self.y.unit.text_with(y, point.spread))
+        };
+        if lone {
+            let rows =
+                self.series.iter().flat_map(|series| series.points.iter().map(move |point| (series, point)));
+            let rows = rows.map(|(series, point)| {
+                let cells = vec![self.x.unit.text_with(point.x, point.spread_x), shown(point)];
+                Row { name: series.name.clone(), cells, ..Row::default() }
+            });
+            let head = vec![String::new(), self.x.name.clone(), self.y.name.clone()];
+            return Some(Table { head, rows: rows.take(ROWS_MAX).collect(), ..Table::default() });
+        }
+        let mut xs: Vec<f64> = self
+            .series
+            .iter()
+            .flat_map(|series| &series.points)
+            .map(|point| point.x)
+            .filter(|x| x.is_finite())
+            .collect();
+        xs.sort_by(f64::total_cmp);
+        xs.dedup();
+        if xs.len() > ROWS_MAX {
+            return None;
+        }
+        let rows = xs.iter().map(|&x| {
+            let at = |series: &Series| {
+                series
+                    .points
+                    .iter()
+                    .find(|point| point.x == x)
+                    .map_or_else(|| crate::text::MISSING.to_owned(), shown)
+            };
+            let place = self.names.get(x as usize).cloned();
+            Row {
+                name: place.unwrap_or_else(|| self.x.unit.text(x)),
+                cells: self.series.iter().map(at).collect(),
+                ..Row::default()
+            }
+        });
+        let head = std::iter::once(self.x.name.clone()).chain(self.series.iter().map(name)).collect();
+        Some(Table { head, rows: rows.collect(), ..Table::default() })
+    }
+}
+
+impl Drawn<'_> {
+    fn points(&self) -> usize {
+        self.runs.iter().map(Vec::len).sum()
+    }
+
+    fn has_marks(&self) -> bool {
+        match self.series.style {
+            Style::Marks | Style::Printed => true,
+            Style::Line => self.points() <= MARKS_MAX,
+            Style::Steps => false,
+        }
+    }
+}
+
+/// Two rectangles do not touch.
+fn apart(a: &[f64; 4], b: &[f64; 4]) -> bool {
+    a[2] <= b[0] || b[2] <= a[0] || a[3] <= b[1] || b[3] <= a[1]
+}
+
+/// Level from each point to below the next.
+fn steps(line: &[(f64, f64)]) -> Vec<(f64, f64)> {
+    let level = line.windows(2).flat_map(|pair| [pair[0], (pair[1].0, pair[0].1)]);
+    level.chain(line.last().copied()).collect()
+}
+
+/// The lowest and the highest point of each of many stretches: a spike must not vanish.
+fn thinned(run: &[Point]) -> Vec<Point> {
+    let stretch = run.len().div_ceil(POINTS_MAX / 2).max(1);
+    let height = |point: &&Point| point.y.unwrap_or(f64::NAN);
+    let mut kept = Vec::new();
+    for points in run.chunks(stretch) {
+        let low = points.iter().min_by(|a, b| height(a).total_cmp(&height(b)));
+        let high = points.iter().max_by(|a, b| height(a).total_cmp(&height(b)));
+        let mut ends: Vec<Point> = low.into_iter().chain(high).copied().collect();
+        ends.sort_by(|a, b| a.x.total_cmp(&b.x));
+        ends.dedup();
+        kept.extend(ends);
+    }
+    kept
+}
+
+/// Height of the plot, in pixels.
+const HEIGHT: f64 = 270.0;
+/// More points than this lie closer than pixels.
+const POINTS_MAX: usize = 1_000;
+/// More marks than this on a line hide it.
+const MARKS_MAX: usize = 40;
+/// A limit that is farther from all values than this is named, not drawn.
+const FAR: f64 = 4.0;

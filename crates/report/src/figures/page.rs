@@ -1,0 +1,203 @@
+//! A page of figures that needs nothing but a browser.
+//!
+//! It reads from the top: what was asked and what came out, in a paragraph; verdicts; the figures, each with what there
+//! is to see in it; and at the end what all of it rests on: assumptions, ESTIMATEs, the machine's sources, the scenario,
+//! the command to have it again. One file, no script, nothing from outside, and every text passes `escape`.
+
+use super::{Figure, Table};
+use crate::html;
+use crate::text::escape;
+use std::fmt::Write as _;
+
+/// A page. What is empty is left out.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Page {
+    /// The run's name.
+    pub name: String,
+    /// What it is about.
+    pub title: String,
+    /// What came out, in a paragraph.
+    pub summary: String,
+    /// Short facts below the title: version, date, seed.
+    pub facts: Vec<String>,
+    /// What makes some of it worthless, or worth less.
+    pub alarms: Vec<String>,
+    /// Verdicts and the figures that matter most.
+    pub cards: Vec<Card>,
+    /// Figures and tables.
+    pub sections: Vec<Section>,
+    /// What was assumed.
+    pub assumptions: Vec<String>,
+    /// Numbers that nobody printed and that were estimated, each with its value.
+    pub estimates: Vec<String>,
+    /// How each figure was got.
+    pub notes: Vec<String>,
+    /// Machines and whatever else has sources: a name, and what it rests on.
+    pub sources: Vec<(String, Vec<String>)>,
+    /// Long texts that most readers skip, each with its name.
+    pub folded: Vec<(String, String)>,
+    /// The command's arguments.
+    pub command: Vec<String>,
+}
+
+/// One figure in large letters.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Card {
+    /// What it is.
+    pub what: String,
+    /// The figure, as text.
+    pub figure: String,
+    /// What it is held against.
+    pub remark: String,
+    /// Whether that is met; `None` if nothing is held against it.
+    pub met: Option<bool>,
+}
+
+/// Figures that belong together.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Section {
+    /// What they are about.
+    pub title: String,
+    /// What all of them show; nothing if empty.
+    pub text: String,
+    /// The figures.
+    pub parts: Vec<Part>,
+}
+
+/// A piece of a section.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Part {
+    /// A figure.
+    Figure(Figure),
+    /// A table.
+    Table(Table),
+    /// A paragraph.
+    Text(String),
+}
+
+impl Page {
+    /// The whole document.
+    pub fn html(&self) -> String {
+        let mut body = String::new();
+        self.header(&mut body);
+        for alarm in &self.alarms {
+            let _ = writeln!(body, "<p class=\"alarm\">{}</p>", escape(alarm));
+        }
+        self.verdicts(&mut body);
+        for section in &self.sections {
+            write_section(&mut body, section);
+        }
+        self.foundations(&mut body);
+        let name = if self.name.is_empty() { &self.title } else { &self.name };
+        html::document(name, html::STATIC, &body, "")
+    }
+
+    fn header(&self, body: &mut String) {
+        let facts: Vec<String> = self.facts.iter().map(|fact| escape(fact)).collect();
+        body.push_str("<header>\n");
+        paragraph(body, "run", &self.name);
+        let _ = writeln!(body, "<h1>{}</h1>", escape(&self.title));
+        if !facts.is_empty() {
+            let _ = writeln!(body, "<p class=\"facts\">{}</p>", facts.join(" &middot; "));
+        }
+        paragraph(body, "lead", &self.summary);
+        body.push_str("</header>\n");
+    }
+
+    fn verdicts(&self, body: &mut String) {
+        if self.cards.is_empty() {
+            return;
+        }
+        body.push_str("<div class=\"cards\">\n");
+        for card in &self.cards {
+            let (class, verdict) = match card.met {
+                Some(true) => (" met", "<p class=\"verdict\">\u{2713} met</p>"),
+                Some(false) => (" missed", "<p class=\"verdict\">\u{2717} missed</p>"),
+                None => ("", ""),
+            };
+            let [what, figure, remark] = [&card.what, &card.figure, &card.remark].map(|text| escape(text));
+            let _ = writeln!(
+                body,
+                "<div class=\"card{class}\"><p>{what}</p><strong>{figure}</strong><p>{remark}</p>{verdict}</div>"
+            );
+        }
+        body.push_str("</div>\n");
+    }
+
+    fn foundations(&self, body: &mut String) {
+        body.push_str("<section>\n<h2>What this rests on</h2>\n");
+        list(body, "How the figures were got", &self.notes);
+        list(body, "Assumptions", &self.assumptions);
+        list(body, "ESTIMATEs: numbers that no source prints", &self.estimates);
+        for (name, sources) in &self.sources {
+            list(body, &format!("Sources of {name}"), sources);
+        }
+        for (name, text) in &self.folded {
+            let text: Vec<String> = text.lines().map(escape).collect();
+            let _ = writeln!(
+                body,
+                "<details><summary>{}</summary><pre>{}</pre></details>",
+                escape(name),
+                text.join("\n")
+            );
+        }
+        if !self.command.is_empty() {
+            let command: Vec<String> =
+                self.command.iter().map(|argument| html::shell_word(argument)).collect();
+            let _ = writeln!(body, "<h3>Command</h3>\n<pre>{}</pre>", escape(&command.join(" ")));
+        }
+        body.push_str("</section>\n");
+    }
+}
+
+fn paragraph(body: &mut String, class: &str, text: &str) {
+    if !text.is_empty() {
+        let _ = writeln!(body, "<p class=\"{class}\">{}</p>", escape(text));
+    }
+}
+
+fn list(body: &mut String, title: &str, lines: &[String]) {
+    if lines.is_empty() {
+        return;
+    }
+    let _ = writeln!(body, "<h3>{}</h3>\n<ul>", escape(title));
+    for line in lines {
+        let _ = writeln!(body, "<li>{}</li>", escape(line));
+    }
+    body.push_str("</ul>\n");
+}
+
+fn write_section(body: &mut String, section: &Section) {
+    let _ = writeln!(body, "<section>\n<h2>{}</h2>", escape(&section.title));
+    if !section.text.is_empty() {
+        let _ = writeln!(body, "<p>{}</p>", escape(&section.text));
+    }
+    for part in &section.parts {
+        match part {
+            Part::Figure(figure) => write_figure(body, figure),
+            Part::Table(table) => table.write(body),
+            Part::Text(text) => paragraph(body, "remark", text),
+        }
+    }
+    body.push_str("</section>\n");
+}
+
+fn write_figure(body: &mut String, figure: &Figure) {
+    body.push_str("<figure>\n");
+    let _ = writeln!(
+        body,
+        "<figcaption><strong>{}</strong>{}</figcaption>",
+        escape(&figure.title),
+        escape(&figure.see)
+    );
+    match &figure.drawing {
+        Ok(svg) => body.push_str(svg),
+        Err(why) => paragraph(body, "remark", why),
+    }
+    if let Some(values) = &figure.values {
+        body.push_str("<details><summary>The numbers</summary>\n");
+        values.write(body);
+        body.push_str("</details>\n");
+    }
+    body.push_str("</figure>\n");
+}

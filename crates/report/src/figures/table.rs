@@ -1,0 +1,57 @@
+//! Rows and columns of text.
+
+use crate::text::escape;
+use std::fmt::Write as _;
+
+/// A table.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Table {
+    /// What stands above it; nothing if empty.
+    pub title: String,
+    /// Heads of the columns, that of the rows' names first.
+    pub head: Vec<String>,
+    /// Rows.
+    pub rows: Vec<Row>,
+}
+
+/// One row.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Row {
+    /// Its name.
+    pub name: String,
+    /// A remark below the name, in small letters; nothing if empty.
+    pub remark: String,
+    /// The other cells.
+    pub cells: Vec<String>,
+    /// The place of the contestant whose colour it has.
+    pub look: Option<usize>,
+}
+
+impl Table {
+    /// As HTML.
+    pub(super) fn write(&self, page: &mut String) {
+        page.push_str("<div class=\"scroll\"><table>\n");
+        if !self.title.is_empty() {
+            let _ = writeln!(page, "<caption>{}</caption>", escape(&self.title));
+        }
+        page.push_str("<thead><tr>");
+        for head in &self.head {
+            let _ = write!(page, "<th scope=\"col\">{}</th>", escape(head));
+        }
+        page.push_str("</tr></thead>\n<tbody>\n");
+        for row in &self.rows {
+            let class =
+                row.look.map_or_else(String::new, |place| format!(" class=\"phase-{}\"", place % 6 + 1));
+            let _ = write!(page, "<tr{class}><th scope=\"row\">{}", escape(&row.name));
+            if !row.remark.is_empty() {
+                let _ = write!(page, "<small>{}</small>", escape(&row.remark));
+            }
+            page.push_str("</th>");
+            for cell in &row.cells {
+                let _ = write!(page, "<td>{}</td>", escape(cell));
+            }
+            page.push_str("</tr>\n");
+        }
+        page.push_str("</tbody></table></div>\n");
+    }
+}

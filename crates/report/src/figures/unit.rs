@@ -1,0 +1,265 @@
+//! Numbers with their unit, for axes and for tables.
+
+use crate::drawing::axis::Axis;
+
+/// What a number counts. The number itself is always in the plain unit named here; how it is shown depends on its size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// A short time, in nanoseconds.
+    Nanoseconds,
+    /// A long time, in seconds.
+    Seconds,
+    /// Power.
+    Watts,
+    /// Energy.
+    Joules,
+    /// Events per second.
+    PerSecond,
+    /// A share of one, shown in percent.
+    Share,
+    /// A clock's rate.
+    Megahertz,
+    /// A number of things, or a number without a unit.
+    Count,
+}
+
+/// How the numbers of an axis are spread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scale {
+    /// Evenly, from zero on: lengths can be compared.
+    FromZero,
+    /// Evenly, over what there is: differences can be seen.
+    Linear,
+    /// Equal ratios at equal distances.
+    Log,
+}
+
+/// What an axis shows.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Quantity {
+    /// What it is: `p99`, `power of cores and uncore`.
+    pub name: String,
+    /// Its unit.
+    pub unit: Unit,
+    /// How its axis is spread.
+    pub scale: Scale,
+}
+
+impl Quantity {
+    /// From zero on.
+    pub fn new(name: &str, unit: Unit) -> Self {
+        Self { name: name.to_owned(), unit, scale: Scale::FromZero }
+    }
+
+    /// The same on a logarithmic axis.
+    pub fn log(self) -> Self {
+        Self { scale: Scale::Log, ..self }
+    }
+
+    /// The same on an axis that need not begin at zero.
+    pub fn linear(self) -> Self {
+        Self { scale: Scale::Linear, ..self }
+    }
+
+    /// A logarithmic axis has no place for it.
+    pub(super) fn shows(&self, value: f64) -> bool {
+        value.is_finite() && (self.scale != Scale::Log || value > 0.0)
+    }
+
+    /// An axis for values from `low` to `high`; an exact one ends where they do.
+    pub(super) fn axis(&self, (low, high): (f64, f64), exact: bool) -> Axis {
+        let (factor, suffix) = self.unit.prefix(low.abs().max(high.abs()));
+        let title = match (self.unit.of_axis(), self.scale) {
+            ("", Scale::Log) => format!("{} (log scale)", self.name),
+            ("", _) => self.name.clone(),
+            (unit, Scale::Log) => format!("{} ({unit}, log scale)", self.name),
+            (unit, _) => format!("{} ({unit})", self.name),
+        };
+        let label = |value: f64| format!("{}{suffix}", plain(value / factor, 4));
+        let place = if exact { Axis::exactly } else { Axis::between };
+        match self.scale {
+            Scale::Log => Axis::log(low, high, &title, |value| self.unit.tick(value)),
+            Scale::FromZero => place(low.min(0.0), high.max(0.0), factor, &title, label),
+            Scale::Linear => place(low, high, factor, &title, label),
+        }
+    }
+}
+
+impl Unit {
+    /// `152 us`, `1.50 ms`, `80.0k/s`, `23.4 %`: three digits that count.
+    pub fn text(self, value: f64) -> String {
+        self.written(value, 3)
+    }
+
+    /// The same with how far it may be off: `152 us ±1.2 %`.
+    pub fn text_with(self, value: f64, half_width: Option<f64>) -> String {
+        match half_width.map(|half_width| (half_width / value).abs() * 100.0) {
+            Some(percent) if percent.is_finite() => {
+                // A tight interval has earned a fourth digit.
+                let digits = if percent < 0.5 { 4 } else { 3 };
+                let off = if percent < 0.095 { fixed(percent, 2) } else { plain(percent, 2) };
+                format!("{} \u{b1}{off} %", self.written(value, digits))
+            }
+            _ => self.text(value),
+        }
+    }
+
+    /// `23 %`, `1.5 ms`: two digits that count, for where there is little room.
+    pub fn text_short(self, value: f64) -> String {
+        if !value.is_finite() {
+            return crate::text::MISSING.to_owned();
+        }
+        let (factor, suffix) = self.prefix(value.abs() * 1.005);
+        format!("{}{suffix}", plain(value / factor, 2))
+    }
+
+    fn written(self, value: f64, digits: usize) -> String {
+        if !value.is_finite() {
+            return crate::text::MISSING.to_owned();
+        }
+        // 999.96 with four digits is 1000: round before the prefix is chosen.
+        let rounded = value.abs() * (1.0 + 0.5 * 10f64.powi(-(digits as i32)));
+        let (factor, suffix) = self.prefix(rounded);
+        let per_second = if self == Self::PerSecond { "/s" } else { "" };
+        format!("{}{suffix}{per_second}", significant(value / factor, digits))
+    }
+
+    /// A mark on a logarithmic axis: each in its own unit.
+    fn tick(self, value: f64) -> String {
+        let (factor, suffix) = self.prefix(value);
+        format!("{}{suffix}", plain(value / factor, 4))
+    }
+
+    /// What is written beside an axis' name, where the marks do not say it.
+    fn of_axis(self) -> &'static str {
+        match self {
+            Self::PerSecond => "per second",
+            _ => "",
+        }
+    }
+
+    /// The largest prefix with which a value of this size is at least one.
+    fn prefix(self, size: f64) -> (f64, &'static str) {
+        let steps: &[(f64, &str)] = match self {
+            Self::Nanoseconds => &[(1e9, " s"), (1e6, " ms"), (1e3, " us"), (1.0, " ns")],
+            // Minutes from ten, hours from two on: 90 s are no 1.5 minutes.
+            Self::Seconds if size >= 7_200.0 => &[(3_600.0, " h")],
+            Self::Seconds if size >= 600.0 => &[(60.0, " min")],
+            Self::Seconds => &[(1.0, " s"), (1e-3, " ms"), (1e-6, " us"), (1e-9, " ns")],
+            Self::Watts => &[(1e6, " MW"), (1e3, " kW"), (1.0, " W"), (1e-3, " mW"), (1e-6, " uW")],
+            Self::Joules => {
+                &[(1e6, " MJ"), (1e3, " kJ"), (1.0, " J"), (1e-3, " mJ"), (1e-6, " uJ"), (1e-9, " nJ")]
+            }
+            Self::PerSecond | Self::Count => &[(1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, "")],
+            Self::Share => &[(0.01, " %")],
+            Self::Megahertz => &[(1e3, " GHz"), (1.0, " MHz")],
+        };
+        // Nothing has no size: no prefix.
+        let plain = steps.iter().find(|(factor, _)| *factor == 1.0).unwrap_or(&steps[0]);
+        if size == 0.0 {
+            return *plain;
+        }
+        let fits = steps.iter().find(|(factor, _)| size >= factor * 0.999_999);
+        *fits.unwrap_or(if matches!(self, Self::PerSecond | Self::Count) {
+            plain
+        } else {
+            &steps[steps.len() - 1]
+        })
+    }
+}
+
+/// `value` with `digits` digits that count.
+fn significant(value: f64, digits: usize) -> String {
+    if value == 0.0 {
+        return "0".to_owned();
+    }
+    // Round first: 999.96 with three digits has four before the point.
+    let value = format!("{value:.*e}", digits - 1).parse().unwrap_or(value);
+    let magnitude = value.abs().log10().floor();
+    if !(-4.0..9.0).contains(&magnitude) {
+        return exponential(value, digits);
+    }
+    fixed(value, (digits as f64 - 1.0 - magnitude).max(0.0) as usize)
+}
+
+fn fixed(value: f64, decimals: usize) -> String {
+    let text = format!("{value:.decimals$}");
+    // No value is less than nothing by rounding.
+    if text.starts_with('-') && text.trim_start_matches(['-', '0', '.']).is_empty() {
+        text[1..].to_owned()
+    } else {
+        text
+    }
+}
+
+/// The same without zeros at its end.
+pub(super) fn plain(value: f64, digits: usize) -> String {
+    let text = significant(value, digits);
+    if text.contains('e') || !text.contains('.') {
+        return text;
+    }
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+fn exponential(value: f64, digits: usize) -> String {
+    let text = format!("{value:.*e}", digits - 1);
+    match text.split_once('e') {
+        Some((mantissa, exponent)) if mantissa.contains('.') => {
+            format!("{}e{exponent}", mantissa.trim_end_matches('0').trim_end_matches('.'))
+        }
+        _ => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_number_is_read_in_its_own_size() {
+        for (unit, value, text) in [
+            (Unit::Nanoseconds, 152_400.0, "152 us"),
+            (Unit::Nanoseconds, 1_500_000.0, "1.50 ms"),
+            (Unit::Nanoseconds, 999_960.0, "1.00 ms"),
+            (Unit::Nanoseconds, 0.25, "0.250 ns"),
+            (Unit::Seconds, 90.0, "90.0 s"),
+            (Unit::Seconds, 5_400.0, "90.0 min"),
+            (Unit::Watts, 0.032, "32.0 mW"),
+            (Unit::Joules, 3.2e-4, "320 uJ"),
+            (Unit::PerSecond, 80_000.0, "80.0k/s"),
+            (Unit::Share, 0.234, "23.4 %"),
+            (Unit::Share, 0.0, "0 %"),
+            (Unit::Megahertz, 2_100.0, "2.10 GHz"),
+            (Unit::Count, 4.0, "4.00"),
+            (Unit::Count, 1e15, "1000000G"),
+            (Unit::Count, 1e30, "1e21G"),
+            (Unit::Watts, f64::NAN, "-"),
+        ] {
+            assert_eq!(unit.text(value), text, "{unit:?} {value}");
+        }
+    }
+
+    #[test]
+    fn an_interval_has_as_many_digits_as_it_deserves() {
+        let text = |value, half_width| Unit::Nanoseconds.text_with(value, half_width);
+        assert_eq!(text(152_400.0, Some(1_829.0)), "152 us \u{b1}1.2 %");
+        assert_eq!(text(12_045.9, Some(12.0)), "12.05 us \u{b1}0.1 %");
+        assert_eq!(text(12_045.9, Some(1.0)), "12.05 us \u{b1}0.01 %");
+        assert_eq!(text(12_045.9, Some(6_000.0)), "12.0 us \u{b1}50 %");
+        assert_eq!(text(12_045.9, None), "12.0 us");
+        assert_eq!(text(0.0, Some(1.0)), "0 ns", "no share of nothing");
+    }
+
+    proptest! {
+        #[test]
+        fn any_number_is_a_short_text(value in any::<f64>(), half_width in any::<f64>(), place in 0usize..8) {
+            let units = [Unit::Nanoseconds, Unit::Seconds, Unit::Watts, Unit::Joules, Unit::PerSecond, Unit::Share,
+                Unit::Megahertz, Unit::Count];
+            let unit = units[place];
+            for text in [unit.text(value), unit.text_short(value), unit.tick(value), unit.text_with(value, Some(half_width))] {
+                prop_assert!(text.len() < 40 && !text.contains("NaN") && !text.contains("inf"), "{text}");
+            }
+        }
+    }
+}
