@@ -12,7 +12,7 @@ use policy::cores::{auto_scale, dream_weaver};
 use policy::frequency::{Fixed, adrenaline, hurry_up, ondemand, pegasus, rubik, schedutil, sensitivity};
 use policy::idle::GovernorParams;
 use policy::timing::{Form, dyn_sleep, sleep_scale, tails, udpm};
-use policy::{carb, peafowl, quiescence, staging, wake_plan};
+use policy::{carb, peafowl, quiescence, roost, staging, wake_plan};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -51,6 +51,8 @@ pub enum CoresPolicy {
     PowerNap,
     /// The whole machine sleeps when some cores have nothing to do.
     DreamWeaver(dream_weaver::Params),
+    /// Cores, gear and idle states together, towards a goal: ours.
+    Roost(roost::Params),
     /// Learned limits, connection by connection.
     Peafowl(peafowl::Params),
 }
@@ -162,6 +164,7 @@ pub const WORDS: &[&str] = &[
     "autoscale",
     "powernap",
     "dreamweaver",
+    "roost",
     "poll",
     "shallow",
     "deep",
@@ -273,6 +276,7 @@ impl Policies {
         let taken: &[&str] = match (&self.delay, &self.clock, &self.cores) {
             (Some(DelayPolicy::UDpm(_)), ..) => &["which idle state", "which gear"],
             (Some(DelayPolicy::DynSleep(_)), ..) => &["which idle state"],
+            (None, _, CoresPolicy::Roost(_)) => &["which idle state"],
             (None, ClockPolicy::SleepScale(_), _) => &["which idle state"],
             _ => &[],
         };
@@ -376,6 +380,18 @@ impl Reader<'_> {
             }
             "peafowl-paper" => {
                 Answer::Cores(CoresPolicy::Peafowl(self.with(word, peafowl::Params::paper())?))
+            }
+            "roost" => {
+                let goal = goal()?;
+                let queueing = if self.shared_queue { roost::Queueing::Shared } else { roost::Queueing::PerCore };
+                let params = roost::Params {
+                    target: goal.latency,
+                    quantile: goal.quantile,
+                    dvfs_delay: switch,
+                    queueing,
+                    ..Default::default()
+                };
+                Answer::Cores(CoresPolicy::Roost(self.with(word, params)?))
             }
             "autoscale" => Answer::Cores(CoresPolicy::AutoScale(self.with(word, Default::default())?)),
             "powernap" => Answer::Cores(CoresPolicy::PowerNap),

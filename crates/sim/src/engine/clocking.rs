@@ -119,7 +119,7 @@ impl Engine {
             }
             Kind::SleepScale(policy) => {
                 let (state, due) = (policy.choice().state.0, policy.poll_timeout());
-                self.sleepers.settled = Some((state, state));
+                self.settle_sleep(state, state);
                 Some(due.since(Instant::ZERO))
             }
         };
@@ -307,7 +307,7 @@ impl Engine {
                 let choice = policy.handle_timeout(now);
                 let due = policy.poll_timeout().as_nanos();
                 if let Some(choice) = choice {
-                    self.sleepers.settled = Some((choice.state.0, choice.state.0));
+                    self.settle_sleep(choice.state.0, choice.state.0);
                     (0..self.hardware.cpus()).for_each(|cpu| self.wish(cpu, choice.gear));
                 }
                 self.clock_timer_at(due);

@@ -6,12 +6,15 @@
 
 use super::agenda::NEVER;
 use super::hardware::CpuSet;
+use super::task::Task;
 use super::{Engine, Later, Setup, napping};
-use crate::policies::CoresPolicy;
+use crate::policies::{ClockPolicy, CoresPolicy};
 use hdrhistogram::Histogram;
 use machine::{Duration, Instant, Rate};
 use policy::carb::{Controller, Epoch, Params as CarbParams};
 use policy::cores::auto_scale::AutoScale;
+use policy::frequency::GearTable;
+use policy::roost::{Plan, Roost, State};
 
 /// The policy and what it has seen.
 pub(super) struct Counting {
@@ -26,6 +29,7 @@ pub(super) enum Kind {
     Carb(Box<Carb>),
     AutoScale(Box<AutoScale>),
     Napping(Box<napping::Nap>),
+    Roost(Box<Roost>),
 }
 
 pub(super) struct Carb {
@@ -49,6 +53,17 @@ impl Counting {
             CoresPolicy::PowerNap => Kind::Napping(Box::new(napping::Nap::power_nap())),
             CoresPolicy::DreamWeaver(params) => {
                 Kind::Napping(Box::new(napping::Nap::dream_weaver(*params, setup)))
+            }
+            CoresPolicy::Roost(params) => {
+                let platform = &setup.platform;
+                let gears = GearTable::new(&platform.frequencies).expect("a checked platform has gears");
+                let states = platform.cstates.0.iter().map(|state| State {
+                    exit_latency: state.true_exit_latency.unwrap_or(state.exit_latency),
+                    target_residency: state.target_residency,
+                    power: state.power.unwrap_or_default(),
+                });
+                let states: Vec<State> = states.collect();
+                Kind::Roost(Box::new(Roost::new(*params, workers, &gears, &states, Instant::ZERO)))
             }
             CoresPolicy::AllAwake | CoresPolicy::Peafowl(_) => Kind::All,
         };
@@ -75,6 +90,27 @@ impl Engine {
                 self.activate(on);
             }
             Kind::Napping(_) => self.nap_change(),
+            Kind::Roost(policy) => {
+                let plan = policy.plan();
+                self.obey_roost(Some(plan));
+            }
+        }
+    }
+
+    fn obey_roost(&mut self, plan: Option<Plan>) {
+        if let Some(plan) = plan {
+            let deepest = (self.sleepers.table.len() - 1) as u8;
+            self.activate(usize::from(plan.active));
+            self.settle_sleep(plan.idle.0, deepest);
+            // Another policy may choose gears request by request.
+            if matches!(self.setup.policies.clock, ClockPolicy::Fixed(_)) {
+                (0..self.hardware.cpus()).for_each(|cpu| self.wish(cpu, plan.gear));
+            }
+        }
+        if let Kind::Roost(policy) = &self.counting.kind
+            && let Some(due) = policy.poll_timeout()
+        {
+            self.counting_timer_at(due.as_nanos().max(self.now + 1));
         }
     }
 
@@ -100,12 +136,18 @@ impl Engine {
                 nap.enter(now, arrived_ns);
                 self.nap_change();
             }
+            Kind::Roost(policy) => {
+                let plan = policy.handle_arrival(now, in_system);
+                if plan.is_some() || self.counting.timer_ns == NEVER {
+                    self.obey_roost(plan);
+                }
+            }
         }
     }
 
     /// A request left.
     #[inline]
-    pub(super) fn counting_sees_completion(&mut self, arrived_ns: u64, response_ns: u64) {
+    pub(super) fn counting_sees_completion(&mut self, task: &Task, response_ns: u64) {
         let now = Instant::from_nanos(self.now);
         let in_system = self.books.in_system() as u32;
         match &mut self.counting.kind {
@@ -117,8 +159,17 @@ impl Engine {
                 self.auto_scale_timer();
             }
             Kind::Napping(nap) => {
-                nap.leave(arrived_ns);
+                nap.leave(task.arrived_ns);
                 self.nap_change();
+            }
+            Kind::Roost(policy) => {
+                let (compute, memory) =
+                    (Duration::from_nanos(task.compute_ns), Duration::from_nanos(task.memory_ns));
+                let response = Duration::from_nanos(response_ns);
+                let plan = policy.handle_completion(now, compute, memory, response, in_system);
+                if plan.is_some() {
+                    self.obey_roost(plan);
+                }
             }
         }
     }
@@ -160,6 +211,10 @@ impl Engine {
                 self.auto_scale_timer();
             }
             Kind::Napping(_) => self.nap_timer(),
+            Kind::Roost(policy) => {
+                let plan = policy.handle_timeout(now);
+                self.obey_roost(plan);
+            }
         }
     }
 

@@ -110,7 +110,7 @@ impl Engine {
         let (job, core) = match self.ahead.waiting.pop_front() {
             Some(next) => next,
             None => {
-                let job = self.jobs.next()?;
+                let job = self.next_of_load()?;
                 let core = self.draw_core(&job);
                 self.ahead.per_core[usize::from(core)].push_back(job.at.as_nanos());
                 (job, core)
@@ -118,7 +118,7 @@ impl Engine {
         };
         self.ahead.next = core;
         while self.ahead.per_core.iter().any(VecDeque::is_empty) && self.ahead.waiting.len() < FURTHEST {
-            let Some(job) = self.jobs.next() else { break };
+            let Some(job) = self.next_of_load() else { break };
             let core = self.draw_core(&job);
             self.ahead.per_core[usize::from(core)].push_back(job.at.as_nanos());
             self.ahead.waiting.push_back((job, core));
@@ -331,6 +331,19 @@ impl Engine {
     pub(super) fn retime_sibling(&mut self, cpu: usize) {
         if let Some(sibling) = self.hardware.sibling(cpu) {
             self.retime(sibling, 0);
+        }
+    }
+
+    /// The states of active and of parked CPUs are these from now on; those that sleep in another select anew.
+    pub(super) fn settle_sleep(&mut self, active: u8, parked: u8) {
+        self.sleepers.settled = Some((active, parked));
+        for cpu in 0..self.hardware.cpus() {
+            let wanted = if self.active.contains(cpu) { active } else { parked };
+            let core = &self.cores[cpu];
+            if core.doing == Doing::Asleep && core.state != wanted {
+                // As Linux does by an IPI.
+                self.signal_work(cpu);
+            }
         }
     }
 
