@@ -7,10 +7,12 @@
 //!   grid.rs       the cells, and which of them a changed scenario leaves
 //!   cells.rs      finished cells, kept in a file that survives a kill
 //!   figures.rs    the figures of a run by name: for tables, CSV files and plots
-//!   table.rs      what a person reads at the end
+//!   summary.rs    what a person reads at the end
+//!   table.rs      columns and wrapped lines
 //!   results.rs    what a machine reads: one JSON document, CSV files
 //!   folder.rs     files that are whole or not there
 //!   progress.rs   how far it is
+//!   paper/        the papers' figures, and what the papers claim
 //! ```
 
 mod cells;
@@ -18,14 +20,17 @@ mod figures;
 mod folder;
 mod grid;
 mod options;
+mod paper;
 mod progress;
 mod results;
 mod run;
+mod summary;
 mod sweep;
 mod table;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use clap::Subcommand;
+use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 /// Simulate a service under every policy: power, tails with their intervals, residency
@@ -39,6 +44,15 @@ pub struct Args {
 enum Command {
     Run(Box<run::Args>),
     Sweep(Box<sweep::Args>),
+    Paper(Box<paper::Args>),
+}
+
+/// Prints what a person or a program asked for. A reader that has seen enough (`| head`) is no failure.
+fn print(text: &str) -> Result<()> {
+    match io::stdout().lock().write_all(text.as_bytes()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        written => written.context("standard output"),
+    }
 }
 
 /// Simulates.
@@ -46,5 +60,6 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     match &args.command {
         Command::Run(args) => run::run(args),
         Command::Sweep(args) => sweep::run(args),
+        Command::Paper(args) => paper::run(args),
     }
 }

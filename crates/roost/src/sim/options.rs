@@ -57,7 +57,8 @@ impl Options {
     /// The document of `path` with the changes of the command line.
     pub fn document(&self, path: Option<&Path>) -> Result<Document> {
         let path = path.ok_or_else(|| usage(NO_SCENARIO))?;
-        Document::read(path, &estimates_for(path)?).map_err(usage)
+        Document::read(path, &estimates_for(path)?)
+            .map_err(|error| usage(with_nearest(error.to_string().trim_end())))
     }
 
     /// The changes that the flags stand for.
@@ -113,7 +114,22 @@ pub fn set(document: &Document, key: &str, value: &Value) -> Result<Document> {
     // Typed at once, so that a key that does not exist is blamed on the flag and not on the file.
     match changed.scenario() {
         Ok(_) => Ok(changed),
-        Err(error) => Err(usage(format!("--set {key}={value}: {}", said(&error.to_string())))),
+        Err(error) => Err(usage(format!("--set {key}={value}: {}", with_nearest(said(&error.to_string()))))),
+    }
+}
+
+/// A message about a key that is not known, with the known key that is most like it.
+fn with_nearest(message: &str) -> String {
+    let quoted: Vec<&str> = message.split('`').skip(1).step_by(2).collect();
+    match &quoted[..] {
+        [unknown, known @ ..] if message.contains("unknown field") => {
+            let likely = nearest(unknown, known.iter().copied());
+            likely.map_or_else(
+                || message.to_owned(),
+                |name| format!("{message}\n\nhint: did you mean `{name}`?"),
+            )
+        }
+        _ => message.to_owned(),
     }
 }
 
@@ -317,6 +333,15 @@ mod tests {
         assert_eq!(nearest("menue"), Some("menu"));
         assert_eq!(nearest("peafwol"), Some("peafowl"));
         assert_eq!(nearest("xyz"), None);
+    }
+
+    #[test]
+    fn an_unknown_key_is_told_its_nearest() {
+        let message = "unknown field `dispach`, expected one of `dispatch`, `pick`";
+        assert!(with_nearest(message).ends_with("did you mean `dispatch`?"));
+        for other in ["unknown field `zzz`, expected `pick`", "invalid type: string `a`", ""] {
+            assert_eq!(with_nearest(other), other);
+        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What came out, for machines: one JSON document, and CSV files that pandas and DuckDB open as they stand.
 
-use super::figures::{Figure, Unit};
+use super::figures::Figure;
 use super::options::Checked;
 use machine::Platform;
 use serde::{Deserialize, Serialize};
@@ -30,8 +30,8 @@ pub struct Entry {
 pub struct Judged {
     /// The goal.
     pub goal: Goal,
-    /// What was found, as a person reads it.
-    pub found: String,
+    /// The quantile that was found; `None` where the run does not say.
+    pub found_ns: Option<Estimate>,
     /// Whether it was kept; `None` where the run does not say.
     pub met: Option<bool>,
 }
@@ -78,7 +78,7 @@ impl Entry {
 /// The estimate decides; how sure it is, its interval tells.
 fn judge(goal: Goal, outcome: &Outcome) -> Judged {
     if outcome.verdict == Verdict::Unstable {
-        return Judged { goal, found: "unstable".to_owned(), met: Some(false) };
+        return Judged { goal, found_ns: None, met: Some(false) };
     }
     let times = &outcome.responses;
     let known: [(f64, Option<Estimate>); 4] = [
@@ -88,14 +88,9 @@ fn judge(goal: Goal, outcome: &Outcome) -> Judged {
         (Quantile::P999.share(), times.p999_ns),
     ];
     let found = known.iter().find(|(quantile, _)| (quantile - goal.quantile).abs() < 1e-9);
-    match found.and_then(|(_, estimate)| *estimate) {
-        Some(estimate) => Judged {
-            goal,
-            found: Unit::Nanoseconds.estimate_text(&estimate),
-            met: Some(estimate.value <= goal.latency.as_nanos() as f64),
-        },
-        None => Judged { goal, found: "no estimate of that percentile".to_owned(), met: None },
-    }
+    let found_ns = found.and_then(|(_, estimate)| *estimate);
+    let met = found_ns.map(|found| found.value <= goal.latency.as_nanos() as f64);
+    Judged { goal, found_ns, met }
 }
 
 impl Results {

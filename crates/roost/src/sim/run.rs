@@ -3,7 +3,7 @@
 use super::options::{self, Checked, Options};
 use super::progress::Progress;
 use super::results::Results;
-use super::{folder, table};
+use super::{folder, print, summary, table};
 use crate::exit::{Exit, usage};
 use anyhow::Result;
 use sim::runner::{self, Task};
@@ -53,10 +53,12 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let name = options::run_name(&document, &started);
     folder::write_info(&place, &folder::info(&document, name, results.title.clone(), started)?)?;
     if args.options.json {
-        println!("{json}");
+        print(&format!("{json}\n"))?;
     } else {
-        print!("{}{}", table::of_run(&results), table::foundations(&results, table::columns()));
-        println!("\nfolder: {}", place.display());
+        let columns = table::columns();
+        let (tables, foundations) =
+            (summary::of_run(&results, columns), summary::foundations(&results, columns));
+        print(&format!("{tables}{foundations}\nfolder: {}\n", place.display()))?;
     }
     let short = results.entries.iter().any(|entry| entry.falls_short());
     Ok(if short { Exit::GoalMissed.into() } else { ExitCode::SUCCESS })
@@ -75,7 +77,19 @@ fn document(args: &Args) -> Result<Document> {
         };
         document = options::set(&document, &change.key, value)?;
     }
-    args.options.complete(document)
+    let document = args.options.complete(document)?;
+    let scenario = document.scenario().map_err(usage)?;
+    if scenario.fleet.is_some() {
+        return Err(usage(format!(
+            "{}: fleet: this command simulates one server\n\nhint: see `roost sim --help` for fleets",
+            document.path().display()
+        )));
+    }
+    if !scenario.sweep.is_empty() && !args.options.json {
+        let axes: Vec<&str> = scenario.sweep.keys().map(String::as_str).collect();
+        eprintln!("roost sim run: the sweep over {} is left out: that is `roost sim sweep`", axes.join(", "));
+    }
+    Ok(document)
 }
 
 /// All of them in parallel.

@@ -11,7 +11,7 @@ use super::options::{self, Options};
 use super::progress::Progress;
 use super::results::{self, Entry, Results};
 use super::table::{self, Table};
-use super::{folder, grid::differences};
+use super::{folder, grid::differences, print, summary};
 use crate::exit::usage;
 use anyhow::{Context as _, Result};
 use report::run::RunInfo;
@@ -20,7 +20,7 @@ use sim::Document;
 use sim::outcome::Verdict;
 use sim::runner::{self, Task};
 use sim::scenario::{Estimates, ScenarioError};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -74,7 +74,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     if let Some(earlier) = earlier {
         check_same(&place, &earlier, &info)?;
     }
-    let done: Vec<String> = file.read()?.iter().map(|cell| cell.key.text()).collect();
+    let done: BTreeSet<String> = file.read()?.iter().map(|cell| cell.key.text()).collect();
     folder::remove(&place, &[CSV, folder::REPORT])?;
     folder::write_info(&place, &info)?;
     let missing: Vec<&Planned> = planned.iter().filter(|cell| !done.contains(&cell.key.text())).collect();
@@ -157,11 +157,20 @@ fn check_same(place: &Path, earlier: &RunInfo, now: &RunInfo) -> Result<()> {
 
 /// Runs what is missing, and keeps each cell as it finishes.
 fn simulate(missing: &[&Planned], options: &Options, file: &mut Cells) -> Result<()> {
-    let tasks: Vec<Task> = missing.iter().map(|cell| cell.run.task.clone()).collect();
-    let progress = Progress::new(tasks.len(), options.json);
+    let progress = Progress::new(missing.len(), options.json);
+    missing.chunks(CELLS_AT_A_TIME).try_for_each(|cells| simulate_some(cells, options, file, &progress))?;
+    progress.end();
+    Ok(())
+}
+
+/// Outcomes stay in memory until so many cells are finished; the time series of each are some 40 kB.
+const CELLS_AT_A_TIME: usize = 1024;
+
+fn simulate_some(cells: &[&Planned], options: &Options, file: &mut Cells, progress: &Progress) -> Result<()> {
+    let tasks: Vec<Task> = cells.iter().map(|cell| cell.run.task.clone()).collect();
     let kept = Mutex::new((file, Ok(())));
     let results = runner::run_all(&tasks, options.threads(), |place, result| {
-        let Planned { key, run } = missing[place];
+        let Planned { key, run } = cells[place];
         if let Ok(outcome) = result {
             let mut outcome = outcome.clone();
             // A time series for each of thousands of cells is read by nobody.
@@ -174,7 +183,6 @@ fn simulate(missing: &[&Planned], options: &Options, file: &mut Cells) -> Result
         }
         progress.done(&name_of(key));
     });
-    progress.end();
     kept.into_inner().unwrap_or_else(PoisonError::into_inner).1?;
     let failed: Option<ScenarioError> = results.into_iter().find_map(Result::err);
     failed.map_or(Ok(()), |error| Err(usage(error)))
@@ -220,8 +228,7 @@ fn show(args: &Args, document: &Document, planned: &[Planned], cells: &[Cell], p
     let runs: Vec<_> = planned.iter().map(|cell| cell.run.clone()).collect();
     let about = Results::new(document, &runs, Vec::new());
     if args.options.json {
-        println!("{}", serde_json::to_string_pretty(&Swept { about, cells })?);
-        return Ok(());
+        return print(&format!("{}\n", serde_json::to_string_pretty(&Swept { about, cells })?));
     }
     let mut figures = args.metrics.clone();
     if figures.is_empty() {
@@ -231,13 +238,13 @@ fn show(args: &Args, document: &Document, planned: &[Planned], cells: &[Cell], p
     if figures.is_empty() {
         figures = DEFAULT_METRICS.iter().filter_map(|name| name.parse().ok()).collect();
     }
-    println!("{}\n\n{}", about.title, table_of(cells, &figures).text());
-    if cells.len() > ROWS_SHOWN {
-        println!("({} more rows)", cells.len() - ROWS_SHOWN);
-    }
-    print!("{}", table::foundations(&about, table::columns()));
-    println!("\ntable: {}", place.join(CSV).display());
-    Ok(())
+    let more = match cells.len().saturating_sub(ROWS_SHOWN) {
+        0 => String::new(),
+        more => format!("and {more} rows more\n"),
+    };
+    let (title, rows) = (&about.title, table_of(cells, &figures).text());
+    let foundations = summary::foundations(&about, table::columns());
+    print(&format!("{title}\n\n{rows}{more}{foundations}\ntable: {}\n", place.join(CSV).display()))
 }
 
 /// What is printed of each cell if nobody says.

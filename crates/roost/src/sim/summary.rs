@@ -1,0 +1,204 @@
+//! What a person reads at the end of a run: its tables, what became of the goals, and what all of it rests on.
+
+use super::figures::Figure;
+use super::results::{Entry, Results};
+use super::table::{Table, wrap};
+use sim::outcome::Verdict;
+use std::fmt::Write as _;
+
+/// The tables of one run: times, power, cores, sleeps, deadlines, and what else there is to say.
+pub fn of_run(results: &Results, columns: usize) -> String {
+    let entries = &results.entries;
+    let mut text = format!("{}\n{}\n", results.title, setting(results));
+    let mut part = |heading: &str, table: Table| {
+        if !table.is_empty() {
+            let _ = write!(text, "\n{heading}\n{}", table.text());
+        }
+    };
+    let mut times = of_figures(entries, &plain(&["mean", "p50", "p95", "p99", "p999"]));
+    for entry in entries.iter().filter(|entry| !has_figures(entry)) {
+        times.remark(entry.outcome.contestant.clone(), "unstable");
+    }
+    part("response times, with 95% intervals", times);
+    let power = ["throughput", "core_watts", "cpu_watts", "server_watts", "joules_per_request"];
+    let heading = format!("power, {}; cpu is cores and uncore", energy_sources(results));
+    part(&heading, of_figures(entries, &plain(&power)));
+    let heading = "cores: mean number awake, and shares of their time";
+    part(heading, of_figures(entries, &residency(entries)));
+    let heading = "sleeps: how often; shorter than worth it, long enough for a deeper state";
+    part(heading, of_figures(entries, &plain(&["transitions_per_s", "premature", "missed_deep"])));
+    part("missed deadlines", deadlines(entries));
+    text.push_str(&verdicts(entries, columns));
+    text
+}
+
+fn plain(names: &[&str]) -> Vec<Figure> {
+    names.iter().filter_map(|name| name.parse().ok()).collect()
+}
+
+/// Shares of the cores' time; one that nobody has any of is left out.
+fn residency(entries: &[Entry]) -> Vec<Figure> {
+    let mut figures = plain(&["awake_cores", "working", "waking", "polling"]);
+    let all = Figure::of_all(entries.iter().map(|entry| &entry.outcome)).into_iter();
+    figures.extend(all.filter(|figure| matches!(figure, Figure::Residency(_))));
+    figures.extend(plain(&["package_asleep"]));
+    let is_zero =
+        |figure: &Figure, entry: &Entry| figure.of(&entry.outcome).is_none_or(|found| found.value == 0.0);
+    figures.retain(|figure| !entries.iter().all(|entry| is_zero(figure, entry)));
+    figures
+}
+
+/// The machines and how much was simulated, in a line.
+fn setting(results: &Results) -> String {
+    let machines = results.machines.iter().map(|machine| {
+        let (sockets, cores, threads) = (machine.sockets, machine.cores_per_socket, machine.threads_per_core);
+        format!("{}, {sockets} x {cores} cores x {threads}", machine.name)
+    });
+    let requests = results.entries.iter().map(|entry| entry.outcome.requests);
+    let (least, most) = (requests.clone().min().unwrap_or(0), requests.max().unwrap_or(0));
+    let requests =
+        if least == most { grouped(most) } else { format!("{} to {}", grouped(least), grouped(most)) };
+    format!("{}: {requests} requests each", machines.collect::<Vec<_>>().join("; "))
+}
+
+/// `1234567` as `1,234,567`.
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let groups = digits.as_bytes().rchunks(3).rev().map(|group| String::from_utf8_lossy(group).into_owned());
+    groups.collect::<Vec<_>>().join(",")
+}
+
+/// Some figures of all entries that have any.
+fn of_figures(entries: &[Entry], figures: &[Figure]) -> Table {
+    let header = std::iter::once(String::new()).chain(figures.iter().map(heading));
+    let mut table = Table::new(1, header.collect());
+    for Entry { outcome, .. } in entries.iter().filter(|entry| has_figures(entry)) {
+        let texts = figures.iter().map(|figure| figure.text(outcome));
+        table.row(std::iter::once(outcome.contestant.clone()).chain(texts).collect());
+    }
+    table
+}
+
+/// What an unstable run measured means nothing.
+fn has_figures(entry: &Entry) -> bool {
+    entry.outcome.verdict != Verdict::Unstable
+}
+
+/// A figure's name at the head of a column.
+pub fn heading(figure: &Figure) -> String {
+    let name = match figure {
+        Figure::Plain(name) => name,
+        Figure::Residency(state) => return state.clone(),
+        other => return other.to_string(),
+    };
+    match *name {
+        "throughput" => "served",
+        "p999" => "p99.9",
+        "core_watts" => "cores",
+        "uncore_watts" => "uncore",
+        "cpu_watts" => "cpu",
+        "server_watts" => "server",
+        "joules_per_request" => "per request",
+        "awake_cores" => "awake",
+        "active_cores" => "active",
+        "package_asleep" => "package",
+        "transitions_per_s" => "sleeps",
+        "missed_deep" => "missed deep",
+        name => name,
+    }
+    .to_owned()
+}
+
+/// Late answers, a column for each class that has a deadline.
+fn deadlines(entries: &[Entry]) -> Table {
+    let stable = || entries.iter().filter(|entry| has_figures(entry));
+    let mut classes: Vec<&str> = Vec::new();
+    for class in stable().flat_map(|entry| &entry.outcome.classes).filter(|class| class.missed.is_some()) {
+        if !classes.contains(&class.name.as_str()) {
+            classes.push(&class.name);
+        }
+    }
+    let header = std::iter::once("").chain(classes.iter().copied()).map(str::to_owned);
+    let mut table = Table::new(1, header.collect());
+    for entry in stable().filter(|_| !classes.is_empty()) {
+        let late = classes.iter().map(|name| {
+            let class = entry.outcome.classes.iter().find(|class| class.name == *name);
+            let counts = class.and_then(|class| Some((class.missed?, class.requests)));
+            counts.map_or_else(
+                || "-".to_owned(),
+                |(late, all)| format!("{} ({:.3}%)", grouped(late), late as f64 / all.max(1) as f64 * 100.0),
+            )
+        });
+        table.row(std::iter::once(entry.outcome.contestant.clone()).chain(late).collect());
+    }
+    table
+}
+
+/// Goals, precision that was not reached, and queues that grew without end.
+fn verdicts(entries: &[Entry], columns: usize) -> String {
+    let mut text = String::new();
+    let mut say = |first: &str, of: &dyn Fn(&Entry) -> bool, rest: &str| {
+        let names: Vec<&str> =
+            entries.iter().filter(|entry| of(entry)).map(|entry| entry.outcome.contestant.as_str()).collect();
+        if !names.is_empty() {
+            wrap(&mut text, first, &format!("{}{rest}", names.join(", ")), columns);
+        }
+    };
+    let ended = |verdict: Verdict| move |entry: &Entry| entry.outcome.verdict == verdict;
+    say(
+        "unstable: ",
+        &ended(Verdict::Unstable),
+        ": more arrives than can be served, so no figure would mean anything",
+    );
+    let rest = ": response times still changed in the middle of the run: too few requests for intervals (--requests)";
+    say("unsettled: ", &ended(Verdict::Unsettled), rest);
+    let mut asked: Vec<&str> = entries.iter().filter_map(|entry| entry.precision.as_deref()).collect();
+    asked.dedup();
+    let rest = format!(": not {} with so many requests (--requests)", asked.join(", "));
+    say("imprecise: ", &ended(Verdict::Imprecise), &rest);
+    let mut goals: Vec<String> =
+        entries.iter().filter_map(|entry| Some(entry.goal.as_ref()?.goal.to_string())).collect();
+    goals.dedup();
+    for goal in goals {
+        for (word, met) in [("met", Some(true)), ("MISSED", Some(false)), ("not judged", None)] {
+            let of = |entry: &Entry| {
+                entry.goal.as_ref().is_some_and(|judged| judged.met == met && judged.goal.to_string() == goal)
+            };
+            say(&format!("goal {goal} {word}: "), &of, "");
+        }
+    }
+    if text.is_empty() { text } else { format!("\n{text}") }
+}
+
+/// Where the energy figures come from, each once.
+fn energy_sources(results: &Results) -> String {
+    let mut sources: Vec<String> = Vec::new();
+    for entry in &results.entries {
+        let source = entry.outcome.power.source.to_string();
+        if !sources.contains(&source) {
+            sources.push(source);
+        }
+    }
+    sources.join(", ")
+}
+
+/// What the figures rest on: assumptions, ESTIMATEs, and the machine's sources. For the end.
+pub fn foundations(results: &Results, columns: usize) -> String {
+    let mut text = String::new();
+    let mut list = |heading: &str, lines: &[String]| {
+        if !lines.is_empty() {
+            let _ = writeln!(text, "\n{heading}");
+            lines.iter().for_each(|line| wrap(&mut text, "- ", line, columns));
+        }
+    };
+    list("assumed:", &results.assumptions);
+    list("ESTIMATEs of papers/estimates.toml:", &results.estimates);
+    for (at, machine) in results.machines.iter().enumerate() {
+        // A sweep over a machine's size has many that rest on the same.
+        let told = results.machines[..at].iter();
+        if !told.clone().any(|other| other.name == machine.name && other.sources == machine.sources) {
+            list(&format!("machine {}:", machine.name), &machine.sources);
+        }
+    }
+    text
+}
