@@ -84,8 +84,19 @@ impl Axis {
 
     /// From `min` to `max`, both moved outwards to round numbers of `unit`s.
     pub fn between(min: f64, max: f64, unit: f64, title: &str, label: impl Fn(f64) -> String) -> Self {
+        Self::in_steps(4.0, (min, max), unit, title, label)
+    }
+
+    /// With about so many steps.
+    fn in_steps(
+        steps: f64,
+        (min, max): (f64, f64),
+        unit: f64,
+        title: &str,
+        label: impl Fn(f64) -> String,
+    ) -> Self {
         let (min, max) = apart(min, max);
-        let step = round_step((max - min) / unit / 4.0) * unit;
+        let step = round_step((max - min) / unit / steps) * unit;
         let first = (min / step + 1e-9).floor();
         let last = (max / step - 1e-9).ceil().max(first + 1.0);
         let ticks = (0..=(last - first) as usize).map(|n| (first + n as f64) * step);
@@ -96,7 +107,7 @@ impl Axis {
     /// From exactly `min` to exactly `max`, with ticks at round numbers of `unit`s within.
     pub fn exactly(min: f64, max: f64, unit: f64, title: &str, label: impl Fn(f64) -> String) -> Self {
         let (min, max) = apart(min, max);
-        let mut axis = Self::between(min, max, unit, title, label);
+        let mut axis = Self::in_steps(8.0, (min, max), unit, title, label);
         let slack = (max - min) * 1e-6;
         axis.ticks.retain(|(at, _)| (min - slack..=max + slack).contains(at));
         (axis.low, axis.high) = (min, max);
@@ -185,7 +196,7 @@ impl Panel<'_> {
             canvas.text((self.left - 7.0, y), label, Ink::Muted, LABEL_SIZE, Side::Left);
         }
         if !self.y.title.is_empty() {
-            let above = (self.left - self.y.label_width() - 12.0, self.top - 16.0);
+            let above = (self.left - self.y.label_width() - 12.0, self.top - 19.0);
             canvas.text(above, &self.y.title, Ink::Muted, LABEL_SIZE, Side::Right);
         }
         canvas.line(&[(self.left, bottom), (self.left + self.width, bottom)], Ink::Muted, 1.0);
@@ -295,7 +306,10 @@ mod tests {
     fn ranges_need_not_begin_at_zero() {
         assert_eq!(labels(&Axis::between(41.0, 58.0, 1.0, "", short)), ["40", "45", "50", "55", "60"]);
         assert_eq!(labels(&Axis::between(-3.0, 4.0, 1.0, "", short)), ["-4", "-2", "0", "2", "4"]);
-        assert_eq!(labels(&Axis::exactly(41.0, 58.0, 1.0, "", short)), ["45", "50", "55"]);
+        assert_eq!(
+            labels(&Axis::exactly(41.0, 58.0, 1.0, "", short)),
+            ["42.5", "45", "47.5", "50", "52.5", "55", "57.5"]
+        );
         let minutes = Axis::between(0.0, 5_400.0, 60.0, "", |at| short(at / 60.0));
         assert_eq!(labels(&minutes), ["0", "25", "50", "75", "100"]);
         let same = Axis::between(7.0, 7.0, 1.0, "", short);

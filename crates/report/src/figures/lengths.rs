@@ -56,7 +56,7 @@ impl Lengths {
     fn values(&self) -> Table {
         let mut rows: Vec<(f64, f64)> = Vec::new();
         for bucket in self.series.iter().flat_map(|(_, buckets)| buckets).filter(|bucket| bucket.is_known()) {
-            if bucket.share > 0.0 && !rows.contains(&(bucket.from_ns, bucket.to_ns)) {
+            if bucket.share > SEEN && !rows.contains(&(bucket.from_ns, bucket.to_ns)) {
                 rows.push((bucket.from_ns, bucket.to_ns));
             }
         }
@@ -76,10 +76,13 @@ impl Lengths {
     }
 }
 
+/// Less than this share of the time is less than a line is thick.
+const SEEN: f64 = 1e-4;
+
 /// From the ground up to the first share, from step to step, and down again.
 fn outline(buckets: &[Bucket]) -> Vec<Point> {
     let known = || buckets.iter().filter(|bucket| bucket.is_known());
-    let used = |bucket: &&Bucket| bucket.share > 0.0;
+    let used = |bucket: &&Bucket| bucket.share > SEEN;
     let (Some(first), Some(last)) = (known().find(used), known().rfind(used)) else { return Vec::new() };
     let within = known().filter(|bucket| bucket.from_ns >= first.from_ns && bucket.to_ns <= last.to_ns);
     let ground = |x: f64| Point::new(x, Some(0.0));

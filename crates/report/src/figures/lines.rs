@@ -1,7 +1,8 @@
 //! Values over something: lines with bands, steps, marks with their intervals, a paper's points beside ours.
 
+use super::labels::{self, Area};
 use super::table::{Row, Table};
-use super::{Figure, Quantity, ROWS_MAX, look, range};
+use super::{Figure, Quantity, ROWS_MAX, Scale, look, range};
 use crate::drawing::axis::{ABOVE, Axis, BELOW, LABEL_SIZE, Panel};
 use crate::drawing::canvas::{Canvas, Ink, Shape, Side, Stroke, draw, width_of};
 use crate::drawing::sheet::{self, Entry, MARK, Mark, RIGHT, WIDTH};
@@ -165,7 +166,7 @@ impl Lines {
         let y = self.y.axis(ys, false);
         let left = y.label_width() + 12.0;
         let width = f64::from(WIDTH) - RIGHT - left;
-        let x = self.x_axis(xs, width);
+        let x = self.x_axis(xs, width, drawn.iter().any(Drawn::has_marks));
         let entries = self.entries(drawn, limit.map(|limit| (limit, near.is_some())));
         let top = sheet::legend_height(&entries) + ABOVE + 4.0;
         let panel = Panel { left, top, width, height: HEIGHT, x: &x, y: &y };
@@ -178,20 +179,17 @@ impl Lines {
             }
             drawn.iter().for_each(|drawn| self.bands(canvas, &panel, drawn));
             drawn.iter().for_each(|drawn| self.strokes(canvas, &panel, drawn));
-            self.names_beside(canvas, &panel, drawn);
+            self.names_beside(canvas, &panel, drawn, near.map(|limit| limit.y));
         });
         Some(svg)
     }
 
-    fn x_axis(&self, (low, high): (f64, f64), width: f64) -> Axis {
+    fn x_axis(&self, (low, high): (f64, f64), width: f64, marks: bool) -> Axis {
         if self.names.is_empty() {
             // Marks at the very edge would hang over it.
-            let room = if self.series.iter().any(|series| series.style == Style::Marks) {
-                0.04 * (high - low)
-            } else {
-                0.0
-            };
-            let low = if low >= room || low < 0.0 { low - room } else { low };
+            let from = if self.x.scale == Scale::FromZero { low.min(0.0) } else { low };
+            let room = if marks && self.x.scale != Scale::Log { 0.025 * (high - from) } else { 0.0 };
+            let low = if from < 0.0 || from >= room { from - room } else { from };
             return self.x.axis((low, high + room), true);
         }
         let letters = (width / self.names.len() as f64 / width_of("x", LABEL_SIZE)) as usize;
@@ -270,43 +268,20 @@ impl Lines {
     }
 
     /// The names of lone marks, where there is room for them.
-    fn names_beside(&self, canvas: &Canvas<'_>, panel: &Panel<'_>, drawn: &[Drawn<'_>]) {
+    fn names_beside(&self, canvas: &Canvas<'_>, panel: &Panel<'_>, drawn: &[Drawn<'_>], limit: Option<f64>) {
+        let mut taken: Vec<Area> = Vec::new();
+        for point in drawn.iter().flat_map(|drawn| drawn.runs.iter().flatten()) {
+            taken.extend(covered(panel, point));
+        }
+        let line = limit.map(|limit| panel.up(limit));
+        taken.extend(line.map(|y| [panel.left, y - 2.0, panel.left + panel.width, y + 2.0]));
         let lone = |drawn: &&Drawn<'_>| drawn.series.style == Style::Marks && drawn.points() == 1;
-        let at = |drawn: &Drawn<'_>| {
-            let point = drawn.runs[0][0];
-            panel.at(point.x, point.y.unwrap_or(f64::NAN))
-        };
-        // What no name may cover: all marks, then the names that are there.
-        let everything = drawn.iter().flat_map(|drawn| drawn.runs.iter().flatten());
-        let mut taken: Vec<[f64; 4]> = everything
-            .map(|point| panel.at(point.x, point.y.unwrap_or(f64::NAN)))
-            .map(|(x, y)| [x - MARK, y - MARK, x + MARK, y + MARK])
-            .collect();
         for drawn in drawn.iter().filter(lone) {
-            let (x, y) = at(drawn);
             let name = sheet::clipped(&drawn.series.name, 28);
-            let (wide, high) = (width_of(&name, LABEL_SIZE), LABEL_SIZE);
-            let places = [
-                (x + MARK, y),
-                (x - MARK - wide, y),
-                (x - wide / 2.0, y - 15.0),
-                (x - wide / 2.0, y + 15.0),
-                (x + MARK * 0.7, y - 13.0),
-                (x + MARK * 0.7, y + 13.0),
-                (x - MARK * 0.7 - wide, y - 13.0),
-                (x - MARK * 0.7 - wide, y + 13.0),
-            ];
-            let free = places.into_iter().find(|&(left, middle)| {
-                let covers = [left, middle - high / 2.0, left + wide, middle + high / 2.0];
-                let inside = covers[0] >= panel.left
-                    && covers[2] <= f64::from(WIDTH)
-                    && covers[1] >= panel.top - 4.0
-                    && covers[3] <= panel.top + panel.height;
-                inside && taken.iter().all(|other| apart(other, &covers))
-            });
-            if let Some((left, middle)) = free {
+            let beside = covered(panel, &drawn.runs[0][0]);
+            if let Some((left, middle)) = labels::free_place(panel, &name, beside, &taken) {
                 canvas.text((left, middle), &name, Ink::Text, LABEL_SIZE, Side::Right);
-                taken.push([left, middle - high / 2.0, left + wide, middle + high / 2.0]);
+                taken.push(labels::area(&name, (left, middle)));
             }
         }
     }
@@ -382,9 +357,18 @@ impl Drawn<'_> {
     }
 }
 
-/// Two rectangles do not touch.
-fn apart(a: &[f64; 4], b: &[f64; 4]) -> bool {
-    a[2] <= b[0] || b[2] <= a[0] || a[3] <= b[1] || b[3] <= a[1]
+/// What a mark and its intervals cover: across, and up.
+fn covered(panel: &Panel<'_>, point: &Point) -> [Area; 2] {
+    let y = point.y.unwrap_or(f64::NAN);
+    let (middle, height) = panel.at(point.x, y);
+    let half = MARK / 2.0 + 1.0;
+    let reach = |spread: Option<f64>| spread.filter(|spread| spread.is_finite()).unwrap_or(0.0).abs();
+    let [left, right] = [-1.0, 1.0].map(|side| panel.across(point.x + side * reach(point.spread_x)));
+    let [bottom, top] = [-1.0, 1.0].map(|side| panel.up(y + side * reach(point.spread)));
+    [
+        [left.min(middle - half), height - half, right.max(middle + half), height + half],
+        [middle - half, top.min(height - half), middle + half, bottom.max(height + half)],
+    ]
 }
 
 /// Level from each point to below the next.

@@ -15,6 +15,7 @@
 //! ```text
 //!   unit.rs      numbers with their unit, on axes and in tables
 //!   lines.rs     values over something: lines with bands, marks with intervals, a paper's points beside ours
+//!   labels.rs    names beside marks, where they cover nothing
 //!   bars.rs      lengths to compare, side by side or stacked
 //!   lengths.rs   where time goes, by the length of periods
 //!   heat_map.rs  values over two things
@@ -24,6 +25,7 @@
 
 mod bars;
 mod heat_map;
+mod labels;
 mod lengths;
 mod lines;
 mod page;

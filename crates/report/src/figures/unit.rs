@@ -75,7 +75,12 @@ impl Quantity {
             (unit, Scale::Log) => format!("{} ({unit}, log scale)", self.name),
             (unit, _) => format!("{} ({unit})", self.name),
         };
-        let label = |value: f64| format!("{}{suffix}", plain(value / factor, 4));
+        // Nothing is no thousands: 0, not 0k.
+        let at_zero = if suffix.starts_with(' ') { suffix } else { "" };
+        let label = |value: f64| match plain(value / factor, 4) {
+            zero if zero == "0" => format!("0{at_zero}"),
+            number => format!("{number}{suffix}"),
+        };
         let place = if exact { Axis::exactly } else { Axis::between };
         match self.scale {
             Scale::Log => Axis::log(low, high, &title, |value| self.unit.tick(value)),
@@ -146,10 +151,18 @@ impl Unit {
             Self::Seconds if size >= 7_200.0 => &[(3_600.0, " h")],
             Self::Seconds if size >= 600.0 => &[(60.0, " min")],
             Self::Seconds => &[(1.0, " s"), (1e-3, " ms"), (1e-6, " us"), (1e-9, " ns")],
-            Self::Watts => &[(1e6, " MW"), (1e3, " kW"), (1.0, " W"), (1e-3, " mW"), (1e-6, " uW")],
-            Self::Joules => {
-                &[(1e6, " MJ"), (1e3, " kJ"), (1.0, " J"), (1e-3, " mJ"), (1e-6, " uJ"), (1e-9, " nJ")]
+            Self::Watts => {
+                &[(1e9, " GW"), (1e6, " MW"), (1e3, " kW"), (1.0, " W"), (1e-3, " mW"), (1e-6, " uW")]
             }
+            Self::Joules => &[
+                (1e9, " GJ"),
+                (1e6, " MJ"),
+                (1e3, " kJ"),
+                (1.0, " J"),
+                (1e-3, " mJ"),
+                (1e-6, " uJ"),
+                (1e-9, " nJ"),
+            ],
             Self::PerSecond | Self::Count => &[(1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, "")],
             Self::Share => &[(0.01, " %")],
             Self::Megahertz => &[(1e3, " GHz"), (1.0, " MHz")],
