@@ -80,7 +80,7 @@ fn cell(document: &Document, axes: &[(&String, &Value)]) -> Result<Vec<Planned>>
             axes: axes.clone(),
             contestant: run.task.contestant.name.clone(),
             seed: run.task.seed,
-            scenario: digest(&format!("{}\n{}", run.task.contestant.policies, substance(&run.scenario)?)),
+            scenario: scenario_digest(&run)?,
         };
         Ok(Planned { key, run })
     })
@@ -113,6 +113,11 @@ fn check_axes(document: &Document, scenario: &Scenario) -> Result<()> {
 /// A value of an axis, as a file and a table show it.
 fn value_text(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+/// What tells a run from every run that may come out otherwise.
+pub fn scenario_digest(run: &Checked) -> Result<String> {
+    Ok(digest(&format!("{}\n{}", run.task.contestant.policies, substance(&run.scenario)?)))
 }
 
 /// What a run's figures depend on, as text.

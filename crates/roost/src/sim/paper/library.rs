@@ -1,0 +1,190 @@
+//! The folder `papers/`: a scenario for each figure, what the papers claim, and the table of ESTIMATEs.
+//!
+//! ```text
+//!   papers/estimates.toml       what nobody publishes, one table for all figures
+//!   papers/headlines.toml       what the papers claim, in figures
+//!   papers/PAPER/FIGURE.toml    a figure's scenario
+//! ```
+
+use super::claim::Claim;
+use crate::exit::usage;
+use anyhow::Result;
+use serde::Deserialize;
+use sim::Document;
+use sim::scenario::{Estimates, Figure};
+use std::path::{Path, PathBuf};
+
+/// A paper whose figures are simulated.
+#[derive(Clone, Copy, Debug)]
+pub struct Paper {
+    /// As the command line and the folders call it.
+    pub name: &'static str,
+    /// As people do.
+    pub short: &'static str,
+    /// Its authors, title and place.
+    pub cited: &'static str,
+}
+
+/// All of them, in the order in which they build on each other.
+pub const PAPERS: [Paper; 5] = [
+    Paper {
+        name: "carb",
+        short: "CARB",
+        cited: "Zhan, Azimi, Kanev, Brooks, Reda: CARB: A C-State Power Management Arbiter For Latency-Critical Workloads (CAL 2017)",
+    },
+    Paper {
+        name: "tradeoffs",
+        short: "Tradeoffs",
+        cited: "Kanev, Hazelwood, Wei, Brooks: Tradeoffs between Power Management and Tail Latency in Warehouse-Scale Applications (IISWC 2014)",
+    },
+    Paper {
+        name: "peafowl",
+        short: "Peafowl",
+        cited: "Asyabi, Bestavros, Sharafzadeh, Zhu: Peafowl: In-application CPU Scheduling to Reduce Power Consumption of In-memory Key-Value Stores (SoCC 2020)",
+    },
+    Paper {
+        name: "cpu-sleeps",
+        short: "CPU sleeps",
+        cited: "Zhu, Zhu, Wu, Shen, Shen, Wang: Software Engagement with Sleeping CPUs (HotOS 2015)",
+    },
+    Paper {
+        name: "hurry-up",
+        short: "Hurry-up",
+        cited: "Medeiros, Amorim, Petrucci: Profile-guided Frequency Scaling for Latency-Critical Search Workloads (2020)",
+    },
+];
+
+/// The folder, read.
+#[derive(Debug)]
+pub struct Library {
+    root: PathBuf,
+    /// The table of ESTIMATEs.
+    pub estimates: Estimates,
+    /// What the papers claim.
+    pub claims: Vec<Claim>,
+}
+
+/// `headlines.toml`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Claims {
+    headline: Vec<Claim>,
+}
+
+/// A figure of a paper.
+#[derive(Clone, Debug)]
+pub struct Study {
+    /// Whose.
+    pub paper: Paper,
+    /// What it shows.
+    pub figure: Figure,
+    /// Its scenario.
+    pub document: Document,
+}
+
+impl Study {
+    /// `carb/4`.
+    pub fn name(&self) -> String {
+        format!("{}/{}", self.paper.name, self.figure.name)
+    }
+}
+
+impl Library {
+    /// Reads the folder: the one that is named, or `papers` here or in a folder above.
+    pub fn open(root: Option<&Path>) -> Result<Self> {
+        let root = match root {
+            Some(root) => root.to_owned(),
+            None => find()?,
+        };
+        let estimates = Estimates::read(&root.join("estimates.toml")).map_err(usage)?;
+        let path = root.join("headlines.toml");
+        let wrong = |problem: String| usage(format!("{}: {problem}", path.display()));
+        let text = std::fs::read_to_string(&path).map_err(|cause| wrong(cause.to_string()))?;
+        let claims: Claims = toml::from_str(&text).map_err(|error| wrong(error.to_string()))?;
+        for (at, claim) in claims.headline.iter().enumerate() {
+            claim.check().map_err(|problem| wrong(format!("{}: {problem}", claim.id)))?;
+            if claims.headline[..at].iter().any(|other| other.id == claim.id) {
+                return Err(wrong(format!("{} is there twice", claim.id)));
+            }
+        }
+        Ok(Self { root, estimates, claims: claims.headline })
+    }
+
+    /// Every figure that there is, by paper, in the order of its numbers.
+    pub fn names(&self) -> Result<Vec<(Paper, String)>> {
+        let mut names = Vec::new();
+        for paper in PAPERS {
+            let folder = self.root.join(paper.name);
+            let listed = std::fs::read_dir(&folder).map_err(|cause| {
+                usage(format!(
+                    "{}: {cause}\n\nhint: name the folder of papers with --papers",
+                    folder.display()
+                ))
+            })?;
+            let mut figures: Vec<String> = listed
+                .filter_map(|entry| Some(entry.ok()?.path()))
+                .filter(|path| path.extension().is_some_and(|extension| extension == "toml"))
+                .filter_map(|path| Some(path.file_stem()?.to_str()?.to_owned()))
+                .collect();
+            figures.sort_by_key(|name| (name.parse::<u32>().unwrap_or(u32::MAX), name.clone()));
+            names.extend(figures.into_iter().map(|name| (paper, name)));
+        }
+        Ok(names)
+    }
+
+    /// The figures that `wanted` means: `all`, a paper, or `PAPER/FIGURE`; each once, in the library's order.
+    pub fn select(&self, wanted: &[String]) -> Result<Vec<(Paper, String)>> {
+        let all = self.names()?;
+        let means = |word: &str, (paper, figure): &(Paper, String)| {
+            word == "all" || word == paper.name || word.split_once('/') == Some((paper.name, figure))
+        };
+        for word in wanted {
+            if !all.iter().any(|name| means(word, name)) {
+                let names: Vec<String> =
+                    all.iter().map(|(paper, figure)| format!("{}/{figure}", paper.name)).collect();
+                let papers = PAPERS.iter().map(|paper| paper.name);
+                let candidates = papers.chain(names.iter().map(String::as_str)).chain(["all"]);
+                let likely = super::super::options::nearest(word, candidates);
+                let hint = likely.map_or_else(String::new, |name| format!("did you mean `{name}`? "));
+                return Err(usage(format!(
+                    "no paper or figure is called `{word}`\n\nhint: {hint}`roost sim paper --list` has all"
+                )));
+            }
+        }
+        Ok(all.into_iter().filter(|name| wanted.iter().any(|word| means(word, name))).collect())
+    }
+
+    /// A figure with the ESTIMATEs of `estimates`, which are the library's own or a variation of them.
+    pub fn study(&self, paper: Paper, name: &str, estimates: &Estimates) -> Result<Study> {
+        let path = self.root.join(paper.name).join(format!("{name}.toml"));
+        let document = Document::read(&path, estimates).map_err(usage)?;
+        let figure = document.scenario().map_err(usage)?.figure;
+        match figure {
+            Some(figure) if figure.paper == paper.name && figure.name == name => {
+                Ok(Study { paper, figure, document })
+            }
+            _ => Err(usage(format!(
+                "{}: figure: it is no table with paper = \"{}\" and name = \"{name}\"\n\nhint: add [figure]",
+                path.display(),
+                paper.name
+            ))),
+        }
+    }
+
+    /// The claims that are computed from a figure.
+    pub fn claims_of<'a>(&'a self, paper: &'a str, figure: &'a str) -> impl Iterator<Item = &'a Claim> {
+        self.claims.iter().filter(move |claim| claim.paper == paper && claim.figure == figure)
+    }
+}
+
+/// `papers`, here or above.
+fn find() -> Result<PathBuf> {
+    let here = std::env::current_dir().map_err(usage)?;
+    let found = here
+        .ancestors()
+        .map(|folder| folder.join("papers"))
+        .find(|path| path.join("estimates.toml").is_file());
+    found.ok_or_else(|| {
+        usage("there is no folder `papers` here or above\n\nhint: go to Roost's repository, or name the folder with --papers")
+    })
+}

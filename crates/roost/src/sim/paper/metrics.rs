@@ -1,0 +1,121 @@
+//! The figures of a run as the papers' claims and axes name them, each with its interval.
+//!
+//! One list of names serves all of `roost sim` ([`Figure`]). Two things are added here. A server's power is known as well as
+//! that of its processors, because the rest of it is a constant; so it has their interval. And `mean_p95` is what CARB
+//! calls overall latency: the mean of the 95th percentiles of its epochs.
+
+use super::super::figures::{Figure, Unit};
+use sim::Outcome;
+use sim::outcome::{Estimate, Point, Verdict};
+use std::fmt;
+use std::str::FromStr;
+
+/// What is compared.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Metric {
+    /// Mean over the time series of the 95th percentiles in it.
+    MeanOfP95,
+    /// As everywhere.
+    Figure(Figure),
+}
+
+impl Metric {
+    /// What a run says about it, in its unit.
+    pub fn of(&self, run: &Outcome) -> Option<Estimate> {
+        if run.verdict == Verdict::Unstable {
+            return None;
+        }
+        match self {
+            Self::MeanOfP95 => mean_of_p95(&run.points),
+            Self::Figure(figure) => {
+                let found = figure.of(run)?;
+                Some(Estimate {
+                    half_width: found.half_width.or_else(|| power_interval(figure, run)),
+                    ..found
+                })
+            }
+        }
+    }
+
+    /// What a stretch of a run says about it.
+    pub fn of_point(&self, point: &Point) -> Option<Estimate> {
+        let Self::Figure(Figure::Plain(name)) = self else { return None };
+        let spread = point.spread.unwrap_or_default();
+        let (value, half_width) = match *name {
+            "throughput" => (point.rate, None),
+            "mean" => (point.mean_ns?, spread.mean_ns),
+            "p95" => (point.p95_ns?, spread.p95_ns),
+            "p99" => (point.p99_ns?, spread.p99_ns),
+            "cpu_watts" => (point.cpu_watts, spread.cpu_watts),
+            "core_watts" => (point.core_watts, spread.cpu_watts),
+            "awake_cores" => (point.awake, None),
+            "active_cores" => (point.active, None),
+            _ => return None,
+        };
+        Some(Estimate { value, half_width })
+    }
+
+    /// What it is measured in.
+    pub fn unit(&self) -> Unit {
+        match self {
+            Self::MeanOfP95 => Unit::Nanoseconds,
+            Self::Figure(figure) => figure.unit(),
+        }
+    }
+
+    /// A percentile or mean of response times.
+    pub fn is_time(&self) -> bool {
+        self.unit() == Unit::Nanoseconds
+    }
+
+    /// Power or energy.
+    pub fn is_power(&self) -> bool {
+        matches!(self.unit(), Unit::Watts | Unit::Joules)
+    }
+}
+
+/// Everything but the processors is a constant, so the whole is as uncertain, in watts, as they are. Cores alone are no
+/// more so: the uncore moves with them.
+fn power_interval(figure: &Figure, run: &Outcome) -> Option<f64> {
+    let half_width = run.power.cpu_half_width_watts?;
+    match figure {
+        Figure::Plain("server_watts" | "core_watts") => Some(half_width),
+        Figure::Plain("joules_per_request") => {
+            Some(run.power.joules_per_request * half_width / run.power.server_watts)
+        }
+        _ => None,
+    }
+}
+
+/// The stretches of a run are nearly independent of each other, so their errors add as squares.
+fn mean_of_p95(points: &[Point]) -> Option<Estimate> {
+    let known = || {
+        points.iter().filter_map(|point| Some((point.p95_ns?, point.spread.and_then(|spread| spread.p95_ns))))
+    };
+    let n = known().count() as f64;
+    let value = known().map(|(value, _)| value).sum::<f64>() / n;
+    let squares: Option<f64> = known().map(|(_, half_width)| half_width.map(|half| half * half)).sum();
+    value.is_finite().then_some(Estimate { value, half_width: squares.map(|sum| sum.sqrt() / n) })
+}
+
+impl fmt::Display for Metric {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::MeanOfP95 => f.write_str("mean_p95"),
+            Self::Figure(figure) => write!(f, "{figure}"),
+        }
+    }
+}
+
+impl FromStr for Metric {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "mean_p95" => Ok(Self::MeanOfP95),
+            // What the load brings is what is answered, as long as the queue is stable.
+            "rate" => "throughput".parse().map(Self::Figure),
+            text => text.parse().map(Self::Figure),
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! Runs that are made once, whichever figures show them, and kept on disk as they finish.
+//!
+//! A run is known by the digest of the scenario it was made in, without what is only said about it (title, assumptions,
+//! caption). So Peafowl's Figures 4 and 5 are the same nine runs, and a run of all figures that was killed goes on where it
+//! was. The file is that of `roost sim sweep`.
+
+use super::super::cells::{Cell, Cells, Key};
+use super::super::grid::Planned;
+use super::super::progress::Progress;
+use super::super::results::Entry;
+use crate::exit::usage;
+use anyhow::Result;
+use sim::Outcome;
+use sim::runner::{self, Task};
+use sim::scenario::ScenarioError;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+use workload::{Load, Shape};
+
+/// Finished runs, on disk and in memory.
+pub struct Runs {
+    file: Cells,
+    finished: BTreeMap<String, Outcome>,
+}
+
+impl Runs {
+    /// What a folder has.
+    pub fn open(folder: &Path) -> Result<Self> {
+        let mut file = Cells::open(folder)?;
+        let finished = file.read()?.into_iter().map(|cell| (cell.key.scenario, cell.run.outcome)).collect();
+        Ok(Self { file, finished })
+    }
+
+    /// What came of a run.
+    pub fn of(&self, planned: &Planned) -> Option<&Outcome> {
+        self.finished.get(&planned.key.scenario)
+    }
+
+    /// Those that are still to be made, each once, the longest first: the last to end leave no thread idle for long.
+    pub fn missing<'a>(&self, wanted: impl Iterator<Item = &'a Planned>) -> Vec<&'a Planned> {
+        let mut seen = BTreeSet::new();
+        let missing = wanted.filter(|planned| self.of(planned).is_none());
+        let mut missing: Vec<&Planned> =
+            missing.filter(|planned| seen.insert(&planned.key.scenario)).collect();
+        missing.sort_by_cached_key(|planned| std::cmp::Reverse(requests(planned) as u64));
+        missing
+    }
+
+    /// Makes them.
+    pub fn make(&mut self, missing: &[&Planned], threads: usize, is_silent: bool) -> Result<()> {
+        let tasks: Vec<Task> = missing.iter().map(|planned| planned.run.task.clone()).collect();
+        let progress = Progress::new(tasks.len(), is_silent);
+        let kept = Mutex::new((&mut *self, Ok(())));
+        let results = runner::run_all(&tasks, threads, |place, result| {
+            let planned = missing[place];
+            if let Ok(outcome) = result {
+                let (runs, written) = &mut *kept.lock().unwrap_or_else(PoisonError::into_inner);
+                if written.is_ok() {
+                    *written = runs.keep(planned, outcome.clone());
+                }
+            }
+            progress.done(&planned.key.contestant);
+        });
+        progress.end();
+        kept.into_inner().unwrap_or_else(PoisonError::into_inner).1?;
+        let failed: Option<ScenarioError> = results.into_iter().find_map(Result::err);
+        failed.map_or(Ok(()), |error| Err(usage(error)))
+    }
+
+    fn keep(&mut self, planned: &Planned, mut outcome: Outcome) -> Result<()> {
+        // Steady runs are looked at as a whole; hundreds of time series of them would be most of the file.
+        if is_steady(planned) {
+            outcome.points.clear();
+        }
+        let Key { seed, scenario, .. } = planned.key.clone();
+        let contestant = outcome.policies.clone();
+        let key = Key { axes: BTreeMap::new(), contestant, seed, scenario };
+        let digest = key.scenario.clone();
+        let run = Entry::new(&planned.run, outcome);
+        self.file.append(&Cell { key, run: run.clone() })?;
+        self.finished.insert(digest, run.outcome);
+        Ok(())
+    }
+}
+
+/// The load is the same all the time.
+fn is_steady(planned: &Planned) -> bool {
+    planned.run.scenario.workload.shape == Load::Shape(Shape::constant())
+}
+
+/// About how many requests a run simulates, all replications counted.
+pub fn requests(planned: &Planned) -> f64 {
+    let scenario = &planned.run.scenario;
+    let most = scenario.run.requests as f64;
+    let contestant = &planned.run.task.contestant;
+    let setup = contestant.document.setup(&contestant.policies, planned.run.task.seed);
+    let by_length = setup
+        .ok()
+        .and_then(|(setup, jobs)| Some(jobs.mean_rate().as_per_second() * setup.length?.as_secs_f64()));
+    let replications = if is_steady(planned) { 1.0 } else { f64::from(scenario.run.replications) };
+    by_length.map_or(most, |by_length| by_length.min(most)) * replications
+}
