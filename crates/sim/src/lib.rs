@@ -2,6 +2,7 @@
 
 pub mod engine;
 pub mod exact;
+pub mod fleet;
 mod goal;
 pub mod outcome;
 pub mod policies;

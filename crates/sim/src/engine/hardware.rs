@@ -110,6 +110,8 @@ pub struct Hardware {
     sockets: Vec<Socket>,
     socket_of_core: Vec<usize>,
     package_from: Option<Mode>,
+    /// From this mode on a core does not count as awake: the package's, any sleep for a turbo clock, or none.
+    deep_from: Mode,
     package_exit_ns: u64,
     turbo: Vec<(u16, f64, f64)>,
     extra_joules: f64,
@@ -149,7 +151,10 @@ impl Hardware {
         let cpus_of_domain =
             (0..domains).map(|domain| (0..cpus).filter(|&cpu| domain_of[cpu] == domain).collect()).collect();
         let package_from = platform.package.map(|package| modes.asleep(package.from_state));
-        let begins_deep = package_from.is_some_and(|from| shallowest >= from);
+        let begins_deep = match package_from {
+            Some(from) => shallowest >= from,
+            None => !platform.turbo.is_empty(),
+        };
         Self {
             cpus,
             threads: Meter::new(&modes, cpus, shallowest),
@@ -182,6 +187,7 @@ impl Hardware {
                 .collect(),
             socket_of_core: (0..physical_cores).map(socket_of).collect(),
             package_from,
+            deep_from: package_from.unwrap_or(if platform.turbo.is_empty() { Mode::NONE } else { shallowest }),
             package_exit_ns: platform.package.map_or(0, |package| package.exit_latency.as_nanos()),
             turbo: (platform.turbo.iter())
                 .map(|bin| (bin.cores, nominal / bin.frequency.0 as f64, bin.power.as_watts()))
@@ -248,13 +254,17 @@ impl Hardware {
 
     #[inline]
     fn set_mode(&mut self, cpu: usize, mode: Mode, now: u64) {
-        if self.physical.is_none() && self.package_from.is_none() && self.turbo.is_empty() {
-            return self.threads.set(cpu, mode, now);
+        if self.physical.is_some() {
+            return self.set_mode_of_thread(cpu, mode, now);
         }
-        self.set_mode_of_thread(cpu, mode, now);
+        let old = self.threads.mode(cpu);
+        self.threads.set(cpu, mode, now);
+        if (old >= self.deep_from) != (mode >= self.deep_from) {
+            self.count_awake(cpu, mode >= self.deep_from, now);
+        }
     }
 
-    /// The same where threads share a core, or cores a package.
+    /// The same where threads share a core.
     fn set_mode_of_thread(&mut self, cpu: usize, mode: Mode, now: u64) {
         let old = self.core_mode(cpu);
         self.threads.set(cpu, mode, now);
@@ -263,14 +273,16 @@ impl Hardware {
             physical.set(core, mode.min(self.threads.mode(siblings[cpu])), now);
         }
         let new = self.core_mode(cpu);
-        // Without a package state a core counts as awake, for turbo, unless it sleeps at all.
-        let from = self.package_from.unwrap_or(self.modes.asleep(0));
-        if (old >= from) == (new >= from) {
-            return;
+        if (old >= self.deep_from) != (new >= self.deep_from) {
+            self.count_awake(cpu, new >= self.deep_from, now);
         }
+    }
+
+    /// A core has fallen deep asleep, or come out of that: its socket may follow.
+    fn count_awake(&mut self, cpu: usize, asleep: bool, now: u64) {
         let socket = self.socket(cpu);
         let socket = &mut self.sockets[socket];
-        if new >= from {
+        if asleep {
             socket.awake -= 1;
             if socket.awake == 0 {
                 socket.asleep_since = now;

@@ -14,6 +14,11 @@ use machine::Platform;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Mode(u8);
 
+impl Mode {
+    /// Deeper than every mode.
+    pub const NONE: Self = Self(u8::MAX);
+}
+
 /// The modes of one platform, and what each draws.
 #[derive(Clone, Debug)]
 pub struct Modes {

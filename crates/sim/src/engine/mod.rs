@@ -47,6 +47,7 @@ pub use meter::Residency;
 pub use running::{End, Ended};
 pub use setup::{Closed, Device, Dispatch, Nic, Noise, NoiseOn, Pick, Setup, Target, Wait};
 
+use crate::fleet::Leaf;
 use agenda::Agenda;
 use hardware::{CpuSet, Hardware};
 use interrupts::{Interrupt, Then};
@@ -149,7 +150,11 @@ pub struct Engine {
     active: CpuSet,
     /// Idle CPUs: first those that poll, then by state.
     idle: [CpuSet; MAX_STATES + 1],
+    /// How many they are.
+    idlers: usize,
     jobs: Jobs,
+    /// Its load is its share of a fleet's.
+    leaf: Option<Box<Leaf>>,
     next_job: Option<Job>,
     next_at: u64,
     /// Requests taken from the load.

@@ -37,6 +37,7 @@ impl Engine {
             left: 2,
             class: task.class,
             connection: task.connection,
+            ticket: task.ticket,
             core: core as u16,
             arrived_ns: task.arrived_ns,
             compute_ns: task.compute_ns - compute,
@@ -117,6 +118,7 @@ impl Engine {
             connection: pieces.connection,
             core: pieces.core,
             class: pieces.class,
+            ticket: pieces.ticket,
         };
         self.cores[core].queue.push_front(task);
         match self.cores[core].doing {

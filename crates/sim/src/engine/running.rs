@@ -7,6 +7,7 @@ use super::{
     Core, Doing, Engine, Later, MAX_STATES, Setup, anticipating, clocking, counting, delaying, placing,
     quiescing, sleeping, staging,
 };
+use crate::fleet::Leaf;
 use crate::outcome::ClassCount;
 use crate::policies::IdlePolicy;
 use crate::scenario::{Document, ScenarioError};
@@ -56,6 +57,7 @@ impl Engine {
             pieces: Default::default(),
             active,
             idle,
+            idlers: cpus,
             next_job: None,
             next_at: NEVER,
             fetched: 0,
@@ -76,10 +78,16 @@ impl Engine {
             books,
             sample_every: 0,
             sampled: Sample::default(),
+            leaf: None,
             jobs,
             hardware,
             setup,
         }
+    }
+
+    /// The same as one server of a fleet: of the root's requests it serves those that ask it.
+    pub(crate) fn as_leaf(self, leaf: Leaf) -> Self {
+        Self { leaf: Some(Box::new(leaf)), ..self }
     }
 
     /// Runs to the end.
@@ -115,7 +123,7 @@ impl Engine {
         }
         // Everybody decides anew what to do with nothing to do.
         for cpu in 0..self.hardware.cpus() {
-            self.idle[1].remove(cpu);
+            self.leaves_idle(1, cpu);
             self.cores[cpu].doing = Doing::Waking;
             self.go_idle(cpu);
         }
@@ -196,9 +204,11 @@ impl Engine {
         }
     }
 
-    /// No more requests will come.
+    /// No more requests will come. A leaf that nobody asks any more draws power until the fleet's run is over.
     fn is_over(&self) -> bool {
-        self.fetched >= self.setup.requests || (self.setup.closed.is_none() && self.next_job.is_none())
+        let is_last =
+            self.fetched >= self.setup.requests || (self.setup.closed.is_none() && self.next_job.is_none());
+        is_last && self.leaf.as_ref().is_none_or(|leaf| self.now >= leaf.until_ns())
     }
 
     fn seldom(&mut self, what: Later) {

@@ -21,13 +21,34 @@ pub(super) struct Sleepers {
     /// Some policies settle the states themselves: of active and of parked CPUs.
     pub settled: Option<(u8, u8)>,
     kind: Kind,
-    tick_ns: u64,
-    timer_ns: u64,
+    tick: Periodic,
+    timer: Periodic,
     tick_cost_ns: u64,
     true_exit_ns: Vec<u64>,
     /// Time and energy by state, for the clairvoyant who minds energy: watts.
     watts: Vec<f64>,
     active_watts: f64,
+}
+
+/// Something that comes at every multiple of its period.
+struct Periodic {
+    period_ns: u64,
+    next_ns: u64,
+}
+
+impl Periodic {
+    fn new(period_ns: u64) -> Self {
+        Self { period_ns, next_ns: period_ns }
+    }
+
+    /// When it comes next. Divides only when one has passed: this is asked at every idle entry.
+    #[inline]
+    fn next_after(&mut self, now: u64) -> u64 {
+        if now >= self.next_ns {
+            self.next_ns = (now / self.period_ns + 1) * self.period_ns;
+        }
+        self.next_ns
+    }
 }
 
 enum Kind {
@@ -50,8 +71,8 @@ impl Sleepers {
             table,
             settled: None,
             kind,
-            tick_ns: setup.tick.map_or(0, |tick| tick.as_nanos()),
-            timer_ns: setup.timer.as_nanos(),
+            tick: Periodic::new(setup.tick.map_or(NEVER, |tick| tick.as_nanos().max(1))),
+            timer: Periodic::new(setup.timer.as_nanos()),
             tick_cost_ns: setup.tick_cost.as_nanos(),
             true_exit_ns: states
                 .iter()
@@ -164,10 +185,9 @@ impl Engine {
             return self.fall_asleep(cpu, state, NEVER);
         }
         let limit_ns = self.cores[cpu].limit_ns;
-        let tick_ns = self.sleepers.tick_ns;
-        let next_tick = if tick_ns > 0 { tick_ns - now % tick_ns } else { u64::MAX };
+        let next_tick = self.sleepers.tick.next_after(now) - now;
         let own = self.cores[cpu].timer_ns.saturating_sub(now);
-        let next_timer = (self.sleepers.timer_ns - now % self.sleepers.timer_ns).min(own);
+        let next_timer = (self.sleepers.timer.next_after(now) - now).min(own);
         match &mut self.sleepers.kind {
             Kind::Governors(governors) => {
                 let entry = IdleEntry {
@@ -179,7 +199,7 @@ impl Engine {
                 match governors[cpu].select(&self.sleepers.table, &entry) {
                     Sleep::Poll => self.spin(cpu, NEVER),
                     Sleep::State { index, keep_tick } => {
-                        let keeps = keep_tick && tick_ns > 0;
+                        let keeps = keep_tick && self.sleepers.tick.period_ns < NEVER;
                         self.cores[cpu].tick_kept = keeps;
                         self.fall_asleep(cpu, index.0, now + if keeps { next_tick } else { next_timer });
                     }
@@ -223,10 +243,24 @@ impl Engine {
         states.min_by(|&one, &other| energy(one).total_cmp(&energy(other))).unwrap_or(0) as u8
     }
 
+    /// The CPU joins those that are idle: polling, or in the state before `place`.
+    #[inline]
+    fn enters_idle(&mut self, place: usize, cpu: usize) {
+        self.idle[place].insert(cpu);
+        self.idlers += 1;
+    }
+
+    /// The CPU is idle no longer.
+    #[inline]
+    pub(super) fn leaves_idle(&mut self, place: usize, cpu: usize) {
+        self.idle[place].remove(cpu);
+        self.idlers -= 1;
+    }
+
     /// Polls until `until`, or until something comes.
     pub(super) fn spin(&mut self, cpu: usize, until: u64) {
         self.cores[cpu].doing = Doing::Polling;
-        self.idle[0].insert(cpu);
+        self.enters_idle(0, cpu);
         self.hardware.poll(cpu, self.now);
         self.retime_sibling(cpu);
         self.agenda.set(cpu, until);
@@ -238,7 +272,7 @@ impl Engine {
         let core = &mut self.cores[cpu];
         core.doing = Doing::Asleep;
         core.state = state;
-        self.idle[usize::from(state) + 1].insert(cpu);
+        self.enters_idle(usize::from(state) + 1, cpu);
         self.hardware.sleep(cpu, state, self.now);
         self.retime_sibling(cpu);
         self.agenda.set(cpu, until);
@@ -254,12 +288,13 @@ impl Engine {
     #[inline]
     pub(super) fn signal(&mut self, cpu: usize, by: WakeCause) {
         let now = self.now;
-        let core = &mut self.cores[cpu];
-        let length = now - core.idle_since;
+        let core = &self.cores[cpu];
+        let (length, state) = (now - core.idle_since, core.state);
         match core.doing {
             Doing::Polling => {
-                self.idle[0].remove(cpu);
+                self.leaves_idle(0, cpu);
                 self.books.idle(length);
+                let core = &mut self.cores[cpu];
                 core.doing = Doing::Waking;
                 core.idle_since = now;
                 return self.ready(cpu);
@@ -267,8 +302,7 @@ impl Engine {
             Doing::Asleep => {}
             _ => return,
         }
-        let state = core.state;
-        self.idle[usize::from(state) + 1].remove(cpu);
+        self.leaves_idle(usize::from(state) + 1, cpu);
         if self.delaying.is_on() {
             self.delay_waking(cpu);
         }
@@ -294,7 +328,6 @@ impl Engine {
     /// The wake-up is over.
     #[inline]
     pub(super) fn ready(&mut self, cpu: usize) {
-        self.agenda.clear(cpu);
         if self.nap_is_ending() {
             return self.nap_ended(cpu);
         }
@@ -310,7 +343,7 @@ impl Engine {
         self.agenda.clear(cpu);
         if self.cores[cpu].doing == Doing::Polling {
             // Nobody wants it awake any longer.
-            self.idle[0].remove(cpu);
+            self.leaves_idle(0, cpu);
             self.books.idle(now - self.cores[cpu].idle_since);
             self.cores[cpu].idle_since = now;
             return self.next_work(cpu);

@@ -17,6 +17,8 @@ pub struct Task {
     pub core: u16,
     /// Which class of requests.
     pub class: u8,
+    /// What the root of a fleet knows its request by.
+    pub ticket: u32,
 }
 
 /// The request is this one task.
@@ -33,6 +35,8 @@ pub struct Pieces {
     pub class: u8,
     /// Its connection, or its client's number.
     pub connection: u32,
+    /// What the root of a fleet knows it by.
+    pub ticket: u32,
     /// When the request was due.
     pub arrived_ns: u64,
     /// What is left to do after the device answers.

@@ -36,6 +36,7 @@ impl Engine {
             connection: job.connection,
             core: 0,
             class: job.class,
+            ticket: job.index as u32,
         };
         let task = Task { core: self.choose_core(&task) as u16, ..task };
         if self.counting.watches() {
@@ -57,8 +58,23 @@ impl Engine {
             return;
         }
         self.fetched += 1;
-        self.next_job = if self.ahead.is_on() { self.fetch_ahead() } else { self.jobs.next() };
-        self.next_at = self.next_job.as_ref().map_or(NEVER, |job| job.at.as_nanos());
+        self.next_job = if self.ahead.is_on() { self.fetch_ahead() } else { self.next_of_load() };
+        self.next_at = match &self.next_job {
+            Some(job) => job.at.as_nanos(),
+            None => {
+                self.backlog = self.books.in_system();
+                NEVER
+            }
+        };
+    }
+
+    /// The next request of the load that is meant for this server.
+    #[inline]
+    pub(super) fn next_of_load(&mut self) -> Option<Job> {
+        match &mut self.leaf {
+            None => self.jobs.next(),
+            Some(leaf) => leaf.next(&mut self.jobs),
+        }
     }
 
     /// The request is let in: through the network card, if there is one.
@@ -154,6 +170,9 @@ impl Engine {
     /// An idle active core.
     #[inline]
     pub(super) fn pick_idle(&mut self) -> Option<usize> {
+        if self.idlers == 0 {
+            return None;
+        }
         match self.setup.pick {
             Pick::Shallowest => self.idle.iter().find_map(|state| state.both(&self.active).first()),
             Pick::Lowest => self.idle.iter().filter_map(|state| state.both(&self.active).first()).min(),
@@ -274,7 +293,6 @@ impl Engine {
     pub(super) fn complete(&mut self, core: usize) {
         let task = self.cores[core].task;
         self.cores[core].doing = Doing::Between;
-        self.agenda.clear(core);
         self.books.worked(task.compute_ns, task.memory_ns);
         self.cores[core].completed_ns += task.compute_ns + task.memory_ns;
         if task.request == WHOLE {
@@ -306,13 +324,16 @@ impl Engine {
             self.served(core, task, response);
         }
         if self.counting.watches() {
-            self.counting_sees_completion(task.arrived_ns, response + self.outside_ns);
+            self.counting_sees_completion(task, response + self.outside_ns);
         }
         if self.staging.is_some() {
             self.staged_served(task.arrived_ns);
         }
         if self.setup.closed.is_some() {
             self.think(task.connection);
+        }
+        if let Some(leaf) = &self.leaf {
+            leaf.answered(task.ticket, response + self.outside_ns);
         }
     }
 

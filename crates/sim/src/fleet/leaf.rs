@@ -1,0 +1,97 @@
+//! One server of a fleet: what it takes of the root's requests, and whom it tells how long each took.
+//!
+//! Every leaf draws the root's whole stream for itself and keeps the requests that ask it, so that leaves need not wait
+//! for each other and no leaf's share is ever stored. When a request comes, of which class and on which connection are
+//! the root's; how much work it is here comes from a stream of the leaf's own. Only a trace's times are every leaf's.
+
+use super::answers::Answers;
+use super::choice::Choice;
+use machine::Duration;
+use std::sync::Arc;
+use workload::{Job, Jobs, Random};
+
+/// A server's part in a fleet, for the [`Engine`](crate::Engine) that runs it.
+#[derive(Debug)]
+pub(crate) struct Leaf {
+    server: u32,
+    choice: Choice,
+    /// A key for every request of the root.
+    keys: Random,
+    work: Random,
+    /// Requests of the root that it has not looked at yet.
+    left: u64,
+    until_ns: u64,
+    answers: Arc<Answers>,
+}
+
+/// One run of a fleet, as all of its leaves see it.
+#[derive(Clone, Debug)]
+pub(super) struct Root {
+    pub choice: Choice,
+    pub seed: u64,
+    pub requests: u64,
+    pub until_ns: u64,
+    pub answers: Arc<Answers>,
+}
+
+impl Root {
+    /// The keys of all requests, in order.
+    pub fn keys(&self) -> Random {
+        Random::new(self.seed, KEYS)
+    }
+
+    /// The seed of a server's engine.
+    pub fn seed_of(&self, server: u32) -> u64 {
+        Random::new(self.seed, SEEDS + u64::from(server)).bits()
+    }
+
+    pub fn leaf(&self, server: u32) -> Leaf {
+        Leaf {
+            server,
+            choice: self.choice,
+            keys: self.keys(),
+            work: Random::new(self.seed, WORK + u64::from(server)),
+            left: self.requests,
+            until_ns: self.until_ns,
+            answers: self.answers.clone(),
+        }
+    }
+}
+
+impl Leaf {
+    /// The next request that asks this server; its index is the ticket to answer with.
+    pub fn next(&mut self, jobs: &mut Jobs) -> Option<Job> {
+        while self.left > 0 {
+            self.left -= 1;
+            let job = jobs.next()?;
+            let place = self.choice.place(self.keys.bits(), self.server);
+            let Some(ticket) = self.answers.ticket(job.index, place) else { continue };
+            let class = &jobs.classes()[usize::from(job.class)];
+            let index = u64::from(ticket);
+            let Some(service) = &class.service else { return Some(Job { index, ..job }) };
+            let whole = service.draw(&mut self.work);
+            let memory = match class.memory.as_f64() {
+                0.0 => Duration::ZERO,
+                share => whole.scale(share),
+            };
+            return Some(Job { index, compute: whole - memory, memory, ..job });
+        }
+        None
+    }
+
+    /// The request of this ticket is answered.
+    #[inline]
+    pub fn answered(&self, ticket: u32, response_ns: u64) {
+        self.answers.answered(ticket, response_ns);
+    }
+
+    /// When the fleet's run is over.
+    pub fn until_ns(&self) -> u64 {
+        self.until_ns
+    }
+}
+
+/// Streams of a fleet's seed, far apart.
+const KEYS: u64 = 0x6b65_7973 << 32;
+const SEEDS: u64 = 0x7365_6564 << 32;
+const WORK: u64 = 0x776f_726b << 32;
