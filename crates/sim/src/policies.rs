@@ -165,6 +165,7 @@ pub const WORDS: &[&str] = &[
     "powernap",
     "dreamweaver",
     "roost",
+    "roost-plan",
     "poll",
     "shallow",
     "deep",
@@ -266,6 +267,13 @@ impl Policies {
                 });
             }
             answered.push((question, word));
+        }
+        // Ours chooses cores and idle states by plan, and gears request by request unless told otherwise.
+        let by_request = answered.iter().any(|(_, word)| *word == "roost");
+        if by_request && !answered.iter().any(|(question, _)| *question == "which gear") {
+            if let Answer::Clock(clock) = reader.word("rubik")? {
+                policies.clock = clock;
+            }
         }
         policies.settle(&answered)?;
         Ok(policies)
@@ -381,7 +389,7 @@ impl Reader<'_> {
             "peafowl-paper" => {
                 Answer::Cores(CoresPolicy::Peafowl(self.with(word, peafowl::Params::paper())?))
             }
-            "roost" => {
+            "roost" | "roost-plan" => {
                 let goal = goal()?;
                 let queueing = if self.shared_queue { roost::Queueing::Shared } else { roost::Queueing::PerCore };
                 let params = roost::Params {
