@@ -127,6 +127,10 @@ pub enum SchedulingInput {
     Timeout,
     /// `Scheduling::place`
     Place,
+    /// `Scheduling::set_wanted`
+    Wanted {
+        workers: u16,
+    },
 }
 
 /// What a scheduling policy answers: the commands that the input led to, all of them, and a placement if asked for.
@@ -160,6 +164,7 @@ impl Recorded for Scheduling {
             SchedulingInput::Refused(worker) => self.handle_refused(*worker),
             SchedulingInput::Released(worker) => self.handle_released(now, *worker),
             SchedulingInput::Timeout => self.handle_timeout(now),
+            SchedulingInput::Wanted { workers } => self.set_wanted(now, *workers),
             SchedulingInput::Place => output.placement = Some(self.place(now)),
         }
         output.commands.extend(std::iter::from_fn(|| self.poll_command()));
@@ -377,11 +382,13 @@ mod tests {
         for mut policy in [
             Scheduling::peafowl(Params::default(), &workers),
             Scheduling::carb(crate::carb::Params::default(), &workers),
+            Scheduling::counted(&workers),
             Scheduling::all_awake(&workers),
         ] {
             let mut text = state_line(&policy) + "\n";
             let inputs = [
                 SchedulingInput::Place,
+                SchedulingInput::Wanted { workers: 1 },
                 SchedulingInput::Reading(Reading::default()),
                 SchedulingInput::Released(WorkerId(0)),
                 SchedulingInput::Timeout,

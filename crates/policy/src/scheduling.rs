@@ -4,6 +4,7 @@
 //! themselves. [`Scheduling::worker_params`] sees to that.
 
 use crate::all_awake::AllAwake;
+use crate::spread::Spread;
 use crate::{Guidance, Movable, Moved, Placement, carb, peafowl};
 use machine::{Command, CpuId, Instant, Reading, WorkerId};
 use serde::{Deserialize, Serialize};
@@ -16,6 +17,8 @@ pub enum Scheduling {
     Peafowl(peafowl::Scheduler),
     /// By searching for the number of workers with the shortest response time.
     Carb(carb::Scheduler),
+    /// On as many workers as somebody else says.
+    Counted(Spread),
     /// Not at all.
     AllAwake(AllAwake),
 }
@@ -31,6 +34,11 @@ impl Scheduling {
         Self::Carb(carb::Scheduler::new(params, workers))
     }
 
+    /// As many workers awake as [`set_wanted`](Self::set_wanted) says; all, to begin with.
+    pub fn counted(workers: &[(WorkerId, CpuId)]) -> Self {
+        Self::Counted(Spread::new(workers))
+    }
+
     /// All workers awake.
     pub fn all_awake(workers: &[(WorkerId, CpuId)]) -> Self {
         Self::AllAwake(AllAwake::new(workers))
@@ -41,11 +49,20 @@ impl Scheduling {
         peafowl::Params { send_home: params.send_home && matches!(self, Self::Peafowl(_)), ..params }
     }
 
+    /// So many workers shall be awake from now on. Means nothing to policies that decide it themselves.
+    pub fn set_wanted(&mut self, now: Instant, wanted: u16) {
+        if let Self::Counted(spread) = self {
+            spread.set_wanted(wanted);
+            spread.handle_timeout(now);
+        }
+    }
+
     /// Reports arrived; workers that are not among them are as they were.
     pub fn handle_reading(&mut self, now: Instant, reading: &Reading) {
         match self {
             Self::Peafowl(scheduler) => scheduler.handle_reading(now, reading),
             Self::Carb(scheduler) => scheduler.handle_reading(now, reading),
+            Self::Counted(spread) => spread.handle_reading(now, reading),
             Self::AllAwake(_) => {}
         }
     }
@@ -54,7 +71,7 @@ impl Scheduling {
     pub fn handle_movable(&mut self, worker: WorkerId, movable: Option<Movable>) {
         match self {
             Self::Peafowl(scheduler) => scheduler.handle_movable(worker, movable),
-            Self::Carb(_) | Self::AllAwake(_) => {}
+            Self::Carb(_) | Self::Counted(_) | Self::AllAwake(_) => {}
         }
     }
 
@@ -63,6 +80,7 @@ impl Scheduling {
         match self {
             Self::Peafowl(scheduler) => scheduler.handle_moved(now, moved),
             Self::Carb(scheduler) => scheduler.handle_moved(now, moved),
+            Self::Counted(spread) => spread.handle_moved(now, moved),
             Self::AllAwake(_) => {}
         }
     }
@@ -72,6 +90,7 @@ impl Scheduling {
         match self {
             Self::Peafowl(scheduler) => scheduler.handle_refused(worker),
             Self::Carb(scheduler) => scheduler.handle_refused(worker),
+            Self::Counted(spread) => spread.handle_refused(worker),
             Self::AllAwake(_) => {}
         }
     }
@@ -81,6 +100,7 @@ impl Scheduling {
         match self {
             Self::Peafowl(scheduler) => scheduler.handle_released(now, worker),
             Self::Carb(scheduler) => scheduler.handle_released(now, worker),
+            Self::Counted(spread) => spread.handle_released(now, worker),
             Self::AllAwake(_) => {}
         }
     }
@@ -90,6 +110,7 @@ impl Scheduling {
         match self {
             Self::Peafowl(scheduler) => scheduler.handle_timeout(now),
             Self::Carb(scheduler) => scheduler.handle_timeout(now),
+            Self::Counted(spread) => spread.handle_timeout(now),
             Self::AllAwake(_) => {}
         }
     }
@@ -99,6 +120,7 @@ impl Scheduling {
         match self {
             Self::Peafowl(scheduler) => scheduler.poll_timeout(),
             Self::Carb(scheduler) => scheduler.poll_timeout(),
+            Self::Counted(spread) => spread.poll_timeout(),
             Self::AllAwake(_) => None,
         }
     }
@@ -108,6 +130,7 @@ impl Scheduling {
         match self {
             Self::Peafowl(scheduler) => scheduler.poll_command(),
             Self::Carb(scheduler) => scheduler.poll_command(),
+            Self::Counted(spread) => spread.poll_command(),
             Self::AllAwake(_) => None,
         }
     }
@@ -117,6 +140,7 @@ impl Scheduling {
         match self {
             Self::Peafowl(scheduler) => scheduler.place(now),
             Self::Carb(scheduler) => scheduler.place(now),
+            Self::Counted(spread) => spread.place(now),
             Self::AllAwake(all) => all.place(),
         }
     }
@@ -125,7 +149,7 @@ impl Scheduling {
     pub fn guidance(&self) -> Guidance {
         match self {
             Self::Peafowl(scheduler) => scheduler.guidance(),
-            Self::Carb(_) | Self::AllAwake(_) => Guidance::default(),
+            Self::Carb(_) | Self::Counted(_) | Self::AllAwake(_) => Guidance::default(),
         }
     }
 
@@ -134,6 +158,7 @@ impl Scheduling {
         match self {
             Self::Peafowl(scheduler) => scheduler.active().collect(),
             Self::Carb(scheduler) => scheduler.active().collect(),
+            Self::Counted(spread) => spread.active().collect(),
             Self::AllAwake(all) => all.active().collect(),
         }
     }

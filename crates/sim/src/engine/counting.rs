@@ -100,7 +100,9 @@ impl Engine {
     fn obey_roost(&mut self, plan: Option<Plan>) {
         if let Some(plan) = plan {
             let deepest = (self.sleepers.table.len() - 1) as u8;
-            self.activate(usize::from(plan.active));
+            if !self.place_on(usize::from(plan.active)) {
+                self.activate(usize::from(plan.active));
+            }
             self.settle_sleep(plan.idle.0, deepest);
             // Another policy may choose gears request by request.
             if matches!(self.setup.policies.clock, ClockPolicy::Fixed(_)) {

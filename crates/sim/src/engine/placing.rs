@@ -82,6 +82,7 @@ impl Placing {
         let (scheduling, params) = match &setup.policies.cores {
             CoresPolicy::Peafowl(params) => (Scheduling::peafowl(*params, &places), *params),
             CoresPolicy::Carb(params) => (Scheduling::carb(*params, &places), Params::default()),
+            CoresPolicy::Roost(_) => (Scheduling::counted(&places), Params::default()),
             _ => return None,
         };
         let params = scheduling.worker_params(params);
@@ -282,6 +283,14 @@ impl Engine {
         }
         self.agenda.add(self.now + period.as_nanos(), Later::Placing(Post::Report));
         self.obey_scheduler();
+    }
+
+    /// So many workers shall be awake: the connections of the others move. False if nobody places connections.
+    pub(super) fn place_on(&mut self, wanted: usize) -> bool {
+        let Some(placing) = &mut self.placing else { return false };
+        placing.scheduling.set_wanted(Instant::from_nanos(self.now), wanted as u16);
+        self.obey_scheduler();
+        true
     }
 
     /// Carries out what the scheduler wants.

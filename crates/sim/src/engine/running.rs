@@ -135,9 +135,9 @@ impl Engine {
                 source += 1;
             }
         }
+        self.begin_placing();
         self.begin_counting();
         self.begin_clocking();
-        self.begin_placing();
         if let Some(clients) = self.setup.closed.as_ref().map(|closed| closed.clients) {
             (0..clients).for_each(|client| self.think(client));
         }

@@ -32,6 +32,8 @@ mod leaf;
 mod ledger;
 mod outcome;
 mod story;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use leaf::Leaf;
 pub use outcome::{FleetOutcome, Group, Point, Waited};
@@ -44,6 +46,7 @@ use choice::Choice;
 use leaf::Root;
 use ledger::{Ledger, Served, Sums};
 use machine::Duration;
+use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -128,6 +131,9 @@ impl Fleet {
             }
         }
         let (_, jobs) = document.setup(names[0], seed)?;
+        if scenario.run.requests > REQUESTS_MAX && scenario.run.length.is_none() && jobs.profile().is_some() {
+            return Err(too_many(path));
+        }
         let setup = |line: &&str| document.setup(line, seed).map(|(setup, _)| setup);
         let setups: Vec<Setup> = names.iter().map(setup).collect::<Result<_, _>>()?;
         // Ten runs of a whole fleet are more than most have in mind: only who asks for replications gets them.
@@ -203,12 +209,7 @@ impl Fleet {
                 None => break,
             }
             if requests > REQUESTS_MAX {
-                return Err(ScenarioError::Wrong {
-                    path: self.document.path().to_owned(),
-                    key: "run.requests".into(),
-                    problem: format!("more than {REQUESTS_MAX} requests come to the fleet's root"),
-                    fix: "ask for fewer, or for a shorter run.length; several seeds make several runs".into(),
-                });
+                return Err(too_many(self.document.path()));
             }
         }
         jobs.check().map_err(|error| self.document.wrong_load(&error))?;
@@ -286,6 +287,16 @@ fn policies(contestant: &Contestant, scenario: &Scenario, turns: &[String]) -> O
     }
     let name = if own.is_some() { contestant.name.clone() } else { turns.join(", ") };
     Some((name, turns.to_vec()))
+}
+
+/// A run that would need more memory than is good.
+fn too_many(path: &Path) -> ScenarioError {
+    ScenarioError::Wrong {
+        path: path.to_owned(),
+        key: "run.requests".into(),
+        problem: format!("more than {REQUESTS_MAX} requests come to the fleet's root"),
+        fix: "ask for fewer, or for a shorter run.length; more seeds make more runs".into(),
+    }
 }
 
 /// The most servers [D]: with a thousand requests each they take some minutes.
