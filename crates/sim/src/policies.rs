@@ -214,8 +214,7 @@ impl Policies {
         if let Some(unknown) = params.keys().find(|name| !WORDS.contains(&name.as_str())) {
             return Err(unknown_word(unknown, &format!("params.{unknown}")));
         }
-        let shared_queue = dispatch == Dispatch::Shared;
-        let reader = Reader { params, goal, platform, tick, shared_queue };
+        let reader = Reader { params, goal, platform, tick, dispatch };
         let mut policies = Self {
             line: line.to_owned(),
             idle: IdlePolicy::Governor(reader.governor("menu")?),
@@ -360,7 +359,7 @@ struct Reader<'a> {
     goal: Option<Goal>,
     platform: &'a Platform,
     tick: Option<Duration>,
-    shared_queue: bool,
+    dispatch: Dispatch,
 }
 
 impl Reader<'_> {
@@ -389,9 +388,15 @@ impl Reader<'_> {
             "peafowl-paper" => {
                 Answer::Cores(CoresPolicy::Peafowl(self.with(word, peafowl::Params::paper())?))
             }
+            // On a store connections are what can be packed, and Peafowl does that; the goal is then the gears'.
+            "roost" if self.dispatch == Dispatch::Connections => self.word("peafowl")?,
             "roost" | "roost-plan" => {
                 let goal = goal()?;
-                let queueing = if self.shared_queue { roost::Queueing::Shared } else { roost::Queueing::PerCore };
+                let queueing = if self.dispatch == Dispatch::Shared {
+                    roost::Queueing::Shared
+                } else {
+                    roost::Queueing::PerCore
+                };
                 let params = roost::Params {
                     target: goal.latency,
                     quantile: goal.quantile,
@@ -461,7 +466,7 @@ impl Reader<'_> {
             "staged-paper" => Answer::Staging(self.with(word, staging::Params::paper())?, goal()?.latency),
             "sleepscale" => {
                 let goal = goal()?;
-                let queueing = if self.shared_queue {
+                let queueing = if self.dispatch == Dispatch::Shared {
                     sleep_scale::Queueing::Shared
                 } else {
                     sleep_scale::Queueing::PerCore

@@ -82,7 +82,8 @@ impl<R> Agenda<R> {
     /// The core's next event is at `at` from now on.
     #[inline]
     pub fn set(&mut self, core: usize, at: u64) {
-        self.slots[core] = if at >= NEVER { EMPTY } else { f64::from_bits(NORMAL | at << CORE_BITS | core as u64) };
+        self.slots[core] =
+            if at >= NEVER { EMPTY } else { f64::from_bits(NORMAL | at << CORE_BITS | core as u64) };
         self.changed |= 1 << (core / GROUP);
     }
 

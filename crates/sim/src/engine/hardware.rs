@@ -187,7 +187,11 @@ impl Hardware {
                 .collect(),
             socket_of_core: (0..physical_cores).map(socket_of).collect(),
             package_from,
-            deep_from: package_from.unwrap_or(if platform.turbo.is_empty() { Mode::NONE } else { shallowest }),
+            deep_from: package_from.unwrap_or(if platform.turbo.is_empty() {
+                Mode::NONE
+            } else {
+                shallowest
+            }),
             package_exit_ns: platform.package.map_or(0, |package| package.exit_latency.as_nanos()),
             turbo: (platform.turbo.iter())
                 .map(|bin| (bin.cores, nominal / bin.frequency.0 as f64, bin.power.as_watts()))

@@ -110,7 +110,10 @@ mod tests {
                 let (one, other) = (at as u32 / servers, at as u32 % servers);
                 let off = if one == other { of(count, alone) } else { of(count, both) };
                 // The largest of 10,000 normal errors is four.
-                assert!(both == 0.0 && one != other || off.abs() < 5.0, "{servers}/{fanout}: {one}, {other}: {off}");
+                assert!(
+                    both == 0.0 && one != other || off.abs() < 5.0,
+                    "{servers}/{fanout}: {one}, {other}: {off}"
+                );
             }
         }
     }

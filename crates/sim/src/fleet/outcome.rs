@@ -175,9 +175,7 @@ fn responses(fleet: &Fleet, runs: &[Run], of: &dyn Fn(&Run) -> &Collector) -> (R
     }
     match of(&runs[0]).sample() {
         Ok(sample) => (figures(&sample, true), Verdict::Complete),
-        Err(Doubt::Unsettled) => {
-            (figures(&all(Horizon::Whole, runs).sample(), false), Verdict::Unsettled)
-        }
+        Err(Doubt::Unsettled) => (figures(&all(Horizon::Whole, runs).sample(), false), Verdict::Unsettled),
         Err(Doubt::Unstable) => (Responses::default(), Verdict::Unstable),
     }
 }

@@ -53,7 +53,10 @@ fn the_root_of_independent_leaves_has_the_distribution_of_their_maximum() {
     let outcome = run(&text, 2);
     let leaf = ResponseTime::mm1(0.03, 0.1);
     let (one, root) = (outcome.leaf().unwrap(), outcome.root().unwrap());
-    assert!(covers(one.mean_ns, leaf.mean() * 1e3) && covers(one.p99_ns, leaf.quantile(0.99) * 1e3), "{one:?}");
+    assert!(
+        covers(one.mean_ns, leaf.mean() * 1e3) && covers(one.p99_ns, leaf.quantile(0.99) * 1e3),
+        "{one:?}"
+    );
     // All eight are within the time at which each is with the eighth root of the chance.
     for (share, found) in [(0.5, root.p50_ns), (0.95, root.p95_ns), (0.99, root.p99_ns)] {
         let exact = leaf.quantile(f64::powf(share, 1.0 / 8.0)) * 1e3;
@@ -173,8 +176,7 @@ fn a_story_has_intervals_if_it_is_told_several_times() {
 
 #[test]
 fn a_leaf_that_cannot_keep_up_makes_the_fleet_unstable() {
-    let outcome =
-        run(&single_cores("servers = 3\nfanout = 2", "utilisation = 1.5\nrequests = 20000"), 2);
+    let outcome = run(&single_cores("servers = 3\nfanout = 2", "utilisation = 1.5\nrequests = 20000"), 2);
     assert_eq!(outcome.verdict, Verdict::Unstable);
     assert_eq!(outcome.groups[0].unstable, 3);
     assert_eq!(outcome.root().unwrap().mean_ns, None);
