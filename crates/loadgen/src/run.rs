@@ -248,7 +248,7 @@ fn source(
             Source::Closed { depth: *depth as usize, next, step, until: window.until }
         }
         (Pace::Open { .. }, Some(schedule)) => {
-            Source::Open { schedule, start, end: plan.warmup + plan.length, next: None }
+            Source::Open { schedule: Box::new(schedule), start, end: plan.warmup + plan.length, next: None }
         }
         (Pace::Open { .. }, None) => unreachable!("an open loop has a schedule"),
     }

@@ -51,7 +51,7 @@ pub(crate) struct Due {
 /// What a thread sends in one phase.
 pub(crate) enum Source {
     /// What the schedule says, when it says so. `next` is this thread's next one.
-    Open { schedule: Schedule, start: Instant, end: Duration, next: Option<Due> },
+    Open { schedule: Box<Schedule>, start: Instant, end: Duration, next: Option<Due> },
     /// As answers come back, requests `next`, `next + step`, ... until the given moment.
     Closed { depth: usize, next: u64, step: u64, until: Instant },
     /// As answers come back, every `step`-th key from `next` below `end`.
@@ -118,7 +118,7 @@ mod tests {
             |rate| Arrivals::new(ArrivalKind::Poisson, Profile::constant(Rate::per_second(rate)).unwrap(), 5);
         let warmup = Duration::from_millis(100);
         let schedule = Schedule::new(Some(arrivals(1000.0)), arrivals(5000.0), warmup);
-        Source::Open { schedule, start: Instant::ZERO, end: Duration::from_secs(1), next: None }
+        Source::Open { schedule: Box::new(schedule), start: Instant::ZERO, end: Duration::from_secs(1), next: None }
     }
 
     fn drain(lane: u32, lanes: u32) -> Vec<(u64, u64, u32)> {

@@ -15,6 +15,7 @@ pub enum CstateKind {
 
 /// One idle state.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Cstate {
     /// As the driver calls it. For people: choose by latency, never by name.
     pub name: String,

@@ -1,8 +1,16 @@
 //! What a run has seen.
 
 use crate::statistics::Collector;
+use hdrhistogram::{Counter, Histogram};
 use machine::Duration;
 use policy::idle::IdleTable;
+
+/// A histogram of response times with so many digits, from a nanosecond to an hour; what is longer counts as an hour.
+/// Its bounds are given, because one that grows by itself does not do so for `saturating_record`.
+pub(crate) fn histogram<T: Counter>(digits: u8) -> Histogram<T> {
+    const HOUR_NS: u64 = 3_600_000_000_000;
+    Histogram::new_with_bounds(1, HOUR_NS, digits).expect("the bounds and up to five digits are allowed")
+}
 
 /// Lengths of idle or active periods, in buckets that double: bucket b holds lengths from 2^b to 2^(b+1) - 1 ns.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -128,6 +136,14 @@ impl Sample {
     }
 }
 
+/// Requests of one class.
+#[derive(Clone, Copy, Debug)]
+struct ClassBook {
+    deadline_ns: u64,
+    left: u64,
+    missed: u64,
+}
+
 /// Everything that was counted.
 pub struct Books {
     /// Response times.
@@ -148,9 +164,7 @@ pub struct Books {
     area_since: u64,
     /// Sum of all response times.
     response_sum_ns: u128,
-    deadlines_ns: Vec<u64>,
-    missed: Vec<u64>,
-    left_by_class: Vec<u64>,
+    classes: Vec<ClassBook>,
     most_in_system: u64,
     worked_ns: u64,
     interrupted_ns: u64,
@@ -173,9 +187,9 @@ impl Books {
             area_ns: 0,
             area_since: 0,
             response_sum_ns: 0,
-            missed: vec![0; deadlines_ns.len()],
-            left_by_class: vec![0; deadlines_ns.len()],
-            deadlines_ns,
+            classes: (deadlines_ns.into_iter())
+                .map(|deadline_ns| ClassBook { deadline_ns, left: 0, missed: 0 })
+                .collect(),
             most_in_system: 0,
             worked_ns: 0,
             interrupted_ns: 0,
@@ -197,9 +211,9 @@ impl Books {
         // Little's law is about the time spent here; what clients see comes on top.
         self.response_sum_ns += u128::from(response_ns);
         let response_ns = response_ns + outside_ns;
-        let class = usize::from(class);
-        self.left_by_class[class] += 1;
-        self.missed[class] += u64::from(response_ns > self.deadlines_ns[class]);
+        let class = &mut self.classes[usize::from(class)];
+        class.left += 1;
+        class.missed += u64::from(response_ns > class.deadline_ns);
         self.open.left += 1;
         self.open.response_ns += response_ns;
         self.open.responses.record(response_ns);
@@ -282,13 +296,9 @@ impl Books {
     pub fn most_in_system(&self) -> u64 {
         self.most_in_system
     }
-    /// Requests that missed their class's deadline, by class.
-    pub fn missed(&self) -> &[u64] {
-        &self.missed
-    }
-    /// Requests that were answered, by class.
-    pub fn left_by_class(&self) -> &[u64] {
-        &self.left_by_class
+    /// By class: requests that were answered, and those of them that missed its deadline.
+    pub fn by_class(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.classes.iter().map(|class| (class.left, class.missed))
     }
     /// Work done on requests, at the nominal clock.
     pub fn worked_ns(&self) -> u64 {

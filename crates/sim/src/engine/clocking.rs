@@ -9,6 +9,7 @@ use super::setup::Dispatch;
 use super::task::Task;
 use super::{Doing, Engine, Later, Setup};
 use crate::policies::ClockPolicy;
+use super::books::histogram;
 use hdrhistogram::Histogram;
 use machine::{CpuId, Duration, Instant};
 use policy::frequency::adrenaline::Adrenaline;
@@ -67,7 +68,7 @@ impl Clocking {
             }
             ClockPolicy::Schedutil(params) => Kind::Schedutil(vec![Schedutil::new(*params); cpus]),
             ClockPolicy::Pegasus(params, quantile) => {
-                let responses = Histogram::new(3).expect("three digits are allowed");
+                let responses = histogram(3);
                 Kind::Pegasus(Box::new((Pegasus::new(*params), responses, *quantile)))
             }
             ClockPolicy::Rubik(params) => Kind::Rubik(Box::new(Rubik::new(*params, &gears))),

@@ -9,6 +9,7 @@ use super::hardware::CpuSet;
 use super::task::Task;
 use super::{Engine, Later, Setup, napping};
 use crate::policies::{ClockPolicy, CoresPolicy};
+use super::books::histogram;
 use hdrhistogram::Histogram;
 use machine::{Duration, Instant, Rate};
 use policy::carb::{Controller, Epoch, Params as CarbParams};
@@ -47,7 +48,7 @@ impl Counting {
             CoresPolicy::Carb(params) => Kind::Carb(Box::new(Carb {
                 controller: Controller::new(*params, workers),
                 params: *params,
-                responses: Histogram::new(3).expect("three digits are allowed"),
+                responses: histogram(3),
             })),
             CoresPolicy::AutoScale(params) => Kind::AutoScale(Box::new(AutoScale::new(*params, workers))),
             CoresPolicy::PowerNap => Kind::Napping(Box::new(napping::Nap::power_nap())),
@@ -232,7 +233,7 @@ impl Engine {
         // Those who join may find work waiting.
         let mut waiting = self.shared.len();
         for cpu in active.iter().filter(|&cpu| !was.contains(cpu)) {
-            if waiting > 0 && self.idle.iter().any(|state| state.contains(cpu)) {
+            if waiting > 0 && self.idle.contains(cpu) {
                 self.signal_work(cpu);
                 waiting -= 1;
             }

@@ -28,6 +28,7 @@ mod clocking;
 mod counting;
 mod delaying;
 mod hardware;
+mod idle_sets;
 mod interrupts;
 mod meter;
 mod napping;
@@ -41,6 +42,7 @@ mod staging;
 mod task;
 mod working;
 
+pub(crate) use books::histogram;
 pub use books::{Books, Coarse, IdleLengths, Sample, SleepCounts};
 pub use hardware::MAX_CPUS;
 pub use meter::Residency;
@@ -50,10 +52,11 @@ pub use setup::{Closed, Device, Dispatch, Nic, Noise, NoiseOn, Pick, Setup, Targ
 use crate::fleet::Leaf;
 use agenda::Agenda;
 use hardware::{CpuSet, Hardware};
+use idle_sets::IdleSets;
 use interrupts::{Interrupt, Then};
 use std::collections::VecDeque;
 use task::{InPieces, Task};
-use workload::{Job, Jobs, Random};
+use workload::{Jobs, Random};
 
 /// What a CPU does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -149,13 +152,12 @@ pub struct Engine {
     /// CPUs that new work may go to.
     active: CpuSet,
     /// Idle CPUs: first those that poll, then by state.
-    idle: [CpuSet; MAX_STATES + 1],
-    /// How many they are.
-    idlers: usize,
+    idle: IdleSets,
     jobs: Jobs,
     /// Its load is its share of a fleet's.
     leaf: Option<Box<Leaf>>,
-    next_job: Option<Job>,
+    /// The request that comes next, at `next_at`.
+    next: Task,
     next_at: u64,
     /// Requests taken from the load.
     fetched: u64,

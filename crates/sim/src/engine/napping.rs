@@ -108,14 +108,8 @@ impl Engine {
         for cpu in 0..self.hardware.cpus() {
             let core = &mut self.cores[cpu];
             match core.doing {
-                Doing::Asleep => {
-                    self.idle[usize::from(core.state) + 1].remove(cpu);
-                    self.idlers -= 1;
-                }
-                Doing::Polling => {
-                    self.idle[0].remove(cpu);
-                    self.idlers -= 1;
-                }
+                Doing::Asleep => self.idle.remove(usize::from(core.state) + 1, cpu),
+                Doing::Polling => self.idle.remove(0, cpu),
                 Doing::Working => {
                     let planned = core.ends.saturating_sub(core.began);
                     let ahead = core.ends.saturating_sub(now.max(core.began));

@@ -8,6 +8,7 @@ use super::agenda::NEVER;
 use super::task::Task;
 use super::{Engine, Later, Setup};
 use crate::policies::CoresPolicy;
+use super::books::histogram;
 use hdrhistogram::Histogram;
 use machine::{
     Command, ConnId, CpuId, Duration, IdleLimit, Instant, Rate, Ratio, Reading, ServiceReading, WorkerId,
@@ -96,7 +97,7 @@ impl Placing {
         let desk = |id| Desk {
             policy: Worker::new(params, id, learned.clone()),
             // Two digits do for a percentile that is compared with a goal.
-            responses: Histogram::new(2).expect("two digits are allowed"),
+            responses: histogram(2),
             worked_ns: 0,
         };
         Some(Self {
@@ -133,6 +134,14 @@ impl Engine {
         let period = placing.params.report_period.as_nanos();
         self.agenda.add(self.now + period, Later::Placing(Post::Report));
         self.obey_scheduler();
+    }
+
+    /// Who serves the request's connection now; `None` while it is on its way.
+    pub(super) fn seat_of(&self, task: &Task) -> Option<usize> {
+        match &self.placing {
+            None => Some(self.nth_active(task.connection as usize)),
+            Some(placing) => placing.serves[task.connection as usize].map(usize::from),
+        }
     }
 
     /// Who serves the request's connection; a connection on its way keeps it.
@@ -254,7 +263,7 @@ impl Engine {
         let now = Instant::from_nanos(self.now);
         let period = placing.params.report_period;
         let mut reading = Reading::default();
-        let mut all = Histogram::<u32>::new(2).expect("two digits are allowed");
+        let mut all = histogram::<u32>(2);
         for (core, desk) in placing.workers.iter_mut().enumerate() {
             let worked_ns = self.hardware.working_ns(core, self.now);
             let busy = Ratio::of(Duration::from_nanos(worked_ns - desk.worked_ns), period);

@@ -3,8 +3,10 @@
 use super::agenda::{Agenda, NEVER};
 use super::books::{Books, Sample};
 use super::hardware::{CpuSet, Hardware};
+use super::idle_sets::IdleSets;
+use super::task::Task;
 use super::{
-    Core, Doing, Engine, Later, MAX_STATES, Setup, anticipating, clocking, counting, delaying, placing,
+    Core, Doing, Engine, Later, Setup, anticipating, clocking, counting, delaying, placing,
     quiescing, sleeping, staging,
 };
 use crate::fleet::Leaf;
@@ -41,8 +43,8 @@ impl Engine {
         let cpus = hardware.cpus();
         let mut active = CpuSet::default();
         (0..setup.workers).for_each(|cpu| active.insert(cpu));
-        let mut idle = [CpuSet::default(); MAX_STATES + 1];
-        (0..cpus).for_each(|cpu| idle[1].insert(cpu));
+        let mut idle = IdleSets::default();
+        (0..cpus).for_each(|cpu| idle.insert(1, cpu));
         let classes = jobs.classes();
         let deadlines = classes.iter().map(|class| class.deadline.map_or(u64::MAX, |due| due.as_nanos()));
         let responses = Collector::new(setup.precision);
@@ -57,8 +59,7 @@ impl Engine {
             pieces: Default::default(),
             active,
             idle,
-            idlers: cpus,
-            next_job: None,
+            next: Task::default(),
             next_at: NEVER,
             fetched: 0,
             ahead: sleeping::Ahead::new(knows_future, setup.workers),
@@ -123,7 +124,7 @@ impl Engine {
         }
         // Everybody decides anew what to do with nothing to do.
         for cpu in 0..self.hardware.cpus() {
-            self.leaves_idle(1, cpu);
+            self.idle.remove(1, cpu);
             self.cores[cpu].doing = Doing::Waking;
             self.go_idle(cpu);
         }
@@ -179,7 +180,6 @@ impl Engine {
                     // Those who are here are served; nobody else comes.
                     self.backlog = self.books.in_system();
                     self.next_at = NEVER;
-                    self.next_job = None;
                     self.fetched = self.setup.requests;
                     if self.books.in_system() == 0 {
                         self.now = self.now.max(stop_at);
@@ -207,7 +207,7 @@ impl Engine {
     /// No more requests will come. A leaf that nobody asks any more draws power until the fleet's run is over.
     fn is_over(&self) -> bool {
         let is_last =
-            self.fetched >= self.setup.requests || (self.setup.closed.is_none() && self.next_job.is_none());
+            self.fetched >= self.setup.requests || (self.setup.closed.is_none() && self.next_at == NEVER);
         is_last && self.leaf.as_ref().is_none_or(|leaf| self.now >= leaf.until_ns())
     }
 
@@ -318,14 +318,13 @@ impl Ended {
     /// Requests by class.
     pub fn class_counts(&self) -> Vec<ClassCount> {
         let books = &self.engine.books;
-        let counts = books.left_by_class().iter().zip(books.missed());
-        let classes = self.engine.jobs.classes().iter().zip(counts);
+        let classes = self.engine.jobs.classes().iter().zip(books.by_class());
         let count = |class: &JobClass, requests, missed: u64| ClassCount {
             name: class.name.clone(),
             requests,
             missed: class.deadline.map(|_| missed),
         };
-        classes.map(|(class, (&requests, &missed))| count(class, requests, missed)).collect()
+        classes.map(|(class, (requests, missed))| count(class, requests, missed)).collect()
     }
     /// Connections moved, and how many of them a worker sent home by itself; `None` if nobody places them.
     pub fn transfers(&self) -> Option<(u64, u64)> {

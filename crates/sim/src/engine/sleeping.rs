@@ -243,24 +243,10 @@ impl Engine {
         states.min_by(|&one, &other| energy(one).total_cmp(&energy(other))).unwrap_or(0) as u8
     }
 
-    /// The CPU joins those that are idle: polling, or in the state before `place`.
-    #[inline]
-    fn enters_idle(&mut self, place: usize, cpu: usize) {
-        self.idle[place].insert(cpu);
-        self.idlers += 1;
-    }
-
-    /// The CPU is idle no longer.
-    #[inline]
-    pub(super) fn leaves_idle(&mut self, place: usize, cpu: usize) {
-        self.idle[place].remove(cpu);
-        self.idlers -= 1;
-    }
-
     /// Polls until `until`, or until something comes.
     pub(super) fn spin(&mut self, cpu: usize, until: u64) {
         self.cores[cpu].doing = Doing::Polling;
-        self.enters_idle(0, cpu);
+        self.idle.insert(0, cpu);
         self.hardware.poll(cpu, self.now);
         self.retime_sibling(cpu);
         self.agenda.set(cpu, until);
@@ -272,7 +258,7 @@ impl Engine {
         let core = &mut self.cores[cpu];
         core.doing = Doing::Asleep;
         core.state = state;
-        self.enters_idle(usize::from(state) + 1, cpu);
+        self.idle.insert(usize::from(state) + 1, cpu);
         self.hardware.sleep(cpu, state, self.now);
         self.retime_sibling(cpu);
         self.agenda.set(cpu, until);
@@ -292,7 +278,7 @@ impl Engine {
         let (length, state) = (now - core.idle_since, core.state);
         match core.doing {
             Doing::Polling => {
-                self.leaves_idle(0, cpu);
+                self.idle.remove(0, cpu);
                 self.books.idle(length);
                 let core = &mut self.cores[cpu];
                 core.doing = Doing::Waking;
@@ -302,7 +288,7 @@ impl Engine {
             Doing::Asleep => {}
             _ => return,
         }
-        self.leaves_idle(usize::from(state) + 1, cpu);
+        self.idle.remove(usize::from(state) + 1, cpu);
         if self.delaying.is_on() {
             self.delay_waking(cpu);
         }
@@ -343,7 +329,7 @@ impl Engine {
         self.agenda.clear(cpu);
         if self.cores[cpu].doing == Doing::Polling {
             // Nobody wants it awake any longer.
-            self.leaves_idle(0, cpu);
+            self.idle.remove(0, cpu);
             self.books.idle(now - self.cores[cpu].idle_since);
             self.cores[cpu].idle_since = now;
             return self.next_work(cpu);

@@ -1,5 +1,7 @@
 //! What cores work on.
 
+use workload::Job;
+
 /// A piece of CPU work, for one core.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Task {
@@ -19,6 +21,23 @@ pub struct Task {
     pub class: u8,
     /// What the root of a fleet knows its request by.
     pub ticket: u32,
+}
+
+impl Task {
+    /// All of a request that arrives.
+    #[inline]
+    pub fn of(job: &Job) -> Self {
+        Self {
+            arrived_ns: job.at.as_nanos(),
+            compute_ns: job.compute.as_nanos(),
+            memory_ns: job.memory.as_nanos(),
+            request: WHOLE,
+            connection: job.connection,
+            core: 0,
+            class: job.class,
+            ticket: job.index as u32,
+        }
+    }
 }
 
 /// The request is this one task.

@@ -10,35 +10,27 @@ impl Engine {
     /// The next request of the load is due.
     #[inline]
     pub(super) fn arrive(&mut self) {
-        let Some(job) = self.next_job.take() else { return };
+        let task = self.next;
         self.ahead.arrives();
         if self.setup.closed.is_none() {
             self.fetch();
         } else {
             self.next_at = NEVER;
         }
-        self.enter(job);
+        self.enter(task);
     }
 
     /// A request enters the system now.
     #[inline]
-    pub(super) fn enter(&mut self, job: Job) {
+    pub(super) fn enter(&mut self, mut task: Task) {
         self.books.enter(self.now);
         if !self.adapts {
             let in_system = self.books.in_system();
             self.books.responses.observe(in_system);
         }
-        let task = Task {
-            arrived_ns: self.now,
-            compute_ns: job.compute.as_nanos(),
-            memory_ns: job.memory.as_nanos(),
-            request: WHOLE,
-            connection: job.connection,
-            core: 0,
-            class: job.class,
-            ticket: job.index as u32,
-        };
-        let task = Task { core: self.choose_core(&task) as u16, ..task };
+        if self.setup.dispatch != Dispatch::Shared {
+            task.core = self.choose_core(&task) as u16;
+        }
         if self.counting.watches() {
             self.counting_sees_arrival(task.arrived_ns);
         }
@@ -58,14 +50,17 @@ impl Engine {
             return;
         }
         self.fetched += 1;
-        self.next_job = if self.ahead.is_on() { self.fetch_ahead() } else { self.next_of_load() };
-        self.next_at = match &self.next_job {
-            Some(job) => job.at.as_nanos(),
+        let job = if self.ahead.is_on() { self.fetch_ahead() } else { self.next_of_load() };
+        match job {
+            Some(job) => {
+                self.next = Task::of(&job);
+                self.next_at = self.next.arrived_ns;
+            }
             None => {
                 self.backlog = self.books.in_system();
-                NEVER
+                self.next_at = NEVER;
             }
-        };
+        }
     }
 
     /// The next request of the load that is meant for this server.
@@ -151,7 +146,7 @@ impl Engine {
                 self.turn = self.turn.wrapping_add(1);
                 self.nth_active(self.turn)
             }),
-            Dispatch::Connections => self.worker_of(task).unwrap_or(usize::from(task.core)),
+            Dispatch::Connections => self.seat_of(task).unwrap_or(usize::from(task.core)),
             Dispatch::Random | Dispatch::RoundRobin => usize::from(task.core),
         }
     }
@@ -170,9 +165,6 @@ impl Engine {
     /// An idle active core.
     #[inline]
     pub(super) fn pick_idle(&mut self) -> Option<usize> {
-        if self.idlers == 0 {
-            return None;
-        }
         match self.setup.pick {
             Pick::Shallowest => self.idle.iter().find_map(|state| state.both(&self.active).first()),
             Pick::Lowest => self.idle.iter().filter_map(|state| state.both(&self.active).first()).min(),
@@ -182,7 +174,7 @@ impl Engine {
                     return None;
                 }
                 let mut place = self.chance.below(count as u64) as usize;
-                for state in &self.idle {
+                for state in self.idle.iter() {
                     let here = state.both(&self.active);
                     if place < here.len() {
                         return here.nth(place);
@@ -367,7 +359,7 @@ impl Engine {
             && let Some(job) = self.jobs.next()
         {
             self.fetched += 1;
-            self.enter(Job { connection: client, ..job });
+            self.enter(Task { connection: client, arrived_ns: self.now, ..Task::of(&job) });
         }
     }
 }

@@ -5,6 +5,7 @@ use super::answers::steps;
 use super::leaf::Root;
 use crate::outcome::ClassCount;
 use crate::statistics::Collector;
+use crate::engine::histogram;
 use hdrhistogram::Histogram;
 use workload::Jobs;
 
@@ -85,7 +86,7 @@ struct Open {
 impl Open {
     fn new() -> Self {
         // Two digits do for a plot.
-        Self { responses: Histogram::new(2).expect("two digits are allowed"), sum_ns: 0 }
+        Self { responses: histogram(2), sum_ns: 0 }
     }
 
     fn record(&mut self, response_ns: u64) {

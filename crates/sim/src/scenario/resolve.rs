@@ -1,7 +1,7 @@
 //! From a scenario to runs.
 
 use super::{Document, Scenario, ScenarioError, Turbo};
-use crate::engine::{Closed, Device, MAX_CPUS, Nic, Noise, Setup};
+use crate::engine::{Closed, Device, Dispatch, MAX_CPUS, Nic, Noise, Setup};
 use crate::policies::Policies;
 use crate::statistics::Horizon;
 use machine::{CstateTable, Duration, Kilohertz, Microwatts, PackageState, Platform, TurboBin};
@@ -283,6 +283,10 @@ impl Document {
         let length = scenario.run.length.map_or(Duration::from_secs(60), |length| length.0);
         let mut demand = scenario.workload.clone();
         demand.seed = seed;
+        // Files lie beside the scenario.
+        if let (Some(trace), Some(folder)) = (&mut demand.trace, self.path().parent()) {
+            *trace = folder.join(&*trace);
+        }
         if let Some(utilisation) = scenario.run.utilisation {
             if !(utilisation > 0.0 && utilisation.is_finite()) {
                 let problem = utilisation.to_string();
@@ -294,7 +298,9 @@ impl Document {
             }
             demand.rate = Some(machine::Rate::per_second(1.0));
             let mean = demand.jobs(length).map_err(refused)?.mean_service().as_secs_f64();
-            demand.rate = Some(machine::Rate::per_second(utilisation * workers as f64 / mean));
+            // Of a request that forks every worker gets a piece as large as the whole.
+            let servers = if scenario.server.dispatch == Dispatch::ForkJoin { 1.0 } else { workers as f64 };
+            demand.rate = Some(machine::Rate::per_second(utilisation * servers / mean));
         }
         if scenario.server.clients.is_some() && demand.rate.is_none() {
             // A closed loop has no rate of its own; its jobs' times are not looked at.
