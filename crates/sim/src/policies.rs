@@ -269,10 +269,12 @@ impl Policies {
         }
         // Ours chooses cores and idle states by plan, and gears request by request unless told otherwise.
         let by_request = answered.iter().any(|(_, word)| *word == "roost");
-        if by_request && !answered.iter().any(|(question, _)| *question == "which gear") {
-            if let Answer::Clock(clock) = reader.word("rubik")? {
-                policies.clock = clock;
-            }
+        let gears_open = !answered.iter().any(|(question, _)| *question == "which gear");
+        if by_request
+            && gears_open
+            && let Answer::Clock(clock) = reader.word("rubik")?
+        {
+            policies.clock = clock;
         }
         policies.settle(&answered)?;
         Ok(policies)

@@ -95,7 +95,7 @@ impl Placing {
             learned
         });
         let desk = |id| Desk {
-            policy: Worker::new(params, id, learned.clone()),
+            policy: Worker::new(params, id, learned),
             // Two digits do for a percentile that is compared with a goal.
             responses: histogram(2),
             worked_ns: 0,

@@ -87,7 +87,7 @@ impl Engine {
     }
 
     /// The same as one server of a fleet: of the root's requests it serves those that ask it.
-    pub(crate) fn as_leaf(self, leaf: Leaf) -> Self {
+    pub(crate) fn into_leaf(self, leaf: Leaf) -> Self {
         Self { leaf: Some(Box::new(leaf)), ..self }
     }
 

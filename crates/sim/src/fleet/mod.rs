@@ -260,7 +260,7 @@ impl Fleet {
             ..plain.clone()
         };
         let jobs = self.jobs(root.seed)?;
-        let mut ended = Engine::new(setup, jobs).as_leaf(root.leaf(server)).run();
+        let mut ended = Engine::new(setup, jobs).into_leaf(root.leaf(server)).run();
         ended.check_load(&self.document)?;
         Ok(Served::new(group, &ended, self.points()))
     }
