@@ -55,10 +55,12 @@ impl Axis {
         let positive =
             |value: f64| if value.is_finite() && value > 0.0 { value.clamp(1e-18, 1e18) } else { 1.0 };
         let (min, max) = (positive(min), positive(max).max(positive(min)));
-        // Marks at 1, 2, 5 of each decade; the range goes from the mark below to the mark above.
+        // Marks at 1, 2, 5 of each decade, or at more digits where that would leave two or three; the range goes from
+        // the mark below to the mark above.
+        let digits: &[f64] = if max < 4.0 * min { &FINE } else { &[1.0, 2.0, 5.0] };
         let decades = min.log10().floor() as i32 - 1..=max.log10().ceil() as i32;
         let marks: Vec<f64> = decades
-            .flat_map(|exponent| [1.0, 2.0, 5.0].map(|digit| digit * power_of_ten(exponent)))
+            .flat_map(|exponent| digits.iter().map(move |digit| digit * power_of_ten(exponent)))
             .collect();
         let below = marks.iter().rposition(|&mark| mark <= min * 1.000_001).unwrap_or(0);
         let above = marks.iter().position(|&mark| mark >= max * 0.999_999).unwrap_or(marks.len() - 1);
@@ -237,6 +239,9 @@ pub const ABOVE: f64 = 26.0;
 /// Size of tick labels and titles, in pixels.
 pub const LABEL_SIZE: f64 = 12.5;
 
+/// Digits of a logarithmic axis over less than a decade.
+const FINE: [f64; 11] = [1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0];
+
 fn round_step(raw: f64) -> f64 {
     let decade = 10f64.powf(raw.log10().floor());
     let digit = [1.0, 2.0, 2.5, 5.0, 10.0].into_iter().find(|digit| digit * decade >= raw * 0.999_999);
@@ -318,6 +323,11 @@ mod tests {
             labels(&Axis::log(0.003, 0.4, "", |at| at.to_string())),
             ["0.002", "0.005", "0.01", "0.02", "0.05", "0.1", "0.2", "0.5"]
         );
+    }
+
+    #[test]
+    fn a_short_logarithmic_range_has_more_marks() {
+        assert_eq!(labels(&Axis::latency(240e3, 365e3, "")), ["200 us", "250 us", "300 us", "400 us"]);
     }
 
     proptest! {

@@ -74,7 +74,7 @@ impl Bar {
 
 impl Tone {
     /// Ink and opacity of the fill, and the ink of text on it.
-    fn inks(self) -> (Ink, f64, Ink) {
+    pub(super) fn inks(self) -> (Ink, f64, Ink) {
         match self {
             Self::Contestant(place) => (look(place).0, 0.85, Ink::Card),
             Self::Busy => (Ink::Busy, 1.0, Ink::Card),

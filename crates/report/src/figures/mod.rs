@@ -17,12 +17,14 @@
 //!   lines.rs     values over something: lines with bands, marks with intervals, a paper's points beside ours
 //!   labels.rs    names beside marks, where they cover nothing
 //!   bars.rs      lengths to compare, side by side or stacked
+//!   areas.rs     how a whole is divided, over something
 //!   lengths.rs   where time goes, by the length of periods
 //!   heat_map.rs  values over two things
 //!   table.rs     rows and columns
 //!   page.rs      all of it on one self-contained page
 //! ```
 
+mod areas;
 mod bars;
 mod heat_map;
 mod labels;
@@ -32,6 +34,7 @@ mod page;
 mod table;
 mod unit;
 
+pub use areas::{Areas, Layer, Panel};
 pub use bars::{Bar, BarPart, Bars, Form, Tone};
 pub use heat_map::{Cell, HeatMap, Labels};
 pub use lengths::{Bucket, Lengths};

@@ -48,7 +48,13 @@ impl Table {
             }
             page.push_str("</th>");
             for cell in &row.cells {
-                let _ = write!(page, "<td>{}</td>", escape(cell));
+                // An interval stands below its figure, in small letters: tables are wide enough without it.
+                let _ = match cell.split_once(" \u{b1}") {
+                    Some((figure, off)) => {
+                        write!(page, "<td>{} <small>\u{b1}{}</small></td>", escape(figure), escape(off))
+                    }
+                    None => write!(page, "<td>{}</td>", escape(cell)),
+                };
             }
             page.push_str("</tr>\n");
         }

@@ -102,7 +102,11 @@ impl Unit {
             Some(percent) if percent.is_finite() => {
                 // A tight interval has earned a fourth digit.
                 let digits = if percent < 0.5 { 4 } else { 3 };
-                let off = if percent < 0.095 { fixed(percent, 2) } else { plain(percent, 2) };
+                let off = match percent {
+                    0.0..0.005 => "<0.01".to_owned(),
+                    0.0..0.095 => fixed(percent, 2),
+                    percent => plain(percent, 2),
+                };
                 format!("{} \u{b1}{off} %", self.written(value, digits))
             }
             _ => self.text(value),
@@ -131,7 +135,7 @@ impl Unit {
 
     /// A mark on a logarithmic axis: each in its own unit.
     fn tick(self, value: f64) -> String {
-        let (factor, suffix) = self.prefix(value);
+        let (factor, suffix) = self.prefix(value.abs());
         format!("{}{suffix}", plain(value / factor, 4))
     }
 
@@ -261,6 +265,7 @@ mod tests {
         assert_eq!(text(12_045.9, Some(1.0)), "12.05 us \u{b1}0.01 %");
         assert_eq!(text(12_045.9, Some(6_000.0)), "12.0 us \u{b1}50 %");
         assert_eq!(text(12_045.9, None), "12.0 us");
+        assert_eq!(text(12_045.9, Some(0.0)), "12.05 us \u{b1}<0.01 %");
         assert_eq!(text(0.0, Some(1.0)), "0 ns", "no share of nothing");
     }
 
