@@ -7,12 +7,14 @@
 //! ```
 
 use super::claim::Claim;
+use super::contest::Contest;
 use crate::exit::usage;
 use anyhow::Result;
 use serde::Deserialize;
 use sim::Document;
 use sim::scenario::{Estimates, Figure};
 use std::path::{Path, PathBuf};
+use toml::{Table, Value};
 
 /// A paper whose figures are simulated.
 #[derive(Clone, Copy, Debug)]
@@ -60,8 +62,14 @@ pub struct Library {
     root: PathBuf,
     /// The table of ESTIMATEs.
     pub estimates: Estimates,
-    /// What the papers claim.
-    pub claims: Vec<Claim>,
+    /// The same as a tree, with reasons and ranges.
+    table: Table,
+    /// The claims that count.
+    pub headlines: Vec<Claim>,
+    /// Other numbers and directions that the papers print.
+    pub printed: Vec<Claim>,
+    /// Where Roost's own policy is tried.
+    pub contests: Vec<Contest>,
 }
 
 /// `headlines.toml`.
@@ -69,6 +77,10 @@ pub struct Library {
 #[serde(deny_unknown_fields)]
 struct Claims {
     headline: Vec<Claim>,
+    #[serde(default)]
+    printed: Vec<Claim>,
+    #[serde(default)]
+    contest: Vec<Contest>,
 }
 
 /// A figure of a paper.
@@ -87,6 +99,19 @@ impl Study {
     pub fn name(&self) -> String {
         format!("{}/{}", self.paper.name, self.figure.name)
     }
+
+    /// What its scenario assumes.
+    pub fn assumptions(&self) -> Vec<String> {
+        self.document.scenario().map(|scenario| scenario.assumptions).unwrap_or_default()
+    }
+
+    /// The ESTIMATEs that its scenario names, each once.
+    pub fn estimates(&self) -> Vec<String> {
+        let mut estimates = self.document.estimates().to_vec();
+        estimates.sort();
+        estimates.dedup();
+        estimates
+    }
 }
 
 impl Library {
@@ -96,18 +121,49 @@ impl Library {
             Some(root) => root.to_owned(),
             None => find()?,
         };
-        let estimates = Estimates::read(&root.join("estimates.toml")).map_err(usage)?;
+        let path = root.join("estimates.toml");
+        let estimates = Estimates::read(&path).map_err(usage)?;
+        let table = read(&path)?;
         let path = root.join("headlines.toml");
-        let wrong = |problem: String| usage(format!("{}: {problem}", path.display()));
-        let text = std::fs::read_to_string(&path).map_err(|cause| wrong(cause.to_string()))?;
-        let claims: Claims = toml::from_str(&text).map_err(|error| wrong(error.to_string()))?;
-        for (at, claim) in claims.headline.iter().enumerate() {
-            claim.check().map_err(|problem| wrong(format!("{}: {problem}", claim.id)))?;
-            if claims.headline[..at].iter().any(|other| other.id == claim.id) {
-                return Err(wrong(format!("{} is there twice", claim.id)));
+        let claims: Claims = read(&path)?;
+        let all: Vec<&Claim> = claims.headline.iter().chain(&claims.printed).collect();
+        for (at, claim) in all.iter().enumerate() {
+            let wrong = |problem: &str| usage(format!("{}: {}: {problem}", path.display(), claim.id));
+            claim.check().map_err(|problem| wrong(&problem))?;
+            if all[..at].iter().any(|other| other.id == claim.id) {
+                return Err(wrong("there are two of this id"));
             }
         }
-        Ok(Self { root, estimates, claims: claims.headline })
+        let Claims { headline: headlines, printed, contest: contests } = claims;
+        Ok(Self { root, estimates, table, headlines, printed, contests })
+    }
+
+    /// The ESTIMATEs whose values live in presets: key, preset, and where in it.
+    pub fn in_presets(&self) -> Vec<(String, String, String)> {
+        let mut found = Vec::new();
+        collect(&self.table, "", &mut |key, entry| {
+            let text = |name: &str| entry.get(name).and_then(Value::as_str).map(str::to_owned);
+            found.extend(
+                text("preset").zip(text("place")).map(|(preset, place)| (key.to_owned(), preset, place)),
+            );
+        });
+        found
+    }
+
+    /// Value, range and reason of an ESTIMATE, as a line.
+    pub fn about(&self, wanted: &str) -> String {
+        let mut line = wanted.to_owned();
+        collect(&self.table, "", &mut |key, entry| {
+            if key == wanted {
+                let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+                let unit =
+                    entry.get("unit").and_then(Value::as_str).filter(|unit| *unit != "1").unwrap_or("");
+                let value = entry.get("value").map(|value| format!(" = {} {unit}", text(value)));
+                let why = entry.get("why").map(text).unwrap_or_default();
+                line = format!("{key}{}: {why}", value.unwrap_or_default().trim_end());
+            }
+        });
+        line
     }
 
     /// Every figure that there is, by paper, in the order of its numbers.
@@ -170,11 +226,28 @@ impl Library {
             ))),
         }
     }
+}
 
-    /// The claims that are computed from a figure.
-    pub fn claims_of<'a>(&'a self, paper: &'a str, figure: &'a str) -> impl Iterator<Item = &'a Claim> {
-        self.claims.iter().filter(move |claim| claim.paper == paper && claim.figure == figure)
+/// Tells `each` of every entry: a table with a `why`.
+fn collect(table: &Table, prefix: &str, each: &mut impl FnMut(&str, &Table)) {
+    for (name, value) in table {
+        let Some(inner) = value.as_table() else { continue };
+        let key = if prefix.is_empty() { name.clone() } else { format!("{prefix}.{name}") };
+        if inner.contains_key("why") {
+            each(&key, inner);
+        } else {
+            collect(inner, &key, each);
+        }
     }
+}
+
+/// A file of the folder with types.
+fn read<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T> {
+    let wrong = |problem: String| {
+        usage(format!("{}: {problem}\n\nhint: name the folder of papers with --papers", path.display()))
+    };
+    let text = std::fs::read_to_string(path).map_err(|cause| wrong(cause.to_string()))?;
+    toml::from_str(&text).map_err(|error| wrong(error.to_string()))
 }
 
 /// `papers`, here or above.

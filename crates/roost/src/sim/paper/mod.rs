@@ -10,36 +10,57 @@
 //!   runs.rs         runs made once and kept
 //!   metrics.rs      what is compared
 //!   claim.rs        what a paper claims, and what ours comes to
+//!   judged.rs       the same in words
+//!   contest.rs      Roost's own policy against each paper's
+//!   vary.rs         an ESTIMATE 30 % more or less
+//!   sensitivity.rs  which of them moves a claim most
+//!   terminal.rs     what a person reads at the end
+//!   results.rs      what a machine reads
+//!   markdown.rs     docs/papers.md
 //! ```
 
 mod board;
 mod claim;
+mod contest;
+mod judged;
 mod library;
+mod markdown;
 mod metrics;
+mod results;
 mod runs;
+mod sensitivity;
+mod terminal;
+mod vary;
 
 use super::folder;
-use super::table::Table;
 use crate::exit::usage;
 use anyhow::Result;
 use board::Board;
-use claim::Claim;
+use contest::{Bout, Contest, Round};
+use judged::Judged;
 use library::{Library, Study};
+use results::Results;
 use runs::Runs;
+use sensitivity::{Plan, Sensitivity};
+use sim::Document;
+use std::io::Write as _;
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use toml::Value;
 
 /// Simulate the papers' figures: what they print beside what comes out here
 ///
-/// Exit code 2: a name or a scenario is wrong; 4: another run writes to the folder.
+/// A claim of a paper is met when its sign is right and its size within 30 %. Exit code 2: a name or a scenario is wrong;
+/// 4: another run writes to the folder.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Examples:
-  roost sim paper --list                  every paper and figure
+  roost sim paper --list                  every paper and figure, and what it costs
   roost sim paper carb/4                  one figure
   roost sim paper carb hurry-up/table1    a paper, and a table of another
-  roost sim paper all --out runs/papers   all of them; the same command again goes on after a kill")]
+  roost sim paper all --out runs/papers   all of them; the same command again goes on after a kill
+  roost sim paper all --sensitivity       and which ESTIMATE moves each claim most")]
 pub struct Args {
     /// Papers and figures: `carb`, `carb/4`, `all`
     #[arg(value_name = "NAME")]
@@ -50,6 +71,9 @@ pub struct Args {
     /// Few requests: shows that everything works, and no figure that could be trusted
     #[arg(long)]
     quick: bool,
+    /// Vary each ESTIMATE that a claim rests on by 30 % to either side
+    #[arg(long)]
+    sensitivity: bool,
     /// Print one JSON document instead of tables
     #[arg(long)]
     json: bool,
@@ -59,27 +83,61 @@ pub struct Args {
     /// Folder for the run; finished runs in it are kept [default: runs/sim-papers-DATE-TIME]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+    /// Write the tables as Markdown as well
+    #[arg(long, value_name = "FILE")]
+    markdown: Option<PathBuf>,
     /// The folder of papers [default: papers, here or above]
     #[arg(long, value_name = "DIR")]
     papers: Option<PathBuf>,
 }
 
-/// A figure that can be run.
-struct Planned {
-    study: Study,
-    board: Board,
+/// A figure and all that came of it.
+pub struct Figured<'a> {
+    /// The figure.
+    pub study: Study,
+    /// Its runs.
+    pub board: Board,
+    /// The claims that count.
+    pub headlines: Vec<Judged<'a>>,
+    /// Other numbers and directions.
+    pub printed: Vec<Judged<'a>>,
+    /// Roost's own policy in it.
+    pub contest: Option<(&'a Contest, Vec<Bout>)>,
+    /// Which ESTIMATE moves the claims; empty if nobody asked.
+    pub sensitivities: Vec<Sensitivity>,
+}
+
+impl Figured<'_> {
+    /// Roost's own policy won every round.
+    pub fn is_won(&self) -> bool {
+        self.contest
+            .as_ref()
+            .is_some_and(|(_, bouts)| !bouts.is_empty() && bouts.iter().all(|bout| bout.is_won))
+    }
+}
+
+/// All of it.
+pub struct Reproduction<'a> {
+    /// What was asked of the papers.
+    pub library: &'a Library,
+    /// Figure by figure.
+    pub figures: Vec<Figured<'a>>,
+    /// Every run.
+    pub runs: &'a Runs,
+    /// Too few requests to be trusted.
+    pub is_quick: bool,
 }
 
 /// Does it.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let library = Library::open(args.papers.as_deref())?;
     if args.list {
-        return list(&library, args);
+        return terminal::list(&library, &args.names);
     }
     if args.names.is_empty() {
-        return Err(usage(
-            "no figure was named\n\nhint: `roost sim paper --list` has all; `roost sim paper carb/4` is one",
-        ));
+        let problem =
+            "no figure was named\n\nhint: `roost sim paper --list` has all; `roost sim paper carb/4` is one";
+        return Err(usage(problem));
     }
     let planned = plan(&library, args)?;
     let started = folder::started()?;
@@ -89,95 +147,114 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     });
     folder::create(&place)?;
     let mut runs = Runs::open(&place)?;
-    let wanted = planned.iter().flat_map(|figure| figure.board.places.iter().map(|place| &place.planned));
-    let missing = runs.missing(wanted);
-    runs.make(&missing, threads(args), args.json)?;
-    for figure in &planned {
-        show(&library, figure, &runs);
+    let reproduction = reproduce(&library, planned, &mut runs, args)?;
+    write(&reproduction, &place, args)?;
+    if args.json {
+        super::print(&format!("{}\n", serde_json::to_string_pretty(&Results::new(&reproduction))?))?;
+    } else {
+        super::print(&format!("{}\nfolder: {}\n", terminal::text(&reproduction), place.display()))?;
     }
-    println!("\nfolder: {}", place.display());
     Ok(ExitCode::SUCCESS)
 }
 
-fn threads(args: &Args) -> usize {
-    let all = || std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
-    args.threads.map_or_else(all, NonZeroUsize::get)
-}
-
-fn plan(library: &Library, args: &Args) -> Result<Vec<Planned>> {
-    let names = library.select(&args.names)?;
+/// The figures that were named, with their runs.
+fn plan(library: &Library, args: &Args) -> Result<Vec<(Study, Board)>> {
     let plan = |(paper, name): (library::Paper, String)| {
-        let study = library.study(paper, &name, &library.estimates)?;
-        let board = Board::new(&study.document)?;
-        Ok(Planned { study, board })
-    };
-    names.into_iter().map(plan).collect()
-}
-
-/// Every paper and figure.
-fn list(library: &Library, args: &Args) -> Result<ExitCode> {
-    let names = if args.names.is_empty() { library.names()? } else { library.select(&args.names)? };
-    let mut table =
-        Table::new(1, ["", "runs", "requests", "core-minutes", "title"].map(str::to_owned).to_vec());
-    for (paper, name) in names {
-        let title = format!("{}/{name}", paper.name);
-        let planned = library.study(paper, &name, &library.estimates).and_then(|study| {
-            let board = Board::new(&study.document)?;
-            Ok(Planned { study, board })
-        });
-        match planned {
-            Ok(Planned { study, board }) => {
-                let requests: f64 = board.places.iter().map(|place| runs::requests(&place.planned)).sum();
-                table.row(vec![
-                    title,
-                    board.places.len().to_string(),
-                    format!("{:.1}M", requests / 1e6),
-                    format!("{:.1}", requests / REQUESTS_PER_CORE_MINUTE),
-                    study.figure.title,
-                ]);
-            }
-            Err(error) => table.remark(title, &format!("{error:#}")),
+        let mut study = library.study(paper, &name, &library.estimates)?;
+        if args.quick {
+            study.document = quick(&study.document)?;
         }
-    }
-    print!("{}", table.text());
-    Ok(ExitCode::SUCCESS)
+        let board = Board::new(&study.document)?;
+        Ok((study, board))
+    };
+    library.select(&args.names)?.into_iter().map(plan).collect()
 }
 
-/// What one core simulates in a minute: 4 million a second with connections and a policy, see `roost bench sim`.
-const REQUESTS_PER_CORE_MINUTE: f64 = 60.0 * 4e6;
+/// A hundredth of the requests at most, and stories told once, and not to their end.
+fn quick(document: &Document) -> Result<Document> {
+    let requests = document.scenario().map_err(usage)?.run.requests.min(QUICK_REQUESTS);
+    let document = document.with("run.requests", &Value::Integer(requests.cast_signed())).map_err(usage)?;
+    document.with("run.replications", &Value::Integer(1)).map_err(usage)
+}
 
-fn show(library: &Library, figure: &Planned, runs: &Runs) {
-    let study = &figure.study;
-    println!("\n{}  {}", study.name(), study.figure.title);
-    let outcomes: Vec<_> = figure.board.places.iter().map(|place| runs.of(&place.planned)).collect();
-    let metrics: Vec<metrics::Metric> = study.figure.y.iter().filter_map(|name| name.parse().ok()).collect();
-    let header = std::iter::once(String::new()).chain(metrics.iter().map(ToString::to_string));
-    let mut table = Table::new(1, header.collect());
-    for (place, outcome) in figure.board.places.iter().zip(&outcomes) {
-        let Some(outcome) = outcome else { continue };
-        let text = |metric: &metrics::Metric| {
-            metric.of(outcome).map_or_else(|| "-".to_owned(), |found| metric.unit().estimate_text(&found))
+/// Enough for every estimate to exist.
+const QUICK_REQUESTS: u64 = 4_000;
+
+/// Requests of a steady run that is made to see what an ESTIMATE moves.
+const REQUESTS_FOR_SENSITIVITY: u64 = 100_000;
+
+/// Runs what there is to run and judges it.
+fn reproduce<'a>(
+    library: &'a Library,
+    planned: Vec<(Study, Board)>,
+    runs: &'a mut Runs,
+    args: &Args,
+) -> Result<Reproduction<'a>> {
+    let threads = args
+        .threads
+        .map_or_else(|| std::thread::available_parallelism().map_or(1, NonZeroUsize::get), NonZeroUsize::get);
+    let all = planned.iter().flat_map(|(_, board)| board.places.iter().map(|place| &place.planned));
+    let missing = runs.missing(all);
+    runs.make(&missing, threads, args.json)?;
+    // The paper's policy first: its tail is ours's goal.
+    let mut contests: Vec<Option<(&Contest, Vec<Round>)>> = Vec::new();
+    for (study, board) in &planned {
+        let here =
+            |contest: &&Contest| contest.paper == study.paper.name && contest.figure == study.figure.name;
+        let contest = library.contests.iter().find(here);
+        contests.push(
+            contest
+                .map(|contest| Ok::<_, anyhow::Error>((contest, contest.rounds(board, runs)?)))
+                .transpose()?,
+        );
+    }
+    let ours = contests
+        .iter()
+        .flatten()
+        .flat_map(|(_, rounds)| rounds.iter().filter_map(|round| round.ours.as_ref()));
+    let missing = runs.missing(ours);
+    runs.make(&missing, threads, args.json)?;
+    let mut plans: Vec<Plan<'_>> = Vec::new();
+    if args.sensitivity {
+        let most = if args.quick { QUICK_REQUESTS } else { REQUESTS_FOR_SENSITIVITY };
+        for (study, _) in &planned {
+            plans.push(Plan::new(library, study, claims(&library.headlines, study), most)?);
+        }
+        let missing = runs.missing(plans.iter().flat_map(Plan::runs));
+        runs.make(&missing, threads, args.json)?;
+    }
+    let runs: &Runs = runs;
+    let mut tables: Vec<Vec<Sensitivity>> = plans.iter().map(|plan| plan.tables(runs)).collect();
+    tables.resize_with(planned.len(), Vec::new);
+    let mut figures = Vec::new();
+    for (((study, board), contest), sensitivities) in planned.into_iter().zip(contests).zip(tables) {
+        let outcomes: Vec<_> = board.places.iter().map(|place| runs.of(&place.planned)).collect();
+        let judge = |all: &'a [claim::Claim]| -> Vec<Judged<'a>> {
+            claims(all, &study).into_iter().map(|claim| Judged::new(claim, &board, &outcomes)).collect()
         };
-        table.row(std::iter::once(place.name()).chain(metrics.iter().map(text)).collect());
+        let (headlines, printed) = (judge(&library.headlines), judge(&library.printed));
+        let contest = match contest {
+            Some((contest, rounds)) => Some((contest, contest.bouts(&board, &rounds, runs)?)),
+            None => None,
+        };
+        figures.push(Figured { study, board, headlines, printed, contest, sensitivities });
     }
-    println!("{}", table.text());
-    for claim in library.claims_of(study.paper.name, &study.figure.name) {
-        tell(claim, &figure.board, &outcomes);
-    }
+    Ok(Reproduction { library, figures, runs, is_quick: args.quick })
 }
 
-fn tell(claim: &Claim, board: &Board, outcomes: &board::Outcomes<'_>) {
-    match claim.evaluate(board, outcomes) {
-        Ok(found) => println!(
-            "{} {}: {:.4} (±{:?}), bar {:?}, deviation {:?} {:?}",
-            if found.is_met { "met   " } else { "MISSED" },
-            claim.id,
-            found.value,
-            found.half_width,
-            claim.bar(),
-            claim.deviation(found.value),
-            found.remark
-        ),
-        Err(problem) => println!("MISSED {}: {problem}", claim.id),
+/// Those of a figure.
+fn claims<'a>(all: &'a [claim::Claim], study: &Study) -> Vec<&'a claim::Claim> {
+    all.iter().filter(|claim| claim.paper == study.paper.name && claim.figure == study.figure.name).collect()
+}
+
+fn write(reproduction: &Reproduction<'_>, place: &Path, args: &Args) -> Result<()> {
+    let json = serde_json::to_string(&Results::new(reproduction))?;
+    folder::write(place, "results.json", |file| writeln!(file, "{json}"))?;
+    if let Some(path) = &args.markdown {
+        let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let name = path.file_name().and_then(|name| name.to_str());
+        let name = name.ok_or_else(|| usage(format!("--markdown {}: name a file", path.display())))?;
+        folder::write(folder, name, |file| file.write_all(markdown::text(reproduction).as_bytes()))?;
     }
+    Ok(())
 }

@@ -1,0 +1,145 @@
+//! A claim beside what came out, in words: for the terminal, the page and `docs/papers.md`.
+
+use super::super::figures::Unit;
+use super::board::{Board, Outcomes};
+use super::claim::{Claim, Form, Found};
+use serde::Serialize;
+
+/// What became of a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// Within the bar.
+    Met,
+    /// Not.
+    Missed,
+    /// What comes out is what was put in: shows that the scenario is set up as meant, and nothing else.
+    Check,
+}
+
+/// A claim and what was found.
+#[derive(Clone, Debug)]
+pub struct Judged<'a> {
+    /// What is claimed.
+    pub claim: &'a Claim,
+    /// Ours, or why there is none.
+    pub found: Result<Found, String>,
+}
+
+impl<'a> Judged<'a> {
+    /// What a figure's runs say about a claim.
+    pub fn new(claim: &'a Claim, board: &Board, outcomes: &Outcomes<'_>) -> Self {
+        Self { claim, found: claim.evaluate(board, outcomes) }
+    }
+
+    /// What became of it.
+    pub fn verdict(&self) -> Verdict {
+        match &self.found {
+            _ if self.claim.check.is_some() => Verdict::Check,
+            Ok(found) if found.is_met => Verdict::Met,
+            _ => Verdict::Missed,
+        }
+    }
+
+    /// In a word or two.
+    pub fn verdict_text(&self) -> &'static str {
+        match (self.verdict(), &self.found) {
+            (Verdict::Met, _) => "met",
+            (Verdict::Missed, _) => "MISSED",
+            (Verdict::Check, Ok(found)) if found.is_met => "set-up check",
+            (Verdict::Check, _) => "set-up check FAILS",
+        }
+    }
+
+    /// Ours.
+    pub fn ours(&self) -> String {
+        match &self.found {
+            Ok(found) => self.claim.text(found.value),
+            Err(_) => "-".to_owned(),
+        }
+    }
+
+    /// Half of its interval, in the same unit.
+    pub fn spread(&self) -> String {
+        match &self.found {
+            Ok(Found { half_width: Some(half_width), .. }) => self.claim.spread_text(*half_width),
+            _ => "-".to_owned(),
+        }
+    }
+
+    /// Ours against the paper's.
+    pub fn deviation(&self) -> String {
+        let found = self.found.as_ref().ok();
+        let deviation = found.and_then(|found| self.claim.deviation(found.value));
+        deviation.map_or_else(|| "-".to_owned(), |share| format!("{:+.0} %", share * 100.0))
+    }
+
+    /// Why it is missed or no result, how its number was made where that is not plain; sentences.
+    pub fn remarks(&self) -> Vec<String> {
+        let mut remarks = Vec::new();
+        match &self.found {
+            Err(problem) => remarks.push(format!("no figure: {problem}")),
+            Ok(found) => {
+                remarks.extend(found.remark.clone());
+                if let Some(half_width) = found.half_width {
+                    let ends = [found.value - half_width, found.value + half_width];
+                    if ends.iter().any(|&end| self.claim.holds(end) != found.is_met) {
+                        remarks.push("the interval reaches across the bar".to_owned());
+                    }
+                }
+            }
+        }
+        remarks.extend(self.claim.check.iter().map(|why| format!("set-up check: {why}")));
+        let is_missed = self.found.as_ref().map_or(true, |found| !found.is_met);
+        match &self.claim.why_not {
+            Some(why) if is_missed => remarks.push(why.clone()),
+            None if is_missed => remarks.push("not explained yet".to_owned()),
+            _ => {}
+        }
+        remarks
+    }
+}
+
+impl Claim {
+    /// The paper's.
+    pub fn paper_text(&self) -> String {
+        match (self.value, self.within) {
+            (Some(value), _) => self.text(value),
+            (None, Some([low, high])) if high >= self.beyond() => format!("{} or more", self.text(low)),
+            (None, Some([low, high])) if low == 0.0 => format!("at most {}", self.text(high)),
+            (None, Some([low, high])) => format!("{} to {}", self.text(low), self.text(high)),
+            (None, None) => "-".to_owned(),
+        }
+    }
+
+    /// From here on, an upper end means "or more".
+    fn beyond(&self) -> f64 {
+        if self.form == Form::Value { 1e9 } else { 10.0 }
+    }
+
+    /// A number of this claim.
+    pub fn text(&self, value: f64) -> String {
+        match self.form {
+            Form::Change => format!("{:+.1} %", value * 100.0),
+            Form::Points => format!("{:+.1} points", value * 100.0),
+            Form::Ratio => format!("{value:.2}x"),
+            Form::Argmin => format!("{value}"),
+            Form::Value => self.in_unit(value),
+        }
+    }
+
+    fn spread_text(&self, half_width: f64) -> String {
+        match self.form {
+            Form::Change | Form::Points => format!("±{:.1}", half_width * 100.0),
+            Form::Ratio => format!("±{half_width:.2}"),
+            Form::Argmin => "-".to_owned(),
+            Form::Value => format!("±{}", self.in_unit(half_width)),
+        }
+    }
+
+    /// Times are microseconds, as the papers print them.
+    fn in_unit(&self, value: f64) -> String {
+        let unit = self.metric().map_or(Unit::Count, |metric| metric.unit());
+        if unit == Unit::Nanoseconds { unit.text(value * 1e3) } else { unit.text(value) }
+    }
+}

@@ -1,0 +1,117 @@
+//! What a person reads: what there is; the runs of a figure; what became of the claims.
+
+use super::super::table::Table;
+use super::judged::{Judged, Verdict};
+use super::library::Library;
+use super::metrics::Metric;
+use super::{Board, Figured, Reproduction, runs};
+use anyhow::Result;
+use std::fmt::Write as _;
+use std::process::ExitCode;
+
+/// Every figure, or those of some papers.
+pub fn list(library: &Library, names: &[String]) -> Result<ExitCode> {
+    let names = if names.is_empty() { library.names()? } else { library.select(names)? };
+    let mut table = Table::new(1, ["", "runs", "requests", "minutes", "  title"].map(str::to_owned).to_vec());
+    for (paper, name) in names {
+        let study = library.study(paper, &name, &library.estimates)?;
+        let board = Board::new(&study.document)?;
+        let requests: f64 = board.places.iter().map(|place| runs::requests(&place.planned)).sum();
+        table.row(vec![
+            study.name(),
+            board.places.len().to_string(),
+            format!("{:.1}M", requests / 1e6),
+            format!("{:.1}", requests / REQUESTS_PER_CORE_MINUTE),
+            format!("  {}", study.figure.title),
+        ]);
+    }
+    let note = "\nminutes of one core; figures that show the same runs make them once";
+    super::super::print(&format!("{}{note}\n", table.text()))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What one core simulates in a minute: 4 million requests a second with connections and a policy, see `roost bench sim`.
+const REQUESTS_PER_CORE_MINUTE: f64 = 60.0 * 4e6;
+
+/// A table of runs that is longer is for `results.json`.
+const ROWS_SHOWN: usize = 40;
+
+/// All of it.
+pub fn text(reproduction: &Reproduction<'_>) -> String {
+    let mut text = String::new();
+    for figured in &reproduction.figures {
+        let study = &figured.study;
+        let _ = writeln!(text, "\n{} {}: {}", study.paper.short, study.figure.name, study.figure.title);
+        let rows = figured.board.places.len();
+        if rows <= ROWS_SHOWN || reproduction.figures.len() == 1 {
+            text += &runs_of(figured, reproduction);
+        } else {
+            let _ = writeln!(text, "{rows} runs; see results.json");
+        }
+        if let Some((contest, bouts)) = &figured.contest {
+            let won = bouts.iter().filter(|bout| bout.is_won).count();
+            let word = if figured.is_won() { "won" } else { "not won" };
+            let _ = writeln!(
+                text,
+                "ours: {} against {}: {won} of {} rounds, {word}",
+                contest.ours,
+                contest.own,
+                bouts.len()
+            );
+        }
+    }
+    let headlines: Vec<&Judged<'_>> =
+        reproduction.figures.iter().flat_map(|figured| &figured.headlines).collect();
+    let printed: Vec<&Judged<'_>> =
+        reproduction.figures.iter().flat_map(|figured| &figured.printed).collect();
+    for (heading, judged) in [("what the papers claim", headlines), ("other numbers and directions", printed)]
+    {
+        if !judged.is_empty() {
+            let _ = write!(text, "\n{heading}\n{}", claims(&judged));
+        }
+    }
+    let judged = || reproduction.figures.iter().flat_map(|figured| &figured.headlines);
+    let count = |verdict| judged().filter(|judged| judged.verdict() == verdict).count();
+    let (met, missed) = (count(Verdict::Met), count(Verdict::Missed));
+    if met + missed > 0 {
+        let _ = writeln!(text, "\n{met} of {} claims met", met + missed);
+    }
+    if reproduction.is_quick {
+        text += "\nquick: far too few requests; nothing here is a result\n";
+    }
+    text
+}
+
+fn runs_of(figured: &Figured<'_>, reproduction: &Reproduction<'_>) -> String {
+    let metrics: Vec<Metric> = figured.study.figure.y.iter().filter_map(|name| name.parse().ok()).collect();
+    let header = std::iter::once(String::new()).chain(metrics.iter().map(ToString::to_string));
+    let mut table = Table::new(1, header.collect());
+    for place in &figured.board.places {
+        let Some(outcome) = reproduction.runs.of(&place.planned) else { continue };
+        if outcome.verdict == sim::outcome::Verdict::Unstable {
+            table.remark(place.name(), "unstable");
+            continue;
+        }
+        let text = |metric: &Metric| {
+            metric.of(outcome).map_or_else(|| "-".to_owned(), |found| metric.unit().estimate_text(&found))
+        };
+        table.row(std::iter::once(place.name()).chain(metrics.iter().map(text)).collect());
+    }
+    table.text()
+}
+
+fn claims(judged: &[&Judged<'_>]) -> String {
+    let mut table =
+        Table::new(1, ["", "paper", "ours", "interval", "deviation", ""].map(str::to_owned).to_vec());
+    for judged in judged {
+        table.row(vec![
+            judged.claim.id.clone(),
+            judged.claim.paper_text(),
+            judged.ours(),
+            judged.spread(),
+            judged.deviation(),
+            judged.verdict_text().to_owned(),
+        ]);
+    }
+    table.text()
+}
