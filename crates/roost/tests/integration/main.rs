@@ -8,5 +8,6 @@ mod fixture;
 mod hostile;
 mod putting_back;
 mod seeing;
+mod sim;
 mod soak;
 mod usage;

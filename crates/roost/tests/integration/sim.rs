@@ -1,0 +1,349 @@
+//! `roost sim` as people use it: known figures, the same figures again, a sweep that was killed, input that is wrong.
+
+use crate::fixture::{ROOST, repository, signal};
+use serde_json::Value;
+use sim::scenario::Estimates;
+use sim::{Document, policies};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+struct Ran {
+    code: Option<i32>,
+    out: String,
+    err: String,
+}
+
+/// Runs `roost sim` in the repository.
+fn roost_sim(arguments: &[&str]) -> Ran {
+    let output = Command::new(ROOST).arg("sim").args(arguments).current_dir(repository()).output();
+    let output = output.expect("roost runs");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    Ran { code: output.status.code(), out: text(&output.stdout), err: text(&output.stderr) }
+}
+
+/// A folder that goes with the test, and a place in it that is not there yet.
+fn somewhere() -> (tempfile::TempDir, String) {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let place = folder.path().join("run").to_str().expect("UTF-8").to_owned();
+    (folder, place)
+}
+
+const MMK: &str = "scenarios/mmk.toml";
+
+/// The rows of a CSV file by the names of its columns.
+fn rows(path: &Path) -> Vec<std::collections::BTreeMap<String, String>> {
+    let mut reader = csv::Reader::from_path(path).expect("a CSV file");
+    reader.deserialize().map(|row| row.expect("every row has every column")).collect()
+}
+
+#[test]
+fn a_queue_with_ten_servers_has_the_mean_that_theory_says() {
+    let (_folder, place) = somewhere();
+    let arguments = ["run", MMK, "--policy", "poll", "--set", "machine.tick=never", "--requests", "1M"];
+    let ran = roost_sim(&[&arguments[..], &["--out", &place]].concat());
+    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    for word in ["poll", "±", "p99.9", "modelled (xeon-silver-4116)", "ESTIMATE", "polling", "folder: "] {
+        assert!(ran.out.contains(word), "no {word} in\n{}", ran.out);
+    }
+    let rows = rows(&Path::new(&place).join("summary.csv"));
+    let figure = |name: &str| rows[0][name].parse::<f64>().unwrap_or_else(|_| panic!("{name}: {rows:?}"));
+    // Erlang C for ten servers at 0.8: 10 us of service and 2.0459 of waiting.
+    assert!((figure("mean_ns") - 12_045.9).abs() < 0.02 * 12_045.9, "{rows:?}");
+    assert!(
+        figure("mean_low_ns") < figure("mean_ns") && figure("mean_ns") < figure("mean_high_ns"),
+        "{rows:?}"
+    );
+    assert!((figure("working") - 0.8).abs() < 0.01, "{rows:?}");
+    assert!((figure("awake_cores") - 10.0).abs() < 1e-6, "{rows:?}");
+    // What the queue does not do costs as much as what it does: a core that polls never rests.
+    let whole = figure("core_watts") + figure("uncore_watts");
+    assert!((whole - figure("cpu_watts")).abs() < 1e-6, "{rows:?}");
+}
+
+#[test]
+fn figures_do_not_depend_on_the_number_of_threads() {
+    let of = |threads: &str| {
+        let (_folder, place) = somewhere();
+        let ran =
+            roost_sim(&["run", MMK, "--requests", "20k", "--json", "--threads", threads, "--out", &place]);
+        assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""));
+        let parsed: Value = serde_json::from_str(&ran.out).expect("one JSON document");
+        assert_eq!(parsed["contestants"].as_array().map(Vec::len), Some(5));
+        assert_eq!(parsed["contestants"][0]["contestant"], "poll");
+        let kept =
+            fs::read_to_string(Path::new(&place).join("outcomes.json")).expect("the same in the folder");
+        assert_eq!(kept, ran.out);
+        ran.out
+    };
+    assert_eq!(of("1"), of("2"));
+}
+
+#[test]
+fn a_sweep_that_was_killed_ends_like_one_that_was_not() {
+    let (_folder, whole) = somewhere();
+    let (_other, killed) = somewhere();
+    let axes = ["--set", "run.utilisation=0.1,0.3,0.5,0.7", "--set", "machine.cores=2,4,10"];
+    let arguments =
+        [&["sim", "sweep", MMK, "--requests", "50k", "--policy", "menu", "--policy", "teo"], &axes[..]];
+    let command = |place: &str| {
+        let mut command = Command::new(ROOST);
+        command.args(arguments.concat()).args(["--out", place]).current_dir(repository());
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        command
+    };
+    assert!(command(&whole).status().expect("roost runs").success());
+
+    let mut child = command(&killed).args(["--threads", "1"]).spawn().expect("roost runs");
+    let cells = Path::new(&killed).join("cells.jsonl");
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !fs::read_to_string(&cells).is_ok_and(|text| text.lines().count() > 2) {
+        assert!(Instant::now() < deadline, "no cell was finished");
+        std::thread::yield_now();
+    }
+    signal(child.id(), "KILL");
+    let status = child.wait().expect("a killed child");
+    assert_eq!(status.code(), None, "it was over before it could be killed");
+    // As if the kill had come in the middle of a line.
+    let text = fs::read_to_string(&cells).expect("finished cells");
+    fs::write(&cells, &text[..text.len() - 20]).expect("the file is ours");
+
+    let ran = roost_sim(&["sweep", "--resume", &killed]);
+    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    assert!(ran.err.contains("of 24 cells were finished before"), "{}", ran.err);
+    let csv = |place: &str| fs::read_to_string(Path::new(place).join("cells.csv")).expect("a table");
+    assert_eq!(csv(&whole), csv(&killed));
+    let rows = rows(&Path::new(&whole).join("cells.csv"));
+    assert_eq!(rows.len(), 24);
+    assert_eq!((rows[0]["machine.cores"].as_str(), rows[0]["run.utilisation"].as_str()), ("2", "0.1"));
+    assert!(rows.iter().all(|row| row["verdict"] == "complete" && row["p99_ns"].parse::<f64>().is_ok()));
+
+    // Another scenario is no continuation, and says what is different.
+    let before = fs::read(&cells).expect("finished cells");
+    let ran = roost_sim(&["sweep", "--resume", &killed, "--requests", "30k"]);
+    assert_eq!(ran.code, Some(2));
+    assert!(ran.err.contains("run.requests was 50000 and is 30000"), "{}", ran.err);
+    assert_eq!(fs::read(&cells).expect("finished cells"), before);
+    // More of the same is: one contestant more in twelve places.
+    let more = ["--policy", "menu", "--policy", "teo", "--policy", "deep"];
+    let ran = roost_sim(&[&["sweep", "--resume", &killed, "--json"], &more[..]].concat());
+    let parsed: Value = serde_json::from_str(&ran.out).expect("one JSON document");
+    assert_eq!(parsed["cells"].as_array().map(Vec::len), Some(36), "{}", ran.err);
+}
+
+#[test]
+fn what_more_comes_than_can_be_served_has_no_figures() {
+    let (_folder, place) = somewhere();
+    let arguments = ["run", MMK, "--set", "run.utilisation=1.3", "--policy", "menu", "--requests", "100k"];
+    let ran = roost_sim(&[&arguments[..], &["--out", &place]].concat());
+    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    assert!(ran.out.contains("unstable: menu: more arrives than can be served"), "{}", ran.out);
+    assert!(!ran.out.contains('±') && !ran.out.contains("power, modelled"), "{}", ran.out);
+    let rows = rows(&Path::new(&place).join("summary.csv"));
+    assert_eq!(rows[0]["verdict"], "unstable");
+    assert_eq!((rows[0]["p99_ns"].as_str(), rows[0]["cpu_watts"].as_str()), ("", ""));
+}
+
+#[test]
+fn a_goal_or_a_precision_that_was_not_reached_is_code_5() {
+    let (_folder, place) = somewhere();
+    let out = ["--policy", "shallow", "--out", &place];
+    let run = |more: &[&str]| roost_sim(&[&["run", MMK], &out[..], more].concat());
+    let ran = run(&["--requests", "50k", "--set", "goal=1us@p99"]);
+    assert_eq!(ran.code, Some(5), "{}", ran.err);
+    assert!(ran.out.contains("goal 1.00us@p99 MISSED: shallow"), "{}", ran.out);
+    let ran = run(&["--requests", "50k", "--set", "goal=1s@p99"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    assert!(ran.out.contains("met: shallow"), "{}", ran.out);
+    let ran = run(&["--precision", "0.5%@p99", "--requests", "50k"]);
+    assert_eq!(ran.code, Some(5), "{}", ran.err);
+    assert!(ran.out.contains("imprecise: shallow: not 0.5%@p99"), "{}", ran.out);
+    // Without a limit of its own it goes on for as long as it takes.
+    let ran = run(&["--precision", "10%@mean"]);
+    assert_eq!(ran.code, Some(0), "{}\n{}", ran.err, ran.out);
+    assert_eq!(rows(&Path::new(&place).join("summary.csv"))[0]["verdict"], "precise");
+}
+
+/// A scenario that is right, and what is put in its place or after it.
+fn scenario(machine: &str, workload: &str, more: &str) -> String {
+    format!(
+        "policies = [\"menu\"]\n[machine]\npreset = \"xeon-silver-4116\"\n{machine}\n[workload]\n{workload}\n{more}\n"
+    )
+}
+
+const LOAD: &str = "rate = \"10k\"\nservice = { exponential = \"10us\" }";
+
+fn states(deep: &str) -> String {
+    let shallow = "{ name = \"C1\", kind = \"halting\", exit_latency = 2000, target_residency = 2000, power = 1000000 }";
+    format!("package = false\ncstates = [{shallow}, {{ name = \"C6\", kind = \"halting\", {deep} }}]")
+}
+
+#[test]
+fn wrong_input_is_named_with_its_file_key_and_fix_and_leaves_nothing_behind() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let file = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        fs::write(&path, text).expect("a temporary file");
+        path.to_str().expect("UTF-8").to_owned()
+    };
+    let trace = |path: &str| scenario("", &format!("trace = {path:?}"), "");
+    let empty = file("empty.csv", "");
+    let unsorted = file("unsorted.csv", "2,a,1ms\n1,a,1ms\n");
+    let below = states("exit_latency = 200000, target_residency = 100000, power = 500000");
+    let rising = states("exit_latency = 200000, target_residency = 200000, power = 2000000");
+    let law = |cv: &str| {
+        format!("rate = 1000\nservice = {{ distribution = \"lognormal\", mean = \"10us\", cv = {cv} }}")
+    };
+    let table: &[(String, &[&str], &[&str])] = &[
+        (scenario("", LOAD, "[server]\ndispach = \"shared\""), &[], &["dispach", "did you mean `dispatch`"]),
+        (scenario(&below, LOAD, ""), &[], &["machine.cstates", "C6", "residency", "hint"]),
+        (scenario(&rising, LOAD, ""), &[], &["machine.cstates", "C6", "power", "hint"]),
+        (scenario("", LOAD, "[run]\nutilisation = nan"), &[], &["run.utilisation", "NaN", "such as 0.8"]),
+        (scenario("rest_watts = nan", LOAD, ""), &[], &["machine.rest_watts", "zero or more"]),
+        (scenario("", "rate = nan\nservice = \"memcached\"", ""), &[], &["rate", "such as 800"]),
+        (scenario("", &law("nan"), ""), &[], &["cv", "such as 0.5"]),
+        (scenario("", &law("-1"), ""), &[], &["cv", "such as 0.5"]),
+        (trace(&empty), &[], &["workload", "empty.csv", "each line is"]),
+        (trace(&unsorted), &[], &["unsorted.csv:2", "sort the trace"]),
+        (trace("nowhere.csv"), &[], &["nowhere.csv", "No such file"]),
+        (scenario("", LOAD, ""), &["--policy", "menu + pegasos"], &["`pegasos`", "did you mean `pegasus`"]),
+        (scenario("", LOAD, ""), &["--policy", "pegasus"], &["goal", "such as goal = "]),
+        (scenario("", LOAD, ""), &["--policy", "menu + teo"], &["menu", "teo", "name one of them"]),
+        (scenario("", LOAD, ""), &["--policy", "peafowl"], &["server.dispatch", "connections"]),
+        (scenario("", LOAD, ""), &["--policy", "menu", "--policy", "menu"], &["two contestants", "hint"]),
+        (
+            scenario("", LOAD, "[params.menu]\ntik = \"1ms\""),
+            &[],
+            &["params.menu", "`tik`", "docs/scenarios.md"],
+        ),
+        (
+            scenario("", LOAD, ""),
+            &["--set", "machine.preset=xeon-silver-4117"],
+            &["preset", "xeon-silver-4116"],
+        ),
+        (scenario("", LOAD, ""), &["--set", "server.wokers=3"], &["--set server.wokers", "`workers`"]),
+        (scenario("", LOAD, ""), &["--set", "server.workers=99"], &["server.workers", "99", "hint"]),
+        (
+            scenario("", LOAD, ""),
+            &["--set", "workload.rate=1k,2k"],
+            &["--set workload.rate", "roost sim sweep"],
+        ),
+        (scenario("", LOAD, ""), &["--set", "policies=menu"], &["--policy"]),
+        (scenario("", LOAD, ""), &["--set", "rate"], &["KEY=VALUE"]),
+        (scenario("", LOAD, ""), &["--precision", "1%"], &["1%@p99"]),
+        (scenario("", LOAD, ""), &["--requests", "1.5"], &["such as 200k"]),
+        (scenario("", LOAD, "[fleet]\nservers = 2\nfanout = 2"), &[], &["fleet"]),
+        ("policies = [".to_owned(), &[], &["line 1"]),
+    ];
+    let out = folder.path().join("out");
+    for (text, flags, said) in table {
+        let path = file("wrong.toml", text);
+        let out = out.to_str().expect("UTF-8");
+        let ran = roost_sim(&[&["run", &path, "--out", out], *flags].concat());
+        assert_eq!(ran.code, Some(2), "{flags:?}\n{text}\n{}{}", ran.out, ran.err);
+        for words in *said {
+            assert!(ran.err.contains(words), "no `{words}` for {flags:?}\n{text}\n{}", ran.err);
+        }
+        assert!(!flags.is_empty() || ran.err.contains("wrong.toml"), "{}", ran.err);
+        assert_eq!(ran.out, "", "{flags:?}");
+    }
+    assert!(!out.exists(), "a run that never began left {}", out.display());
+    for missing in [&["run"][..], &["sweep"], &["run", "nowhere.toml"]] {
+        let ran = roost_sim(missing);
+        assert_eq!(ran.code, Some(2), "{missing:?}");
+        assert!(ran.err.contains("scenarios/mmk.toml"), "{missing:?}: {}", ran.err);
+    }
+}
+
+/// The scenario files that come with Roost.
+fn scenarios() -> Vec<PathBuf> {
+    let folder = fs::read_dir(repository().join("scenarios")).expect("the folder is there");
+    let paths = folder.map(|entry| entry.expect("an entry").path());
+    let mut paths: Vec<PathBuf> =
+        paths.filter(|path| path.extension().is_some_and(|e| e == "toml")).collect();
+    paths.sort();
+    paths
+}
+
+#[test]
+fn every_scenario_that_comes_along_can_run() {
+    let paths = scenarios();
+    assert!(paths.len() >= 6, "{paths:?}");
+    for path in paths {
+        let document = Document::read(&path, &Estimates::default()).unwrap_or_else(|error| panic!("{error}"));
+        for contestant in document.contestants().expect("contestants") {
+            let setup = contestant.document.setup(&contestant.policies, 1);
+            assert!(setup.is_ok(), "{}: {}", path.display(), setup.err().expect("an error"));
+        }
+    }
+    let text = fs::read_to_string(repository().join(MMK)).expect("the shortest one");
+    assert!(text.lines().count() <= 12, "the README shows it as a scenario of at most 12 lines");
+}
+
+#[test]
+fn a_time_series_comes_with_every_run() {
+    let (_folder, place) = somewhere();
+    let ran = roost_sim(&["run", MMK, "--policy", "teo", "--requests", "50k", "--out", &place]);
+    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    let points = rows(&Path::new(&place).join("points.csv"));
+    let figure = |at: usize, name: &str| points[at][name].parse::<f64>().unwrap_or_else(|_| panic!("{name}"));
+    assert!(points.len() > 64, "{}", points.len());
+    for at in 1..points.len() {
+        assert!(figure(at - 1, "until_s") < figure(at, "until_s"));
+        let asleep = figure(at, "residency.C1") + figure(at, "residency.C1E") + figure(at, "residency.C6");
+        assert!((asleep + figure(at, "awake_cores") / 10.0 - 1.0).abs() < 1e-6, "{:?}", points[at]);
+    }
+    let run = fs::read_to_string(Path::new(&place).join("run.toml")).expect("what was run");
+    let run: toml::Table = run.parse().expect("TOML");
+    let scenario = run["config"]["scenario"].as_table().expect("the scenario in force");
+    assert_eq!(scenario["run"]["requests"].as_integer(), Some(50_000));
+    // It can be run again from there.
+    let text = toml::to_string(scenario).expect("TOML");
+    let again = Document::parse(Path::new("run.toml"), &text, &Estimates::default());
+    assert!(again.is_ok_and(|document| document.contestants().is_ok()));
+}
+
+/// The keys that a policy's table may have, in the words of the error about one that it may not.
+fn parameters(word: &str) -> Vec<String> {
+    let text = format!(
+        "policies = [{word:?}]\ngoal = \"1ms@p99\"\n[machine]\npreset = \"xeon-silver-4116\"\nsockets = 1\n\
+         [server]\ndispatch = \"connections\"\n[server.device]\nlatency = {{ deterministic = \"10us\" }}\n\
+         interrupt = \"1us\"\n[workload]\nrate = \"10k\"\nservice = \"memcached\"\n[params.{word}]\nnothing = 1\n"
+    );
+    let document = Document::parse(Path::new("scenario"), &text, &Estimates::default()).expect("a scenario");
+    match document.setup(word, 1) {
+        // The error of a word with parameters; words without any do not look.
+        Err(error) if error.to_string().contains("unknown field `nothing`") => {
+            let text = error.to_string();
+            let line = text.lines().next().unwrap_or_default();
+            line.split('`').skip(3).step_by(2).map(str::to_owned).collect()
+        }
+        Err(error) => panic!("{word}: {error}"),
+        Ok(_) => Vec::new(),
+    }
+}
+
+#[test]
+fn every_policy_and_preset_is_documented_and_every_documented_policy_is_known() {
+    let text = fs::read_to_string(repository().join("docs/scenarios.md")).expect("the page is there");
+    let (_, part) = text.split_once("\n## Policies").expect("a section on policies");
+    let part = part.split("\n## ").next().unwrap_or(part);
+    let rows = part.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next());
+    let documented: Vec<&str> = rows.collect();
+    let mut missing: Vec<String> = Vec::new();
+    for word in policies::WORDS {
+        if !documented.contains(word) {
+            missing.push(format!("the policy {word}"));
+        }
+        let unknown = parameters(word).into_iter().filter(|key| !part.contains(&format!("`{key}`")));
+        missing.extend(unknown.map(|key| format!("{key} of {word}")));
+    }
+    let machines = machine::Platform::presets().into_iter().map(|preset| preset.name);
+    let services = workload::Distribution::presets().iter().map(|preset| preset.name.to_owned());
+    missing.extend(machines.chain(services).filter(|name| !text.contains(&format!("`{name}`"))));
+    assert!(missing.is_empty(), "docs/scenarios.md does not tell of: {}", missing.join(", "));
+    for word in documented {
+        assert!(policies::WORDS.contains(&word), "docs/scenarios.md has a policy `{word}` that nobody knows");
+    }
+}
