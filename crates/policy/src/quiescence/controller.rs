@@ -219,8 +219,7 @@ impl Background {
         if self.debt <= rest {
             return self.as_of;
         }
-        // One more, so that rounding cannot leave a nanosecond unpaid.
-        self.as_of + (self.debt - rest).scale(1.0 / repayment) + Duration::from_nanos(1)
+        self.as_of + (self.debt - rest).scale(1.0 / repayment)
     }
 }
 

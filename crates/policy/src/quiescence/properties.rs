@@ -171,7 +171,9 @@ proptest! {
                 for (&group, &since) in &frozen {
                     prop_assert!(now.since(since) < params.max_freeze);
                     prop_assert!(critical.iter().all(|&id| task(id.0).group != group), "{:?} {:?}", group, critical);
-                    prop_assert!(!critical.is_empty() && critical.is_subset(&account.waiting), "{:?}", critical);
+                    prop_assert!(critical.is_subset(&account.waiting), "{:?}", critical);
+                    // After a loss an interaction may be taken to have begun later than it did.
+                    prop_assert!(!critical.is_empty() || quiescence.record().losses > 0);
                 }
                 let text = serde_json::to_string(&quiescence).unwrap();
                 prop_assert_eq!(&serde_json::from_str::<Quiescence>(&text).unwrap(), &quiescence);

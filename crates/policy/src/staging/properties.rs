@@ -140,7 +140,7 @@ proptest! {
                         stager.handle_completed(now, &under_way.remove(*which));
                     }
                     (None, Step::Fail { which }) if *which < under_way.len() => {
-                        stager.handle_failed(&under_way.remove(*which));
+                        stager.handle_failed(now, &under_way.remove(*which));
                     }
                     (None, Step::Drain) => stager.handle_drain(now),
                     _ => {}

@@ -163,8 +163,10 @@ impl Stager {
     }
 
     /// A request that was released will not be completed: nothing is learned from it.
-    pub fn handle_failed(&mut self, _release: &Release) {
+    pub fn handle_failed(&mut self, now: Instant, _release: &Release) {
         self.in_service = self.in_service.saturating_sub(1);
+        // A smaller burst need not be a faster one: less may be known of it.
+        self.release_if_due(now);
     }
 
     /// All that is staged shall go, now: the service is to stop, or staging is.
@@ -363,8 +365,53 @@ mod tests {
         let first = releases(&mut stager)[0];
         stager.handle_arrival(at(0), StagedId(2), at(500));
         assert_eq!(stager.poll_timeout(), Some(at(410)));
-        stager.handle_failed(&first);
+        stager.handle_failed(at(0), &first);
         assert_eq!(stager.poll_timeout(), Some(at(480)));
+    }
+
+    #[test]
+    fn a_burst_larger_than_any_seen_waits_half_of_the_time_at_most() {
+        let mut stager = experienced(Params::default(), 1, 20);
+        stager.handle_arrival(at(0), StagedId(1), at(500));
+        stager.handle_arrival(at(0), StagedId(2), at(600));
+        assert_eq!(stager.poll_timeout(), Some(at(250)));
+    }
+
+    #[test]
+    fn a_withdrawal_that_leaves_an_unknown_size_releases_what_has_waited_long_enough() {
+        let mut stager = experienced(Params::default(), 2, 20);
+        stager.handle_arrival(at(0), StagedId(1), at(500));
+        stager.handle_arrival(at(0), StagedId(2), at(500));
+        stager.handle_withdrawn(at(300), StagedId(1));
+        assert_eq!(ids(&mut stager), [2]);
+    }
+
+    #[test]
+    fn a_failure_that_leaves_an_unknown_size_does_too() {
+        let mut stager = experienced(Params::default(), 2, 20);
+        stager.handle_arrival(at(0), StagedId(1), at(0));
+        let first = releases(&mut stager)[0];
+        stager.handle_arrival(at(0), StagedId(2), at(500));
+        stager.handle_failed(at(300), &first);
+        assert_eq!(ids(&mut stager), [2]);
+    }
+
+    #[test]
+    fn misses_of_the_held_widen_the_margin_within_bounds_and_successes_narrow_it_to_nothing() {
+        let params = Params { max_staged: 1, quantile: machine::Ratio::new(0.9), ..Params::default() };
+        let mut stager = experienced(params, 1, 20);
+        let mut complete = |hold: u64, late: bool| {
+            stager.handle_arrival(at(0), StagedId(0), at(100));
+            let mut release = releases(&mut stager)[0];
+            release.released = at(hold);
+            stager.handle_completed(at(if late { 101 } else { 20 }), &release);
+            stager.margin_ns / 1e6
+        };
+        assert_eq!(complete(0, true), 0.0, "it was not held");
+        assert!((complete(1, true) - 9.0).abs() < 1e-9);
+        assert!((complete(1, false) - 8.0).abs() < 1e-9);
+        assert_eq!((0..100).map(|_| complete(1, true)).last(), Some(100.0));
+        assert_eq!((0..200).map(|_| complete(1, false)).last(), Some(0.0));
     }
 
     #[test]

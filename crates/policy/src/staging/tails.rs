@@ -105,6 +105,16 @@ mod tests {
     }
 
     #[test]
+    fn of_several_smaller_classes_the_next_one_tells() {
+        let mut tails = Tails::new(10, 3);
+        for _ in 0..3 {
+            tails.handle_completed(1, ms(10));
+            tails.handle_completed(4, ms(30));
+        }
+        assert_eq!((tails.tail(2), tails.tail(8)), (Some(ms(20)), Some(ms(60))));
+    }
+
+    #[test]
     fn sizes_beyond_the_last_class_are_in_it() {
         assert_eq!([1, 2, 3, 4, 5, 16_384, 16_385, u32::MAX].map(class), [0, 1, 2, 2, 3, 14, 15, 15]);
     }

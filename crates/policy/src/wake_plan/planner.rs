@@ -340,6 +340,19 @@ mod tests {
     }
 
     #[test]
+    fn of_equal_requests_the_earlier_pays_what_is_left_over() {
+        let mut planner = planner(Params::paper());
+        for principal in [2, 1] {
+            let odd = Request { stay: Duration::from_nanos(1), ..request(principal, 100, 0) };
+            planner.handle_request(at(0), &odd).unwrap();
+        }
+        planner.handle_timeout(at(80));
+        planner.handle_timeout(at(100) + Duration::from_nanos(1));
+        let awake = |principal| planner.ledger().account(Principal(principal)).unwrap().awake.as_nanos();
+        assert_eq!((awake(1), awake(2)), (10_000, 10_001));
+    }
+
+    #[test]
     fn a_gap_too_short_to_sleep_in_is_bridged_and_the_later_request_pays() {
         let mut planner = planner(Params::paper());
         planner.handle_request(at(0), &request(1, 100, 10)).unwrap();
@@ -359,11 +372,15 @@ mod tests {
         let mut planner = planner(Params::paper());
         planner.handle_request(at(90), &request(1, 100, 30)).unwrap();
         assert_eq!(commands(&mut planner), [keep(90, 130)]);
+        assert_eq!(planner.windows(CPU).next(), Some(Window { from: at(90), until: at(130) }));
         // Ready since 20 us; 10 are left.
         planner.handle_request(at(100), &request(2, 80, 60)).unwrap();
         assert_eq!(commands(&mut planner), [keep(90, 140)]);
         assert_eq!(planner.ledger().account(Principal(1)).unwrap().late, 1);
         assert_eq!(planner.ledger().account(Principal(2)).unwrap().late, 1);
+        // Just in time.
+        planner.handle_request(at(200), &request(3, 220, 60)).unwrap();
+        assert_eq!(planner.ledger().account(Principal(3)).unwrap().late, 0);
     }
 
     #[test]
@@ -371,6 +388,7 @@ mod tests {
         let mut planner = planner(Params::paper());
         let first = planner.handle_request(at(0), &request(1, 100, 100)).unwrap();
         planner.handle_request(at(0), &request(2, 110, 20)).unwrap();
+        assert_eq!(planner.windows(CPU).collect::<Vec<_>>(), [Window { from: at(80), until: at(200) }]);
         planner.handle_timeout(at(80));
         assert_eq!(commands(&mut planner), [keep(80, 200)]);
         assert!(planner.handle_withdrawn(at(100), first));

@@ -3,6 +3,7 @@
 use super::*;
 use machine::{CpuId, Duration, Instant, Microwatts};
 use proptest::prelude::*;
+use serde::{Serialize, de::DeserializeOwned};
 use std::collections::BTreeMap;
 
 const CPU: CpuId = CpuId(3);
@@ -128,4 +129,40 @@ proptest! {
         prop_assert!(lag > 0 || ledger.unowned().awake == Duration::ZERO);
         prop_assert!(ledger.accounts().all(|(_, account)| account.outstanding() == 0));
     }
+}
+
+#[test]
+fn what_predictors_know_survives_being_written() {
+    fn written<T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(state: &T) {
+        assert_eq!(&serde_json::from_str::<T>(&serde_json::to_string(state).unwrap()).unwrap(), state);
+    }
+    let mut device = Device::new(DeviceParams::default());
+    let mut kernels = Kernels::new(KernelParams::default());
+    let mut timers = Timers::new(TimerParams::default());
+    let mut announcements = Announcements::new(RemoteParams::default());
+    let mut now = Instant::ZERO;
+    for n in 0..100_u64 {
+        let issued = device.handle_issued(now, Operation::Write, 4096 << (n % 3));
+        let launched = kernels.handle_launched(now, KernelId(n % 3));
+        let armed = timers.handle_armed(now, now + us(100));
+        let announced = announcements.handle_announced(now, ClientId(n % 3), us(100));
+        now += us(95 + n * n % 17);
+        device.handle_completed(now, &issued);
+        kernels.handle_done(now, &launched);
+        timers.handle_fired(now, &armed);
+        announcements.handle_arrived(now, &announced);
+        written(&(issued, launched, armed, announced));
+    }
+    written(&device);
+    written(&kernels);
+    written(&timers);
+    written(&announcements);
+}
+
+#[test]
+fn an_unknown_key_is_refused() {
+    let refused = |error: serde_json::Error| error.to_string().contains("margins");
+    assert!(serde_json::from_str::<Params>(r#"{"margins": "5us"}"#).is_err_and(refused));
+    let params: Params = serde_json::from_str(r#"{"margin": "50us"}"#).unwrap();
+    assert_eq!(params, Params { margin: us(50), ..Params::default() });
 }
