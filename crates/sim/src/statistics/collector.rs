@@ -1,6 +1,6 @@
 //! What a run is told, and when it may end.
 
-use super::batches::{Batch, Batches, MOST};
+use super::batches::{Batch, Batches, MOST, stretch_correlation};
 use super::ratio::{PARTS_MIN, Parts};
 use super::sample::Sample;
 use super::stability::Stability;
@@ -14,6 +14,8 @@ pub struct Collector {
     batches: Batches,
     stability: Stability,
     precisions: Vec<Precision>,
+    /// How many requests were recorded when stretches of a batch first had nothing to do with each other.
+    forgets_from: Option<u64>,
     precise: bool,
 }
 
@@ -21,7 +23,8 @@ impl Collector {
     /// Nothing recorded yet. The run is to go on until all of `precisions` hold; with none, as long as the caller likes.
     pub fn new(precisions: impl IntoIterator<Item = Precision>) -> Self {
         let precisions = precisions.into_iter().collect();
-        Self { batches: Batches::new(), stability: Stability::new(), precisions, precise: false }
+        let (batches, stability) = (Batches::new(), Stability::new());
+        Self { batches, stability, precisions, forgets_from: None, precise: false }
     }
 
     /// A request is done. Requests are told in the order in which they complete (or arrive: what matters is that
@@ -39,17 +42,27 @@ impl Collector {
         self.stability.observe(in_system);
     }
 
-    /// Whether the run may end. A look at every request would find, sooner or later, a moment in which chance makes the
-    /// interval narrow. So there are two looks for each doubling of the length: at 64 batches, and at 45, which is half way.
+    /// Whether the run may end.
+    ///
+    /// A look at every request would find, sooner or later, a moment in which chance makes the interval narrow. So there
+    /// are two looks for each doubling of the length: at 64 batches, and at 45, which is half way. And a run without
+    /// congested spells looks precise because it has none. So the run is to be four times as long as it was when
+    /// stretches of its batches first did not correlate: most of what is reported came after that was found. By then a
+    /// batch is some fifty times as long as the autocorrelation of response times adds up to.
     fn look(&mut self) {
-        let batches = self.batches.closed().len();
-        let due = batches == MOST || batches == HALF_WAY;
-        if due && !self.precise && !self.precisions.is_empty() && self.batches.recorded() >= FIRST_LOOK {
-            self.precise = self.shortfalls().is_empty();
-            if self.precise {
-                // What comes until the caller looks would change the intervals that were found to hold.
-                self.batches.seal();
-            }
+        let closed = self.batches.closed();
+        if self.precise || self.precisions.is_empty() || !(closed.len() == MOST || closed.len() == HALF_WAY) {
+            return;
+        }
+        let recorded = self.batches.recorded();
+        if stretch_correlation(&closed[1..]) > FORGOTTEN {
+            return;
+        }
+        let forgets_from = *self.forgets_from.get_or_insert(recorded);
+        if recorded >= FIRST_LOOK.max(PILOTS * forgets_from) && self.shortfalls().is_empty() {
+            self.precise = true;
+            // What comes until the caller looks would change the intervals that were found to hold.
+            self.batches.seal();
         }
     }
 
@@ -178,9 +191,13 @@ impl fmt::Display for Shortfall {
 
 /// Batches at the second look of a doubling: 64 / sqrt 2.
 const HALF_WAY: usize = 45;
-/// No look before so many requests [D]: they are simulated in a hundredth of a second, and before that a queue with many
-/// servers may not have shown any of its congested spells.
+/// No run ends before so many requests [D]: they are simulated in a hundredth of a second.
 const FIRST_LOOK: u64 = 65_536;
+/// A correlation of stretches that is none [D: below 0.2].
+const FORGOTTEN: f64 = 0.2;
+/// How many times the length at which the process was found to forget [D]. With one, the p99 of M/M/10 at 0.9 was covered
+/// in 89.5 of 100 runs, with four in 96.9 (journal).
+const PILOTS: u64 = 4;
 
 #[cfg(test)]
 mod tests {

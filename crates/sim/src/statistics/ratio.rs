@@ -32,6 +32,8 @@ pub(super) enum Parts {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Spread {
     pub ratio: f64,
+    /// Its standard error.
+    pub error: f64,
     pub below: f64,
     pub above: f64,
 }
@@ -57,7 +59,7 @@ pub(super) fn spread(pairs: &[(f64, f64)], parts: Parts) -> Option<Spread> {
     let deviation = (square / (count - 1.0)).sqrt();
     // What is left of equal batches by rounding is no variation.
     if deviation * count <= numerator.abs() * f64::EPSILON * 16.0 {
-        return Some(Spread { ratio, below: 0.0, above: 0.0 });
+        return Some(Spread { ratio, error: 0.0, below: 0.0, above: 0.0 });
     }
     let correlation = if parts == Parts::Successive { neighbours / square } else { 0.0 };
     if correlation > CORRELATED {
@@ -68,10 +70,14 @@ pub(super) fn spread(pairs: &[(f64, f64)], parts: Parts) -> Option<Spread> {
     let skewness = count / ((count - 1.0) * (count - 2.0)) * cube / deviation.powi(3);
     let lean = skewness / (6.0 * count.sqrt());
     let student = student_975(count - 1.0);
-    Some(Spread { ratio, below: leaning(student, lean) * error, above: -leaning(-student, lean) * error })
+    Some(Spread {
+        ratio,
+        error,
+        below: leaning(student, lean) * error,
+        above: -leaning(-student, lean) * error,
+    })
 }
 
-/// Willink's function G: a quantile of Student's t bent for a mean of skew values.
 /// The mean of one figure over independent runs; `None` of fewer than ten.
 pub fn across_runs(values: &[f64]) -> Option<Interval> {
     let pairs: Vec<(f64, f64)> = values.iter().map(|&value| (value, 1.0)).collect();
@@ -79,6 +85,7 @@ pub fn across_runs(values: &[f64]) -> Option<Interval> {
     Some(Interval { estimate: mean.ratio, half_width: mean.above.max(mean.below) })
 }
 
+/// Willink's function G: a quantile of Student's t bent for a mean of skew values.
 fn leaning(student: f64, lean: f64) -> f64 {
     if lean.abs() < 1e-6 {
         // Its limit; the formula would divide zero by zero.
