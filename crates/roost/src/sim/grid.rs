@@ -1,7 +1,8 @@
 //! The cells of a sweep: every value of every axis with every other, and every contestant in each.
 
 use super::cells::{Key, digest};
-use super::options::{self, Change, Checked};
+use super::changes::Change;
+use super::options::{self, Checked};
 use crate::exit::usage;
 use anyhow::Result;
 use sim::{Document, Scenario};

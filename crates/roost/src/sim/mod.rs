@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   options.rs    a scenario file and what the command line changes about it
+//!   changes.rs    what `--set` changes
 //!   run.rs        every contestant once
 //!   sweep.rs      every contestant in every cell of a grid
 //!   grid.rs       the cells, and which of them a changed scenario leaves
@@ -16,6 +17,7 @@
 //! ```
 
 mod cells;
+mod changes;
 mod figures;
 mod folder;
 mod grid;

@@ -3,6 +3,7 @@
 //! Everything is read and checked before the first request is simulated: after [`read`] only a trace that turns out
 //! broken in its middle can still stop a run.
 
+use super::changes::Change;
 use crate::exit::usage;
 use anyhow::Result;
 use sim::runner::Task;
@@ -44,15 +45,6 @@ pub struct Options {
 /// some ten million for 1 %.
 const REQUESTS_FOR_PRECISION: i64 = 100_000_000;
 
-/// Change of a dotted key.
-#[derive(Clone, Debug)]
-pub struct Change {
-    /// The key.
-    pub key: String,
-    /// Its value, or several where a sweep is meant.
-    pub values: Vec<Value>,
-}
-
 impl Options {
     /// The document of `path` with the changes of the command line.
     pub fn document(&self, path: Option<&Path>) -> Result<Document> {
@@ -65,7 +57,7 @@ impl Options {
     pub fn changes(&self) -> Result<Vec<Change>> {
         let mut changes = Vec::new();
         for text in &self.changes {
-            changes.push(parse_change(text)?);
+            changes.push(text.parse().map_err(usage)?);
         }
         let single = |key: &str, value: Value| Change { key: key.to_owned(), values: vec![value] };
         if let Some(requests) = self.requests {
@@ -205,55 +197,6 @@ fn estimates_for(scenario: &Path) -> Result<Estimates> {
     found.map_or_else(|| Ok(Estimates::default()), |path| Estimates::read(&path).map_err(usage))
 }
 
-/// `key=value` or `key=value,value`.
-fn parse_change(text: &str) -> Result<Change> {
-    let wrong = |problem: &str| usage(format!("--set {text}: {problem}, such as workload.rate=50k"));
-    let (key, values) = text.split_once('=').ok_or_else(|| wrong("write KEY=VALUE"))?;
-    let key = key.trim();
-    if key.is_empty() {
-        return Err(wrong("the key is empty; write KEY=VALUE"));
-    }
-    let root = key.split('.').next().unwrap_or(key);
-    if matches!(root, "policies" | "variant" | "sweep" | "figure") {
-        return Err(usage(format!(
-            "--set {text}: `{root}` says who runs and where\n\nhint: contestants are given with --policy, axes with \
-             --set KEY=VALUE,VALUE of `roost sim sweep`"
-        )));
-    }
-    let values: Vec<Value> = between_commas(values).into_iter().map(parse_value).collect();
-    Ok(Change { key: key.to_owned(), values })
-}
-
-/// A TOML value, or else the text itself, so that `50k` needs no quotes.
-fn parse_value(text: &str) -> Value {
-    let text = text.trim();
-    let parsed = format!("value = {text}").parse::<toml::Table>();
-    let value = parsed.ok().filter(|table| table.len() == 1).and_then(|mut table| table.remove("value"));
-    value.unwrap_or_else(|| Value::String(text.to_owned()))
-}
-
-/// The parts of a text between commas that stand in no bracket and no quotes.
-fn between_commas(text: &str) -> Vec<&str> {
-    let mut parts = Vec::new();
-    let (mut depth, mut quoted, mut begin) = (0i32, None, 0);
-    for (at, c) in text.char_indices() {
-        match (quoted, c) {
-            (Some(quote), _) if c == quote => quoted = None,
-            (Some(_), _) => {}
-            (None, '"' | '\'') => quoted = Some(c),
-            (None, '[' | '{') => depth += 1,
-            (None, ']' | '}') => depth -= 1,
-            (None, ',') if depth == 0 => {
-                parts.push(&text[begin..at]);
-                begin = at + 1;
-            }
-            _ => {}
-        }
-    }
-    parts.push(&text[begin..]);
-    parts
-}
-
 /// A whole number as people write it.
 fn parse_count(text: &str) -> Result<u64, String> {
     let wrong =
@@ -298,33 +241,6 @@ pub fn run_name(document: &Document, started: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn commas_within_brackets_and_quotes_part_nothing() {
-        for (text, parts) in [
-            ("10k,20k", &["10k", "20k"][..]),
-            ("[1,2],[3]", &["[1,2]", "[3]"]),
-            ("{ a = 1, b = 2 }", &["{ a = 1, b = 2 }"]),
-            ("\"steps:1,2\",\"steps:3,4\"", &["\"steps:1,2\"", "\"steps:3,4\""]),
-            ("it's", &["it's"]),
-            ("", &[""]),
-        ] {
-            assert_eq!(between_commas(text), parts, "{text}");
-        }
-    }
-
-    #[test]
-    fn values_are_toml_or_else_text() {
-        assert_eq!(parse_value("2"), Value::Integer(2));
-        assert_eq!(parse_value("0.5"), Value::Float(0.5));
-        assert_eq!(parse_value("true"), Value::Boolean(true));
-        assert_eq!(parse_value("50k"), Value::String("50k".into()));
-        assert_eq!(parse_value("\"50k\""), Value::String("50k".into()));
-        assert_eq!(parse_value("menu + teo"), Value::String("menu + teo".into()));
-        assert!(parse_value("{ exponential = \"10us\" }").is_table());
-        // No way to smuggle a second key in.
-        assert_eq!(parse_value("1\nother = 2"), Value::String("1\nother = 2".into()));
-    }
 
     #[test]
     fn a_misspelt_word_has_a_nearest_and_a_strange_one_has_none() {
