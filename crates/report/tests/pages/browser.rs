@@ -3,7 +3,7 @@
 //! Needs Chromium on the `PATH` under one of its usual names, or at `ROOST_CHROMIUM`. Without one the test says so
 //! and is skipped, unless `ROOST_CHROMIUM` is set, in which case it must exist.
 
-use crate::sample;
+use crate::{every_figure, sample};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -19,6 +19,20 @@ fn a_browser_shows_every_chart_and_asks_for_nothing() {
         assert!(dom.contains(&format!("id=\"{id}\"")), "{id}");
     }
     assert!(dom.contains("</html>"));
+}
+
+#[test]
+fn a_browser_shows_every_figure_and_asks_for_nothing() {
+    let Some(chromium) = chromium() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let page = folder.path().join("report.html");
+    std::fs::write(&page, every_figure::page(7).html()).unwrap();
+    let dom = dump(&chromium, &page, folder.path());
+    assert_eq!(dom.matches("<figure>").count(), every_figure::FIGURES);
+    assert_eq!(dom.matches("<svg").count(), every_figure::FIGURES - 2, "two have nothing to draw");
+    // One that is not closed would swallow what comes after it.
+    assert_eq!(dom.matches("<details>").count(), every_figure::WITH_NUMBERS + 1);
+    assert!(dom.contains("What this rests on") && dom.contains("</html>"));
 }
 
 #[test]

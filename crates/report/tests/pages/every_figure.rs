@@ -4,8 +4,8 @@
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use report::figures::{
-    Bar, BarPart, Bars, Bucket, Card, Cell, Figure, Form, HeatMap, Labels, Lengths, Limit, Lines, Page, Part,
-    Point, Quantity, Row, Section, Series, Style, Table, Tone, Unit,
+    Areas, Bar, BarPart, Bars, Bucket, Card, Cell, Figure, Form, HeatMap, Labels, Layer, Lengths, Limit,
+    Lines, Page, Panel, Part, Point, Quantity, Row, Section, Series, Style, Table, Tone, Unit,
 };
 
 /// The page.
@@ -25,6 +25,7 @@ pub fn page(seed: u64) -> Page {
             section("Marks", marks(&mut random)),
             section("Bars", bars()),
             section("Lengths", vec![lengths(5), lengths(1)]),
+            section("Layers", vec![areas(5), areas(1)]),
             section("Heat maps", heat_maps()),
             section("Nothing", vec![over_time(&mut random, 0, "no contestant")]),
             Section { title: "Table".into(), parts: vec![Part::Table(table()), Part::Text("A remark.".into())], ..Section::default() },
@@ -35,6 +36,56 @@ pub fn page(seed: u64) -> Page {
         sources: vec![("xeon-silver-4116".into(), vec!["C6: Peafowl, Figure 8".into(), "uncore: ESTIMATE".into()])],
         folded: vec![("Scenario in force".into(), "[machine]\npreset = \"xeon-silver-4116\"\n".into())],
         command: ["roost", "sim", "run", "x.toml", "--policy", "carb + teo"].map(str::to_owned).to_vec(),
+    }
+}
+
+/// So many figures are on the page.
+pub const FIGURES: usize = 23;
+/// So many of them have few enough numbers to show them.
+pub const WITH_NUMBERS: usize = 17;
+
+/// A page with `text` wherever one may stand.
+pub fn page_of(text: &str) -> Page {
+    let text = || text.to_owned();
+    let quantity = || Quantity::new(&text(), Unit::Watts);
+    let mut lines = Lines::new(&text(), &text(), quantity(), quantity());
+    lines.limit = Some(Limit { y: 2.0, name: text() });
+    let points = vec![Point::new(1.0, Some(2.0)), Point::new(2.0, Some(3.0))];
+    lines.series = vec![
+        Series { name: text(), style: Style::Line, points: points.clone() },
+        Series { name: text(), style: Style::Printed, points },
+    ];
+    let part = BarPart { name: text(), tone: Tone::Busy, values: vec![Some(Bar::new(1.0))] };
+    let bars = Bars {
+        title: text(),
+        see: text(),
+        quantity: quantity(),
+        rows: vec![text()],
+        parts: vec![part.clone(), part],
+        form: Form::Grouped,
+    };
+    let nothing = Figure { title: text(), see: text(), drawing: Err(text()), values: None };
+    let row = Row { name: text(), remark: text(), cells: vec![text()], look: Some(1) };
+    let table = Table { title: text(), head: vec![text(), text()], rows: vec![row] };
+    let figures = [lines.figure(), bars.figure(), nothing].map(Part::Figure);
+    Page {
+        name: text(),
+        title: text(),
+        summary: text(),
+        facts: vec![text(), text()],
+        alarms: vec![text()],
+        cards: vec![Card { what: text(), figure: text(), remark: text(), met: Some(true) }],
+        sections: vec![Section {
+            title: text(),
+            text: text(),
+            parts: figures.into_iter().chain([Part::Table(table), Part::Text(text())]).collect(),
+        }],
+        assumptions: vec![text()],
+        estimates: vec![text()],
+        notes: vec![text()],
+        sources: vec![(text(), vec![text()])],
+        folded: vec![(text(), text())],
+        command: vec![text(), text()],
     }
 }
 
@@ -233,6 +284,32 @@ fn lengths(count: usize) -> Figure {
         of: "idle period".into(),
         share_of: "all CPU time".into(),
         series: series.collect(),
+    }
+    .figure()
+}
+
+fn areas(count: usize) -> Figure {
+    let panel = |(place, name): (usize, &&str)| {
+        let awake = |n: u32| 0.3 + 0.1 * place as f64 + 0.2 * (f64::from(n) / 9.0).sin();
+        let share = |n: u32, part: f64| part * (1.0 - awake(n));
+        Panel {
+            name: (*name).into(),
+            x: if place == 2 { Vec::new() } else { (0..60).map(|n| f64::from(n) * 30.0).collect() },
+            layers: vec![
+                (0..60).map(awake).collect(),
+                (0..60).map(|n| share(n, 0.2)).collect(),
+                (0..60).map(|n| share(n, 0.8)).collect(),
+            ],
+        }
+    };
+    let layer = |(name, tone): (&str, Tone)| Layer { name: name.into(), tone };
+    Areas {
+        title: "Sleep".into(),
+        see: "The fuller the green, the deeper the sleep.".into(),
+        x: Quantity::new("simulated time", Unit::Seconds),
+        y: Quantity::new("share of all CPU time", Unit::Share),
+        layers: [("awake", Tone::Busy), ("C1", Tone::Idle(0.0)), ("C6", Tone::Idle(1.0))].map(layer).to_vec(),
+        panels: NAMES.iter().take(count).enumerate().map(panel).collect(),
     }
     .figure()
 }
