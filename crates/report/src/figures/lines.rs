@@ -16,8 +16,6 @@ pub struct Lines {
     pub see: String,
     /// Along the bottom.
     pub x: Quantity,
-    /// Where `x` is no number: the names of the places 0, 1, 2 ... Empty otherwise.
-    pub names: Vec<String>,
     /// Up the left side.
     pub y: Quantity,
     /// The series. One after the other gets its colour, which it keeps in other figures with the same order.
@@ -93,7 +91,7 @@ impl Lines {
     /// With nothing in it yet.
     pub fn new(title: &str, see: &str, x: Quantity, y: Quantity) -> Self {
         let (title, see) = (title.to_owned(), see.to_owned());
-        Self { title, see, x, names: Vec::new(), y, series: Vec::new(), limit: None }
+        Self { title, see, x, y, series: Vec::new(), limit: None }
     }
 
     /// Draws it.
@@ -121,9 +119,23 @@ impl Lines {
                 next += 1;
                 look(next - 1)
             };
-            Drawn { series, ink, stroke, shape, runs: self.runs(series) }
+            let mut runs = self.runs(series);
+            if matches!(series.style, Style::Marks | Style::Printed) {
+                let place = names.iter().position(|name| *name == series.name);
+                let aside = place.map_or(0.0, |place| self.aside(place, names.len()));
+                runs.iter_mut().flatten().for_each(|point| point.x += aside);
+            }
+            Drawn { series, ink, stroke, shape, runs }
         });
         drawn.collect()
+    }
+
+    /// How far from the middle of a category the marks of one of `count` series lie, so that they do not hide each other.
+    fn aside(&self, place: usize, count: usize) -> f64 {
+        if self.x.names.is_empty() {
+            return 0.0;
+        }
+        (place as f64 - (count as f64 - 1.0) / 2.0) * (0.7 / count as f64).min(0.08)
     }
 
     /// The stretches of a series without a gap, left to right.
@@ -185,16 +197,16 @@ impl Lines {
     }
 
     fn x_axis(&self, (low, high): (f64, f64), width: f64, marks: bool) -> Axis {
-        if self.names.is_empty() {
+        if self.x.names.is_empty() {
             // Marks at the very edge would hang over it.
             let from = if self.x.scale == Scale::FromZero { low.min(0.0) } else { low };
             let room = if marks && self.x.scale != Scale::Log { 0.025 * (high - from) } else { 0.0 };
             let low = if from < 0.0 || from >= room { from - room } else { from };
             return self.x.axis((low, high + room), true);
         }
-        let letters = (width / self.names.len() as f64 / width_of("x", LABEL_SIZE)) as usize;
+        let letters = (width / self.x.names.len() as f64 / width_of("x", LABEL_SIZE)) as usize;
         let names: Vec<String> =
-            self.names.iter().map(|name| sheet::clipped(name, letters.max(6) - 1)).collect();
+            self.x.names.iter().map(|name| sheet::clipped(name, letters.max(6) - 1)).collect();
         Axis::named(&names, &self.x.name)
     }
 
@@ -331,7 +343,7 @@ impl Lines {
                     .find(|point| point.x == x)
                     .map_or_else(|| crate::text::MISSING.to_owned(), shown)
             };
-            let place = self.names.get(x as usize).cloned();
+            let place = self.x.names.get(x as usize).cloned();
             Row {
                 name: place.unwrap_or_else(|| self.x.unit.text(x)),
                 cells: self.series.iter().map(at).collect(),

@@ -43,12 +43,19 @@ pub struct Quantity {
     pub unit: Unit,
     /// How its axis is spread.
     pub scale: Scale,
+    /// Where it is no number: the names of the places 0, 1, 2 ... Empty otherwise.
+    pub names: Vec<String>,
 }
 
 impl Quantity {
     /// From zero on.
     pub fn new(name: &str, unit: Unit) -> Self {
-        Self { name: name.to_owned(), unit, scale: Scale::FromZero }
+        Self { name: name.to_owned(), unit, scale: Scale::FromZero, names: Vec::new() }
+    }
+
+    /// Categories, which have no order and no distance.
+    pub fn named(name: &str, names: Vec<String>) -> Self {
+        Self { names, ..Self::new(name, Unit::Count) }
     }
 
     /// The same on a logarithmic axis.

@@ -163,20 +163,18 @@ fn swept(random: &mut StdRng, count: usize, x: Quantity, title: &str) -> Figure 
 }
 
 fn named(title: &str) -> Figure {
-    let mut lines = Lines::new(
-        title,
-        "Categories have no distances.",
-        Quantity::new("nic.on", Unit::Count),
-        Quantity::new("p95", Unit::Nanoseconds),
-    );
-    lines.names = ["same", "spread", "active", "a long name of a category"].map(str::to_owned).to_vec();
-    let point =
-        |n: usize| Point { x: n as f64, y: Some(2e5 + 1e4 * n as f64), spread: Some(2e4), spread_x: None };
-    lines.series.push(Series {
-        name: "menu".into(),
-        style: Style::Line,
-        points: (0..4).map(point).collect(),
-    });
+    let names = ["same", "spread", "active", "a long name of a category"].map(str::to_owned).to_vec();
+    let see = "Categories have no distances.";
+    let y = Quantity::new("p95", Unit::Nanoseconds);
+    let mut lines = Lines::new(title, see, Quantity::named("nic.on", names), y);
+    for (place, name) in NAMES.iter().take(4).enumerate() {
+        let point = |n: usize| {
+            let y = 2e5 + 1e4 * (n + place) as f64;
+            Point { x: n as f64, y: (n != place).then_some(y), spread: Some(2e4), spread_x: None }
+        };
+        let points = (0..4).map(point).collect();
+        lines.series.push(Series { name: (*name).into(), style: Style::Marks, points });
+    }
     lines.figure()
 }
 
@@ -266,7 +264,7 @@ fn bars() -> Vec<Figure> {
         form: Form::Grouped,
     };
     let single = Bars { title: "One part".into(), parts: vec![part(0, "ondemand")], ..grouped.clone() };
-    vec![residency, grouped, single].iter().map(Bars::figure).collect()
+    [residency, grouped, single].iter().map(Bars::figure).collect()
 }
 
 fn lengths(count: usize) -> Figure {

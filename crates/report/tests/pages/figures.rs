@@ -146,7 +146,7 @@ fn figures(points: &[(f64, f64)], text: &str, unit: Unit, log: bool) -> Vec<Figu
         lines.series.extend(points.iter().map(|&point| series(&text(), Style::Marks, &[point])));
         lines.limit = points.first().map(|&(y, _)| Limit { y, name: text() });
         figures.push(lines.figure());
-        lines.names = points.iter().map(|_| text()).collect();
+        lines.x.names = points.iter().map(|_| text()).collect();
         figures.push(lines.figure());
     }
     for form in [Form::Grouped, Form::Stacked] {
