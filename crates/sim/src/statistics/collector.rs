@@ -14,7 +14,7 @@ pub struct Collector {
     batches: Batches,
     stability: Stability,
     precisions: Vec<Precision>,
-    /// How many requests were recorded when stretches of a batch first had nothing to do with each other.
+    /// How many requests were recorded when stretches of a batch had come to have nothing to do with each other.
     forgets_from: Option<u64>,
     precise: bool,
 }
@@ -47,8 +47,8 @@ impl Collector {
     /// A look at every request would find, sooner or later, a moment in which chance makes the interval narrow. So there
     /// are two looks for each doubling of the length: at 64 batches, and at 45, which is half way. And a run without
     /// congested spells looks precise because it has none. So the run is to be four times as long as it was when
-    /// stretches of its batches first did not correlate: most of what is reported came after that was found. By then a
-    /// batch is some fifty times as long as the autocorrelation of response times adds up to.
+    /// stretches of its batches ceased to correlate: most of what is reported came after that was found. By then a batch
+    /// is some fifty times as long as the autocorrelation of response times adds up to.
     fn look(&mut self) {
         let closed = self.batches.closed();
         if self.precise || self.precisions.is_empty() || !(closed.len() == MOST || closed.len() == HALF_WAY) {
@@ -56,6 +56,7 @@ impl Collector {
         }
         let recorded = self.batches.recorded();
         if stretch_correlation(&closed[1..]) > FORGOTTEN {
+            self.forgets_from = None;
             return;
         }
         let forgets_from = *self.forgets_from.get_or_insert(recorded);
@@ -250,6 +251,21 @@ mod tests {
         let sample = collector.sample().unwrap();
         assert_eq!(sample.estimate(Quantity::Mean), Some(2000.0));
         assert_eq!(sample.interval(Quantity::Mean), None);
+    }
+
+    #[test]
+    fn a_run_that_is_short_against_what_its_queue_remembers_has_no_interval() {
+        let told = |load: f64, requests: u32| {
+            let mut collector = Collector::new([]);
+            let mut queue = Queue::mm1(load, 1);
+            (0..requests).for_each(|_| collector.record(queue.next_response_ns()));
+            let sample = collector.sample().unwrap();
+            assert!(sample.estimate(Quantity::Mean).is_some());
+            sample.interval(Quantity::Mean).is_some()
+        };
+        assert!(!told(0.1, 9_000) && told(0.1, 20_000));
+        // At 0.95 it remembers some 1500 requests.
+        assert!(!told(0.95, 20_000) && told(0.95, 1_000_000));
     }
 
     #[test]
