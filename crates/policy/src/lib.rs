@@ -19,6 +19,7 @@
 //! - [`timing`]: when to be awake: work delayed as long as its goal allows.
 //! - [`wake_plan`]: which CPUs are awake in time for work that can be foreseen.
 //! - [`cores`]: how many cores are on, and when the whole machine may nap.
+//! - [`roost`]: our own: cores, clock and idle state chosen together, for the least power within a latency goal.
 //! - [`staging`]: requests held back and released together, so that the CPUs sleep together in between.
 //! - [`quiescence`]: background work stands still while what the user waits for is waiting itself.
 //! - [`log`]: a policy's inputs and outputs as lines of text, and their replay.
@@ -31,6 +32,7 @@ pub mod frequency;
 pub mod idle;
 pub mod log;
 pub mod peafowl;
+pub mod roost;
 pub mod quiescence;
 mod roster;
 pub mod scheduling;

@@ -1,0 +1,170 @@
+//! Between two plans: how many requests in the system are too many for the active cores, and how many cores it takes
+//! then.
+//!
+//! A plan is made for the load of the last epoch; what comes before the next shows in the number of requests in the
+//! system at once. A request that finds `n` before `k` cores waits for n - k services, one after each E S / k, and then
+//! takes a service itself. In a steady gear it is in danger when that, with the tail of a service, exceeds the goal:
+//!
+//! ```text
+//!   (n - k) E S / k + tail(S) + exit latency  >  goal
+//! ```
+//!
+//! and from there on the gear is the fastest. The *alarm* is where the fastest gear is needed. From there on it is asked
+//! whether that is enough. The goal leaves a `budget` besides a service's tail; k cores that are awake work through
+//! k budget of it, those that have to be woken through what is left after their exit latency. If the requests in the
+//! system, and those that will come in excess meanwhile, do not fit, as many cores are woken as make them fit, and as
+//! many as the present rate needs, if it is above the plan's by more than chance.
+//!
+//! With a queue per core the number in the whole system says little about any one queue, but it says when the load is
+//! another. The alarm is five standard deviations above its mean then, if that is less, and not less than what would be one
+//! for a single queue.
+
+use super::model::{Model, STABLE};
+use super::pace::Pace;
+use super::params::{Params, Queueing};
+use super::search::{Base, Rated, Speed};
+use machine::Duration;
+use serde::{Deserialize, Serialize};
+
+/// What is looked up at an event, and what it takes to answer an alarm.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Guard {
+    /// Gears by the number of requests in a queue.
+    pub pace: Pace,
+    /// More in the system than this is an alarm.
+    pub alarm: u32,
+    /// With so many it is over.
+    pub calm: u32,
+    /// The rate that the plan is good for, per nanosecond.
+    rate: f64,
+    active: u16,
+    cores: u16,
+    queueing: Queueing,
+    /// A mean service in the fastest gear.
+    service_ns: f64,
+    /// What the goal leaves for waiting in the fastest gear.
+    budget_ns: f64,
+    /// To wake a parked core.
+    exit_ns: f64,
+    /// How long cores that were woken stay at least.
+    pub hold: Duration,
+}
+
+/// Standard deviations of the number in the system that are an alarm, where each core has its own queue [D].
+const UNUSUAL: f64 = 5.0;
+/// Standard deviations by which the present rate must be above the plan's to be another [D]. Greater than two because
+/// it is looked at when the queue is long, and then it is high by chance more often than not.
+const JUMPED: f64 = 3.0;
+/// Cores are woken for the present rate so that they are busy for this share of time [D].
+const WOKEN_LOAD: f64 = 0.8;
+/// Woken cores stay no longer than this by their cost [D].
+const LONGEST_HOLD_NS: f64 = 10e6;
+
+impl Guard {
+    /// All cores run in the fastest gear: nothing can be done.
+    pub fn none(cores: u16, gears: &crate::frequency::GearTable) -> Self {
+        Self {
+            pace: Pace::fastest(gears),
+            alarm: u32::MAX,
+            calm: 0,
+            rate: f64::INFINITY,
+            active: cores,
+            cores,
+            queueing: Queueing::Shared,
+            service_ns: 0.0,
+            budget_ns: 0.0,
+            exit_ns: 0.0,
+            hold: Duration::from_nanos(1),
+        }
+    }
+
+    /// There is a plan that it watches.
+    pub fn is_on(&self) -> bool {
+        self.service_ns > 0.0
+    }
+
+    /// For `base`, towards `goal_ns`; `rated` if it can keep it.
+    pub fn new(model: &Model<'_>, base: Base, rated: Option<&Rated>, params: &Params, goal_ns: f64) -> Self {
+        let Model { shape, gears, states, .. } = model;
+        let (active, servers) = (f64::from(base.active), model.queue(base.active).servers);
+        let tail_ns = |gear| shape.quantile_ns(model.quantile) * shape.stretch(gears.speed(gear));
+        let exit_ns = states[base.idle.index()].exit_latency.as_nanos() as f64;
+        let danger = |gear| {
+            let room_ns = (goal_ns - exit_ns - tail_ns(gear)).max(0.0);
+            servers * (1.0 + room_ns / model.service_ns(gear))
+        };
+        let fastest = gears.fastest();
+        let (pace, per_queue) = match base.speed {
+            Speed::Steady(gear) => (Pace::steady(gear, danger(gear) as u32, gears), danger(gear)),
+            Speed::Graded(lowest, patience_ns) => {
+                let pace = Pace::graded(lowest, servers, patience_ns, gears, |gear| model.service_ns(gear));
+                let below = crate::frequency::GearIndex(fastest.0.saturating_sub(1));
+                let alarm = if lowest < fastest { f64::from(pace.limit(below)) } else { danger(fastest) };
+                (pace, alarm)
+            }
+        };
+        let load = model.rate * model.service_ns(fastest) / active;
+        let (number, deviation) = match rated {
+            Some(rated) => (rated.running.number, rated.running.deviation),
+            None => (active * load.min(STABLE), 0.0),
+        };
+        let queues = active / servers;
+        let alarm = match model.queueing {
+            Queueing::Shared => per_queue,
+            Queueing::PerCore => (per_queue * queues).min(number + UNUSUAL * deviation).max(per_queue),
+        };
+        let alarm = alarm.max(active + 1.0) as u32;
+        let (shallowest, deepest) = (&states[0], &states[states.len() - 1]);
+        // A core that was woken stays as long as its wake-up has cost [R AutoScale's t_wait].
+        let wake_ns = deepest.exit_latency.as_nanos() as f64;
+        let saved = shallowest.power.0.saturating_sub(deepest.power.0).max(1) as f64;
+        let paid_back_ns = (wake_ns * gears.power(fastest).0 as f64 / saved).min(LONGEST_HOLD_NS);
+        let dvfs_ns = params.dvfs_delay.as_nanos() as f64;
+        Self {
+            pace,
+            alarm,
+            calm: ((number + deviation) as u32).clamp(u32::from(base.active).min(alarm - 1), alarm - 1),
+            rate: model.rate,
+            active: base.active,
+            cores: model.cores,
+            queueing: model.queueing,
+            service_ns: model.service_ns(fastest).max(1e-3),
+            budget_ns: (goal_ns - tail_ns(fastest) - dvfs_ns).max(0.0),
+            exit_ns: wake_ns,
+            hold: Duration::from_nanos((2.0 * dvfs_ns).max(paid_back_ns).max(1.0) as u64),
+        }
+    }
+
+    /// How many cores `in_system` requests need, when `present` is the rate of the last arrivals and their number.
+    pub fn cores_for(&self, in_system: u32, present: Option<(f64, u32)>) -> u16 {
+        let active = f64::from(self.active);
+        let surely = present.map_or(0.0, at_least);
+        let for_rate = if surely > self.rate { surely * self.service_ns / WOKEN_LOAD } else { 0.0 };
+        // What comes before a woken core is ready, beyond what the others do meanwhile.
+        let coming = (surely - active / self.service_ns).max(0.0) * self.exit_ns;
+        let work_ns = (f64::from(in_system) + coming) * self.service_ns;
+        let lacking_ns = work_ns - active * self.budget_ns;
+        let helps_ns = self.budget_ns - self.exit_ns;
+        let for_queue = if lacking_ns <= 0.0 {
+            0.0
+        } else if self.queueing == Queueing::Shared && helps_ns > 0.0 {
+            active + lacking_ns / helps_ns
+        } else if lacking_ns > active * self.budget_ns {
+            // No help for those who wait; but all who come meanwhile would wait behind them.
+            f64::INFINITY
+        } else {
+            0.0
+        };
+        (for_rate.max(for_queue).ceil() as u16).clamp(self.active, self.cores)
+    }
+
+    /// The present rate is above the plan's by more than chance.
+    pub fn has_jumped(&self, present: Option<(f64, u32)>) -> bool {
+        present.is_some_and(|present| at_least(present) > self.rate)
+    }
+}
+
+/// A rate that is not overestimated.
+fn at_least((rate, count): (f64, u32)) -> f64 {
+    rate * (1.0 - JUMPED / f64::from(count).sqrt()).max(0.0)
+}

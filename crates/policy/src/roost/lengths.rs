@@ -1,0 +1,161 @@
+//! Lengths of time, counted in buckets that grow with what they hold, and forgotten by halves.
+//!
+//! Below 64 ns a bucket is one nanosecond wide; above, each octave is cut into 32 equal buckets, so that a bucket is at
+//! most 1/32 as wide as what it holds is long. Counting is a shift, two additions and one write.
+
+use machine::Duration;
+use serde::{Deserialize, Serialize};
+
+/// Counts of lengths of time.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Lengths {
+    counts: Vec<u32>,
+    total: u64,
+    halvings: u32,
+}
+
+/// A bucket that is not empty: lengths from `from_ns` up to, not including, `to_ns`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Bucket {
+    pub from_ns: f64,
+    pub to_ns: f64,
+    pub count: u32,
+}
+
+impl Bucket {
+    pub fn middle_ns(self) -> f64 {
+        (self.from_ns + self.to_ns) / 2.0
+    }
+}
+
+impl Lengths {
+    pub fn new() -> Self {
+        Self { counts: vec![0; BUCKETS], total: 0, halvings: 0 }
+    }
+
+    /// Counts a length; one beyond [`LONGEST_NS`] as that.
+    #[inline]
+    pub fn record(&mut self, length: Duration) {
+        let bucket = &mut self.counts[place(length.as_nanos().min(LONGEST_NS))];
+        *bucket = bucket.saturating_add(1);
+        self.total += 1;
+    }
+
+    /// How many there are.
+    #[inline]
+    pub fn total(&self) -> u64 {
+        self.total
+    }
+
+    /// Forgets everything.
+    pub fn clear(&mut self) {
+        self.counts.fill(0);
+        self.total = 0;
+    }
+
+    /// Forgets half. Odd counts are rounded up in every other bucket and every other time: rounded down always, the
+    /// long end would be lost first; up, single lengths would stay for ever.
+    pub fn halve(&mut self) {
+        self.total = 0;
+        self.halvings = self.halvings.wrapping_add(1);
+        for (count, place) in self.counts.iter_mut().zip(self.halvings..) {
+            *count = (*count + (place & 1)) / 2;
+            self.total += u64::from(*count);
+        }
+    }
+
+    /// Buckets that are not empty, from short to long.
+    pub fn buckets(&self) -> impl Iterator<Item = Bucket> + '_ {
+        self.counts.iter().enumerate().filter(|(_, count)| **count > 0).map(|(place, &count)| Bucket {
+            from_ns: start_ns(place) as f64,
+            to_ns: start_ns(place + 1) as f64,
+            count,
+        })
+    }
+
+    /// The length that the share `quantile` is not above, interpolated within its bucket; `None` if there is none.
+    pub fn quantile(&self, quantile: f64) -> Option<f64> {
+        let wanted = quantile * self.total as f64;
+        let mut below = 0.0;
+        let mut found = None;
+        for Bucket { from_ns, to_ns, count } in self.buckets() {
+            let share = ((wanted - below) / f64::from(count)).clamp(0.0, 1.0);
+            found = Some(from_ns + share * (to_ns - from_ns));
+            below += f64::from(count);
+            if below >= wanted {
+                break;
+            }
+        }
+        found
+    }
+}
+
+/// The bucket of a length.
+fn place(nanos: u64) -> usize {
+    let octave = (nanos >> OCTAVE_BITS).checked_ilog2().map_or(0, |log| log as usize);
+    (octave << OCTAVE_BITS) + (nanos >> octave) as usize
+}
+
+/// Where a bucket begins.
+fn start_ns(place: usize) -> u64 {
+    let octave = (place >> OCTAVE_BITS).saturating_sub(1);
+    ((place - (octave << OCTAVE_BITS)) as u64) << octave
+}
+
+/// 32 buckets to an octave: 3 %, before interpolation.
+const OCTAVE_BITS: usize = 5;
+
+/// 69 s. What takes longer has no tail goal to keep.
+const LONGEST_NS: u64 = (1 << LONGEST_BITS) - 1;
+const LONGEST_BITS: usize = 36;
+
+const BUCKETS: usize = (LONGEST_BITS - OCTAVE_BITS + 1) << OCTAVE_BITS;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn buckets_follow_one_another_without_a_gap() {
+        for bucket in 0..BUCKETS {
+            let (from, to) = (start_ns(bucket), start_ns(bucket + 1));
+            assert_eq!((place(from), place(to - 1)), (bucket, bucket));
+            assert!(to - from == 1 || (to - from) * 32 <= from, "{bucket}");
+        }
+        assert_eq!(place(LONGEST_NS), BUCKETS - 1);
+    }
+
+    #[test]
+    fn halving_keeps_the_shape_and_ends_with_nothing() {
+        let mut lengths = Lengths::new();
+        // One length in each of many buckets, 64 in each of as many others.
+        for place in 500..700 {
+            lengths.record(Duration::from_nanos(start_ns(place)));
+            (0..64).for_each(|_| lengths.record(Duration::from_nanos(start_ns(place - 200))));
+        }
+        lengths.halve();
+        let singles: u32 = lengths.buckets().map(|bucket| bucket.count).filter(|&count| count == 1).sum();
+        assert_eq!((lengths.total(), singles), (6_500, 100));
+        (0..9).for_each(|_| lengths.halve());
+        assert_eq!((lengths.quantile(0.5), lengths.total()), (None, 0));
+    }
+
+    proptest! {
+        #[test]
+        fn quantiles_are_true_within_a_bucket(
+            mut nanos in prop::collection::vec(0_u64..1 << 33, 1..300),
+            quantile in 0.0..=1.0_f64,
+        ) {
+            let mut lengths = Lengths::new();
+            for &nanos in &nanos {
+                lengths.record(Duration::from_nanos(nanos));
+            }
+            nanos.sort_unstable();
+            let rank = (quantile * nanos.len() as f64).ceil() as usize;
+            let exact = nanos[rank.max(1) - 1] as f64;
+            let found = lengths.quantile(quantile).unwrap();
+            prop_assert!((found - exact).abs() <= exact / 32.0 + 1.0, "{found} for {exact}");
+        }
+    }
+}

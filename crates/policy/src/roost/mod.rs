@@ -1,0 +1,394 @@
+//! Roost's own policy: as few awake cores, as slow a clock and as deep a sleep as the latency goal allows, chosen
+//! together, and a stronger plan within microseconds when the queue says that the goal is in danger.
+//!
+//! **The problem.** Packing (CARB, Peafowl) lets most cores sleep, but knows no latency goal and runs the rest at full
+//! speed; DVFS (Rubik, Pegasus) knows the goal, but all cores are awake, most of the time for nothing; governors that
+//! choose sleeps (menu, uDPM) find only the gaps that the others leave. The Peafowl paper names the combination as future
+//! work (section 6). The three are one choice: the slack that the goal leaves can be spent on fewer cores, on a slower
+//! clock, or on longer exits from sleep, and which is worth most depends on the load.
+//!
+//! **The approach.** Once an epoch roost knows the arrival rate, its irregularity, and the distribution of service times.
+//! A model predicts tail and power for every *plan* (how many cores are active, in which gear, in which idle state they
+//! spend their gaps; the others are *parked* in the deepest), and the plan of least power within the goal is the *base*.
+//! Three things make up for what the model cannot know:
+//! - the measured tail corrects the predicted one by a factor (`correction`);
+//! - the number of requests in the system is compared with two numbers at each event. Above the first the goal is in
+//!   danger: a *surge*, which runs the cores in the fastest gear and wakes as many as the queue and the present rate need;
+//!   below the second, and after a while, the base plan comes back (`guard`);
+//! - a surge in which the rate turns out to be another ends the epoch early; a load that stops ends it with the least
+//!   plan at its regular end.
+//!
+//! **Terms.** All times that are learned are nanoseconds at the nominal clock. The *tail* is the goal's quantile of the
+//! response time.
+//!
+//! **What always holds.** At least one core is active and at most all; gear and state are in their tables; a base plan's
+//! cores are busy for less than 98 % of the time at the rate it is made for, and if no such plan keeps the goal it is all
+//! cores at the fastest gear in the shallowest state, as it is until enough is known; a surge lowers nothing (cores, gear,
+//! readiness); the same calls give the same plans; timeouts may come early, late or twice. Work per event is constant,
+//! and nothing is allocated but when a plan is made.
+//!
+//! Files: `arrivals`, `service` and `lengths` measure, `waiting` and `model` predict and choose, `guard` watches,
+//! `correction` learns.
+
+mod arrivals;
+mod chain;
+mod correction;
+mod guard;
+mod lengths;
+mod model;
+mod pace;
+mod params;
+mod search;
+mod service;
+mod waiting;
+
+pub use params::{Params, Queueing};
+
+use crate::frequency::{GearIndex, GearTable};
+use arrivals::{Arrivals, Load};
+use correction::{Correction, Kind};
+use guard::Guard;
+use machine::{CstateIndex, Duration, Instant, Microwatts};
+use model::Model;
+use search::{Base, Rated, Search, Speed};
+use serde::{Deserialize, Serialize};
+use service::Service;
+
+/// What all cores are to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Plan {
+    /// So many cores take requests. The others finish what they have and sleep in the deepest state.
+    pub active: u16,
+    /// The gear of the active cores.
+    pub gear: GearIndex,
+    /// The idle state of the active cores.
+    pub idle: CstateIndex,
+}
+
+impl Plan {
+    /// At least as ready as both.
+    fn stronger(self, other: Self) -> Self {
+        Self {
+            active: self.active.max(other.active),
+            gear: self.gear.max(other.gear),
+            idle: self.idle.min(other.idle),
+        }
+    }
+}
+
+/// An idle state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct State {
+    /// How long waking takes.
+    pub exit_latency: Duration,
+    /// The shortest sleep that pays.
+    pub target_residency: Duration,
+    /// What a core draws in it.
+    pub power: Microwatts,
+}
+
+/// The policy of one server.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Roost {
+    params: Params,
+    cores: u16,
+    gears: GearTable,
+    states: Vec<State>,
+    plan: Plan,
+    base: Base,
+    guard: Guard,
+    in_system: u32,
+    /// There is nothing to do for an arrival up to so many in the system, ...
+    watch_above: u32,
+    /// ... nor for a completion with more than so many.
+    watch_below: u32,
+    /// More cores than the base plan's are active, until then at least.
+    surge_until: Option<Instant>,
+    /// When the next plan is due; never while nothing happens.
+    epoch_ends: Option<Instant>,
+    arrivals: Arrivals,
+    service: Service,
+    correction: Correction,
+}
+
+impl Roost {
+    /// For `cores` cores with these gears and these idle states, shallow to deep. Nothing is known yet.
+    ///
+    /// # Panics
+    /// Without a core or an idle state.
+    pub fn new(params: Params, cores: u16, gears: &GearTable, states: &[State], now: Instant) -> Self {
+        assert!(cores > 0 && !states.is_empty(), "a server has cores, and each an idle state");
+        let base = Base { active: cores, speed: Speed::Steady(gears.fastest()), idle: CstateIndex(0) };
+        Self {
+            params,
+            cores,
+            gears: *gears,
+            states: states.to_vec(),
+            plan: Plan { active: cores, gear: gears.fastest(), idle: CstateIndex(0) },
+            base,
+            guard: Guard::none(cores, gears),
+            in_system: 0,
+            watch_above: u32::MAX,
+            watch_below: 0,
+            surge_until: None,
+            epoch_ends: None,
+            arrivals: Arrivals::new(now),
+            service: Service::new(),
+            correction: Correction::new(),
+        }
+    }
+
+    /// What all cores are to do now.
+    pub fn plan(&self) -> Plan {
+        self.plan
+    }
+
+    /// The gear for a core whose own queue holds so many requests, that in service included: not slower than the plan's.
+    /// To be asked whenever that number changes, with [`Queueing::PerCore`] and [`Params::graded`].
+    #[inline]
+    pub fn gear(&self, queued: u32) -> GearIndex {
+        self.plan.gear.max(self.guard.pace.gear(queued))
+    }
+
+    /// A request has come; there are `in_system` with it. Says what to do from now on, if that is something else.
+    #[inline]
+    pub fn handle_arrival(&mut self, now: Instant, in_system: u32) -> Option<Plan> {
+        self.in_system = in_system;
+        if self.epoch_ends.is_none() {
+            self.begin(now);
+        }
+        self.arrivals.record(now);
+        if in_system > self.watch_above { self.hurry(now) } else { None }
+    }
+
+    /// A request is done: what it computed (at the nominal clock), how long it waited for memory, how long it took from
+    /// its arrival; `in_system` are left. Says what to do from now on, if that is something else.
+    #[inline]
+    pub fn handle_completion(
+        &mut self,
+        now: Instant,
+        compute: Duration,
+        memory: Duration,
+        response: Duration,
+        in_system: u32,
+    ) -> Option<Plan> {
+        self.in_system = in_system;
+        self.service.record(compute, memory);
+        self.correction.record(response);
+        if in_system <= self.watch_below { self.relax(now) } else { None }
+    }
+
+    /// When to call [`Self::handle_timeout`].
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        match (self.epoch_ends, self.surge_until) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
+    }
+
+    /// Makes a new plan at the end of an epoch, ends a surge that is over. Says what to do from now on, if that is
+    /// something else.
+    pub fn handle_timeout(&mut self, now: Instant) -> Option<Plan> {
+        let before = self.plan;
+        if self.epoch_ends.is_some_and(|due| due <= now) {
+            self.end_epoch(now);
+        }
+        if self.surge_until.is_some_and(|until| until <= now) {
+            if self.in_system <= self.guard.calm {
+                self.calm_down(now);
+            } else {
+                self.surge_until = Some(now + self.guard.hold);
+            }
+        }
+        (self.plan != before).then_some(self.plan)
+    }
+
+    /// The first request after nothing happened for an epoch.
+    #[cold]
+    fn begin(&mut self, now: Instant) {
+        self.arrivals.resume(now);
+        self.epoch_ends = Some(now + self.params.epoch);
+    }
+
+    /// More requests than the gear, or than the plan, is good for.
+    fn hurry(&mut self, now: Instant) -> Option<Plan> {
+        let before = self.plan;
+        if self.in_system > self.guard.alarm {
+            self.answer_alarm(now);
+        }
+        if self.surge_until.is_none() && self.params.queueing == Queueing::Shared {
+            self.plan.gear = self.guard.pace.gear(self.in_system);
+        }
+        self.watch();
+        (self.plan != before).then_some(self.plan)
+    }
+
+    fn answer_alarm(&mut self, now: Instant) {
+        let present = self.arrivals.at_present(now);
+        let active = self.guard.cores_for(self.in_system, present).max(self.plan.active);
+        // Where each core has its own queue and nobody asks for its gear, more than usual is reason enough.
+        let blind = self.params.queueing == Queueing::PerCore && matches!(self.base.speed, Speed::Steady(_));
+        if active > self.base.active || blind {
+            self.plan = Plan { active, gear: self.gears.fastest(), idle: CstateIndex(0) };
+            self.surge_until = Some(now + self.guard.hold);
+        }
+        let soon = now + self.params.epoch_after_jump;
+        if self.guard.has_jumped(present) && self.epoch_ends.is_none_or(|ends| ends > soon) {
+            self.arrivals.restart(now);
+            self.correction.forget();
+            self.epoch_ends = Some(soon);
+        }
+    }
+
+    /// So few requests that less will do.
+    fn relax(&mut self, now: Instant) -> Option<Plan> {
+        let before = self.plan;
+        match self.surge_until {
+            Some(until) if until <= now => self.calm_down(now),
+            Some(_) => {}
+            None => {
+                self.plan.gear = self.guard.pace.slower(self.in_system);
+                self.watch();
+            }
+        }
+        (self.plan != before).then_some(self.plan)
+    }
+
+    /// The queue is short again. Back to the base plan, unless the rate is above what that was made for.
+    fn calm_down(&mut self, now: Instant) {
+        if self.guard.has_jumped(self.arrivals.at_present(now)) {
+            self.surge_until = Some(now + self.guard.hold);
+        } else {
+            self.surge_until = None;
+            self.plan = self.base_plan();
+            self.watch();
+        }
+    }
+
+    /// The base plan, in the gear that it has for so many requests.
+    fn base_plan(&self) -> Plan {
+        let gear = match self.params.queueing {
+            Queueing::Shared => self.guard.pace.gear(self.in_system),
+            Queueing::PerCore => self.base.speed.lowest(),
+        };
+        Plan { active: self.base.active, gear, idle: self.base.idle }
+    }
+
+    /// Sets what the next events are compared with.
+    fn watch(&mut self) {
+        let (pace, gear) = (&self.guard.pace, self.plan.gear);
+        (self.watch_above, self.watch_below) = match (self.surge_until, self.params.queueing) {
+            (Some(_), _) => (self.guard.alarm, self.guard.calm),
+            (None, Queueing::Shared) => (pace.limit(gear).min(self.guard.alarm), pace.slower_at(gear).unwrap_or(0)),
+            (None, Queueing::PerCore) => (self.guard.alarm, 0),
+        };
+    }
+
+    /// Learns from the epoch that is over, and makes the plan for the next.
+    fn end_epoch(&mut self, now: Instant) {
+        let quiet = self.in_system == 0 && self.arrivals.count() == 0.0;
+        let mut load = self.arrivals.close(now, self.params.rate_z);
+        if self.in_system == 0 && self.arrivals.is_silent(now, load.latest) {
+            load = Load { rate: 0.0, prepared: 0.0, changed: true, ..load };
+        }
+        self.epoch_ends = (!quiet).then_some(now + self.params.epoch);
+        if self.service.samples() < u64::from(self.params.samples_min.max(1)) {
+            return;
+        }
+        let quantile = self.params.quantile();
+        let Some(shape) = self.service.shape(quantile) else { return };
+        let model = Model {
+            shape: &shape,
+            rate: load.prepared,
+            scv: load.scv,
+            quantile,
+            queueing: self.params.queueing,
+            cores: self.cores,
+            gears: &self.gears,
+            states: &self.states,
+        };
+        let dvfs_ns = self.params.dvfs_delay.as_nanos() as f64;
+        let seen = Search::new(Model { rate: load.latest, ..model }, dvfs_ns).rate(self.base);
+        let seen = seen.filter(|_| !load.changed && self.guard.is_on());
+        self.correction.end_epoch(self.base.speed.kind(), seen.map(|rated| rated.tail_ns), &self.params);
+        let target_ns = self.params.target_ns();
+        let correction = &self.correction;
+        let goal_ns = |kind: Kind| self.params.aim * target_ns / correction.factor(kind);
+        let mut search = Search::new(model, dvfs_ns);
+        let best = search.best(goal_ns(Kind::Steady), self.params.graded.then(|| goal_ns(Kind::Graded)));
+        // What is good enough stays.
+        let good = |rated: &Rated| rated.tail_ns <= goal_ns(rated.base.speed.kind());
+        let present = search.rate(self.base).filter(good);
+        let stays = present.filter(|present| {
+            best.is_none_or(|best| {
+                // Another pace costs nothing to take up; other cores or states do.
+                let same = (best.base.active, best.base.idle) == (present.base.active, present.base.idle);
+                let worth = if same { 0.0 } else { self.params.worth_changing };
+                best.power >= present.power * (1.0 - worth)
+            })
+        });
+        let rated = stays.or(best);
+        let base = rated.map_or(self.strongest(), |rated| rated.base);
+        let factor = correction.factor(base.speed.kind());
+        self.guard = Guard::new(&model, base, rated.as_ref(), &self.params, target_ns / factor.max(1.0));
+        if base.speed.kind() != self.base.speed.kind() {
+            self.correction.forget();
+        }
+        self.base = base;
+        if self.surge_until.is_some() && self.in_system > self.guard.calm {
+            self.plan = self.plan.stronger(self.base_plan());
+        } else {
+            self.surge_until = None;
+            self.plan = self.base_plan();
+        }
+        self.watch();
+    }
+
+    fn strongest(&self) -> Base {
+        Base { active: self.cores, speed: Speed::Steady(self.gears.fastest()), idle: CstateIndex(0) }
+    }
+}
+
+#[cfg(test)]
+mod accuracy;
+#[cfg(test)]
+mod closed_loop;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Knuth's MMIX generator, and what is drawn with it.
+    pub(super) struct Random(u64);
+
+    impl Random {
+        pub fn new(seed: u64) -> Self {
+            Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+        }
+
+        /// Between 0 and 1, neither included.
+        pub fn uniform(&mut self) -> f64 {
+            self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            ((self.0 >> 11) as f64 + 0.5) / (1_u64 << 53) as f64
+        }
+
+        /// Mean 1.
+        pub fn exponential(&mut self) -> f64 {
+            -self.uniform().ln()
+        }
+
+        pub fn normal(&mut self) -> f64 {
+            (2.0 * self.exponential()).sqrt() * (std::f64::consts::TAU * self.uniform()).cos()
+        }
+    }
+
+    /// C1, C1E and C6 of a Xeon Silver 4116, as in the presets of `machine`.
+    pub(super) fn states() -> Vec<State> {
+        let state = |&(exit, residency, milliwatts): &(u64, u64, u64)| State {
+            exit_latency: Duration::from_micros(exit),
+            target_residency: Duration::from_micros(residency),
+            power: Microwatts(milliwatts * 1_000),
+        };
+        [(2, 2, 2_000), (10, 20, 1_200), (133, 600, 100)].iter().map(state).collect()
+    }
+}

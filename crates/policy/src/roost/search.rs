@@ -1,0 +1,243 @@
+//! The plan of least power among those that keep the goal.
+//!
+//! Three numbers make a plan: how many cores are active, in which idle state they spend their gaps, and how fast they run.
+//! Work costs least in one gear, the *frugal* one: slower, it takes so long that the core's leakage and the sleep that it
+//! misses cost more than voltage saves. So for given cores and state nothing is better than the frugal gear if it keeps
+//! the goal; if it does not, the slowest steady gear that does, or a pace that is graded from the frugal gear upwards,
+//! with the most patience that does. More cores never need a faster gear, so the search for it descends the gears once
+//! while it ascends the cores; patience is found by halving.
+//!
+//! For a given state, power falls with the number of cores, because they may run slower, and then rises, because more of
+//! them idle. The search ends where it has risen twice in a row, or where nothing could beat the best so far.
+
+use super::chain::{Chain, Links};
+use super::correction::Kind;
+use super::model::{Model, Running};
+use super::pace::Pace;
+use crate::frequency::GearIndex;
+use machine::CstateIndex;
+use serde::{Deserialize, Serialize};
+
+/// How gears follow the queue.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) enum Speed {
+    /// One gear.
+    Steady(GearIndex),
+    /// From this gear upwards, so that everything is done within the patience, in nanoseconds.
+    Graded(GearIndex, f64),
+}
+
+impl Speed {
+    /// Which model predicts what it does.
+    pub fn kind(self) -> Kind {
+        match self {
+            Self::Steady(_) => Kind::Steady,
+            Self::Graded(..) => Kind::Graded,
+        }
+    }
+
+    /// The gear while there is little to do.
+    pub fn lowest(self) -> GearIndex {
+        match self {
+            Self::Steady(gear) | Self::Graded(gear, _) => gear,
+        }
+    }
+}
+
+/// What is chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Base {
+    pub active: u16,
+    pub speed: Speed,
+    pub idle: CstateIndex,
+}
+
+/// A plan and what it would do.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Rated {
+    pub base: Base,
+    pub power: f64,
+    /// What the tail is predicted to be, exit latency and change of clock included.
+    pub tail_ns: f64,
+    pub running: Running,
+}
+
+/// A search; it remembers what it asked.
+pub(super) struct Search<'a> {
+    model: Model<'a>,
+    /// From asking for a gear until it works.
+    dvfs_ns: f64,
+    /// Of so many cores in one gear; not stable, or what they do and their tail.
+    steady: Vec<Option<Option<(Running, f64)>>>,
+}
+
+/// What was the slowest that kept the goal with fewer cores.
+struct Fewer {
+    gear: Option<GearIndex>,
+    patience: i32,
+}
+
+/// A plan and its power.
+#[derive(Clone, Copy, Debug)]
+struct Candidate {
+    base: Base,
+    power: f64,
+}
+
+/// The patience that is tried, in goals: from 1 down to a fifteenth in steps of an eighth of an octave, [`PATIENCES`] of them [D].
+const PATIENCE_STEP: f64 = 0.917_004_043_204_671_2;
+const PATIENCES: i32 = 31;
+/// A pace is followed if its patience is so many times what the clock takes to change [D].
+const QUICK_CLOCK: f64 = 4.0;
+
+impl<'a> Search<'a> {
+    pub fn new(model: Model<'a>, dvfs_ns: f64) -> Self {
+        Self { model, dvfs_ns, steady: vec![None; usize::from(model.cores) * model.gears.count()] }
+    }
+
+    /// What `base` would do; `None` beyond the stability bound.
+    pub fn rate(&mut self, base: Base) -> Option<Rated> {
+        let Base { active, speed, idle } = base;
+        let exit_ns = self.exit_ns(idle.index());
+        let (running, tail_ns) = match speed {
+            Speed::Steady(gear) => self.steady(active, gear)?,
+            Speed::Graded(lowest, patience_ns) => {
+                let links = Links::new(&self.model, active)?;
+                let chain = self.chain(&links, active, lowest, patience_ns);
+                (chain.running(), chain.tail_ns() + self.dvfs_ns)
+            }
+        };
+        let power = self.model.power(active, speed.lowest(), idle.index(), &running);
+        Some(Rated { base, power, tail_ns: tail_ns + exit_ns, running })
+    }
+
+    /// The plan of least power with a predicted tail of at most `goal_ns`, if there is one; for graded plans that is
+    /// another, if they may be.
+    pub fn best(&mut self, goal_ns: f64, graded_goal_ns: Option<f64>) -> Option<Rated> {
+        let mut best: Option<Candidate> = None;
+        for idle in 0..self.model.states.len() {
+            let (mut fewer, mut least, mut rises) = (Fewer { gear: None, patience: PATIENCES }, f64::INFINITY, 0);
+            for active in 1..=self.model.cores {
+                // It rises with the number of cores.
+                if best.is_some_and(|best| self.model.least_power(active, idle) >= best.power) {
+                    break;
+                }
+                let Some(candidate) = self.best_of(active, idle, goal_ns, graded_goal_ns, &mut fewer) else { continue };
+                rises = if candidate.power < least { 0 } else { rises + 1 };
+                least = least.min(candidate.power);
+                if best.is_none_or(|best| candidate.power < best.power) {
+                    best = Some(candidate);
+                }
+                if rises == 2 {
+                    break;
+                }
+            }
+        }
+        self.rate(best?.base)
+    }
+
+    /// The best speed for so many cores, none slower than was found with fewer.
+    fn best_of(
+        &mut self,
+        active: u16,
+        idle: usize,
+        goal_ns: f64,
+        graded_goal_ns: Option<f64>,
+        fewer: &mut Fewer,
+    ) -> Option<Candidate> {
+        let frugal = self.model.frugal_gear(idle);
+        let room_ns = goal_ns - self.exit_ns(idle);
+        let mut next = fewer.gear.map_or(Some(self.model.gears.fastest()), below);
+        while let Some(slower) = next
+            && slower >= frugal
+            && self.steady(active, slower).is_some_and(|(_, tail_ns)| tail_ns <= room_ns)
+        {
+            fewer.gear = Some(slower);
+            next = below(slower);
+        }
+        let model = self.model;
+        let candidate = |speed: Speed, running: Running| {
+            let power = model.power(active, speed.lowest(), idle, &running);
+            Candidate { base: Base { active, speed, idle: CstateIndex(idle as u8) }, power }
+        };
+        let steady = match fewer.gear {
+            Some(gear) => self.steady(active, gear).map(|(running, _)| candidate(Speed::Steady(gear), running)),
+            None => None,
+        };
+        let Some(goal_ns) = graded_goal_ns.filter(|_| fewer.gear != Some(frugal)) else { return steady };
+        let room_ns = goal_ns - self.exit_ns(idle) - self.dvfs_ns;
+        let lowest = self.lowest_gear(frugal, room_ns);
+        let patience = self.most_patient(active, lowest, room_ns, &mut fewer.patience);
+        let graded = patience.map(|(patience_ns, running)| candidate(Speed::Graded(lowest, patience_ns), running));
+        match (steady, graded) {
+            (Some(a), Some(b)) => Some(if b.power < a.power { b } else { a }),
+            (a, b) => a.or(b),
+        }
+    }
+
+    /// The slowest gear, but not slower than `frugal`, that takes half of the misses at most for requests that never
+    /// waited.
+    fn lowest_gear(&self, frugal: GearIndex, room_ns: f64) -> GearIndex {
+        let Model { shape, gears, quantile, .. } = self.model;
+        let long_ns = shape.quantile_ns(1.0 - (1.0 - quantile) / 2.0);
+        let quick = |gear: &GearIndex| *gear >= frugal && long_ns * shape.stretch(gears.speed(*gear)) <= room_ns;
+        gears.iter().find(quick).unwrap_or(gears.fastest())
+    }
+
+    /// The most patience with which responses stay within `room_ns`, and what the cores do then. `known` is its step
+    /// with fewer cores; and then with these.
+    fn most_patient(
+        &self,
+        active: u16,
+        lowest: GearIndex,
+        room_ns: f64,
+        known: &mut i32,
+    ) -> Option<(f64, Running)> {
+        if room_ns <= 0.0 {
+            return None;
+        }
+        let links = Links::new(&self.model, active)?;
+        let misses = 1.0 - self.model.quantile;
+        // One more: the load is another for each core, and steps are coarse.
+        let (mut too_patient, mut keeping, mut found) = (-1, (*known + 2).min(PATIENCES), None);
+        while keeping - too_patient > 1 {
+            let middle = (keeping + too_patient) / 2;
+            let patience_ns = room_ns * PATIENCE_STEP.powi(middle);
+            if patience_ns < QUICK_CLOCK * self.dvfs_ns {
+                keeping = middle;
+                continue;
+            }
+            let chain = self.chain(&links, active, lowest, patience_ns);
+            if chain.beyond(room_ns) <= misses {
+                (keeping, found) = (middle, Some((patience_ns, chain.running())));
+                *known = middle;
+            } else {
+                too_patient = middle;
+            }
+        }
+        found
+    }
+
+    fn chain(&self, links: &Links, active: u16, lowest: GearIndex, patience_ns: f64) -> Chain<'a> {
+        let servers = self.model.queue(active).servers;
+        let service_ns = |gear| self.model.service_ns(gear);
+        Chain::new(self.model, links, &Pace::graded(lowest, servers, patience_ns, self.model.gears, service_ns))
+    }
+
+    fn place(&self, active: u16, gear: GearIndex) -> usize {
+        usize::from(active - 1) * self.model.gears.count() + gear.index()
+    }
+
+    fn steady(&mut self, active: u16, gear: GearIndex) -> Option<(Running, f64)> {
+        let place = self.place(active, gear);
+        *self.steady[place].get_or_insert_with(|| self.model.steady(active, gear))
+    }
+
+    fn exit_ns(&self, idle: usize) -> f64 {
+        self.model.states[idle].exit_latency.as_nanos() as f64
+    }
+}
+
+fn below(gear: GearIndex) -> Option<GearIndex> {
+    gear.0.checked_sub(1).map(GearIndex)
+}
