@@ -1,0 +1,150 @@
+//! `report.html` of simulated runs: what came out, first as a sentence, then as figures, then with what it rests on.
+//!
+//! `report` draws numbers with units and knows no simulator; here runs become such numbers. A contestant keeps its colour
+//! and its mark through a page. Intervals are drawn wherever a run has them. An unstable queue has no figures: it is a
+//! gap in a line, a hatched cell in a map, a word in a table, and an alarm at the top.
+//!
+//! ```text
+//!   axis.rs     the values of a key as an axis
+//!   parts.rs    single figures from runs: for the pages here and for those of the papers
+//!   run.rs      the page of contestants side by side
+//!   sweep.rs    the page of a grid
+//! ```
+
+mod axis;
+mod parts;
+mod run;
+mod sweep;
+#[cfg(test)]
+mod tests;
+
+pub use axis::Axis;
+pub use parts::{Measured, Printed, against, lengths, over_time, residency, unit};
+pub use run::run_page;
+pub use sweep::{Swept, sweep_page};
+
+use super::results::Results;
+use machine::Platform;
+use report::figures::Page;
+use report::run::RunInfo;
+use sim::{Goal, Scenario};
+
+/// What a page says beside its figures. Any text may stand in it: the page escapes.
+#[derive(Clone, Debug, Default)]
+pub struct Facts {
+    /// What it is about.
+    pub title: String,
+    /// The run's name.
+    pub name: String,
+    /// The command's arguments.
+    pub command: Vec<String>,
+    /// Roost's version.
+    pub version: String,
+    /// When it began.
+    pub started: String,
+    /// The seed.
+    pub seed: u64,
+    /// The simulated machines.
+    pub machines: Vec<Platform>,
+    /// The scenario in force.
+    pub scenario: String,
+    /// What the service shall keep.
+    pub goal: Option<Goal>,
+    /// What was assumed.
+    pub assumptions: Vec<String>,
+    /// ESTIMATEs that the scenario names.
+    pub estimates: Vec<String>,
+    /// What else a reader must know.
+    pub remarks: Vec<String>,
+}
+
+impl Facts {
+    /// What a run's folder and results say.
+    pub fn new(info: &RunInfo, about: &Results, scenario: &Scenario) -> Self {
+        let text = info.config.get(super::folder::SCENARIO).map(toml::to_string_pretty);
+        Self {
+            title: if about.title.is_empty() { info.name.clone() } else { about.title.clone() },
+            name: info.name.clone(),
+            command: info.command.clone(),
+            version: info.version.clone(),
+            started: info.started.clone(),
+            seed: scenario.run.seed,
+            machines: about.machines.clone(),
+            // A scenario that cannot be written as text was written to run.toml before.
+            scenario: text.and_then(Result::ok).unwrap_or_default(),
+            goal: scenario.goal,
+            assumptions: about.assumptions.clone(),
+            estimates: about.estimates.clone(),
+            remarks: Vec::new(),
+        }
+    }
+}
+
+/// A page without what came out: summary, cards and sections are still to be filled in.
+pub fn head(facts: &Facts) -> Page {
+    let machines = parts::distinct(facts.machines.iter().map(|machine| machine.name.as_str()));
+    let on = if machines.is_empty() { String::new() } else { format!("on {}", machines.join(", ")) };
+    let line = [
+        facts.started.clone(),
+        format!("Roost {}", facts.version),
+        format!("seed {}", facts.seed),
+        on,
+        "simulated, power modelled".to_owned(),
+    ];
+    let notes = [
+        "Everything here is simulated. No machine was measured, and none was touched.",
+        "Response times run from a request's arrival to its reply. Intervals are 95 % confidence intervals, after the warm-up \
+         was removed.",
+        "Power is modelled: what each core did, times the powers in the machine's table, whose sources are below.",
+        "A dash stands where a figure is not known. An unstable queue has no figures: more arrived than could be served.",
+    ];
+    Page {
+        name: facts.name.clone(),
+        title: facts.title.clone(),
+        facts: line.into_iter().filter(|fact| !fact.is_empty()).collect(),
+        alarms: facts.remarks.clone(),
+        assumptions: facts.assumptions.clone(),
+        estimates: facts.estimates.clone(),
+        notes: notes.map(str::to_owned).to_vec(),
+        sources: sources(&facts.machines),
+        folded: vec![("The scenario in force".to_owned(), facts.scenario.clone())],
+        command: facts.command.clone(),
+        ..Page::default()
+    }
+}
+
+/// What the machines' tables rest on; those that differ in nothing but their size, once.
+fn sources(machines: &[Platform]) -> Vec<(String, Vec<String>)> {
+    let mut sources: Vec<(String, Vec<String>)> = Vec::new();
+    for machine in machines {
+        let source = (machine.name.clone(), machine.sources.clone());
+        if !sources.contains(&source) {
+            sources.push(source);
+        }
+    }
+    sources
+}
+
+/// Response times at the quantile that a goal names, or the 99th percentile.
+struct Tail {
+    figure: super::figures::Figure,
+    name: &'static str,
+    limit: Option<report::figures::Limit>,
+}
+
+fn tail(goal: Option<&Goal>) -> Tail {
+    let quantiles =
+        [(0.5, "p50", "p50"), (0.95, "p95", "p95"), (0.99, "p99", "p99"), (0.999, "p999", "p99.9")];
+    let asked = goal.and_then(|goal| {
+        quantiles.into_iter().find(|(quantile, ..)| (quantile - goal.quantile).abs() < 1e-9).zip(Some(goal))
+    });
+    let ((_, key, name), goal) = match asked {
+        Some((quantile, goal)) => (quantile, Some(goal)),
+        None => (quantiles[2], None),
+    };
+    let limit = goal.map(|goal| report::figures::Limit {
+        y: goal.latency.as_nanos() as f64,
+        name: format!("goal: {name} of at most {}", goal.latency),
+    });
+    Tail { figure: super::figures::Figure::Plain(key), name, limit }
+}
