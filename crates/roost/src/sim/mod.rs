@@ -22,6 +22,7 @@ mod figures;
 mod folder;
 mod grid;
 mod options;
+mod page;
 mod paper;
 mod progress;
 mod results;

@@ -296,6 +296,18 @@ impl Claim {
         (low - ours).max(ours - high) - 1e-9
     }
 
+    /// The one run that a printed number is of, and the number in the metric's unit; `None` for what is computed from more.
+    pub fn pin(&self, board: &Board) -> Option<(usize, f64)> {
+        let has_time = self.subject.contains_key("time");
+        let value =
+            self.value.filter(|_| self.form == Form::Value && !has_time && self.best_over.is_none())?;
+        let scale = if self.metric().ok()?.is_time() { 1e3 } else { 1.0 };
+        match &self.parts(board).ok()?[..] {
+            [Part { subject, .. }] => Some((*subject.first()?, value * scale)),
+            _ => None,
+        }
+    }
+
     /// Ours against the paper's, as a share of the paper's.
     pub fn deviation(&self, ours: f64) -> Option<f64> {
         self.value.map(|value| (ours - value) / value.abs())
@@ -442,7 +454,8 @@ impl Place {
         self.name_without("")
     }
 
-    fn name_without(&self, key: &str) -> String {
+    /// The same without the value on one axis.
+    pub fn name_without(&self, key: &str) -> String {
         let axes = self.axes.iter().filter(|(axis, _)| *axis != key);
         let axes = axes.map(|(axis, value)| format!("{} {value}", axis.rsplit('.').next().unwrap_or(axis)));
         std::iter::once(self.contestant.clone()).chain(axes).collect::<Vec<_>>().join(", ")

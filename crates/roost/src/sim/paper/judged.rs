@@ -22,14 +22,16 @@ pub enum Verdict {
 pub struct Judged<'a> {
     /// What is claimed.
     pub claim: &'a Claim,
+    /// It is one of those that count, and wants to be explained when it is missed.
+    counts: bool,
     /// Ours, or why there is none.
     pub found: Result<Found, String>,
 }
 
 impl<'a> Judged<'a> {
     /// What a figure's runs say about a claim.
-    pub fn new(claim: &'a Claim, board: &Board, outcomes: &Outcomes<'_>) -> Self {
-        Self { claim, found: claim.evaluate(board, outcomes) }
+    pub fn new(claim: &'a Claim, counts: bool, board: &Board, outcomes: &Outcomes<'_>) -> Self {
+        Self { claim, counts, found: claim.evaluate(board, outcomes) }
     }
 
     /// What became of it.
@@ -93,7 +95,7 @@ impl<'a> Judged<'a> {
         let is_missed = self.found.as_ref().map_or(true, |found| !found.is_met);
         match &self.claim.why_not {
             Some(why) if is_missed => remarks.push(why.clone()),
-            None if is_missed => remarks.push("not explained yet".to_owned()),
+            None if is_missed && self.counts => remarks.push("not explained yet".to_owned()),
             _ => {}
         }
         remarks

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   papers/estimates.toml       what nobody publishes, one table for all figures
-//!   papers/headlines.toml       what the papers claim, in figures
+//!   papers/headlines.toml       what the papers claim, in figures; where Roost's own policy is tried
+//!   papers/printed.toml         what else they print
 //!   papers/PAPER/FIGURE.toml    a figure's scenario
 //! ```
 
@@ -75,12 +76,17 @@ pub struct Library {
 /// `headlines.toml`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Claims {
+struct Headlines {
     headline: Vec<Claim>,
     #[serde(default)]
-    printed: Vec<Claim>,
-    #[serde(default)]
     contest: Vec<Contest>,
+}
+
+/// `printed.toml`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Prints {
+    printed: Vec<Claim>,
 }
 
 /// A figure of a paper.
@@ -125,16 +131,16 @@ impl Library {
         let estimates = Estimates::read(&path).map_err(usage)?;
         let table = read(&path)?;
         let path = root.join("headlines.toml");
-        let claims: Claims = read(&path)?;
-        let all: Vec<&Claim> = claims.headline.iter().chain(&claims.printed).collect();
+        let Headlines { headline: headlines, contest: contests } = read(&path)?;
+        let Prints { printed } = read(&root.join("printed.toml"))?;
+        let all: Vec<&Claim> = headlines.iter().chain(&printed).collect();
         for (at, claim) in all.iter().enumerate() {
-            let wrong = |problem: &str| usage(format!("{}: {}: {problem}", path.display(), claim.id));
+            let wrong = |problem: &str| usage(format!("{}: {}: {problem}", root.display(), claim.id));
             claim.check().map_err(|problem| wrong(&problem))?;
             if all[..at].iter().any(|other| other.id == claim.id) {
                 return Err(wrong("there are two of this id"));
             }
         }
-        let Claims { headline: headlines, printed, contest: contests } = claims;
         Ok(Self { root, estimates, table, headlines, printed, contests })
     }
 

@@ -1,12 +1,13 @@
 //! The figures of a run as the papers' claims and axes name them, each with its interval.
 //!
-//! One list of names serves all of `roost sim` ([`Figure`]). Two things are added here. A server's power is known as well as
+//! One list of names serves all of `roost sim` ([`Figure`]). Some things are added here. A server's power is known as well as
 //! that of its processors, because the rest of it is a constant; so it has their interval. And `mean_p95` is what CARB
-//! calls overall latency: the mean of the 95th percentiles of its epochs.
+//! calls overall latency: the mean of the 95th percentiles of its epochs; and Tradeoffs 7 asks how much of the time lies in
+//! periods below a millisecond.
 
 use super::super::figures::{Figure, Unit};
 use sim::Outcome;
-use sim::outcome::{Estimate, Point, Verdict};
+use sim::outcome::{Estimate, Lengths, Point, Verdict};
 use std::fmt;
 use std::str::FromStr;
 
@@ -15,6 +16,10 @@ use std::str::FromStr;
 pub enum Metric {
     /// Mean over the time series of the 95th percentiles in it.
     MeanOfP95,
+    /// Share of the time in idle periods that were shorter than a millisecond.
+    ShortIdle,
+    /// Share of the time in periods of activity that were.
+    ShortActivity,
     /// As everywhere.
     Figure(Figure),
 }
@@ -27,6 +32,8 @@ impl Metric {
         }
         match self {
             Self::MeanOfP95 => mean_of_p95(&run.points),
+            Self::ShortIdle => short(&run.idle_lengths),
+            Self::ShortActivity => short(&run.active_lengths),
             Self::Figure(figure) => {
                 let found = figure.of(run)?;
                 Some(Estimate {
@@ -59,6 +66,7 @@ impl Metric {
     pub fn unit(&self) -> Unit {
         match self {
             Self::MeanOfP95 => Unit::Nanoseconds,
+            Self::ShortIdle | Self::ShortActivity => Unit::Share,
             Self::Figure(figure) => figure.unit(),
         }
     }
@@ -66,11 +74,6 @@ impl Metric {
     /// A percentile or mean of response times.
     pub fn is_time(&self) -> bool {
         self.unit() == Unit::Nanoseconds
-    }
-
-    /// Power or energy.
-    pub fn is_power(&self) -> bool {
-        matches!(self.unit(), Unit::Watts | Unit::Joules)
     }
 }
 
@@ -98,10 +101,21 @@ fn mean_of_p95(points: &[Point]) -> Option<Estimate> {
     value.is_finite().then_some(Estimate { value, half_width: squares.map(|sum| sum.sqrt() / n) })
 }
 
+/// The share of a histogram's time below a millisecond: its buckets double, and 2^20 ns is the bound that is nearest.
+fn short(lengths: &Lengths) -> Option<Estimate> {
+    const MILLISECOND: u64 = 1 << 20;
+    let all: f64 = lengths.time_share.iter().sum();
+    let buckets = lengths.from_ns.iter().zip(&lengths.time_share);
+    let short: f64 = buckets.filter(|(from_ns, _)| **from_ns < MILLISECOND).map(|(_, share)| share).sum();
+    (all > 0.0).then_some(Estimate { value: short / all, half_width: None })
+}
+
 impl fmt::Display for Metric {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::MeanOfP95 => f.write_str("mean_p95"),
+            Self::ShortIdle => f.write_str("idle_below_1ms"),
+            Self::ShortActivity => f.write_str("active_below_1ms"),
             Self::Figure(figure) => write!(f, "{figure}"),
         }
     }
@@ -113,6 +127,8 @@ impl FromStr for Metric {
     fn from_str(text: &str) -> Result<Self, String> {
         match text {
             "mean_p95" => Ok(Self::MeanOfP95),
+            "idle_below_1ms" => Ok(Self::ShortIdle),
+            "active_below_1ms" => Ok(Self::ShortActivity),
             // What the load brings is what is answered, as long as the queue is stable.
             "rate" => "throughput".parse().map(Self::Figure),
             text => text.parse().map(Self::Figure),

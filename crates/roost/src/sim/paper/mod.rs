@@ -16,16 +16,20 @@
 //!   sensitivity.rs  which of them moves a claim most
 //!   terminal.rs     what a person reads at the end
 //!   results.rs      what a machine reads
+//!   drawings.rs     a figure as the paper shows it
+//!   page.rs         report.html
 //!   markdown.rs     docs/papers.md
 //! ```
 
 mod board;
 mod claim;
 mod contest;
+mod drawings;
 mod judged;
 mod library;
 mod markdown;
 mod metrics;
+mod page;
 mod results;
 mod runs;
 mod sensitivity;
@@ -148,7 +152,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     folder::create(&place)?;
     let mut runs = Runs::open(&place)?;
     let reproduction = reproduce(&library, planned, &mut runs, args)?;
-    write(&reproduction, &place, args)?;
+    write(&reproduction, &place, &started, args)?;
     if args.json {
         super::print(&format!("{}\n", serde_json::to_string_pretty(&Results::new(&reproduction))?))?;
     } else {
@@ -170,7 +174,7 @@ fn plan(library: &Library, args: &Args) -> Result<Vec<(Study, Board)>> {
     library.select(&args.names)?.into_iter().map(plan).collect()
 }
 
-/// A hundredth of the requests at most, and stories told once, and not to their end.
+/// Few requests, and stories told once and not to their end.
 fn quick(document: &Document) -> Result<Document> {
     let requests = document.scenario().map_err(usage)?.run.requests.min(QUICK_REQUESTS);
     let document = document.with("run.requests", &Value::Integer(requests.cast_signed())).map_err(usage)?;
@@ -178,7 +182,7 @@ fn quick(document: &Document) -> Result<Document> {
 }
 
 /// Enough for every estimate to exist.
-const QUICK_REQUESTS: u64 = 4_000;
+const QUICK_REQUESTS: u64 = 12_000;
 
 /// Requests of a steady run that is made to see what an ESTIMATE moves.
 const REQUESTS_FOR_SENSITIVITY: u64 = 100_000;
@@ -229,10 +233,13 @@ fn reproduce<'a>(
     let mut figures = Vec::new();
     for (((study, board), contest), sensitivities) in planned.into_iter().zip(contests).zip(tables) {
         let outcomes: Vec<_> = board.places.iter().map(|place| runs.of(&place.planned)).collect();
-        let judge = |all: &'a [claim::Claim]| -> Vec<Judged<'a>> {
-            claims(all, &study).into_iter().map(|claim| Judged::new(claim, &board, &outcomes)).collect()
+        let judge = |all: &'a [claim::Claim], counts: bool| -> Vec<Judged<'a>> {
+            claims(all, &study)
+                .into_iter()
+                .map(|claim| Judged::new(claim, counts, &board, &outcomes))
+                .collect()
         };
-        let (headlines, printed) = (judge(&library.headlines), judge(&library.printed));
+        let (headlines, printed) = (judge(&library.headlines, true), judge(&library.printed, false));
         let contest = match contest {
             Some((contest, rounds)) => Some((contest, contest.bouts(&board, &rounds, runs)?)),
             None => None,
@@ -247,9 +254,11 @@ fn claims<'a>(all: &'a [claim::Claim], study: &Study) -> Vec<&'a claim::Claim> {
     all.iter().filter(|claim| claim.paper == study.paper.name && claim.figure == study.figure.name).collect()
 }
 
-fn write(reproduction: &Reproduction<'_>, place: &Path, args: &Args) -> Result<()> {
+fn write(reproduction: &Reproduction<'_>, place: &Path, started: &str, args: &Args) -> Result<()> {
     let json = serde_json::to_string(&Results::new(reproduction))?;
     folder::write(place, "results.json", |file| writeln!(file, "{json}"))?;
+    let page = page::html(reproduction, started);
+    folder::write(place, folder::REPORT, |file| file.write_all(page.as_bytes()))?;
     if let Some(path) = &args.markdown {
         let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let name = path.file_name().and_then(|name| name.to_str());
