@@ -180,6 +180,8 @@ impl Bars {
             let mut reach = end;
             if let Some(spread) = bar.spread {
                 let ends = [bar.value - spread, bar.value + spread].map(|value| (panel.across(value), y));
+                // On a bar as bright as the text, its edge shows it.
+                canvas.line(&ends, Ink::Card, 4.0);
                 canvas.line(&ends, Ink::Text, 1.5);
                 reach = reach.max(ends[1].0);
             }

@@ -1,10 +1,11 @@
 //! Values over something: lines with bands, steps, marks with their intervals, a paper's points beside ours.
 
 use super::labels::{self, Area};
+use super::series::{self, Drawn, Point, Series, Style, covered, steps};
 use super::table::{Row, Table};
-use super::{Figure, Quantity, ROWS_MAX, Scale, look, range};
+use super::{Figure, Quantity, ROWS_MAX, Scale, range};
 use crate::drawing::axis::{ABOVE, Axis, BELOW, LABEL_SIZE, Panel};
-use crate::drawing::canvas::{Canvas, Ink, Shape, Side, Stroke, draw, width_of};
+use crate::drawing::canvas::{Canvas, Ink, Shape, Side, draw, width_of};
 use crate::drawing::sheet::{self, Entry, MARK, Mark, RIGHT, WIDTH};
 
 /// Several series in one plot.
@@ -24,43 +25,6 @@ pub struct Lines {
     pub limit: Option<Limit>,
 }
 
-/// Points that belong together.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Series {
-    /// Its name.
-    pub name: String,
-    /// How it is drawn.
-    pub style: Style,
-    /// Its points; those of a line may come in any order.
-    pub points: Vec<Point>,
-}
-
-/// How a series is drawn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Style {
-    /// From point to point, with a mark on each while they are few.
-    Line,
-    /// Marks alone; one that stands alone has its name beside it.
-    Marks,
-    /// Each value holds until the next point.
-    Steps,
-    /// Numbers that somebody printed, as empty marks in the colour of the series with the same name.
-    Printed,
-}
-
-/// One point.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Point {
-    /// Where along the bottom.
-    pub x: f64,
-    /// How high; `None` is a gap.
-    pub y: Option<f64>,
-    /// How far `y` may be off to either side.
-    pub spread: Option<f64>,
-    /// How far `x` may be off to either side.
-    pub spread_x: Option<f64>,
-}
-
 /// A line to compare with, such as a goal.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Limit {
@@ -68,23 +32,6 @@ pub struct Limit {
     pub y: f64,
     /// What it is.
     pub name: String,
-}
-
-impl Point {
-    /// Without an interval.
-    pub fn new(x: f64, y: Option<f64>) -> Self {
-        Self { x, y, spread: None, spread_x: None }
-    }
-}
-
-/// A series as it is drawn.
-struct Drawn<'a> {
-    series: &'a Series,
-    ink: Ink,
-    stroke: Stroke,
-    shape: Shape,
-    /// What can be drawn, in stretches without a gap.
-    runs: Vec<Vec<Point>>,
 }
 
 impl Lines {
@@ -96,7 +43,7 @@ impl Lines {
 
     /// Draws it.
     pub fn figure(&self) -> Figure {
-        let drawn = self.drawn();
+        let drawn = series::drawn(&self.series, &self.x, &self.y);
         let drawing =
             self.drawing(&drawn).ok_or_else(|| "There is nothing to draw: no value is known.".to_owned());
         Figure {
@@ -105,58 +52,6 @@ impl Lines {
             values: drawing.is_ok().then(|| self.values()).flatten(),
             drawing,
         }
-    }
-
-    fn drawn(&self) -> Vec<Drawn<'_>> {
-        let own = |series: &&Series| series.style != Style::Printed;
-        let names: Vec<&str> = self.series.iter().filter(own).map(|series| series.name.as_str()).collect();
-        let mut next = 0;
-        let drawn = self.series.iter().map(|series| {
-            let (ink, stroke, shape) = if series.style == Style::Printed {
-                let like = names.iter().position(|name| *name == series.name);
-                (like.map_or(Ink::Text, Ink::Phase), Stroke::Solid, Shape::Diamond)
-            } else {
-                next += 1;
-                look(next - 1)
-            };
-            let mut runs = self.runs(series);
-            if matches!(series.style, Style::Marks | Style::Printed) {
-                let place = names.iter().position(|name| *name == series.name);
-                let aside = place.map_or(0.0, |place| self.aside(place, names.len()));
-                runs.iter_mut().flatten().for_each(|point| point.x += aside);
-            }
-            Drawn { series, ink, stroke, shape, runs }
-        });
-        drawn.collect()
-    }
-
-    /// How far from the middle of a category the marks of one of `count` series lie, so that they do not hide each other.
-    fn aside(&self, place: usize, count: usize) -> f64 {
-        if self.x.names.is_empty() {
-            return 0.0;
-        }
-        (place as f64 - (count as f64 - 1.0) / 2.0) * (0.7 / count as f64).min(0.08)
-    }
-
-    /// The stretches of a series without a gap, left to right.
-    fn runs(&self, series: &Series) -> Vec<Vec<Point>> {
-        let mut points: Vec<Point> =
-            series.points.iter().filter(|point| self.x.shows(point.x)).copied().collect();
-        if matches!(series.style, Style::Line | Style::Steps) {
-            points.sort_by(|a, b| a.x.total_cmp(&b.x));
-        }
-        let mut runs = vec![Vec::new()];
-        for point in points {
-            match point.y {
-                Some(y) if self.y.shows(y) => runs.last_mut().expect("one run is always open").push(point),
-                _ => runs.push(Vec::new()),
-            }
-        }
-        runs.retain(|run| !run.is_empty());
-        if runs.iter().map(Vec::len).sum::<usize>() > POINTS_MAX {
-            runs.iter_mut().for_each(|run| *run = thinned(run));
-        }
-        runs
     }
 
     fn drawing(&self, drawn: &[Drawn<'_>]) -> Option<String> {
@@ -355,61 +250,7 @@ impl Lines {
     }
 }
 
-impl Drawn<'_> {
-    fn points(&self) -> usize {
-        self.runs.iter().map(Vec::len).sum()
-    }
-
-    fn has_marks(&self) -> bool {
-        match self.series.style {
-            Style::Marks | Style::Printed => true,
-            Style::Line => self.points() <= MARKS_MAX,
-            Style::Steps => false,
-        }
-    }
-}
-
-/// What a mark and its intervals cover: across, and up.
-fn covered(panel: &Panel<'_>, point: &Point) -> [Area; 2] {
-    let y = point.y.unwrap_or(f64::NAN);
-    let (middle, height) = panel.at(point.x, y);
-    let half = MARK / 2.0 + 1.0;
-    let reach = |spread: Option<f64>| spread.filter(|spread| spread.is_finite()).unwrap_or(0.0).abs();
-    let [left, right] = [-1.0, 1.0].map(|side| panel.across(point.x + side * reach(point.spread_x)));
-    let [bottom, top] = [-1.0, 1.0].map(|side| panel.up(y + side * reach(point.spread)));
-    [
-        [left.min(middle - half), height - half, right.max(middle + half), height + half],
-        [middle - half, top.min(height - half), middle + half, bottom.max(height + half)],
-    ]
-}
-
-/// Level from each point to below the next.
-fn steps(line: &[(f64, f64)]) -> Vec<(f64, f64)> {
-    let level = line.windows(2).flat_map(|pair| [pair[0], (pair[1].0, pair[0].1)]);
-    level.chain(line.last().copied()).collect()
-}
-
-/// The lowest and the highest point of each of many stretches: a spike must not vanish.
-fn thinned(run: &[Point]) -> Vec<Point> {
-    let stretch = run.len().div_ceil(POINTS_MAX / 2).max(1);
-    let height = |point: &&Point| point.y.unwrap_or(f64::NAN);
-    let mut kept = Vec::new();
-    for points in run.chunks(stretch) {
-        let low = points.iter().min_by(|a, b| height(a).total_cmp(&height(b)));
-        let high = points.iter().max_by(|a, b| height(a).total_cmp(&height(b)));
-        let mut ends: Vec<Point> = low.into_iter().chain(high).copied().collect();
-        ends.sort_by(|a, b| a.x.total_cmp(&b.x));
-        ends.dedup();
-        kept.extend(ends);
-    }
-    kept
-}
-
 /// Height of the plot, in pixels.
 const HEIGHT: f64 = 270.0;
-/// More points than this lie closer than pixels.
-const POINTS_MAX: usize = 1_000;
-/// More marks than this on a line hide it.
-const MARKS_MAX: usize = 40;
 /// A limit that is farther from all values than this is named, not drawn.
 const FAR: f64 = 4.0;

@@ -15,6 +15,7 @@
 //! ```text
 //!   unit.rs      numbers with their unit, on axes and in tables
 //!   lines.rs     values over something: lines with bands, marks with intervals, a paper's points beside ours
+//!   series.rs    what of a series can be drawn, and with what
 //!   labels.rs    names beside marks, where they cover nothing
 //!   bars.rs      lengths to compare, side by side or stacked
 //!   areas.rs     how a whole is divided, over something
@@ -31,6 +32,7 @@ mod labels;
 mod lengths;
 mod lines;
 mod page;
+mod series;
 mod table;
 mod unit;
 
@@ -38,8 +40,9 @@ pub use areas::{Areas, Layer, Panel};
 pub use bars::{Bar, BarPart, Bars, Form, Tone};
 pub use heat_map::{Cell, HeatMap, Labels};
 pub use lengths::{Bucket, Lengths};
-pub use lines::{Limit, Lines, Point, Series, Style};
+pub use lines::{Limit, Lines};
 pub use page::{Card, Page, Part, Section};
+pub use series::{Point, Series, Style};
 pub use table::{Row, Table};
 pub use unit::{Quantity, Scale, Unit};
 
