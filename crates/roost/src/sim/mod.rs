@@ -13,12 +13,14 @@
 //!   results.rs    what a machine reads: one JSON document, CSV files
 //!   folder.rs     files that are whole or not there
 //!   progress.rs   how far it is
+//!   fleet.rs      servers behind a root
 //!   paper/        the papers' figures, and what the papers claim
 //! ```
 
 mod cells;
 mod changes;
 mod figures;
+mod fleet;
 mod folder;
 mod grid;
 mod options;
@@ -47,6 +49,7 @@ pub struct Args {
 enum Command {
     Run(Box<run::Args>),
     Sweep(Box<sweep::Args>),
+    Fleet(Box<fleet::Args>),
     Paper(Box<paper::Args>),
 }
 
@@ -63,6 +66,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     match &args.command {
         Command::Run(args) => run::run(args),
         Command::Sweep(args) => sweep::run(args),
+        Command::Fleet(args) => fleet::run(args),
         Command::Paper(args) => paper::run(args),
     }
 }

@@ -1,0 +1,146 @@
+//! `roost sim fleet`: servers behind a root, and what the slowest leaf makes of the tail.
+//!
+//! ```text
+//!   results.rs    one JSON document, CSV files
+//!   summary.rs    what a person reads at the end
+//!   page.rs       report.html
+//! ```
+
+mod page;
+mod results;
+mod summary;
+
+use super::options::{self, Checked, Options};
+use super::page::Facts;
+use super::progress::Progress;
+use super::results::Results;
+use super::{folder, print, table};
+use crate::exit::{Exit, usage};
+use anyhow::Result;
+use results::FleetResults;
+use sim::Document;
+use sim::fleet::Fleet;
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use toml::{Table, Value};
+
+/// Simulate many servers behind a root that asks several for each request and waits for the slowest
+///
+/// Every server is simulated in full, under its own policies, with its share of the root's requests. Exit code 5: the
+/// root missed the scenario's goal; 2: something in the scenario or the flags is wrong.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "\
+Examples:
+  roost sim fleet scenarios/fleet.toml                        a search cluster's day, 100 leaves
+  roost sim fleet scenarios/fleet.toml --servers 1000 --fanout 1000
+  roost sim fleet scenarios/memcached.toml --servers 200 --fanout 10 --requests 1M
+  roost sim fleet scenarios/fleet.toml --policy menu --policy teo --json > fleet.json
+
+Fleets in scenarios, and what they cost to simulate: docs/scenarios.md")]
+pub struct Args {
+    /// The scenario file; one without [fleet] needs --servers
+    #[arg(value_name = "SCENARIO")]
+    scenario: Option<PathBuf>,
+    /// How many servers
+    #[arg(long, value_name = "N")]
+    servers: Option<u32>,
+    /// How many of them each request asks [default: the scenario's; all of them if it has no fleet]
+    #[arg(long, value_name = "N")]
+    fanout: Option<u32>,
+    #[command(flatten)]
+    options: Options,
+    /// Folder for the run [default: runs/sim-NAME-DATE-TIME]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+}
+
+/// Does it.
+pub fn run(args: &Args) -> Result<ExitCode> {
+    let document = document(args)?;
+    let contestants = options::contestants(&document)?;
+    let scenario = document.scenario().map_err(usage)?;
+    let fleets: Vec<Fleet> = (contestants.iter())
+        .map(|contestant| Fleet::new(contestant, scenario.run.seed).map_err(usage))
+        .collect::<Result<_>>()?;
+    let checked: Vec<Checked> = contestants.into_iter().map(options::task).collect::<Result<_>>()?;
+    let started = folder::started()?;
+    let place = options::folder(args.out.as_deref(), &document, &started);
+    folder::create(&place)?;
+    let progress =
+        Progress::new(fleets.iter().map(|fleet| fleet.servings() as usize).sum(), args.options.json);
+    let outcomes = fleets
+        .iter()
+        .map(|fleet| fleet.run(args.options.threads(), || progress.done(fleet.name())).map_err(usage))
+        .collect::<Result<_>>()?;
+    progress.end();
+    let about = Results::new(&document, &checked, Vec::new());
+    let results = FleetResults::new(&about, scenario.goal, outcomes);
+    let json = serde_json::to_string_pretty(&results)?;
+    folder::remove(&place, &[folder::REPORT])?;
+    folder::write(&place, folder::OUTCOMES, |file| writeln!(file, "{json}"))?;
+    folder::write(&place, folder::SUMMARY, |file| results.write_summary(file))?;
+    folder::write(&place, FANOUTS, |file| results.write_fanouts(file))?;
+    folder::write(&place, GROUPS, |file| results.write_groups(file))?;
+    folder::write(&place, folder::POINTS, |file| results.write_points(file))?;
+    let info = folder::info(&document, options::run_name(&document, &started), about.title.clone(), started)?;
+    let html = page::page(&Facts::new(&info, &about, &scenario), &results);
+    folder::write(&place, folder::REPORT, |file| file.write_all(html.as_bytes()))?;
+    folder::write_info(&place, &info)?;
+    if args.options.json {
+        print(&format!("{json}\n"))?;
+    } else {
+        let columns = table::columns();
+        let tables = summary::of_fleets(&results, columns);
+        let foundations = super::summary::foundations(&about, columns);
+        print(&format!("{tables}{foundations}\nfolder: {}\n", place.display()))?;
+    }
+    let missed =
+        results.fleets.iter().any(|fleet| fleet.goal.as_ref().is_some_and(|goal| goal.met == Some(false)));
+    Ok(if missed { Exit::GoalMissed.into() } else { ExitCode::SUCCESS })
+}
+
+/// The scenario with the changes of the command line.
+fn document(args: &Args) -> Result<Document> {
+    let mut document = args.options.document(args.scenario.as_deref())?;
+    for change in args.options.changes()? {
+        let [value] = &change.values[..] else {
+            return Err(usage(format!(
+                "--set {}: a fleet takes one value\n\nhint: quote a value that has commas in it: --set '{}=\"a,b\"'",
+                change.key, change.key
+            )));
+        };
+        document = options::set(&document, &change.key, value)?;
+    }
+    let mut document = args.options.complete(with_fleet(document, args.servers, args.fanout)?)?;
+    if !args.options.policies.is_empty() {
+        // --policy names whole fleets.
+        document = document.with("fleet.policies", &Value::Array(Vec::new())).map_err(usage)?;
+    }
+    Ok(document)
+}
+
+/// `document` with so many servers, each request asking so many.
+fn with_fleet(document: Document, servers: Option<u32>, fanout: Option<u32>) -> Result<Document> {
+    let known = document.table().get("fleet").and_then(Value::as_table);
+    let mut fleet = known.cloned().unwrap_or_else(Table::new);
+    let all = if known.is_none() { servers } else { None };
+    for (key, number) in [("servers", servers), ("fanout", fanout.or(all))] {
+        if let Some(number) = number {
+            fleet.insert(key.to_owned(), Value::Integer(i64::from(number)));
+        }
+    }
+    if fleet.is_empty() {
+        return Err(usage(format!(
+            "{}: fleet: the scenario has no fleet\n\nhint: --servers 100, or a table [fleet] with servers and fanout; \
+             one server is `roost sim run`",
+            document.path().display()
+        )));
+    }
+    document.with("fleet", &Value::Table(fleet)).map_err(usage)
+}
+
+/// Response times by number of leaves waited for.
+const FANOUTS: &str = "fanouts.csv";
+/// Servers by policies.
+const GROUPS: &str = "groups.csv";
