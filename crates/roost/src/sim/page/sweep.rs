@@ -63,12 +63,13 @@ impl<'a> Grid<'a> {
     fn summary(&self) -> String {
         let axes: Vec<String> =
             self.axes.iter().map(|(key, values)| format!("{key} ({} values)", values.len())).collect();
-        let over = if axes.is_empty() { "nothing".to_owned() } else { axes.join(" and ") };
+        let over =
+            if axes.is_empty() { "at one place".to_owned() } else { format!("over {}", axes.join(" and ")) };
         let who = match &self.contestants[..] {
             [one] => (*one).to_owned(),
             many => format!("{} contestants", many.len()),
         };
-        format!("{} cells: {who} over {over}.", self.cells.len())
+        format!("{} cells: {who} {over}.", self.cells.len())
     }
 
     fn alarm(&self) -> Option<String> {

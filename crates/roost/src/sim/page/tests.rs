@@ -120,7 +120,7 @@ fn an_unstable_contestant_is_named_and_has_no_figure() {
 #[test]
 fn power_and_tail_are_drawn_against_a_load_that_changes() {
     let changing = outcome("menu", 60.0, 200e3);
-    assert!(run_page(&facts(), &[changing.clone()]).contains("Tail against load"));
+    assert!(run_page(&facts(), std::slice::from_ref(&changing)).contains("Tail against load"));
     let mut steady = changing;
     steady.points.iter_mut().for_each(|point| point.rate = 5e3);
     assert!(!run_page(&facts(), &[steady]).contains("Tail against load"));
@@ -149,7 +149,7 @@ fn a_grid_is_lines_over_one_axis_and_maps_over_two() {
     let map = sweep_page(&facts(), &two, &[]);
     assert!(map.contains("ink-heat-1") && map.contains("unstable"), "{map}");
     let none = sweep_page(&facts(), &[cell("10k", "4", &runs[0]), cell("10k", "4", &runs[1])], &[]);
-    assert!(none.contains("2 contestants over nothing"), "{none}");
+    assert!(none.contains("2 contestants at one place"), "{none}");
     assert!(sweep_page(&facts(), &[], &[]).contains("</html>"));
 }
 
