@@ -94,6 +94,12 @@ pub fn write_info(folder: &Path, info: &RunInfo) -> Result<()> {
     write(folder, INFO, |file| file.write_all(text.as_bytes()))
 }
 
+/// Writes the page, and says where.
+pub fn write_report(folder: &Path, page: &str) -> Result<String> {
+    write(folder, REPORT, |file| file.write_all(page.as_bytes()))?;
+    Ok(format!("report: {}", folder.join(REPORT).display()))
+}
+
 /// What was run.
 pub const INFO: &str = "run.toml";
 /// Every figure.

@@ -13,6 +13,7 @@
 //!   results.rs    what a machine reads: one JSON document, CSV files
 //!   folder.rs     files that are whole or not there
 //!   progress.rs   how far it is
+//!   page/         report.html
 //!   fleet.rs      servers behind a root
 //!   paper/        the papers' figures, and what the papers claim
 //! ```

@@ -39,6 +39,9 @@ pub struct Options {
     /// Print one JSON document instead of tables
     #[arg(long)]
     pub json: bool,
+    /// Leave out report.html
+    #[arg(long)]
+    pub no_report: bool,
 }
 
 /// With a precision to reach and no limit of one's own, a run gives up after so many requests: a p99.9 at high load needs

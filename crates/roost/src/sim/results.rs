@@ -5,7 +5,7 @@ use super::options::Checked;
 use machine::Platform;
 use serde::{Deserialize, Serialize};
 use sim::outcome::{Estimate, Verdict};
-use sim::statistics::Quantile;
+use sim::statistics::{Precision, Quantile, Quantity};
 use sim::{Document, Goal, Outcome};
 use std::io::{self, Write};
 
@@ -16,7 +16,7 @@ pub struct Entry {
     pub machine: String,
     /// The precision that was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub precision: Option<String>,
+    pub precision: Option<Precision>,
     /// Its goal, and what became of it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub goal: Option<Judged>,
@@ -62,7 +62,7 @@ impl Entry {
     pub fn new(checked: &Checked, outcome: Outcome) -> Self {
         Self {
             machine: checked.platform.name.clone(),
-            precision: checked.scenario.run.precision.map(|precision| precision.to_string()),
+            precision: checked.scenario.run.precision,
             goal: checked.scenario.goal.map(|goal| judge(goal, &outcome)),
             outcome,
         }
@@ -71,8 +71,36 @@ impl Entry {
     /// Something was asked for that it did not reach: a goal, a precision.
     pub fn falls_short(&self) -> bool {
         let missed = self.goal.as_ref().is_some_and(|goal| goal.met == Some(false));
-        missed || (self.precision.is_some() && self.outcome.verdict != Verdict::Precise)
+        missed || self.misses_precision()
     }
+
+    /// The precision that was asked for is not there, whatever the run was ended by.
+    pub fn misses_precision(&self) -> bool {
+        let Some(asked) = self.precision else { return false };
+        match self.outcome.verdict {
+            Verdict::Precise => false,
+            // A story is told to its end, and may have become precise on the way.
+            Verdict::Complete => {
+                let found = estimate_of(&self.outcome, asked.quantity()).and_then(|found| found.interval());
+                found.is_none_or(|interval| interval.relative() > asked.relative())
+            }
+            Verdict::Imprecise | Verdict::Unsettled | Verdict::Unstable => true,
+        }
+    }
+}
+
+/// An estimate that the tables show.
+fn estimate_of(outcome: &Outcome, quantity: Quantity) -> Option<Estimate> {
+    let times = &outcome.responses;
+    let Quantity::Quantile(quantile) = quantity else { return times.mean_ns };
+    let known = [
+        (Quantile::P50, times.p50_ns),
+        (Quantile::P95, times.p95_ns),
+        (Quantile::P99, times.p99_ns),
+        (Quantile::P999, times.p999_ns),
+    ];
+    let found = known.into_iter().find(|(known, _)| (known.share() - quantile.share()).abs() < 1e-9);
+    found.and_then(|(_, estimate)| estimate)
 }
 
 /// The estimate decides; how sure it is, its interval tells.
@@ -80,15 +108,8 @@ fn judge(goal: Goal, outcome: &Outcome) -> Judged {
     if outcome.verdict == Verdict::Unstable {
         return Judged { goal, found_ns: None, met: Some(false) };
     }
-    let times = &outcome.responses;
-    let known: [(f64, Option<Estimate>); 4] = [
-        (Quantile::P50.share(), times.p50_ns),
-        (Quantile::P95.share(), times.p95_ns),
-        (Quantile::P99.share(), times.p99_ns),
-        (Quantile::P999.share(), times.p999_ns),
-    ];
-    let found = known.iter().find(|(quantile, _)| (quantile - goal.quantile).abs() < 1e-9);
-    let found_ns = found.and_then(|(_, estimate)| *estimate);
+    let asked = Quantile::from_percent(goal.quantile * 100.0).map(Quantity::Quantile);
+    let found_ns = asked.and_then(|quantile| estimate_of(outcome, quantile));
     let met = found_ns.map(|found| found.value <= goal.latency.as_nanos() as f64);
     Judged { goal, found_ns, met }
 }

@@ -1,6 +1,7 @@
 //! `roost sim run`: every contestant once, side by side.
 
 use super::options::{self, Checked, Options};
+use super::page::{self, Facts};
 use super::progress::Progress;
 use super::results::Results;
 use super::{folder, print, summary, table};
@@ -43,6 +44,12 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let checked: Vec<Checked> = contestants.into_iter().map(options::task).collect::<Result<_>>()?;
     let started = folder::started()?;
     let place = options::folder(args.out.as_deref(), &document, &started);
+    if place.join(folder::INFO).exists() && !place.join(folder::OUTCOMES).exists() {
+        let place = place.display();
+        return Err(usage(format!(
+            "{place} has another kind of run\n\nhint: name another folder with --out"
+        )));
+    }
     folder::create(&place)?;
     let results = Results::new(&document, &checked, simulate(&checked, &args.options)?);
     let json = serde_json::to_string_pretty(&results)?;
@@ -51,14 +58,22 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     folder::write(&place, folder::SUMMARY, |file| results.write_summary(file))?;
     folder::write(&place, folder::POINTS, |file| results.write_points(file))?;
     let name = options::run_name(&document, &started);
-    folder::write_info(&place, &folder::info(&document, name, results.title.clone(), started)?)?;
+    let info = folder::info(&document, name, results.title.clone(), started)?;
+    folder::write_info(&place, &info)?;
+    let report = if args.options.no_report {
+        format!("folder: {}", place.display())
+    } else {
+        let facts = Facts::new(&info, &results, &document.scenario().map_err(usage)?);
+        let outcomes: Vec<Outcome> = results.entries.iter().map(|entry| entry.outcome.clone()).collect();
+        folder::write_report(&place, &page::run_page(&facts, &outcomes))?
+    };
     if args.options.json {
         print(&format!("{json}\n"))?;
     } else {
         let columns = table::columns();
         let (tables, foundations) =
             (summary::of_run(&results, columns), summary::foundations(&results, columns));
-        print(&format!("{tables}{foundations}\nfolder: {}\n", place.display()))?;
+        print(&format!("{tables}{foundations}\n{report}\n"))?;
     }
     let short = results.entries.iter().any(|entry| entry.falls_short());
     Ok(if short { Exit::GoalMissed.into() } else { ExitCode::SUCCESS })
@@ -81,7 +96,7 @@ fn document(args: &Args) -> Result<Document> {
     let scenario = document.scenario().map_err(usage)?;
     if scenario.fleet.is_some() {
         return Err(usage(format!(
-            "{}: fleet: this command simulates one server\n\nhint: see `roost sim --help` for fleets",
+            "{}: fleet: this command simulates one server\n\nhint: `roost sim fleet` simulates many",
             document.path().display()
         )));
     }

@@ -2,7 +2,7 @@
 
 use super::figures::Figure;
 use super::results::{Entry, Results};
-use super::table::{Table, wrap};
+use super::table::{TIE, Table, wrap};
 use sim::outcome::Verdict;
 use std::fmt::Write as _;
 
@@ -138,8 +138,8 @@ fn deadlines(entries: &[Entry]) -> Table {
 fn verdicts(entries: &[Entry], columns: usize) -> String {
     let mut text = String::new();
     let mut say = |first: &str, of: &dyn Fn(&Entry) -> bool, rest: &str| {
-        let names: Vec<&str> =
-            entries.iter().filter(|entry| of(entry)).map(|entry| entry.outcome.contestant.as_str()).collect();
+        let named = entries.iter().filter(|entry| of(entry)).map(|entry| &entry.outcome.contestant);
+        let names: Vec<String> = named.map(|name| name.replace(' ', &TIE.to_string())).collect();
         if !names.is_empty() {
             wrap(&mut text, first, &format!("{}{rest}", names.join(", ")), columns);
         }
@@ -152,10 +152,12 @@ fn verdicts(entries: &[Entry], columns: usize) -> String {
     );
     let rest = ": response times still changed in the middle of the run: too few requests for intervals (--requests)";
     say("unsettled: ", &ended(Verdict::Unsettled), rest);
-    let mut asked: Vec<&str> = entries.iter().filter_map(|entry| entry.precision.as_deref()).collect();
+    let mut asked: Vec<String> =
+        entries.iter().filter_map(|entry| Some(entry.precision?.to_string())).collect();
     asked.dedup();
-    let rest = format!(": not {} with so many requests (--requests)", asked.join(", "));
-    say("imprecise: ", &ended(Verdict::Imprecise), &rest);
+    let rest = format!(": not {} with so many requests, or replications of a story", asked.join(", "));
+    let is_known = |entry: &Entry| !matches!(entry.outcome.verdict, Verdict::Unstable | Verdict::Unsettled);
+    say("imprecise: ", &|entry: &Entry| is_known(entry) && entry.misses_precision(), &rest);
     let mut goals: Vec<String> =
         entries.iter().filter_map(|entry| Some(entry.goal.as_ref()?.goal.to_string())).collect();
     goals.dedup();

@@ -7,7 +7,8 @@
 use super::cells::{CELLS, Cell, Cells};
 use super::figures::Figure;
 use super::grid::{self, Planned};
-use super::options::{self, Options};
+use super::options::{self, Checked, Options};
+use super::page::{self, Facts, Swept};
 use super::progress::Progress;
 use super::results::{self, Entry, Results};
 use super::table::{self, Table};
@@ -16,10 +17,10 @@ use crate::exit::usage;
 use anyhow::{Context as _, Result};
 use report::run::RunInfo;
 use serde::Serialize;
-use sim::Document;
 use sim::outcome::Verdict;
 use sim::runner::{self, Task};
 use sim::scenario::{Estimates, ScenarioError};
+use sim::{Document, Scenario};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -65,8 +66,11 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         Some(place) => place.clone(),
         None => options::folder(args.out.as_deref(), &document, &started),
     };
-    folder::create(&place)?;
     let earlier = earlier(&place)?;
+    if args.resume.is_some() && earlier.is_none() {
+        return Err(not_begun(&place));
+    }
+    folder::create(&place)?;
     let mut file = Cells::open(&place)?;
     let name = options::run_name(&document, &started);
     let title = document.scenario().map_err(usage)?.title;
@@ -88,7 +92,21 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     simulate(&missing, &args.options, &mut file)?;
     let cells = in_order(&planned, file.read()?)?;
     folder::write(&place, CSV, |file| write_csv(&cells, file))?;
-    show(args, &document, &planned, &cells, &place)?;
+    let runs: Vec<Checked> = planned.into_iter().map(|cell| cell.run).collect();
+    let about = Results::new(&document, &runs, Vec::new());
+    let scenario = document.scenario().map_err(usage)?;
+    let mut end = format!("table: {}\n", place.join(CSV).display());
+    if !args.options.no_report {
+        let facts = Facts::new(&info, &about, &scenario);
+        let swept: Vec<Swept<'_>> = cells.iter().map(swept).collect();
+        end += &folder::write_report(&place, &page::sweep_page(&facts, &swept, &args.metrics))?;
+        end.push('\n');
+    }
+    if args.options.json {
+        print(&format!("{}\n", serde_json::to_string_pretty(&AsJson { about, cells: &cells })?))?;
+    } else {
+        print(&format!("{}\n{end}", told(args, &scenario, &about, &cells)))?;
+    }
     Ok(ExitCode::SUCCESS)
 }
 
@@ -100,12 +118,7 @@ fn document(args: &Args) -> Result<Document> {
     let document = match (&args.scenario, &args.resume) {
         (None, Some(place)) => {
             let path = place.join(folder::INFO);
-            let info = earlier(place)?.ok_or_else(|| {
-                usage(format!(
-                    "{}: no sweep was begun here\n\nhint: name its folder, or a scenario",
-                    place.display()
-                ))
-            })?;
+            let info = earlier(place)?.ok_or_else(|| not_begun(place))?;
             let scenario = info.config.get(folder::SCENARIO).and_then(toml::Value::as_table);
             let text = toml::to_string(scenario.context("run.toml has no scenario")?)?;
             Document::parse(&path, &text, &Estimates::default()).map_err(usage)?
@@ -113,6 +126,13 @@ fn document(args: &Args) -> Result<Document> {
         (scenario, _) => args.options.document(scenario.as_deref())?,
     };
     args.options.complete(grid::with_axes(document, args.options.changes()?)?)
+}
+
+fn not_begun(place: &Path) -> anyhow::Error {
+    usage(format!(
+        "{}: no sweep was begun here\n\nhint: name its folder, or begin one with --out",
+        place.display()
+    ))
 }
 
 /// What a sweep that was begun in this folder said about itself.
@@ -216,35 +236,37 @@ fn write_csv(cells: &[Cell], to: impl Write) -> io::Result<()> {
     csv.flush()
 }
 
+/// A cell as the page takes it.
+fn swept(cell: &Cell) -> Swept<'_> {
+    let axes = cell.key.axes.iter().map(|(axis, value)| (axis.as_str(), value.as_str()));
+    Swept { axes: axes.collect(), outcome: &cell.run.outcome }
+}
+
 /// The sweep as JSON.
 #[derive(Serialize)]
-struct Swept<'a> {
+struct AsJson<'a> {
     #[serde(flatten)]
     about: Results,
     cells: &'a [Cell],
 }
 
-fn show(args: &Args, document: &Document, planned: &[Planned], cells: &[Cell], place: &Path) -> Result<()> {
-    let runs: Vec<_> = planned.iter().map(|cell| cell.run.clone()).collect();
-    let about = Results::new(document, &runs, Vec::new());
-    if args.options.json {
-        return print(&format!("{}\n", serde_json::to_string_pretty(&Swept { about, cells })?));
-    }
+/// The table for a terminal, and what it rests on.
+fn told(args: &Args, scenario: &Scenario, about: &Results, cells: &[Cell]) -> String {
+    let named = |names: &[String]| names.iter().filter_map(|name| name.parse().ok()).collect::<Vec<Figure>>();
     let mut figures = args.metrics.clone();
     if figures.is_empty() {
-        let wanted = document.scenario().map_err(usage)?.figure.map(|figure| figure.y).unwrap_or_default();
-        figures = wanted.iter().filter_map(|name| name.parse().ok()).collect();
+        figures = scenario.figure.as_ref().map(|figure| named(&figure.y)).unwrap_or_default();
     }
     if figures.is_empty() {
-        figures = DEFAULT_METRICS.iter().filter_map(|name| name.parse().ok()).collect();
+        figures = named(&DEFAULT_METRICS.map(str::to_owned));
     }
     let more = match cells.len().saturating_sub(ROWS_SHOWN) {
         0 => String::new(),
         more => format!("and {more} rows more\n"),
     };
-    let (title, rows) = (&about.title, table_of(cells, &figures).text());
-    let foundations = summary::foundations(&about, table::columns());
-    print(&format!("{title}\n\n{rows}{more}{foundations}\ntable: {}\n", place.join(CSV).display()))
+    let rows = table_of(cells, &figures).text();
+    let foundations = summary::foundations(about, table::columns());
+    format!("{}\n\n{rows}{more}{foundations}", about.title)
 }
 
 /// What is printed of each cell if nobody says.

@@ -83,12 +83,14 @@ impl Table {
     }
 }
 
-/// `line` wrapped between words, the first line after `first`, the others indented as far.
+/// `line` wrapped at its spaces, the first line after `first`, the others indented as far. What must stay together has
+/// [`TIE`]s for spaces.
 pub fn wrap(text: &mut String, first: &str, line: &str, columns: usize) {
     let indent = first.chars().count();
     let mut used = indent;
     text.push_str(first);
-    for (at, word) in line.split_whitespace().enumerate() {
+    for (at, word) in line.split(' ').filter(|word| !word.is_empty()).enumerate() {
+        let word = word.replace(TIE, " ");
         let chars = word.chars().count();
         if at > 0 && used + 1 + chars > columns {
             let _ = write!(text, "\n{:indent$}{word}", "");
@@ -101,6 +103,9 @@ pub fn wrap(text: &mut String, first: &str, line: &str, columns: usize) {
     }
     text.push('\n');
 }
+
+/// A space at which no line ends.
+pub const TIE: char = '\u{a0}';
 
 /// How wide standard output is: as `COLUMNS` says, or the terminal, or 100.
 pub fn columns() -> usize {
@@ -139,5 +144,8 @@ deep  unstable
         let mut text = String::new();
         wrap(&mut text, "- ", "one two three four five", 12);
         assert_eq!(text, "- one two\n  three four\n  five\n");
+        text.clear();
+        wrap(&mut text, "met: ", "teo, menu\u{a0}+\u{a0}rubik", 14);
+        assert_eq!(text, "met: teo,\n     menu + rubik\n");
     }
 }

@@ -44,7 +44,7 @@ fn a_queue_with_ten_servers_has_the_mean_that_theory_says() {
     let arguments = ["run", MMK, "--policy", "poll", "--set", "machine.tick=never", "--requests", "1M"];
     let ran = roost_sim(&[&arguments[..], &["--out", &place]].concat());
     assert_eq!(ran.code, Some(0), "{}", ran.err);
-    for word in ["poll", "±", "p99.9", "modelled (xeon-silver-4116)", "ESTIMATE", "polling", "folder: "] {
+    for word in ["poll", "±", "p99.9", "modelled (xeon-silver-4116)", "ESTIMATE", "polling", "report: "] {
         assert!(ran.out.contains(word), "no {word} in\n{}", ran.out);
     }
     let rows = rows(&Path::new(&place).join("summary.csv"));
@@ -114,6 +114,7 @@ fn a_sweep_that_was_killed_ends_like_one_that_was_not() {
     assert!(ran.err.contains("of 24 cells were finished before"), "{}", ran.err);
     let csv = |place: &str| fs::read_to_string(Path::new(place).join("cells.csv")).expect("a table");
     assert_eq!(csv(&whole), csv(&killed));
+    assert!(Path::new(&killed).join("report.html").exists());
     let rows = rows(&Path::new(&whole).join("cells.csv"));
     assert_eq!(rows.len(), 24);
     assert_eq!((rows[0]["machine.cores"].as_str(), rows[0]["run.utilisation"].as_str()), ("2", "0.1"));
@@ -159,6 +160,10 @@ fn a_goal_or_a_precision_that_was_not_reached_is_code_5() {
     let ran = run(&["--precision", "0.5%@p99", "--requests", "50k"]);
     assert_eq!(ran.code, Some(5), "{}", ran.err);
     assert!(ran.out.contains("imprecise: shallow: not 0.5%@p99"), "{}", ran.out);
+    // A story is told to its end, however precise.
+    let story = ["--set", "run.horizon=whole", "--set", "run.replications=2", "--requests", "10k"];
+    let ran = run(&[&story[..], &["--precision", "0.5%@p99"]].concat());
+    assert_eq!((ran.code, ran.out.contains("imprecise: shallow")), (Some(5), true), "{}{}", ran.err, ran.out);
     // Without a limit of its own it goes on for as long as it takes.
     let ran = run(&["--precision", "10%@mean"]);
     assert_eq!(ran.code, Some(0), "{}\n{}", ran.err, ran.out);
@@ -249,6 +254,12 @@ fn wrong_input_is_named_with_its_file_key_and_fix_and_leaves_nothing_behind() {
         assert_eq!(ran.out, "", "{flags:?}");
     }
     assert!(!out.exists(), "a run that never began left {}", out.display());
+    let nothing = folder.path().to_str().expect("UTF-8");
+    let ran = roost_sim(&["sweep", "--resume", nothing]);
+    assert_eq!((ran.code, ran.err.contains("no sweep was begun here")), (Some(2), true), "{}", ran.err);
+    fs::write(folder.path().join("run.toml"), "format = 1").expect("a temporary file");
+    let ran = roost_sim(&["run", MMK, "--out", nothing]);
+    assert_eq!((ran.code, ran.err.contains("another kind of run")), (Some(2), true), "{}", ran.err);
     for missing in [&["run"][..], &["sweep"], &["run", "nowhere.toml"]] {
         let ran = roost_sim(missing);
         assert_eq!(ran.code, Some(2), "{missing:?}");
@@ -273,8 +284,9 @@ fn every_scenario_that_comes_along_can_run() {
     for path in paths {
         let document = Document::read(&path, &Estimates::default()).unwrap_or_else(|error| panic!("{error}"));
         for contestant in document.contestants().expect("contestants") {
-            let setup = contestant.document.setup(&contestant.policies, 1);
-            assert!(setup.is_ok(), "{}: {}", path.display(), setup.err().expect("an error"));
+            if let Err(error) = contestant.document.setup(&contestant.policies, 1) {
+                panic!("{error}");
+            }
         }
     }
     let text = fs::read_to_string(repository().join(MMK)).expect("the shortest one");
@@ -289,17 +301,21 @@ fn a_time_series_comes_with_every_run() {
     let ran = roost_sim(&["run", MMK, "--policy", "teo", "--requests", "50k", "--out", &place]);
     assert_eq!(ran.code, Some(0), "{}", ran.err);
     let points = rows(&Path::new(&place).join("points.csv"));
-    let figure = |at: usize, name: &str| points[at][name].parse::<f64>().unwrap_or_else(|_| panic!("{name}"));
     assert!(points.len() > 64, "{}", points.len());
-    for at in 1..points.len() {
-        assert!(figure(at - 1, "until_s") < figure(at, "until_s"));
-        let asleep = figure(at, "residency.C1") + figure(at, "residency.C1E") + figure(at, "residency.C6");
-        assert!((asleep + figure(at, "awake_cores") / 10.0 - 1.0).abs() < 1e-6, "{:?}", points[at]);
+    let mut before = 0.0;
+    for point in &points {
+        let figure = |name: &str| point[name].parse::<f64>().unwrap_or_else(|_| panic!("{name}: {point:?}"));
+        assert!(before < figure("until_s"), "{point:?}");
+        before = figure("until_s");
+        let asleep = figure("residency.C1") + figure("residency.C1E") + figure("residency.C6");
+        assert!((asleep + figure("awake_cores") / 10.0 - 1.0).abs() < 1e-6, "{point:?}");
     }
     let run = fs::read_to_string(Path::new(&place).join("run.toml")).expect("what was run");
     let run: toml::Table = run.parse().expect("TOML");
     let scenario = run["config"]["scenario"].as_table().expect("the scenario in force");
     assert_eq!(scenario["run"]["requests"].as_integer(), Some(50_000));
+    let page = fs::read_to_string(Path::new(&place).join("report.html")).expect("the page");
+    assert!(page.contains("<svg") && page.contains("teo"), "a page without figures");
     // It can be run again from there.
     let text = toml::to_string(scenario).expect("TOML");
     let again = Document::parse(Path::new("run.toml"), &text, &Estimates::default());
