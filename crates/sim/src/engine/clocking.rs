@@ -5,11 +5,11 @@
 //! Rubik decides at every arrival, begin and completion, from the queue.
 
 use super::agenda::NEVER;
+use super::books::histogram;
 use super::setup::Dispatch;
 use super::task::Task;
 use super::{Doing, Engine, Later, Setup};
 use crate::policies::ClockPolicy;
-use super::books::histogram;
 use hdrhistogram::Histogram;
 use machine::{CpuId, Duration, Instant};
 use policy::frequency::adrenaline::Adrenaline;

@@ -5,11 +5,11 @@
 //! what is queued at it, and takes no more. Policies that let the whole machine sleep are in `napping`.
 
 use super::agenda::NEVER;
+use super::books::histogram;
 use super::hardware::CpuSet;
 use super::task::Task;
 use super::{Engine, Later, Setup, napping};
 use crate::policies::{ClockPolicy, CoresPolicy};
-use super::books::histogram;
 use hdrhistogram::Histogram;
 use machine::{Duration, Instant, Rate};
 use policy::carb::{Controller, Epoch, Params as CarbParams};

@@ -5,10 +5,10 @@
 //! lands they are served by the worker that took it.
 
 use super::agenda::NEVER;
+use super::books::histogram;
 use super::task::Task;
 use super::{Engine, Later, Setup};
 use crate::policies::CoresPolicy;
-use super::books::histogram;
 use hdrhistogram::Histogram;
 use machine::{
     Command, ConnId, CpuId, Duration, IdleLimit, Instant, Rate, Ratio, Reading, ServiceReading, WorkerId,

@@ -6,8 +6,8 @@ use super::hardware::{CpuSet, Hardware};
 use super::idle_sets::IdleSets;
 use super::task::Task;
 use super::{
-    Core, Doing, Engine, Later, Setup, anticipating, clocking, counting, delaying, placing,
-    quiescing, sleeping, staging,
+    Core, Doing, Engine, Later, Setup, anticipating, clocking, counting, delaying, placing, quiescing,
+    sleeping, staging,
 };
 use crate::fleet::Leaf;
 use crate::outcome::ClassCount;

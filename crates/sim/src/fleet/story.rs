@@ -3,9 +3,9 @@
 use super::Fleet;
 use super::answers::steps;
 use super::leaf::Root;
+use crate::engine::histogram;
 use crate::outcome::ClassCount;
 use crate::statistics::Collector;
-use crate::engine::histogram;
 use hdrhistogram::Histogram;
 use workload::Jobs;
 
