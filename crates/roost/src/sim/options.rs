@@ -1,6 +1,6 @@
 //! A scenario file and what the command line changes about it.
 //!
-//! Everything is read and checked before the first request is simulated: after [`read`] only a trace that turns out
+//! Everything is read and checked before the first request is simulated: after [`task`] only a trace that turns out
 //! broken in its middle can still stop a run.
 
 use super::changes::Change;
