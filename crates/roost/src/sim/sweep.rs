@@ -29,9 +29,9 @@ use std::sync::{Mutex, PoisonError};
 
 /// Simulate a grid over any keys of a scenario; can be resumed after a kill
 ///
-/// Axes are those of the scenario's sweep table and every --set with several values. Finished cells are kept: the same command with
-/// --resume does the others. The table is DIR/cells.csv, one row per cell. Exit code 2: something in the scenario or
-/// the flags is wrong, or the folder has cells of another scenario; 4: another sweep writes there.
+/// Axes are those of the scenario's sweep table and every --set with several values. Finished cells are kept: the same
+/// command with --resume does the others. The table is DIR/cells.csv, one row per cell. Exit code 2: something in the
+/// scenario or the flags is wrong, or the folder has cells of another scenario; 4: another sweep writes there.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Examples:
