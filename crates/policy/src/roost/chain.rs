@@ -79,7 +79,7 @@ impl Links {
             let stretch = model.shape.stretch(model.gears.speed(gear));
             // An idle system is one that is almost idle.
             let load = (queue.rate * model.shape.mean_ns * stretch / queue.servers).max(1e-9);
-            if gear == model.gears.fastest() && !(load <= STABLE) {
+            if gear == model.gears.fastest() && (load.is_nan() || load > STABLE) {
                 return None;
             }
             let log = load.ln() * (1.0 + load) / (queue.scv + load * model.shape.scv).max(0.05);

@@ -97,7 +97,7 @@ impl Model<'_> {
         let stretch = self.shape.stretch(self.gears.speed(gear));
         let busy = self.rate * self.shape.mean_ns * stretch;
         let load = busy / cores;
-        if !(load <= STABLE) {
+        if load.is_nan() || load > STABLE {
             return None;
         }
         let Queue { servers, scv, .. } = self.queue(active);
