@@ -40,8 +40,11 @@ pub struct Entry {
 /// The format of a fleet's `outcomes.json`.
 const FORMAT: u32 = 1;
 
+/// One figure of the response times.
+pub type Time = fn(&Responses) -> Option<Estimate>;
+
 /// The quantiles of a table, with their names in it.
-pub const TIMES: [(&str, fn(&Responses) -> Option<Estimate>); 5] = [
+pub const TIMES: [(&str, Time); 5] = [
     ("mean", |times| times.mean_ns),
     ("p50", |times| times.p50_ns),
     ("p95", |times| times.p95_ns),
