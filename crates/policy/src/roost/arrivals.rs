@@ -5,19 +5,23 @@
 //! short ones come together; so bursts of a dozen requests show where the gaps alone would not tell. What it costs is
 //! one addition per arrival and a few per block. The last one to two blocks tell the rate of this moment.
 //!
+//! Four blocks in a row tell how high the rate was at its peak.
+//!
 //! Rate and irregularity are kept from window to window, the older counting half, for as long as the rate does not
 //! change by more than chance explains; when it does, the older is forgotten.
 
 use machine::Instant;
 use serde::{Deserialize, Serialize};
 
-/// Gaps in a block [D]: bursts shorter than this are seen as such.
+/// Gaps in a block \[D\]: bursts shorter than this are seen as such.
 const BLOCK: u32 = 16;
-/// A rate has changed when it is off by so many standard deviations [D].
+/// Blocks that a peak lasts \[D\]: 64 arrivals, 12 % of chance.
+const PEAK_BLOCKS: u32 = 4;
+/// A rate has changed when it is off by so many standard deviations \[D\].
 const SURPRISE: f64 = 4.0;
-/// The most irregular that a plan is made for; beyond it is a load that switches on and off, which is for the surge [D].
+/// The most irregular that a plan is made for; beyond it is a load that switches on and off, which is for the surge \[D\].
 const MOST_SCV: f64 = 4.0;
-/// A load has stopped if nothing came for so many mean gaps [D].
+/// A load has stopped if nothing came for so many mean gaps \[D\].
 const SILENCE: f64 = 30.0;
 
 /// What has come.
@@ -28,6 +32,10 @@ pub(super) struct Arrivals {
     block_began: Instant,
     /// The block before it began; not there after a pause.
     before_began: Option<Instant>,
+    /// Of the peak that is being measured, and the highest rate in this window.
+    peak_blocks: u32,
+    peak_began: Instant,
+    peak: f64,
     /// Of this window: when it began, and how much of the block was there already.
     began: Instant,
     carried: u32,
@@ -84,13 +92,26 @@ pub(super) struct Load {
     pub latest: f64,
     /// That differs from the windows before by more than chance.
     pub changed: bool,
+    /// The highest rate within it.
+    pub peak: f64,
 }
 
 impl Arrivals {
     pub fn new(now: Instant) -> Self {
         let (window, older) = (Counts::default(), Counts::default());
-        let (block_began, began) = (now, now);
-        Self { in_block: 0, last: now, block_began, before_began: None, began, carried: 0, window, older }
+        Self {
+            in_block: 0,
+            last: now,
+            block_began: now,
+            before_began: None,
+            peak_blocks: 0,
+            peak_began: now,
+            peak: 0.0,
+            began: now,
+            carried: 0,
+            window,
+            older,
+        }
     }
 
     /// One more.
@@ -111,6 +132,12 @@ impl Arrivals {
         self.in_block = 0;
         self.before_began = Some(self.block_began);
         self.block_began = now;
+        self.peak_blocks += 1;
+        if self.peak_blocks == PEAK_BLOCKS {
+            let span_ns = now.since(self.peak_began).as_nanos().max(1) as f64;
+            self.peak = self.peak.max(f64::from(PEAK_BLOCKS * BLOCK) / span_ns);
+            (self.peak_blocks, self.peak_began) = (0, now);
+        }
     }
 
     /// The rate of the last one to two blocks, and how many arrivals that is; `None` after a pause.
@@ -155,7 +182,113 @@ impl Arrivals {
         (self.window, self.older) = (Counts::default(), all);
         (self.began, self.carried) = (now, self.in_block);
         let (rate, scv) = (all.rate(), all.scv());
+        let peak = std::mem::take(&mut self.peak);
         let deviation = (all.arrivals.max(1.0) * scv).sqrt() / all.span_ns;
-        Load { rate, prepared: rate + trend.max(0.0) + z * deviation, scv, latest: window.rate(), changed }
+        Load {
+            rate,
+            prepared: rate + trend.max(0.0) + z * deviation,
+            scv,
+            latest: window.rate(),
+            changed,
+            peak,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::simulated::Random;
+    use super::*;
+    use machine::Duration;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// Arrivals for `millis` from `from` on with gaps of this mean, drawn by `gap` from a mean of 1; then the window ends.
+    fn window(
+        arrivals: &mut Arrivals,
+        from: Instant,
+        millis: u64,
+        mean_us: f64,
+        mut gap: impl FnMut() -> f64,
+    ) -> Load {
+        let mut at_ns = 0.0;
+        loop {
+            at_ns += mean_us * 1e3 * gap();
+            if at_ns >= millis as f64 * 1e6 {
+                return arrivals.close(from + Duration::from_millis(millis), 2.0);
+            }
+            arrivals.record(from + Duration::from_nanos(at_ns as u64));
+        }
+    }
+
+    #[test]
+    fn rate_and_irregularity_are_those_of_the_process() {
+        // Poisson, regular, and four at a time.
+        let mut random = Random::new(1);
+        let mut erlang = Random::new(2);
+        let (mut dozen, mut bursts) = (0, Random::new(3));
+        let poisson =
+            window(&mut Arrivals::new(Instant::ZERO), Instant::ZERO, 500, 10.0, || random.exponential());
+        let regular = window(&mut Arrivals::new(Instant::ZERO), Instant::ZERO, 500, 10.0, || {
+            (0..4).map(|_| erlang.exponential()).sum::<f64>() / 4.0
+        });
+        let bursty = window(&mut Arrivals::new(Instant::ZERO), Instant::ZERO, 500, 10.0, || {
+            dozen += 1;
+            if dozen % 4 == 0 { 4.0 * bursts.exponential() } else { 0.0 }
+        });
+        for (load, scv) in [(poisson, 1.0), (regular, 0.25), (bursty, 4.0)] {
+            assert!((load.rate * 10e3 - 1.0).abs() < 0.03, "{load:?}");
+            assert!((load.scv / scv - 1.0).abs() < 0.12, "{load:?} for {scv}");
+            assert!(load.prepared > load.rate && load.prepared < load.rate * 1.05, "{load:?}");
+        }
+    }
+
+    #[test]
+    fn a_change_is_known_from_chance_and_forgets_what_was() {
+        let mut random = Random::new(4);
+        let mut arrivals = Arrivals::new(Instant::ZERO);
+        let mut changes = 0;
+        for second in 0..50 {
+            let load =
+                window(&mut arrivals, Instant::ZERO + SECOND * second, 1_000, 100.0, || random.exponential());
+            changes += u32::from(load.changed);
+        }
+        assert_eq!(changes, 0);
+        let now = Instant::ZERO + SECOND * 50;
+        let load = window(&mut arrivals, now, 1_000, 80.0, || random.exponential());
+        assert!(load.changed && (load.rate * 80e3 - 1.0).abs() < 0.05, "{load:?}");
+        assert!(load.prepared > load.rate * 1.15, "a load that rises is expected to rise on: {load:?}");
+        let load = window(&mut arrivals, now + SECOND, 1_000, 100.0, || random.exponential());
+        assert!(load.changed && load.prepared < load.rate * 1.05, "{load:?}");
+    }
+
+    #[test]
+    fn the_present_rate_and_the_peak_are_seen_within_a_few_blocks() {
+        let mut arrivals = Arrivals::new(Instant::ZERO);
+        assert_eq!(arrivals.at_present(Instant::ZERO), None);
+        let mut now = Instant::ZERO;
+        let mut go = |count: u64, gap_us: u64| {
+            for _ in 0..count {
+                now += Duration::from_micros(gap_us);
+                arrivals.record(now);
+            }
+            arrivals.at_present(now).map(|(rate, count)| ((rate * 1e9).round() as u32, count))
+        };
+        assert_eq!(go(15, 100), None);
+        assert_eq!(go(49, 100), Some((10_000, 16)));
+        assert_eq!(go(40, 10), Some((100_000, 24)));
+        assert_eq!(go(88, 10), Some((100_000, 16)));
+        let load = arrivals.close(now, 0.0);
+        assert_eq!((load.peak * 1e9).round(), 100_000.0);
+    }
+
+    #[test]
+    fn silence_is_thirty_gaps_without_a_request() {
+        let mut arrivals = Arrivals::new(Instant::ZERO);
+        arrivals.record(Instant::from_nanos(1_000));
+        let rate = 1e-4;
+        assert!(!arrivals.is_silent(Instant::from_nanos(300_000), rate));
+        assert!(arrivals.is_silent(Instant::from_nanos(302_000), rate));
+        assert!(!arrivals.is_silent(Instant::from_nanos(302_000), 0.0));
     }
 }

@@ -151,7 +151,8 @@ impl<'a> Chain<'a> {
                 next = link.sigma.powf(width);
             }
             let &Link { sigma, time_ns, stretch, .. } = link;
-            let last = count == STEPS || (now == fastest && weight / (1.0 - sigma) < NEGLIGIBLE * queued.all.max(idle.all));
+            let last = count == STEPS
+                || (now == fastest && weight / (1.0 - sigma) < NEGLIGIBLE * queued.all.max(idle.all));
             let (probability, mean) = match last {
                 true => (weight / (1.0 - sigma).max(1e-9), sigma / (1.0 - sigma).max(1e-9)),
                 false => (weight * geometric(sigma, next, width), (width - 1.0) / 2.0),

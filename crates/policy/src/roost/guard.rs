@@ -50,14 +50,14 @@ pub(super) struct Guard {
     pub hold: Duration,
 }
 
-/// Standard deviations of the number in the system that are an alarm, where each core has its own queue [D].
+/// Standard deviations of the number in the system that are an alarm, where each core has its own queue \[D\].
 const UNUSUAL: f64 = 5.0;
-/// Standard deviations by which the present rate must be above the plan's to be another [D]. Greater than two because
+/// Standard deviations by which the present rate must be above the plan's to be another \[D\]. Greater than two because
 /// it is looked at when the queue is long, and then it is high by chance more often than not.
 const JUMPED: f64 = 3.0;
-/// Cores are woken for the present rate so that they are busy for this share of time [D].
+/// Cores are woken for the present rate so that they are busy for this share of time \[D\].
 const WOKEN_LOAD: f64 = 0.8;
-/// Woken cores stay no longer than this by their cost [D].
+/// Woken cores stay no longer than this by their cost \[D\].
 const LONGEST_HOLD_NS: f64 = 10e6;
 
 impl Guard {
@@ -67,7 +67,7 @@ impl Guard {
             pace: Pace::fastest(gears),
             alarm: u32::MAX,
             calm: 0,
-            rate: f64::INFINITY,
+            rate: f64::MAX,
             active: cores,
             cores,
             queueing: Queueing::Shared,
@@ -115,7 +115,7 @@ impl Guard {
         };
         let alarm = alarm.max(active + 1.0) as u32;
         let (shallowest, deepest) = (&states[0], &states[states.len() - 1]);
-        // A core that was woken stays as long as its wake-up has cost [R AutoScale's t_wait].
+        // A core that was woken stays as long as its wake-up has cost \[R AutoScale's t_wait\].
         let wake_ns = deepest.exit_latency.as_nanos() as f64;
         let saved = shallowest.power.0.saturating_sub(deepest.power.0).max(1) as f64;
         let paid_back_ns = (wake_ns * gears.power(fastest).0 as f64 / saved).min(LONGEST_HOLD_NS);

@@ -1,34 +1,39 @@
 //! Roost's own policy: as few awake cores, as slow a clock and as deep a sleep as the latency goal allows, chosen
-//! together, and a stronger plan within microseconds when the queue says that the goal is in danger.
+//! together, and more within microseconds when the queue says that the goal is in danger.
 //!
 //! **The problem.** Packing (CARB, Peafowl) lets most cores sleep, but knows no latency goal and runs the rest at full
-//! speed; DVFS (Rubik, Pegasus) knows the goal, but all cores are awake, most of the time for nothing; governors that
+//! speed; DVFS (Rubik, Pegasus) knows the goal, but keeps all cores awake, most of the time for nothing; governors that
 //! choose sleeps (menu, uDPM) find only the gaps that the others leave. The Peafowl paper names the combination as future
 //! work (section 6). The three are one choice: the slack that the goal leaves can be spent on fewer cores, on a slower
 //! clock, or on longer exits from sleep, and which is worth most depends on the load.
 //!
 //! **The approach.** Once an epoch roost knows the arrival rate, its irregularity, and the distribution of service times.
-//! A model predicts tail and power for every *plan* (how many cores are active, in which gear, in which idle state they
-//! spend their gaps; the others are *parked* in the deepest), and the plan of least power within the goal is the *base*.
-//! Three things make up for what the model cannot know:
-//! - the measured tail corrects the predicted one by a factor (`correction`);
-//! - the number of requests in the system is compared with two numbers at each event. Above the first the goal is in
-//!   danger: a *surge*, which runs the cores in the fastest gear and wakes as many as the queue and the present rate need;
-//!   below the second, and after a while, the base plan comes back (`guard`);
-//! - a surge in which the rate turns out to be another ends the epoch early; a load that stops ends it with the least
+//! A model predicts tail and power of every *plan*: how many cores are active, how fast they run, in which idle state
+//! they spend their gaps; the others are *parked* in the deepest. The plan of least power within the goal is the *base*.
+//! How fast is a *pace*: one gear, or gears that follow the length of the queue at each event, which keeps the speed even
+//! at whatever the load needs. Three things make up for what the model cannot know:
+//! - the measured tail corrects the predicted one by a factor (`correction`), and a goal that is missed by jumps of the
+//!   load, which teach the model nothing, has plans made for the peaks (`reserve`);
+//! - more requests in the system than the active cores can do in time are an *alarm*. If the fastest gear is not enough,
+//!   it begins a *surge*: as many cores as the queue and the present rate need are woken, and all run in the fastest gear
+//!   until the queue is short again and their wake-up has paid (`guard`);
+//! - an alarm at which the rate turns out to be another ends the epoch early; a load that stops ends it with the least
 //!   plan at its regular end.
 //!
-//! **Terms.** All times that are learned are nanoseconds at the nominal clock. The *tail* is the goal's quantile of the
-//! response time.
+//! **Anticipation.** Active cores sleep more deeply than C1 where the goal has room for the exit latency; a surge counts
+//! what will have come by the time that a core is awake.
+//!
+//! **Terms.** Times that are learned are nanoseconds at the nominal clock. The *tail* is the goal's quantile of the
+//! response time. A *core* is one server of the queue: with hyperthreads, a hyperthread.
 //!
 //! **What always holds.** At least one core is active and at most all; gear and state are in their tables; a base plan's
-//! cores are busy for less than 98 % of the time at the rate it is made for, and if no such plan keeps the goal it is all
-//! cores at the fastest gear in the shallowest state, as it is until enough is known; a surge lowers nothing (cores, gear,
-//! readiness); the same calls give the same plans; timeouts may come early, late or twice. Work per event is constant,
-//! and nothing is allocated but when a plan is made.
+//! cores are busy for at most 98 % of the time in their fastest gear at the rate that it is made for, and if no such plan
+//! keeps the goal it is all cores in the fastest gear and the shallowest state, as it is until enough is known; an arrival
+//! lowers nothing (cores, gear, readiness); the same calls give the same plans; timeouts may come early, late or twice.
+//! Work per event is constant, and nothing is allocated but when a plan is made.
 //!
-//! Files: `arrivals`, `service` and `lengths` measure, `waiting` and `model` predict and choose, `guard` watches,
-//! `correction` learns.
+//! Files: `arrivals`, `service` and `lengths` measure; `waiting`, `model` and `chain` predict for a `pace`; `search`
+//! chooses; `guard` watches; `correction` and `reserve` learn.
 
 mod arrivals;
 mod chain;
@@ -38,6 +43,7 @@ mod lengths;
 mod model;
 mod pace;
 mod params;
+mod reserve;
 mod search;
 mod service;
 mod waiting;
@@ -45,11 +51,13 @@ mod waiting;
 pub use params::{Params, Queueing};
 
 use crate::frequency::{GearIndex, GearTable};
+use crate::timing::SleepState;
 use arrivals::{Arrivals, Load};
 use correction::{Correction, Kind};
 use guard::Guard;
-use machine::{CstateIndex, Duration, Instant, Microwatts};
+use machine::{CstateIndex, Duration, Instant};
 use model::Model;
+use reserve::Reserve;
 use search::{Base, Rated, Search, Speed};
 use serde::{Deserialize, Serialize};
 use service::Service;
@@ -76,24 +84,13 @@ impl Plan {
     }
 }
 
-/// An idle state.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct State {
-    /// How long waking takes.
-    pub exit_latency: Duration,
-    /// The shortest sleep that pays.
-    pub target_residency: Duration,
-    /// What a core draws in it.
-    pub power: Microwatts,
-}
-
 /// The policy of one server.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Roost {
     params: Params,
     cores: u16,
     gears: GearTable,
-    states: Vec<State>,
+    states: Vec<SleepState>,
     plan: Plan,
     base: Base,
     guard: Guard,
@@ -109,6 +106,7 @@ pub struct Roost {
     arrivals: Arrivals,
     service: Service,
     correction: Correction,
+    reserve: Reserve,
 }
 
 impl Roost {
@@ -116,7 +114,7 @@ impl Roost {
     ///
     /// # Panics
     /// Without a core or an idle state.
-    pub fn new(params: Params, cores: u16, gears: &GearTable, states: &[State], now: Instant) -> Self {
+    pub fn new(params: Params, cores: u16, gears: &GearTable, states: &[SleepState], now: Instant) -> Self {
         assert!(cores > 0 && !states.is_empty(), "a server has cores, and each an idle state");
         let base = Base { active: cores, speed: Speed::Steady(gears.fastest()), idle: CstateIndex(0) };
         Self {
@@ -135,6 +133,7 @@ impl Roost {
             arrivals: Arrivals::new(now),
             service: Service::new(),
             correction: Correction::new(),
+            reserve: Reserve::new(&params, now),
         }
     }
 
@@ -175,6 +174,9 @@ impl Roost {
         self.in_system = in_system;
         self.service.record(compute, memory);
         self.correction.record(response);
+        if self.base.active < self.cores {
+            self.reserve.record(response);
+        }
         if in_system <= self.watch_below { self.relax(now) } else { None }
     }
 
@@ -207,7 +209,7 @@ impl Roost {
     #[cold]
     fn begin(&mut self, now: Instant) {
         self.arrivals.resume(now);
-        self.epoch_ends = Some(now + self.params.epoch);
+        self.epoch_ends = Some(now + self.params.epoch());
     }
 
     /// More requests than the gear, or than the plan, is good for.
@@ -227,7 +229,7 @@ impl Roost {
         let present = self.arrivals.at_present(now);
         let active = self.guard.cores_for(self.in_system, present).max(self.plan.active);
         // Where each core has its own queue and nobody asks for its gear, more than usual is reason enough.
-        let blind = self.params.queueing == Queueing::PerCore && matches!(self.base.speed, Speed::Steady(_));
+        let blind = self.params.queueing == Queueing::PerCore && !self.params.graded;
         if active > self.base.active || blind {
             self.plan = Plan { active, gear: self.gears.fastest(), idle: CstateIndex(0) };
             self.surge_until = Some(now + self.guard.hold);
@@ -279,7 +281,9 @@ impl Roost {
         let (pace, gear) = (&self.guard.pace, self.plan.gear);
         (self.watch_above, self.watch_below) = match (self.surge_until, self.params.queueing) {
             (Some(_), _) => (self.guard.alarm, self.guard.calm),
-            (None, Queueing::Shared) => (pace.limit(gear).min(self.guard.alarm), pace.slower_at(gear).unwrap_or(0)),
+            (None, Queueing::Shared) => {
+                (pace.limit(gear).min(self.guard.alarm), pace.slower_at(gear).unwrap_or(0))
+            }
             (None, Queueing::PerCore) => (self.guard.alarm, 0),
         };
     }
@@ -289,17 +293,19 @@ impl Roost {
         let quiet = self.in_system == 0 && self.arrivals.count() == 0.0;
         let mut load = self.arrivals.close(now, self.params.rate_z);
         if self.in_system == 0 && self.arrivals.is_silent(now, load.latest) {
-            load = Load { rate: 0.0, prepared: 0.0, changed: true, ..load };
+            load = Load { rate: 0.0, prepared: 0.0, latest: 0.0, changed: true, ..load };
         }
-        self.epoch_ends = (!quiet).then_some(now + self.params.epoch);
+        self.epoch_ends = (!quiet).then_some(now + self.params.epoch());
         if self.service.samples() < u64::from(self.params.samples_min.max(1)) {
             return;
         }
         let quantile = self.params.quantile();
         let Some(shape) = self.service.shape(quantile) else { return };
+        let reserved = self.reserve.plan_for(now, load.rate, load.peak, &self.params);
+        let silent = load.latest == 0.0;
         let model = Model {
             shape: &shape,
-            rate: load.prepared,
+            rate: if silent { load.prepared } else { load.prepared.max(reserved) },
             scv: load.scv,
             quantile,
             queueing: self.params.queueing,
@@ -353,42 +359,7 @@ impl Roost {
 mod accuracy;
 #[cfg(test)]
 mod closed_loop;
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Knuth's MMIX generator, and what is drawn with it.
-    pub(super) struct Random(u64);
-
-    impl Random {
-        pub fn new(seed: u64) -> Self {
-            Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
-        }
-
-        /// Between 0 and 1, neither included.
-        pub fn uniform(&mut self) -> f64 {
-            self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            ((self.0 >> 11) as f64 + 0.5) / (1_u64 << 53) as f64
-        }
-
-        /// Mean 1.
-        pub fn exponential(&mut self) -> f64 {
-            -self.uniform().ln()
-        }
-
-        pub fn normal(&mut self) -> f64 {
-            (2.0 * self.exponential()).sqrt() * (std::f64::consts::TAU * self.uniform()).cos()
-        }
-    }
-
-    /// C1, C1E and C6 of a Xeon Silver 4116, as in the presets of `machine`.
-    pub(super) fn states() -> Vec<State> {
-        let state = |&(exit, residency, milliwatts): &(u64, u64, u64)| State {
-            exit_latency: Duration::from_micros(exit),
-            target_residency: Duration::from_micros(residency),
-            power: Microwatts(milliwatts * 1_000),
-        };
-        [(2, 2, 2_000), (10, 20, 1_200), (133, 600, 100)].iter().map(state).collect()
-    }
-}
+mod properties;
+#[cfg(test)]
+mod simulated;

@@ -14,7 +14,8 @@
 //!   correction (Allen, Probability, Statistics and Queueing Theory, 1990). c_a^2 of one core out of k that requests are
 //!   dealt to at random is 1 + (c_a^2 - 1) / k.
 //! - *Exit latency*: everybody pays all of it. Of M/G/1 with set-up the truth is a random part of it that is independent
-//!   of the rest (Welch 1964), never more.
+//!   of the rest (Welch 1964), never more. From a shared queue it is often much less: another core is free before the
+//!   one that was woken is ready. Deep states are so taken for slower than they are, until the measured tail says so.
 //!
 //! **Power.** A core works lambda E S / k of its time. A sleep begins whenever a core runs out of work and costs one exit
 //! latency at the gear's power. With nu sleeps per second, k - lambda E S idle or waking cores and exit latency x:
@@ -23,16 +24,16 @@
 //!   nu = lambda (1 - P(wait)) / (1 + lambda (1 - P(wait)) x / (k - lambda E S))
 //! ```
 //!
-//! which is exact for M/G/1 with set-up; x nu of the idle time are spent waking, the rest asleep. What a state's target
-//! residency implies may be more than the exit latency at the gear's power: then that counts.
+//! which is exact for M/G/1 with set-up; x nu of the idle time are spent waking, the rest asleep. Target residencies play no
+//! part: what they say is said by exit latencies and powers, for each gear by itself.
 //!
 //! Error: `accuracy` tests it against exact values and simulation.
 
-use super::State;
 use super::params::Queueing;
 use super::service::{Part, Shape};
 use super::waiting::Waiting;
 use crate::frequency::{GearIndex, GearTable};
+use crate::timing::SleepState;
 
 /// A load and a machine, as a plan is made for them. Times in nanoseconds, power in microwatts.
 #[derive(Clone, Copy, Debug)]
@@ -46,7 +47,7 @@ pub(super) struct Model<'a> {
     pub queueing: Queueing,
     pub cores: u16,
     pub gears: &'a GearTable,
-    pub states: &'a [State],
+    pub states: &'a [SleepState],
 }
 
 /// One of the queues: how many cores serve it, how many requests come to it.
@@ -71,7 +72,7 @@ pub(super) struct Running {
 }
 
 /// No core is planned to be busy for more than this share of time: the tail would be longer than any goal, and the
-/// estimate of the rate is not so good [D].
+/// estimate of the rate is not so good \[D\].
 pub(super) const STABLE: f64 = 0.98;
 
 impl Model<'_> {
@@ -133,10 +134,8 @@ impl Model<'_> {
         let found_idle = self.rate * (1.0 - running.waits);
         let exit_ns = state.exit_latency.as_nanos() as f64;
         let sleeps = found_idle / (1.0 + found_idle * exit_ns / idle_cores);
-        let waking_power = self.gears.power(gear).0 as f64;
-        let beside = (self.implied_cost(idle) - exit_ns * waking_power).max(0.0);
         running.work_power
-            + sleeps * (exit_ns * waking_power + beside)
+            + sleeps * exit_ns * self.gears.power(gear).0 as f64
             + (idle_cores - sleeps * exit_ns).max(0.0) * state.power.0 as f64
             + f64::from(self.cores - active) * deepest.power.0 as f64
     }
@@ -157,16 +156,6 @@ impl Model<'_> {
     /// Of a mean service, more than sleeping for as long.
     fn cost(&self, gear: GearIndex, idle: usize) -> f64 {
         (self.gears.power(gear).0 as f64 - self.states[idle].power.0 as f64) * self.service_ns(gear)
-    }
-
-    /// What one sleep costs by the meaning of target residency: a sleep of that length takes as much energy as in the
-    /// state above. Beside what the shallowest costs.
-    fn implied_cost(&self, idle: usize) -> f64 {
-        let deeper = |pair: &[State]| {
-            let saved = pair[0].power.0.saturating_sub(pair[1].power.0) as f64;
-            pair[1].target_residency.as_nanos() as f64 * saved
-        };
-        self.states[..=idle].windows(2).map(deeper).sum()
     }
 }
 

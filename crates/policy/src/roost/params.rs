@@ -18,40 +18,43 @@ pub enum Queueing {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Params {
-    /// The goal: what response times shall stay within. 300 us [P Peafowl 4.3, the strictest].
+    /// The goal: what response times shall stay within. 300 us \[P Peafowl 4.3, the strictest\].
     #[serde(with = "machine::duration_text")]
     pub target: Duration,
-    /// What share of requests shall; held between 0.5 and 0.9999. 0.99 [P Peafowl 4.3].
+    /// What share of requests shall; held between 0.5 and 0.9999. 0.99 \[P Peafowl 4.3\].
     pub quantile: f64,
     /// How requests get to cores.
     pub queueing: Queueing,
     /// Gears may follow the number of requests at each event. With a queue per core the driver then asks
     /// [`Roost::gear`](super::Roost::gear) at each change of a core's queue. False where it does not.
     pub graded: bool,
-    /// Plans are made for so much of the target. 0.95 [D]: what remains is for what a model cannot know before it has
+    /// Plans are made for so much of the target. 0.95 \[D\]: what remains is for what a model cannot know before it has
     /// been corrected.
     pub aim: f64,
-    /// Time between two plans. 100 ms [D], as Rubik's tables: some thousand requests at the papers' rates.
+    /// Time between two plans, at least 100 us. 100 ms \[D\], as Rubik's tables: some thousand requests at the papers' rates.
     #[serde(with = "machine::duration_text")]
     pub epoch: Duration,
-    /// So soon after a jump of the load the next plan is made. 5 ms [D]: four hundred requests at 80 kRPS, and one
+    /// So soon after a jump of the load the next plan is made. 5 ms \[D\]: four hundred requests at 80 kRPS, and one
     /// exit from the deepest state in forty.
     #[serde(with = "machine::duration_text")]
     pub epoch_after_jump: Duration,
-    /// The first plan is made from no fewer requests. 500 [D]: five beyond a 99th percentile.
+    /// The first plan is made from no fewer requests. 500 \[D\]: five beyond a 99th percentile.
     pub samples_min: u32,
-    /// From asking for a gear until it works. 10 us [P Peafowl 4.3]; set it to the machine's delay and stall together.
+    /// From asking for a gear until it works. 10 us \[P Peafowl 4.3\]; set it to the machine's delay and stall together.
     #[serde(with = "machine::duration_text")]
     pub dvfs_delay: Duration,
-    /// Plans are made for the measured rate and so many standard deviations of its estimate. 2 [D].
+    /// Plans are made for the measured rate and so many standard deviations of its estimate. 2 \[D\].
     pub rate_z: f64,
     /// How much of the difference between measured and predicted tail is believed at once: where the tail is longer,
-    /// and where it is shorter. 0.3 and 0.1 [D]: quick to give up savings, slow to take them. Zeros switch it off.
+    /// and where it is shorter. 0.3 and 0.1 \[D\]: quick to give up savings, slow to take them. Zeros switch it off.
     pub correction_gains: [f64; 2],
-    /// Least and most that the measured tail may be, in predicted ones; beyond, it is not the model that errs. 0.5 and
-    /// 2.5 [D].
+    /// Least and most that the measured tail may be, in predicted ones; beyond, it is not the model that errs. 0.7 and
+    /// 2.5 \[D\].
     pub correction_bounds: [f64; 2],
-    /// Another plan must save so much of the power. 0.01 [D].
+    /// For how long a peak of the load counts by half, if the goal is missed again and again for such peaks. 10 s \[D\].
+    #[serde(with = "machine::duration_text")]
+    pub peak_half_life: Duration,
+    /// Another plan must save so much of the power. 0.01 \[D\].
     pub worth_changing: f64,
 }
 
@@ -69,7 +72,8 @@ impl Default for Params {
             dvfs_delay: Duration::from_micros(10),
             rate_z: 2.0,
             correction_gains: [0.3, 0.1],
-            correction_bounds: [0.5, 2.5],
+            correction_bounds: [0.7, 2.5],
+            peak_half_life: Duration::from_secs(10),
             worth_changing: 0.01,
         }
     }
@@ -80,6 +84,11 @@ impl Params {
     pub(super) fn quantile(&self) -> f64 {
         // What is no number asks for the most.
         if self.quantile.is_nan() { MOST_QUANTILE } else { self.quantile.clamp(0.5, MOST_QUANTILE) }
+    }
+
+    /// Time between two plans, where it leaves time for anything else.
+    pub(super) fn epoch(&self) -> Duration {
+        self.epoch.max(Duration::from_micros(100))
     }
 
     pub(super) fn target_ns(&self) -> f64 {

@@ -84,10 +84,10 @@ struct Candidate {
     power: f64,
 }
 
-/// The patience that is tried, in goals: from 1 down to a fifteenth in steps of an eighth of an octave, [`PATIENCES`] of them [D].
+/// The patience that is tried, in goals: from 1 down to a fifteenth in steps of an eighth of an octave, [`PATIENCES`] of them \[D\].
 const PATIENCE_STEP: f64 = 0.917_004_043_204_671_2;
 const PATIENCES: i32 = 31;
-/// A pace is followed if its patience is so many times what the clock takes to change [D].
+/// A pace is followed if its patience is so many times what the clock takes to change \[D\].
 const QUICK_CLOCK: f64 = 4.0;
 
 impl<'a> Search<'a> {
@@ -116,13 +116,16 @@ impl<'a> Search<'a> {
     pub fn best(&mut self, goal_ns: f64, graded_goal_ns: Option<f64>) -> Option<Rated> {
         let mut best: Option<Candidate> = None;
         for idle in 0..self.model.states.len() {
-            let (mut fewer, mut least, mut rises) = (Fewer { gear: None, patience: PATIENCES }, f64::INFINITY, 0);
+            let (mut fewer, mut least, mut rises) =
+                (Fewer { gear: None, patience: PATIENCES }, f64::INFINITY, 0);
             for active in 1..=self.model.cores {
                 // It rises with the number of cores.
                 if best.is_some_and(|best| self.model.least_power(active, idle) >= best.power) {
                     break;
                 }
-                let Some(candidate) = self.best_of(active, idle, goal_ns, graded_goal_ns, &mut fewer) else { continue };
+                let Some(candidate) = self.best_of(active, idle, goal_ns, graded_goal_ns, &mut fewer) else {
+                    continue;
+                };
                 rises = if candidate.power < least { 0 } else { rises + 1 };
                 least = least.min(candidate.power);
                 if best.is_none_or(|best| candidate.power < best.power) {
@@ -161,14 +164,20 @@ impl<'a> Search<'a> {
             Candidate { base: Base { active, speed, idle: CstateIndex(idle as u8) }, power }
         };
         let steady = match fewer.gear {
-            Some(gear) => self.steady(active, gear).map(|(running, _)| candidate(Speed::Steady(gear), running)),
+            Some(gear) => {
+                self.steady(active, gear).map(|(running, _)| candidate(Speed::Steady(gear), running))
+            }
             None => None,
         };
         let Some(goal_ns) = graded_goal_ns.filter(|_| fewer.gear != Some(frugal)) else { return steady };
         let room_ns = goal_ns - self.exit_ns(idle) - self.dvfs_ns;
         let lowest = self.lowest_gear(frugal, room_ns);
+        if lowest == self.model.gears.fastest() {
+            return steady;
+        }
         let patience = self.most_patient(active, lowest, room_ns, &mut fewer.patience);
-        let graded = patience.map(|(patience_ns, running)| candidate(Speed::Graded(lowest, patience_ns), running));
+        let graded =
+            patience.map(|(patience_ns, running)| candidate(Speed::Graded(lowest, patience_ns), running));
         match (steady, graded) {
             (Some(a), Some(b)) => Some(if b.power < a.power { b } else { a }),
             (a, b) => a.or(b),
@@ -180,7 +189,8 @@ impl<'a> Search<'a> {
     fn lowest_gear(&self, frugal: GearIndex, room_ns: f64) -> GearIndex {
         let Model { shape, gears, quantile, .. } = self.model;
         let long_ns = shape.quantile_ns(1.0 - (1.0 - quantile) / 2.0);
-        let quick = |gear: &GearIndex| *gear >= frugal && long_ns * shape.stretch(gears.speed(*gear)) <= room_ns;
+        let quick =
+            |gear: &GearIndex| *gear >= frugal && long_ns * shape.stretch(gears.speed(*gear)) <= room_ns;
         gears.iter().find(quick).unwrap_or(gears.fastest())
     }
 
@@ -221,7 +231,11 @@ impl<'a> Search<'a> {
     fn chain(&self, links: &Links, active: u16, lowest: GearIndex, patience_ns: f64) -> Chain<'a> {
         let servers = self.model.queue(active).servers;
         let service_ns = |gear| self.model.service_ns(gear);
-        Chain::new(self.model, links, &Pace::graded(lowest, servers, patience_ns, self.model.gears, service_ns))
+        Chain::new(
+            self.model,
+            links,
+            &Pace::graded(lowest, servers, patience_ns, self.model.gears, service_ns),
+        )
     }
 
     fn place(&self, active: u16, gear: GearIndex) -> usize {
@@ -240,4 +254,72 @@ impl<'a> Search<'a> {
 
 fn below(gear: GearIndex) -> Option<GearIndex> {
     gear.0.checked_sub(1).map(GearIndex)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::accuracy::{exponential, hyperexponential, lognormal, shape};
+    use super::super::model::STABLE;
+    use super::super::params::Queueing;
+    use super::super::simulated::{gears, states};
+    use super::*;
+    use proptest::prelude::*;
+
+    /// The best of all steady plans, and of graded ones from the same lowest gears, asked one by one.
+    fn exhaustive(search: &mut Search<'_>, goal_ns: f64) -> f64 {
+        let mut best = f64::INFINITY;
+        for idle in 0..search.model.states.len() {
+            let lowest = search
+                .lowest_gear(search.model.frugal_gear(idle), goal_ns - search.exit_ns(idle) - search.dvfs_ns);
+            for active in 1..=search.model.cores {
+                let steady = search.model.gears.iter().map(Speed::Steady);
+                let patience =
+                    |step| (goal_ns - search.dvfs_ns - search.exit_ns(idle)) * PATIENCE_STEP.powi(step);
+                let patient = |patience_ns: &f64| *patience_ns >= QUICK_CLOCK * search.dvfs_ns;
+                let graded = (0..PATIENCES).map(patience).filter(patient);
+                let speeds: Vec<Speed> =
+                    steady.chain(graded.map(|patience_ns| Speed::Graded(lowest, patience_ns))).collect();
+                for speed in speeds {
+                    let rated = search.rate(Base { active, speed, idle: CstateIndex(idle as u8) });
+                    best = rated
+                        .filter(|rated| rated.tail_ns <= goal_ns)
+                        .map_or(best, |rated| best.min(rated.power));
+                }
+            }
+        }
+        best
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(24))]
+
+        #[test]
+        fn the_plan_found_is_stable_keeps_the_goal_and_is_hardly_worse_than_the_best_of_all(
+            load in 0.001..0.97_f64,
+            goal_us in 40.0..2_000.0_f64,
+            scv in 0.2..3.0_f64,
+            service in 0_usize..3,
+            per_core in any::<bool>(),
+        ) {
+            let shape = shape([exponential, lognormal, hyperexponential][service], 0.99);
+            let (gears, states) = (gears(), states());
+            let queueing = if per_core { Queueing::PerCore } else { Queueing::Shared };
+            let (rate, cores) = (load * 10.0 / shape.mean_ns, 10);
+            let model = Model { shape: &shape, rate, scv, quantile: 0.99, queueing, cores, gears: &gears, states: &states };
+            let goal_ns = goal_us * 1e3;
+            let found = Search::new(model, 10e3).best(goal_ns, Some(goal_ns));
+            let best = exhaustive(&mut Search::new(model, 10e3), goal_ns);
+            prop_assert_eq!(found.is_some(), best.is_finite());
+            if let Some(found) = found {
+                // Tails are solved to a five-hundredth.
+                prop_assert!(found.tail_ns <= goal_ns * 1.003, "{:?}", found);
+                let busy_most = match found.base.speed {
+                    Speed::Steady(gear) => rate * model.service_ns(gear),
+                    Speed::Graded(..) => rate * model.service_ns(gears.fastest()),
+                };
+                prop_assert!(busy_most <= STABLE * f64::from(found.base.active), "{:?}", found);
+                prop_assert!(found.power <= best * 1.02, "{:?}, where {} is possible", found, best);
+            }
+        }
+    }
 }

@@ -17,7 +17,7 @@ pub(super) struct Service {
     memory_ns: f64,
 }
 
-/// From here on what is older is halved: 160 beyond a 99th percentile, a fifth of a second at 80 kRPS [D].
+/// From here on what is older is halved: 160 beyond a 99th percentile, a fifth of a second at 80 kRPS \[D\].
 const REMEMBERED: u64 = 16_384;
 
 impl Service {

@@ -20,7 +20,7 @@ use super::service::Part;
 
 /// Points of the lattice: as many mean residuals, times [`FINENESS`], are followed exactly.
 pub(super) const POINTS: usize = 96;
-/// Points to a mean residual [D]: finer costs time, and at 4 the error is below 1 %.
+/// Points to a mean residual \[D\]: finer costs time, and at 4 the error is below 1 %.
 const FINENESS: f64 = 4.0;
 
 /// The residual of a service of mean 1 on a lattice.

@@ -1,0 +1,150 @@
+//! What always holds, under anything that may happen.
+
+use super::simulated::states;
+use super::*;
+use crate::frequency::gears::tests::nine_gears;
+use proptest::prelude::*;
+
+/// What a driver does next, some time later.
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    /// So many requests at once.
+    Arrivals(u32),
+    /// So many are done, each after so many us of computing and of waiting for memory.
+    Completions(u32, u64, u64),
+    Timeout,
+}
+
+fn events() -> impl Strategy<Value = Vec<(u64, Event)>> {
+    let gap_us = prop_oneof![8 => 0_u64..50, 2 => 50_u64..5_000, 1 => 5_000_u64..400_000];
+    let event = prop_oneof![
+        5 => (1_u32..30).prop_map(Event::Arrivals),
+        5 => (1_u32..40, 0_u64..60, 0_u64..20).prop_map(|(count, c, m)| Event::Completions(count, c, m)),
+        3 => Just(Event::Timeout),
+    ];
+    prop::collection::vec((gap_us, event), 20..400)
+}
+
+fn params() -> impl Strategy<Value = Params> {
+    (any::<bool>(), any::<bool>(), 20_u64..2_000, 0.5..0.9999_f64, 1_u32..100).prop_map(
+        |(shared, graded, target_us, quantile, samples_min)| Params {
+            queueing: if shared { Queueing::Shared } else { Queueing::PerCore },
+            graded,
+            target: Duration::from_micros(target_us),
+            quantile,
+            samples_min,
+            epoch: Duration::from_millis(2),
+            epoch_after_jump: Duration::from_micros(500),
+            ..Params::default()
+        },
+    )
+}
+
+/// One event; how the plan changes, and whether by an arrival.
+fn play(
+    roost: &mut Roost,
+    now: Instant,
+    event: Event,
+    in_system: &mut u32,
+    mut see: impl FnMut(&Roost, bool, Plan),
+) {
+    match event {
+        Event::Arrivals(count) => {
+            for _ in 0..count {
+                *in_system += 1;
+                let before = roost.plan();
+                let said = roost.handle_arrival(now, *in_system);
+                assert_eq!(said, (roost.plan() != before).then(|| roost.plan()));
+                see(roost, true, before);
+            }
+        }
+        Event::Completions(count, compute_us, memory_us) => {
+            for _ in 0..count.min(*in_system) {
+                *in_system -= 1;
+                let before = roost.plan();
+                let [compute, memory] = [compute_us, memory_us].map(Duration::from_micros);
+                let said = roost.handle_completion(now, compute, memory, (compute + memory) * 3, *in_system);
+                assert_eq!(said, (roost.plan() != before).then(|| roost.plan()));
+                see(roost, false, before);
+            }
+        }
+        Event::Timeout => {
+            let before = roost.plan();
+            let said = roost.handle_timeout(now);
+            assert_eq!(said, (roost.plan() != before).then(|| roost.plan()));
+            see(roost, false, before);
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn plans_are_possible_and_arrivals_never_weaken_them(
+        params in params(),
+        cores in 1_u16..20,
+        events in events(),
+    ) {
+        let gears = nine_gears();
+        let mut roost = Roost::new(params, cores, &gears, &states(), Instant::ZERO);
+        let (mut now, mut in_system) = (Instant::ZERO, 0);
+        for (gap_us, event) in events {
+            now += Duration::from_micros(gap_us);
+            let mut failed = None;
+            play(&mut roost, now, event, &mut in_system, |roost, arrival, before| {
+                let plan = roost.plan();
+                let possible = (1..=cores).contains(&plan.active)
+                    && plan.gear.index() < gears.count()
+                    && plan.idle.index() < states().len();
+                let stronger = !arrival || plan.stronger(before) == plan;
+                let gears_rise = (0..100).all(|queued| roost.gear(queued) <= roost.gear(queued + 1));
+                if !(possible && stronger && gears_rise && roost.gear(0) >= plan.gear) {
+                    failed = Some((plan, before));
+                }
+            });
+            prop_assert_eq!(failed, None);
+            if let Some(due) = roost.poll_timeout()
+                && due <= now
+            {
+                roost.handle_timeout(now);
+                prop_assert!(roost.poll_timeout().is_none_or(|next| next > now), "a timer must not be due for ever");
+            }
+        }
+    }
+
+    #[test]
+    fn the_same_calls_give_the_same_plans_also_after_being_written_and_read(
+        params in params(),
+        events in events(),
+        at in 0_usize..400,
+    ) {
+        let mut one = Roost::new(params, 8, &nine_gears(), &states(), Instant::ZERO);
+        let mut other = one.clone();
+        let (mut now, mut in_system, mut in_other) = (Instant::ZERO, 0, 0);
+        for (step, (gap_us, event)) in events.into_iter().enumerate() {
+            if step == at {
+                let text = serde_json::to_string(&other).unwrap();
+                other = serde_json::from_str(&text).unwrap();
+                prop_assert_eq!(&other, &one);
+            }
+            now += Duration::from_micros(gap_us);
+            play(&mut one, now, event, &mut in_system, |_, _, _| {});
+            play(&mut other, now, event, &mut in_other, |_, _, _| {});
+        }
+        prop_assert_eq!(one, other);
+    }
+
+    #[test]
+    fn timeouts_that_nobody_asked_for_change_nothing(params in params(), events in events()) {
+        let mut roost = Roost::new(params, 8, &nine_gears(), &states(), Instant::ZERO);
+        let (mut now, mut in_system) = (Instant::ZERO, 0);
+        for (gap_us, event) in events {
+            now += Duration::from_micros(gap_us);
+            play(&mut roost, now, event, &mut in_system, |_, _, _| {});
+            if roost.poll_timeout().is_none_or(|due| due > now) {
+                let before = roost.clone();
+                prop_assert_eq!(roost.handle_timeout(now), None);
+                prop_assert_eq!(&roost, &before);
+            }
+        }
+    }
+}

@@ -1,0 +1,355 @@
+//! A server for tests: ten cores with the clocks, idle states and powers of the Peafowl paper's section 4.3, exponential
+//! service of 10 us.
+//!
+//! A request finds its queue; a core without work sleeps in the plan's state, or if it is parked in the
+//! deepest; waking takes the exit latency at the gear's power; a clock changes 10 us after it was asked to, the work in
+//! progress with it. A core that is parked finishes what it has.
+
+use super::*;
+use machine::{ClockDomain, FrequencyTable, Gear, GearKind, Kilohertz, Microwatts};
+use std::collections::VecDeque;
+
+pub(super) const CORES: u16 = 10;
+const WORK_NS: f64 = 10_000.0;
+const DVFS_NS: f64 = 10_000.0;
+
+/// 0.8 to 2.1 GHz with the powers that the preset `peafowl-simulation` states.
+pub(super) fn gears() -> GearTable {
+    let volts = |mhz: f64| 0.7 + 0.3 * (mhz - 800.0) / 2_200.0;
+    let gear = |mhz: u64| {
+        let (volts, share) = (volts(mhz as f64) / volts(2_100.0), mhz as f64 / 2_100.0);
+        let watts = 5.7 * (0.15 * volts + 0.85 * volts * volts * share);
+        let power = Microwatts::from_watts(watts.max(2.0));
+        Gear { frequency: Kilohertz(mhz * 1_000), power, kind: GearKind::Pstate }
+    };
+    let table = FrequencyTable {
+        gears: (8..=21).map(|step| gear(step * 100)).collect(),
+        domain: ClockDomain::Core,
+        delay: Duration::from_micros(10),
+        stall: Duration::ZERO,
+    };
+    GearTable::new(&table).unwrap()
+}
+
+/// C1, C1E and C6 of a Xeon Silver 4116, as in the presets of `machine`.
+pub(super) fn states() -> Vec<SleepState> {
+    let state = |(exit, milliwatts): (u64, u64)| SleepState {
+        exit_latency: Duration::from_micros(exit),
+        power: Microwatts(milliwatts * 1_000),
+    };
+    [(2, 2_000), (10, 1_200), (133, 100)].map(state).to_vec()
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Doing {
+    /// What is left of the work, at the nominal clock; when the request came; how much it is in all.
+    Working {
+        left_ns: f64,
+        arrived: f64,
+        whole_ns: f64,
+    },
+    Waking {
+        until: f64,
+    },
+    Asleep {
+        state: usize,
+    },
+}
+
+struct Core {
+    doing: Doing,
+    queue: VecDeque<(f64, f64)>,
+    gear: GearIndex,
+    gear_changes: Option<(f64, GearIndex)>,
+}
+
+pub(super) struct Server {
+    queueing: Queueing,
+    /// What decides; `None` if the plan is fixed.
+    pub roost: Option<Roost>,
+    pub plan: Plan,
+    cores: Vec<Core>,
+    shared: VecDeque<(f64, f64)>,
+    gears: GearTable,
+    states: Vec<SleepState>,
+    pub now: f64,
+    in_system: u32,
+    random: Random,
+    /// Since the last `take`.
+    energy: f64,
+    since: f64,
+    responses: Vec<f64>,
+    active_ns: f64,
+    surging_ns: f64,
+}
+
+/// A stretch of simulated time.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Seen {
+    pub p99_us: f64,
+    pub watts: f64,
+    /// Active cores, on average.
+    pub active: f64,
+    /// The share of time in a surge.
+    pub surging: f64,
+    /// Half the width of a 95 % interval around the 99th percentile, from those of ten parts.
+    pub error_us: f64,
+}
+
+fn p99(responses: &[f64]) -> f64 {
+    let mut sorted = responses.to_vec();
+    let rank = (sorted.len() as f64 * 0.99) as usize;
+    if sorted.is_empty() { 0.0 } else { *sorted.select_nth_unstable_by(rank, f64::total_cmp).1 / 1e3 }
+}
+
+impl Server {
+    pub fn new(params: Params, fixed: Option<Plan>, seed: u64) -> Self {
+        let gears = gears();
+        let roost = Roost::new(params, CORES, &gears, &states(), Instant::ZERO);
+        let plan = fixed.unwrap_or(roost.plan());
+        let roost = fixed.is_none().then_some(roost);
+        let core = |at: u16| Core {
+            doing: Doing::Asleep {
+                state: if at < plan.active { plan.idle.index() } else { states().len() - 1 },
+            },
+            queue: VecDeque::new(),
+            gear: plan.gear,
+            gear_changes: None,
+        };
+        Self {
+            queueing: params.queueing,
+            roost,
+            plan,
+            cores: (0..CORES).map(core).collect(),
+            shared: VecDeque::new(),
+            gears,
+            states: states(),
+            now: 0.0,
+            in_system: 0,
+            random: Random::new(seed),
+            energy: 0.0,
+            since: 0.0,
+            responses: Vec::new(),
+            active_ns: 0.0,
+            surging_ns: 0.0,
+        }
+    }
+
+    /// Runs for so many milliseconds with `rate` arrivals per second, each of `batch` requests, by the time since
+    /// the beginning of this call in milliseconds.
+    pub fn run(&mut self, millis: f64, batch: u32, rate: impl Fn(f64) -> f64) {
+        let (begin, end) = (self.now, self.now + millis * 1e6);
+        while self.now < end {
+            let per_ns = rate((self.now - begin) / 1e6) / 1e9;
+            let gap = self.random.exponential() / per_ns.max(1e-18);
+            // Memoryless: what was not due within a tenth of a millisecond is drawn anew at the rate then.
+            let until = (self.now + gap.min(1e5)).min(end);
+            self.advance(until);
+            if gap <= 1e5 && until < end {
+                (0..batch).for_each(|_| self.arrive());
+            }
+        }
+    }
+
+    /// What was seen since the last call.
+    pub fn take(&mut self) -> Seen {
+        let span = self.now - self.since;
+        let parts: Vec<f64> =
+            self.responses.chunks(self.responses.len().div_ceil(10).max(1)).map(p99).collect();
+        let mean = parts.iter().sum::<f64>() / parts.len().max(1) as f64;
+        let square: f64 = parts.iter().map(|part| (part - mean).powi(2)).sum();
+        let count = parts.len().max(2) as f64;
+        let seen = Seen {
+            p99_us: p99(&self.responses),
+            watts: self.energy / span,
+            active: self.active_ns / span,
+            surging: self.surging_ns / span,
+            // Student's t with nine degrees of freedom.
+            error_us: 2.26 * (square / (count - 1.0) / count).sqrt(),
+        };
+        (self.energy, self.since, self.active_ns, self.surging_ns) = (0.0, self.now, 0.0, 0.0);
+        self.responses.clear();
+        seen
+    }
+
+    fn at(&self) -> Instant {
+        Instant::from_nanos(self.now as u64)
+    }
+
+    /// Everything that happens until then.
+    fn advance(&mut self, until: f64) {
+        loop {
+            let due = |core: &Core| match core.doing {
+                Doing::Working { left_ns, .. } => self.now + left_ns / self.gears.speed(core.gear),
+                Doing::Waking { until } => until,
+                Doing::Asleep { .. } => f64::INFINITY,
+            };
+            let dues = self.cores.iter().map(due).enumerate();
+            let (core, core_at) = dues.min_by(|a, b| a.1.total_cmp(&b.1)).unwrap();
+            let change = |core: &Core| core.gear_changes.map_or(f64::INFINITY, |(at, _)| at);
+            let changes = self.cores.iter().map(change).enumerate();
+            let (clock, clock_at) = changes.min_by(|a, b| a.1.total_cmp(&b.1)).unwrap();
+            let timer = self.roost.as_ref().and_then(Roost::poll_timeout);
+            let timer_at = timer.map_or(f64::INFINITY, |at| at.as_nanos() as f64);
+            let next = core_at.min(clock_at).min(timer_at.max(self.now)).min(until);
+            self.pass(next - self.now);
+            if next == core_at {
+                self.core_is_due(core);
+            } else if next == clock_at {
+                let core = &mut self.cores[clock];
+                core.gear = core.gear_changes.take().unwrap().1;
+            } else if next == until {
+                return;
+            } else if let Some(roost) = &mut self.roost {
+                let plan = roost.handle_timeout(Instant::from_nanos(next as u64));
+                self.obey(plan);
+            }
+        }
+    }
+
+    fn pass(&mut self, length: f64) {
+        let mut watts = 0.0;
+        for core in &mut self.cores {
+            watts += match &mut core.doing {
+                Doing::Working { left_ns, .. } => {
+                    *left_ns = (*left_ns - length * self.gears.speed(core.gear)).max(0.0);
+                    self.gears.power(core.gear).as_watts()
+                }
+                Doing::Waking { .. } => self.gears.power(core.gear).as_watts(),
+                Doing::Asleep { state } => self.states[*state].power.as_watts(),
+            };
+        }
+        self.energy += watts * length;
+        self.active_ns += f64::from(self.plan.active) * length;
+        if self.roost.as_ref().is_some_and(|roost| roost.surge_until.is_some()) {
+            self.surging_ns += length;
+        }
+        self.now += length;
+    }
+
+    fn arrive(&mut self) {
+        self.in_system += 1;
+        if let Some(roost) = &mut self.roost {
+            let plan = roost.handle_arrival(Instant::from_nanos(self.now as u64), self.in_system);
+            self.obey(plan);
+        }
+        let request = (self.now, WORK_NS * self.random.exponential());
+        let active = usize::from(self.plan.active);
+        match self.queueing {
+            Queueing::Shared => {
+                self.shared.push_back(request);
+                self.wake_one();
+            }
+            Queueing::PerCore => {
+                let core = (self.random.uniform() * active as f64) as usize;
+                self.cores[core].queue.push_back(request);
+                self.wake(core);
+                self.shift(core);
+            }
+        }
+    }
+
+    /// The active core in the shallowest sleep.
+    fn wake_one(&mut self) {
+        let asleep = |core: &usize| match self.cores[*core].doing {
+            Doing::Asleep { state } => Some(state),
+            _ => None,
+        };
+        let active = 0..usize::from(self.plan.active);
+        if let Some(core) = active.filter(|core| asleep(core).is_some()).min_by_key(asleep) {
+            self.wake(core);
+        }
+    }
+
+    fn wake(&mut self, core: usize) {
+        if let Doing::Asleep { state } = self.cores[core].doing {
+            let until = self.now + self.states[state].exit_latency.as_nanos() as f64;
+            self.cores[core].doing = Doing::Waking { until };
+        }
+    }
+
+    fn core_is_due(&mut self, core: usize) {
+        if let Doing::Working { arrived, whole_ns, .. } = self.cores[core].doing {
+            self.in_system -= 1;
+            let response = self.now - arrived;
+            self.responses.push(response);
+            let nanos = |ns: f64| Duration::from_nanos(ns as u64);
+            let (now, in_system) = (self.at(), self.in_system);
+            if let Some(roost) = &mut self.roost {
+                let plan =
+                    roost.handle_completion(now, nanos(whole_ns), Duration::ZERO, nanos(response), in_system);
+                self.cores[core].doing = Doing::Asleep { state: 0 };
+                self.obey(plan);
+            }
+        }
+        let active = core < usize::from(self.plan.active);
+        let own = self.cores[core].queue.pop_front();
+        let next = own.or_else(|| if active { self.shared.pop_front() } else { None });
+        self.cores[core].doing = match next {
+            Some((arrived, whole_ns)) => Doing::Working { left_ns: whole_ns, arrived, whole_ns },
+            None => Doing::Asleep { state: self.idle_state(core) },
+        };
+        if self.queueing == Queueing::PerCore {
+            self.shift(core);
+        }
+    }
+
+    /// The core gets the gear that is meant for it, some time later.
+    fn shift(&mut self, core: usize) {
+        let at = &self.cores[core];
+        let own = at.queue.len() as u32 + u32::from(matches!(at.doing, Doing::Working { .. }));
+        let gear = match &self.roost {
+            Some(roost) if self.queueing == Queueing::PerCore => roost.gear(own),
+            _ => self.plan.gear,
+        };
+        let core = &mut self.cores[core];
+        if core.gear_changes.map_or(core.gear, |(_, gear)| gear) != gear {
+            let at = core.gear_changes.map_or(self.now + DVFS_NS, |(at, _)| at);
+            core.gear_changes = Some((at, gear));
+        }
+    }
+
+    fn idle_state(&self, core: usize) -> usize {
+        if core < usize::from(self.plan.active) { self.plan.idle.index() } else { self.states.len() - 1 }
+    }
+
+    fn obey(&mut self, plan: Option<Plan>) {
+        let Some(plan) = plan else { return };
+        let before = std::mem::replace(&mut self.plan, plan);
+        (0..self.cores.len()).for_each(|core| self.shift(core));
+        // Who sleeps goes on in the state that is now meant for it, if that is deeper.
+        for core in 0..self.cores.len() {
+            if let Doing::Asleep { state } = self.cores[core].doing {
+                self.cores[core].doing = Doing::Asleep { state: state.max(self.idle_state(core)) };
+            }
+        }
+        // Those who join may find work waiting.
+        for _ in 0..self.shared.len().min(usize::from(plan.active.saturating_sub(before.active))) {
+            self.wake_one();
+        }
+    }
+}
+
+/// Knuth's MMIX generator, and what is drawn with it.
+pub(super) struct Random(u64);
+
+impl Random {
+    pub fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    /// Between 0 and 1, neither included.
+    pub fn uniform(&mut self) -> f64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        ((self.0 >> 11) as f64 + 0.5) / (1_u64 << 53) as f64
+    }
+
+    /// Mean 1.
+    pub fn exponential(&mut self) -> f64 {
+        -self.uniform().ln()
+    }
+
+    pub fn normal(&mut self) -> f64 {
+        (2.0 * self.exponential()).sqrt() * (std::f64::consts::TAU * self.uniform()).cos()
+    }
+}
