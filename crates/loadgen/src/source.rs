@@ -118,7 +118,12 @@ mod tests {
             |rate| Arrivals::new(ArrivalKind::Poisson, Profile::constant(Rate::per_second(rate)).unwrap(), 5);
         let warmup = Duration::from_millis(100);
         let schedule = Schedule::new(Some(arrivals(1000.0)), arrivals(5000.0), warmup);
-        Source::Open { schedule: Box::new(schedule), start: Instant::ZERO, end: Duration::from_secs(1), next: None }
+        Source::Open {
+            schedule: Box::new(schedule),
+            start: Instant::ZERO,
+            end: Duration::from_secs(1),
+            next: None,
+        }
     }
 
     fn drain(lane: u32, lanes: u32) -> Vec<(u64, u64, u32)> {

@@ -128,9 +128,7 @@ pub enum SchedulingInput {
     /// `Scheduling::place`
     Place,
     /// `Scheduling::set_wanted`
-    Wanted {
-        workers: u16,
-    },
+    Wanted { workers: u16 },
 }
 
 /// What a scheduling policy answers: the commands that the input led to, all of them, and a placement if asked for.

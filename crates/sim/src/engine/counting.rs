@@ -15,7 +15,8 @@ use machine::{Duration, Instant, Rate};
 use policy::carb::{Controller, Epoch, Params as CarbParams};
 use policy::cores::auto_scale::AutoScale;
 use policy::frequency::GearTable;
-use policy::roost::{Plan, Roost, State};
+use policy::roost::{Plan, Roost};
+use policy::timing::SleepState;
 
 /// The policy and what it has seen.
 pub(super) struct Counting {
@@ -58,12 +59,11 @@ impl Counting {
             CoresPolicy::Roost(params) => {
                 let platform = &setup.platform;
                 let gears = GearTable::new(&platform.frequencies).expect("a checked platform has gears");
-                let states = platform.cstates.0.iter().map(|state| State {
+                let states = platform.cstates.0.iter().map(|state| SleepState {
                     exit_latency: state.true_exit_latency.unwrap_or(state.exit_latency),
-                    target_residency: state.target_residency,
                     power: state.power.unwrap_or_default(),
                 });
-                let states: Vec<State> = states.collect();
+                let states: Vec<SleepState> = states.collect();
                 Kind::Roost(Box::new(Roost::new(*params, workers, &gears, &states, Instant::ZERO)))
             }
             CoresPolicy::AllAwake | CoresPolicy::Peafowl(_) => Kind::All,

@@ -125,6 +125,44 @@ fn servers_have_their_policies_in_turn() {
 }
 
 #[test]
+fn a_group_has_the_response_times_of_its_own_servers() {
+    let text = single_cores("servers = 6\nfanout = 3", "utilisation = 0.5\nrequests = 60000")
+        .replace("[\"poll\"]", "[\"poll\", \"deep\"]");
+    let outcome = run(&text, 2);
+    let [poll, deep] = &outcome.groups[..] else { panic!("{:?}", outcome.groups) };
+    assert!(covers(poll.responses.mean_ns, ResponseTime::mm1(0.05, 0.1).mean() * 1e3), "{poll:?}");
+    // Each busy period begins with a wake-up from the deepest state.
+    let (awake, asleep) = (poll.responses.mean_ns.unwrap().value, deep.responses.mean_ns.unwrap().value);
+    assert!(asleep > 2.0 * awake, "{asleep} and {awake}");
+    assert!(deep.power.cores_watts < poll.power.cores_watts && deep.awake < poll.awake, "{deep:?}");
+}
+
+#[test]
+fn leaves_work_on_the_class_and_with_the_memory_share_of_the_request() {
+    let text = |policies: &str, memory: f64| {
+        format!(
+            "[machine]\npreset = \"xeon-silver-4116\"\nsockets = 1\ncores = 8\nthreads = 1\ntick = \"never\"\n\
+             [fleet]\npolicies = [\"{policies}\"]\nservers = 2\nfanout = 1\n[run]\nrequests = 4000\n[workload]\n\
+             rate = 200\n[[workload.class]]\nname = \"short\"\nshare = 0.7\nservice = {{ deterministic = \"100us\" }}\n\
+             [[workload.class]]\nname = \"long\"\nshare = 0.3\nservice = {{ deterministic = \"1ms\" }}\n\
+             memory = {memory}\n"
+        )
+    };
+    let times = |policies: &str, memory: f64| {
+        let outcome = run(&text(policies, memory), 1);
+        let root = outcome.root().unwrap();
+        (root.p50_ns.unwrap().value.round(), root.p95_ns.unwrap().value.round())
+    };
+    let near = |found: f64, truth: f64| (found / truth - 1.0).abs() < 2e-3;
+    let (short, long) = times("poll", 0.5);
+    assert!(near(short, 100e3) && near(long, 1e6), "{short} {long}");
+    // Half of the long ones' time is memory's, which no clock changes; the short ones have none.
+    let (slow_short, slow_long) = times("poll + powersave", 0.5);
+    let stretch = slow_short / short;
+    assert!(stretch > 1.5 && near(slow_long, 0.5e6 * (1.0 + stretch)), "{slow_short} {slow_long}");
+}
+
+#[test]
 fn a_server_that_nobody_asks_draws_power_to_the_end() {
     let text = single_cores("servers = 40\nfanout = 1", "utilisation = 0.1\nrequests = 100\nsamples = 20");
     let outcome = run(&text, 2);
