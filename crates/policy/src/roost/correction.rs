@@ -1,19 +1,19 @@
 //! What the model gets wrong, learned from the measured tail.
 //!
-//! Plans are chosen by a predicted tail; what is learned is by what factor the measured tail is longer, and predictions
-//! are multiplied by it. That is an integral controller on the logarithm of the error, with its reference in the model:
-//! it compares with what was predicted for the plan in force and not with the goal. So it does not wind up while the
-//! weakest plan is better than the goal or the strongest worse, and a plan that is better than it need be, because the
-//! next weaker one is too weak, is not mistaken for slack.
+//! Plans are chosen by a predicted tail; what is learned is by what factor the measured tail is longer, and
+//! predictions are multiplied by it. That is an integral controller on the logarithm of the error, with its reference
+//! in the model: it compares with what was predicted for the plan in force and not with the goal. So it does not wind
+//! up while the weakest plan is better than the goal or the strongest worse, and a plan that is better than it need
+//! be, because the next weaker one is too weak, is not mistaken for slack.
 //!
 //! Errors count by their direction: a tail longer than predicted is believed quickly, a shorter one slowly. By chance
 //! alone the factor then settles a little above the truth: the safe side.
 //!
-//! Steady and graded plans have a factor each, as the models err differently. The graded one begins below 1, as that model
-//! is known to.
+//! Steady and graded plans have a factor each, as the models err differently. The graded one begins below 1, as that
+//! model is known to.
 //!
-//! A window lasts until it has seen enough misses, over as many epochs as that takes; what was predicted for it is the
-//! mean over its requests. An epoch in which the load changed says nothing about the model and ends the window.
+//! A window lasts until it has seen enough misses, over as many epochs as that takes; what was predicted for it is
+//! the mean over its requests. An epoch in which the load changed says nothing about the model and ends the window.
 //!
 //! What always holds: the factor stays within its bounds.
 
@@ -39,12 +39,12 @@ pub(super) enum Kind {
     Graded,
 }
 
-/// Where the graded model's factor begins: it predicts 1.0 to 1.2 times the tail (`accuracy`), and the change of clock is
-/// added to that.
+/// Where the graded model's factor begins: it predicts 1.0 to 1.2 times the tail (`accuracy`), and the change of
+/// clock is added to that.
 const GRADED: f64 = 0.85;
 
-/// As many misses as a window sees where the goal is just kept \[D\]: a fifth more or less of them is chance, a few percent
-/// of the tail.
+/// As many misses as a window sees where the goal is just kept \[D\]: a fifth more or less of them is chance, a few
+/// percent of the tail.
 const MISSES: f64 = 30.0;
 
 impl Correction {

@@ -1,7 +1,7 @@
 //! Lengths of time, counted in buckets that grow with what they hold, and forgotten by halves.
 //!
-//! Below 64 ns a bucket is one nanosecond wide; above, each octave is cut into 32 equal buckets, so that a bucket is at
-//! most 1/32 as wide as what it holds is long. Counting is a shift, two additions and one write.
+//! Below 64 ns a bucket is one nanosecond wide; above, each octave is cut into 32 equal buckets, so that a bucket is
+//! at most 1/32 as wide as what it holds is long. Counting is a shift, two additions and one write.
 
 use machine::Duration;
 use serde::{Deserialize, Serialize};

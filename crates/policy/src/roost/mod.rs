@@ -1,36 +1,36 @@
 //! Roost's own policy: as few awake cores, as slow a clock and as deep a sleep as the latency goal allows, chosen
 //! together, and more within microseconds when the queue says that the goal is in danger.
 //!
-//! **The problem.** Packing (CARB, Peafowl) lets most cores sleep, but knows no latency goal and runs the rest at full
-//! speed; DVFS (Rubik, Pegasus) knows the goal, but keeps all cores awake, most of the time for nothing; governors that
-//! choose sleeps (menu, uDPM) find only the gaps that the others leave. The Peafowl paper names the combination as future
-//! work (section 6). The three are one choice: the slack that the goal leaves can be spent on fewer cores, on a slower
-//! clock, or on longer exits from sleep, and which is worth most depends on the load.
+//! **The problem.** Packing (CARB, Peafowl) lets most cores sleep, but knows no latency goal and runs the rest at
+//! full speed; DVFS (Rubik, Pegasus) knows the goal, but keeps all cores awake, most of the time for nothing;
+//! governors that choose sleeps (menu, uDPM) find only the gaps that the others leave. The Peafowl paper names the
+//! combination as future work (section 6). The three are one choice: the slack that the goal leaves can be spent on
+//! fewer cores, on a slower clock, or on longer exits from sleep, and which is worth most depends on the load.
 //!
-//! **The approach.** Once an epoch roost knows the arrival rate, its irregularity, and the distribution of service times.
-//! A model predicts tail and power of every *plan*: how many cores are active, how fast they run, in which idle state
-//! they spend their gaps; the others are *parked* in the deepest. The plan of least power within the goal is the *base*.
-//! How fast is a *pace*: one gear, or gears that follow the length of the queue at each event, which keeps the speed even
-//! at whatever the load needs. Three things make up for what the model cannot know:
-//! - the measured tail corrects the predicted one by a factor (`correction`), and a goal that is missed by jumps of the
-//!   load, which teach the model nothing, has plans made for the peaks (`reserve`);
-//! - more requests in the system than the active cores can do in time are an *alarm*. If the fastest gear is not enough,
-//!   it begins a *surge*: as many cores as the queue and the present rate need are woken, and all run in the fastest gear
-//!   until the queue is short again and their wake-up has paid (`guard`);
-//! - an alarm at which the rate turns out to be another ends the epoch early; a load that stops ends it with the least
-//!   plan at its regular end.
+//! **The approach.** Once an epoch roost knows the arrival rate, its irregularity, and the distribution of service
+//! times. A model predicts tail and power of every *plan*: how many cores are active, how fast they run, in which
+//! idle state they spend their gaps; the others are *parked* in the deepest. The plan of least power within the goal
+//! is the *base*. How fast is a *pace*: one gear, or gears that follow the length of the queue at each event, which
+//! keeps the speed even at whatever the load needs. Three things make up for what the model cannot know:
+//! - the measured tail corrects the predicted one by a factor (`correction`), and a goal that is missed by jumps of
+//!   the load, which teach the model nothing, has plans made for the peaks (`reserve`);
+//! - more requests in the system than the active cores can do in time are an *alarm*. If the fastest gear is not
+//!   enough, it begins a *surge*: as many cores as the queue and the present rate need are woken, and all run in the
+//!   fastest gear until the queue is short again and their wake-up has paid (`guard`);
+//! - an alarm at which the rate turns out to be another ends the epoch early; a load that stops ends it with the
+//!   least plan at its regular end.
 //!
-//! **Anticipation.** Active cores sleep more deeply than C1 where the goal has room for the exit latency; a surge counts
-//! what will have come by the time that a core is awake.
+//! **Anticipation.** Active cores sleep more deeply than C1 where the goal has room for the exit latency; a surge
+//! counts what will have come by the time that a core is awake.
 //!
 //! **Terms.** Times that are learned are nanoseconds at the nominal clock. The *tail* is the goal's quantile of the
 //! response time. A *core* is one server of the queue: with hyperthreads, a hyperthread.
 //!
-//! **What always holds.** At least one core is active and at most all; gear and state are in their tables; a base plan's
-//! cores are busy for at most 98 % of the time in their fastest gear at the rate that it is made for, and if no such plan
-//! keeps the goal it is all cores in the fastest gear and the shallowest state, as it is until enough is known; an arrival
-//! lowers nothing (cores, gear, readiness); the same calls give the same plans; timeouts may come early, late or twice.
-//! Work per event is constant, and nothing is allocated but when a plan is made.
+//! **What always holds.** At least one core is active and at most all; gear and state are in their tables; a base
+//! plan's cores are busy for at most 98 % of the time in their fastest gear at the rate that it is made for, and if
+//! no such plan keeps the goal it is all cores in the fastest gear and the shallowest state, as it is until enough is
+//! known; an arrival lowers nothing (cores, gear, readiness); the same calls give the same plans; timeouts may come
+//! early, late or twice. Work per event is constant, and nothing is allocated but when a plan is made.
 //!
 //! Files: `arrivals`, `service` and `lengths` measure; `waiting`, `model` and `chain` predict for a `pace`; `search`
 //! chooses; `guard` watches; `correction` and `reserve` learn.
@@ -142,8 +142,8 @@ impl Roost {
         self.plan
     }
 
-    /// The gear for a core whose own queue holds so many requests, that in service included: not slower than the plan's.
-    /// To be asked whenever that number changes, with [`Queueing::PerCore`] and [`Params::graded`].
+    /// The gear for a core whose own queue holds so many requests, that in service included: not slower than the
+    /// plan's. To be asked whenever that number changes, with [`Queueing::PerCore`] and [`Params::graded`].
     #[inline]
     pub fn gear(&self, queued: u32) -> GearIndex {
         self.plan.gear.max(self.guard.pace.gear(queued))
@@ -160,8 +160,8 @@ impl Roost {
         if in_system > self.watch_above { self.hurry(now) } else { None }
     }
 
-    /// A request is done: what it computed (at the nominal clock), how long it waited for memory, how long it took from
-    /// its arrival; `in_system` are left. Says what to do from now on, if that is something else.
+    /// A request is done: what it computed (at the nominal clock), how long it waited for memory, how long it took
+    /// from its arrival; `in_system` are left. Says what to do from now on, if that is something else.
     #[inline]
     pub fn handle_completion(
         &mut self,

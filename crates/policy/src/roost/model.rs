@@ -1,31 +1,33 @@
-//! What a plan would do: the tail of the response time, and the power. Here for cores that run in one gear; with a gear
-//! that follows the queue, `chain` says how many wait and how long.
+//! What a plan would do: the tail of the response time, and the power. Here for cores that run in one gear; with a
+//! gear that follows the queue, `chain` says how many wait and how long.
 //!
 //! Terms. `k` cores are active, in a gear in which everything takes `stretch` as long as at the nominal clock; a mean
 //! service then takes E S. The load is rho = lambda E S / k.
 //!
 //! **Tail.** Response = wait + service (+ exit latency).
-//! - *A queue per core*: each core is an M/G/1 queue with lambda / k. A request waits with probability rho, and then as
-//!   [`Waiting`] says: exact.
+//! - *A queue per core*: each core is an M/G/1 queue with lambda / k. A request waits with probability rho, and then
+//!   as [`Waiting`] says: exact.
 //! - *A shared queue*: it waits with the probability of M/M/k, Erlang's C, and those that wait, wait as at one server
 //!   that is k times as fast: exact for M/M/k, a good approximation for others (Tijms, A First Course in Stochastic
 //!   Models, 9.6.2).
 //! - *Irregular arrivals* stretch the wait of those that wait by (c_a^2 + c_s^2) / (1 + c_s^2), Allen and Cunneen's
-//!   correction (Allen, Probability, Statistics and Queueing Theory, 1990). c_a^2 of one core out of k that requests are
-//!   dealt to at random is 1 + (c_a^2 - 1) / k.
-//! - *Exit latency*: everybody pays all of it. Of M/G/1 with set-up the truth is a random part of it that is independent
-//!   of the rest (Welch 1964), never more. From a shared queue it is often much less: another core is free before the
-//!   one that was woken is ready. Deep states are so taken for slower than they are, until the measured tail says so.
+//!   correction (Allen, Probability, Statistics and Queueing Theory, 1990). c_a^2 of one core out of k that requests
+//!   are dealt to at random is 1 + (c_a^2 - 1) / k.
+//! - *Exit latency*: everybody pays all of it. Of M/G/1 with set-up the truth is a random part of it that is
+//!   independent of the rest (Welch 1964), never more. From a shared queue it is often much less: another core is
+//!   free before the one that was woken is ready. Deep states are so taken for slower than they are, until the
+//!   measured tail says so.
 //!
-//! **Power.** A core works lambda E S / k of its time. A sleep begins whenever a core runs out of work and costs one exit
-//! latency at the gear's power. With nu sleeps per second, k - lambda E S idle or waking cores and exit latency x:
+//! **Power.** A core works lambda E S / k of its time. A sleep begins whenever a core runs out of work and costs one
+//! exit latency at the gear's power. With nu sleeps per second, k - lambda E S idle or waking cores and exit latency
+//! x:
 //!
 //! ```text
 //!   nu = lambda (1 - P(wait)) / (1 + lambda (1 - P(wait)) x / (k - lambda E S))
 //! ```
 //!
-//! which is exact for M/G/1 with set-up; x nu of the idle time are spent waking, the rest asleep. Target residencies play no
-//! part: what they say is said by exit latencies and powers, for each gear by itself.
+//! which is exact for M/G/1 with set-up; x nu of the idle time are spent waking, the rest asleep. Target residencies
+//! play no part: what they say is said by exit latencies and powers, for each gear by itself.
 //!
 //! Error: `accuracy` tests it against exact values and simulation.
 

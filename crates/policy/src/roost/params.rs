@@ -28,10 +28,11 @@ pub struct Params {
     /// Gears may follow the number of requests at each event. With a queue per core the driver then asks
     /// [`Roost::gear`](super::Roost::gear) at each change of a core's queue. False where it does not.
     pub graded: bool,
-    /// Plans are made for so much of the target. 0.95 \[D\]: what remains is for what a model cannot know before it has
-    /// been corrected.
+    /// Plans are made for so much of the target. 0.95 \[D\]: what remains is for what a model cannot know before it
+    /// has been corrected.
     pub aim: f64,
-    /// Time between two plans, at least 100 us. 100 ms \[D\], as Rubik's tables: some thousand requests at the papers' rates.
+    /// Time between two plans, at least 100 us. 100 ms \[D\], as Rubik's tables: some thousand requests at the
+    /// papers' rates.
     #[serde(with = "machine::duration_text")]
     pub epoch: Duration,
     /// So soon after a jump of the load the next plan is made. 5 ms \[D\]: four hundred requests at 80 kRPS, and one
@@ -40,7 +41,8 @@ pub struct Params {
     pub epoch_after_jump: Duration,
     /// The first plan is made from no fewer requests. 500 \[D\]: five beyond a 99th percentile.
     pub samples_min: u32,
-    /// From asking for a gear until it works. 10 us \[P Peafowl 4.3\]; set it to the machine's delay and stall together.
+    /// From asking for a gear until it works. 10 us \[P Peafowl 4.3\]; set it to the machine's delay and stall
+    /// together.
     #[serde(with = "machine::duration_text")]
     pub dvfs_delay: Duration,
     /// Plans are made for the measured rate and so many standard deviations of its estimate. 2 \[D\].
@@ -48,10 +50,11 @@ pub struct Params {
     /// How much of the difference between measured and predicted tail is believed at once: where the tail is longer,
     /// and where it is shorter. 0.3 and 0.1 \[D\]: quick to give up savings, slow to take them. Zeros switch it off.
     pub correction_gains: [f64; 2],
-    /// Least and most that the measured tail may be, in predicted ones; beyond, it is not the model that errs. 0.7 and
-    /// 2.5 \[D\].
+    /// Least and most that the measured tail may be, in predicted ones; beyond, it is not the model that errs. 0.7
+    /// and 2.5 \[D\].
     pub correction_bounds: [f64; 2],
-    /// For how long a peak of the load counts by half, if the goal is missed again and again for such peaks. 10 s \[D\].
+    /// For how long a peak of the load counts by half, if the goal is missed again and again for such peaks. 10 s
+    /// \[D\].
     #[serde(with = "machine::duration_text")]
     pub peak_half_life: Duration,
     /// Another plan must save so much of the power. 0.01 \[D\].

@@ -1,14 +1,14 @@
 //! The plan of least power among those that keep the goal.
 //!
-//! Three numbers make a plan: how many cores are active, in which idle state they spend their gaps, and how fast they run.
-//! Work costs least in one gear, the *frugal* one: slower, it takes so long that the core's leakage and the sleep that it
-//! misses cost more than voltage saves. So for given cores and state nothing is better than the frugal gear if it keeps
-//! the goal; if it does not, the slowest steady gear that does, or a pace that is graded from the frugal gear upwards,
-//! with the most patience that does. More cores never need a faster gear, so the search for it descends the gears once
-//! while it ascends the cores; patience is found by halving.
+//! Three numbers make a plan: how many cores are active, in which idle state they spend their gaps, and how fast they
+//! run. Work costs least in one gear, the *frugal* one: slower, it takes so long that the core's leakage and the
+//! sleep that it misses cost more than voltage saves. So for given cores and state nothing is better than the frugal
+//! gear if it keeps the goal; if it does not, the slowest steady gear that does, or a pace that is graded from the
+//! frugal gear upwards, with the most patience that does. More cores never need a faster gear, so the search for it
+//! descends the gears once while it ascends the cores; patience is found by halving.
 //!
-//! For a given state, power falls with the number of cores, because they may run slower, and then rises, because more of
-//! them idle. The search ends where it has risen twice in a row, or where nothing could beat the best so far.
+//! For a given state, power falls with the number of cores, because they may run slower, and then rises, because more
+//! of them idle. The search ends where it has risen twice in a row, or where nothing could beat the best so far.
 
 use super::chain::{Chain, Links};
 use super::correction::Kind;
@@ -84,7 +84,8 @@ struct Candidate {
     power: f64,
 }
 
-/// The patience that is tried, in goals: from 1 down to a fifteenth in steps of an eighth of an octave, [`PATIENCES`] of them \[D\].
+/// The patience that is tried, in goals: from 1 down to a fifteenth in steps of an eighth of an octave, [`PATIENCES`]
+/// of them \[D\].
 const PATIENCE_STEP: f64 = 0.917_004_043_204_671_2;
 const PATIENCES: i32 = 31;
 /// A pace is followed if its patience is so many times what the clock takes to change \[D\].
@@ -305,7 +306,8 @@ mod tests {
             let (gears, states) = (gears(), states());
             let queueing = if per_core { Queueing::PerCore } else { Queueing::Shared };
             let (rate, cores) = (load * 10.0 / shape.mean_ns, 10);
-            let model = Model { shape: &shape, rate, scv, quantile: 0.99, queueing, cores, gears: &gears, states: &states };
+            let (gears, states) = (&gears, &states);
+            let model = Model { shape: &shape, rate, scv, quantile: 0.99, queueing, cores, gears, states };
             let goal_ns = goal_us * 1e3;
             let found = Search::new(model, 10e3).best(goal_ns, Some(goal_ns));
             let best = exhaustive(&mut Search::new(model, 10e3), goal_ns);

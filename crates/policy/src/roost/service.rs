@@ -37,8 +37,8 @@ impl Service {
         self.lengths.total()
     }
 
-    /// As a distribution, good at the quantile `quantile`; `None` if nothing takes any time. To be called now and then:
-    /// it forgets.
+    /// As a distribution, good at the quantile `quantile`; `None` if nothing takes any time. To be called now and
+    /// then: it forgets.
     pub fn shape(&mut self, quantile: f64) -> Option<Shape> {
         let total = self.lengths.total();
         let shape = (self.sum_ns > 0.0).then(|| {

@@ -1,9 +1,9 @@
-//! A server for tests: ten cores with the clocks, idle states and powers of the Peafowl paper's section 4.3, exponential
-//! service of 10 us.
+//! A server for tests: ten cores with the clocks, idle states and powers of the Peafowl paper's section 4.3,
+//! exponential service of 10 us.
 //!
 //! A request finds its queue; a core without work sleeps in the plan's state, or if it is parked in the
-//! deepest; waking takes the exit latency at the gear's power; a clock changes 10 us after it was asked to, the work in
-//! progress with it. A core that is parked finishes what it has.
+//! deepest; waking takes the exit latency at the gear's power; a clock changes 10 us after it was asked to, the work
+//! in progress with it. A core that is parked finishes what it has.
 
 use super::*;
 use machine::{ClockDomain, FrequencyTable, Gear, GearKind, Kilohertz, Microwatts};

@@ -1,16 +1,17 @@
 //! How long requests wait at a server of a given load, for any distribution of service times.
 //!
-//! In M/G/1 the waiting time is a geometric sum: with probability rho a request finds the server busy; then it waits for
-//! the rest of the service that it found, and with probability rho for one more such *residual*, and so on (Pollaczek
-//! and Khinchine; e.g. Asmussen, Applied Probability and Queues, VIII.5). A residual is distributed with density
-//! P(S > x) / E S. On a lattice such a sum obeys a recursion (Panjer, ASTIN Bulletin 12, 1981):
+//! In M/G/1 the waiting time is a geometric sum: with probability rho a request finds the server busy; then it waits
+//! for the rest of the service that it found, and with probability rho for one more such *residual*, and so on
+//! (Pollaczek and Khinchine; e.g. Asmussen, Applied Probability and Queues, VIII.5). A residual is distributed with
+//! density P(S > x) / E S. On a lattice such a sum obeys a recursion (Panjer, ASTIN Bulletin 12, 1981):
 //!
 //! ```text
 //!   w_n = rho / (1 - rho f_0) * sum over j = 1..n of f_j w_(n-j)        w_0 = (1 - rho) / (1 - rho f_0)
 //! ```
 //!
-//! The residual is put onto the lattice so that its mean stays what it was. Beyond the lattice the tail goes on falling
-//! as it did at its end, which is right for a tail that is exponential at last (all services that have a bound).
+//! The residual is put onto the lattice so that its mean stays what it was. Beyond the lattice the tail goes on
+//! falling as it did at its end, which is right for a tail that is exponential at last (all services that have a
+//! bound).
 //!
 //! The lattice depends on the shape of the service alone, not on its length: a slower clock stretches both.
 //!
@@ -33,8 +34,8 @@ pub(super) struct Residual {
 }
 
 impl Residual {
-    /// Of services that are uniform within each part, shares adding up to 1; `second` is their second moment. Times in
-    /// mean services.
+    /// Of services that are uniform within each part, shares adding up to 1; `second` is their second moment. Times
+    /// in mean services.
     pub fn of(parts: &[Part], mean_ns: f64, second: f64) -> Self {
         let step = second / 2.0 / FINENESS;
         // Half the square of what is positive: the triangle's weight between two points, integrated twice.
