@@ -39,7 +39,7 @@ Examples:
 
 Fleets in scenarios, and what they cost to simulate: docs/scenarios.md")]
 pub struct Args {
-    /// The scenario file; one without [fleet] needs --servers
+    /// The scenario file; one without a fleet table needs --servers
     #[arg(value_name = "SCENARIO")]
     scenario: Option<PathBuf>,
     /// How many servers

@@ -86,7 +86,7 @@ pub struct Machine {
     /// The period of each CPU's own timer, which the governors see coming. 200 ms: the least retransmission timeout of TCP
     /// \[K\], which a CPU that sends replies nearly always has armed.
     pub timer: Option<Time>,
-    /// CPU time of a tick that comes to an idle CPU. 2 us [D].
+    /// CPU time of a tick that comes to an idle CPU. 2 us \[D\].
     pub tick_cost: Option<Time>,
     /// Watts of a socket beside its cores.
     pub uncore_watts: Option<f64>,
