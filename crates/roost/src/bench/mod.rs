@@ -3,6 +3,7 @@
 //! ```text
 //!   scheduler.rs   transfers, bursts and packing
 //!   serve.rs       what is measured, round by round
+//!   sim/           the simulator beside SimPy and a loop by hand; how often its intervals are right
 //!   contestant.rs  a server as a child process, and what the kernel says of it
 //!   verdict.rs     medians, spreads, ratios, bars; the table and the folder of raw data
 //! ```
@@ -10,6 +11,7 @@
 mod contestant;
 mod scheduler;
 mod serve;
+mod sim;
 mod verdict;
 
 use anyhow::{Context as _, Result};
@@ -30,6 +32,8 @@ pub struct Args {
 enum Bench {
     Serve(serve::Args),
     Scheduler(scheduler::Args),
+    Sim(sim::Args),
+    SimCoverage(sim::coverage::Args),
 }
 
 /// Measures.
@@ -37,6 +41,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     match &args.bench {
         Bench::Serve(args) => serve::run(args),
         Bench::Scheduler(args) => scheduler::run(args),
+        Bench::Sim(args) => sim::run(args),
+        Bench::SimCoverage(args) => sim::coverage::run(args),
     }
 }
 

@@ -341,7 +341,8 @@ fn folder(args: &Args, machine: &report::run::Machine) -> Result<(String, PathBu
     Ok((date, folder))
 }
 
-fn describe(machine: &report::run::Machine) -> String {
+/// The machine in a line.
+pub(super) fn describe(machine: &report::run::Machine) -> String {
     let unknown = || "unknown".to_owned();
     format!(
         "{}, {} CPUs, Linux {}, hypervisor {}, idle driver {} ({})",

@@ -1,0 +1,160 @@
+//! Who is measured, in which scenario, against which bar.
+
+use anyhow::{Context as _, Result};
+use machine::Platform;
+use sim::scenario::{Document, Estimates};
+use toml::Value;
+
+/// Ten cores of a named machine, a load of 0.8, exponential services of 10 us.
+const SCENARIO: &str = r#"
+goal = "300us@p99"
+[machine]
+preset = "xeon-silver-4116"
+sockets = 1
+cores = 10
+threads = 1
+[workload]
+service = { exponential = "10us" }
+[run]
+utilisation = 0.8
+"#;
+
+/// The mean service time of it.
+pub const SERVICE_NS: f64 = 10_000.0;
+/// And its load.
+pub const LOAD: f64 = 0.8;
+
+/// How fast a contestant has to be.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Bars {
+    /// As a multiple of SimPy's speed.
+    pub simpy: f64,
+    /// And of that of the loop by hand.
+    pub by_hand: Option<f64>,
+}
+
+const IDLE: Bars = Bars { simpy: 60.0, by_hand: Some(0.8) };
+const RUBIK: Bars = Bars { simpy: 30.0, by_hand: None };
+const PACKING: Bars = Bars { simpy: 15.0, by_hand: None };
+
+/// One that is measured.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Contestant {
+    /// Its policies, as a scenario names them.
+    pub policies: &'static str,
+    /// Which queues it needs.
+    pub queues: Queues,
+    /// How fast it has to be.
+    pub bars: Bars,
+}
+
+/// Where requests wait.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Queues {
+    /// In one queue for all cores.
+    Shared,
+    /// At a core drawn at random.
+    Random,
+    /// At the worker of their connection, of 512.
+    Connections,
+}
+
+/// All of them.
+pub const CONTESTANTS: [Contestant; 12] = [
+    Contestant { policies: "poll", queues: Queues::Shared, bars: IDLE },
+    Contestant { policies: "shallow", queues: Queues::Shared, bars: IDLE },
+    Contestant { policies: "deep", queues: Queues::Shared, bars: IDLE },
+    Contestant { policies: "menu", queues: Queues::Shared, bars: IDLE },
+    Contestant { policies: "teo", queues: Queues::Shared, bars: IDLE },
+    Contestant { policies: "menu-feedback", queues: Queues::Shared, bars: IDLE },
+    Contestant { policies: "teo-feedback", queues: Queues::Shared, bars: IDLE },
+    // Who knows the future must know which core a request will go to.
+    Contestant { policies: "clairvoyant", queues: Queues::Random, bars: IDLE },
+    Contestant { policies: "rubik", queues: Queues::Shared, bars: RUBIK },
+    Contestant { policies: "carb", queues: Queues::Shared, bars: PACKING },
+    Contestant { policies: "carb", queues: Queues::Connections, bars: PACKING },
+    Contestant { policies: "peafowl + teo + pegasus", queues: Queues::Connections, bars: PACKING },
+];
+
+impl Contestant {
+    /// As the table calls it.
+    pub fn name(&self) -> String {
+        match self.queues {
+            Queues::Shared => self.policies.to_owned(),
+            Queues::Random => format!("{}, random queues", self.policies),
+            Queues::Connections => format!("{}, 512 connections", self.policies),
+        }
+    }
+
+    /// Its scenario for so many requests.
+    pub fn document(&self, requests: u64) -> Result<Document> {
+        let document = Document::parse("bench.toml".as_ref(), SCENARIO, &Estimates::default())?;
+        let dispatch = match self.queues {
+            Queues::Shared => "shared",
+            Queues::Random => "random",
+            Queues::Connections => "connections",
+        };
+        let document = document
+            .with("run.requests", &Value::Integer(requests as i64))?
+            .with("server.dispatch", &Value::String(dispatch.to_owned()))?;
+        Ok(match self.queues {
+            Queues::Connections => document.with("workload.connections", &Value::Integer(512))?,
+            _ => document,
+        })
+    }
+
+    /// The same on a machine that wakes in no time and has no timers: what is left is the queue.
+    pub fn without_latencies(&self, requests: u64) -> Result<Document> {
+        let mut document = self
+            .document(requests)?
+            .with("machine.package", &Value::Boolean(false))?
+            .with("machine.tick_cost", &Value::String("0us".to_owned()))?;
+        for state in &platform()?.cstates.0 {
+            for key in ["exit_latency", "true_exit_latency"] {
+                let key = format!("machine.cstate.{}.{key}", state.name);
+                document = document.with(&key, &Value::String("0us".to_owned()))?;
+            }
+        }
+        Ok(document)
+    }
+
+    /// Without latencies its answers are those of a queue that is known: of so many servers.
+    pub fn exact_servers(&self) -> Option<u32> {
+        match (self.bars == IDLE, self.queues) {
+            (true, Queues::Shared) => Some(10),
+            (true, Queues::Random) => Some(1),
+            _ => None,
+        }
+    }
+}
+
+/// The machine of the scenario.
+pub fn platform() -> Result<Platform> {
+    let document = Document::parse("bench.toml".as_ref(), SCENARIO, &Estimates::default())?;
+    document.platform(&document.scenario()?).context("the scenario of the benchmark")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_contestant_runs_in_its_scenario() {
+        for contestant in CONTESTANTS {
+            for document in [contestant.document(1000).unwrap(), contestant.without_latencies(1000).unwrap()]
+            {
+                let (setup, jobs) = document.setup(contestant.policies, 1).unwrap();
+                let ended = sim::Engine::new(setup, jobs).run();
+                assert_eq!(ended.books().left(), 1000, "{}", contestant.name());
+            }
+        }
+    }
+
+    #[test]
+    fn the_load_by_hand_is_that_of_the_scenario() {
+        let (setup, jobs) = CONTESTANTS[0].document(10).unwrap().setup("poll", 1).unwrap();
+        assert_eq!(jobs.mean_service().as_nanos() as f64, SERVICE_NS);
+        let load = jobs.mean_rate().as_per_second() * SERVICE_NS * 1e-9 / setup.workers as f64;
+        assert!((load - LOAD).abs() < 1e-9, "{load}");
+    }
+}
