@@ -109,7 +109,8 @@ pub fn simulate(platform: &Platform, load: f64, service_ns: f64, requests: u64, 
         events.extend((0..count as u16).map(timer));
     }
     // With bounds: one that grows by itself does not do so when it is told to saturate.
-    let mut responses = Histogram::<u64>::new_with_bounds(1, 3_600_000_000_000, 3).expect("three digits are allowed");
+    let mut responses =
+        Histogram::<u64>::new_with_bounds(1, 3_600_000_000_000, 3).expect("three digits are allowed");
     let mut sum_ns = 0u128;
     let mut clock = gap_ns * gaps.exponential();
     let mut next = clock as u64;
