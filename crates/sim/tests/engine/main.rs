@@ -3,9 +3,11 @@
 //! The engine itself asserts Little's law and that no core's time is lost, at the end of every run, so each run here
 //! tests those too.
 
+mod combinations;
 mod exact;
 mod invariants;
 mod policies;
+mod queues;
 
 use sim::runner::{Task, run_all};
 use sim::scenario::Estimates;
