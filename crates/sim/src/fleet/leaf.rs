@@ -95,3 +95,20 @@ impl Leaf {
 const KEYS: u64 = 0x6b65_7973 << 32;
 const SEEDS: u64 = 0x7365_6564 << 32;
 const WORK: u64 = 0x776f_726b << 32;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_server_has_chance_of_its_own_and_the_same_keys() {
+        let answers = Arc::new(Answers::new(1, 1));
+        let root = Root { choice: Choice::new(100), seed: 7, requests: 1, until_ns: 1, answers };
+        let seeds: BTreeSet<u64> = (0..100).map(|server| root.seed_of(server)).collect();
+        let work: BTreeSet<u64> = (0..100).map(|server| root.leaf(server).work.bits()).collect();
+        let keys: BTreeSet<u64> = (0..100).map(|server| root.leaf(server).keys.bits()).collect();
+        assert_eq!((seeds.len(), work.len(), keys.len()), (100, 100, 1));
+        assert_eq!(keys.first(), Some(&root.keys().bits()));
+    }
+}
