@@ -9,9 +9,10 @@
 //!   the mean of both levels; then it stands still for `stall`. While one change is under way a newer wish replaces its
 //!   goal, not its time.
 //! - A package sleeps while all its cores are deep enough; the core that ends it pays its exit latency too.
-//! - A turbo clock is decided when a piece of work begins, by how many cores of the socket are awake then.
+//! - Turbo clocks are in `turbo`.
 
 use super::meter::{Meter, Mode, Modes, Residency};
+use super::turbo::Turbo;
 use machine::{ClockDomain, Platform};
 
 /// A CPU set of at most [`MAX_CPUS`].
@@ -76,7 +77,6 @@ impl CpuSet {
 #[derive(Clone, Copy, Debug)]
 struct Change {
     goal: u8,
-    /// Surplus over the old level while it lasts, in watts per CPU.
     asked_at: u64,
 }
 
@@ -113,7 +113,8 @@ pub struct Hardware {
     /// From this mode on a core does not count as awake: the package's, any sleep for a turbo clock, or none.
     deep_from: Mode,
     package_exit_ns: u64,
-    turbo: Vec<(u16, f64, f64)>,
+    turbo: Turbo,
+    /// Of cores that ran on at the old speed while their clock changed.
     extra_joules: f64,
     transitions: u64,
 }
@@ -193,9 +194,7 @@ impl Hardware {
                 shallowest
             }),
             package_exit_ns: platform.package.map_or(0, |package| package.exit_latency.as_nanos()),
-            turbo: (platform.turbo.iter())
-                .map(|bin| (bin.cores, nominal / bin.frequency.0 as f64, bin.power.as_watts()))
-                .collect(),
+            turbo: Turbo::new(platform),
             extra_joules: 0.0,
             transitions: 0,
             modes,
@@ -225,29 +224,38 @@ impl Hardware {
         self.socket_of_core[cpu % self.socket_of_core.len()]
     }
 
-    /// What work of this much computing and memory time (at the nominal clock, alone on its core) takes here now.
+    /// A piece of work of this much computing and memory time (at the nominal clock, alone on its core) begins or goes
+    /// on: what it takes here. That settles the core's turbo clock.
     #[inline]
-    pub fn length_ns(&mut self, cpu: usize, compute_ns: u64, memory_ns: u64) -> u64 {
-        let gear = self.gear[cpu];
-        let is_fastest = usize::from(gear) + 1 == self.slowness.len();
+    pub fn begin_ns(&mut self, cpu: usize, compute_ns: u64, memory_ns: u64, now: u64) -> u64 {
+        if !self.turbo.is_empty() && self.is_fastest(cpu) {
+            self.turbo.begin(cpu, self.sockets[self.socket(cpu)].awake, now);
+        }
+        self.length_ns(cpu, compute_ns, memory_ns)
+    }
+
+    /// What work of so much takes here if it begins now.
+    #[inline]
+    pub fn length_ns(&self, cpu: usize, compute_ns: u64, memory_ns: u64) -> u64 {
+        let is_fastest = self.is_fastest(cpu);
         if is_fastest && self.siblings.is_none() && self.turbo.is_empty() {
             return compute_ns + memory_ns;
         }
-        let mut slowness = self.slowness[usize::from(gear)];
-        let mut surplus_watts = 0.0;
+        let mut slowness = self.slowness[usize::from(self.gear[cpu])];
         if is_fastest && !self.turbo.is_empty() {
             let awake = self.sockets[self.socket(cpu)].awake;
-            if let Some(&(_, turbo_slowness, watts)) = self.turbo.iter().find(|(cores, ..)| awake <= *cores) {
-                slowness = turbo_slowness;
-                surplus_watts = watts - self.gear_watts[usize::from(gear)];
-            }
+            slowness = self.turbo.slowness(awake).unwrap_or(slowness);
         }
         let mut length = compute_ns as f64 * slowness + memory_ns as f64;
-        self.extra_joules += surplus_watts * length * 1e-9;
         if self.sibling(cpu).is_some_and(|sibling| self.is_working(sibling)) {
             length /= self.shared_thread_speed;
         }
         length.round() as u64
+    }
+
+    #[inline]
+    fn is_fastest(&self, cpu: usize) -> bool {
+        usize::from(self.gear[cpu]) + 1 == self.slowness.len()
     }
 
     #[inline]
@@ -258,6 +266,9 @@ impl Hardware {
 
     #[inline]
     fn set_mode(&mut self, cpu: usize, mode: Mode, now: u64) {
+        if !self.turbo.is_empty() {
+            self.turbo.end(cpu, now);
+        }
         if self.physical.is_some() {
             return self.set_mode_of_thread(cpu, mode, now);
         }
@@ -382,6 +393,11 @@ impl Hardware {
         for index in 0..self.cpus_of_domain[domain].len() {
             let cpu = self.cpus_of_domain[domain][index];
             self.gear[cpu] = change.goal;
+            // Paid by the core, not by each of its threads.
+            let is_first = cpu < self.socket_of_core.len();
+            if is_first && self.modes.state(self.core_mode(cpu)).is_none() {
+                self.extra_joules += surplus * (now - change.asked_at) as f64 * 1e-9;
+            }
             let mode = self.threads.mode(cpu);
             // The clock of a sleeping core stands; it draws its state's power.
             if mode == self.modes.working(old) {
@@ -390,10 +406,7 @@ impl Hardware {
                 self.poll(cpu, now);
             } else if mode == self.modes.waking(old) {
                 self.set_mode(cpu, self.modes.waking(change.goal), now);
-            } else {
-                continue;
             }
-            self.extra_joules += surplus * (now - change.asked_at) as f64 * 1e-9;
         }
         Some(self.stall_ns)
     }
@@ -426,7 +439,9 @@ impl Hardware {
     /// Joules of all cores.
     pub fn core_joules(&self, now: u64) -> f64 {
         let meter = self.physical.as_ref().unwrap_or(&self.threads);
-        meter.residency(&self.modes, 0..self.socket_of_core.len(), now).joules + self.extra_joules
+        meter.residency(&self.modes, 0..self.socket_of_core.len(), now).joules
+            + self.turbo.joules(now)
+            + self.extra_joules
     }
 
     /// Time that sockets slept as a whole, over all sockets.
@@ -441,5 +456,29 @@ impl Hardware {
     /// How many sockets there are.
     pub fn sockets(&self) -> usize {
         self.sockets.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Joules of one core while its clock goes from the fastest gear to the slowest, with so many threads at work.
+    fn joules_of_a_change(working: usize) -> f64 {
+        let mut platform = Platform::by_name("xeon-silver-4116").expect("a preset");
+        (platform.sockets, platform.cores_per_socket, platform.threads_per_core) = (1, 1, 2);
+        let mut hardware = Hardware::new(&platform);
+        (0..working).for_each(|cpu| hardware.work(cpu, 0));
+        // An idle thread has no wish for speed.
+        let changes: Vec<_> = (0..2).filter_map(|cpu| hardware.wish(cpu, 0, 0)).collect();
+        let [(at, domain)] = changes[..] else { panic!("one clock, one change: {changes:?}") };
+        hardware.take_effect(domain, at);
+        hardware.core_joules(at)
+    }
+
+    #[test]
+    fn a_change_of_clock_is_paid_once_by_a_core_of_two_threads() {
+        assert!(joules_of_a_change(1) > 0.0);
+        assert_eq!(joules_of_a_change(2), joules_of_a_change(1));
     }
 }

@@ -67,7 +67,7 @@ impl Engine {
             self.retime_sibling(cpu);
         }
         self.cores[cpu].doing = Doing::Interrupted;
-        let cost = self.hardware.length_ns(cpu, next.cost_ns, 0);
+        let cost = self.hardware.begin_ns(cpu, next.cost_ns, 0, now);
         self.agenda.set(cpu, now + cost);
     }
 

@@ -40,6 +40,7 @@ mod setup;
 mod sleeping;
 mod staging;
 mod task;
+mod turbo;
 mod working;
 
 pub(crate) use books::histogram;

@@ -231,7 +231,7 @@ impl Engine {
             self.hardware.work(core, now);
             self.retime_sibling(core);
         }
-        let length = self.hardware.length_ns(core, task.compute_ns, task.memory_ns);
+        let length = self.hardware.begin_ns(core, task.compute_ns, task.memory_ns, now);
         self.cores[core].ends = now + length;
         self.agenda.set(core, now + length);
         if self.clocking.watches_work() {
@@ -248,7 +248,7 @@ impl Engine {
         state.began = now;
         let part = |ns: u64| (ns as f64 * state.left).round() as u64;
         let (compute, memory) = (part(state.task.compute_ns), part(state.task.memory_ns));
-        let length = self.hardware.length_ns(core, compute, memory);
+        let length = self.hardware.begin_ns(core, compute, memory, now);
         self.cores[core].ends = now + length;
         self.agenda.set(core, now + length);
     }
@@ -273,8 +273,8 @@ impl Engine {
         let (compute, memory) = (state.task.compute_ns as f64, state.task.memory_ns as f64);
         let left = state.left;
         state.began = now + stall_ns;
-        let length =
-            self.hardware.length_ns(core, (compute * left).round() as u64, (memory * left).round() as u64);
+        let (compute, memory) = ((compute * left).round() as u64, (memory * left).round() as u64);
+        let length = self.hardware.begin_ns(core, compute, memory, now);
         let ends = now + stall_ns + length;
         self.cores[core].ends = ends;
         self.agenda.set(core, ends);

@@ -153,6 +153,17 @@ proptest! {
 }
 
 #[test]
+fn two_threads_at_turbo_draw_no_more_than_their_core() {
+    let text = "[machine]\npreset = \"xeon-silver-4116\"\nsockets = 1\ncores = 1\nthreads = 2\nturbo = true\npackage = false\n\
+                [workload]\nservice = { exponential = \"10us\" }\n[run]\nutilisation = 0.9\nrequests = 20_000\n";
+    let document = Document::parse("test.toml".as_ref(), text, &Estimates::default()).expect("a scenario");
+    let platform = document.platform(&document.scenario().expect("a scenario")).expect("a machine");
+    let most = platform.turbo.iter().map(|bin| bin.power.as_watts()).fold(0.0, f64::max);
+    let outcome = task(document, "menu", 1).run().expect("a run");
+    assert!(outcome.power.cores_watts <= most, "{} W, at most {most}", outcome.power.cores_watts);
+}
+
+#[test]
 fn the_combinations_are_not_all_refused() {
     // Else the property above would hold for nothing at all.
     let document = Document::parse("test.toml".as_ref(), "[machine]\npreset = \"xeon-silver-4116\"\n[workload]\nrate = \"10k\"\nservice = { exponential = \"10us\" }\n[server]\ndispatch = \"random\"\n", &Estimates::default()).expect("a scenario");
