@@ -1,9 +1,11 @@
 //! `roost report`: the page of a run, made again from its folder.
 
+use crate::exit::usage;
+use crate::sim;
 use anyhow::{Context as _, Result};
 use report::run::{Run, RunWriter};
 use report::{html, terminal};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Make the HTML page of a recorded run, and print its figures
@@ -28,6 +30,7 @@ pub struct Args {
 
 /// Does it.
 pub fn run(args: &Args) -> Result<ExitCode> {
+    check_recorded(&args.folder)?;
     let run = Run::read(&args.folder)?;
     let page = html::page(&run);
     let at = match &args.output {
@@ -52,4 +55,21 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         println!("page: {}", at.display());
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Simulations keep no recording: the page for one would be empty, in the place of the page that `roost sim` made.
+fn check_recorded(folder: &Path) -> Result<()> {
+    let Some(maker) = sim::maker(folder) else { return Ok(()) };
+    let (place, page) = (folder.display(), folder.join(sim::REPORT));
+    let hint = if page.is_file() {
+        format!("open {}", page.display())
+    } else if maker == "roost sim sweep" {
+        format!("`roost sim sweep --resume {place}` finishes it and makes its page")
+    } else {
+        "run the command again, without --no-report if it was there".to_owned()
+    };
+    let state = if page.is_file() { "its report.html is complete" } else { "it has no report.html" };
+    Err(usage(format!(
+        "{place} was made by `{maker}` and has no recording to make a page of; {state}\n\nhint: {hint}"
+    )))
 }

@@ -63,7 +63,9 @@ pub fn started() -> Result<String> {
 pub fn info(document: &Document, name: String, title: String, started: String) -> Result<RunInfo> {
     let scenario = document.scenario().map_err(usage)?;
     let mut config = toml::Table::new();
-    config.insert("file".to_owned(), document.path().display().to_string().into());
+    // From wherever the run is gone on with: files that it names lie beside it.
+    let file = std::path::absolute(document.path()).unwrap_or_else(|_| document.path().to_owned());
+    config.insert(FILE.to_owned(), file.display().to_string().into());
     let estimates = document.estimates().iter().cloned().map(toml::Value::String).collect();
     config.insert("estimates".to_owned(), toml::Value::Array(estimates));
     let scenario = toml::Table::try_from(&scenario).context("the scenario in force")?;
@@ -85,6 +87,8 @@ pub fn info(document: &Document, name: String, title: String, started: String) -
     })
 }
 
+/// Where `run.toml` keeps the name of the scenario's file, below `config`.
+pub const FILE: &str = "file";
 /// Where `run.toml` keeps the scenario, below `config`.
 pub const SCENARIO: &str = "scenario";
 
@@ -100,12 +104,32 @@ pub fn write_report(folder: &Path, page: &str) -> Result<String> {
     Ok(format!("report: {}", folder.join(REPORT).display()))
 }
 
+/// Which `roost sim` command made a folder, if one did. Such a folder keeps figures and no recording.
+pub fn maker(folder: &Path) -> Option<&'static str> {
+    let has = |name: &str| folder.join(name).is_file();
+    let Ok(text) = fs::read_to_string(folder.join(INFO)) else {
+        return has(PAPERS).then_some("roost sim paper");
+    };
+    // A recording that was written over a simulation has a `run.toml` of its own.
+    let info: toml::Table = text.parse().ok()?;
+    let scenario = info.get("config")?.get(SCENARIO)?;
+    Some(if has(super::cells::CELLS) {
+        "roost sim sweep"
+    } else if scenario.get("fleet").is_some() {
+        "roost sim fleet"
+    } else {
+        "roost sim run"
+    })
+}
+
 /// What was run.
 pub const INFO: &str = "run.toml";
 /// Every figure.
 pub const OUTCOMES: &str = "outcomes.json";
 /// One row per contestant.
 pub const SUMMARY: &str = "summary.csv";
+/// What became of papers' figures; `sim paper` writes it, and no `run.toml`.
+const PAPERS: &str = "results.json";
 /// Time series.
 pub const POINTS: &str = "points.csv";
 /// The page.

@@ -34,6 +34,8 @@ mod summary;
 mod sweep;
 mod table;
 
+pub use folder::{REPORT, maker};
+
 use anyhow::{Context as _, Result};
 use clap::Subcommand;
 use std::io::{self, Write as _};

@@ -117,10 +117,11 @@ const CSV: &str = "cells.csv";
 fn document(args: &Args) -> Result<Document> {
     let document = match (&args.scenario, &args.resume) {
         (None, Some(place)) => {
-            let path = place.join(folder::INFO);
             let info = earlier(place)?.ok_or_else(|| not_begun(place))?;
             let scenario = info.config.get(folder::SCENARIO).and_then(toml::Value::as_table);
             let text = toml::to_string(scenario.context("run.toml has no scenario")?)?;
+            let file = info.config.get(folder::FILE).and_then(toml::Value::as_str);
+            let path = file.map_or_else(|| place.join(folder::INFO), PathBuf::from);
             Document::parse(&path, &text, &Estimates::default()).map_err(usage)?
         }
         (scenario, _) => args.options.document(scenario.as_deref())?,

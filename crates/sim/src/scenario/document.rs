@@ -1,8 +1,11 @@
 //! A scenario as a tree of keys, before it has types.
+//!
+//! Files that a scenario names lie beside it. Their paths become absolute when the tree gets types, so that a scenario in
+//! force, as a run's folder keeps it, can be run again from anywhere.
 
 use super::{Scenario, ScenarioError};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::{Path, PathBuf, absolute};
 use toml::{Table, Value};
 
 /// Quantities that nobody publishes, by key: one table for all papers.
@@ -86,7 +89,8 @@ impl Document {
 
     /// The same of a text; `path` is what errors call it.
     pub fn parse(path: &Path, text: &str, estimates: &Estimates) -> Result<Self, ScenarioError> {
-        // Once with types, so that an error has its line in the file; a document with estimates in it cannot be.
+        // Once with types, so that an error has its line in the file; a document with estimates in it cannot be, nor one
+        // that names files.
         let table: Table = parse_table(path, text)?;
         let mut document = Self { path: path.to_owned(), table: Table::new(), used: Vec::new() };
         let mut root = Value::Table(table);
@@ -94,7 +98,7 @@ impl Document {
         if let Value::Table(table) = root {
             document.table = table;
         }
-        if document.used.is_empty() {
+        if document.used.is_empty() && document.placed() == document.table {
             toml::from_str::<Scenario>(text).map_err(|cause| ScenarioError::Malformed {
                 path: path.to_owned(),
                 cause: cause.to_string(),
@@ -196,7 +200,7 @@ impl Document {
     /// With types.
     pub fn scenario(&self) -> Result<Scenario, ScenarioError> {
         // Through text, because a path to the key comes with the error that way.
-        let text = toml::to_string(&self.table).map_err(|cause| ScenarioError::Malformed {
+        let text = toml::to_string(&self.placed()).map_err(|cause| ScenarioError::Malformed {
             path: self.path.clone(),
             cause: cause.to_string(),
         })?;
@@ -204,6 +208,58 @@ impl Document {
             .map_err(|cause| ScenarioError::Malformed { path: self.path.clone(), cause: cause.to_string() })
     }
 }
+
+impl Document {
+    /// The tree with absolute paths of files. Axes of a sweep stay as they are: they are values that tables show.
+    fn placed(&self) -> Table {
+        let mut table = self.table.clone();
+        let folder = self.path.parent().unwrap_or(Path::new(""));
+        for (name, value) in &mut table {
+            if name != "sweep" {
+                place_files(name, value, folder);
+            }
+        }
+        table
+    }
+}
+
+/// Makes the paths of files below a key absolute.
+fn place_files(key: &str, value: &mut Value, folder: &Path) {
+    // A path that is no UTF-8 cannot be written in TOML: it stays as it is, and is not found.
+    let absolute = |path: &str| Some(absolute(folder.join(path)).ok()?.to_str()?.to_owned());
+    match value {
+        Value::Table(table) => {
+            let is_empirical = table.get("distribution").and_then(Value::as_str) == Some("empirical");
+            for (name, value) in table.iter_mut() {
+                match value {
+                    Value::String(path) if is_empirical && name == "file" => {
+                        *path = absolute(path).unwrap_or_else(|| path.clone());
+                    }
+                    value => place_files(&format!("{key}.{name}"), value, folder),
+                }
+            }
+        }
+        Value::Array(values) => {
+            values
+                .iter_mut()
+                .enumerate()
+                .for_each(|(at, value)| place_files(&format!("{key}.{at}"), value, folder));
+        }
+        // A variant sets a key by its dotted name.
+        Value::String(path) if key.ends_with("workload.trace") => {
+            *path = absolute(path).unwrap_or_else(|| path.clone());
+        }
+        Value::String(shape) if key.ends_with("workload.shape") => {
+            if let Some(path) = shape.strip_prefix(CSV).and_then(absolute) {
+                *shape = format!("{CSV}{path}");
+            }
+        }
+        _ => {}
+    }
+}
+
+/// What marks a shape that stands in a file.
+const CSV: &str = "csv:";
 
 fn parse_table(path: &Path, text: &str) -> Result<Table, ScenarioError> {
     text.parse::<Table>()
@@ -214,4 +270,44 @@ fn read_table(path: &Path) -> Result<Table, ScenarioError> {
     let text = fs::read_to_string(path)
         .map_err(|cause| ScenarioError::Unreadable { path: path.to_owned(), cause })?;
     parse_table(path, &text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    /// Mean rate and mean service time in a folder that is not the working directory.
+    fn loaded(workload: &str, files: &[(&str, &str)]) -> Result<(f64, f64), ScenarioError> {
+        let folder = tempfile::tempdir().unwrap();
+        files.iter().for_each(|(name, text)| fs::write(folder.path().join(name), text).unwrap());
+        let path = folder.path().join("scenario.toml");
+        fs::write(&path, format!("[machine]\npreset = \"xeon-silver-4116\"\n[workload]\n{workload}\n"))
+            .unwrap();
+        let document = Document::read(&path, &Estimates::default())?;
+        let contestant = document.contestants()?.remove(0);
+        let (_, jobs) = contestant.document.setup("menu", 1)?;
+        // The scenario in force means the same elsewhere.
+        let again = toml::to_string(&document.scenario()?).unwrap();
+        let again = Document::parse(Path::new("/elsewhere/run.toml"), &again, &Estimates::default())?;
+        let (_, same) = again.setup("menu", 1)?;
+        assert_eq!(jobs.mean_rate(), same.mean_rate());
+        Ok((jobs.mean_rate().as_per_second(), jobs.mean_service().as_secs_f64()))
+    }
+
+    const LAW: &str = "service = { distribution = \"empirical\", file = \"law.cdf\", unit = \"ms\" }";
+
+    #[test]
+    fn files_lie_beside_the_scenario() {
+        let law = ("law.cdf", "1 0\n3 1\n");
+        assert_eq!(loaded(&format!("rate = 50\n{LAW}"), &[law]).unwrap(), (50.0, 0.002));
+        let day = ("day.csv", "0,100\n10,100\n20,100\n");
+        assert_eq!(loaded(&format!("shape = \"csv:day.csv\"\n{LAW}"), &[law, day]).unwrap().0, 100.0);
+        let classes = format!("rate = 50\n[[workload.class]]\nname = \"a\"\n{LAW}");
+        assert_eq!(loaded(&classes, &[law]).unwrap().1, 0.002);
+        let trace = ("trace.csv", "0,a,1ms\n1,a,1ms\n");
+        assert!(loaded("trace = \"trace.csv\"", &[trace]).is_ok());
+        let missing = loaded(&format!("rate = 50\n{LAW}"), &[]).unwrap_err().to_string();
+        assert!(missing.contains("law.cdf") && missing.contains("scenario.toml"), "{missing}");
+    }
 }

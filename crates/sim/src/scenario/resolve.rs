@@ -283,10 +283,6 @@ impl Document {
         let length = scenario.run.length.map_or(Duration::from_secs(60), |length| length.0);
         let mut demand = scenario.workload.clone();
         demand.seed = seed;
-        // Files lie beside the scenario.
-        if let (Some(trace), Some(folder)) = (&mut demand.trace, self.path().parent()) {
-            *trace = folder.join(&*trace);
-        }
         if let Some(utilisation) = scenario.run.utilisation {
             if !(utilisation > 0.0 && utilisation.is_finite()) {
                 let problem = utilisation.to_string();
