@@ -1,5 +1,6 @@
 //! What a service shall keep: a quantile of its response time, and a limit.
 
+use crate::statistics::{Quantile, Quantity};
 use machine::Duration;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -12,6 +13,13 @@ pub struct Goal {
     pub latency: Duration,
     /// Which quantile, as a share of one.
     pub quantile: f64,
+}
+
+impl Goal {
+    /// What it is about, as figures call it.
+    pub fn quantity(&self) -> Option<Quantity> {
+        Quantile::from_percent(self.quantile * 100.0).map(Quantity::Quantile)
+    }
 }
 
 impl FromStr for Goal {
@@ -32,7 +40,9 @@ impl FromStr for Goal {
         {
             return Err(wrong());
         }
-        Ok(Self { latency, quantile: number })
+        let goal = Self { latency, quantile: number };
+        // p99.99999999 is the maximum of any run.
+        goal.quantity().map(|_| goal).ok_or_else(wrong)
     }
 }
 
@@ -51,5 +61,23 @@ impl<'de> Deserialize<'de> for Goal {
 impl Serialize for Goal {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn goals_name_any_percentile_that_a_run_can_have() {
+        for (text, share) in [("1ms@p97", 0.97), ("1ms@p99.95", 0.9995), ("2us@p999", 0.999), ("1s@p50", 0.5)]
+        {
+            let goal: Goal = text.parse().unwrap();
+            let Some(Quantity::Quantile(quantile)) = goal.quantity() else { panic!("{text}") };
+            assert_eq!(quantile.share(), share, "{text}");
+        }
+        for text in ["1ms@p99.99999999", "1ms@p", "1ms@p0", "1ms@p-5", "0s@p99", "1ms", "fast@p99"] {
+            assert!(text.parse::<Goal>().unwrap_err().contains("such as 300us@p99"), "{text}");
+        }
     }
 }

@@ -3,7 +3,7 @@
 //! Units stand in the names. A figure that is an estimate comes with its 95 % interval, where the run was long enough to
 //! tell. Energy is modelled, always, and says by which machine's table.
 
-use crate::engine::{Coarse, End, Ended, IdleLengths};
+use crate::engine::{Coarse, End, Ended, IdleLengths, Setup};
 use crate::statistics::{
     Doubt, Horizon, Interval, Quantile, Quantity, RatioEstimator, Replications, Sample as Responded,
     across_runs,
@@ -65,23 +65,58 @@ pub struct Responses {
     pub p99_ns: Option<Estimate>,
     /// 99.9th percentile.
     pub p999_ns: Option<Estimate>,
+    /// Other percentiles that a goal or a precision names.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub others: Vec<Other>,
+}
+
+/// A percentile that a goal or a precision names.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Other {
+    /// Which.
+    pub what: Quantity,
+    /// What it is.
+    pub found_ns: Estimate,
 }
 
 impl Responses {
-    fn of(sample: &Responded<'_>, with_intervals: bool) -> Self {
+    /// One of them; `None` if nobody asked for it, or the run does not say.
+    pub fn at(&self, what: Quantity) -> Option<Estimate> {
+        let known = [self.mean_ns, self.p50_ns, self.p95_ns, self.p99_ns, self.p999_ns];
+        let shown = Quantity::SHOWN.iter().zip(known).find(|(shown, _)| **shown == what);
+        let other = || self.others.iter().find(|other| other.what == what).map(|other| other.found_ns);
+        shown.map_or_else(other, |(_, found)| found)
+    }
+
+    /// The figures of a sample, with those that `asked` names.
+    pub(crate) fn of(sample: &Responded<'_>, with_intervals: bool, asked: &[Quantity]) -> Self {
         let one = |quantity| {
             let interval = if with_intervals { sample.interval(quantity) } else { None };
             Estimate::of(sample.estimate(quantity), interval)
         };
         let quantile = |quantile| one(Quantity::Quantile(quantile));
+        let mut others: Vec<Quantity> = Vec::new();
+        for &what in asked {
+            if !Quantity::SHOWN.contains(&what) && !others.contains(&what) {
+                others.push(what);
+            }
+        }
+        let others = others.into_iter().filter_map(|what| Some(Other { what, found_ns: one(what)? }));
         Self {
             mean_ns: one(Quantity::Mean),
             p50_ns: quantile(Quantile::P50),
             p95_ns: quantile(Quantile::P95),
             p99_ns: quantile(Quantile::P99),
             p999_ns: quantile(Quantile::P999),
+            others: others.collect(),
         }
     }
+}
+
+/// What is to be told of a run beside what is told of every run.
+pub(crate) fn asked(setup: &Setup) -> Vec<Quantity> {
+    let goal = setup.goal.and_then(|goal| goal.quantity());
+    goal.into_iter().chain(setup.precision.map(|precision| precision.quantity())).collect()
 }
 
 /// Watts.
@@ -312,7 +347,8 @@ impl Outcome {
 /// The response times of one run, and how it ended.
 fn responses_of(ended: &Ended) -> (Responses, Verdict) {
     let responses = &ended.books().responses;
-    let asked = ended.setup().precision.is_some();
+    let precision_asked = ended.setup().precision.is_some();
+    let asked = asked(ended.setup());
     if ended.end == End::Unstable {
         return (Responses::default(), Verdict::Unstable);
     }
@@ -320,23 +356,24 @@ fn responses_of(ended: &Ended) -> (Responses, Verdict) {
         // One story: what it was, without an interval. Several make one, see `Outcome::of_all`.
         let mut runs = Replications::new(Horizon::Whole);
         let told = runs.add(ended.setup().seed, responses).is_ok();
-        let story = if told { Responses::of(&runs.sample(), false) } else { Responses::default() };
+        let story = if told { Responses::of(&runs.sample(), false, &asked) } else { Responses::default() };
         return (story, Verdict::Complete);
     }
     match responses.sample() {
         Ok(sample) => {
             let verdict = match ended.end {
                 End::Precise => Verdict::Precise,
-                _ if asked && !responses.is_precise() => Verdict::Imprecise,
+                _ if precision_asked && !responses.is_precise() => Verdict::Imprecise,
                 _ => Verdict::Complete,
             };
-            (Responses::of(&sample, true), verdict)
+            (Responses::of(&sample, true, &asked), verdict)
         }
         Err(Doubt::Unstable) => (Responses::default(), Verdict::Unstable),
         Err(Doubt::Unsettled) => {
             let mut runs = Replications::new(Horizon::Whole);
             let told = runs.add(ended.setup().seed, responses).is_ok();
-            let story = if told { Responses::of(&runs.sample(), false) } else { Responses::default() };
+            let story =
+                if told { Responses::of(&runs.sample(), false, &asked) } else { Responses::default() };
             (story, Verdict::Unsettled)
         }
     }
@@ -368,7 +405,7 @@ impl Outcome {
                 return Some(outcome);
             }
         }
-        outcome.responses = Responses::of(&all.sample(), true);
+        outcome.responses = Responses::of(&all.sample(), true, &asked(first.setup()));
         outcome.replications = runs.len() as u32;
         let joules_per_s = |run: &Ended| {
             let seconds = run.length_ns() as f64 * 1e-9;

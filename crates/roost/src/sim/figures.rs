@@ -5,6 +5,7 @@
 
 use sim::Outcome;
 use sim::outcome::{Estimate, StateShare, Verdict};
+use sim::statistics::Quantity;
 use std::fmt;
 use std::str::FromStr;
 
@@ -101,6 +102,8 @@ pub enum Figure {
     Gear(u64),
     /// Requests of a class that came too late, as a share of the class.
     Missed(String),
+    /// A percentile that only runs with a goal or a precision for it have, such as `p97`.
+    Percentile(String),
 }
 
 struct Plain {
@@ -178,6 +181,8 @@ impl Figure {
         states().for_each(|state| seen(Self::Residency(state.name.clone())));
         states().for_each(|state| seen(Self::Sleeps(state.name.clone())));
         runs.iter().flat_map(|run| &run.gears).for_each(|&(khz, _)| seen(Self::Gear(khz)));
+        let others = runs.iter().flat_map(|run| &run.responses.others);
+        others.for_each(|other| seen(Self::Percentile(other.what.to_string())));
         let classes = runs.iter().flat_map(|run| &run.classes);
         classes
             .filter(|class| class.missed.is_some())
@@ -193,6 +198,7 @@ impl Figure {
         let state = |name: &str| run.states.iter().find(|state| state.name == name);
         match self {
             Self::Plain(name) => (plain_named(name)?.of)(run),
+            Self::Percentile(name) => run.responses.at(name.parse().ok()?),
             Self::Residency(name) => counted(state(name)?.share),
             Self::Sleeps(name) => counted(state(name)?.sleeps_per_s),
             Self::Gear(khz) => counted(run.gears.iter().find(|(gear, _)| gear == khz)?.1),
@@ -209,6 +215,7 @@ impl Figure {
             Self::Plain(name) => plain_named(name).map_or(Unit::Count, |plain| plain.unit),
             Self::Residency(_) | Self::Gear(_) | Self::Missed(_) => Unit::Share,
             Self::Sleeps(_) => Unit::PerSecond,
+            Self::Percentile(_) => Unit::Nanoseconds,
         }
     }
 
@@ -237,7 +244,11 @@ impl Figure {
     }
 
     fn has_interval(&self) -> bool {
-        matches!(self, Self::Plain(name) if plain_named(name).is_some_and(|plain| plain.has_interval))
+        match self {
+            Self::Plain(name) => plain_named(name).is_some_and(|plain| plain.has_interval),
+            Self::Percentile(_) => true,
+            _ => false,
+        }
     }
 
     /// As a person reads it in a table; `-` where there is nothing.
@@ -254,6 +265,7 @@ impl fmt::Display for Figure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Plain(name) => f.write_str(name),
+            Self::Percentile(name) => f.write_str(name),
             Self::Residency(state) => write!(f, "residency.{state}"),
             Self::Sleeps(state) => write!(f, "sleeps_per_s.{state}"),
             Self::Gear(khz) => write!(f, "gear.{khz}"),
@@ -270,6 +282,9 @@ impl FromStr for Figure {
         if let Some(plain) = plain_named(text) {
             return Ok(Self::Plain(plain.name));
         }
+        if let Ok(quantity) = text.parse::<Quantity>() {
+            return Ok(Self::Percentile(quantity.to_string()));
+        }
         match text.split_once('.') {
             Some(("residency", state)) => Ok(Self::Residency(state.to_owned())),
             Some(("sleeps_per_s", state)) => Ok(Self::Sleeps(state.to_owned())),
@@ -283,8 +298,8 @@ impl FromStr for Figure {
                 let likely = super::options::nearest(text, names.iter().copied());
                 let hint = likely.map_or_else(String::new, |name| format!("did you mean {name}? "));
                 Err(format!(
-                    "no figure is called `{text}`: {hint}There are {}, residency.STATE, sleeps_per_s.STATE, gear.KHZ \
-                     and missed.CLASS",
+                    "no figure is called `{text}`: {hint}There are {}, residency.STATE, sleeps_per_s.STATE, gear.KHZ, \
+                     missed.CLASS, and the percentile of the goal or the precision, such as p97",
                     names.join(", ")
                 ))
             }
@@ -304,6 +319,7 @@ mod tests {
             Figure::Sleeps("C1E".into()),
             Figure::Gear(2_100_000),
             Figure::Missed("light.cheap".into()),
+            Figure::Percentile("p97.5".into()),
         ];
         for figure in all.chain(named) {
             assert_eq!(figure.to_string().parse(), Ok(figure));

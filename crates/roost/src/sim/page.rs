@@ -23,6 +23,7 @@ pub use parts::{Measured, Printed, against, lengths, over_time, residency, unit}
 pub use run::run_page;
 pub use sweep::{Swept, sweep_page};
 
+use super::figures::Figure;
 use super::results::Results;
 use machine::Platform;
 use report::figures::Page;
@@ -127,24 +128,23 @@ fn sources(machines: &[Platform]) -> Vec<(String, Vec<String>)> {
 
 /// Response times at the quantile that a goal names, or the 99th percentile.
 struct Tail {
-    figure: super::figures::Figure,
-    name: &'static str,
+    figure: Figure,
+    name: String,
     limit: Option<report::figures::Limit>,
 }
 
 fn tail(goal: Option<&Goal>) -> Tail {
-    let quantiles =
-        [(0.5, "p50", "p50"), (0.95, "p95", "p95"), (0.99, "p99", "p99"), (0.999, "p999", "p99.9")];
-    let asked = goal.and_then(|goal| {
-        quantiles.into_iter().find(|(quantile, ..)| (quantile - goal.quantile).abs() < 1e-9).zip(Some(goal))
-    });
-    let ((_, key, name), goal) = match asked {
-        Some((quantile, goal)) => (quantile, Some(goal)),
-        None => (quantiles[2], None),
+    let asked = goal.and_then(|goal| Some((goal.quantity()?.to_string(), goal)));
+    let Some((name, goal)) = asked else {
+        return Tail { figure: Figure::Plain("p99"), name: "p99".to_owned(), limit: None };
     };
-    let limit = goal.map(|goal| report::figures::Limit {
+    // The one of the usual figures whose name has no point in it.
+    let figure = if name == "p99.9" { "p999" } else { name.as_str() };
+    let limit = report::figures::Limit {
         y: goal.latency.as_nanos() as f64,
         name: format!("goal: {name} of at most {}", goal.latency),
-    });
-    Tail { figure: super::figures::Figure::Plain(key), name, limit }
+    };
+    // What is no usual figure is a percentile all the same.
+    let figure = figure.parse().unwrap_or_else(|_| Figure::Percentile(name.clone()));
+    Tail { figure, name, limit: Some(limit) }
 }

@@ -5,7 +5,7 @@ use super::options::Checked;
 use machine::Platform;
 use serde::{Deserialize, Serialize};
 use sim::outcome::{Estimate, Verdict};
-use sim::statistics::{Precision, Quantile, Quantity};
+use sim::statistics::Precision;
 use sim::{Document, Goal, Outcome};
 use std::io::{self, Write};
 
@@ -81,7 +81,7 @@ impl Entry {
             Verdict::Precise => false,
             // A story is told to its end, and may have become precise on the way.
             Verdict::Complete => {
-                let found = estimate_of(&self.outcome, asked.quantity()).and_then(|found| found.interval());
+                let found = self.outcome.responses.at(asked.quantity()).and_then(|found| found.interval());
                 found.is_none_or(|interval| interval.relative() > asked.relative())
             }
             Verdict::Imprecise | Verdict::Unsettled | Verdict::Unstable => true,
@@ -89,27 +89,12 @@ impl Entry {
     }
 }
 
-/// An estimate that the tables show.
-fn estimate_of(outcome: &Outcome, quantity: Quantity) -> Option<Estimate> {
-    let times = &outcome.responses;
-    let Quantity::Quantile(quantile) = quantity else { return times.mean_ns };
-    let known = [
-        (Quantile::P50, times.p50_ns),
-        (Quantile::P95, times.p95_ns),
-        (Quantile::P99, times.p99_ns),
-        (Quantile::P999, times.p999_ns),
-    ];
-    let found = known.into_iter().find(|(known, _)| (known.share() - quantile.share()).abs() < 1e-9);
-    found.and_then(|(_, estimate)| estimate)
-}
-
 /// The estimate decides; how sure it is, its interval tells.
 fn judge(goal: Goal, outcome: &Outcome) -> Judged {
     if outcome.verdict == Verdict::Unstable {
         return Judged { goal, found_ns: None, met: Some(false) };
     }
-    let asked = Quantile::from_percent(goal.quantile * 100.0).map(Quantity::Quantile);
-    let found_ns = asked.and_then(|quantile| estimate_of(outcome, quantile));
+    let found_ns = goal.quantity().and_then(|quantity| outcome.responses.at(quantity));
     let met = found_ns.map(|found| found.value <= goal.latency.as_nanos() as f64);
     Judged { goal, found_ns, met }
 }

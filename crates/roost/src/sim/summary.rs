@@ -15,7 +15,10 @@ pub fn of_run(results: &Results, columns: usize) -> String {
             let _ = write!(text, "\n{heading}\n{}", table.text());
         }
     };
-    let mut times = of_figures(entries, &plain(&["mean", "p50", "p95", "p99", "p999"]));
+    let mut figures = plain(&["mean", "p50", "p95", "p99", "p999"]);
+    let all = Figure::of_all(entries.iter().map(|entry| &entry.outcome)).into_iter();
+    figures.extend(all.filter(|figure| matches!(figure, Figure::Percentile(_))));
+    let mut times = of_figures(entries, &figures);
     for entry in entries.iter().filter(|entry| !has_figures(entry)) {
         times.remark(entry.outcome.contestant.clone(), "unstable");
     }

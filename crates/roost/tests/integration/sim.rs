@@ -157,6 +157,18 @@ fn a_goal_or_a_precision_that_was_not_reached_is_code_5() {
     let ran = run(&["--requests", "50k", "--set", "goal=1s@p99"]);
     assert_eq!(ran.code, Some(0), "{}", ran.err);
     assert!(ran.out.contains("met: shallow"), "{}", ran.out);
+    // At any percentile, which then is a figure of the run.
+    let ran = run(&["--requests", "50k", "--set", "goal=1us@p97.5"]);
+    assert_eq!(ran.code, Some(5), "{}", ran.err);
+    assert!(ran.out.contains("goal 1.00us@p97.5 MISSED: shallow"), "{}", ran.out);
+    let row = &rows(&Path::new(&place).join("summary.csv"))[0];
+    let nanos = |name: &str| row[name].parse::<f64>().unwrap_or_else(|_| panic!("{name}: {row:?}"));
+    assert!(nanos("p95_ns") < nanos("p97.5_ns") && nanos("p97.5_ns") < nanos("p99_ns"), "{row:?}");
+    let page = fs::read_to_string(Path::new(&place).join("report.html")).expect("the page");
+    assert!(page.contains("goal: p97.5 of at most 1.00us"), "the goal is drawn");
+    assert_eq!(run(&["--requests", "50k", "--set", "goal=1s@p97"]).code, Some(0));
+    let ran = run(&["--requests", "50k", "--precision", "80%@p97"]);
+    assert_eq!(ran.code, Some(0), "{}{}", ran.err, ran.out);
     let ran = run(&["--precision", "0.5%@p99", "--requests", "50k"]);
     assert_eq!(ran.code, Some(5), "{}", ran.err);
     assert!(ran.out.contains("imprecise: shallow: not 0.5%@p99"), "{}", ran.out);
@@ -168,6 +180,39 @@ fn a_goal_or_a_precision_that_was_not_reached_is_code_5() {
     let ran = run(&["--precision", "10%@mean"]);
     assert_eq!(ran.code, Some(0), "{}\n{}", ran.err, ran.out);
     assert_eq!(rows(&Path::new(&place).join("summary.csv"))[0]["verdict"], "precise");
+}
+
+#[test]
+fn the_page_of_a_simulation_is_not_overwritten_by_a_report_of_a_recording() {
+    let wanted: &[(&[&str], &str)] = &[
+        (&["run", MMK, "--policy", "menu", "--requests", "10k"], "`roost sim run`"),
+        (
+            &["sweep", MMK, "--policy", "menu", "--requests", "10k", "--set", "run.seed=1,2"],
+            "`roost sim sweep`",
+        ),
+        (&["fleet", MMK, "--policy", "menu", "--requests", "1k", "--servers", "2"], "`roost sim fleet`"),
+        (&["paper", "cpu-sleeps/2", "--quick"], "`roost sim paper`"),
+    ];
+    for (arguments, maker) in wanted {
+        let (_folder, place) = somewhere();
+        let ran = roost_sim(&[arguments, &["--out", &place][..]].concat());
+        assert_eq!(ran.code, Some(0), "{}", ran.err);
+        let report = || {
+            let output = Command::new(ROOST).args(["report", &place]).output().expect("roost runs");
+            (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+        };
+        let page = Path::new(&place).join("report.html");
+        let before = fs::read(&page).expect("the page");
+        let (code, said) = report();
+        assert_eq!((code, said.contains(maker)), (Some(2), true), "{said}");
+        assert!(said.contains("its report.html is complete") && said.contains("hint: open"), "{said}");
+        assert_eq!(fs::read(&page).expect("the page"), before);
+        // Without one, the way to it is named.
+        fs::remove_file(&page).expect("the page is ours");
+        let (code, said) = report();
+        assert_eq!((code, said.contains("it has no report.html")), (Some(2), true), "{said}");
+        assert!(said.contains("again") || said.contains("--resume"), "{said}");
+    }
 }
 
 /// A scenario that is right, and what is put in its place or after it.

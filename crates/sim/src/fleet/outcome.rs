@@ -4,10 +4,8 @@ use super::answers::steps;
 use super::ledger::Sums;
 use super::story::Stretch;
 use super::{Fleet, Run};
-use crate::outcome::{ClassCount, Estimate, Power, Responses, Verdict};
-use crate::statistics::{
-    Collector, Doubt, Horizon, Quantile, Quantity, RatioEstimator, Replications, Sample, across_runs,
-};
+use crate::outcome::{ClassCount, Power, Responses, Verdict, asked};
+use crate::statistics::{Collector, Doubt, Horizon, RatioEstimator, Replications, across_runs};
 use machine::EnergySource;
 use serde::{Deserialize, Serialize};
 
@@ -170,29 +168,15 @@ fn responses(fleet: &Fleet, runs: &[Run], of: &dyn Fn(&Run) -> &Collector) -> (R
         (0..).zip(runs).for_each(|(seed, run)| _ = all.add(seed, of(run)));
         all
     };
+    let asked = asked(&fleet.setups[0]);
+    let figures = |all: &Replications, with_intervals| Responses::of(&all.sample(), with_intervals, &asked);
     if fleet.setups[0].horizon == Horizon::Whole {
-        return (figures(&all(Horizon::Whole, runs).sample(), runs.len() > 1), Verdict::Complete);
+        return (figures(&all(Horizon::Whole, runs), runs.len() > 1), Verdict::Complete);
     }
     match of(&runs[0]).sample() {
-        Ok(sample) => (figures(&sample, true), Verdict::Complete),
-        Err(Doubt::Unsettled) => (figures(&all(Horizon::Whole, runs).sample(), false), Verdict::Unsettled),
+        Ok(sample) => (Responses::of(&sample, true, &asked), Verdict::Complete),
+        Err(Doubt::Unsettled) => (figures(&all(Horizon::Whole, runs), false), Verdict::Unsettled),
         Err(Doubt::Unstable) => (Responses::default(), Verdict::Unstable),
-    }
-}
-
-fn figures(sample: &Sample<'_>, with_intervals: bool) -> Responses {
-    let one = |quantity| {
-        let interval = if with_intervals { sample.interval(quantity) } else { None };
-        let half_width = interval.map(|interval| interval.half_width);
-        sample.estimate(quantity).map(|value| Estimate { value, half_width })
-    };
-    let quantile = |quantile| one(Quantity::Quantile(quantile));
-    Responses {
-        mean_ns: one(Quantity::Mean),
-        p50_ns: quantile(Quantile::P50),
-        p95_ns: quantile(Quantile::P95),
-        p99_ns: quantile(Quantile::P99),
-        p999_ns: quantile(Quantile::P999),
     }
 }
 

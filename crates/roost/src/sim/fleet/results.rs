@@ -6,7 +6,6 @@ use serde::Serialize;
 use sim::Goal;
 use sim::fleet::FleetOutcome;
 use sim::outcome::{Estimate, Power, Responses, Verdict};
-use sim::statistics::Quantile;
 use std::io::{self, Write};
 
 /// All of it.
@@ -177,10 +176,7 @@ fn judge(goal: Goal, outcome: &FleetOutcome) -> Judged {
     if outcome.verdict == Verdict::Unstable {
         return Judged { goal, found_ns: None, met: Some(false) };
     }
-    let quantiles = [Quantile::P50, Quantile::P95, Quantile::P99, Quantile::P999].map(Quantile::share);
-    // The mean comes before the quantiles.
-    let known = quantiles.iter().zip(&TIMES[1..]).find(|(share, _)| (**share - goal.quantile).abs() < 1e-9);
-    let found_ns = known.and_then(|(_, (_, of))| of(outcome.root()?));
+    let found_ns = goal.quantity().and_then(|quantity| outcome.root()?.at(quantity));
     let met = found_ns.map(|found| found.value <= goal.latency.as_nanos() as f64);
     Judged { goal, found_ns, met }
 }

@@ -149,7 +149,7 @@ fn cards(tail: &Tail, outcomes: &[Outcome]) -> Vec<Card> {
 /// Power against tail, and every figure in a table.
 fn trade(tail: &Tail, outcomes: &[Outcome]) -> Section {
     let x = Quantity::new("power of cores and uncore", Unit::Watts).linear();
-    let y = Quantity::new(tail.name, Unit::Nanoseconds).log();
+    let y = Quantity::new(&tail.name, Unit::Nanoseconds).log();
     let see = "Further left costs less, further down answers faster. Bars are 95 % confidence intervals.";
     let mut lines = Lines { limit: tail.limit.clone(), ..Lines::new("Power against tail", see, x, y) };
     for outcome in outcomes {

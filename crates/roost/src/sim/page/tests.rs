@@ -45,6 +45,7 @@ fn outcome(contestant: &str, watts: f64, p99_ns: f64) -> Outcome {
             p95_ns: estimate(p99_ns / 2.0),
             p99_ns: estimate(p99_ns),
             p999_ns: None,
+            others: Vec::new(),
         },
         power: Power {
             source: EnergySource::Modelled("m".to_owned()),
