@@ -9,8 +9,7 @@
 //! Errors count by their direction: a tail longer than predicted is believed quickly, a shorter one slowly. By chance
 //! alone the factor then settles a little above the truth: the safe side.
 //!
-//! Steady and graded plans have a factor each, as the models err differently. The graded one begins below 1, as that
-//! model is known to.
+//! Steady and graded plans have a factor each, as the models err differently.
 //!
 //! A window lasts until it has seen enough misses, over as many epochs as that takes; what was predicted for it is
 //! the mean over its requests. An epoch in which the load changed says nothing about the model and ends the window.
@@ -18,7 +17,7 @@
 //! What always holds: the factor stays within its bounds.
 
 use super::lengths::Lengths;
-use super::params::Params;
+use super::params::{Params, Queueing};
 use machine::Duration;
 use serde::{Deserialize, Serialize};
 
@@ -39,9 +38,9 @@ pub(super) enum Kind {
     Graded,
 }
 
-/// Where the graded model's factor begins: it predicts 1.0 to 1.2 times the tail (`accuracy`), and the change of
-/// clock is added to that.
-const GRADED: f64 = 0.85;
+/// Where the factor of graded plans begins, with a queue for each core: the model is known to predict 1.05 to 1.15
+/// times the tail then, and 1.0 to 1.05 times with a shared queue (`accuracy`).
+const ONE_CORE: f64 = 0.9;
 
 /// As many misses as a window sees where the goal is just kept \[D\]: a fifth more or less of them is chance, a few
 /// percent of the tail.
@@ -49,8 +48,12 @@ const MISSES: f64 = 30.0;
 
 impl Correction {
     /// The models err as they are known to, until something else is seen.
-    pub fn new() -> Self {
-        Self { factors: [1.0, GRADED], responses: Lengths::new(), predicted_sum_ns: 0.0, in_ended_epochs: 0 }
+    pub fn new(queueing: Queueing) -> Self {
+        let graded = match queueing {
+            Queueing::Shared => 1.0,
+            Queueing::PerCore => ONE_CORE,
+        };
+        Self { factors: [1.0, graded], responses: Lengths::new(), predicted_sum_ns: 0.0, in_ended_epochs: 0 }
     }
 
     /// Measured tails in predicted ones.
@@ -101,7 +104,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn learned(ratios: impl IntoIterator<Item = f64>) -> f64 {
-        let mut correction = Correction::new();
+        let mut correction = Correction::new(Queueing::PerCore);
         ratios
             .into_iter()
             .for_each(|ratio| correction.learn(Kind::Steady, 100.0 * ratio, 100.0, &Params::default()));
@@ -132,15 +135,15 @@ mod tests {
     #[test]
     fn without_gains_it_does_nothing() {
         let params = Params { correction_gains: [0.0; 2], ..Params::default() };
-        let mut correction = Correction::new();
+        let mut correction = Correction::new(Queueing::PerCore);
         correction.learn(Kind::Graded, 1e6, 1.0, &params);
-        assert_eq!(correction, Correction::new());
+        assert_eq!(correction, Correction::new(Queueing::PerCore));
     }
 
     #[test]
     fn a_window_waits_for_its_misses_and_weighs_epochs_by_their_requests() {
         let params = Params::default();
-        let mut correction = Correction::new();
+        let mut correction = Correction::new(Queueing::PerCore);
         let mut epoch = |requests: u64, predicted_us: f64| {
             (0..requests).for_each(|_| correction.record(Duration::from_micros(160)));
             correction.end_epoch(Kind::Steady, Some(predicted_us * 1e3), &params);
@@ -162,7 +165,7 @@ mod tests {
         ) {
             let params = Params::default();
             let [least, most] = params.correction_bounds;
-            let mut correction = Correction::new();
+            let mut correction = Correction::new(Queueing::PerCore);
             for (measured, predicted) in tails {
                 correction.learn(Kind::Graded, measured, predicted, &params);
                 prop_assert!((least..=most).contains(&correction.factor(Kind::Graded)));

@@ -132,7 +132,7 @@ impl Roost {
             epoch_ends: None,
             arrivals: Arrivals::new(now),
             service: Service::new(),
-            correction: Correction::new(),
+            correction: Correction::new(params.queueing),
             reserve: Reserve::new(&params, now),
         }
     }
@@ -205,11 +205,11 @@ impl Roost {
         (self.plan != before).then_some(self.plan)
     }
 
-    /// The first request after nothing happened for an epoch.
+    /// The first request after nothing happened for an epoch: a jump.
     #[cold]
     fn begin(&mut self, now: Instant) {
         self.arrivals.resume(now);
-        self.epoch_ends = Some(now + self.params.epoch());
+        self.epoch_ends = Some(now + self.params.epoch_after_jump());
     }
 
     /// More requests than the gear, or than the plan, is good for.
@@ -234,10 +234,11 @@ impl Roost {
             self.plan = Plan { active, gear: self.gears.fastest(), idle: CstateIndex(0) };
             self.surge_until = Some(now + self.guard.hold);
         }
-        let soon = now + self.params.epoch_after_jump;
+        let soon = now + self.params.epoch_after_jump();
         if self.guard.has_jumped(present) && self.epoch_ends.is_none_or(|ends| ends > soon) {
             self.arrivals.restart(now);
             self.correction.forget();
+            self.reserve.handle_jump();
             self.epoch_ends = Some(soon);
         }
     }
@@ -295,8 +296,10 @@ impl Roost {
         if self.in_system == 0 && self.arrivals.is_silent(now, load.latest) {
             load = Load { rate: 0.0, prepared: 0.0, latest: 0.0, changed: true, ..load };
         }
-        self.epoch_ends = (!quiet).then_some(now + self.params.epoch());
-        if self.service.samples() < u64::from(self.params.samples_min.max(1)) {
+        let known = self.service.samples() >= u64::from(self.params.samples_min.max(1));
+        let epoch = if known { self.params.epoch() } else { self.params.epoch_after_jump() };
+        self.epoch_ends = (!quiet).then_some(now + epoch);
+        if !known {
             return;
         }
         let quantile = self.params.quantile();

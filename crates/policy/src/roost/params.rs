@@ -35,8 +35,8 @@ pub struct Params {
     /// papers' rates.
     #[serde(with = "machine::duration_text")]
     pub epoch: Duration,
-    /// So soon after a jump of the load the next plan is made. 5 ms \[D\]: four hundred requests at 80 kRPS, and one
-    /// exit from the deepest state in forty.
+    /// So soon after a jump of the load, or after a pause, the next plan is made, and the first one looked for. 5 ms
+    /// \[D\]: four hundred requests at 80 kRPS, and one exit from the deepest state in forty.
     #[serde(with = "machine::duration_text")]
     pub epoch_after_jump: Duration,
     /// The first plan is made from no fewer requests. 500 \[D\]: five beyond a 99th percentile.
@@ -89,9 +89,12 @@ impl Params {
         if self.quantile.is_nan() { MOST_QUANTILE } else { self.quantile.clamp(0.5, MOST_QUANTILE) }
     }
 
-    /// Time between two plans, where it leaves time for anything else.
     pub(super) fn epoch(&self) -> Duration {
-        self.epoch.max(Duration::from_micros(100))
+        self.epoch.max(LEAST_EPOCH)
+    }
+
+    pub(super) fn epoch_after_jump(&self) -> Duration {
+        self.epoch_after_jump.min(self.epoch).max(LEAST_EPOCH)
     }
 
     pub(super) fn target_ns(&self) -> f64 {
@@ -101,3 +104,6 @@ impl Params {
 
 /// Beyond it, no window of reasonable length has misses to speak of.
 const MOST_QUANTILE: f64 = 0.9999;
+
+/// A timer that is due at once would leave no time for anything else.
+const LEAST_EPOCH: Duration = Duration::from_micros(100);

@@ -5,10 +5,10 @@
 //! milliseconds, a plan for the mean of them misses it for good, and nothing else here would notice: epochs in which
 //! the load changed teach the model nothing.
 //!
-//! So misses are counted whatever happened meanwhile, unless all cores were planned for anyway. When they are clearly
-//! more than the goal allows, plans are made for a rate between the present one and the recent peak; every further
-//! window with too many moves it up, every window with few enough a little down. Without jumps peak and present are
-//! the same, and nothing changes.
+//! So misses are counted whatever happened meanwhile, unless all cores were planned for anyway. When the load jumped
+//! and they are clearly more than the goal allows, plans are made for a rate between the present one and the recent
+//! peak; every further window with too many moves it up, every window with few enough a little down. Without jumps
+//! peak and present are the same, and nothing changes.
 //!
 //! What always holds: the rate that is planned for is not below the present one, nor above the greater of it and the
 //! peak.
@@ -23,6 +23,7 @@ pub(super) struct Reserve {
     target: Duration,
     late: u32,
     seen: u32,
+    jumped: bool,
     share: f64,
     peak: f64,
     peak_at: Instant,
@@ -37,13 +38,18 @@ const STEPS: [f64; 2] = [0.25, 0.02];
 
 impl Reserve {
     pub fn new(params: &Params, now: Instant) -> Self {
-        Self { target: params.target, late: 0, seen: 0, share: 0.0, peak: 0.0, peak_at: now }
+        Self { target: params.target, late: 0, seen: 0, jumped: false, share: 0.0, peak: 0.0, peak_at: now }
     }
 
     #[inline]
     pub fn record(&mut self, response: Duration) {
         self.seen += 1;
         self.late += u32::from(response > self.target);
+    }
+
+    /// The load jumped.
+    pub fn handle_jump(&mut self) {
+        self.jumped = true;
     }
 
     /// At the end of an epoch with arrivals at `rate`, and at `peak` for a while: the rate to plan for.
@@ -55,9 +61,9 @@ impl Reserve {
         let allowed = f64::from(self.seen) * (1.0 - params.quantile());
         if allowed >= MISSES {
             let [up, down] = STEPS;
-            let too_many = f64::from(self.late) > TOO_MANY * allowed;
+            let too_many = self.jumped && f64::from(self.late) > TOO_MANY * allowed;
             self.share = (self.share + if too_many { up } else { -down }).clamp(0.0, 1.0);
-            (self.late, self.seen) = (0, 0);
+            (self.late, self.seen, self.jumped) = (0, 0, false);
         }
         rate + self.share * (self.peak - rate)
     }
@@ -72,6 +78,7 @@ mod tests {
     /// A window with so many percent late, then the rate planned for.
     fn window(reserve: &mut Reserve, second: u64, percent_late: u32, rate: f64) -> f64 {
         let params = Params::default();
+        reserve.handle_jump();
         for request in 0..3_000 {
             let late = request % 100 < percent_late;
             reserve.record(if late { params.target * 2 } else { params.target });
@@ -93,8 +100,12 @@ mod tests {
     }
 
     #[test]
-    fn a_steady_load_that_misses_is_not_a_peak() {
-        let mut reserve = Reserve::new(&Params::default(), Instant::ZERO);
-        (0..10).for_each(|second| assert_eq!(window(&mut reserve, second, 50, 100.0), 100.0));
+    fn a_load_that_misses_without_jumps_has_no_peaks() {
+        let params = Params::default();
+        let mut reserve = Reserve::new(&params, Instant::ZERO);
+        for _ in 0..10 {
+            (0..3_000).for_each(|_| reserve.record(params.target * 2));
+            assert_eq!(reserve.plan_for(Instant::ZERO, 100.0, 150.0, &params), 100.0);
+        }
     }
 }

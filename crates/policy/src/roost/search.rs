@@ -91,6 +91,10 @@ const PATIENCES: i32 = 31;
 /// A pace is followed if its patience is so many times what the clock takes to change \[D\].
 const QUICK_CLOCK: f64 = 4.0;
 
+/// A state with a longer exit latency is taken if it saves so much of the power for each share of the goal that it takes
+/// longer \[D\]: the room that it leaves is the room for mistakes.
+const WORTH_OF_GOAL: f64 = 0.1;
+
 impl<'a> Search<'a> {
     pub fn new(model: Model<'a>, dvfs_ns: f64) -> Self {
         Self { model, dvfs_ns, steady: vec![None; usize::from(model.cores) * model.gears.count()] }
@@ -129,7 +133,11 @@ impl<'a> Search<'a> {
                 };
                 rises = if candidate.power < least { 0 } else { rises + 1 };
                 least = least.min(candidate.power);
-                if best.is_none_or(|best| candidate.power < best.power) {
+                let worth = |best: Candidate| {
+                    let longer_ns = self.exit_ns(idle) - self.exit_ns(best.base.idle.index());
+                    candidate.power < best.power * (1.0 - WORTH_OF_GOAL * longer_ns / goal_ns)
+                };
+                if best.is_none_or(worth) {
                     best = Some(candidate);
                 }
                 if rises == 2 {
@@ -320,7 +328,7 @@ mod tests {
                     Speed::Graded(..) => rate * model.service_ns(gears.fastest()),
                 };
                 prop_assert!(busy_most <= STABLE * f64::from(found.base.active), "{:?}", found);
-                prop_assert!(found.power <= best * 1.02, "{:?}, where {} is possible", found, best);
+                prop_assert!(found.power <= best * 1.1, "{:?}, where {} is possible", found, best);
             }
         }
     }
