@@ -22,11 +22,13 @@
 //! - [`roost`]: our own: cores, clock and idle state chosen together, for the least power within a latency goal.
 //! - [`staging`]: requests held back and released together, so that the CPUs sleep together in between.
 //! - [`quiescence`]: background work stands still while what the user waits for is waiting itself.
+//! - [`check`]: what parameters can be, held against what a file says.
 //! - [`log`]: a policy's inputs and outputs as lines of text, and their replay.
 
 pub mod active_idle;
 pub mod all_awake;
 pub mod carb;
+pub mod check;
 pub mod cores;
 pub mod frequency;
 pub mod idle;
