@@ -48,7 +48,9 @@ Shapes:
   burst:A..B[@P+L]             A, then B at once; with @P+L: A for P, B for L, repeated
   diurnal[:A..B]               a sinus over 24 hours, from half of --rate (or A) to --rate (or B)
   etc, microsoft, nlanr        a day of published traces; decay: 24 falling steps
+  etc-gaps                     a day of ETC's published gaps, with --arrivals etc
   google                       1M/s for 15 minutes, then 230k/s
+  carb-slow, carb-fast         90 minutes of CARB's load, changing slowly or fast
   csv:FILE                     lines of seconds,rate; each rate holds until the next line")]
 struct Memcache {
     /// The server: HOST:PORT or unix:PATH
@@ -63,8 +65,8 @@ struct Memcache {
     /// Play a shape that has times of its own this many times as fast
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0, value_parser = parse_compression)]
     compress: f64,
-    /// poisson, gpareto (ETC's burstier gaps), uniform (evenly spaced), or closed: the next request when an earlier one was
-    /// answered
+    /// poisson, gpareto (ETC's burstier gaps), etc (the same, as fitted to each hour), uniform (evenly spaced), h2:CV
+    /// (hyperexponential gaps with that deviation, such as h2:1.5), or closed: the next request when an earlier one was answered
     #[arg(long, value_name = "KIND", default_value = "poisson")]
     arrivals: Arrivals,
     /// Requests under way per connection, with --arrivals closed [default: 1]
@@ -281,3 +283,38 @@ impl ProgressLine {
 }
 
 const LENGTH_DEFAULT: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Args as _;
+
+    #[test]
+    fn the_help_has_every_shape_and_every_kind_of_arrivals_that_there_is() {
+        let help = Memcache::augment_args(clap::Command::new("memcache")).render_long_help().to_string();
+        // Errors about others list them all.
+        let known = |error: SpecError| -> Vec<String> {
+            let text = error.to_string();
+            let (_, list) = text.split_once(": write ").expect("a list");
+            let list = list.replace(" or ", ", ").replace(" with CV from 1 to 100, such as h2:1.5", "");
+            list.split(", ")
+                .map(|name| name.trim_matches([' ', ',']))
+                .filter(|name| !name.is_empty())
+                .map(str::to_owned)
+                .collect()
+        };
+        let shapes = known("saw".parse::<Shape>().unwrap_err());
+        let arrivals = known("saw".parse::<ArrivalKind>().unwrap_err());
+        assert!(shapes.len() > 10 && arrivals.len() >= 5, "{shapes:?} {arrivals:?}");
+        let (_, table) = help.split_once("Shapes:").expect("a table");
+        for shape in shapes {
+            let name = shape.split(':').next().unwrap_or(&shape);
+            let is_there = table.split([' ', ',', ';', ':', '[', '\n']).any(|word| word == name);
+            assert!(is_there, "{shape} is not in\n{help}");
+        }
+        for kind in arrivals {
+            let is_there = help.split([' ', ',', '\n']).any(|word| word == kind);
+            assert!(is_there, "{kind} is not in\n{help}");
+        }
+    }
+}

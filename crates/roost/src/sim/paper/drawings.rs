@@ -41,7 +41,7 @@ pub fn of(figured: &Figured<'_>, reproduction: &Reproduction<'_>) -> Vec<Figure>
     if figure.y.iter().any(|name| name.starts_with("gear.")) {
         drawings.push(gears(&runs));
     }
-    for (name, of) in [("idle_histogram", "an idle period"), ("active_histogram", "a period of activity")] {
+    for (name, of) in [("idle_histogram", "idle period"), ("active_histogram", "active period")] {
         if figure.y.iter().any(|wanted| wanted == name) {
             drawings.push(periods(&runs, name, of));
         }
@@ -133,7 +133,7 @@ fn periods(runs: &[Run<'_>], name: &str, of: &str) -> Figure {
             (run.place.contestant.clone(), lengths)
         })
         .collect();
-    lengths(&format!("Lengths of {}s", of.trim_start_matches("an ").trim_start_matches("a ")), "", of, &rows)
+    lengths(&format!("Lengths of {of}s"), "", of, &rows)
 }
 
 /// One line for each contestant and value of the other axes.
