@@ -8,6 +8,7 @@ use crate::Goal;
 use crate::engine::{Dispatch, Setup};
 use machine::{Duration, Kilohertz, Platform, Ratio};
 use policy::active_idle::Mode;
+use policy::check::{Check, Wrong};
 use policy::cores::{auto_scale, dream_weaver};
 use policy::frequency::{Fixed, adrenaline, hurry_up, ondemand, pegasus, rubik, schedutil, sensitivity};
 use policy::idle::GovernorParams;
@@ -201,6 +202,52 @@ pub const WORDS: &[&str] = &[
     "staged-paper",
 ];
 
+/// Those of [`WORDS`] that take no parameters.
+pub const WITHOUT_PARAMETERS: &[&str] = &[
+    "all-awake",
+    "powernap",
+    "poll",
+    "shallow",
+    "deep",
+    "clairvoyant",
+    "clairvoyant-energy",
+    "clairvoyant-prewake",
+    "performance",
+    "powersave",
+];
+
+/// Those of them that decide which idle state a core takes: a line without one takes `menu`.
+const DECIDE_IDLE: &[&str] = &[
+    "poll",
+    "shallow",
+    "deep",
+    "teo",
+    "menu-feedback",
+    "teo-feedback",
+    "clairvoyant",
+    "clairvoyant-energy",
+    "clairvoyant-prewake",
+    "roost-plan",
+    "sleepscale",
+    "dynsleep",
+    "dynsleep-published",
+    "udpm",
+    "udpm-published",
+];
+
+/// The words whose parameters a line may look at: its own, and those that it stands for.
+pub fn words_of(line: &str) -> Vec<&str> {
+    let mut words: Vec<&str> = line.split('+').map(str::trim).collect();
+    if words.contains(&"roost") {
+        // By dispatch and by what the line leaves open, see `Policies::parse`.
+        words.extend(["rubik", "peafowl"]);
+    }
+    if !words.iter().any(|word| DECIDE_IDLE.contains(word)) {
+        words.push("menu");
+    }
+    words
+}
+
 impl Policies {
     /// Reads a line such as `peafowl + teo + pegasus`; parameters stand in tables of the words' names.
     pub fn parse(
@@ -213,6 +260,13 @@ impl Policies {
     ) -> Result<Self, PolicyError> {
         if let Some(unknown) = params.keys().find(|name| !WORDS.contains(&name.as_str())) {
             return Err(unknown_word(unknown, &format!("params.{unknown}")));
+        }
+        if let Some(word) = params.keys().find(|name| WITHOUT_PARAMETERS.contains(&name.as_str())) {
+            return Err(PolicyError {
+                key: format!("params.{word}"),
+                problem: format!("`{word}` takes no parameters"),
+                fix: format!("leave the table [params.{word}] out"),
+            });
         }
         let reader = Reader { params, goal, platform, tick, dispatch };
         let mut policies = Self {
@@ -317,35 +371,51 @@ impl Policies {
             matches!(setup.dispatch, Dispatch::Random | Dispatch::RoundRobin | Dispatch::Connections);
         if matches!(self.idle, IdlePolicy::Clairvoyant(_)) {
             let foreseeable = own_queues && setup.closed.is_none() && setup.workers == setup.platform.cpus();
-            if !foreseeable || self.cores != CoresPolicy::AllAwake {
-                let problem = "must know which core each request will go to";
-                let fix = "random, round-robin or connections, all cores awake and serving, open arrivals";
-                return needs("server.dispatch", problem, fix);
+            let problem = "must know which core each request will go to";
+            if !own_queues {
+                return needs("server.dispatch", problem, OWN_QUEUES);
+            }
+            if !foreseeable {
+                let (key, fix) = if setup.closed.is_some() {
+                    (
+                        "server.clients",
+                        "leave the table [server.clients] out: replies decide when its requests come",
+                    )
+                } else {
+                    ("server.workers", "leave server.workers out: every CPU has to serve")
+                };
+                return needs(key, problem, fix);
+            }
+            if self.cores != CoresPolicy::AllAwake {
+                let fix = "leave out the word that decides how many cores are awake: all of them have to be";
+                return needs("policies", problem, fix);
             }
         }
         if matches!(self.cores, CoresPolicy::Peafowl(_)) && setup.dispatch != Dispatch::Connections {
-            return needs("server.dispatch", "places connections", "connections");
+            let problem = "packs connections, and this service does not go by connection";
+            let fix = "set server.dispatch = \"connections\", and workload.connections to how many there are";
+            return needs("server.dispatch", problem, fix);
         }
         if self.anticipation.is_some() && setup.device.is_none() {
-            return needs("server.device", "foresees the answers of a device", "add a [server.device] table");
+            return needs("server.device", "foresees the answers of a device, and there is none", ADD_DEVICE);
         }
         if self.quiescence.is_some() && setup.device.is_none() {
-            return needs(
-                "server.device",
-                "acts while requests wait for a device",
-                "add a [server.device] table",
-            );
+            let problem = "acts while requests wait for a device, and there is none";
+            return needs("server.device", problem, ADD_DEVICE);
         }
         if self.delay.is_some() && !own_queues {
-            return needs(
-                "server.dispatch",
-                "delays each core's own queue",
-                "random, round-robin or connections",
-            );
+            let problem = "delays each core's own queue, and the cores have none";
+            return needs("server.dispatch", problem, OWN_QUEUES);
         }
         Ok(())
     }
 }
+
+/// What to do for a policy that looks at one core's queue.
+const OWN_QUEUES: &str = "set server.dispatch = \"random\", \"round-robin\" or \"connections\"";
+
+/// What to do for a policy that looks at a device.
+const ADD_DEVICE: &str = "add a table [server.device] with latency = \"ssd-read\" and interrupt = \"2us\", or what the device is like";
 
 fn unknown_word(word: &str, key: &str) -> PolicyError {
     PolicyError {
@@ -391,7 +461,17 @@ impl Reader<'_> {
                 Answer::Cores(CoresPolicy::Peafowl(self.with(word, peafowl::Params::paper())?))
             }
             // On a store connections are what can be packed, and Peafowl does that; the goal is then the gears'.
-            "roost" if self.dispatch == Dispatch::Connections => self.word("peafowl")?,
+            "roost" if self.dispatch == Dispatch::Connections => {
+                if self.params.contains_key(word) {
+                    return Err(PolicyError {
+                        key: "params.roost".into(),
+                        problem: "`roost` takes no parameters where connections are packed: it does that as `peafowl`"
+                            .into(),
+                        fix: "write them below [params.peafowl], or set another server.dispatch".into(),
+                    });
+                }
+                self.word("peafowl")?
+            }
             "roost" | "roost-plan" => {
                 let goal = goal()?;
                 let queueing = if self.dispatch == Dispatch::Shared {
@@ -509,7 +589,7 @@ impl Reader<'_> {
     }
 
     /// `base` with the keys that the scenario gives for it; a key within a key replaces only that.
-    fn with<T: Serialize + DeserializeOwned>(&self, word: &str, base: T) -> Result<T, PolicyError> {
+    fn with<T: Check + Serialize + DeserializeOwned>(&self, word: &str, base: T) -> Result<T, PolicyError> {
         let Some(overrides) = self.params.get(word) else { return Ok(base) };
         let wrong = |problem: String| PolicyError {
             key: format!("params.{word}"),
@@ -518,7 +598,20 @@ impl Reader<'_> {
         };
         let mut table = Table::try_from(&base).map_err(|error| wrong(error.to_string()))?;
         merge(&mut table, overrides);
-        table.try_into().map_err(|error: toml::de::Error| wrong(error.message().to_owned()))
+        if let Some(key) = not_finite(&table) {
+            return Err(PolicyError {
+                key: format!("params.{word}.{key}"),
+                problem: "is not finite".into(),
+                fix: "write a number".into(),
+            });
+        }
+        let params: T =
+            table.try_into().map_err(|error: toml::de::Error| wrong(error.message().to_owned()))?;
+        params.check().map(|()| params).map_err(|Wrong { key, problem, fix }| PolicyError {
+            key: format!("params.{word}.{key}"),
+            problem,
+            fix,
+        })
     }
 }
 
@@ -527,6 +620,16 @@ impl Reader<'_> {
 #[serde(deny_unknown_fields)]
 struct FixedParams {
     khz: Kilohertz,
+}
+
+impl Check for FixedParams {
+    fn check(&self) -> Result<(), Wrong> {
+        if self.khz.0 > 0 {
+            return Ok(());
+        }
+        let fix = "write a clock in kHz, such as 2100000".into();
+        Err(Wrong { key: "khz".into(), problem: "0".into(), fix })
+    }
 }
 
 /// The CPU sleeps paper (section 2) begins to wake 80 us after the submission of a read that takes 100.
@@ -542,6 +645,13 @@ struct AnticipateDevice {
     device: wake_plan::DeviceParams,
 }
 
+impl Check for AnticipateDevice {
+    fn check(&self) -> Result<(), Wrong> {
+        self.planner.check().map_err(|wrong| wrong.below("planner"))?;
+        self.device.check().map_err(|wrong| wrong.below("device"))
+    }
+}
+
 /// `anticipate-kernels`'.
 #[derive(Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -550,6 +660,28 @@ struct AnticipateKernels {
     #[serde(default, with = "machine::duration_text::optional")]
     exit_latency: Option<Duration>,
     kernels: wake_plan::KernelParams,
+}
+
+impl Check for AnticipateKernels {
+    fn check(&self) -> Result<(), Wrong> {
+        self.planner.check().map_err(|wrong| wrong.below("planner"))?;
+        self.kernels.check().map_err(|wrong| wrong.below("kernels"))
+    }
+}
+
+/// The first number that is none, dotted; parameters are finite, whatever they mean.
+fn not_finite(table: &Table) -> Option<String> {
+    fn search(value: &toml::Value) -> Option<String> {
+        match value {
+            toml::Value::Float(number) => (!number.is_finite()).then(String::new),
+            toml::Value::Table(table) => not_finite(table).map(|key| format!(".{key}")),
+            toml::Value::Array(values) => {
+                values.iter().enumerate().find_map(|(at, value)| Some(format!(".{at}{}", search(value)?)))
+            }
+            _ => None,
+        }
+    }
+    table.iter().find_map(|(name, value)| Some(format!("{name}{}", search(value)?)))
 }
 
 fn merge(base: &mut Table, overrides: &Table) {

@@ -5,7 +5,6 @@
 
 use sim::Outcome;
 use sim::outcome::{Estimate, StateShare, Verdict};
-use sim::statistics::Quantity;
 use std::fmt;
 use std::str::FromStr;
 
@@ -282,9 +281,6 @@ impl FromStr for Figure {
         if let Some(plain) = plain_named(text) {
             return Ok(Self::Plain(plain.name));
         }
-        if let Ok(quantity) = text.parse::<Quantity>() {
-            return Ok(Self::Percentile(quantity.to_string()));
-        }
         match text.split_once('.') {
             Some(("residency", state)) => Ok(Self::Residency(state.to_owned())),
             Some(("sleeps_per_s", state)) => Ok(Self::Sleeps(state.to_owned())),
@@ -298,8 +294,8 @@ impl FromStr for Figure {
                 let likely = super::options::nearest(text, names.iter().copied());
                 let hint = likely.map_or_else(String::new, |name| format!("did you mean {name}? "));
                 Err(format!(
-                    "no figure is called `{text}`: {hint}There are {}, residency.STATE, sleeps_per_s.STATE, gear.KHZ, \
-                     missed.CLASS, and the percentile of the goal or the precision, such as p97",
+                    "no figure is called `{text}`: {hint}There are {}, residency.STATE, sleeps_per_s.STATE, gear.KHZ \
+                     and missed.CLASS",
                     names.join(", ")
                 ))
             }
@@ -319,7 +315,6 @@ mod tests {
             Figure::Sleeps("C1E".into()),
             Figure::Gear(2_100_000),
             Figure::Missed("light.cheap".into()),
-            Figure::Percentile("p97.5".into()),
         ];
         for figure in all.chain(named) {
             assert_eq!(figure.to_string().parse(), Ok(figure));

@@ -52,8 +52,11 @@ impl Options {
     /// The document of `path` with the changes of the command line.
     pub fn document(&self, path: Option<&Path>) -> Result<Document> {
         let path = path.ok_or_else(|| usage(NO_SCENARIO))?;
-        Document::read(path, &estimates_for(path)?)
-            .map_err(|error| usage(with_nearest(error.to_string().trim_end())))
+        let document = Document::read(path, &estimates_for(path)?)
+            .map_err(|error| usage(with_nearest(error.to_string().trim_end())))?;
+        // Of the contestants in the file: `--policy` may leave some of them out.
+        document.check_params().map_err(usage)?;
+        Ok(document)
     }
 
     /// The changes that the flags stand for.
@@ -88,6 +91,9 @@ impl Options {
                 document = document.with("variant", &Value::Array(variants)).map_err(usage)?;
             }
         }
+        // Whoever gives a parameter on the command line means somebody who runs.
+        let given = self.changes()?.into_iter().map(|change| change.key);
+        document.check_used(given).map_err(usage)?;
         let run = document.table().get("run").and_then(Value::as_table);
         if run.is_some_and(|run| run.contains_key("precision") && !run.contains_key("requests")) {
             document =

@@ -167,7 +167,8 @@ fn a_goal_or_a_precision_that_was_not_reached_is_code_5() {
     let page = fs::read_to_string(Path::new(&place).join("report.html")).expect("the page");
     assert!(page.contains("goal: p97.5 of at most 1.00us"), "the goal is drawn");
     assert_eq!(run(&["--requests", "50k", "--set", "goal=1s@p97"]).code, Some(0));
-    let ran = run(&["--requests", "50k", "--precision", "80%@p97"]);
+    let story = ["--set", "run.horizon=whole", "--requests", "10k", "--precision", "80%@p97"];
+    let ran = run(&story);
     assert_eq!(ran.code, Some(0), "{}{}", ran.err, ran.out);
     let ran = run(&["--precision", "0.5%@p99", "--requests", "50k"]);
     assert_eq!(ran.code, Some(5), "{}", ran.err);
@@ -240,6 +241,14 @@ fn wrong_input_is_named_with_its_file_key_and_fix_and_leaves_nothing_behind() {
     let trace = |path: &str| scenario("", &format!("trace = {path:?}"), "");
     let empty = file("empty.csv", "");
     let unsorted = file("unsorted.csv", "2,a,1ms\n1,a,1ms\n");
+    let undefined = file("undefined.csv", "0,a,1ms\nnan,a,1ms\n");
+    let backwards = file("backwards.csv", "-1,a,1ms\n");
+    let falling = file("falling.cdf", "1 0\n2 0.9\n3 0.5\n");
+    let law_of = |path: &str| {
+        let law = format!("{{ distribution = \"empirical\", file = {path:?}, unit = \"us\" }}");
+        scenario("", &format!("rate = 1000\nservice = {law}"), "")
+    };
+    let few_states = "cstates = [{ name = \"C1\", kind = \"halting\", exit_latency = 2000, target_residency = 2000, power = 1000000 }]";
     let below = states("exit_latency = 200000, target_residency = 100000, power = 500000");
     let rising = states("exit_latency = 200000, target_residency = 200000, power = 2000000");
     let law = |cv: &str| {
@@ -260,7 +269,105 @@ fn wrong_input_is_named_with_its_file_key_and_fix_and_leaves_nothing_behind() {
         (scenario("", LOAD, ""), &["--policy", "menu + pegasos"], &["`pegasos`", "did you mean `pegasus`"]),
         (scenario("", LOAD, ""), &["--policy", "pegasus"], &["goal", "such as goal = "]),
         (scenario("", LOAD, ""), &["--policy", "menu + teo"], &["menu", "teo", "name one of them"]),
-        (scenario("", LOAD, ""), &["--policy", "peafowl"], &["server.dispatch", "connections"]),
+        (
+            scenario("", LOAD, ""),
+            &["--policy", "peafowl"],
+            &["server.dispatch", "packs connections", "hint: set server.dispatch = \"connections\""],
+        ),
+        (
+            scenario("", LOAD, ""),
+            &["--policy", "clairvoyant"],
+            &["server.dispatch", "hint: set server.dispatch"],
+        ),
+        (
+            scenario("", LOAD, "[server]\ndispatch = \"random\"\nworkers = 3"),
+            &["--policy", "clairvoyant"],
+            &["server.workers", "leave server.workers out"],
+        ),
+        (
+            scenario("", LOAD, "[server]\ndispatch = \"random\""),
+            &["--policy", "carb + clairvoyant"],
+            &["policies", "how many cores are awake"],
+        ),
+        (
+            scenario("", LOAD, ""),
+            &["--policy", "udpm", "--set", "goal=1ms@p99"],
+            &["server.dispatch", "own queue", "hint: set server.dispatch = \"random\""],
+        ),
+        (
+            scenario("", LOAD, ""),
+            &["--policy", "quiesce"],
+            &["server.device", "wait for a device", "add a table [server.device]"],
+        ),
+        (
+            scenario("", LOAD, ""),
+            &["--policy", "anticipate"],
+            &["server.device", "latency = ", "interrupt = "],
+        ),
+        (
+            scenario(few_states, LOAD, ""),
+            &[],
+            &[
+                "machine.cstates",
+                "once all cores are in state 3, and there are 1",
+                "set machine.package = false",
+            ],
+        ),
+        (scenario("cstate.C6.watts = nan", LOAD, ""), &[], &["machine.cstate.C6.watts", "zero or more"]),
+        (scenario("package_watts = -1.0", LOAD, ""), &[], &["machine.package_watts", "zero or more"]),
+        (
+            scenario("", LOAD, "[params.powernap]\nnaps = 3"),
+            &[],
+            &["params.powernap", "no parameters", "hint"],
+        ),
+        (
+            scenario("", LOAD, "[params.pegasus]\nepoch = \"2s\""),
+            &[],
+            &[
+                "params.pegasus",
+                "no contestant has the policy `pegasus`: there are `menu`",
+                "hint: leave it out",
+            ],
+        ),
+        (
+            scenario("", LOAD, "[[variant]]\nname = \"a\"\nset = { \"params.carb.epoch\" = \"2s\" }"),
+            &[],
+            &["params.carb", "no contestant has"],
+        ),
+        (
+            scenario("", LOAD, ""),
+            &["--set", "params.teo.tick=1ms", "--policy", "menu"],
+            &["params.teo", "no contestant has the policy `teo`"],
+        ),
+        (
+            scenario("", LOAD, "[params.menu]\ntick = \"0s\""),
+            &[],
+            &["params.menu.tick", "hint: write a time above zero, such as 100ms"],
+        ),
+        (
+            scenario("", LOAD, ""),
+            &["--policy", "pegasus", "--set", "goal=1ms@p99", "--set", "params.pegasus.idle=0.9"],
+            &["params.pegasus.idle", "0.9 is above `comfortable`, 0.85", "no more than `comfortable`"],
+        ),
+        (
+            scenario("", LOAD, ""),
+            &["--policy", "udpm", "--set", "goal=1ms@p99", "--set", "params.udpm.tails.least=0"],
+            &["params.udpm.tails.least", "from 1 on"],
+        ),
+        (
+            scenario("", LOAD, ""),
+            &["--policy", "schedutil", "--set", "params.schedutil.headroom=nan"],
+            &["params.schedutil.headroom", "not finite"],
+        ),
+        (
+            scenario("", LOAD, ""),
+            &["--policy", "anticipate", "--set", "params.anticipate.device.band.history=0"],
+            &["params.anticipate.device.band.history", "from 1 on"],
+        ),
+        (trace(&undefined), &[], &["undefined.csv:2", "nan"]),
+        (trace(&backwards), &[], &["backwards.csv:1", "-1"]),
+        (law_of(&falling), &[], &["falling.cdf:3", "hint"]),
+        (law_of("nowhere.cdf"), &[], &["nowhere.cdf", "No such file"]),
         (scenario("", LOAD, ""), &["--policy", "menu", "--policy", "menu"], &["two contestants", "hint"]),
         (
             scenario("", LOAD, "[params.menu]\ntik = \"1ms\""),
@@ -328,6 +435,7 @@ fn every_scenario_that_comes_along_can_run() {
     assert!(paths.len() >= 6, "{paths:?}");
     for path in paths {
         let document = Document::read(&path, &Estimates::default()).unwrap_or_else(|error| panic!("{error}"));
+        document.check_params().unwrap_or_else(|error| panic!("{error}"));
         for contestant in document.contestants().expect("contestants") {
             if let Err(error) = contestant.document.setup(&contestant.policies, 1) {
                 panic!("{error}");
@@ -376,14 +484,14 @@ fn parameters(word: &str) -> Vec<String> {
     );
     let document = Document::parse(Path::new("scenario"), &text, &Estimates::default()).expect("a scenario");
     match document.setup(word, 1) {
-        // The error of a word with parameters; words without any do not look.
+        Err(error) if error.to_string().contains(&format!("`{word}` takes no parameters")) => Vec::new(),
         Err(error) if error.to_string().contains("unknown field `nothing`") => {
             let text = error.to_string();
             let line = text.lines().next().unwrap_or_default();
             line.split('`').skip(3).step_by(2).map(str::to_owned).collect()
         }
         Err(error) => panic!("{word}: {error}"),
-        Ok(_) => Vec::new(),
+        Ok(_) => panic!("{word}: a parameter that there is not was ignored"),
     }
 }
 

@@ -1,8 +1,8 @@
 //! From a scenario to runs.
 
-use super::{Document, Scenario, ScenarioError, Turbo};
+use super::{Document, Machine, Scenario, ScenarioError, Turbo};
 use crate::engine::{Closed, Device, Dispatch, MAX_CPUS, Nic, Noise, Setup};
-use crate::policies::Policies;
+use crate::policies::{Policies, WITHOUT_PARAMETERS, WORDS, words_of};
 use crate::statistics::Horizon;
 use machine::{CstateTable, Duration, Kilohertz, Microwatts, PackageState, Platform, TurboBin};
 use workload::{Distribution, Jobs, Sampler};
@@ -79,6 +79,7 @@ impl Document {
             let problem = format!("no machine is called `{}`", table.preset);
             self.wrong("machine.preset", problem, &format!("one of: {}", known.join(", ")))
         })?;
+        self.check_watts(table)?;
         platform.sockets = table.sockets.unwrap_or(platform.sockets);
         platform.cores_per_socket = table.cores.unwrap_or(platform.cores_per_socket);
         platform.threads_per_core = table.threads.unwrap_or(platform.threads_per_core);
@@ -97,14 +98,10 @@ impl Document {
         if table.package == Some(false) {
             platform.package = None;
         }
-        for (watts, place, key) in [
-            (table.uncore_watts, &mut platform.uncore, "machine.uncore_watts"),
-            (table.rest_watts, &mut platform.rest, "machine.rest_watts"),
-        ] {
+        for (watts, place) in
+            [(table.uncore_watts, &mut platform.uncore), (table.rest_watts, &mut platform.rest)]
+        {
             if let Some(watts) = watts {
-                if !(watts >= 0.0 && watts.is_finite()) {
-                    return Err(self.wrong(key, format!("{watts} W"), "give zero or more"));
-                }
                 *place = Microwatts::from_watts(watts);
             }
         }
@@ -135,6 +132,16 @@ impl Document {
         if let Some(frequencies) = &table.frequencies {
             platform.frequencies = frequencies.clone();
         }
+        if let Some(package) = &platform.package
+            && usize::from(package.from_state) >= platform.cstates.0.len()
+        {
+            let (needs, has) = (package.from_state + 1, platform.cstates.0.len());
+            let problem = format!(
+                "the preset's sockets sleep once all cores are in state {needs}, and there are {has}"
+            );
+            let fix = "set machine.package = false, or list as many states as the preset has";
+            return Err(self.wrong("machine.cstates", problem, fix));
+        }
         platform
             .check()
             .map_err(|error| self.wrong(&format!("machine.{}", error.key), error.problem, &error.fix))?;
@@ -151,6 +158,60 @@ impl Document {
             return Err(self.wrong("machine.threads", problem, "1 or 2"));
         }
         Ok(platform)
+    }
+
+    /// Powers are zero or more, wherever the machine has one.
+    fn check_watts(&self, table: &Machine) -> Result<(), ScenarioError> {
+        let mut all = vec![
+            ("machine.uncore_watts".to_owned(), table.uncore_watts),
+            ("machine.rest_watts".to_owned(), table.rest_watts),
+            ("machine.package_watts".to_owned(), table.package_watts),
+        ];
+        let states = table.cstate.iter();
+        all.extend(states.map(|(name, state)| (format!("machine.cstate.{name}.watts"), state.watts)));
+        if let Turbo::Bins(bins) = &table.turbo {
+            let bins = bins.iter().enumerate();
+            all.extend(bins.map(|(place, bin)| (format!("machine.turbo.{place}.watts"), Some(bin.watts))));
+        }
+        match all
+            .into_iter()
+            .find(|(_, watts)| watts.is_some_and(|watts| !(watts >= 0.0 && watts.is_finite())))
+        {
+            Some((key, Some(watts))) => Err(self.wrong(&key, format!("{watts} W"), "give zero or more")),
+            _ => Ok(()),
+        }
+    }
+
+    /// Every parameter that the file gives is one of a policy that some contestant has.
+    pub fn check_params(&self) -> Result<(), ScenarioError> {
+        let scenario = self.scenario()?;
+        let params = scenario.params.keys().map(|word| format!("params.{word}"));
+        let set = scenario.variant.iter().flat_map(|variant| variant.set.keys().cloned());
+        self.check_used(params.chain(set).chain(scenario.sweep.keys().cloned()))
+    }
+
+    /// Those of these dotted keys that are parameters hold for some contestant. Policies that nobody knows are told of
+    /// elsewhere.
+    pub fn check_used(&self, keys: impl Iterator<Item = String>) -> Result<(), ScenarioError> {
+        let scenario = self.scenario()?;
+        let contestants = self.contestants()?;
+        let fleet = scenario.fleet.iter().flat_map(|fleet| &fleet.policies);
+        let lines: Vec<&String> =
+            contestants.iter().map(|contestant| &contestant.policies).chain(fleet).collect();
+        let is_used = |word: &str| lines.iter().any(|line| words_of(line).contains(&word));
+        for key in keys {
+            let Some(word) = key.strip_prefix("params.").and_then(|rest| rest.split('.').next()) else {
+                continue;
+            };
+            // Those that take none are told of elsewhere too.
+            if WORDS.contains(&word) && !WITHOUT_PARAMETERS.contains(&word) && !is_used(word) {
+                let has: Vec<String> = lines.iter().map(|line| format!("`{line}`")).collect();
+                let problem = format!("no contestant has the policy `{word}`: there are {}", has.join(", "));
+                let fix = format!("leave it out, or add `{word}` to a line of policies");
+                return Err(self.wrong(&format!("params.{word}"), problem, &fix));
+            }
+        }
+        Ok(())
     }
 
     /// What one run of `policies` is made of, and its load.
