@@ -94,7 +94,7 @@ impl Gap {
     }
 
     /// One gap, of mean one, at this hour of the profile.
-    #[inline]
+    #[inline(always)]
     fn draw(self, random: &mut Random, hour: impl FnOnce() -> usize) -> f64 {
         match self {
             Self::Exponential => random.exponential(),
@@ -151,7 +151,7 @@ impl Arrivals {
     }
 
     /// The next one.
-    #[inline]
+    #[inline(always)]
     pub fn draw(&mut self) -> Arrival {
         self.events += self.gap.draw(&mut self.random, || self.profile.hour_of_piece(self.piece));
         let index = self.next_index;

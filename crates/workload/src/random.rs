@@ -33,7 +33,7 @@ impl Random {
     }
 
     /// Exponential, of mean one.
-    #[inline]
+    #[inline(always)]
     pub fn exponential(&mut self) -> f64 {
         ziggurat::exponential(self)
     }

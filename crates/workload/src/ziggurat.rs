@@ -71,7 +71,7 @@ macro_rules! strip {
 }
 
 /// Exponential, of mean one.
-#[inline]
+#[inline(always)]
 pub(crate) fn exponential(random: &mut Random) -> f64 {
     let (layer, place, _) = strip!(EXPONENTIAL, random);
     if place < EXPONENTIAL.edge[layer + 1] { place } else { exponential_edge(layer, place, random) }

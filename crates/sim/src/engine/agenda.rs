@@ -1,37 +1,32 @@
 //! What happens next.
 //!
 //! Nearly every event belongs to a core, and a core waits for one thing at a time: the end of its work, of its wake-up,
-//! or of a sleep that a timer ends. So there is one slot per core, scanned for the smallest; that beats a heap up to
-//! some tens of cores, and for more the slots are grouped so that only the groups that changed and the groups' minima
-//! are looked at. Moving an event is overwriting its slot: nothing is cancelled lazily. What is rare, or has no core, lies in a heap.
+//! or of a sleep that a timer ends. So there is one slot per core, and a *tournament* over the slots: a tree, in an array,
+//! in which every node is the least of the four below it. The next event is the one at its top. Moving an event is
+//! overwriting its slot and playing again the matches on the way up, two for ten cores: no branch depends on who wins
+//! them, and nothing is cancelled lazily. What is rare, or has no core, lies in a heap.
 //!
-//! A slot holds the time with the core's number in its lowest bits, so that the minimum names its core and equal times
-//! fall due in order of number. It is kept as the floating-point number that has these bits: of positive numbers the
-//! order of the bits is the order of the values, and every x86-64 has an instruction for the smaller of two pairs of
-//! those, while for 64-bit integers only newer ones do. The exponent's highest bit is always set, which keeps them from
-//! being denormal.
+//! A slot holds the time with the core's number in its lowest bits, so that the least slot names its core and equal
+//! times fall due in order of number.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::hint::select_unpredictable;
 
-/// No time: the slot is empty.
-pub const NEVER: u64 = LARGEST >> CORE_BITS;
-/// So many bits of a slot name the core: 1024 CPUs, and 52 days in nanoseconds above them.
+/// Later than every time, 52 days in nanoseconds: the slot is empty.
+pub const NEVER: u64 = (1 << 52) - 1;
+/// So many bits of a slot name the core: 1024 CPUs.
 const CORE_BITS: u32 = 10;
-/// The exponent's highest bit.
-const NORMAL: u64 = 1 << 62;
-/// The largest that still is a finite number.
-const LARGEST: u64 = (1 << 62) - (1 << 52) - 1;
-const GROUP: usize = 16;
-const EMPTY: f64 = f64::INFINITY;
+/// As many as the largest machine needs, 1024 slots above 256 and so on: indices masked to it need no check.
+const NODES: usize = 2 << CORE_BITS;
 
 /// The events ahead.
 #[derive(Clone, Debug)]
 pub struct Agenda<R> {
-    slots: Vec<f64>,
-    groups: Vec<f64>,
-    /// Groups whose minimum is not known any more, as bits.
-    changed: u64,
+    /// The tournament: below node n are 4 n to 4 n + 3, at the top is node 1. The slots are the lowest row.
+    nodes: Box<[u64; NODES]>,
+    /// The first slot's node, a power of four.
+    slots: usize,
     rare: BinaryHeap<Reverse<Rare<R>>>,
     /// When the first of them is due.
     rare_at: u64,
@@ -68,23 +63,30 @@ impl<R> Agenda<R> {
     /// If there are more than 1024.
     pub fn new(cores: usize) -> Self {
         assert!(cores <= 1 << CORE_BITS, "{cores} CPUs are more than a slot can name");
-        let groups = cores.div_ceil(GROUP);
-        Self {
-            slots: vec![EMPTY; groups * GROUP],
-            groups: vec![EMPTY; groups],
-            changed: 0,
+        let slots = (0..).map(|row| 4usize << (2 * row)).find(|slots| *slots >= cores).unwrap_or(NODES / 2);
+        let mut agenda = Self {
+            nodes: Box::new([u64::MAX; NODES]),
+            slots,
             rare: BinaryHeap::new(),
             rare_at: NEVER,
             sequence: 0,
-        }
+        };
+        (0..cores).for_each(|core| agenda.clear(core));
+        agenda
     }
 
     /// The core's next event is at `at` from now on.
     #[inline]
     pub fn set(&mut self, core: usize, at: u64) {
-        self.slots[core] =
-            if at >= NEVER { EMPTY } else { f64::from_bits(NORMAL | at << CORE_BITS | core as u64) };
-        self.changed |= 1 << (core / GROUP);
+        let mut least = at.min(NEVER) << CORE_BITS | core as u64;
+        let mut node = self.node(core);
+        self.nodes[node] = least;
+        while node > 1 {
+            let others = [node ^ 1, node ^ 2, node ^ 3].map(|other| self.nodes[other]);
+            least = lesser(least, lesser(others[0], lesser(others[1], others[2])));
+            node /= 4;
+            self.nodes[node] = least;
+        }
     }
 
     /// The core waits for nothing.
@@ -96,20 +98,19 @@ impl<R> Agenda<R> {
     /// When the core's event is due; [`NEVER`] if it waits for nothing.
     #[inline]
     pub fn due(&self, core: usize) -> u64 {
-        time(self.slots[core])
+        self.nodes[self.node(core)] >> CORE_BITS
+    }
+
+    #[inline]
+    fn node(&self, core: usize) -> usize {
+        (self.slots + core) % NODES
     }
 
     /// The earliest event of a core: when, and whose. [`NEVER`] if there is none.
     #[inline]
-    pub fn next_core(&mut self) -> (u64, usize) {
-        let mut changed = std::mem::take(&mut self.changed);
-        while changed != 0 {
-            let group = changed.trailing_zeros() as usize;
-            changed &= changed - 1;
-            self.groups[group] = least_of(&self.slots[group * GROUP..][..GROUP]);
-        }
-        let least = if self.groups.len() == 1 { self.groups[0] } else { least_of(&self.groups) };
-        (time(least), (least.to_bits() & ((1 << CORE_BITS) - 1)) as usize)
+    pub fn next_core(&self) -> (u64, usize) {
+        let least = self.nodes[1];
+        (least >> CORE_BITS, (least & ((1 << CORE_BITS) - 1)) as usize)
     }
 
     /// Something rare happens at `at`.
@@ -133,25 +134,10 @@ impl<R> Agenda<R> {
     }
 }
 
+/// Which it is cannot be foreseen: a branch would cost more than all the rest.
 #[inline]
-fn time(slot: f64) -> u64 {
-    if slot == EMPTY { NEVER } else { (slot.to_bits() & !NORMAL) >> CORE_BITS }
-}
-
-/// The smallest, in strands that do not wait for each other.
-#[inline]
-fn least_of(slots: &[f64]) -> f64 {
-    // Not `f64::min`, which looks for NaN.
-    let smaller = |one: f64, other: f64| if one < other { one } else { other };
-    let mut least = [EMPTY; 8];
-    let eights = slots.chunks_exact(8);
-    let rest = eights.remainder().iter().copied().fold(EMPTY, smaller);
-    for eight in eights {
-        for (least, &slot) in least.iter_mut().zip(eight) {
-            *least = smaller(slot, *least);
-        }
-    }
-    least.into_iter().fold(rest, smaller)
+fn lesser(one: u64, other: u64) -> u64 {
+    select_unpredictable(one < other, one, other)
 }
 
 #[cfg(test)]
@@ -162,8 +148,8 @@ mod tests {
     proptest! {
         #[test]
         fn the_earliest_event_is_found_whatever_is_moved(
-            cores in 1usize..70,
-            moves in prop::collection::vec((0usize..70, 0u64..1000), 1..200),
+            cores in prop_oneof![1usize..70, Just(1024)],
+            moves in prop::collection::vec((0usize..1024, 0u64..1000), 1..200),
         ) {
             let mut agenda = Agenda::<()>::new(cores);
             let mut plain = vec![NEVER; cores];

@@ -204,7 +204,7 @@ impl Books {
         self.most_in_system = self.most_in_system.max(self.in_system());
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn leave(&mut self, now: u64, response_ns: u64, outside_ns: u64, class: u8) {
         self.pass(now);
         self.left += 1;

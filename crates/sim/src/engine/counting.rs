@@ -230,6 +230,7 @@ impl Engine {
         let mut active = CpuSet::default();
         self.parking_order().take(wanted).for_each(|cpu| active.insert(cpu));
         let was = std::mem::replace(&mut self.active, active);
+        self.active_count = active.len();
         // Those who join may find work waiting.
         let mut waiting = self.shared.len();
         for cpu in active.iter().filter(|&cpu| !was.contains(cpu)) {

@@ -86,6 +86,8 @@ pub struct Hardware {
     /// Its modes.
     pub modes: Modes,
     cpus: usize,
+    /// A core is one thread and has no clock beyond its gears'.
+    is_plain: bool,
     threads: Meter,
     physical: Option<Meter>,
     siblings: Option<Vec<usize>>,
@@ -158,6 +160,7 @@ impl Hardware {
         };
         Self {
             cpus,
+            is_plain: !has_threads && platform.turbo.is_empty(),
             threads: Meter::new(&modes, cpus, shallowest),
             physical: has_threads.then(|| Meter::new(&modes, physical_cores, shallowest)),
             siblings: has_threads.then(|| (0..cpus).map(|cpu| (cpu + physical_cores) % cpus).collect()),
@@ -228,6 +231,14 @@ impl Hardware {
     /// on: what it takes here. That settles the core's turbo clock.
     #[inline]
     pub fn begin_ns(&mut self, cpu: usize, compute_ns: u64, memory_ns: u64, now: u64) -> u64 {
+        if self.is_plain && self.is_fastest(cpu) {
+            return compute_ns + memory_ns;
+        }
+        self.begin_slower_ns(cpu, compute_ns, memory_ns, now)
+    }
+
+    #[inline(never)]
+    fn begin_slower_ns(&mut self, cpu: usize, compute_ns: u64, memory_ns: u64, now: u64) -> u64 {
         if !self.turbo.is_empty() && self.is_fastest(cpu) {
             self.turbo.begin(cpu, self.sockets[self.socket(cpu)].awake, now);
         }
@@ -235,10 +246,9 @@ impl Hardware {
     }
 
     /// What work of so much takes here if it begins now.
-    #[inline]
     pub fn length_ns(&self, cpu: usize, compute_ns: u64, memory_ns: u64) -> u64 {
         let is_fastest = self.is_fastest(cpu);
-        if is_fastest && self.siblings.is_none() && self.turbo.is_empty() {
+        if self.is_plain && is_fastest {
             return compute_ns + memory_ns;
         }
         let mut slowness = self.slowness[usize::from(self.gear[cpu])];
@@ -266,10 +276,7 @@ impl Hardware {
 
     #[inline]
     fn set_mode(&mut self, cpu: usize, mode: Mode, now: u64) {
-        if !self.turbo.is_empty() {
-            self.turbo.end(cpu, now);
-        }
-        if self.physical.is_some() {
+        if !self.is_plain {
             return self.set_mode_of_thread(cpu, mode, now);
         }
         let old = self.threads.mode(cpu);
@@ -279,8 +286,10 @@ impl Hardware {
         }
     }
 
-    /// The same where threads share a core.
+    /// The same where threads share a core, or there are turbo clocks.
+    #[inline(never)]
     fn set_mode_of_thread(&mut self, cpu: usize, mode: Mode, now: u64) {
+        self.turbo.end(cpu, now);
         let old = self.core_mode(cpu);
         self.threads.set(cpu, mode, now);
         if let (Some(physical), Some(siblings)) = (&mut self.physical, &self.siblings) {

@@ -136,7 +136,7 @@ impl Engine {
         let cpu = match noise.on {
             NoiseOn::Each => place,
             NoiseOn::Any => {
-                let place = self.chance.below(self.active.len() as u64) as usize;
+                let place = self.chance.below(self.active_count as u64) as usize;
                 self.active.nth(place).unwrap_or(0)
             }
         };

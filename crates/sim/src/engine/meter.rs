@@ -75,8 +75,14 @@ impl Modes {
 pub struct Meter {
     modes: usize,
     residency_ns: Vec<u64>,
-    mode: Vec<Mode>,
-    since: Vec<u64>,
+    cores: Vec<Present>,
+}
+
+/// What a core does, and since when.
+#[derive(Clone, Copy, Debug)]
+struct Present {
+    mode: Mode,
+    since: u64,
 }
 
 /// Sums over all cores of a meter, in nanoseconds.
@@ -107,30 +113,28 @@ impl Meter {
         Self {
             modes: modes.count(),
             residency_ns: vec![0; modes.count() * cores],
-            mode: vec![mode; cores],
-            since: vec![0; cores],
+            cores: vec![Present { mode, since: 0 }; cores],
         }
     }
 
     /// The core is in `mode` from `now` on.
     #[inline]
     pub fn set(&mut self, core: usize, mode: Mode, now: u64) {
-        let old = std::mem::replace(&mut self.mode[core], mode);
-        let since = std::mem::replace(&mut self.since[core], now);
-        self.residency_ns[core * self.modes + usize::from(old.0)] += now - since;
+        let old = std::mem::replace(&mut self.cores[core], Present { mode, since: now });
+        self.residency_ns[core * self.modes + usize::from(old.mode.0)] += now - old.since;
     }
 
     /// The core's mode.
     #[inline]
     pub fn mode(&self, core: usize) -> Mode {
-        self.mode[core]
+        self.cores[core].mode
     }
 
     /// Books `length_ns` of the core's past, counted in its present mode so far, as `mode`: the entry into a sleep,
     /// say, once it is known how long it lasted.
     #[inline]
     pub fn rebook(&mut self, core: usize, mode: Mode, length_ns: u64) {
-        self.since[core] += length_ns;
+        self.cores[core].since += length_ns;
         self.residency_ns[core * self.modes + usize::from(mode.0)] += length_ns;
     }
 
@@ -138,14 +142,15 @@ impl Meter {
     pub fn awake_ns(&self, modes: &Modes, core: usize, now: u64) -> u64 {
         let awake = 3 * usize::from(modes.gears);
         let row = &self.residency_ns[core * self.modes..][..awake];
-        let open = if usize::from(self.mode[core].0) < awake { now - self.since[core] } else { 0 };
+        let open =
+            if usize::from(self.cores[core].mode.0) < awake { now - self.cores[core].since } else { 0 };
         row.iter().sum::<u64>() + open
     }
 
     /// Time of one core that executed, up to `now`.
     pub fn working_ns(&self, modes: &Modes, core: usize, now: u64) -> u64 {
         let row = &self.residency_ns[core * self.modes..][..usize::from(modes.gears)];
-        let open = if self.mode[core].0 < modes.gears { now - self.since[core] } else { 0 };
+        let open = if self.cores[core].mode.0 < modes.gears { now - self.cores[core].since } else { 0 };
         row.iter().sum::<u64>() + open
     }
 
@@ -157,7 +162,7 @@ impl Meter {
             for (sum, ns) in sums.iter_mut().zip(&self.residency_ns[core * self.modes..][..self.modes]) {
                 *sum += ns;
             }
-            sums[usize::from(self.mode[core].0)] += now - self.since[core];
+            sums[usize::from(self.cores[core].mode.0)] += now - self.cores[core].since;
         }
         let joules = sums.iter().zip(&modes.watts).map(|(&ns, watts)| ns as f64 * 1e-9 * watts).sum();
         Residency {

@@ -152,6 +152,8 @@ pub struct Engine {
     pieces: InPieces,
     /// CPUs that new work may go to.
     active: CpuSet,
+    /// How many they are: asked for each request, and counting bits takes its time.
+    active_count: usize,
     /// Idle CPUs: first those that poll, then by state.
     idle: IdleSets,
     jobs: Jobs,
@@ -174,6 +176,8 @@ pub struct Engine {
     anticipating: Option<Box<anticipating::Anticipating>>,
     quiescing: Option<Box<quiescing::Quiescing>>,
     outside_ns: u64,
+    /// Somebody has to be told of every answer.
+    is_watched: bool,
     /// A policy may answer overload with more speed or cores; a queue that grows for a while is no verdict then.
     adapts: bool,
     /// Requests in the system when the last one came.

@@ -325,6 +325,7 @@ impl Engine {
                 Command::LimitIdle { .. } => {}
             }
         }
+        self.active_count = self.active.len();
         let Some(placing) = &mut self.placing else { return };
         if let Some(due) = placing.scheduling.poll_timeout() {
             let due = due.as_nanos().max(self.now + 1);

@@ -51,6 +51,11 @@ impl Engine {
         let books = Books::new(responses, deadlines.collect(), setup.platform.cstates.0.len());
         let knows_future = matches!(setup.policies.idle, IdlePolicy::Clairvoyant(_));
         let core = || Core { limit_ns: u64::MAX, timer_ns: NEVER, ..Core::default() };
+        let placing = placing::Placing::new(&setup, &jobs).map(Box::new);
+        let counting = counting::Counting::new(&setup);
+        let staging = staging::Stage::new(&setup).map(Box::new);
+        let is_served_outside = setup.nic.is_some() || setup.closed.is_some();
+        let is_decided_by = counting.watches() || placing.is_some() || staging.is_some();
         Self {
             now: 0,
             agenda: Agenda::new(cpus),
@@ -58,6 +63,7 @@ impl Engine {
             shared: VecDeque::new(),
             pieces: Default::default(),
             active,
+            active_count: setup.workers,
             idle,
             next: Task::default(),
             next_at: NEVER,
@@ -67,13 +73,14 @@ impl Engine {
             turn: 0,
             sleepers: sleeping::Sleepers::new(&setup),
             clocking: clocking::Clocking::new(&setup),
-            counting: counting::Counting::new(&setup),
-            placing: placing::Placing::new(&setup, &jobs).map(Box::new),
+            counting,
+            placing,
             delaying: delaying::Delaying::new(&setup),
-            staging: staging::Stage::new(&setup).map(Box::new),
+            staging,
             anticipating: anticipating::Anticipating::new(&setup).map(Box::new),
             quiescing: quiescing::Quiescing::new(&setup).map(Box::new),
             outside_ns: setup.outside.as_nanos(),
+            is_watched: is_served_outside || is_decided_by,
             adapts: setup.policies.adapts(),
             backlog: 0,
             books,
@@ -88,7 +95,7 @@ impl Engine {
 
     /// The same as one server of a fleet: of the root's requests it serves those that ask it.
     pub(crate) fn into_leaf(self, leaf: Leaf) -> Self {
-        Self { leaf: Some(Box::new(leaf)), ..self }
+        Self { leaf: Some(Box::new(leaf)), is_watched: true, ..self }
     }
 
     /// Runs to the end.
@@ -156,21 +163,20 @@ impl Engine {
                 }
                 self.now = core_at;
                 match self.cores[core].doing {
-                    Doing::Working => self.complete(core),
+                    Doing::Working => {
+                        self.complete(core);
+                        if self.books.left() >= look_at {
+                            look_at += LOOK_EVERY;
+                            if let Some(end) = self.look() {
+                                return end;
+                            }
+                        }
+                    }
                     Doing::Interrupted => self.end_interrupt(core),
                     Doing::Waking => self.ready(core),
                     Doing::Asleep | Doing::Polling => self.idle_timer(core),
                     // A core that is stopped, or being looked after, waits for nothing.
                     Doing::Between | Doing::Napping => self.agenda.clear(core),
-                }
-                if self.books.left() >= look_at {
-                    look_at += LOOK_EVERY;
-                    if self.books.in_system() > FLOOD || self.books.responses.is_unstable() {
-                        return End::Unstable;
-                    }
-                    if self.books.responses.is_precise() {
-                        return End::Precise;
-                    }
                 }
                 if self.next_at == NEVER && self.books.left() == self.books.entered() && self.is_over() {
                     return End::Complete;
@@ -202,6 +208,15 @@ impl Engine {
                 }
             }
         }
+    }
+
+    /// Whether the run may end before its requests do.
+    #[cold]
+    fn look(&self) -> Option<End> {
+        if self.books.in_system() > FLOOD || self.books.responses.is_unstable() {
+            return Some(End::Unstable);
+        }
+        self.books.responses.is_precise().then_some(End::Precise)
     }
 
     /// No more requests will come. A leaf that nobody asks any more draws power until the fleet's run is over.
@@ -243,7 +258,8 @@ impl Engine {
             return;
         }
         let residency = self.hardware.residency(now);
-        let active_ns = self.active.len() as u64 * (now - self.sampled.until_ns);
+        debug_assert_eq!(self.active_count, self.active.len());
+        let active_ns = self.active_count as u64 * (now - self.sampled.until_ns);
         let awake_ns = (0..self.hardware.cpus()).map(|cpu| self.hardware.awake_ns(cpu, now)).sum();
         let sum = Sample {
             until_ns: now,

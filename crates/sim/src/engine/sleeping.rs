@@ -94,6 +94,8 @@ pub(super) struct Ahead {
     waiting: VecDeque<(Job, u16)>,
     /// Requests ahead by core.
     per_core: Vec<VecDeque<u64>>,
+    /// How many cores have none.
+    unknown: usize,
     /// The core of the request that comes next, and of the one that has just come.
     next: u16,
     arriving: u16,
@@ -101,7 +103,14 @@ pub(super) struct Ahead {
 
 impl Ahead {
     pub fn new(on: bool, workers: usize) -> Self {
-        Self { on, waiting: VecDeque::new(), per_core: vec![VecDeque::new(); workers], next: 0, arriving: 0 }
+        Self {
+            on,
+            waiting: VecDeque::new(),
+            per_core: vec![VecDeque::new(); workers],
+            unknown: workers,
+            next: 0,
+            arriving: 0,
+        }
     }
 
     #[inline]
@@ -114,8 +123,18 @@ impl Ahead {
     pub fn arrives(&mut self) {
         if self.on {
             self.arriving = self.next;
-            self.per_core[usize::from(self.next)].pop_front();
+            let ahead = &mut self.per_core[usize::from(self.next)];
+            ahead.pop_front();
+            self.unknown += usize::from(ahead.is_empty());
         }
+    }
+
+    /// The core will have a request at this time.
+    #[inline]
+    fn note(&mut self, core: u16, at_ns: u64) {
+        let ahead = &mut self.per_core[usize::from(core)];
+        self.unknown -= usize::from(ahead.is_empty());
+        ahead.push_back(at_ns);
     }
 
     #[inline]
@@ -133,15 +152,15 @@ impl Engine {
             None => {
                 let job = self.next_of_load()?;
                 let core = self.draw_core(&job);
-                self.ahead.per_core[usize::from(core)].push_back(job.at.as_nanos());
+                self.ahead.note(core, job.at.as_nanos());
                 (job, core)
             }
         };
         self.ahead.next = core;
-        while self.ahead.per_core.iter().any(VecDeque::is_empty) && self.ahead.waiting.len() < FURTHEST {
+        while self.ahead.unknown > 0 && self.ahead.waiting.len() < FURTHEST {
             let Some(job) = self.next_of_load() else { break };
             let core = self.draw_core(&job);
-            self.ahead.per_core[usize::from(core)].push_back(job.at.as_nanos());
+            self.ahead.note(core, job.at.as_nanos());
             self.ahead.waiting.push_back((job, core));
         }
         Some(job)

@@ -21,7 +21,8 @@ impl Engine {
     }
 
     /// A request enters the system now.
-    #[inline]
+    // These three are a request's way in: as one function they do not hand it through memory from one to the next.
+    #[inline(always)]
     pub(super) fn enter(&mut self, mut task: Task) {
         self.books.enter(self.now);
         if !self.adapts {
@@ -42,7 +43,7 @@ impl Engine {
     }
 
     /// Looks one request further.
-    #[inline]
+    #[inline(always)]
     pub(super) fn fetch(&mut self) {
         if self.fetched >= self.setup.requests {
             self.backlog = self.books.in_system();
@@ -64,7 +65,8 @@ impl Engine {
     }
 
     /// The next request of the load that is meant for this server.
-    #[inline]
+    // As in `Jobs`: one that goes through memory on its way takes longer than all that is drawn for it.
+    #[inline(always)]
     pub(super) fn next_of_load(&mut self) -> Option<Job> {
         match &mut self.leaf {
             None => self.jobs.next(),
@@ -73,7 +75,7 @@ impl Engine {
     }
 
     /// The request is let in: through the network card, if there is one.
-    #[inline]
+    #[inline(always)]
     pub(super) fn admit(&mut self, task: Task) {
         if self.setup.nic.is_some() {
             self.receive(task);
@@ -83,7 +85,7 @@ impl Engine {
     }
 
     /// The request finds its queue.
-    #[inline]
+    #[inline(always)]
     pub(super) fn dispatch(&mut self, task: Task) {
         if self.setup.device.is_some() {
             return self.begin_phases(task);
@@ -121,7 +123,7 @@ impl Engine {
                 self.nth_active(self.turn)
             }
             Dispatch::Random => {
-                let place = self.chance.below(self.active.len() as u64) as usize;
+                let place = self.chance.below(self.active_count as u64) as usize;
                 self.nth_active(place)
             }
         }
@@ -130,7 +132,7 @@ impl Engine {
     /// The active core of this place, counted round.
     #[inline]
     pub(super) fn nth_active(&self, place: usize) -> usize {
-        let active = self.active.len();
+        let active = self.active_count;
         // Most often all cores are active, and then they are numbered through.
         if active == self.setup.workers {
             place % active
@@ -203,24 +205,23 @@ impl Engine {
     /// The core is awake and looks for something to do.
     #[inline]
     pub(super) fn next_work(&mut self, core: usize) {
-        if !self.cores[core].interrupts.is_empty() {
+        let state = &mut self.cores[core];
+        if !state.interrupts.is_empty() {
             return self.begin_interrupt(core);
         }
-        if let Some(task) = self.cores[core].queue.pop_front() {
-            return self.start(core, task);
+        let mut task = state.queue.pop_front();
+        if task.is_none() && self.setup.dispatch == Dispatch::Shared && self.active.contains(core) {
+            task = self.shared.pop_front();
         }
-        if self.setup.dispatch == Dispatch::Shared
-            && self.active.contains(core)
-            && let Some(task) = self.shared.pop_front()
-        {
-            return self.start(core, task);
+        match task {
+            Some(task) => self.start(core, task),
+            None => self.go_idle(core),
         }
-        self.go_idle(core);
     }
 
     /// The core begins a task.
-    #[inline]
-    pub(super) fn start(&mut self, core: usize, task: Task) {
+    #[inline(always)]
+    fn start(&mut self, core: usize, task: Task) {
         let now = self.now;
         let state = &mut self.cores[core];
         state.task = task;
@@ -305,10 +306,18 @@ impl Engine {
     }
 
     /// The request is answered.
-    #[inline]
+    #[inline(always)]
     pub(super) fn leave(&mut self, core: usize, task: &Task) {
         let response = self.now - task.arrived_ns;
         self.books.leave(self.now, response, self.outside_ns, task.class);
+        if self.is_watched {
+            self.tell_of_answer(core, task, response);
+        }
+    }
+
+    /// Those who follow requests one by one hear of an answer.
+    #[inline(never)]
+    fn tell_of_answer(&mut self, core: usize, task: &Task, response: u64) {
         if self.setup.nic.is_some() {
             self.transmit(core, task);
         }
