@@ -90,7 +90,8 @@ impl Menu {
         let stays_shallow = deeper_is_allowed && predicted >= self.params.tick;
         let expected = if stays_shallow { table.target_residency(state) } else { predicted };
         let keep_tick = entry.next_tick != Duration::MAX && expected < self.params.tick;
-        if keep_tick {
+        // A tick no earlier than what was predicted changes nothing.
+        if keep_tick && entry.next_tick < predicted {
             state = state.min(table.deepest_for(entry.next_tick, entry.limit));
         }
         Sleep::State { index: CstateIndex(state as u8), keep_tick }
