@@ -183,7 +183,13 @@ impl Engine {
         let arrived = |task: &Task| Instant::from_nanos(task.arrived_ns);
         let gear = if self.setup.dispatch == Dispatch::Shared {
             // Of a queue that all serve, this core will see every so-manieth.
-            rubik.choose(now, head, self.shared.iter().step_by(self.active.len()).map(arrived))
+            let (every, mut place) = (self.active_count, 0);
+            let seen = std::iter::from_fn(|| {
+                let task = self.shared.get(place)?;
+                place += every;
+                Some(task)
+            });
+            rubik.choose(now, head, seen.map(arrived))
         } else {
             rubik.choose(now, head, state.queue.iter().map(arrived))
         };

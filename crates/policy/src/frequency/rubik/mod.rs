@@ -40,6 +40,7 @@ use distribution::Distribution;
 use feedback::Feedback;
 use machine::{Duration, Instant};
 use serde::{Deserialize, Serialize};
+use std::ops::ControlFlow;
 use tables::Table;
 
 /// The request that a core is executing.
@@ -146,6 +147,7 @@ impl Rubik {
 
     /// The gear for a core that executes `head` and then, in this order, the requests that came at `waiting`. A core
     /// with nothing to do gets the slowest.
+    #[inline]
     pub fn choose(
         &self,
         now: Instant,
@@ -154,16 +156,24 @@ impl Rubik {
     ) -> GearIndex {
         let Some(Tables { compute, memory }) = &self.tables else { return self.gears.fastest() };
         let row = head.map_or(0, |head| compute.row(head.done_compute.as_nanos() as f64));
-        let arrivals = head.map(|head| head.arrived).into_iter().chain(waiting);
-        let mut speed = 0.0_f64;
-        for (ahead, arrived) in arrivals.enumerate() {
-            let age_ns = now.since(arrived).as_nanos() as f64;
-            let time_ns = self.budget_ns - age_ns - memory.tail_ns(row, ahead);
-            let work_ns = compute.tail_ns(row, ahead);
+        let (compute, memory) = (compute.tails(row), memory.tails(row));
+        let (mut ahead, mut speed) = (0, 0.0_f64);
+        let mut hurry = |arrived: Instant| {
+            // The signed conversion is one instruction.
+            let age_ns = now.since(arrived).as_nanos() as i64 as f64;
+            let time_ns = self.budget_ns - age_ns - memory.of(ahead);
+            let work_ns = compute.of(ahead);
+            ahead += 1;
             if time_ns <= work_ns {
-                return self.gears.fastest();
+                return ControlFlow::Break(());
             }
-            speed = speed.max(work_ns / time_ns);
+            let needed = work_ns / time_ns;
+            speed = if needed > speed { needed } else { speed };
+            ControlFlow::Continue(())
+        };
+        let head = head.map_or(ControlFlow::Continue(()), |head| hurry(head.arrived));
+        if head.is_break() || waiting.into_iter().try_for_each(hurry).is_break() {
+            return self.gears.fastest();
         }
         self.gears.at_least_speed(speed)
     }

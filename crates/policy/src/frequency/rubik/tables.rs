@@ -68,21 +68,39 @@ impl Table {
     }
 
     /// The row of a head that has done so much.
+    #[inline]
     pub(super) fn row(&self, done_ns: f64) -> usize {
         // Counted, not searched: seven comparisons without a branch.
-        self.starts_ns.iter().filter(|start| **start <= done_ns).count()
+        self.starts_ns.iter().map(|start| u64::from(*start <= done_ns)).sum::<u64>() as usize
     }
 
-    /// The work before the end of the request with `ahead` before it, the head among them.
-    pub(super) fn tail_ns(&self, row: usize, ahead: usize) -> f64 {
-        if ahead < MOST_REQUESTS { self.tails_ns[row][ahead] } else { self.beyond_ns(row, ahead) }
+    /// The entries of a row.
+    #[inline]
+    pub(super) fn tails(&self, row: usize) -> Tails<'_> {
+        Tails { table: self, row, tails_ns: &self.tails_ns[row] }
     }
 
+    #[cold]
     fn beyond_ns(&self, row: usize, ahead: usize) -> f64 {
         let last = MOST_REQUESTS - 1;
         let sd = |whole: usize| (self.rest_variance[row] + whole as f64 * self.variance).sqrt();
         let more = (ahead - last) as f64 * self.mean_ns + self.z * (sd(ahead) - sd(last));
         self.tails_ns[row][last] + more
+    }
+}
+
+/// A row of a table.
+pub(super) struct Tails<'a> {
+    table: &'a Table,
+    row: usize,
+    tails_ns: &'a [f64; MOST_REQUESTS],
+}
+
+impl Tails<'_> {
+    /// The work before the end of the request with `ahead` before it, the head among them.
+    #[inline]
+    pub(super) fn of(&self, ahead: usize) -> f64 {
+        self.tails_ns.get(ahead).copied().unwrap_or_else(|| self.table.beyond_ns(self.row, ahead))
     }
 }
 
@@ -167,7 +185,7 @@ mod tests {
         for (quantile, means) in [(0.99, p99), (0.95, p95)] {
             let table = table(&exponential, quantile);
             for (phases, means) in phases.into_iter().zip(means) {
-                let found = table.tail_ns(0, phases - 1) / 10_000.0;
+                let found = table.tails(0).of(phases - 1) / 10_000.0;
                 assert!((found / means - 1.0).abs() < 0.01, "{phases} at {quantile}: {found} for {means}");
             }
         }
@@ -180,9 +198,9 @@ mod tests {
         let step = whole.step_ns;
         for ahead in [0, 1, 7, 15, 40] {
             let exact = (ahead + 1) as f64 * 20_000.0;
-            let not_begun = table.tail_ns(table.row(19_000.0), ahead);
+            let not_begun = table.tails(table.row(19_000.0)).of(ahead);
             assert!((not_begun - exact).abs() < 2.0 * step + exact * 0.003, "{ahead}: {not_begun}");
-            let all_but_done = table.tail_ns(table.row(20_000.0), ahead);
+            let all_but_done = table.tails(table.row(20_000.0)).of(ahead);
             assert!(
                 (all_but_done - (exact - 20_000.0)).abs() < 2.0 * step + exact * 0.003,
                 "{ahead}: {all_but_done}"
@@ -205,7 +223,7 @@ mod tests {
             let mut sums: Vec<f64> = (0..40_000).map(|_| (0..=ahead).map(|_| length(lot())).sum()).collect();
             sums.sort_by(f64::total_cmp);
             let (least, most) = (sums[39_500], sums[39_700]);
-            let found = table.tail_ns(0, ahead);
+            let found = table.tails(0).of(ahead);
             let step = whole.step_ns;
             assert!(least - step < found && found < most + step, "{ahead}: {least} {found} {most}");
         }
@@ -229,9 +247,9 @@ mod tests {
             let whole = measured(nanos.into_iter().chain([1.0]));
             let table = table(&whole, quantile);
             for row in 0..ROWS {
-                prop_assert!(table.tail_ns(row, 0) >= 0.0);
+                prop_assert!(table.tails(row).of(0) >= 0.0);
                 for ahead in 0..40 {
-                    let (shorter, longer) = (table.tail_ns(row, ahead), table.tail_ns(row, ahead + 1));
+                    let (shorter, longer) = (table.tails(row).of(ahead), table.tails(row).of(ahead + 1));
                     prop_assert!(longer.is_finite() && longer >= shorter - 1e-6, "{row} {ahead}: {shorter} {longer}");
                 }
             }
