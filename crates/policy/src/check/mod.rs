@@ -2,7 +2,7 @@
 //!
 //! A period of zero is a timer that is always due, a bound below the other one can never be kept, and what is no number
 //! makes every comparison false. Policies hold some of these within bounds, each in its way; here they are refused, with
-//! the key and what to write. [`limits`] has every policy's.
+//! the key and what to write. `limits` has every policy's.
 //!
 //! What always holds: the defaults and the papers' settings pass, and no number that is not finite does.
 

@@ -22,7 +22,7 @@
 //!
 //! The playback begins with all servers asleep, and of a busy service the log is short: 4096 requests at 800 kRPS are
 //! five milliseconds, in which a queue that grows without end has hardly begun to. So a gear takes part only if the log
-//! says for certain that it keeps up ([`steady`]).
+//! says for certain that it keeps up (`steady`).
 //!
 //! What always holds: what is chosen keeps up and met the goal in the playback, if anything did, and nothing that did took
 //! less energy; the log is bounded; without a log nothing changes.
