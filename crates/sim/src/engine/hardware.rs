@@ -472,8 +472,9 @@ impl Hardware {
 mod tests {
     use super::*;
 
-    /// Joules of one core while its clock goes from the fastest gear to the slowest, with so many threads at work.
-    fn joules_of_a_change(working: usize) -> f64 {
+    /// Mean watts of one core while its clock goes from the fastest gear to the slowest, with so many threads at work;
+    /// and the mean of both gears.
+    fn watts_of_a_change(working: usize) -> (f64, f64) {
         let mut platform = Platform::by_name("xeon-silver-4116").expect("a preset");
         (platform.sockets, platform.cores_per_socket, platform.threads_per_core) = (1, 1, 2);
         let mut hardware = Hardware::new(&platform);
@@ -482,12 +483,15 @@ mod tests {
         let changes: Vec<_> = (0..2).filter_map(|cpu| hardware.wish(cpu, 0, 0)).collect();
         let [(at, domain)] = changes[..] else { panic!("one clock, one change: {changes:?}") };
         hardware.take_effect(domain, at);
-        hardware.core_joules(at)
+        let watts = &hardware.gear_watts;
+        (hardware.core_joules(at) / (at as f64 * 1e-9), (watts[0] + watts[watts.len() - 1]) / 2.0)
     }
 
     #[test]
     fn a_change_of_clock_is_paid_once_by_a_core_of_two_threads() {
-        assert!(joules_of_a_change(1) > 0.0);
-        assert_eq!(joules_of_a_change(2), joules_of_a_change(1));
+        for working in [1, 2] {
+            let (found, mean) = watts_of_a_change(working);
+            assert!((found - mean).abs() < 1e-9, "{working} at work: {found} W, not {mean}");
+        }
     }
 }
