@@ -1,6 +1,6 @@
 # The two that matter: `make demo` shows what Roost does on this machine, `make test` shows that it works.
 
-.PHONY: demo test check build lab bench clean-runs
+.PHONY: demo test check build lab bench papers clean-runs
 
 demo: ## the main job on this machine's own CPUs, about a minute; ends with runs/<name>/report.html
 	@scripts/setup build
@@ -25,6 +25,9 @@ build:
 
 bench: build ## side by side with a memcached of at least 1.6.35: make bench PEER=path/to/memcached
 	./target/release/roost bench serve --peer "$(PEER)"
+
+papers: build ## every figure of the papers simulated, claims judged, ESTIMATEs varied: docs/papers.md and runs/papers/report.html
+	./target/release/roost sim paper all --sensitivity --out runs/papers --markdown docs/papers.md
 
 lab: ## idle control on a real kernel with four idle states, in an emulator
 	lab/run

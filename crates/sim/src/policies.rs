@@ -6,11 +6,13 @@
 
 use crate::Goal;
 use crate::engine::{Dispatch, Setup};
-use machine::{Duration, Kilohertz, Platform, Ratio};
+use machine::{Duration, Kilohertz, Microwatts, Platform, Ratio};
 use policy::active_idle::Mode;
 use policy::check::{Check, Wrong};
 use policy::cores::{auto_scale, dream_weaver};
-use policy::frequency::{Fixed, adrenaline, hurry_up, ondemand, pegasus, rubik, schedutil, sensitivity};
+use policy::frequency::{
+    Fixed, adrenaline, crescendo, hurry_up, ondemand, pegasus, rubik, schedutil, sensitivity,
+};
 use policy::idle::GovernorParams;
 use policy::timing::{Form, dyn_sleep, sleep_scale, tails, udpm};
 use policy::{carb, peafowl, quiescence, roost, staging, wake_plan};
@@ -73,6 +75,8 @@ pub enum ClockPolicy {
     Pegasus(pegasus::Params, f64),
     /// By the queue, at every request.
     Rubik(rubik::Params),
+    /// The same, and each request faster the longer it stays.
+    Crescendo(crescendo::Params),
     /// By how long each thread is in the hot function.
     HurryUp(hurry_up::Params),
     /// By class and age.
@@ -186,6 +190,7 @@ pub const WORDS: &[&str] = &[
     "sensitivity-paper",
     "pegasus",
     "rubik",
+    "crescendo",
     "hurry-up",
     "hurry-up-paper",
     "adrenaline",
@@ -240,7 +245,7 @@ pub fn words_of(line: &str) -> Vec<&str> {
     let mut words: Vec<&str> = line.split('+').map(str::trim).collect();
     if words.contains(&"roost") {
         // By dispatch and by what the line leaves open, see `Policies::parse`.
-        words.extend(["rubik", "peafowl"]);
+        words.extend(["crescendo", "peafowl"]);
     }
     if !words.iter().any(|word| DECIDE_IDLE.contains(word)) {
         words.push("menu");
@@ -326,7 +331,7 @@ impl Policies {
         let gears_open = !answered.iter().any(|(question, _)| *question == "which gear");
         if by_request
             && gears_open
-            && let Answer::Clock(clock) = reader.word("rubik")?
+            && let Answer::Clock(clock) = reader.word("crescendo")?
         {
             policies.clock = clock;
         }
@@ -479,13 +484,14 @@ impl Reader<'_> {
                 } else {
                     roost::Queueing::PerCore
                 };
-                let params = roost::Params {
+                let base = roost::Params {
                     target: goal.latency,
                     quantile: goal.quantile,
                     dvfs_delay: switch,
                     queueing,
                     ..Default::default()
                 };
+                let params = roost::Params { paced_elsewhere: word == "roost", ..base };
                 Answer::Cores(CoresPolicy::Roost(self.with(word, params)?))
             }
             "autoscale" => Answer::Cores(CoresPolicy::AutoScale(self.with(word, Default::default())?)),
@@ -521,6 +527,29 @@ impl Reader<'_> {
                     ..Default::default()
                 };
                 Answer::Clock(ClockPolicy::Rubik(self.with(word, params)?))
+            }
+            "crescendo" => {
+                let goal = goal()?;
+                let rubik = rubik::Params {
+                    target: goal.latency,
+                    quantile: goal.quantile,
+                    dvfs_delay: switch,
+                    ..Default::default()
+                };
+                let (uncore, package) = (self.platform.uncore, self.platform.package);
+                // Where connections are packed, active cores wait in their shallowest state; others in their deepest.
+                let states = &self.platform.cstates.0;
+                let packed = self.dispatch == Dispatch::Connections;
+                let waits = if packed { states.first() } else { states.last() };
+                let params = crescendo::Params {
+                    rubik,
+                    asleep: waits.and_then(|state| state.power).unwrap_or_default(),
+                    // Nothing is saved where the package never sleeps.
+                    shared: package.map_or(Microwatts(0), |package| {
+                        Microwatts(uncore.0.saturating_sub(package.power.0))
+                    }),
+                };
+                Answer::Clock(ClockPolicy::Crescendo(self.with(word, params)?))
             }
             "hurry-up" => Answer::Clock(ClockPolicy::HurryUp(self.with(word, hurry_up::Params::default())?)),
             "hurry-up-paper" => {

@@ -121,6 +121,16 @@ fn a_load_that_stops_ends_in_the_deepest_sleep_of_one_core_within_an_epoch() {
 }
 
 #[test]
+fn a_load_of_a_few_requests_per_epoch_is_known_and_not_taken_for_silence() {
+    for way in EVERY_WAY {
+        let mut server = server(way, 300);
+        run(&mut server, 30_000.0, 40.0);
+        let seen = run(&mut server, 30_000.0, 40.0);
+        assert!(seen.p99_us < 310.0 && seen.watts < 1.1, "{way:?} {seen:?}");
+    }
+}
+
+#[test]
 fn a_ramp_is_followed_up_and_down() {
     for way in EVERY_WAY {
         let mut server = server(way, 300);

@@ -7,7 +7,7 @@
 //! combination as future work (section 6). The three are one choice: the slack that the goal leaves can be spent on
 //! fewer cores, on a slower clock, or on longer exits from sleep, and which is worth most depends on the load.
 //!
-//! **The approach.** Once an epoch roost knows the arrival rate, its irregularity, and the distribution of service
+//! **The approach.** Once an epoch (as long as it takes to see some dozens of requests) roost knows the arrival rate, its irregularity, and the distribution of service
 //! times. A model predicts tail and power of every *plan*: how many cores are active, how fast they run, in which
 //! idle state they spend their gaps; the others are *parked* in the deepest. The plan of least power within the goal
 //! is the *base*. How fast is a *pace*: one gear, or gears that follow the length of the queue at each event, which
@@ -208,7 +208,9 @@ impl Roost {
     /// The first request after nothing happened for an epoch: a jump.
     #[cold]
     fn begin(&mut self, now: Instant) {
-        self.arrivals.resume(now);
+        if self.arrivals.are_known() || !self.arrivals.are_too_few(now) {
+            self.arrivals.resume(now);
+        }
         self.epoch_ends = Some(now + self.params.epoch_after_jump());
     }
 
@@ -291,6 +293,11 @@ impl Roost {
 
     /// Learns from the epoch that is over, and makes the plan for the next.
     fn end_epoch(&mut self, now: Instant) {
+        if self.arrivals.are_too_few(now) {
+            let waits = self.in_system == 0 && !self.arrivals.are_known();
+            self.epoch_ends = (!waits).then(|| now + self.params.epoch());
+            return;
+        }
         let quiet = self.in_system == 0 && self.arrivals.count() == 0.0;
         let mut load = self.arrivals.close(now, self.params.rate_z);
         if self.in_system == 0 && self.arrivals.is_silent(now, load.latest) {
@@ -319,8 +326,12 @@ impl Roost {
         let dvfs_ns = self.params.dvfs_delay.as_nanos() as f64;
         let seen = Search::new(Model { rate: load.latest, ..model }, dvfs_ns).rate(self.base);
         let seen = seen.filter(|_| !load.changed && self.guard.is_on());
-        self.correction.end_epoch(self.base.speed.kind(), seen.map(|rated| rated.tail_ns), &self.params);
         let target_ns = self.params.target_ns();
+        let predicted_ns = seen.map(|rated| match self.params.paced_elsewhere {
+            true => rated.tail_ns.max(target_ns),
+            false => rated.tail_ns,
+        });
+        self.correction.end_epoch(self.base.speed.kind(), predicted_ns, &self.params);
         let correction = &self.correction;
         let goal_ns = |kind: Kind| self.params.aim * target_ns / correction.factor(kind);
         let mut search = Search::new(model, dvfs_ns);

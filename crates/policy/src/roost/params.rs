@@ -39,6 +39,9 @@ pub struct Params {
     /// \[D\]: four hundred requests at 80 kRPS, and one exit from the deepest state in forty.
     #[serde(with = "machine::duration_text")]
     pub epoch_after_jump: Duration,
+    /// Somebody else chooses gears request by request and spends what the plan leaves of the goal: a measured tail that is
+    /// longer than the plan's then says nothing of its model, and only one beyond the goal does.
+    pub paced_elsewhere: bool,
     /// The first plan is made from no fewer requests. 500 \[D\]: five beyond a 99th percentile.
     pub samples_min: u32,
     /// From asking for a gear until it works. 10 us \[P Peafowl 4.3\]; set it to the machine's delay and stall
@@ -71,6 +74,7 @@ impl Default for Params {
             aim: 0.95,
             epoch: Duration::from_millis(100),
             epoch_after_jump: Duration::from_millis(5),
+            paced_elsewhere: false,
             samples_min: 500,
             dvfs_delay: Duration::from_micros(10),
             rate_z: 2.0,

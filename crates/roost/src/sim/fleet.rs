@@ -144,3 +144,111 @@ fn with_fleet(document: Document, servers: Option<u32>, fanout: Option<u32>) -> 
 const FANOUTS: &str = "fanouts.csv";
 /// Servers by policies.
 const GROUPS: &str = "groups.csv";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    const PLAIN: &str = "
+        goal = \"1ms@p99\"
+        policies = [\"menu\", \"poll\"]
+        [machine]
+        preset = \"xeon-silver-4116\"
+        sockets = 1
+        cores = 2
+        threads = 1
+        [workload]
+        service = { exponential = \"10us\" }
+        deadline = \"50us\"
+        [run]
+        utilisation = 0.3
+        samples = 8
+        requests = 3000";
+
+    fn plain() -> Document {
+        Document::parse(Path::new("plain.toml"), PLAIN, &Default::default()).unwrap()
+    }
+
+    fn size(document: &Document) -> (u32, u32) {
+        let fleet = document.scenario().unwrap().fleet.unwrap();
+        (fleet.servers, fleet.fanout)
+    }
+
+    #[test]
+    fn flags_make_a_fleet_or_change_one() {
+        let all = with_fleet(plain(), Some(50), None).unwrap();
+        assert_eq!(size(&all), (50, 50));
+        assert_eq!(size(&with_fleet(plain(), Some(50), Some(3)).unwrap()), (50, 3));
+        assert_eq!(size(&with_fleet(all.clone(), None, Some(5)).unwrap()), (50, 5));
+        // What the scenario says of the fan-out stays, whatever the number of servers.
+        assert_eq!(size(&with_fleet(all, Some(100), None).unwrap()), (100, 50));
+        let error = with_fleet(plain(), None, None).unwrap_err().to_string();
+        assert!(error.starts_with("plain.toml: fleet: ") && error.contains("hint: --servers"), "{error}");
+    }
+
+    fn results() -> FleetResults {
+        let document = with_fleet(plain(), Some(12), None).unwrap();
+        let contestants = options::contestants(&document).unwrap();
+        let run = |contestant| Fleet::new(contestant, 1).unwrap().run(2, || ()).unwrap();
+        let outcomes = contestants.iter().map(run).collect();
+        let checked: Vec<Checked> =
+            contestants.into_iter().map(|contestant| options::task(contestant).unwrap()).collect();
+        let about = Results::new(&document, &checked, Vec::new());
+        FleetResults::new(&about, document.scenario().unwrap().goal, outcomes)
+    }
+
+    #[test]
+    fn files_have_a_row_for_each_thing_and_a_cell_for_each_column() {
+        let results = results();
+        let rows = |write: &dyn Fn(&mut Vec<u8>) -> std::io::Result<()>| {
+            let mut file = Vec::new();
+            write(&mut file).unwrap();
+            // The reader refuses rows that are longer or shorter than the first.
+            let mut reader = csv::Reader::from_reader(&file[..]);
+            let rows: Vec<csv::StringRecord> = reader.records().map(Result::unwrap).collect();
+            (reader.headers().unwrap().clone(), rows)
+        };
+        let (heads, summary) = rows(&|file| results.write_summary(file));
+        assert_eq!(summary.len(), 2);
+        let cell = |name: &str| heads.iter().position(|head| head == name).map(|at| &summary[0][at]);
+        assert_eq!(
+            (cell("contestant"), cell("fanout"), cell("goal_met")),
+            (Some("menu"), Some("12"), Some("true"))
+        );
+        let root = results.fleets[0].outcome.root().unwrap().p99_ns.unwrap().value;
+        assert_eq!(cell("p99_ns").and_then(|cell| cell.parse().ok()), Some(root));
+        // Of 1, 10 and 12 leaves.
+        assert_eq!(rows(&|file| results.write_fanouts(file)).1.len(), 2 * 3);
+        assert_eq!(rows(&|file| results.write_groups(file)).1.len(), 2);
+        assert_eq!(rows(&|file| results.write_points(file)).1.len(), 2 * 8);
+        let json = serde_json::to_value(&results).unwrap();
+        assert_eq!(json["fleets"][1]["contestant"], "poll");
+        assert_eq!(json["fleets"][1]["goal"]["goal"], "1.00ms@p99");
+    }
+
+    #[test]
+    fn people_read_the_root_the_tail_and_the_verdict() {
+        let text = summary::of_fleets(&results(), 100);
+        for words in [
+            "12 servers, each request asks 12",
+            "the tail at scale",
+            "p99.9",
+            "met: poll: ",
+            "missed deadlines",
+        ] {
+            assert!(text.contains(words), "no {words} in\n{text}");
+        }
+        assert!(text.lines().all(|line| line.chars().count() <= 110), "{text}");
+    }
+
+    #[test]
+    fn the_page_has_the_tail_by_number_of_leaves() {
+        let results = results();
+        let html = page::page(&Facts::default(), &results);
+        for words in ["The tail at scale", "leaves waited for", "slowest of 10", "Over time", "</html>"] {
+            assert!(html.contains(words), "no {words}");
+        }
+        assert!(!html.contains("NaN"));
+    }
+}

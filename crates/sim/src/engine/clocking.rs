@@ -2,9 +2,9 @@
 //!
 //! Three kinds. *Sampled* ones look at each core once a period (ondemand, sensitivity) or at the whole service
 //! (Pegasus). *Following* ones are called whenever a core begins or ends to execute (schedutil, Hurry-up, Adrenaline).
-//! Rubik decides at every arrival, begin and completion, from the queue.
+//! Rubik decides at every arrival, begin and completion, from the queue; Crescendo also as the work goes on.
 
-use super::agenda::NEVER;
+use super::agenda::{Agenda, NEVER};
 use super::books::histogram;
 use super::setup::Dispatch;
 use super::task::Task;
@@ -13,6 +13,7 @@ use crate::policies::ClockPolicy;
 use hdrhistogram::Histogram;
 use machine::{CpuId, Duration, Instant};
 use policy::frequency::adrenaline::Adrenaline;
+use policy::frequency::crescendo::Crescendo;
 use policy::frequency::hurry_up::{HurryUp, ThreadId};
 use policy::frequency::rubik::{Head, Rubik};
 use policy::frequency::{
@@ -38,6 +39,8 @@ enum Kind {
     Schedutil(Vec<Schedutil>),
     Pegasus(Box<(Pegasus, Histogram<u64>, f64)>),
     Rubik(Box<Rubik>),
+    /// And when each core is to be looked at again: of its reviews only the one at that time counts.
+    Crescendo(Box<Crescendo>, Vec<u64>),
     HurryUp(Box<HurryUp>),
     Adrenaline(Box<Adrenaline>),
     SleepScale(Box<SleepScale>),
@@ -72,6 +75,9 @@ impl Clocking {
                 Kind::Pegasus(Box::new((Pegasus::new(*params), responses, *quantile)))
             }
             ClockPolicy::Rubik(params) => Kind::Rubik(Box::new(Rubik::new(*params, &gears))),
+            ClockPolicy::Crescendo(params) => {
+                Kind::Crescendo(Box::new(Crescendo::new(*params, &gears)), vec![NEVER; cpus])
+            }
             ClockPolicy::HurryUp(params) => {
                 // Each worker has a thread of its own, bound to it; the hot function is all that a request does.
                 let threads = (0..setup.workers).map(|cpu| (ThreadId(cpu as u32), CpuId(cpu as u16)));
@@ -92,7 +98,34 @@ impl Clocking {
 
     #[inline]
     pub fn watches_arrivals(&self) -> bool {
-        matches!(self.kind, Kind::Rubik(_))
+        matches!(self.kind, Kind::Rubik(_) | Kind::Crescendo(..))
+    }
+
+    /// The gear for a core with this queue, and a note to look at it again.
+    #[inline]
+    fn by_queue(
+        &mut self,
+        core: usize,
+        now: Instant,
+        head: Option<Head>,
+        waiting: impl Iterator<Item = Instant>,
+        agenda: &mut Agenda<Later>,
+    ) -> GearIndex {
+        match &mut self.kind {
+            Kind::Rubik(rubik) => rubik.choose(now, head, waiting),
+            Kind::Crescendo(crescendo, reviews) => {
+                let choice = crescendo.choose(now, head, waiting);
+                let at = choice.review.map_or(NEVER, Instant::as_nanos);
+                if at != reviews[core] {
+                    reviews[core] = at;
+                    if at != NEVER {
+                        agenda.add(at, Later::Review { cpu: core });
+                    }
+                }
+                choice.gear
+            }
+            _ => self.gears.fastest(),
+        }
     }
 
     #[inline]
@@ -113,7 +146,7 @@ impl Engine {
             Kind::Sensitivity(cpus) => cpus.first().map(|(policy, _)| policy.period()),
             Kind::Schedutil(cpus) => cpus.first().map(Schedutil::period),
             Kind::Pegasus(pegasus) => Some(pegasus.0.period()),
-            Kind::Rubik(_) | Kind::Adrenaline(_) => None,
+            Kind::Rubik(_) | Kind::Crescendo(..) | Kind::Adrenaline(_) => None,
             Kind::HurryUp(_) => {
                 self.obey_hurry_up();
                 None
@@ -168,7 +201,9 @@ impl Engine {
     /// The core's queue has changed: which gear does it need?
     #[inline]
     pub(super) fn clock_choose(&mut self, core: usize) {
-        let Kind::Rubik(rubik) = &self.clocking.kind else { return };
+        if !self.clocking.watches_arrivals() {
+            return;
+        }
         let now = Instant::from_nanos(self.now);
         let state = &self.cores[core];
         let head = (state.doing == Doing::Working).then(|| {
@@ -189,9 +224,11 @@ impl Engine {
                 place += every;
                 Some(task)
             });
-            rubik.choose(now, head, seen.map(arrived))
+            let waiting = seen.map(arrived);
+            self.clocking.by_queue(core, now, head, waiting, &mut self.agenda)
         } else {
-            rubik.choose(now, head, state.queue.iter().map(arrived))
+            let waiting = state.queue.iter().map(arrived);
+            self.clocking.by_queue(core, now, head, waiting, &mut self.agenda)
         };
         self.wish(core, gear);
     }
@@ -200,7 +237,7 @@ impl Engine {
     #[inline]
     pub(super) fn clock_started(&mut self, core: usize) {
         match &mut self.clocking.kind {
-            Kind::Rubik(_) => self.clock_choose(core),
+            Kind::Rubik(_) | Kind::Crescendo(..) => self.clock_choose(core),
             Kind::Schedutil(_) => self.follow_schedutil(core, true),
             Kind::HurryUp(policy) => {
                 policy.handle_enter(Instant::from_nanos(self.now), ThreadId(core as u32));
@@ -232,6 +269,18 @@ impl Engine {
             let age = Duration::from_nanos(self.now - arrived_ns);
             let gear = policy.choose(usize::from(task.class), age);
             self.wish(core, gear);
+        }
+    }
+
+    /// A request has got to where its plan looks at it again.
+    pub(super) fn review(&mut self, core: usize) {
+        if let Kind::Crescendo(_, reviews) = &mut self.clocking.kind
+            && reviews[core] == self.now
+        {
+            reviews[core] = NEVER;
+            if self.cores[core].doing == Doing::Working {
+                self.clock_choose(core);
+            }
         }
     }
 
@@ -276,6 +325,17 @@ impl Engine {
                 rubik.handle_completion(Instant::from_nanos(self.now), compute, memory, response);
                 if self.clocking.timer_ns == NEVER
                     && let Some(due) = rubik.poll_timeout()
+                {
+                    self.clock_timer_at(due.as_nanos());
+                }
+            }
+            Kind::Crescendo(crescendo, _) => {
+                let (compute, memory) =
+                    (Duration::from_nanos(task.compute_ns), Duration::from_nanos(task.memory_ns));
+                let response = Duration::from_nanos(self.now - task.arrived_ns);
+                crescendo.handle_completion(Instant::from_nanos(self.now), compute, memory, response);
+                if self.clocking.timer_ns == NEVER
+                    && let Some(due) = crescendo.poll_timeout()
                 {
                     self.clock_timer_at(due.as_nanos());
                 }
@@ -379,6 +439,12 @@ impl Engine {
             Kind::Rubik(rubik) => {
                 rubik.handle_timeout(now);
                 if let Some(due) = rubik.poll_timeout() {
+                    self.clock_timer_at(due.as_nanos());
+                }
+            }
+            Kind::Crescendo(crescendo, _) => {
+                crescendo.handle_timeout(now);
+                if let Some(due) = crescendo.poll_timeout() {
                     self.clock_timer_at(due.as_nanos());
                 }
             }

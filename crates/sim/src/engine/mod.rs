@@ -124,6 +124,8 @@ enum Later {
     Quiescing,
     /// The planner of early wake-ups wants to be called.
     Anticipating,
+    /// A request may have got to the next part of its plan.
+    Review { cpu: usize },
     /// A request becomes old while it is worked on.
     Boost { cpu: usize, arrived_ns: u64 },
     /// The policy that counts cores wants to be called.

@@ -36,6 +36,9 @@ const BACKLOG_MIN: u64 = 1000;
 /// So often the run looks whether it may end.
 const LOOK_EVERY: u64 = 1 << 14;
 
+/// A closed loop is first looked at after so long: a hundred requests of the shortest services \[D\].
+const FIRST_SAMPLE_NS: u64 = 1_000_000;
+
 impl Engine {
     /// A run that has not begun.
     pub fn new(setup: Setup, jobs: Jobs) -> Self {
@@ -123,7 +126,11 @@ impl Engine {
             let by_requests = self.setup.requests as f64 / mean_rate.max(1e-9) * 1e9;
             let length =
                 self.setup.length.map_or(f64::INFINITY, |length| length.as_nanos() as f64).min(by_requests);
-            self.sample_every = ((length / f64::from(self.setup.samples)) as u64).max(1);
+            // How long the requests of a closed loop take shows only as it runs: samples are merged as they become many.
+            self.sample_every = match self.setup.closed {
+                Some(_) if self.setup.length.is_none() => FIRST_SAMPLE_NS,
+                _ => ((length / f64::from(self.setup.samples)) as u64).max(1),
+            };
             self.agenda.add(self.sample_every, Later::Sample);
         }
         if self.setup.closed.is_none() {
@@ -235,6 +242,7 @@ impl Engine {
             Later::Client { client } => self.client_timer(client),
             Later::Quiescing => self.quiesce_timer(),
             Later::Anticipating => self.anticipate(),
+            Later::Review { cpu } => self.review(cpu),
             Later::Boost { cpu, arrived_ns } => self.boost(cpu, arrived_ns),
             Later::Counting => self.count_cores(),
             Later::Clocking => self.clock_timer(),

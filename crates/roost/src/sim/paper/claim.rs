@@ -508,3 +508,63 @@ impl Board {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn estimate(value: f64, half_width: f64) -> Estimate {
+        Estimate { value, half_width: Some(half_width) }
+    }
+
+    fn claim(text: &str) -> Claim {
+        let head = "id = \"x\"\npaper = \"p\"\nfigure = \"1\"\nsays = \"\"\nconditions = \"\"\n";
+        toml::from_str(&format!("{head}{text}")).unwrap()
+    }
+
+    #[test]
+    fn the_bar_is_thirty_percent_with_the_right_sign() {
+        let saving = claim(
+            "metric = \"cpu_watts\"\nform = \"change\"\nsubject = {}\nagainst = { policy = \"menu\" }\nvalue = -0.20",
+        );
+        for (ours, is_met) in
+            [(-0.20, true), (-0.26, true), (-0.14, true), (-0.27, false), (-0.13, false), (0.20, false)]
+        {
+            assert_eq!(saving.holds(ours), is_met, "{ours}");
+        }
+        assert!(
+            (saving.deviation(-0.25).unwrap() + 0.25).abs() < 1e-12,
+            "a quarter more is saved than printed"
+        );
+        let best = claim(
+            "metric = \"p95\"\nform = \"argmin\"\nsubject = {}\nover = \"server.workers\"\nvalue = 2\ntolerance = 0.0",
+        );
+        assert!(best.holds(2.0) && !best.holds(3.0));
+        let range = claim("metric = \"p99\"\nform = \"value\"\nsubject = {}\nwithin = [300, 1e9]");
+        assert!(range.holds(300.0) && !range.holds(299.0));
+    }
+
+    #[test]
+    fn intervals_are_carried_along_by_hand() {
+        let quotient = ratio(estimate(8.0, 0.3), estimate(2.0, 0.1));
+        assert!((quotient.value - 4.0).abs() < 1e-12);
+        // Relative 0.0375 and 0.05: together 0.0625.
+        assert!((quotient.half_width.unwrap() - 0.25).abs() < 1e-12);
+        let shares = points(estimate(11.0, 0.3), estimate(10.0, 0.4), estimate(20.0, 0.0));
+        assert!((shares.value - 0.05).abs() < 1e-12 && (shares.half_width.unwrap() - 0.025).abs() < 1e-12);
+        assert_eq!(ratio(Estimate { value: 1.0, half_width: None }, estimate(1.0, 0.1)).half_width, None);
+    }
+
+    #[test]
+    fn claims_that_cannot_be_computed_are_refused() {
+        for text in [
+            "metric = \"p99\"\nform = \"value\"\nsubject = {}",
+            "metric = \"p99\"\nform = \"change\"\nsubject = {}\nvalue = 0.1",
+            "metric = \"p99\"\nform = \"value\"\nsubject = {}\nover = \"median\"\nvalue = 1",
+            "metric = \"p99\"\nform = \"argmin\"\nsubject = {}\nvalue = 1",
+            "metric = \"p98\"\nform = \"value\"\nsubject = {}\nvalue = 1",
+        ] {
+            assert!(claim(text).check().is_err(), "{text}");
+        }
+    }
+}

@@ -43,11 +43,7 @@ pub fn text(reproduction: &Reproduction<'_>) -> String {
             tables.iter().for_each(|(figured, found)| sensitivity(&mut text, figured, found));
         }
         text += "\n### Assumptions\n";
-        for figured in figures {
-            let study = &figured.study;
-            let _ = write!(text, "- **{}**, {}: ", study.figure.name, study.figure.title);
-            let _ = writeln!(text, "{}.", study.assumptions().join("; "));
-        }
+        assumptions(&mut text, &figures);
     }
     text
 }
@@ -161,6 +157,29 @@ fn contest(text: &mut String, figured: &Figured<'_>) {
             Unit::Nanoseconds.estimate_text(&tail[1]),
             if *is_won { "won" } else { "**not won**" },
         );
+    }
+}
+
+/// What every figure of a paper assumes is said once.
+fn assumptions(text: &mut String, figures: &[&Figured<'_>]) {
+    let own: Vec<Vec<String>> = figures.iter().map(|figured| figured.study.assumptions()).collect();
+    let Some((first, rest)) = own.split_first() else { return };
+    let shared: Vec<&String> = match rest {
+        [] => Vec::new(),
+        rest => first.iter().filter(|said| rest.iter().all(|own| own.contains(said))).collect(),
+    };
+    if !shared.is_empty() {
+        text.push_str("In every figure:\n");
+        shared.iter().for_each(|said| {
+            let _ = writeln!(text, "- {said}");
+        });
+        text.push('\n');
+    }
+    for (figured, own) in figures.iter().zip(&own) {
+        let figure = &figured.study.figure;
+        let own: Vec<&str> = own.iter().filter(|said| !shared.contains(said)).map(String::as_str).collect();
+        let own = if own.is_empty() { String::new() } else { format!(": {}", own.join("; ")) };
+        let _ = writeln!(text, "- **{}**, {}{own}.", figure.name, figure.title);
     }
 }
 

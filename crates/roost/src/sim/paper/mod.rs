@@ -203,9 +203,7 @@ fn reproduce<'a>(
     // The paper's policy first: its tail is ours's goal.
     let mut contests: Vec<Option<(&Contest, Vec<Round>)>> = Vec::new();
     for (study, board) in &planned {
-        let here =
-            |contest: &&Contest| contest.paper == study.paper.name && contest.figure == study.figure.name;
-        let contest = library.contests.iter().find(here);
+        let contest = library.contests.iter().find(|contest| contest.is_of(study));
         contests.push(
             contest
                 .map(|contest| Ok::<_, anyhow::Error>((contest, contest.rounds(board, runs)?)))
@@ -266,4 +264,58 @@ fn write(reproduction: &Reproduction<'_>, place: &Path, started: &str, args: &Ar
         folder::write(folder, name, |file| file.write_all(markdown::text(reproduction).as_bytes()))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn library() -> Library {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../papers");
+        Library::open(Some(&root)).unwrap()
+    }
+
+    #[test]
+    fn every_claim_finds_its_runs_and_every_contest_its_opponent() {
+        let library = library();
+        let mut left: Vec<&claim::Claim> = library.headlines.iter().chain(&library.printed).collect();
+        for (paper, name) in library.names().unwrap() {
+            let study = library.study(paper, &name, &library.estimates).unwrap();
+            let board = Board::new(&study.document).unwrap();
+            let headlines = claims(&library.headlines, &study);
+            let named = &study.figure.headlines;
+            assert!(headlines.iter().all(|claim| named.contains(&claim.id)), "{}: {named:?}", study.name());
+            assert_eq!(headlines.len(), named.len(), "{}: {named:?}", study.name());
+            for claim in headlines.into_iter().chain(claims(&library.printed, &study)) {
+                let needs = claim.needs(&board).unwrap_or_else(|problem| panic!("{}: {problem}", claim.id));
+                assert!(!needs.is_empty(), "{}", claim.id);
+                left.retain(|other| other.id != claim.id);
+            }
+            for contest in library.contests.iter().filter(|contest| contest.is_of(&study)) {
+                let fights = board.places.iter().any(|place| place.policies == contest.own);
+                assert!(fights, "{}: nobody runs {}", study.name(), contest.own);
+            }
+        }
+        assert!(left.is_empty(), "of figures that there are not: {left:?}");
+    }
+
+    #[test]
+    fn every_estimate_that_a_headline_rests_on_can_be_varied_or_says_why_not() {
+        let library = library();
+        let (paper, name) = library.select(&["cpu-sleeps/2".to_owned()]).unwrap().remove(0);
+        let study = library.study(paper, &name, &library.estimates).unwrap();
+        let used = vary::used(&library, &study).unwrap();
+        let keys: Vec<&str> = used.iter().map(|estimate| estimate.key.as_str()).collect();
+        for key in ["sleeps.gpu.cpu", "preset.gpu.gears", "preset.gpu.exit", "preset.gpu.c2"] {
+            assert!(keys.contains(&key), "{keys:?}");
+        }
+        let base = Board::new(&study.document).unwrap();
+        for estimate in used {
+            let varied = estimate.vary(&library, &study, 1.3, |document| Ok(document.clone())).unwrap();
+            let digests = |board: &Board| -> Vec<String> {
+                board.places.iter().map(|place| place.planned.key.scenario.clone()).collect()
+            };
+            assert_ne!(digests(&base), digests(&varied), "{} changes nothing", estimate.key);
+        }
+    }
 }

@@ -33,20 +33,27 @@ pub fn list(library: &Library, names: &[String]) -> Result<ExitCode> {
 /// What one core simulates in a minute: 4 million requests a second with connections and a policy, see `roost bench sim`.
 const REQUESTS_PER_CORE_MINUTE: f64 = 60.0 * 4e6;
 
-/// A table of runs that is longer is for `results.json`.
+/// A table of runs that is longer is for `results.json`, and so are the tables of so many figures.
 const ROWS_SHOWN: usize = 40;
+const FIGURES_SHOWN: usize = 5;
 
 /// All of it.
 pub fn text(reproduction: &Reproduction<'_>) -> String {
     let mut text = String::new();
+    let figures = reproduction.figures.len();
     for figured in &reproduction.figures {
         let study = &figured.study;
-        let _ = writeln!(text, "\n{} {}: {}", study.paper.short, study.figure.name, study.figure.title);
         let rows = figured.board.places.len();
-        if rows <= ROWS_SHOWN || reproduction.figures.len() == 1 {
-            text += &runs_of(figured, reproduction);
-        } else {
-            let _ = writeln!(text, "{rows} runs; see results.json");
+        if figures <= FIGURES_SHOWN || figured.contest.is_some() {
+            let _ = writeln!(text, "\n{} {}: {}", study.paper.short, study.figure.name, study.figure.title);
+        }
+        match figures {
+            1 => text += &runs_of(figured, reproduction),
+            2..=FIGURES_SHOWN if rows <= ROWS_SHOWN => text += &runs_of(figured, reproduction),
+            2..=FIGURES_SHOWN => {
+                let _ = writeln!(text, "{rows} runs; see results.json");
+            }
+            _ => {}
         }
         if let Some((contest, bouts)) = &figured.contest {
             let won = bouts.iter().filter(|bout| bout.is_won).count();

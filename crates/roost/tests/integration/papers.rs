@@ -1,0 +1,96 @@
+//! `roost sim paper`: every figure of the papers can be run and every claim finds its runs; what is kept is not made again.
+
+use crate::fixture::{ROOST, repository};
+use serde_json::Value;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+struct Ran {
+    code: Option<i32>,
+    out: String,
+    err: String,
+}
+
+/// Runs `roost sim paper` in the repository.
+fn paper(arguments: &[&str]) -> Ran {
+    let output =
+        Command::new(ROOST).args(["sim", "paper"]).args(arguments).current_dir(repository()).output();
+    let output = output.expect("roost runs");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    Ran { code: output.status.code(), out: text(&output.stdout), err: text(&output.stderr) }
+}
+
+/// The figures that the papers print and that are simulated.
+const FIGURES: [(&str, &[&str]); 5] = [
+    ("carb", &["1", "2", "3", "4", "5", "6", "7", "8"]),
+    ("tradeoffs", &["3", "6", "7", "8", "10"]),
+    ("peafowl", &["1", "4", "5", "6", "7", "9", "10", "11"]),
+    ("cpu-sleeps", &["1", "2", "3", "bursts", "quiescence"]),
+    ("hurry-up", &["1", "2", "3", "7", "8", "9", "10", "11", "12", "13", "table1", "table3", "table4"]),
+];
+
+#[test]
+fn the_list_has_every_figure() {
+    let ran = paper(&["--list"]);
+    assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""));
+    let listed: Vec<&str> = ran.out.lines().filter_map(|line| line.split_whitespace().next()).collect();
+    for (paper, figures) in FIGURES {
+        for figure in figures {
+            assert!(listed.contains(&format!("{paper}/{figure}").as_str()), "{paper}/{figure}: {}", ran.out);
+        }
+    }
+}
+
+#[test]
+fn figures_are_run_once_judged_and_varied() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let place = folder.path().join("run").to_str().expect("UTF-8").to_owned();
+    let markdown = folder.path().join("papers.md").to_str().expect("UTF-8").to_owned();
+    let names = ["tradeoffs/6", "cpu-sleeps/2", "hurry-up/8", "hurry-up/9"];
+    let flags = ["--quick", "--sensitivity", "--json", "--out", &place, "--markdown", &markdown];
+    let arguments = [&names[..], &flags[..]].concat();
+    let first = paper(&arguments);
+    assert_eq!((first.code, first.err.as_str()), (Some(0), ""));
+    let results: Value = serde_json::from_str(&first.out).expect("one JSON document");
+    assert_eq!(results["quick"], true);
+    let figures = results["figures"].as_array().expect("figures");
+    assert_eq!(figures.len(), 4);
+    // A median of two sleeping CPUs against two awake ones is no matter of chance: 2.4 in the paper, here by its sign.
+    let ratio = &figures[0]["headlines"][0];
+    assert_eq!(ratio["id"], "tradeoffs-rpc-median");
+    assert!(ratio["ours"].as_f64().is_some_and(|ours| (1.2..5.0).contains(&ours)), "{ratio}");
+    for figure in figures {
+        let runs = figure["runs"].as_array().expect("runs");
+        assert!(runs.iter().all(|run| run["outcome"]["requests"].as_u64() > Some(0)), "{figure}");
+        let headlines = figure["headlines"].as_array().expect("headlines").len();
+        assert_eq!(figure["sensitivities"].as_array().map(Vec::len), Some(headlines));
+    }
+    let moved = &figures[0]["sensitivities"][0]["moved"];
+    assert!(moved[0]["by"].as_f64().is_some_and(|by| by > 0.0), "nothing moves it: {moved}");
+    let page = fs::read_to_string(Path::new(&place).join("report.html")).expect("a page");
+    assert!(page.contains("Nothing here is a result") && page.contains("tradeoffs-rpc-median"));
+    let text = fs::read_to_string(&markdown).expect("the tables");
+    assert!(text.contains("## Tradeoffs") && text.contains("`tradeoffs-rpc-median`"), "{text}");
+
+    // The runs of Hurry-up 8 and 9 are the same; and none is made again.
+    let cells = Path::new(&place).join("cells.jsonl");
+    let kept = fs::read_to_string(&cells).expect("finished runs");
+    assert_eq!(figures[2]["runs"], figures[3]["runs"]);
+    let again = paper(&arguments);
+    assert_eq!(again.code, Some(0), "{}", again.err);
+    assert_eq!(fs::read_to_string(&cells).expect("finished runs"), kept);
+    assert_eq!(again.out, first.out);
+}
+
+#[test]
+fn a_wrong_name_is_told_the_nearest() {
+    for (name, hint) in [("crab", "did you mean `carb`?"), ("carb/9", "did you mean `carb/"), ("x", "--list")]
+    {
+        let ran = paper(&[name]);
+        assert_eq!(ran.code, Some(2), "{}", ran.err);
+        assert!(ran.err.contains(hint), "{name}: {}", ran.err);
+    }
+    let ran = paper(&[]);
+    assert!(ran.code == Some(2) && ran.err.contains("--list"), "{}", ran.err);
+}
