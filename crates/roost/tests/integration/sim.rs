@@ -268,6 +268,11 @@ fn wrong_input_is_named_with_its_file_key_and_fix_and_leaves_nothing_behind() {
         (trace("nowhere.csv"), &[], &["nowhere.csv", "No such file"]),
         (scenario("", LOAD, ""), &["--policy", "menu + pegasos"], &["`pegasos`", "did you mean `pegasus`"]),
         (scenario("", LOAD, ""), &["--policy", "pegasus"], &["goal", "such as goal = "]),
+        (
+            scenario("", LOAD, "[server]\noutside = \"40us\""),
+            &["--policy", "pegasus", "--set", "goal=40us@p99"],
+            &["goal", "lie outside the server", "raise it"],
+        ),
         (scenario("", LOAD, ""), &["--policy", "menu + teo"], &["menu", "teo", "name one of them"]),
         (
             scenario("", LOAD, ""),

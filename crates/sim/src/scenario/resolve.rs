@@ -2,6 +2,7 @@
 
 use super::{Document, Machine, Scenario, ScenarioError, Turbo};
 use crate::engine::{Closed, Device, Dispatch, MAX_CPUS, Nic, Noise, Setup};
+use crate::goal::Goal;
 use crate::policies::{Policies, WITHOUT_PARAMETERS, WORDS, words_of};
 use crate::statistics::Horizon;
 use machine::{CstateTable, Duration, Kilohertz, Microwatts, PackageState, Platform, TurboBin};
@@ -295,9 +296,15 @@ impl Document {
             return Err(self.wrong("machine.timer", "0", "give a period, such as 200ms"));
         }
         let tick = scenario.machine.tick.map_or(Some(Duration::from_millis(4)), |tick| tick.0);
-        let policies =
-            Policies::parse(policies, &scenario.params, scenario.goal, &platform, tick, server.dispatch)
-                .map_err(|error| self.wrong(&error.key, error.problem, &error.fix))?;
+        // The goal is the client's; the server has what lies outside it less.
+        let outside = server.outside.map_or(Duration::ZERO, |time| time.0);
+        let goal = scenario.goal.map(|goal| Goal { latency: goal.latency - outside, ..goal });
+        if goal.is_some_and(|goal| goal.latency == Duration::ZERO) {
+            let problem = format!("no longer than the {} that lie outside the server", outside);
+            return Err(self.wrong("goal", problem, "raise it, or lower server.outside"));
+        }
+        let policies = Policies::parse(policies, &scenario.params, goal, &platform, tick, server.dispatch)
+            .map_err(|error| self.wrong(&error.key, error.problem, &error.fix))?;
         let horizon = run.horizon.unwrap_or_else(|| {
             // A rate that never changes is steady; a trace is a story.
             let mean = jobs.mean_rate().as_per_second();
@@ -324,7 +331,7 @@ impl Document {
             goal: scenario.goal,
             requests: run.requests,
             length: run.length.map(|length| length.0),
-            outside: server.outside.map_or(Duration::ZERO, |time| time.0),
+            outside,
             horizon,
             precision: run.precision,
             samples: run.samples,

@@ -119,6 +119,7 @@ impl Crescendo {
             return Choice { gear: self.gears.fastest(), review: None };
         };
         let gear = match waiting.peek() {
+            Some(_) if step.gear == self.gears.fastest() => step.gear,
             None => step.gear,
             Some(_) => step.gear.max(self.rubik.choose(now, Some(head), waiting)),
         };

@@ -41,6 +41,13 @@ pub fn text(reproduction: &Reproduction<'_>) -> String {
         if !tables.is_empty() {
             text += "\n### What each claim rests on\n";
             tables.iter().for_each(|(figured, found)| sensitivity(&mut text, figured, found));
+            let untold: Vec<String> = (figures.iter())
+                .filter(|figured| figured.sensitivities.is_empty())
+                .flat_map(|figured| figured.headlines.iter().map(|judged| format!("`{}`", judged.claim.id)))
+                .collect();
+            if !untold.is_empty() {
+                let _ = writeln!(text, "\nNot varied in this run: {}.", untold.join(", "));
+            }
         }
         text += "\n### Assumptions\n";
         assumptions(&mut text, &figures);

@@ -64,7 +64,8 @@ Examples:
   roost sim paper carb/4                  one figure
   roost sim paper carb hurry-up/table1    a paper, and a table of another
   roost sim paper all --out runs/papers   all of them; the same command again goes on after a kill
-  roost sim paper all --sensitivity       and which ESTIMATE moves each claim most")]
+  roost sim paper all --sensitivity       and which ESTIMATE moves each claim most
+  roost sim paper all --vary tradeoffs,carb/1    the same for these alone")]
 pub struct Args {
     /// Papers and figures: `carb`, `carb/4`, `all`
     #[arg(value_name = "NAME")]
@@ -78,6 +79,9 @@ pub struct Args {
     /// Vary each ESTIMATE that a claim rests on by 30 % to either side
     #[arg(long)]
     sensitivity: bool,
+    /// Vary only in these papers and figures; stories take long, a run for each ESTIMATE and side
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    vary: Vec<String>,
     /// Print one JSON document instead of tables
     #[arg(long)]
     json: bool,
@@ -216,17 +220,24 @@ fn reproduce<'a>(
         .flat_map(|(_, rounds)| rounds.iter().filter_map(|round| round.ours.as_ref()));
     let missing = runs.missing(ours);
     runs.make(&missing, threads, args.json)?;
-    let mut plans: Vec<Plan<'_>> = Vec::new();
-    if args.sensitivity {
+    let mut plans: Vec<Option<Plan<'_>>> = Vec::new();
+    if args.sensitivity || !args.vary.is_empty() {
         let most = if args.quick { QUICK_REQUESTS } else { REQUESTS_FOR_SENSITIVITY };
+        let only = if args.vary.is_empty() { None } else { Some(library.select(&args.vary)?) };
         for (study, _) in &planned {
-            plans.push(Plan::new(library, study, claims(&library.headlines, study), most)?);
+            let is_varied = only.as_ref().is_none_or(|only| {
+                let (paper, figure) = (study.paper.name, &study.figure.name);
+                only.iter().any(|(other, name)| other.name == paper && name == figure)
+            });
+            let plan = is_varied.then(|| Plan::new(library, study, claims(&library.headlines, study), most));
+            plans.push(plan.transpose()?);
         }
-        let missing = runs.missing(plans.iter().flat_map(Plan::runs));
+        let missing = runs.missing(plans.iter().flatten().flat_map(Plan::runs));
         runs.make(&missing, threads, args.json)?;
     }
     let runs: &Runs = runs;
-    let mut tables: Vec<Vec<Sensitivity>> = plans.iter().map(|plan| plan.tables(runs)).collect();
+    let mut tables: Vec<Vec<Sensitivity>> =
+        plans.iter().map(|plan| plan.as_ref().map_or_else(Vec::new, |plan| plan.tables(runs))).collect();
     tables.resize_with(planned.len(), Vec::new);
     let mut figures = Vec::new();
     for (((study, board), contest), sensitivities) in planned.into_iter().zip(contests).zip(tables) {
