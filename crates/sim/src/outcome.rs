@@ -413,12 +413,13 @@ impl Outcome {
         };
         let watts: Vec<[f64; 3]> = runs.iter().map(joules_per_s).collect();
         let mean = |part: usize| watts.iter().map(|watts| watts[part]).sum::<f64>() / watts.len() as f64;
-        let powers: Vec<RatioEstimator> = runs.iter().map(power_of).collect();
+        // Of whole stories, as their means are: nothing of a story is warm-up.
+        let of_runs: Vec<f64> = watts.iter().map(|watts| watts[0] + watts[1]).collect();
         let power = &mut outcome.power;
         (power.cores_watts, power.uncore_watts, power.rest_watts) = (mean(0), mean(1), mean(2));
         power.cpu_watts = power.cores_watts + power.uncore_watts;
         power.server_watts = power.cpu_watts + power.rest_watts;
-        power.cpu_half_width_watts = RatioEstimator::across(&powers).map(|interval| interval.half_width);
+        power.cpu_half_width_watts = across_runs(&of_runs).map(|interval| interval.half_width);
         let points: Vec<Vec<Point>> = runs
             .iter()
             .map(|run| run.books().samples.iter().map(|sample| point(sample, run)).collect())

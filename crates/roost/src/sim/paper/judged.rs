@@ -108,6 +108,7 @@ impl Claim {
         match (self.value, self.within) {
             (Some(value), _) => self.text(value),
             (None, Some([low, high])) if high >= self.beyond() => format!("{} or more", self.text(low)),
+            (None, Some([low, high])) if low <= -self.beyond() => format!("{} or less", self.text(high)),
             (None, Some([0.0, high])) => format!("at most {}", self.text(high)),
             (None, Some([low, high])) => format!("{} to {}", self.text(low), self.text(high)),
             (None, None) => "-".to_owned(),

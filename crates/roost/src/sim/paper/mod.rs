@@ -189,7 +189,7 @@ fn quick(document: &Document) -> Result<Document> {
 const QUICK_REQUESTS: u64 = 12_000;
 
 /// Requests of a steady run that is made to see what an ESTIMATE moves.
-const REQUESTS_FOR_SENSITIVITY: u64 = 100_000;
+const REQUESTS_FOR_SENSITIVITY: u64 = 20_000;
 
 /// Runs what there is to run and judges it.
 fn reproduce<'a>(
