@@ -72,6 +72,16 @@ fn until_it_knows_the_requests_all_cores_are_ready() {
 }
 
 #[test]
+fn cores_of_a_patient_service_are_ready_in_the_deepest_state() {
+    // 133 us are no matter to a goal of half a second, nor 10 to one of 2 ms.
+    for (target_us, idle) in [(300, 0), (2_000, 1), (500_000, 2)] {
+        let server = server(EVERY_WAY[0], target_us);
+        let ready = Plan { active: CORES, gear: gears().fastest(), idle: CstateIndex(idle) };
+        assert_eq!(server.plan, ready, "{target_us} us");
+    }
+}
+
+#[test]
 fn a_step_to_nine_times_the_load_is_answered_within_a_millisecond() {
     for way in EVERY_WAY {
         let mut server = server(way, 300);

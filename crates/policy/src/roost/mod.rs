@@ -7,11 +7,12 @@
 //! combination as future work (section 6). The three are one choice: the slack that the goal leaves can be spent on
 //! fewer cores, on a slower clock, or on longer exits from sleep, and which is worth most depends on the load.
 //!
-//! **The approach.** Once an epoch (as long as it takes to see some dozens of requests) roost knows the arrival rate, its irregularity, and the distribution of service
-//! times. A model predicts tail and power of every *plan*: how many cores are active, how fast they run, in which
-//! idle state they spend their gaps; the others are *parked* in the deepest. The plan of least power within the goal
-//! is the *base*. How fast is a *pace*: one gear, or gears that follow the length of the queue at each event, which
-//! keeps the speed even at whatever the load needs. Three things make up for what the model cannot know:
+//! **The approach.** Once an epoch, which lasts until some dozens of requests were seen, roost knows the arrival rate,
+//! its irregularity, and the distribution of service times. A model predicts tail and power of every *plan*: how many
+//! cores are active, how fast they run, in which idle state they spend their gaps; the others are *parked* in the
+//! deepest. The plan of least power within the goal is the *base*. How fast is a *pace*: one gear, or gears that follow
+//! the length of the queue at each event, which keeps the speed even at whatever the load needs. Three things make up
+//! for what the model cannot know:
 //! - the measured tail corrects the predicted one by a factor (`correction`), and a goal that is missed by jumps of
 //!   the load, which teach the model nothing, has plans made for the peaks (`reserve`);
 //! - more requests in the system than the active cores can do in time are an *alarm*. If the fastest gear is not
@@ -28,8 +29,8 @@
 //!
 //! **What always holds.** At least one core is active and at most all; gear and state are in their tables; a base
 //! plan's cores are busy for at most 98 % of the time in their fastest gear at the rate that it is made for, and if
-//! no such plan keeps the goal it is all cores in the fastest gear and the shallowest state, as it is until enough is
-//! known; an arrival lowers nothing (cores, gear, readiness); the same calls give the same plans; timeouts may come
+//! no such plan keeps the goal it is all cores in the fastest gear and *ready*, in the deepest state whose exit is no
+//! matter to the goal, as it is until enough is known; an arrival lowers nothing (cores, gear, readiness); the same calls give the same plans; timeouts may come
 //! early, late or twice. Work per event is constant, and nothing is allocated but when a plan is made.
 //!
 //! Files: `arrivals`, `service` and `lengths` measure; `waiting`, `model` and `chain` predict for a `pace`; `search`
@@ -91,6 +92,8 @@ pub struct Roost {
     cores: u16,
     gears: GearTable,
     states: Vec<SleepState>,
+    /// In which a core is as good as awake.
+    ready: CstateIndex,
     plan: Plan,
     base: Base,
     guard: Guard,
@@ -116,13 +119,17 @@ impl Roost {
     /// Without a core or an idle state.
     pub fn new(params: Params, cores: u16, gears: &GearTable, states: &[SleepState], now: Instant) -> Self {
         assert!(cores > 0 && !states.is_empty(), "a server has cores, and each an idle state");
-        let base = Base { active: cores, speed: Speed::Steady(gears.fastest()), idle: CstateIndex(0) };
+        let matters_ns = params.target_ns() * NO_MATTER;
+        let deep = states.iter().rposition(|state| state.exit_latency.as_nanos() as f64 <= matters_ns);
+        let ready = CstateIndex(deep.unwrap_or(0) as u8);
+        let base = Base { active: cores, speed: Speed::Steady(gears.fastest()), idle: ready };
         Self {
             params,
             cores,
             gears: *gears,
             states: states.to_vec(),
-            plan: Plan { active: cores, gear: gears.fastest(), idle: CstateIndex(0) },
+            ready,
+            plan: Plan { active: cores, gear: gears.fastest(), idle: ready },
             base,
             guard: Guard::none(cores, gears),
             in_system: 0,
@@ -233,7 +240,8 @@ impl Roost {
         // Where each core has its own queue and nobody asks for its gear, more than usual is reason enough.
         let blind = self.params.queueing == Queueing::PerCore && !self.params.graded;
         if active > self.base.active || blind {
-            self.plan = Plan { active, gear: self.gears.fastest(), idle: CstateIndex(0) };
+            let idle = self.plan.idle.min(self.ready);
+            self.plan = Plan { active, gear: self.gears.fastest(), idle };
             self.surge_until = Some(now + self.guard.hold);
         }
         let soon = now + self.params.epoch_after_jump();
@@ -327,10 +335,7 @@ impl Roost {
         let seen = Search::new(Model { rate: load.latest, ..model }, dvfs_ns).rate(self.base);
         let seen = seen.filter(|_| !load.changed && self.guard.is_on());
         let target_ns = self.params.target_ns();
-        let predicted_ns = seen.map(|rated| match self.params.paced_elsewhere {
-            true => rated.tail_ns.max(target_ns),
-            false => rated.tail_ns,
-        });
+        let predicted_ns = seen.map(|rated| self.params.expected_ns(rated.tail_ns));
         self.correction.end_epoch(self.base.speed.kind(), predicted_ns, &self.params);
         let correction = &self.correction;
         let goal_ns = |kind: Kind| self.params.aim * target_ns / correction.factor(kind);
@@ -365,9 +370,13 @@ impl Roost {
     }
 
     fn strongest(&self) -> Base {
-        Base { active: self.cores, speed: Speed::Steady(self.gears.fastest()), idle: CstateIndex(0) }
+        Base { active: self.cores, speed: Speed::Steady(self.gears.fastest()), idle: self.ready }
     }
 }
+
+/// An exit latency of this part of the goal is no matter to it \[D\]: a search engine's cores, with a goal of half a second,
+/// are as ready in the deepest state as in the shallowest; a store's, with 300 us, are not.
+const NO_MATTER: f64 = 0.01;
 
 #[cfg(test)]
 mod accuracy;

@@ -101,6 +101,12 @@ impl Params {
         self.epoch_after_jump.min(self.epoch).max(LEAST_EPOCH)
     }
 
+    /// The tail to be expected where the model says this one: somebody else who chooses gears spends what is left of the
+    /// goal.
+    pub(super) fn expected_ns(&self, modelled_ns: f64) -> f64 {
+        if self.paced_elsewhere { modelled_ns.max(self.target_ns()) } else { modelled_ns }
+    }
+
     pub(super) fn target_ns(&self) -> f64 {
         self.target.as_nanos() as f64
     }
@@ -111,3 +117,16 @@ const MOST_QUANTILE: f64 = 0.9999;
 
 /// A timer that is due at once would leave no time for anything else.
 const LEAST_EPOCH: Duration = Duration::from_micros(100);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_paces_elsewhere_is_expected_to_spend_the_goal_and_no_more() {
+        let params = Params { target: Duration::from_micros(300), ..Params::default() };
+        assert_eq!([100e3, 400e3].map(|modelled_ns| params.expected_ns(modelled_ns)), [100e3, 400e3]);
+        let paced = Params { paced_elsewhere: true, ..params };
+        assert_eq!([100e3, 400e3].map(|modelled_ns| paced.expected_ns(modelled_ns)), [300e3, 400e3]);
+    }
+}

@@ -100,6 +100,12 @@ mod tests {
     }
 
     #[test]
+    fn a_steady_load_that_misses_is_not_a_peak() {
+        let mut reserve = Reserve::new(&Params::default(), Instant::ZERO);
+        (0..10).for_each(|second| assert_eq!(window(&mut reserve, second, 50, 100.0), 100.0));
+    }
+
+    #[test]
     fn a_load_that_misses_without_jumps_has_no_peaks() {
         let params = Params::default();
         let mut reserve = Reserve::new(&params, Instant::ZERO);

@@ -154,3 +154,8 @@ impl Crescendo {
 /// A part of the work takes at least so many times what the clock takes to change \[D\]; with fewer the request is over
 /// before its clock has followed.
 const CHANGES_IN_PART: u64 = 4;
+
+#[cfg(test)]
+mod closed_loop;
+#[cfg(test)]
+mod properties;

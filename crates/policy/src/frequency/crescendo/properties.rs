@@ -1,0 +1,89 @@
+//! What always holds, whatever the requests and the queue.
+
+use super::*;
+use crate::frequency::gears::tests::nine_gears;
+use crate::frequency::rubik;
+use machine::Microwatts;
+use proptest::prelude::*;
+
+const NOW: Instant = Instant::from_nanos(10_000_000_000);
+
+fn us(micros: f64) -> Duration {
+    Duration::from_secs_f64(micros * 1e-6)
+}
+
+/// One that saw requests with these (compute, memory) times, in us, with a goal of 300 us.
+fn taught(requests: &[(f64, f64)], shared_watts: f64) -> Crescendo {
+    let params = Params {
+        rubik: rubik::Params::default(),
+        asleep: Microwatts::from_watts(0.1),
+        shared: Microwatts::from_watts(shared_watts),
+    };
+    let mut crescendo = Crescendo::new(params, &nine_gears());
+    for (at, (compute, memory)) in requests.iter().cycle().take(1_000).enumerate() {
+        let now = Instant::from_nanos(at as u64 * 100_000);
+        crescendo.handle_completion(now, us(*compute), us(*memory), us(compute + memory));
+    }
+    crescendo.handle_timeout(Instant::from_nanos(100_000_000));
+    crescendo
+}
+
+fn head(age_us: f64, done_us: f64) -> Option<Head> {
+    Some(Head { arrived: NOW - us(age_us), done_compute: us(done_us) })
+}
+
+#[test]
+fn until_it_knows_the_requests_it_runs_at_full_speed_and_an_idle_core_needs_none() {
+    let (gears, fresh) = (nine_gears(), Crescendo::new(Params::default(), &nine_gears()));
+    assert_eq!(fresh.choose(NOW, head(0.0, 0.0), []), Choice { gear: gears.fastest(), review: None });
+    let idle = taught(&[(40.0, 0.0)], 0.0).choose(NOW, None, []);
+    assert_eq!(idle, Choice { gear: gears.slowest(), review: None });
+}
+
+#[test]
+fn a_request_beyond_the_quantile_or_beyond_help_gets_the_fastest_gear() {
+    let crescendo = taught(&[(40.0, 0.0), (80.0, 0.0)], 0.0);
+    let fastest = Choice { gear: nine_gears().fastest(), review: None };
+    assert_eq!(crescendo.choose(NOW, head(100.0, 90.0), []), fastest);
+    assert_eq!(crescendo.choose(NOW, head(299.0, 0.0), []), fastest);
+    assert_ne!(crescendo.choose(NOW, head(0.0, 0.0), []), fastest);
+}
+
+fn requests() -> impl Strategy<Value = Vec<(f64, f64)>> {
+    let compute = prop_oneof![0.1..200.0_f64, 5.0..6.0_f64, Just(0.0)];
+    prop::collection::vec((compute, prop_oneof![0.0..30.0_f64, Just(0.0)]), 1..40)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn age_and_company_never_lower_the_gear_and_reviews_lie_ahead(
+        requests in requests(),
+        (age, done) in (0.0..400.0_f64, 0.0..200.0_f64),
+        ages in prop::collection::vec(0.0..400.0_f64, 0..20),
+        later in 0.0..300.0_f64,
+        shared in 0.0..50.0_f64,
+    ) {
+        let crescendo = taught(&requests, shared);
+        let waiting = |ages: &[f64]| -> Vec<Instant> { ages.iter().map(|age| NOW - us(*age)).collect() };
+        let chosen = crescendo.choose(NOW, head(age, done), waiting(&ages));
+        prop_assert!(chosen.gear <= nine_gears().fastest());
+        prop_assert!(chosen.review.is_none_or(|at| at > NOW), "{chosen:?}");
+        let older = crescendo.choose(NOW, head(age + later, done), waiting(&ages));
+        prop_assert!(older.gear >= chosen.gear, "{older:?} {chosen:?}");
+        let mut longer = ages.clone();
+        longer.push(0.0);
+        let fuller = crescendo.choose(NOW, head(age, done), waiting(&longer));
+        prop_assert!(fuller.gear >= chosen.gear, "{fuller:?} {chosen:?}");
+    }
+
+    #[test]
+    fn what_is_written_and_read_back_decides_alike(requests in requests(), age in 0.0..400.0_f64) {
+        let crescendo = taught(&requests, 5.0);
+        let text = serde_json::to_string(&crescendo).unwrap();
+        let read: Crescendo = serde_json::from_str(&text).unwrap();
+        prop_assert_eq!(&read, &crescendo);
+        prop_assert_eq!(read.choose(NOW, head(age, 1.0), []), crescendo.choose(NOW, head(age, 1.0), []));
+    }
+}
