@@ -451,6 +451,12 @@ impl Reader<'_> {
         let tails = |goal: Goal| tails::Params { quantile: Ratio::new(goal.quantile), ..Default::default() };
         let table = &self.platform.frequencies;
         let switch = table.delay + table.stall;
+        let by_queue = |goal: Goal| rubik::Params {
+            target: goal.latency,
+            quantile: goal.quantile,
+            dvfs_delay: switch,
+            ..Default::default()
+        };
         Ok(match word {
             "all-awake" => Answer::Cores(CoresPolicy::AllAwake),
             "carb" => Answer::Cores(CoresPolicy::Carb(self.with(word, carb::Params::default())?)),
@@ -484,14 +490,14 @@ impl Reader<'_> {
                 } else {
                     roost::Queueing::PerCore
                 };
-                let base = roost::Params {
+                let params = roost::Params {
                     target: goal.latency,
                     quantile: goal.quantile,
                     dvfs_delay: switch,
                     queueing,
+                    paced_elsewhere: word == "roost",
                     ..Default::default()
                 };
-                let params = roost::Params { paced_elsewhere: word == "roost", ..base };
                 Answer::Cores(CoresPolicy::Roost(self.with(word, params)?))
             }
             "autoscale" => Answer::Cores(CoresPolicy::AutoScale(self.with(word, Default::default())?)),
@@ -518,31 +524,15 @@ impl Reader<'_> {
                 let params = pegasus::Params { target: goal.latency, ..Default::default() };
                 Answer::Clock(ClockPolicy::Pegasus(self.with(word, params)?, goal.quantile))
             }
-            "rubik" => {
-                let goal = goal()?;
-                let params = rubik::Params {
-                    target: goal.latency,
-                    quantile: goal.quantile,
-                    dvfs_delay: switch,
-                    ..Default::default()
-                };
-                Answer::Clock(ClockPolicy::Rubik(self.with(word, params)?))
-            }
+            "rubik" => Answer::Clock(ClockPolicy::Rubik(self.with(word, by_queue(goal()?))?)),
             "crescendo" => {
-                let goal = goal()?;
-                let rubik = rubik::Params {
-                    target: goal.latency,
-                    quantile: goal.quantile,
-                    dvfs_delay: switch,
-                    ..Default::default()
-                };
                 let (uncore, package) = (self.platform.uncore, self.platform.package);
                 // Where connections are packed, active cores wait in their shallowest state; others in their deepest.
                 let states = &self.platform.cstates.0;
                 let packed = self.dispatch == Dispatch::Connections;
                 let waits = if packed { states.first() } else { states.last() };
                 let params = crescendo::Params {
-                    rubik,
+                    rubik: by_queue(goal()?),
                     asleep: waits.and_then(|state| state.power).unwrap_or_default(),
                     // Nothing is saved where the package never sleeps.
                     shared: package.map_or(Microwatts(0), |package| {

@@ -318,28 +318,7 @@ impl Engine {
     #[inline]
     pub(super) fn clock_completed(&mut self, core: usize, task: &Task) {
         match &mut self.clocking.kind {
-            Kind::Rubik(rubik) => {
-                let (compute, memory) =
-                    (Duration::from_nanos(task.compute_ns), Duration::from_nanos(task.memory_ns));
-                let response = Duration::from_nanos(self.now - task.arrived_ns);
-                rubik.handle_completion(Instant::from_nanos(self.now), compute, memory, response);
-                if self.clocking.timer_ns == NEVER
-                    && let Some(due) = rubik.poll_timeout()
-                {
-                    self.clock_timer_at(due.as_nanos());
-                }
-            }
-            Kind::Crescendo(crescendo, _) => {
-                let (compute, memory) =
-                    (Duration::from_nanos(task.compute_ns), Duration::from_nanos(task.memory_ns));
-                let response = Duration::from_nanos(self.now - task.arrived_ns);
-                crescendo.handle_completion(Instant::from_nanos(self.now), compute, memory, response);
-                if self.clocking.timer_ns == NEVER
-                    && let Some(due) = crescendo.poll_timeout()
-                {
-                    self.clock_timer_at(due.as_nanos());
-                }
-            }
+            Kind::Rubik(_) | Kind::Crescendo(..) => self.clock_learns(task),
             Kind::Pegasus(pegasus) => pegasus.1.saturating_record(self.now - task.arrived_ns),
             Kind::HurryUp(policy) => {
                 policy.handle_exit(Instant::from_nanos(self.now), ThreadId(core as u32));
@@ -352,6 +331,31 @@ impl Engine {
                 memory: Duration::from_nanos(task.memory_ns),
             }),
             _ => {}
+        }
+    }
+
+    /// A policy that decides by the queue is told what a request needed.
+    #[inline]
+    fn clock_learns(&mut self, task: &Task) {
+        let now = Instant::from_nanos(self.now);
+        let compute = Duration::from_nanos(task.compute_ns);
+        let memory = Duration::from_nanos(task.memory_ns);
+        let response = Duration::from_nanos(self.now - task.arrived_ns);
+        let due = match &mut self.clocking.kind {
+            Kind::Rubik(rubik) => {
+                rubik.handle_completion(now, compute, memory, response);
+                rubik.poll_timeout()
+            }
+            Kind::Crescendo(crescendo, _) => {
+                crescendo.handle_completion(now, compute, memory, response);
+                crescendo.poll_timeout()
+            }
+            _ => None,
+        };
+        if self.clocking.timer_ns == NEVER
+            && let Some(due) = due
+        {
+            self.clock_timer_at(due.as_nanos());
         }
     }
 

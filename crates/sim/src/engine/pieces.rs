@@ -93,7 +93,6 @@ impl Engine {
         let Some(device) = &self.setup.device else { return };
         let (wait, on, cost_ns) = (device.wait, device.on.clone(), device.interrupt.as_nanos());
         let pieces = *self.pieces.get_mut(request);
-        self.device_answered(request);
         match wait {
             Wait::Spin => self.resume(request),
             Wait::Block => {
@@ -101,6 +100,8 @@ impl Engine {
                 self.interrupt(cpu, Interrupt { cost_ns, then: Then::Resume(request) });
             }
         }
+        // Only now: a CPU that was kept awake for the answer would else be sent to sleep just before it.
+        self.device_answered(request);
     }
 
     /// The thread that waited for the device goes on, before anything that waits behind it.

@@ -50,23 +50,11 @@ impl RatioEstimator {
     pub fn interval(&self) -> Option<Interval> {
         let mut batches = self.settled()?.to_vec();
         loop {
-            match interval(&batches, Parts::Successive) {
+            match interval(&batches) {
                 None if batches.len() >= 2 * MERGED_MIN => batches = in_pairs(&batches),
                 interval => return interval,
             }
         }
-    }
-
-    /// The ratio over several independent runs, in any order; `None` for fewer than ten.
-    pub fn across<'a>(runs: impl IntoIterator<Item = &'a Self>) -> Option<Interval> {
-        let total = |run: &Self| {
-            run.settled()
-                .map(|batches| batches.iter().fold((0.0, 0.0), |sum, part| (sum.0 + part.0, sum.1 + part.1)))
-        };
-        let mut totals: Vec<_> = runs.into_iter().map(total).collect::<Option<_>>()?;
-        // The same sum whatever the order.
-        totals.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)));
-        interval(&totals, Parts::Independent)
     }
 
     /// The batches after the warm-up.
@@ -86,8 +74,8 @@ impl Default for RatioEstimator {
     }
 }
 
-fn interval(pairs: &[(f64, f64)], parts: Parts) -> Option<Interval> {
-    let spread = spread(pairs, parts)?;
+fn interval(pairs: &[(f64, f64)]) -> Option<Interval> {
+    let spread = spread(pairs, Parts::Successive)?;
     Some(Interval { estimate: spread.ratio, half_width: spread.above.max(spread.below) })
 }
 
@@ -125,16 +113,6 @@ mod tests {
     fn mean_power_is_covered_as_often_as_promised() {
         let covered = (1..=400).filter(|seed| core(*seed, 3000).interval().unwrap().covers(6.5)).count();
         assert!((370..=396).contains(&covered), "{covered} of 400");
-    }
-
-    #[test]
-    fn runs_together_know_more_than_each() {
-        let runs: Vec<_> = (1..=16).map(|seed| core(seed, 3000)).collect();
-        let (one, all) = (runs[0].interval().unwrap(), RatioEstimator::across(&runs).unwrap());
-        assert!(all.half_width < 0.5 * one.half_width, "{all:?} {one:?}");
-        assert!((all.estimate - 6.5).abs() < 0.2, "{all:?}");
-        assert_eq!(RatioEstimator::across(runs.iter().rev()), Some(all));
-        assert_eq!(RatioEstimator::across(&runs[..9]), None);
     }
 
     #[test]

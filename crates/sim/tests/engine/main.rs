@@ -4,6 +4,7 @@
 //! tests those too.
 
 mod combinations;
+mod devices;
 mod exact;
 mod invariants;
 mod policies;

@@ -48,3 +48,43 @@ fn a_line_that_makes_no_sense_is_refused_with_its_fix() {
     let no_goal = document(&[]).with("goal", &Value::String("0us@p99".to_owned())).unwrap();
     assert!(task(no_goal, "rubik", 1).run().is_err());
 }
+
+#[test]
+fn a_goal_is_the_clients_and_policies_work_towards_what_it_leaves_for_the_server() {
+    let text = |text: &str| Value::String(text.to_owned());
+    let set = |outside: &str| {
+        [
+            ("server.dispatch", text("random")),
+            ("server.outside", text(outside)),
+            ("run.utilisation", Value::Float(0.4)),
+            ("run.requests", Value::Integer(600_000)),
+        ]
+    };
+    let p99_us = |outside: &str| {
+        run(&set(outside), "shallow + rubik", 1).responses.p99_ns.expect("a tail").value / 1e3
+    };
+    let (near, far) = (p99_us("0s"), p99_us("100us"));
+    // Aimed at 300 us on the server, the far one would have 330 and more.
+    assert!((200.0..310.0).contains(&near) && (200.0..310.0).contains(&far), "{near} us, {far} from afar");
+}
+
+#[test]
+fn the_power_of_a_story_has_the_interval_of_whole_runs() {
+    let text = |text: &str| Value::String(text.to_owned());
+    let set = [
+        ("workload.shape", text("steps:400k,300k,200k,100k")),
+        ("run.length", text("200ms")),
+        ("run.samples", Value::Integer(20)),
+        ("run.horizon", text("whole")),
+        ("run.replications", Value::Integer(12)),
+    ];
+    // Power that falls from step to step is no warm-up.
+    let mut document = document(&set);
+    let run = document.table().get("run").and_then(Value::as_table).cloned().expect("a table");
+    let kept = run.into_iter().filter(|(key, _)| key != "utilisation").collect();
+    document = document.with("run", &Value::Table(kept)).expect("a table");
+    let outcome = task(document, "menu", 1).run().expect("a run");
+    assert_eq!(outcome.replications, 12);
+    let half_width = outcome.power.cpu_half_width_watts.expect("an interval");
+    assert!(half_width > 0.0 && half_width < 0.02 * outcome.power.cpu_watts, "{half_width} W");
+}
