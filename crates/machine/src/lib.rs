@@ -13,6 +13,7 @@ mod command;
 mod cstate;
 pub mod duration_text;
 mod ids;
+mod lengths;
 mod platform;
 mod power;
 mod presets;
@@ -23,6 +24,7 @@ mod topology;
 pub use command::{Command, IdleLimit, Pick};
 pub use cstate::{Cstate, CstateKind, CstateTable};
 pub use ids::{ConnId, CpuId, CstateIndex, WorkerId};
+pub use lengths::LengthHistogram;
 pub use platform::{
     ClockDomain, FrequencyTable, Gear, GearKind, PackageState, Platform, PlatformError, TurboBin,
 };

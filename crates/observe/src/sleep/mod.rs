@@ -1,0 +1,83 @@
+//! Idle and active periods of CPUs: how long, in which state, ended by what.
+//!
+//! Terms. A CPU is *idle* from the kernel's `cpu_idle` event that names a state until the one that says it left
+//! (4294967295), and *active* in between. The state is the one that was *asked for*: hardware and hypervisors may do
+//! less. A *waker* is what ended an idle period.
+//!
+//! What always holds:
+//! - The first period of a CPU is not counted, because its beginning was not seen.
+//! - A period in progress when a pattern is taken belongs to a later one: `time seen` may lag `elapsed`.
+//! - Patterns of one observation subtract: a live view shows the difference between two.
+
+mod recorder;
+
+pub use recorder::Recorder;
+
+use machine::{CpuId, CstateTable, Duration, LengthHistogram};
+use std::fmt;
+
+/// How the CPUs slept for some time.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SleepPattern {
+    /// How long was watched.
+    pub elapsed: Duration,
+    /// By what means.
+    pub source: SleepSource,
+    /// One entry per CPU, in order of number.
+    pub cpus: Vec<CpuPattern>,
+    /// Events that were lost on the way, so that periods are missing or wrong. Never unreported.
+    pub lost: u64,
+}
+
+/// How one CPU slept.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CpuPattern {
+    /// Which.
+    pub cpu: CpuId,
+    /// What the kernel says of its idle states; empty where there is no cpuidle, or a recording does not tell.
+    pub table: CstateTable,
+    /// Idle periods by the state that was asked for, by its number; as long as the highest state seen demands, and
+    /// at least as long as the table.
+    pub idle: Vec<LengthHistogram>,
+    /// Active periods.
+    pub active: LengthHistogram,
+    /// What ended the idle periods, where that was watched.
+    pub wakers: Option<Wakers>,
+}
+
+/// What ended idle periods, counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wakers {
+    /// The CPU's own timer.
+    pub timer: u64,
+    /// A device.
+    pub device: u64,
+    /// Another CPU's interrupt: work was put on this CPU's queue, or a function is to be called here.
+    pub ipi: u64,
+    /// Another CPU's mark, seen without an interrupt, or anything else that leaves no trace.
+    pub unseen: u64,
+}
+
+/// By what means periods were seen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SleepSource {
+    /// A program in the kernel counts at each `cpu_idle` event.
+    Bpf,
+    /// The kernel's events were read one by one.
+    PerfRing,
+    /// cpuidle's counts alone: residency, no lengths.
+    Counts,
+    /// A recording of the kernel's events made elsewhere.
+    Recording(String),
+}
+
+impl fmt::Display for SleepSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bpf => f.write_str("cpu_idle events, counted in the kernel (BPF)"),
+            Self::PerfRing => f.write_str("cpu_idle events, read one by one (perf)"),
+            Self::Counts => f.write_str("cpuidle's counts (no lengths)"),
+            Self::Recording(name) => write!(f, "the recording {name}"),
+        }
+    }
+}

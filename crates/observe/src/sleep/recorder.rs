@@ -1,0 +1,167 @@
+//! From single `cpu_idle` events to a pattern: for recordings, and where the kernel cannot count by itself.
+
+use super::{CpuPattern, SleepPattern, SleepSource};
+use machine::{CpuId, CstateTable, Duration, Instant, LengthHistogram};
+use std::collections::BTreeMap;
+
+/// Follows the events of each CPU. Events of one CPU come in order of time; those of different CPUs may mix.
+#[derive(Debug, Default)]
+pub struct Recorder {
+    cpus: BTreeMap<CpuId, Followed>,
+    lost: u64,
+    first: Option<Instant>,
+    last: Option<Instant>,
+}
+
+#[derive(Debug, Default)]
+struct Followed {
+    idle: Vec<LengthHistogram>,
+    active: LengthHistogram,
+    now: State,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+enum State {
+    /// Before the first event, and after a loss.
+    #[default]
+    Unknown,
+    Idle {
+        state: usize,
+        since: Instant,
+    },
+    Active {
+        since: Instant,
+    },
+}
+
+impl Recorder {
+    /// States above this number are no idle states but a damaged event.
+    pub const STATES_MAX: usize = 16;
+
+    /// `cpu` goes idle in `state`, or leaves its idle state with `None`. An event that cannot follow the one before (two
+    /// entries in a row, a time that runs backwards) means that one is missing: the period in between is given up and
+    /// counted as lost.
+    pub fn event(&mut self, now: Instant, cpu: CpuId, state: Option<usize>) {
+        self.first = Some(self.first.map_or(now, |first| first.min(now)));
+        self.last = Some(self.last.map_or(now, |last| last.max(now)));
+        let followed = self.cpus.entry(cpu).or_default();
+        let began = match followed.now {
+            State::Idle { since, .. } | State::Active { since } => Some(since),
+            State::Unknown => None,
+        };
+        let backwards = began.is_some_and(|began| now < began);
+        match (followed.now, state) {
+            (State::Idle { state: asked, since }, None) if !backwards => {
+                if followed.idle.len() <= asked {
+                    followed.idle.resize(asked + 1, LengthHistogram::default());
+                }
+                followed.idle[asked].record(now.since(since));
+            }
+            (State::Active { since }, Some(_)) if !backwards => followed.active.record(now.since(since)),
+            (State::Unknown, _) => {}
+            _ => self.lost += 1,
+        }
+        followed.now = match state {
+            _ if backwards => State::Unknown,
+            Some(state) if state < Self::STATES_MAX => State::Idle { state, since: now },
+            Some(_) => {
+                self.lost += 1;
+                State::Unknown
+            }
+            None => State::Active { since: now },
+        };
+    }
+
+    /// `events` of `cpu` are missing here, or of all CPUs: what was going on is not known any more.
+    pub fn lose(&mut self, events: u64, cpu: Option<CpuId>) {
+        self.lost += events;
+        for (&which, followed) in &mut self.cpus {
+            if cpu.is_none_or(|cpu| cpu == which) {
+                followed.now = State::Unknown;
+            }
+        }
+    }
+
+    /// From the first event to the last.
+    pub fn span(&self) -> Duration {
+        self.first.zip(self.last).map_or(Duration::ZERO, |(first, last)| last.since(first))
+    }
+
+    /// What was seen so far. `table` says what is known of each CPU's states.
+    pub fn pattern(
+        &self,
+        elapsed: Duration,
+        source: SleepSource,
+        table: impl Fn(CpuId) -> CstateTable,
+    ) -> SleepPattern {
+        let cpu = |(&cpu, followed): (&CpuId, &Followed)| {
+            let table = table(cpu);
+            let mut idle = followed.idle.clone();
+            idle.resize(idle.len().max(table.0.len()), LengthHistogram::default());
+            CpuPattern { cpu, table, idle, active: followed.active.clone(), wakers: None }
+        };
+        SleepPattern { elapsed, source, cpus: self.cpus.iter().map(cpu).collect(), lost: self.lost }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(micros: u64) -> Instant {
+        Instant::from_nanos(micros * 1_000)
+    }
+
+    fn pattern(recorder: &Recorder) -> SleepPattern {
+        recorder.pattern(recorder.span(), SleepSource::PerfRing, |_| CstateTable::default())
+    }
+
+    #[test]
+    fn periods_lie_between_events_and_the_first_is_not_guessed() {
+        let mut recorder = Recorder::default();
+        recorder.event(at(100), CpuId(1), None);
+        recorder.event(at(130), CpuId(1), Some(2));
+        recorder.event(at(100), CpuId(0), Some(1));
+        recorder.event(at(1_130), CpuId(1), None);
+        recorder.event(at(1_140), CpuId(1), Some(0));
+        let pattern = pattern(&recorder);
+        assert_eq!(pattern.cpus.len(), 2);
+        assert_eq!((pattern.cpus[0].idle.len(), pattern.cpus[0].active.count()), (0, 0));
+        let cpu = &pattern.cpus[1];
+        assert_eq!((cpu.idle[2].count(), cpu.idle[2].time()), (1, Duration::from_millis(1)));
+        assert_eq!((cpu.active.count(), cpu.active.time()), (2, Duration::from_micros(40)));
+        assert_eq!((pattern.lost, pattern.elapsed), (0, Duration::from_micros(1_040)));
+    }
+
+    #[test]
+    fn an_event_that_cannot_follow_gives_the_period_up_and_says_so() {
+        let mut recorder = Recorder::default();
+        recorder.event(at(10), CpuId(0), Some(1));
+        recorder.event(at(90), CpuId(0), Some(3));
+        recorder.event(at(95), CpuId(0), None);
+        recorder.event(at(99), CpuId(0), None);
+        recorder.event(at(50), CpuId(0), Some(1));
+        recorder.event(at(120), CpuId(0), None);
+        recorder.event(at(130), CpuId(0), Some(4_000_000));
+        let pattern = pattern(&recorder);
+        assert_eq!(pattern.lost, 4);
+        assert_eq!(pattern.cpus[0].idle.iter().map(LengthHistogram::count).sum::<u64>(), 1);
+        assert_eq!(pattern.cpus[0].idle[3].time(), Duration::from_micros(5));
+    }
+
+    #[test]
+    fn after_a_loss_the_next_period_is_not_guessed() {
+        let mut recorder = Recorder::default();
+        for cpu in [0, 1] {
+            recorder.event(at(10), CpuId(cpu), Some(1));
+        }
+        recorder.lose(7, Some(CpuId(0)));
+        for cpu in [0, 1] {
+            recorder.event(at(20), CpuId(cpu), None);
+        }
+        let pattern = pattern(&recorder);
+        assert_eq!(pattern.lost, 7);
+        assert!(pattern.cpus[0].idle.is_empty());
+        assert_eq!(pattern.cpus[1].idle[1].count(), 1);
+    }
+}
