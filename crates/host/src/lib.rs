@@ -17,6 +17,7 @@
 //! - What could not be read is an error or `None`, never zero.
 
 mod affinity;
+pub mod bpf;
 mod clock;
 mod cpuidle;
 mod energy;

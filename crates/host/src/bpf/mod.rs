@@ -1,0 +1,236 @@
+//! Programs that Roost runs inside the kernel, to see what no file tells: how long each sleep was, and how long each
+//! request of a server that cannot be changed.
+//!
+//! One folder per kind of sight: its C, its compiled object, its reader. The objects are committed, so a machine that
+//! builds Roost needs no clang; they are CO-RE, so one object suits every kernel that has the events; `scripts/bpf` makes
+//! them anew, and a test refuses objects that are older than their sources.
+//!
+//! ```text
+//!   kernel event --> program --> map, one struct per CPU          nothing is sent, nothing is locked
+//!                                 |
+//!                        read() --+--> IdleCounts, RequestCounts  one system call per CPU and reading
+//! ```
+//!
+//! Terms. A *way* is one of several programs that see the same thing, better or worse, dearer or cheaper. Kernels lack
+//! some events and refuse some programs, so ways are tried in order, and each that failed is told with its reason.
+//!
+//! What always holds:
+//! - Nothing of this outlives the process: links and maps go when their descriptors close, so also after a SIGKILL.
+//! - Programs only watch. None changes what the kernel or a packet does.
+//! - What the kernel refuses is a [`BpfError`] that says what to do; nothing panics over it.
+
+mod idle;
+mod requests;
+
+pub use idle::{IdleCounts, IdleNow, IdleProgram};
+pub use requests::{RequestCounts, RequestProgram, RequestTimes, RequestWay, Watched};
+
+use libbpf_rs::btf::{Btf, BtfType, TypeId};
+use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, OpenObject, PrintLevel};
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::sync::{Mutex, OnceLock};
+use thiserror::Error;
+
+/// Why a program does not watch.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum BpfError {
+    /// The kernel does not describe its own types, which programs need to find their way.
+    #[error(
+        "this kernel has no /sys/kernel/btf/vmlinux\nhint: boot one built with CONFIG_DEBUG_INFO_BTF, as all of Debian's \
+         since 11 are"
+    )]
+    NoTypes,
+    /// This user may not.
+    #[error(
+        "not permitted to load BPF programs\nhint: run as root, or give the binary the capabilities: setcap \
+         cap_bpf,cap_perfmon,cap_net_admin+ep $(command -v roost)"
+    )]
+    NotPermitted,
+    /// The kernel lacks the event.
+    #[error("this kernel has no event {0}")]
+    NoEvent(&'static str),
+    /// Something else.
+    #[error("the kernel refused the program {program}: {reason}")]
+    Refused {
+        /// Which.
+        program: String,
+        /// What libbpf or the kernel said of it.
+        reason: String,
+    },
+}
+
+/// A program that is at work until this is dropped.
+struct Running {
+    /// Closed before the object, so that no event comes to a map that is gone.
+    _links: Vec<Link>,
+    counts: MapHandle,
+    _object: Object,
+    cpus: u32,
+}
+
+impl std::fmt::Debug for Running {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Running").field("cpus", &self.cpus).finish_non_exhaustive()
+    }
+}
+
+/// Where a program may be attached.
+enum Attachment<'a> {
+    /// Where its section says.
+    Own,
+    /// To all processes below a cgroup.
+    Cgroup(std::os::fd::BorrowedFd<'a>),
+}
+
+/// The map with one struct per CPU that every program of ours has.
+const COUNTS: &str = "cpus";
+
+/// Loads the object, with room for every CPU there may be, and attaches its programs. Those of `optional` that hang on an
+/// event which this kernel lacks are left out.
+fn run(
+    name: &str,
+    object: &[u8],
+    optional: &[(&str, &str)],
+    prepare: impl FnOnce(&mut OpenObject),
+    attachment: &Attachment<'_>,
+) -> Result<Running, BpfError> {
+    let refused = |error: libbpf_rs::Error| refusal(name, &error);
+    if !std::path::Path::new("/sys/kernel/btf/vmlinux").exists() {
+        return Err(BpfError::NoTypes);
+    }
+    said().lock().expect("nobody panics while holding it").clear();
+    let mut open = ObjectBuilder::default().open_memory(object).map_err(refused)?;
+    let cpus = possible_cpus();
+    for mut map in open.maps_mut() {
+        if map.max_entries() == 1 && !map.name().to_string_lossy().contains('.') {
+            map.set_max_entries(cpus).map_err(refused)?;
+        }
+    }
+    for mut program in open.progs_mut() {
+        if let Some((_, event)) = optional.iter().find(|(name, _)| program.name() == OsStr::new(name)) {
+            program.set_autoload(has_event(event));
+        }
+    }
+    prepare(&mut open);
+    let object = open.load().map_err(refused)?;
+    let attached = object.progs_mut().filter(|program| program.autoload()).map(|program| match attachment {
+        Attachment::Own => program.attach(),
+        Attachment::Cgroup(cgroup) => program.attach_cgroup(std::os::fd::AsRawFd::as_raw_fd(cgroup)),
+    });
+    let links = attached.collect::<Result<Vec<Link>, _>>().map_err(refused)?;
+    let counts = object.maps().find(|map| map.name() == OsStr::new(COUNTS));
+    let counts = counts.expect("every program of ours has this map");
+    let counts = MapHandle::try_from(&counts).map_err(refused)?;
+    Ok(Running { _links: links, counts, _object: object, cpus })
+}
+
+impl Running {
+    /// The struct of each CPU, as it lies in the kernel's memory at this moment.
+    fn read(&self) -> impl Iterator<Item = (u32, Vec<u8>)> + '_ {
+        (0..self.cpus).filter_map(|cpu| {
+            let bytes = self.counts.lookup(&cpu.to_ne_bytes(), MapFlags::ANY).ok()??;
+            Some((cpu, bytes))
+        })
+    }
+}
+
+fn refusal(program: &str, error: &libbpf_rs::Error) -> BpfError {
+    if error.kind() == libbpf_rs::ErrorKind::PermissionDenied {
+        return BpfError::NotPermitted;
+    }
+    // libbpf returns a number, and tells the story beside it.
+    let told = said().lock().expect("nobody panics while holding it").join("; ");
+    let reason = if told.is_empty() { format!("{error:#}") } else { format!("{error:#} ({told})") };
+    BpfError::Refused { program: program.to_owned(), reason }
+}
+
+/// The last lines that libbpf had to say, which would otherwise go to the terminal.
+fn said() -> &'static Mutex<Vec<String>> {
+    static SAID: OnceLock<Mutex<Vec<String>>> = OnceLock::new();
+    SAID.get_or_init(|| {
+        libbpf_rs::set_print(Some((PrintLevel::Warn, |_, line| {
+            const LINES_KEPT: usize = 4;
+            let mut said = said().lock().expect("nobody panics while holding it");
+            // The verifier's log comes as one long message; its last lines hold the complaint.
+            let lines = line.lines().map(str::trim).filter(|line| !line.is_empty());
+            said.extend(lines.map(|line| line.trim_start_matches("libbpf: ").to_owned()));
+            let surplus = said.len().saturating_sub(LINES_KEPT);
+            said.drain(..surplus);
+        })));
+        Mutex::new(Vec::new())
+    })
+}
+
+/// True if the running kernel has a tracepoint of this name, told by its own description of types.
+fn has_event(event: &str) -> bool {
+    static EVENTS: OnceLock<BTreeSet<String>> = OnceLock::new();
+    let of_kernel = || {
+        let Ok(types) = Btf::from_vmlinux() else { return BTreeSet::new() };
+        let name = |id: u32| {
+            let name = types.type_by_id::<BtfType<'_>>(TypeId::from(id))?.name()?;
+            Some(name.to_str()?.strip_prefix("btf_trace_")?.to_owned())
+        };
+        (1..types.len() as u32).filter_map(name).collect()
+    };
+    EVENTS.get_or_init(of_kernel).contains(event)
+}
+
+fn possible_cpus() -> u32 {
+    libbpf_rs::num_possible_cpus().ok().and_then(|cpus| u32::try_from(cpus).ok()).unwrap_or(1).max(1)
+}
+
+/// Takes numbers out of a struct's bytes, in the order of its fields.
+struct Fields<'a>(&'a [u8]);
+
+impl Fields<'_> {
+    fn u64(&mut self) -> u64 {
+        let (bytes, rest) = self.0.split_first_chunk().expect("as long as the struct, which is checked");
+        self.0 = rest;
+        u64::from_ne_bytes(*bytes)
+    }
+
+    fn u32(&mut self) -> u32 {
+        let (bytes, rest) = self.0.split_first_chunk().expect("as long as the struct, which is checked");
+        self.0 = rest;
+        u32::from_ne_bytes(*bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    #[test]
+    fn the_committed_objects_are_those_of_the_committed_sources() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/bpf");
+        let listed = std::fs::read_to_string(folder.join("SOURCES")).unwrap();
+        let mut checked = 0;
+        for line in listed.lines().filter(|line| !line.starts_with('#')) {
+            let (sum, file) = line.split_once("  ").expect("sum and file");
+            let text = std::fs::read(folder.join(file)).unwrap();
+            // `cksum`'s CRC, so that the script needs no tool of ours.
+            assert_eq!(sum, crc(&text).to_string(), "{file} was changed: run scripts/bpf");
+            checked += 1;
+        }
+        assert!(checked >= 8, "{listed}");
+    }
+
+    /// POSIX `cksum`: CRC-32 of the bytes and then of their number, most significant bit first.
+    fn crc(bytes: &[u8]) -> u32 {
+        let mut crc = 0u32;
+        let mut feed = |byte: u8| {
+            crc ^= u32::from(byte) << 24;
+            for _ in 0..8 {
+                crc = if crc & 0x8000_0000 != 0 { (crc << 1) ^ 0x04C1_1DB7 } else { crc << 1 };
+            }
+        };
+        bytes.iter().for_each(|&byte| feed(byte));
+        let mut length = bytes.len();
+        while length > 0 {
+            feed(length as u8);
+            length >>= 8;
+        }
+        !crc
+    }
+}

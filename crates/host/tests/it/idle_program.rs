@@ -1,0 +1,81 @@
+//! What the program in the kernel counts, against what cpuidle counts: two eyes on the same sleeps.
+
+use host::bpf::{BpfError, IdleCounts, IdleProgram};
+use host::{Root, StateCounts, idle_table, pin_current_thread, state_counts};
+use machine::{CpuId, CpuList};
+
+/// The CPUs, or a line that says why nothing can be compared here.
+fn machine() -> Option<(IdleProgram, CpuList)> {
+    let root = Root::system();
+    let cpus = host::online_cpus(&root).unwrap();
+    if let Err(error) = idle_table(&root, cpus.0.iter().copied().next().unwrap()) {
+        eprintln!("skipped: no cpuidle to compare with: {error}");
+        return None;
+    }
+    match IdleProgram::load(true) {
+        Ok(program) => Some((program, cpus)),
+        Err(error @ (BpfError::NotPermitted | BpfError::NoTypes)) => {
+            eprintln!("skipped: {error}");
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// Sleeps on `cpu`, of lengths for which a kernel would choose different states.
+fn nap(cpu: CpuId, rounds: u64) {
+    let napping = move || {
+        pin_current_thread(cpu).unwrap();
+        for round in 0..rounds {
+            std::thread::sleep(std::time::Duration::from_micros([100, 900, 15_000][round as usize % 3]));
+        }
+    };
+    std::thread::spawn(napping).join().unwrap();
+}
+
+/// Both counts of `cpu`, taken while a thread runs there, so that no sleep is under way.
+fn both(program: &IdleProgram, cpu: CpuId) -> (IdleCounts, Vec<StateCounts>) {
+    std::thread::scope(|scope| {
+        let here = scope.spawn(|| {
+            pin_current_thread(cpu).unwrap();
+            let counted = program.read().into_iter().find(|counts| counts.cpu == cpu).unwrap();
+            (counted, state_counts(&Root::system(), cpu).unwrap())
+        });
+        here.join().unwrap()
+    })
+}
+
+#[test]
+fn counts_are_cpuidles_own_and_times_agree() {
+    let Some((program, cpus)) = machine() else { return };
+    for &cpu in &cpus.0 {
+        // The first event of a CPU only begins its story.
+        nap(cpu, 3);
+        let (counted_before, kernel_before) = both(&program, cpu);
+        nap(cpu, 90);
+        let (counted, kernel) = both(&program, cpu);
+        let mut slept = 0;
+        for state in 0..kernel.len() {
+            let seen = counted.idle[state].since(&counted_before.idle[state]);
+            let kernels = |counts: &[StateCounts]| counts[state].usage + counts[state].rejected.unwrap_or(0);
+            let expected = kernels(&kernel) - kernels(&kernel_before);
+            assert!(
+                seen.count().abs_diff(expected) <= 1,
+                "{cpu} state{state}: {} for {expected}",
+                seen.count()
+            );
+            // One period more or less between the two readings is up to 15 ms; else within 1 %, and 3 us a sleep, since
+            // the kernel takes its times inside of the events.
+            let time = kernel[state].time - kernel_before[state].time;
+            let allowed = time.as_nanos() / 100 + 3_000 * expected + 15_000_000;
+            assert!(
+                seen.time().as_nanos().abs_diff(time.as_nanos()) <= allowed,
+                "{cpu} state{state}: {} for {time} in {expected} sleeps",
+                seen.time()
+            );
+            slept += seen.count();
+        }
+        assert!(slept > 0, "{cpu} never slept in 90 naps");
+        assert_eq!(counted.odd, 0);
+    }
+}
