@@ -27,9 +27,11 @@ mod idle_control;
 mod journal;
 mod knob;
 mod lock;
+pub mod perf;
 mod pm_qos;
 mod process;
 mod root;
+pub mod service;
 mod topology;
 mod usage;
 

@@ -10,8 +10,10 @@
 //! - Patterns of one observation subtract: a live view shows the difference between two.
 
 mod recorder;
+mod watch;
 
 pub use recorder::Recorder;
+pub use watch::{SleepWatch, Without};
 
 use machine::{CpuId, CstateTable, Duration, LengthHistogram};
 use std::fmt;
@@ -43,6 +45,43 @@ pub struct CpuPattern {
     pub active: LengthHistogram,
     /// What ended the idle periods, where that was watched.
     pub wakers: Option<Wakers>,
+}
+
+impl SleepPattern {
+    /// What was seen since `earlier`, a pattern of the same observation.
+    pub fn since(&self, earlier: &Self) -> Self {
+        let cpu = |cpu: &CpuPattern| {
+            let Some(before) = earlier.cpus.iter().find(|before| before.cpu == cpu.cpu) else {
+                return cpu.clone();
+            };
+            let none = LengthHistogram::default();
+            let idle = cpu.idle.iter().enumerate();
+            let idle = idle.map(|(state, lengths)| lengths.since(before.idle.get(state).unwrap_or(&none)));
+            CpuPattern {
+                idle: idle.collect(),
+                active: cpu.active.since(&before.active),
+                wakers: cpu.wakers.zip(before.wakers).map(|(now, before)| now.since(before)),
+                ..cpu.clone()
+            }
+        };
+        Self {
+            elapsed: self.elapsed - earlier.elapsed,
+            source: self.source.clone(),
+            cpus: self.cpus.iter().map(cpu).collect(),
+            lost: self.lost.saturating_sub(earlier.lost),
+        }
+    }
+}
+
+impl Wakers {
+    fn since(self, earlier: Self) -> Self {
+        Self {
+            timer: self.timer.saturating_sub(earlier.timer),
+            device: self.device.saturating_sub(earlier.device),
+            ipi: self.ipi.saturating_sub(earlier.ipi),
+            unseen: self.unseen.saturating_sub(earlier.unseen),
+        }
+    }
 }
 
 /// What ended idle periods, counted.

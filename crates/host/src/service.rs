@@ -1,0 +1,297 @@
+//! Which processes a service is, and on which TCP ports it listens: by process, cgroup, systemd unit or port.
+//!
+//! The kernel links both ways only through socket numbers: `/proc/PID/fd/N` points to `socket:[INODE]`, and
+//! `/proc/PID/net/tcp` lists, for that process's network namespace, ports by inode. So a service in a container is found
+//! through its process, not through ours.
+//!
+//! What always holds: what one user may not see of another's processes is left out, and where nothing is left because of
+//! that, the error says so.
+
+use crate::root::{FileError, Root};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::PathBuf;
+use thiserror::Error;
+
+/// A service: its processes and the TCP ports that they listen on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Service {
+    /// As a person would call it: the command of its first process.
+    pub name: String,
+    /// Its processes.
+    pub processes: BTreeSet<u32>,
+    /// The ports.
+    pub ports: BTreeSet<u16>,
+}
+
+/// Why a service was not found.
+#[derive(Debug, Error)]
+pub enum ServiceError {
+    /// No such process.
+    #[error("there is no process {0}\nhint: `pgrep -a NAME` lists processes by name")]
+    NoProcess(u32),
+    /// No such cgroup.
+    #[error(
+        "there is no cgroup {0}\nhint: give its folder, as in /sys/fs/cgroup/system.slice/memcached.service"
+    )]
+    NoCgroup(String),
+    /// No such unit.
+    #[error("no cgroup of a unit {0} was found\nhint: `systemctl status {0}` tells whether it runs")]
+    NoUnit(String),
+    /// A cgroup without a process.
+    #[error("the cgroup {0} has no process")]
+    Empty(String),
+    /// Nobody listens.
+    #[error("nobody listens on TCP port {0}\nhint: `ss -ltn` lists the ports in use")]
+    NobodyListens(u16),
+    /// A service without a port.
+    #[error("{0} listens on no TCP port that this user can see\nhint: name it with --port, or run as root")]
+    NoPort(String),
+    /// A file of the kernel.
+    #[error(transparent)]
+    File(#[from] FileError),
+}
+
+/// A process with its threads, and all its children that are alive: servers fork.
+pub fn of_process(root: &Root, pid: u32) -> Result<Service, ServiceError> {
+    if !root.path(&format!("proc/{pid}")).is_dir() {
+        return Err(ServiceError::NoProcess(pid));
+    }
+    let parents: BTreeMap<u32, u32> =
+        processes(root)?.into_iter().filter_map(|process| Some((process, parent(root, process)?))).collect();
+    let mut family = BTreeSet::from([pid]);
+    loop {
+        let children = parents.iter().filter(|(_, parent)| family.contains(parent)).map(|(&child, _)| child);
+        let grown: BTreeSet<u32> = family.iter().copied().chain(children).collect();
+        if grown.len() == family.len() {
+            return Ok(described(root, family));
+        }
+        family = grown;
+    }
+}
+
+/// All processes of a cgroup and of those below it, of whichever version.
+pub fn of_cgroup(root: &Root, folder: &str) -> Result<Service, ServiceError> {
+    let below = folder.trim_start_matches('/');
+    let tried =
+        [below.to_owned(), format!("sys/fs/cgroup/{below}"), format!("sys/fs/cgroup/unified/{below}")];
+    let found = tried.into_iter().find(|folder| root.path(folder).join("cgroup.procs").exists());
+    let found = found.ok_or_else(|| ServiceError::NoCgroup(folder.to_owned()))?;
+    let mut members = BTreeSet::new();
+    collect_members(&root.path(&found), &mut members);
+    if members.is_empty() {
+        return Err(ServiceError::Empty(folder.to_owned()));
+    }
+    Ok(described(root, members))
+}
+
+/// A systemd unit, by the cgroup that bears its name: `memcached` or `memcached.service`.
+pub fn of_unit(root: &Root, unit: &str) -> Result<Service, ServiceError> {
+    let name = if unit.contains('.') { unit.to_owned() } else { format!("{unit}.service") };
+    let roots = ["sys/fs/cgroup", "sys/fs/cgroup/unified", "sys/fs/cgroup/systemd"];
+    let found = roots.iter().find_map(|folder| folder_named(root.path(folder), &name, 6));
+    let folder = found.ok_or_else(|| ServiceError::NoUnit(unit.to_owned()))?;
+    let mut members = BTreeSet::new();
+    collect_members(&folder, &mut members);
+    if members.is_empty() {
+        return Err(ServiceError::Empty(folder.display().to_string()));
+    }
+    Ok(described(root, members))
+}
+
+/// Whoever listens on `port`. Where this user may not see who that is, the service has the port and no process.
+pub fn of_port(root: &Root, port: u16) -> Result<Service, ServiceError> {
+    let all = processes(root)?;
+    let mut service =
+        Service { name: format!("port {port}"), ports: BTreeSet::from([port]), ..Service::default() };
+    for &process in &all {
+        // A process of another network namespace has a port of its own by this number.
+        if listening_ports(root, process).contains(&port) {
+            service.processes.insert(process);
+        }
+    }
+    if let Some(&first) = service.processes.first() {
+        service.name = command(root, first);
+    } else if !listening(root, "self").iter().any(|&(_, listens)| listens == port) {
+        return Err(ServiceError::NobodyListens(port));
+    }
+    Ok(service)
+}
+
+impl Service {
+    /// An error unless it listens somewhere.
+    pub fn with_port(self) -> Result<Self, ServiceError> {
+        if self.ports.is_empty() { Err(ServiceError::NoPort(self.name)) } else { Ok(self) }
+    }
+}
+
+fn described(root: &Root, processes: BTreeSet<u32>) -> Service {
+    let ports = processes.iter().flat_map(|&process| listening_ports(root, process)).collect();
+    let name = processes.first().map(|&first| command(root, first)).unwrap_or_default();
+    Service { name, processes, ports }
+}
+
+fn processes(root: &Root) -> Result<Vec<u32>, FileError> {
+    Ok(root.names("proc")?.iter().filter_map(|name| name.parse().ok()).collect())
+}
+
+fn command(root: &Root, pid: u32) -> String {
+    root.text(&format!("proc/{pid}/comm")).unwrap_or_else(|_| format!("process {pid}"))
+}
+
+fn parent(root: &Root, pid: u32) -> Option<u32> {
+    let text = root.text(&format!("proc/{pid}/stat")).ok()?;
+    // The command stands in parentheses and may hold some itself.
+    text.rsplit_once(')')?.1.split_ascii_whitespace().nth(1)?.parse().ok()
+}
+
+/// The ports that this process listens on.
+fn listening_ports(root: &Root, pid: u32) -> BTreeSet<u16> {
+    let folder = root.path(&format!("proc/{pid}/fd"));
+    let inodes: BTreeSet<u64> = fs::read_dir(folder)
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| {
+            let target = fs::read_link(entry.ok()?.path()).ok()?;
+            target.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
+        })
+        .collect();
+    if inodes.is_empty() {
+        return BTreeSet::new();
+    }
+    listening(root, &pid.to_string())
+        .into_iter()
+        .filter(|(inode, _)| inodes.contains(inode))
+        .map(|(_, port)| port)
+        .collect()
+}
+
+/// Inode and port of every socket that listens, in the network namespace of `process`.
+fn listening(root: &Root, process: &str) -> Vec<(u64, u16)> {
+    ["tcp", "tcp6"]
+        .iter()
+        .filter_map(|file| root.text(&format!("proc/{process}/net/{file}")).ok())
+        .flat_map(|text| text.lines().skip(1).filter_map(listening_line).collect::<Vec<_>>())
+        .collect()
+}
+
+/// One line of `/proc/net/tcp`: number, local address and port in hexadecimal, remote, state, ..., inode in tenth place.
+fn listening_line(line: &str) -> Option<(u64, u16)> {
+    const LISTEN: &str = "0A";
+    let fields: Vec<&str> = line.split_ascii_whitespace().collect();
+    let (_, port) = fields.get(1)?.rsplit_once(':')?;
+    if *fields.get(3)? != LISTEN {
+        return None;
+    }
+    Some((fields.get(9)?.parse().ok()?, u16::from_str_radix(port, 16).ok()?))
+}
+
+fn collect_members(folder: &std::path::Path, members: &mut BTreeSet<u32>) {
+    let text = fs::read_to_string(folder.join("cgroup.procs")).unwrap_or_default();
+    members.extend(text.lines().filter_map(|line| line.parse::<u32>().ok()).filter(|&pid| pid > 0));
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            collect_members(&entry.path(), members);
+        }
+    }
+}
+
+fn folder_named(folder: PathBuf, name: &str, depth: u8) -> Option<PathBuf> {
+    let folders: Vec<PathBuf> = fs::read_dir(&folder)
+        .ok()?
+        .flatten()
+        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+        .map(|entry| entry.path())
+        .collect();
+    let here = folders.iter().find(|folder| folder.file_name().is_some_and(|own| own == name));
+    if let Some(found) = here {
+        return Some(found.clone());
+    }
+    if depth == 0 {
+        None
+    } else {
+        folders.into_iter().find_map(|folder| folder_named(folder, name, depth - 1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake::FakeMachine;
+    use std::net::TcpListener;
+    use std::os::unix::fs::symlink;
+
+    /// A server (7) with a child (8), each listening on a port of its own, and a stranger (9).
+    fn machine() -> FakeMachine {
+        let machine = FakeMachine::virtual_machine(1);
+        let head = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n";
+        let line = |port: u16, state: &str, inode: u64| {
+            format!(
+                "   0: 0100007F:{port:04X} 00000000:0000 {state} 00000000:00000000 00:00000000 00000000  0  0 {inode} 1\n"
+            )
+        };
+        let table =
+            [head.to_owned(), line(11211, "0A", 100), line(40000, "01", 101), line(8080, "0A", 102)].concat();
+        for (pid, parent, inodes) in [(7, 1, vec![100, 101]), (8, 7, vec![102]), (9, 1, vec![])] {
+            machine.write(&format!("proc/{pid}/comm"), &format!("server {pid}\n"));
+            machine.write(&format!("proc/{pid}/stat"), &format!("{pid} (a) b) S {parent} 7 7 0\n"));
+            machine.write(&format!("proc/{pid}/net/tcp"), &table);
+            machine.write(&format!("proc/{pid}/fd/none"), "");
+            for inode in inodes {
+                symlink(format!("socket:[{inode}]"), machine.path(&format!("proc/{pid}/fd/{inode}")))
+                    .unwrap();
+            }
+        }
+        machine
+    }
+
+    #[test]
+    fn a_process_brings_its_children_and_only_ports_that_listen() {
+        let machine = machine();
+        let service = of_process(machine.root(), 7).unwrap();
+        assert_eq!(service.name, "server 7");
+        assert_eq!(service.processes, BTreeSet::from([7, 8]));
+        assert_eq!(service.ports, BTreeSet::from([8080, 11211]));
+        assert_eq!(of_process(machine.root(), 8).unwrap().ports, BTreeSet::from([8080]));
+        assert!(of_process(machine.root(), 9).unwrap().with_port().is_err());
+        assert!(matches!(of_process(machine.root(), 77), Err(ServiceError::NoProcess(77))));
+    }
+
+    #[test]
+    fn a_cgroup_is_its_members_and_those_below() {
+        let machine = machine();
+        let unit = "sys/fs/cgroup/system.slice/store.service";
+        machine.write(&format!("{unit}/cgroup.procs"), "7\n");
+        machine.write(&format!("{unit}/child/cgroup.procs"), "8\n0\n");
+        machine.write("sys/fs/cgroup/empty/cgroup.procs", "");
+        for folder in [format!("/{unit}"), "system.slice/store.service".to_owned()] {
+            assert_eq!(
+                of_cgroup(machine.root(), &folder).unwrap().processes,
+                BTreeSet::from([7, 8]),
+                "{folder}"
+            );
+        }
+        assert_eq!(of_unit(machine.root(), "store").unwrap().processes, BTreeSet::from([7, 8]));
+        assert!(matches!(of_unit(machine.root(), "shop"), Err(ServiceError::NoUnit(_))));
+        assert!(matches!(of_cgroup(machine.root(), "empty"), Err(ServiceError::Empty(_))));
+        assert!(matches!(of_cgroup(machine.root(), "gone"), Err(ServiceError::NoCgroup(_))));
+    }
+
+    #[test]
+    fn lines_that_are_none_are_passed_over() {
+        for line in ["", "0: 1", "0: 0100007F:ZZZZ 0 0A 0 0 0 0 0 1", "0: nothing 0 0A 0 0 0 0 0 x"] {
+            assert_eq!(listening_line(line), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn this_process_is_found_by_its_port() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let service = of_port(&Root::system(), port).unwrap();
+        assert!(service.processes.contains(&std::process::id()), "{service:?}");
+        assert!(of_process(&Root::system(), std::process::id()).unwrap().ports.contains(&port));
+        drop(listener);
+        assert!(matches!(of_port(&Root::system(), port), Err(ServiceError::NobodyListens(_))));
+    }
+}
