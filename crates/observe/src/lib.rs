@@ -14,4 +14,5 @@
 //! - What cannot be seen is missing, with the reason, never zero. A figure says where it was seen.
 //! - Nothing here decides for a machine: a verdict is words for people.
 
+pub mod requests;
 pub mod sleep;

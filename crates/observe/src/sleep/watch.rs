@@ -159,8 +159,8 @@ fn ended(root: &Root, cpu: CpuId) -> Vec<(u64, Duration)> {
 /// learn from [`SleepSource::Counts`] that the shape means nothing.
 fn unknown_lengths(count: u64, time: Duration) -> LengthHistogram {
     let mut lengths = LengthHistogram::default();
-    if count > 0 {
-        let bucket = LengthHistogram::bucket_of(Duration::from_nanos(time.as_nanos() / count));
+    if let Some(mean) = time.as_nanos().checked_div(count) {
+        let bucket = LengthHistogram::bucket_of(Duration::from_nanos(mean));
         lengths.counts[bucket] = count;
         lengths.times[bucket] = time;
     }

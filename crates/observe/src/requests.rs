@@ -1,0 +1,233 @@
+//! Requests of a server that was not changed: how many, how long, and what of it was waiting.
+//!
+//! ```text
+//!   interrupt CPU idle | its exit | network work | socket: queue + wake-up | the server's own work | reply
+//!                      |-interrupt-|             |-------- waiting --------|------- service -------|
+//!                                                |------------------- response --------------------|
+//! ```
+//!
+//! Times are from the first byte in to the first byte out, by the programs of `host::bpf`, and do not hold what lies outside
+//! of this machine. A client that measures them itself sees more: its own wake-up, the wire, and, if it keeps to a schedule,
+//! the time that a request waited to be sent.
+//!
+//! What always holds:
+//! - A time that the way of watching cannot tell is `None`.
+//! - `response = waiting + service` for each request, so for the means; not for percentiles.
+
+use hdrhistogram::Histogram;
+use host::Root;
+use host::bpf::{BpfError, RequestCounts, RequestProgram, RequestTimes, RequestWay, Watched};
+use host::service::Service;
+use machine::{CpuId, Duration, Instant, Rate};
+use std::collections::BTreeMap;
+
+/// What was seen of a service's requests for some time.
+#[derive(Clone, Debug)]
+pub struct RequestPattern {
+    /// How long was watched.
+    pub elapsed: Duration,
+    /// By what means.
+    pub way: RequestWay,
+    /// Requests that were answered.
+    pub requests: u64,
+    /// Times that data came while a request of its connection was under way and was taken as part of it: clients that do
+    /// not wait for replies, or long requests.
+    pub merged: u64,
+    /// Times that there was no memory to follow a connection, so that its requests are missing.
+    pub unfit: u64,
+    /// From ready to replied.
+    pub response: Option<Histogram<u64>>,
+    /// From taken to replied: the server's own work.
+    pub service: Option<Histogram<u64>>,
+    /// From ready to taken: the queue, and waking the server.
+    pub waiting: Option<Histogram<u64>>,
+    /// Before the socket: an idle CPU's way out of its state to its network work.
+    pub interrupt: Option<Histogram<u64>>,
+    /// Packets whose idle CPU told its waking only afterwards, so that it could not be timed.
+    pub wakes_hidden: u64,
+}
+
+impl RequestPattern {
+    /// Requests per second.
+    pub fn rate(&self) -> Rate {
+        Rate::of(self.requests, self.elapsed)
+    }
+}
+
+/// A percentile of a histogram of nanoseconds; `None` if it holds nothing.
+pub fn percentile(times: &Histogram<u64>, percent: f64) -> Option<Duration> {
+    (!times.is_empty()).then(|| Duration::from_nanos(times.value_at_percentile(percent)))
+}
+
+/// Watches the requests of one service.
+#[derive(Debug)]
+pub struct RequestWatch {
+    program: RequestProgram,
+    since: Instant,
+    last: BTreeMap<CpuId, RequestCounts>,
+    total: RequestPattern,
+}
+
+impl RequestWatch {
+    /// Starts to watch `service`, and says why better ways were not taken.
+    pub fn open(
+        root: &Root,
+        service: &Service,
+        now: Instant,
+    ) -> (Result<Self, BpfError>, Vec<(RequestWay, BpfError)>) {
+        let watched = Watched {
+            ports: service.ports.iter().copied().collect(),
+            processes: service.processes.iter().copied().collect(),
+        };
+        let (program, failed) = RequestProgram::load(root, &watched);
+        (program.map(|program| Self::with(program, now)), failed)
+    }
+
+    /// The same by one way alone.
+    pub fn by(root: &Root, service: &Service, way: RequestWay, now: Instant) -> Result<Self, BpfError> {
+        let watched = Watched {
+            ports: service.ports.iter().copied().collect(),
+            processes: service.processes.iter().copied().collect(),
+        };
+        Ok(Self::with(RequestProgram::load_way(root, way, &watched)?, now))
+    }
+
+    fn with(program: RequestProgram, now: Instant) -> Self {
+        let total = nothing(program.way());
+        Self { program, since: now, last: BTreeMap::new(), total }
+    }
+
+    /// What was seen since the last call, or since this was opened.
+    pub fn read(&mut self, now: Instant) -> RequestPattern {
+        let mut seen = nothing(self.program.way());
+        seen.elapsed = now.since(self.since) - self.total.elapsed;
+        for counts in self.program.read() {
+            let before = self.last.get(&counts.cpu);
+            take(&mut seen, before, &counts);
+            self.last.insert(counts.cpu, counts);
+        }
+        add(&mut self.total, &seen);
+        seen
+    }
+
+    /// What all readings so far saw together.
+    pub fn total(&self) -> &RequestPattern {
+        &self.total
+    }
+}
+
+fn nothing(way: RequestWay) -> RequestPattern {
+    let here = |ways: &[RequestWay]| ways.contains(&way).then(times);
+    RequestPattern {
+        elapsed: Duration::ZERO,
+        way,
+        requests: 0,
+        merged: 0,
+        unfit: 0,
+        response: here(&[RequestWay::Sockets, RequestWay::Packets]),
+        service: here(&[RequestWay::Sockets, RequestWay::Calls]),
+        waiting: here(&[RequestWay::Sockets]),
+        interrupt: here(&[RequestWay::Sockets]),
+        wakes_hidden: 0,
+    }
+}
+
+/// From 256 ns to a minute, within a hundredth: the kernel's buckets are a sixtieth wide.
+fn times() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, 60_000_000_000, 2).expect("the bounds and two digits are allowed")
+}
+
+fn take(seen: &mut RequestPattern, before: Option<&RequestCounts>, now: &RequestCounts) {
+    let grown = |field: fn(&RequestCounts) -> u64| field(now).saturating_sub(before.map_or(0, field));
+    seen.requests += grown(|counts| counts.requests);
+    seen.merged += grown(|counts| counts.merged);
+    seen.unfit += grown(|counts| counts.unfit);
+    seen.wakes_hidden += grown(|counts| counts.wakes_hidden);
+    let record = |into: &mut Option<Histogram<u64>>, which: fn(&RequestCounts) -> Option<&RequestTimes>| {
+        let (Some(into), Some(now)) = (into.as_mut(), which(now)) else { return };
+        let before = before.and_then(which);
+        for (bucket, &count) in now.counts.iter().enumerate() {
+            let count = count.wrapping_sub(before.map_or(0, |before| before.counts[bucket]));
+            if count > 0 {
+                let (from, to) = RequestTimes::bounds(bucket);
+                let to = to.min(from + from + Duration::from_nanos(256));
+                let middle = from.as_nanos().midpoint(to.as_nanos());
+                into.saturating_record_n(middle, count.into());
+            }
+        }
+    };
+    record(&mut seen.response, |counts| counts.response.as_ref());
+    record(&mut seen.service, |counts| counts.service.as_ref());
+    record(&mut seen.waiting, |counts| counts.waiting.as_ref());
+    record(&mut seen.interrupt, |counts| counts.interrupt.as_ref());
+}
+
+fn add(total: &mut RequestPattern, seen: &RequestPattern) {
+    total.elapsed += seen.elapsed;
+    total.requests += seen.requests;
+    total.merged += seen.merged;
+    total.unfit += seen.unfit;
+    total.wakes_hidden += seen.wakes_hidden;
+    let both = [
+        (&mut total.response, &seen.response),
+        (&mut total.service, &seen.service),
+        (&mut total.waiting, &seen.waiting),
+        (&mut total.interrupt, &seen.interrupt),
+    ];
+    for (total, seen) in both {
+        if let (Some(total), Some(seen)) = (total.as_mut(), seen) {
+            total.add(seen).expect("both have the same bounds");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counts(requests: u64, bucket: usize, count: u32) -> RequestCounts {
+        let mut times = RequestTimes { counts: vec![0; RequestTimes::BUCKETS], total: Duration::ZERO };
+        times.counts[bucket] = count;
+        RequestCounts {
+            cpu: CpuId(0),
+            requests,
+            merged: 1,
+            unfit: 0,
+            response: Some(times.clone()),
+            service: Some(times.clone()),
+            waiting: Some(times),
+            interrupt: None,
+            wakes_hidden: 0,
+        }
+    }
+
+    #[test]
+    fn a_reading_is_the_difference_to_the_one_before_even_where_counts_wrap() {
+        let mut seen = nothing(RequestWay::Sockets);
+        let (before, now) = (counts(10, 300, u32::MAX - 1), counts(15, 300, 3));
+        take(&mut seen, Some(&before), &now);
+        assert_eq!((seen.requests, seen.merged), (5, 0));
+        let response = seen.response.unwrap();
+        assert_eq!(response.len(), 5);
+        let (from, to) = RequestTimes::bounds(300);
+        let p50 = percentile(&response, 50.0).unwrap();
+        assert!(p50 + p50.scale(0.01) >= from && p50 <= to + to.scale(0.01), "{from} {p50} {to}");
+        assert_eq!(percentile(&times(), 50.0), None);
+    }
+
+    #[test]
+    fn what_a_way_cannot_see_is_missing() {
+        let mut seen = nothing(RequestWay::Packets);
+        take(&mut seen, None, &counts(3, 9, 3));
+        assert!(seen.response.is_some() && seen.service.is_none() && seen.waiting.is_none());
+        let seen = nothing(RequestWay::Calls);
+        assert!(seen.response.is_none() && seen.service.is_some());
+    }
+
+    #[test]
+    fn times_beyond_all_bounds_are_counted_at_the_end() {
+        let mut seen = nothing(RequestWay::Sockets);
+        take(&mut seen, None, &counts(1, RequestTimes::BUCKETS - 1, 1));
+        assert_eq!(seen.response.unwrap().len(), 1);
+    }
+}
