@@ -133,6 +133,14 @@ impl Contestant {
         self.target.clone()
     }
 
+    /// The TCP port that it listens on.
+    pub fn port(&self) -> Option<u16> {
+        match &self.target {
+            Target::Tcp(place) => place.rsplit(':').next()?.parse().ok(),
+            Target::Unix(_) => None,
+        }
+    }
+
     /// CPU time of all its threads, in nanoseconds' resolution (`/proc/PID/task/*/schedstat`).
     pub fn cpu_time(&self) -> Result<Duration> {
         let nanos = self.of_each_task("schedstat", |text| text.split(' ').next()?.parse::<u64>().ok())?;

@@ -3,12 +3,14 @@
 //! ```text
 //!   scheduler.rs   transfers, bursts and packing
 //!   serve.rs       what is measured, round by round
+//!   observe.rs     what watching costs, switched on and off
 //!   sim/           the simulator beside SimPy and a loop by hand; how often its intervals are right
 //!   contestant.rs  a server as a child process, and what the kernel says of it
 //!   verdict.rs     medians, spreads, ratios, bars; the table and the folder of raw data
 //! ```
 
 mod contestant;
+mod observe;
 mod scheduler;
 mod serve;
 mod sim;
@@ -32,6 +34,7 @@ pub struct Args {
 enum Bench {
     Serve(serve::Args),
     Scheduler(scheduler::Args),
+    Observe(observe::Args),
     Sim(sim::Args),
     SimCoverage(sim::coverage::Args),
 }
@@ -41,6 +44,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     match &args.bench {
         Bench::Serve(args) => serve::run(args),
         Bench::Scheduler(args) => scheduler::run(args),
+        Bench::Observe(args) => observe::run(args),
         Bench::Sim(args) => sim::run(args),
         Bench::SimCoverage(args) => sim::coverage::run(args),
     }
