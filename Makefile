@@ -29,5 +29,5 @@ bench: build ## side by side with a memcached of at least 1.6.35: make bench PEE
 papers: build ## every figure of the papers simulated, claims judged, ESTIMATEs varied: docs/papers.md and runs/papers/report.html
 	./target/release/roost sim paper all --sensitivity --out runs/papers --markdown docs/papers.md
 
-lab: ## idle control on a real kernel with four idle states, in an emulator
+lab: ## idle states, frequencies and programs in the kernel on stock Debian kernels, in an emulator
 	lab/run
