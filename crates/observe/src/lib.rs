@@ -15,4 +15,5 @@
 //! - Nothing here decides for a machine: a verdict is words for people.
 
 pub mod requests;
+pub mod recording;
 pub mod sleep;

@@ -16,6 +16,7 @@ pub use recorder::Recorder;
 pub use watch::{SleepWatch, Without};
 
 use machine::{CpuId, CstateTable, Duration, LengthHistogram};
+use serde::Serialize;
 use std::fmt;
 
 /// How the CPUs slept for some time.
@@ -85,7 +86,7 @@ impl Wakers {
 }
 
 /// What ended idle periods, counted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Wakers {
     /// The CPU's own timer.
     pub timer: u64,
@@ -95,6 +96,42 @@ pub struct Wakers {
     pub ipi: u64,
     /// Another CPU's mark, seen without an interrupt, or anything else that leaves no trace.
     pub unseen: u64,
+}
+
+/// What an interrupt on an idle CPU is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waker {
+    /// The CPU's own timer.
+    Timer,
+    /// A device.
+    Device,
+    /// Another CPU.
+    Ipi,
+}
+
+impl Wakers {
+    /// One more idle period ended, by `waker` or by nothing that was seen.
+    pub fn count(&mut self, waker: Option<Waker>) {
+        *match waker {
+            Some(Waker::Timer) => &mut self.timer,
+            Some(Waker::Device) => &mut self.device,
+            Some(Waker::Ipi) => &mut self.ipi,
+            None => &mut self.unseen,
+        } += 1;
+    }
+
+    /// Adds another's.
+    pub fn add(&mut self, other: &Self) {
+        self.timer += other.timer;
+        self.device += other.device;
+        self.ipi += other.ipi;
+        self.unseen += other.unseen;
+    }
+
+    /// Idle periods whose end was watched.
+    pub fn total(&self) -> u64 {
+        self.timer + self.device + self.ipi + self.unseen
+    }
 }
 
 /// By what means periods were seen.
