@@ -9,9 +9,14 @@
 //! - A period in progress when a pattern is taken belongs to a later one: `time seen` may lag `elapsed`.
 //! - Patterns of one observation subtract: a live view shows the difference between two.
 
+mod findings;
 mod recorder;
 mod watch;
 
+pub use findings::{
+    CpuSlept, Findings, Known, LatencySource, LengthShare, Part, Slept, Slices, StateSlept, WakeCost,
+    WakeLatency,
+};
 pub use recorder::Recorder;
 pub use watch::{SleepWatch, Without};
 
