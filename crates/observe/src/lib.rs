@@ -17,3 +17,4 @@
 pub mod requests;
 pub mod recording;
 pub mod sleep;
+pub mod verdict;

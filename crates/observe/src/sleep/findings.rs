@@ -20,10 +20,19 @@ use std::collections::{BTreeMap, BTreeSet};
 /// What is known of the idle states beside their tables.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Known {
-    /// What waking takes by measurement on this machine, in the middle of many, by the state's number.
-    pub wake: BTreeMap<CstateIndex, Duration>,
+    /// What waking takes by measurement on this machine, by the state's number.
+    pub wake: BTreeMap<CstateIndex, MeasuredWake>,
     /// States that somebody has forbidden.
     pub disabled: BTreeSet<(CpuId, CstateIndex)>,
+}
+
+/// What waking from a state took, of many times.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MeasuredWake {
+    /// In the middle.
+    pub p50: Duration,
+    /// All but one in a hundred.
+    pub p99: Duration,
 }
 
 /// What a pattern amounts to.
@@ -101,12 +110,17 @@ pub struct StateSlept {
     /// Spinning or stopped, where known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kind: Option<CstateKind>,
+    /// What the table says that waking takes at worst, where known.
+    #[serde(rename = "exit_latency_ns", skip_serializing_if = "Option::is_none")]
+    pub exit_latency: Option<Duration>,
     /// The shortest sleep that is worth it, where known.
     #[serde(rename = "target_residency_ns", skip_serializing_if = "Option::is_none")]
     pub target_residency: Option<Duration>,
     /// What waking from it takes, where known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wake: Option<WakeLatency>,
+    /// True if somebody has forbidden it on all of the CPUs.
+    pub forbidden: bool,
     /// Share of the CPU time seen that was asked to be spent in it.
     pub share: Ratio,
     /// Sleeps in it.
@@ -134,9 +148,12 @@ pub struct Part {
 /// What waking from a state takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct WakeLatency {
-    /// How long.
-    #[serde(rename = "length_ns")]
-    pub length: Duration,
+    /// As a rule.
+    #[serde(rename = "usual_ns")]
+    pub usual: Duration,
+    /// At worst, or all but one time in a hundred.
+    #[serde(rename = "worst_ns")]
+    pub worst: Duration,
     /// Says who.
     pub source: LatencySource,
 }
@@ -266,6 +283,8 @@ struct Tally {
 #[derive(Clone)]
 struct StateTally {
     kind: Option<CstateKind>,
+    exit: Option<Duration>,
+    forbidden: bool,
     target: Option<Duration>,
     wake: Option<WakeLatency>,
     sleeps: u64,
@@ -298,6 +317,8 @@ impl Tally {
             let deeper = state.map(|_| deeper_target(pattern, known, index));
             let of = StateTally {
                 kind: state.map(|state| state.kind),
+                exit: state.map(|state| state.exit_latency),
+                forbidden: known.disabled.contains(&(pattern.cpu, index)),
                 target,
                 wake: wake_latency(pattern, known, index),
                 sleeps: idle.count(),
@@ -363,7 +384,7 @@ impl Tally {
         for state in self.states.values().filter(|state| state.sleeps > 0) {
             let wake = state.wake?;
             source = source.max(wake.source);
-            cost += wake.length * state.sleeps;
+            cost += wake.usual * state.sleeps;
         }
         (!self.states.is_empty()).then(|| WakeCost { share: Ratio::of(cost, seen), source })
     }
@@ -373,6 +394,7 @@ impl StateTally {
     fn add(&mut self, other: &Self) {
         self.sleeps += other.sleeps;
         self.time += other.time;
+        self.forbidden &= other.forbidden;
         let sum = |one: Option<f64>, other: Option<f64>| Some(one? + other?);
         self.premature = sum(self.premature, other.premature);
         self.missed = sum(self.missed, other.missed);
@@ -383,8 +405,10 @@ impl StateTally {
             state,
             name: name.to_owned(),
             kind: self.kind,
+            exit_latency: self.exit,
             target_residency: self.target,
             wake: self.wake,
+            forbidden: self.forbidden,
             share: Ratio::of(self.time, seen),
             sleeps: self.sleeps,
             mean: (self.sleeps > 0).then(|| self.time / self.sleeps),
@@ -410,15 +434,17 @@ fn deeper_target(pattern: &CpuPattern, known: &Known, index: CstateIndex) -> Opt
 }
 
 fn wake_latency(pattern: &CpuPattern, known: &Known, index: CstateIndex) -> Option<WakeLatency> {
-    let state = pattern.table.state(index);
-    let measured = known.wake.get(&index).copied().or_else(|| state?.true_exit_latency);
-    match (measured, state) {
-        (Some(length), _) => Some(WakeLatency { length, source: LatencySource::Measured }),
-        (None, Some(state)) => {
-            Some(WakeLatency { length: state.exit_latency, source: LatencySource::Advertised })
-        }
-        (None, None) => None,
+    let measured = |usual, worst| WakeLatency { usual, worst, source: LatencySource::Measured };
+    if let Some(wake) = known.wake.get(&index) {
+        return Some(measured(wake.p50, wake.p99.max(wake.p50)));
     }
+    let state = pattern.table.state(index)?;
+    let advertised = WakeLatency {
+        usual: state.exit_latency,
+        worst: state.exit_latency,
+        source: LatencySource::Advertised,
+    };
+    Some(state.true_exit_latency.map_or(advertised, |took| measured(took, took)))
 }
 
 fn slices(idle: &LengthHistogram, active: &LengthHistogram) -> Slices {
@@ -530,7 +556,10 @@ mod tests {
         let advertised = cost(&Known::default());
         assert_eq!(advertised.source, LatencySource::Advertised);
         assert!((advertised.share.as_f64() - 0.0105).abs() < 1e-9, "{advertised:?}");
-        let wake = [(CstateIndex(1), Duration::from_micros(3)), (CstateIndex(3), Duration::from_micros(47))];
+        let wake = [(1, 3), (3, 47)].map(|(state, micros)| {
+            let [p50, p99] = [micros, 9 * micros].map(Duration::from_micros);
+            (CstateIndex(state), MeasuredWake { p50, p99 })
+        });
         let measured = cost(&Known { wake: wake.into(), ..Known::default() });
         assert_eq!((measured.source, measured.share), (LatencySource::Measured, Ratio::new(0.005)));
         let half = cost(&Known { wake: wake[1..].iter().copied().collect(), ..Known::default() });

@@ -14,8 +14,8 @@ mod recorder;
 mod watch;
 
 pub use findings::{
-    CpuSlept, Findings, Known, LatencySource, LengthShare, Part, Slept, Slices, StateSlept, WakeCost,
-    WakeLatency,
+    CpuSlept, Findings, Known, LatencySource, LengthShare, MeasuredWake, Part, Slept, Slices, StateSlept,
+    WakeCost, WakeLatency,
 };
 pub use recorder::Recorder;
 pub use watch::{SleepWatch, Without};

@@ -1,0 +1,241 @@
+//! What any choice of idle states can move at most: the difference between its two extremes (Tradeoffs paper, section III C).
+//!
+//! **Tail.** Let a CPU that is woken be ready after `deep` under the one extreme and after `shallow` under the other. Then no
+//! answer comes later by more than `deep - shallow` for each CPU that wakes on its path, *whatever the queues*. Per CPU, by
+//! induction over its requests: one that finds the CPU asleep under `shallow` too is later by that much; one that finds it
+//! awake under `deep` starts when the one before it ended, which is later by at most that much; and whoever finds it awake
+//! under `shallow` finds it so under `deep`. If no answer is later by more, no percentile is. What the bound leaves out is a
+//! cold cache behind a deep state, and the clock: fewer cores awake may run faster.
+//!
+//! **Power.** All idle time in the deepest state that is allowed, against all of it in the shallowest that halts, by the
+//! machine's table. Threads of a core share its sleep: a core is asleep for no longer than the one of them that sleeps least,
+//! so for no longer than they do on average. What a package saves when all of it sleeps comes on top and is not in it.
+//!
+//! What always holds: a bound is not negative; more idle time makes the bound on power no smaller; what is still to be
+//! saved is no more than what polling all the time would waste.
+
+use super::Evidence;
+use crate::sleep::{LatencySource, Slept, StateSlept};
+use machine::{Cstate, CstateKind, Duration, EnergySource, Microwatts, PowerModel, Ratio};
+use serde::{Serialize, Serializer};
+use std::fmt;
+
+/// How much tail a choice of idle states can move at most.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct TailBound {
+    /// The shallowest state that halts.
+    pub shallowest: String,
+    /// The deepest state that was used.
+    pub deepest_used: String,
+    /// The deepest state that could be used.
+    pub deepest: String,
+    /// What shallower sleep can save: waking from the deepest state used, less that from the shallowest, for each CPU
+    /// that wakes on a request's path.
+    #[serde(rename = "per_wake_ns")]
+    pub per_wake: Duration,
+    /// The same from the deepest state that could be used: what lies between the extremes.
+    #[serde(rename = "range_ns")]
+    pub range: Duration,
+    /// CPUs that wake on a request's path.
+    pub wakes: u32,
+    /// Whether the latencies were measured.
+    pub source: LatencySource,
+    /// The tail of the requests, where it was watched.
+    #[serde(rename = "p99_ns", skip_serializing_if = "Option::is_none")]
+    pub p99: Option<Duration>,
+    /// What all wakes on the path can save, as a share of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub of_p99: Option<Ratio>,
+}
+
+/// How much power a choice of idle states can move at most.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PowerBound {
+    /// All idle time in the deepest state against all of it in the shallowest that halts.
+    #[serde(rename = "at_stake_uw")]
+    pub at_stake: Microwatts,
+    /// All idle time in the deepest state against the states that were used.
+    #[serde(rename = "still_to_save_uw")]
+    pub still_to_save: Microwatts,
+    /// What the cores draw by the table, or the machine by its meter.
+    #[serde(rename = "total_uw")]
+    pub total: Microwatts,
+    /// Says which of the two the total is.
+    #[serde(serialize_with = "as_text")]
+    pub total_source: EnergySource,
+    /// What is at stake, as a share of it.
+    pub of_total: Ratio,
+    /// Where the powers of the states are from: always a table.
+    #[serde(serialize_with = "as_text")]
+    pub source: EnergySource,
+}
+
+fn as_text<S: Serializer>(source: &EnergySource, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(source)
+}
+
+impl TailBound {
+    /// What lies between the extremes for a request that wakes all CPUs on its path.
+    pub fn at_stake(&self) -> Duration {
+        self.range * u64::from(self.wakes)
+    }
+}
+
+impl fmt::Display for TailBound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { shallowest, deepest_used, deepest, per_wake, range, .. } = self;
+        let source = match self.source {
+            LatencySource::Measured => "measured here",
+            LatencySource::Advertised => "as advertised; --probe in `roost doctor` measures it",
+        };
+        if range.is_zero() {
+            return write!(f, "Tail: nothing to choose; {shallowest} is the only state that halts.");
+        }
+        write!(f, "Tail: ")?;
+        if per_wake.is_zero() {
+            write!(f, "it sleeps no deeper than {shallowest}, so shallower sleep saves nothing")?;
+        } else {
+            write!(
+                f,
+                "shallower sleep saves at most {per_wake} for each CPU that wakes on a request's path ({deepest_used} against {shallowest}, {source})"
+            )?;
+        }
+        if deepest != deepest_used {
+            write!(f, "; deeper sleep, in {deepest}, costs at most {} more", *range - *per_wake)?;
+        }
+        match (self.p99, self.of_p99) {
+            (Some(p99), Some(share)) if self.wakes > 1 => {
+                write!(f, "; with {} such CPUs, {share} of the p99 of {p99}.", self.wakes)
+            }
+            (Some(p99), Some(share)) => write!(f, "; that is {share} of the p99 of {p99}."),
+            _ => f.write_str("."),
+        }
+    }
+}
+
+impl fmt::Display for PowerBound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "Power: between all idle time in the shallowest and in the deepest state lie at most {:.2} W, {} of the \
+             {:.2} W {}; of that, {:.2} W are still to be saved. The states' powers are {}.",
+            self.at_stake.as_watts(),
+            self.of_total,
+            self.total.as_watts(),
+            self.total_source,
+            self.still_to_save.as_watts(),
+            self.source
+        )
+    }
+}
+
+pub(super) fn tail(evidence: &Evidence) -> Result<TailBound, &'static str> {
+    let states = &evidence.findings.all.states;
+    let shallowest = shallowest(states).ok_or(NO_STATES)?;
+    let deepest_of = |of: &dyn Fn(&StateSlept) -> bool| {
+        let halting = states.iter().filter(|state| is_halt(state) && of(state));
+        halting.filter_map(|state| Some((state.wake?, state))).max_by_key(|(wake, _)| wake.worst)
+    };
+    let floor = shallowest.wake.ok_or(NO_STATES)?;
+    let (deep, deepest) = deepest_of(&|state| !state.forbidden).unwrap_or((floor, shallowest));
+    let (used, deepest_used) = deepest_of(&|state| state.sleeps > 0).unwrap_or((floor, shallowest));
+    let per_wake = used.worst - floor.usual;
+    let range = per_wake.max(deep.worst - floor.usual);
+    // One state has no range, however its measured wake-ups scatter.
+    let [per_wake, range] = [(per_wake, deepest_used), (range, deepest)]
+        .map(|(length, state)| if state.state == shallowest.state { Duration::ZERO } else { length });
+    let (deepest, range) = if per_wake > range { (deepest_used, per_wake) } else { (deepest, range) };
+    let wakes = evidence.requests.map_or(1, |requests| requests.wakes.max(1));
+    let p99 = evidence.requests.map(|requests| requests.p99);
+    Ok(TailBound {
+        shallowest: shallowest.name.clone(),
+        deepest_used: deepest_used.name.clone(),
+        deepest: deepest.name.clone(),
+        per_wake,
+        range,
+        wakes,
+        source: floor.source.max(used.source).max(deep.source),
+        p99,
+        of_p99: p99.filter(|p99| !p99.is_zero()).map(|p99| Ratio::of(per_wake * u64::from(wakes), p99)),
+    })
+}
+
+pub(super) fn power(evidence: &Evidence) -> Result<PowerBound, &'static str> {
+    let model = evidence.power.model.as_ref().ok_or(NO_MODEL)?;
+    let states = &evidence.findings.all.states;
+    let shallowest = shallowest(states).and_then(described).ok_or(NO_STATES)?;
+    let allowed = states.iter().filter(|state| is_halt(state) && !state.forbidden).filter_map(described);
+    let deepest = allowed.max_by_key(|state| state.exit_latency).unwrap_or_else(|| shallowest.clone());
+    let threads = f64::from(evidence.power.threads_per_core.max(1));
+    let (mut at_stake, mut still, mut total) = (0.0, 0.0, 0.0);
+    for cpu in &evidence.findings.cpus {
+        let draw = Draw::of(&cpu.slept, model, &shallowest, &deepest);
+        at_stake += draw.shallow - draw.deep;
+        still += draw.now - draw.deep;
+        total += draw.now + draw.active;
+    }
+    let watts = |of_threads: f64| Microwatts::from_watts((of_threads / threads).max(0.0));
+    let modelled = EnergySource::Modelled(model.name.clone());
+    let (at_stake, total, total_source) = match &evidence.power.measured {
+        Some((watts_measured, meter)) => {
+            (watts(at_stake), *watts_measured, EnergySource::Measured(meter.clone()))
+        }
+        None => (watts(at_stake), watts(total), modelled.clone()),
+    };
+    let of_total = Ratio::new(if total.0 == 0 { 0.0 } else { at_stake.as_watts() / total.as_watts() });
+    Ok(PowerBound { at_stake, still_to_save: watts(still), total, total_source, of_total, source: modelled })
+}
+
+/// Mean power of one CPU, in watts: at work, and asleep in three ways.
+struct Draw {
+    active: f64,
+    now: f64,
+    shallow: f64,
+    deep: f64,
+}
+
+impl Draw {
+    fn of(slept: &Slept, model: &PowerModel, shallowest: &Cstate, deepest: &Cstate) -> Self {
+        let watts = |state: &Cstate| state.power.unwrap_or_else(|| model.idle_power(state)).as_watts();
+        // A table in which sleeping deeper draws more is no reason for a negative bound.
+        let deep = watts(deepest).min(watts(shallowest));
+        let idle = slept.idle().as_f64();
+        let mut now = 0.0;
+        for state in &slept.states {
+            let power = described(state).map_or(model.active.as_watts(), |state| watts(&state));
+            now += state.share.as_f64() * power.max(deep);
+        }
+        Self {
+            active: slept.active.as_f64() * model.active.as_watts(),
+            now,
+            shallow: idle * watts(shallowest),
+            deep: idle * deep,
+        }
+    }
+}
+
+fn is_halt(state: &StateSlept) -> bool {
+    state.kind == Some(CstateKind::Halting)
+}
+
+fn shallowest(states: &[StateSlept]) -> Option<&StateSlept> {
+    let halting = states.iter().filter(|state| is_halt(state) && state.exit_latency.is_some());
+    halting.min_by_key(|state| state.exit_latency)
+}
+
+/// The state as tables of power know it.
+fn described(state: &StateSlept) -> Option<Cstate> {
+    Some(Cstate {
+        name: state.name.clone(),
+        kind: state.kind?,
+        exit_latency: state.exit_latency?,
+        true_exit_latency: None,
+        entry_latency: None,
+        target_residency: state.target_residency?,
+        power: None,
+    })
+}
+
+const NO_STATES: &str = "How much the choice of idle states can move cannot be said: nothing is known of them. For a recording, \
+                         --machine names the machine that it comes from.";
+const NO_MODEL: &str = "How much power it can move cannot be said: no table of the machine's power is known.";

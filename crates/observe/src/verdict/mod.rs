@@ -1,0 +1,132 @@
+//! A verdict in words: what kind of service this is by its sleeps, what the choice of idle states can move at most, and what
+//! to try first.
+//!
+//! The problem: an operator with histograms before him still does not know whether deeper or shallower sleep would matter.
+//! The approach is the method of the Tradeoffs paper (IISWC 2014, section III): see how finely time is sliced ([`class`]),
+//! then bound what any choice of idle states could do by its two extremes, `shallow` and `deep` ([`bounds`]), and only then
+//! name a policy ([`advice`]). An A/B run of the two extremes can prove the bound wrong ([`compare`]); nothing else could.
+//!
+//! ```text
+//!   Findings + requests + power --> class  --\
+//!                               --> bounds ---+--> advice --> words
+//!                                      \--> prediction <-- compare -- shallow and deep, measured
+//! ```
+//!
+//! What always holds:
+//! - It is words for people. Nothing is decided for a machine here, and nothing changed.
+//! - Too little seen is [`Class::CannotTell`] with what to do about it, not a guess.
+//! - A bound is never negative, and says whether it was measured, advertised or modelled. What it cannot say is in
+//!   [`Verdict::unknown`], with the reason.
+//! - Equal evidence gives an equal verdict.
+
+mod advice;
+mod bounds;
+mod class;
+mod compare;
+
+pub use advice::{Advice, Policy};
+pub use bounds::{PowerBound, TailBound};
+pub use class::{Class, Judged};
+pub use compare::{Change, Comparison, Held, Side, compare};
+
+use crate::sleep::Findings;
+use machine::{Duration, Microwatts, PowerModel, Rate, Ratio};
+use serde::Serialize;
+
+/// What is known of a service and its machine.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Evidence {
+    /// How the CPUs slept.
+    pub findings: Findings,
+    /// Its requests, where they were watched.
+    pub requests: Option<RequestEvidence>,
+    /// The machine's power.
+    pub power: PowerEvidence,
+    /// Share of active cycles in which nothing was retired, where counters tell (Figure 9).
+    pub stalled: Option<Ratio>,
+}
+
+impl Evidence {
+    /// Sleeps alone, as a recording has them.
+    pub fn of(findings: Findings) -> Self {
+        Self { findings, requests: None, power: PowerEvidence::default(), stalled: None }
+    }
+}
+
+/// How a service answered while its CPUs were watched.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RequestEvidence {
+    /// Requests answered.
+    pub rate: Rate,
+    /// Response time in the middle.
+    pub p50: Duration,
+    /// The tail.
+    pub p99: Duration,
+    /// The tail of queue and wake-up delay alone, where it is told apart.
+    pub queue_p99: Option<Duration>,
+    /// CPUs that may have to wake one after the other for one request: 1, or 2 where another CPU takes its interrupt.
+    pub wakes: u32,
+}
+
+/// What is known of a machine's power.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PowerEvidence {
+    /// What its cores draw by what they do.
+    pub model: Option<PowerModel>,
+    /// Logical CPUs of one core; 0 counts as 1.
+    pub threads_per_core: u16,
+    /// What a meter said on average, and which.
+    pub measured: Option<(Microwatts, String)>,
+}
+
+/// The verdict.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Verdict {
+    /// What kind of service it is, and why.
+    #[serde(flatten)]
+    pub judged: Judged,
+    /// How much tail a choice of idle states can move at most.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tail: Option<TailBound>,
+    /// How much power it can move at most.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub power: Option<PowerBound>,
+    /// What to try first, and why.
+    pub advice: Advice,
+    /// What could not be said, and why.
+    pub unknown: Vec<String>,
+}
+
+impl Verdict {
+    /// What the evidence amounts to.
+    pub fn of(evidence: &Evidence) -> Self {
+        let mut unknown = Vec::new();
+        let mut known = |bound: Result<_, &str>| bound.map_err(|why| unknown.push(why.to_owned())).ok();
+        let tail = known(bounds::tail(evidence));
+        let power = bounds::power(evidence).map_err(|why| unknown.push(why.to_owned())).ok();
+        let judged = class::judge(evidence, tail.as_ref());
+        let advice = advice::advise(evidence, &judged, tail.as_ref(), power.as_ref());
+        Self { judged, tail, power, advice, unknown }
+    }
+
+    /// What an A/B run of the two extremes may move at most.
+    pub fn prediction(&self) -> Change {
+        Change {
+            tail: self.tail.as_ref().map(TailBound::at_stake),
+            power: self.power.as_ref().map(|power| power.at_stake),
+        }
+    }
+
+    /// The verdict in sentences: what it is, the tail, the power, what to try, what is not known.
+    pub fn words(&self) -> Vec<String> {
+        let mut words = vec![format!("{}: {}", self.judged.class, self.judged.because)];
+        words.extend(self.tail.as_ref().map(ToString::to_string));
+        words.extend(self.power.as_ref().map(ToString::to_string));
+        words.push(format!("Try first: {}. {}", self.advice.policy, self.advice.because));
+        words.extend(self.unknown.iter().cloned());
+        words
+    }
+}
+
+#[cfg(test)]
+mod tests;
