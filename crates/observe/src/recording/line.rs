@@ -187,7 +187,11 @@ fn beside(line: &[u8]) -> Said {
             return Said::Lost { events: words(after).find_map(number).unwrap_or(1), cpu: None };
         }
     }
-    let declared = line.strip_prefix(b"cpus=").or_else(|| line.strip_prefix(b"# nrcpus online :"));
+    // tracefs says it at the end of its second line: `entries-in-buffer/entries-written: 9/9   #P:8`
+    let declared = line
+        .strip_prefix(b"cpus=")
+        .or_else(|| line.strip_prefix(b"# nrcpus online :"))
+        .or_else(|| line.starts_with(b"# entries-in-buffer").then(|| first(b"#P:")).flatten());
     match declared.and_then(|text| number(text.trim_ascii())).map(u32::try_from) {
         Some(Ok(cpus @ 1..)) => Said::Cpus(cpus),
         _ => Said::Text,
@@ -345,6 +349,7 @@ mod tests {
             assert_eq!(said(text), Said::Text, "{text}");
         }
         assert_eq!((said("cpus=8"), said("# nrcpus online : 64")), (Said::Cpus(8), Said::Cpus(64)));
+        assert_eq!(said("# entries-in-buffer/entries-written: 5866/5866   #P:8"), Said::Cpus(8));
     }
 
     #[test]

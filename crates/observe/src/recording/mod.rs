@@ -302,6 +302,31 @@ swapper     0 [001]   100.002100: power:cpu_idle: state=4294967295 cpu_id=1
         assert_eq!((perf.pattern, perf.notes), (trace.pattern, trace.notes));
     }
 
+    /// Recordings of a real kernel; see testdata/recordings/README.md.
+    #[test]
+    fn real_recordings_are_read_without_a_loss() {
+        let read_file = |name: &str| {
+            let path =
+                std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/recordings").join(name);
+            let file = std::fs::File::open(path).expect("it is in the repository");
+            read(name, io::BufReader::new(file), |_| CstateTable::default()).unwrap()
+        };
+        let (perf, trace) = (read_file("lab-perf-script.txt"), read_file("lab-tracefs.txt"));
+        assert_eq!((perf.layout, trace.layout), (Layout::PerfScript, Layout::TraceCmd));
+        for recording in [&perf, &trace] {
+            let pattern = &recording.pattern;
+            assert_eq!((pattern.cpus.len(), pattern.lost, recording.notes.len()), (8, 0, 0), "{recording:?}");
+            for cpu in &pattern.cpus {
+                let seen =
+                    cpu.idle.iter().map(|lengths| lengths.time()).sum::<Duration>() + cpu.active.time();
+                assert!(seen <= pattern.elapsed, "{cpu:?}");
+            }
+        }
+        let wakers = |recording: &Recording| recording.pattern.cpus[2].wakers;
+        assert_eq!(wakers(&perf), None);
+        assert!(wakers(&trace).unwrap().timer > 0);
+    }
+
     #[test]
     fn a_recording_that_breaks_off_counts_up_to_there_and_says_so() {
         let cut = &PERF.as_bytes()[..PERF.len() - 3];
