@@ -9,9 +9,11 @@ mod machine_facts;
 mod metrics;
 mod report;
 mod restore;
+mod run_folder;
 mod serve;
 mod sim;
 mod size;
+mod table;
 mod top;
 mod web;
 

@@ -1,63 +1,14 @@
-//! Files that are whole or not there: written under another name, then renamed.
+//! What is in the folder of a simulation, beside what every run's folder has.
+
+pub use crate::run_folder::{INFO, REPORT, create, remove, started, write, write_info, write_report};
 
 use crate::exit::usage;
 use crate::machine_facts::this_machine;
 use anyhow::{Context as _, Result};
-use report::run::{RunInfo, utc};
+use report::run::RunInfo;
 use sim::Document;
-use std::fs::{self, File};
-use std::io::{self, BufWriter, Write as _};
+use std::fs;
 use std::path::Path;
-use std::time::{SystemTime, UNIX_EPOCH};
-
-/// Makes the folder of a run, and its parents.
-pub fn create(folder: &Path) -> Result<()> {
-    fs::create_dir_all(folder).map_err(|cause| {
-        usage(format!("cannot make {}: {cause}; name another folder with --out", folder.display()))
-    })
-}
-
-/// Writes one file: until `content` is all there, the name is not taken.
-pub fn write(
-    folder: &Path,
-    name: &str,
-    content: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
-) -> Result<()> {
-    let (path, partial) = (folder.join(name), folder.join(format!(".{name}.partial")));
-    let whole = || -> io::Result<()> {
-        let mut file = BufWriter::new(File::create(&partial)?);
-        content(&mut file)?;
-        file.flush()?;
-        fs::rename(&partial, &path)
-    };
-    let written = whole();
-    if written.is_err() {
-        // What is left of it helps nobody; that it cannot be removed either changes nothing about the error.
-        let _ = fs::remove_file(&partial);
-    }
-    written
-        .with_context(|| format!("cannot write {}; free some space or name another folder", path.display()))
-}
-
-/// Removes files of an earlier run, so that no reader mixes two.
-pub fn remove(folder: &Path, names: &[&str]) -> Result<()> {
-    for name in names {
-        let path = folder.join(name);
-        match fs::remove_file(&path) {
-            Err(cause) if cause.kind() != io::ErrorKind::NotFound => {
-                return Err(cause)
-                    .with_context(|| format!("cannot remove {} of an earlier run", path.display()));
-            }
-            _ => {}
-        }
-    }
-    Ok(())
-}
-
-/// Now, as run folders write it.
-pub fn started() -> Result<String> {
-    Ok(utc(SystemTime::now().duration_since(UNIX_EPOCH).context("the clock")?.as_secs()))
-}
 
 /// What `run.toml` says: the command, the scenario in force with every default, the machine that simulated.
 pub fn info(document: &Document, name: String, title: String, started: String) -> Result<RunInfo> {
@@ -92,18 +43,6 @@ pub const FILE: &str = "file";
 /// Where `run.toml` keeps the scenario, below `config`.
 pub const SCENARIO: &str = "scenario";
 
-/// Writes `run.toml`.
-pub fn write_info(folder: &Path, info: &RunInfo) -> Result<()> {
-    let text = toml::to_string(info).context("run.toml")?;
-    write(folder, INFO, |file| file.write_all(text.as_bytes()))
-}
-
-/// Writes the page, and says where.
-pub fn write_report(folder: &Path, page: &str) -> Result<String> {
-    write(folder, REPORT, |file| file.write_all(page.as_bytes()))?;
-    Ok(format!("report: {}", folder.join(REPORT).display()))
-}
-
 /// Which `roost sim` command made a folder, if one did. Such a folder keeps figures and no recording.
 pub fn maker(folder: &Path) -> Option<&'static str> {
     let has = |name: &str| folder.join(name).is_file();
@@ -122,8 +61,6 @@ pub fn maker(folder: &Path) -> Option<&'static str> {
     })
 }
 
-/// What was run.
-pub const INFO: &str = "run.toml";
 /// Every figure.
 pub const OUTCOMES: &str = "outcomes.json";
 /// One row per contestant.
@@ -132,5 +69,3 @@ pub const SUMMARY: &str = "summary.csv";
 const PAPERS: &str = "results.json";
 /// Time series.
 pub const POINTS: &str = "points.csv";
-/// The page.
-pub const REPORT: &str = "report.html";

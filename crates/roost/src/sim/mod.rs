@@ -9,7 +9,6 @@
 //!   cells.rs      finished cells, kept in a file that survives a kill
 //!   figures.rs    the figures of a run by name: for tables, CSV files and plots
 //!   summary.rs    what a person reads at the end
-//!   table.rs      columns and wrapped lines
 //!   results.rs    what a machine reads: one JSON document, CSV files
 //!   folder.rs     files that are whole or not there
 //!   progress.rs   how far it is
@@ -32,13 +31,12 @@ mod results;
 mod run;
 mod summary;
 mod sweep;
-mod table;
 
 pub use folder::{REPORT, maker};
 
-use anyhow::{Context as _, Result};
+use crate::table::print;
+use anyhow::Result;
 use clap::Subcommand;
-use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 /// Simulate a service under every policy: power, tails with their intervals, residency
@@ -54,14 +52,6 @@ enum Command {
     Sweep(Box<sweep::Args>),
     Fleet(Box<fleet::Args>),
     Paper(Box<paper::Args>),
-}
-
-/// Prints what a person or a program asked for. A reader that has seen enough (`| head`) is no failure.
-fn print(text: &str) -> Result<()> {
-    match io::stdout().lock().write_all(text.as_bytes()) {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        written => written.context("standard output"),
-    }
 }
 
 /// Simulates.

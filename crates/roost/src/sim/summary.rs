@@ -2,7 +2,7 @@
 
 use super::figures::Figure;
 use super::results::{Entry, Results};
-use super::table::{TIE, Table, wrap};
+use crate::table::{TIE, Table, wrap};
 use sim::outcome::Verdict;
 use std::fmt::Write as _;
 

@@ -1,8 +1,8 @@
 //! What a person reads at the end of a fleet's run.
 
 use super::super::figures::Unit;
-use super::super::table::{Table, wrap};
 use super::results::{Entry, FleetResults, TIMES};
+use crate::table::{Table, wrap};
 use sim::fleet::FleetOutcome;
 use sim::outcome::{Estimate, Power, Responses, Verdict};
 use std::fmt::Write as _;

@@ -1,10 +1,10 @@
 //! What a person reads: what there is; the runs of a figure; what became of the claims.
 
-use super::super::table::Table;
 use super::judged::{Judged, Verdict};
 use super::library::Library;
 use super::metrics::Metric;
 use super::{Board, Figured, Reproduction, runs};
+use crate::table::Table;
 use anyhow::Result;
 use std::fmt::Write as _;
 use std::process::ExitCode;

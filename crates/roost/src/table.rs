@@ -1,6 +1,8 @@
 //! Text for a terminal: columns as wide as their widest cell, sentences wrapped between words.
 
+use anyhow::{Context as _, Result};
 use std::fmt::Write as _;
+use std::io::{self, Write as _};
 
 /// Rows under a header. Names stand to the left, figures to the right.
 pub struct Table {
@@ -113,6 +115,14 @@ pub fn columns() -> usize {
     let terminal =
         || rustix::termios::tcgetwinsize(std::io::stdout()).ok().map(|size| usize::from(size.ws_col));
     named.or_else(terminal).filter(|&columns| columns >= 40).unwrap_or(100)
+}
+
+/// Prints what a person or a program asked for. A reader that has seen enough (`| head`) is no failure.
+pub fn print(text: &str) -> Result<()> {
+    match io::stdout().lock().write_all(text.as_bytes()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        written => written.context("standard output"),
+    }
 }
 
 #[cfg(test)]
