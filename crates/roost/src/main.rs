@@ -7,6 +7,7 @@ mod frames;
 mod load;
 mod machine_facts;
 mod metrics;
+mod observe;
 mod report;
 mod restore;
 mod run_folder;
@@ -34,6 +35,7 @@ enum Command {
     Bench(bench::Args),
     Serve(serve::Args),
     Load(load::Args),
+    Observe(observe::Args),
     Sim(sim::Args),
     Top(top::Args),
     Report(report::Args),
@@ -46,6 +48,7 @@ fn main() -> ExitCode {
         Command::Bench(args) => bench::run(&args),
         Command::Serve(args) => serve::run(&args),
         Command::Load(args) => load::run(&args),
+        Command::Observe(args) => observe::run(&args),
         Command::Sim(args) => sim::run(&args),
         Command::Top(args) => top::run(&args),
         Command::Report(args) => report::run(&args),

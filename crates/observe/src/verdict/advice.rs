@@ -86,7 +86,7 @@ fn is_little(tail: Option<&TailBound>, power: Option<&PowerBound>) -> bool {
         tail.range.is_zero()
             || tail.p99.is_some_and(|p99| Ratio::of(tail.at_stake(), p99).as_f64() < NEGLIGIBLE)
     });
-    tail_is && power.is_none_or(|power| power.of_total.as_f64() < NEGLIGIBLE)
+    tail_is && power.is_none_or(|power| power.of_shallow.as_f64() < NEGLIGIBLE)
 }
 
 fn cpu_bound(evidence: &Evidence) -> Advice {

@@ -57,14 +57,14 @@ pub struct PowerBound {
     /// All idle time in the deepest state against the states that were used.
     #[serde(rename = "still_to_save_uw")]
     pub still_to_save: Microwatts,
-    /// What the cores draw by the table, or the machine by its meter.
-    #[serde(rename = "total_uw")]
-    pub total: Microwatts,
-    /// Says which of the two the total is.
+    /// What the cores draw as they sleep now, by the table; or the machine, by its meter.
+    #[serde(rename = "now_uw")]
+    pub now: Microwatts,
+    /// Says which of the two.
     #[serde(serialize_with = "as_text")]
-    pub total_source: EnergySource,
-    /// What is at stake, as a share of it.
-    pub of_total: Ratio,
+    pub now_source: EnergySource,
+    /// What is at stake, as a share of what would be drawn with all idle time in the shallowest state.
+    pub of_shallow: Ratio,
     /// Where the powers of the states are from: always a table.
     #[serde(serialize_with = "as_text")]
     pub source: EnergySource,
@@ -117,13 +117,13 @@ impl fmt::Display for PowerBound {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "Power: between all idle time in the shallowest and in the deepest state lie at most {:.2} W, {} of the \
-             {:.2} W {}; of that, {:.2} W are still to be saved. The states' powers are {}.",
+            "Power: all idle time in the deepest state saves at most {:.2} W, or {}, against all of it in the shallowest; {:.2} W of \
+             that are still to be saved. Now it takes {:.2} W, {}; what the states take is {}.",
             self.at_stake.as_watts(),
-            self.of_total,
-            self.total.as_watts(),
-            self.total_source,
+            self.of_shallow,
             self.still_to_save.as_watts(),
+            self.now.as_watts(),
+            self.now_source,
             self.source
         )
     }
@@ -176,14 +176,14 @@ pub(super) fn power(evidence: &Evidence) -> Result<PowerBound, &'static str> {
     }
     let watts = |of_threads: f64| Microwatts::from_watts((of_threads / threads).max(0.0));
     let modelled = EnergySource::Modelled(model.name.clone());
-    let (at_stake, total, total_source) = match &evidence.power.measured {
-        Some((watts_measured, meter)) => {
-            (watts(at_stake), *watts_measured, EnergySource::Measured(meter.clone()))
-        }
-        None => (watts(at_stake), watts(total), modelled.clone()),
+    let (at_stake, still_to_save) = (watts(at_stake), watts(still));
+    let (now, now_source) = match &evidence.power.measured {
+        Some((measured, meter)) => (*measured, EnergySource::Measured(meter.clone())),
+        None => (watts(total), modelled.clone()),
     };
-    let of_total = Ratio::new(if total.0 == 0 { 0.0 } else { at_stake.as_watts() / total.as_watts() });
-    Ok(PowerBound { at_stake, still_to_save: watts(still), total, total_source, of_total, source: modelled })
+    let shallow = now.as_watts() + at_stake.as_watts() - still_to_save.as_watts();
+    let of_shallow = Ratio::new(if shallow > 0.0 { at_stake.as_watts() / shallow } else { 0.0 });
+    Ok(PowerBound { at_stake, still_to_save, now, now_source, of_shallow, source: modelled })
 }
 
 /// Mean power of one CPU, in watts: at work, and asleep in three ways.

@@ -168,7 +168,7 @@ fn power_lies_between_the_extremes_and_says_that_it_is_modelled() {
     let mut metered = evidence(&deep);
     metered.power.measured = Some((Microwatts::from_watts(50.0), "rapl:package-0".into()));
     let power = Verdict::of(&metered).power.unwrap();
-    assert!(power.to_string().contains("50.00 W measured (rapl:package-0)"), "{power}");
+    assert!(power.to_string().contains("takes 50.00 W, measured (rapl:package-0)"), "{power}");
 }
 
 #[test]

@@ -1,0 +1,60 @@
+//! `roost observe --from`: a recording made elsewhere.
+
+use super::results::{self, Observation};
+use super::watched::Watched;
+use super::{Args, table};
+use crate::exit::usage;
+use crate::table::{columns, print};
+use ::observe::recording::{self, Recording, RecordingError};
+use ::observe::sleep::Findings;
+use ::observe::verdict::{Evidence, Verdict};
+use anyhow::Result;
+use std::fs::File;
+use std::io::{self, BufReader};
+use std::path::Path;
+use std::process::ExitCode;
+
+/// Does it.
+pub fn run(args: &Args) -> Result<ExitCode> {
+    let Some(file) = &args.from else {
+        return Err(usage("nothing to observe\n\nhint: name a recording with --from FILE"));
+    };
+    let watched = args.machine.as_deref().map_or_else(|| Ok(Watched::default()), Watched::named)?;
+    let recording = read(file, &watched).map_err(usage)?;
+    let mut notes = recording.notes.clone();
+    notes.extend(watched.remarks(&recording.pattern));
+    let findings = Findings::of(&recording.pattern, &watched.known);
+    let evidence = Evidence { power: watched.power, ..Evidence::of(findings) };
+    let verdict = Verdict::of(&evidence);
+    let observation = Observation {
+        title: format!("How the CPUs slept in {}", file.display()),
+        layout: Some(recording.layout.to_string()),
+        machine: watched.name,
+        notes,
+        words: verdict.words(),
+        findings: evidence.findings,
+        verdict,
+        requests: Vec::new(),
+    };
+    let place = results::write(args.out.as_deref(), &observation)?;
+    if args.json {
+        print(&format!("{}\n", serde_json::to_string_pretty(&observation)?))?;
+    } else {
+        print(&format!("{}\nreport: {}\n", table::of(&observation, columns()), place.display()))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn read(file: &Path, watched: &Watched) -> Result<Recording, RecordingError> {
+    let name = file.display().to_string();
+    let table = |cpu| watched.table(cpu);
+    if name == "-" {
+        return recording::read("standard input", io::stdin().lock(), table);
+    }
+    let opened =
+        File::open(file).map_err(|cause| RecordingError::Unreadable { name: name.clone(), cause })?;
+    recording::read(&name, BufReader::with_capacity(READ_AHEAD, opened), table)
+}
+
+/// Recordings are long; so much is read at once.
+const READ_AHEAD: usize = 1 << 20;

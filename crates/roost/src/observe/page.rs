@@ -1,0 +1,401 @@
+//! `report.html` of an observation: the verdict first, then where time goes by the length of periods in the manner of the
+//! Tradeoffs paper's Figure 7, which states it goes to, which sleeps were chosen wrongly, how often the CPUs wake, and what
+//! wakes them.
+//!
+//! Pure: findings in, a page out. `report` draws, and knows nothing of sleeps. What is not known has no figure and a
+//! sentence why.
+
+use super::results::Observation;
+use ::observe::sleep::{CpuSlept, LengthShare, Part as PartOf, Slept, StateSlept};
+use ::observe::verdict::Class;
+use machine::{CstateKind, Duration};
+use report::figures::{
+    Bar, BarPart, Bars, Bucket, Card, Figure, Form, Lengths, Lines, Page, Part, Point, Quantity, Row,
+    Section, Series, Style, Table, Tone, Unit,
+};
+use serde::Serialize;
+
+/// What a page says beside its figures.
+#[derive(Clone, Debug, Default)]
+pub struct Facts {
+    /// The run's name.
+    pub name: String,
+    /// The command's arguments.
+    pub command: Vec<String>,
+    /// Roost's version.
+    pub version: String,
+    /// When it began.
+    pub started: String,
+}
+
+/// How a service answered for a stretch of time.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct RequestPoint {
+    /// The middle of the stretch, in seconds since the beginning.
+    pub at_s: f64,
+    /// Requests answered per second.
+    pub per_s: f64,
+    /// Response time in the middle.
+    pub p50_ns: Option<f64>,
+    /// The tail.
+    pub p99_ns: Option<f64>,
+}
+
+/// How the figures are got.
+pub const METHOD: [&str; 5] = [
+    "A CPU is idle from the kernel's cpu_idle event that names a state until the one that says it left, and active in between. The \
+     first and the last period of a CPU are not counted: one of their ends was not seen.",
+    "The state is the one that was asked for. Hardware and hypervisors may do less.",
+    "Premature: the sleep ended before the target residency of its state. Missed deep: it lasted for the target residency of the \
+     next deeper state that was allowed. Histograms have four buckets to a doubling; one that a limit cuts is shared out evenly.",
+    "Wake cost: sleeps times wake latency, measured or advertised as it says.",
+    "Bounds: all idle time in the deepest state against all of it in the shallowest that halts (Tradeoffs paper, section III C). Power \
+     of states comes from a table and is modelled.",
+];
+
+/// The page.
+pub fn page(facts: &Facts, observation: &Observation) -> Page {
+    let findings = &observation.findings;
+    let machine = observation
+        .machine
+        .as_ref()
+        .map_or("idle states not known".to_owned(), |name| format!("states of {name}"));
+    let line = [
+        facts.started.clone(),
+        format!("Roost {}", facts.version),
+        findings.source.clone(),
+        format!("{} on {} CPUs", findings.elapsed, findings.cpus.len()),
+        machine,
+    ];
+    let mut alarms = observation.notes.clone();
+    if findings.lost > 0 {
+        alarms.push(format!("{} events were lost; the periods around them are left out.", findings.lost));
+    }
+    let mut sections =
+        vec![verdict(observation), lengths(&findings.all), residency(findings_rows(observation))];
+    sections.push(choices(&findings.all));
+    sections.push(waking(observation));
+    sections.extend(requests(&observation.requests));
+    Page {
+        name: facts.name.clone(),
+        title: observation.title.clone(),
+        summary: observation.words.first().cloned().unwrap_or_default(),
+        facts: line.to_vec(),
+        alarms,
+        cards: cards(observation),
+        sections,
+        notes: METHOD.iter().map(|sentence| (*sentence).to_owned()).chain(findings.unknown.clone()).collect(),
+        command: facts.command.clone(),
+        ..Page::default()
+    }
+}
+
+fn cards(observation: &Observation) -> Vec<Card> {
+    let all = &observation.findings.all;
+    let card = |what: &str, figure: String, remark: String| Card {
+        what: what.to_owned(),
+        figure,
+        remark,
+        met: None,
+    };
+    let mut cards = vec![
+        card("active", all.active.to_string(), "of the CPU time seen".to_owned()),
+        card(
+            "sleeps",
+            Unit::PerSecond.text(all.transitions_per_s.as_per_second()),
+            "all CPUs together".to_owned(),
+        ),
+    ];
+    if let Some(slices) = all.slices {
+        cards.push(card(
+            "slices below 1 ms",
+            slices.short_of_all.to_string(),
+            format!("of all time; {} of idle time", slices.short_of_idle),
+        ));
+    }
+    if let Some(premature) = all.premature {
+        cards.push(card(
+            "premature sleeps",
+            premature.share.to_string(),
+            format!("{} of them", premature.count),
+        ));
+    }
+    if let Some(tail) = &observation.verdict.tail {
+        cards.push(card(
+            "tail can move by at most",
+            tail.at_stake().to_string(),
+            format!("{} against {}", tail.deepest, tail.shallowest),
+        ));
+    }
+    if let Some(power) = &observation.verdict.power {
+        cards.push(card(
+            "power can move by at most",
+            format!("{:.2} W", power.at_stake.as_watts()),
+            power.source.to_string(),
+        ));
+    }
+    cards
+}
+
+fn verdict(observation: &Observation) -> Section {
+    let told = observation.words.iter().skip(1).map(|sentence| Part::Text(sentence.clone()));
+    let title = match observation.verdict.judged.class {
+        Class::CannotTell => "What can be said".to_owned(),
+        class => class.to_string(),
+    };
+    Section { title, text: String::new(), parts: told.collect() }
+}
+
+/// Figure 7: idle and active periods in one plot.
+fn lengths(all: &Slept) -> Section {
+    let title = "How long CPUs sleep and work";
+    let (Some(idle), Some(active)) = (&all.idle_lengths, &all.active_lengths) else {
+        return missing(title, "Counts have no lengths.");
+    };
+    let buckets = |lengths: &[LengthShare]| -> Vec<Bucket> {
+        let bucket = |entry: &LengthShare| Bucket {
+            from_ns: entry.from_ns as f64,
+            to_ns: entry.to_ns as f64,
+            share: entry.share.as_f64(),
+        };
+        lengths.iter().map(bucket).collect()
+    };
+    let see = "The share of all CPU time that is spent in periods of each length, all CPUs together. What lies left of 1 ms is where the \
+               choice of a state goes wrong easily; the active parts add up to the utilisation.";
+    let figure = Lengths {
+        title: "Time by the length of periods".to_owned(),
+        see: see.to_owned(),
+        of: "period".to_owned(),
+        share_of: "all CPU time".to_owned(),
+        series: vec![("asleep".to_owned(), buckets(idle)), ("active".to_owned(), buckets(active))],
+    };
+    section(title, vec![figure.figure()])
+}
+
+/// The rows of figures over CPUs: all together, then each.
+fn findings_rows(observation: &Observation) -> Vec<(String, &Slept)> {
+    let findings = &observation.findings;
+    let all = std::iter::once(("all".to_owned(), &findings.all));
+    all.chain(each(&findings.cpus)).collect()
+}
+
+fn each(cpus: &[CpuSlept]) -> impl Iterator<Item = (String, &Slept)> {
+    let seen = cpus.iter().filter(|cpu| !cpu.slept.seen.is_zero());
+    seen.take(ROWS).map(|cpu| (cpu.cpu.to_string(), &cpu.slept))
+}
+
+fn residency(rows: Vec<(String, &Slept)>) -> Section {
+    let title = "Which states the time goes to";
+    let states: Vec<&StateSlept> = rows.first().map_or(&[][..], |(_, all)| &all.states).iter().collect();
+    let part = |name: &str, tone: Tone, share: &dyn Fn(&Slept) -> f64| BarPart {
+        name: name.to_owned(),
+        tone,
+        values: rows.iter().map(|(_, slept)| Some(Bar::new(share(slept)))).collect(),
+    };
+    let mut parts = vec![part("active", Tone::Busy, &|slept| slept.active.as_f64())];
+    for state in &states {
+        let share = |slept: &Slept| {
+            let same = |other: &&StateSlept| other.state == state.state && other.name == state.name;
+            slept.states.iter().find(same).map_or(0.0, |state| state.share.as_f64())
+        };
+        parts.push(part(&state.name, tone(state, &states), &share));
+    }
+    parts.retain(|part| part.values.iter().flatten().any(|bar| bar.value > 0.0));
+    let figure = Bars {
+        title: "Residency by CPU".to_owned(),
+        see: format!(
+            "The state that was asked for; the fuller the green, the deeper. {}",
+            left_out(rows.len())
+        ),
+        quantity: Quantity::new("share of the CPU time seen", Unit::Share),
+        rows: rows.iter().map(|(name, _)| name.clone()).collect(),
+        parts,
+        form: Form::Stacked,
+    };
+    section(title, vec![figure.figure()])
+}
+
+fn left_out(rows: usize) -> String {
+    if rows > ROWS { format!("The first {ROWS} CPUs; sleeps.json has all.") } else { String::new() }
+}
+
+/// Spinning stands out from sleep; of the rest, the deeper the fuller.
+fn tone(state: &StateSlept, states: &[&StateSlept]) -> Tone {
+    if state.kind == Some(CstateKind::Polling) {
+        return Tone::Contestant(1);
+    }
+    let halting: Vec<_> = states.iter().filter(|state| state.kind != Some(CstateKind::Polling)).collect();
+    let place = halting.iter().position(|other| other.state == state.state && other.name == state.name);
+    Tone::Idle(match (place, halting.len()) {
+        (Some(place), 2..) => place as f64 / (halting.len() - 1) as f64,
+        _ => 1.0,
+    })
+}
+
+fn choices(all: &Slept) -> Section {
+    let title = "Sleeps chosen wrongly";
+    let used: Vec<&StateSlept> = all.states.iter().filter(|state| state.sleeps > 0).collect();
+    let table = Part::Table(states_table(all));
+    if used.iter().all(|state| state.premature.is_none()) {
+        let why = "How long a sleep should have lasted is not known, so none can be called wrong.";
+        let mut section = missing(title, why);
+        section.parts.push(table);
+        return section;
+    }
+    let share = |of: Option<PartOf>| of.map(|part| Bar::new(part.share.as_f64()));
+    let part = |name: &str, place: usize, of: fn(&StateSlept) -> Option<PartOf>| BarPart {
+        name: name.to_owned(),
+        tone: Tone::Contestant(place),
+        values: used.iter().map(|state| share(of(state))).collect(),
+    };
+    let see = "The share of each state's sleeps that were too short for it (waking cost more than sleeping saved), and of those \
+               that were long enough for a deeper one.";
+    let figure = Bars {
+        title: "Premature and missed by state".to_owned(),
+        see: see.to_owned(),
+        quantity: Quantity::new("share of the state's sleeps", Unit::Share),
+        rows: used.iter().map(|state| state.name.clone()).collect(),
+        parts: vec![
+            part("premature", 0, |state| state.premature),
+            part("missed deep", 1, |state| state.missed_deep),
+        ],
+        form: Form::Grouped,
+    };
+    Section {
+        title: title.to_owned(),
+        text: String::new(),
+        parts: vec![Part::Figure(figure.figure()), table],
+    }
+}
+
+fn states_table(all: &Slept) -> Table {
+    let dash = || "-".to_owned();
+    let part =
+        |part: Option<PartOf>| part.map_or_else(dash, |part| format!("{} ({})", part.count, part.share));
+    let length = |length: Option<Duration>| {
+        length.map_or_else(dash, |length| Unit::Nanoseconds.text(length.as_nanos() as f64))
+    };
+    let row = |state: &StateSlept| Row {
+        name: state.name.clone(),
+        remark: if state.forbidden { "forbidden".to_owned() } else { String::new() },
+        cells: vec![
+            state.share.to_string(),
+            state.sleeps.to_string(),
+            length(state.mean),
+            length(state.target_residency),
+            part(state.premature),
+            part(state.missed_deep),
+            length(state.wake.map(|wake| wake.usual)),
+        ],
+        ..Row::default()
+    };
+    let head =
+        ["", "residency", "sleeps", "mean", "target residency", "premature", "missed deep", "wake latency"];
+    Table {
+        title: String::new(),
+        head: head.map(str::to_owned).to_vec(),
+        rows: all.states.iter().map(row).collect(),
+    }
+}
+
+fn waking(observation: &Observation) -> Section {
+    let rows: Vec<(String, &Slept)> = each(&observation.findings.cpus).collect();
+    let names = || rows.iter().map(|(name, _)| name.clone()).collect();
+    let rates = BarPart {
+        name: "sleeps".to_owned(),
+        tone: Tone::Contestant(0),
+        values: rows
+            .iter()
+            .map(|(_, slept)| Some(Bar::new(slept.transitions_per_s.as_per_second())))
+            .collect(),
+    };
+    let transitions = Bars {
+        title: "Sleeps per second".to_owned(),
+        see: format!("Each is one way down and one way up again. {}", cost(observation)),
+        quantity: Quantity::new("sleeps", Unit::PerSecond),
+        rows: names(),
+        parts: vec![rates],
+        form: Form::Grouped,
+    };
+    let mut figures = vec![transitions.figure()];
+    if observation.findings.all.wakers.is_some() {
+        let part = |name: &str, tone: Tone, of: &dyn Fn(&::observe::sleep::Wakers) -> u64| BarPart {
+            name: name.to_owned(),
+            tone,
+            values: rows
+                .iter()
+                .map(|(_, slept)| {
+                    let wakers = slept.wakers.filter(|wakers| wakers.total() > 0)?;
+                    Some(Bar::new(of(&wakers) as f64 / wakers.total() as f64))
+                })
+                .collect(),
+        };
+        let parts = vec![
+            part("its timer", Tone::Contestant(0), &|wakers| wakers.timer),
+            part("a device", Tone::Contestant(1), &|wakers| wakers.device),
+            part("another CPU", Tone::Contestant(2), &|wakers| wakers.ipi),
+            part("no interrupt seen", Tone::Contestant(3), &|wakers| wakers.unseen),
+        ];
+        let see = "The first interrupt while a CPU slept or just after. Devices are outside work, other CPUs are work handed on, timers \
+                   are the service's own or the kernel's.";
+        let woken = Bars {
+            title: "What woke the CPUs".to_owned(),
+            see: see.to_owned(),
+            quantity: Quantity::new("share of the sleeps", Unit::Share),
+            rows: names(),
+            parts,
+            form: Form::Stacked,
+        };
+        figures.push(woken.figure());
+    }
+    section("How often they wake, and why", figures)
+}
+
+fn cost(observation: &Observation) -> String {
+    observation.findings.all.wake_cost.map_or_else(String::new, |cost| {
+        let source = match cost.source {
+            ::observe::sleep::LatencySource::Measured => "measured",
+            ::observe::sleep::LatencySource::Advertised => "advertised",
+        };
+        format!("With {source} latencies, waking takes {} of the CPU time.", cost.share)
+    })
+}
+
+fn requests(points: &[RequestPoint]) -> Option<Section> {
+    if points.is_empty() {
+        return None;
+    }
+    let time = || Quantity::new("time", Unit::Seconds);
+    let series = |name: &str, value: &dyn Fn(&RequestPoint) -> Option<f64>| Series {
+        name: name.to_owned(),
+        style: Style::Line,
+        points: points.iter().map(|point| Point::new(point.at_s, value(point))).collect(),
+    };
+    let mut rate =
+        Lines::new("Requests", "Answered per second.", time(), Quantity::new("requests", Unit::PerSecond));
+    rate.series.push(series("requests", &|point| Some(point.per_s)));
+    let mut response = Lines::new(
+        "Response time",
+        "From the first byte in the socket to the first byte of the answer.",
+        time(),
+        Quantity::new("response time", Unit::Nanoseconds).log(),
+    );
+    response.series.push(series("p50", &|point| point.p50_ns));
+    response.series.push(series("p99", &|point| point.p99_ns));
+    Some(section("Requests", vec![rate.figure(), response.figure()]))
+}
+
+fn section(title: &str, figures: Vec<Figure>) -> Section {
+    Section {
+        title: title.to_owned(),
+        text: String::new(),
+        parts: figures.into_iter().map(Part::Figure).collect(),
+    }
+}
+
+fn missing(title: &str, why: &str) -> Section {
+    Section { title: title.to_owned(), text: why.to_owned(), parts: Vec::new() }
+}
+
+/// More rows than this are for a file, not for a reader.
+const ROWS: usize = 64;

@@ -1,0 +1,79 @@
+//! What came out of an observation: one JSON document, and the folder that keeps it with its page.
+
+use super::page::{self, Facts, RequestPoint};
+use crate::exit::usage;
+use crate::machine_facts::this_machine;
+use crate::run_folder::{self, INFO, REPORT};
+use ::observe::sleep::Findings;
+use ::observe::verdict::Verdict;
+use anyhow::Result;
+use report::run::RunInfo;
+use serde::Serialize;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+/// Everything that was found.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Observation {
+    /// What it is about.
+    pub title: String,
+    /// Who wrote the recording, if it is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub layout: Option<String>,
+    /// The machine that was watched, where it is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub machine: Option<String>,
+    /// What a reader must know about how it was seen.
+    pub notes: Vec<String>,
+    /// How the CPUs slept.
+    pub findings: Findings,
+    /// What that amounts to.
+    pub verdict: Verdict,
+    /// The same in sentences.
+    pub words: Vec<String>,
+    /// Requests over time, where they were watched.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub requests: Vec<RequestPoint>,
+}
+
+/// Writes the run's folder, and returns where its page is.
+pub fn write(out: Option<&Path>, observation: &Observation) -> Result<PathBuf> {
+    let started = run_folder::started()?;
+    let name = format!("observe-{}", started.replace(" UTC", "").replace([' ', ':'], "-"));
+    let place = out.map_or_else(|| Path::new("runs").join(&name), Path::to_owned);
+    if place.join(INFO).exists() && !place.join(SLEEPS).exists() {
+        return Err(usage(format!(
+            "{} has another kind of run\n\nhint: name another folder with --out",
+            place.display()
+        )));
+    }
+    run_folder::create(&place)?;
+    // Until the page is there, nobody shall take an older one for it.
+    run_folder::remove(&place, &[REPORT])?;
+    let json = serde_json::to_string_pretty(observation)?;
+    run_folder::write(&place, SLEEPS, |file| writeln!(file, "{json}"))?;
+    let info = RunInfo {
+        format: RunInfo::FORMAT,
+        name,
+        title: observation.title.clone(),
+        command: std::env::args().collect(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        started,
+        method: page::METHOD.map(str::to_owned).to_vec(),
+        machine: this_machine(),
+        config: toml::Table::new(),
+    };
+    run_folder::write_info(&place, &info)?;
+    let facts =
+        Facts { name: info.name, command: info.command, version: info.version, started: info.started };
+    run_folder::write_report(&place, &page::page(&facts, observation).html())?;
+    Ok(place.join(REPORT))
+}
+
+/// `roost observe`, if it made a folder. Such a folder keeps no frames.
+pub fn maker(folder: &Path) -> Option<&'static str> {
+    folder.join(SLEEPS).is_file().then_some("roost observe")
+}
+
+/// All that was found.
+const SLEEPS: &str = "sleeps.json";

@@ -1,0 +1,129 @@
+//! What a person reads: the states, the CPUs, the verdict.
+
+use super::results::Observation;
+use crate::table::{Table, wrap};
+use ::observe::sleep::{CpuSlept, LatencySource, Part, Slept, StateSlept, Wakers};
+use machine::{CstateKind, Ratio};
+use std::fmt::Write as _;
+
+/// The whole of it, for a terminal of so many columns.
+pub fn of(observation: &Observation, columns: usize) -> String {
+    let findings = &observation.findings;
+    let mut text = String::new();
+    let layout = observation.layout.as_ref().map_or_else(String::new, |layout| format!(" ({layout})"));
+    let watched = format!(
+        "{}{layout}: {} on {} CPUs, {} sleeps, {} events lost.",
+        findings.source,
+        findings.elapsed,
+        findings.cpus.len(),
+        findings.all.sleeps,
+        findings.lost
+    );
+    wrap(&mut text, "", &watched, columns);
+    for note in &observation.notes {
+        wrap(&mut text, "note: ", note, columns);
+    }
+    let _ = write!(text, "\n{}\n{}", states(&findings.all), cpus(&findings.cpus));
+    if let Some(wakers) = &findings.all.wakers {
+        let _ = write!(text, "\nwoken by: {}\n", woken_by(wakers));
+    }
+    text.push('\n');
+    for sentence in &observation.words {
+        wrap(&mut text, "- ", sentence, columns);
+    }
+    for sentence in &findings.unknown {
+        wrap(&mut text, "- ", sentence, columns);
+    }
+    text
+}
+
+fn states(all: &Slept) -> String {
+    let header = ["state", "residency", "sleeps", "mean", "premature", "missed deep", "wake"];
+    let mut table = Table::new(1, header.map(str::to_owned).to_vec());
+    let mut row = |cells: [String; 7]| table.row(cells.to_vec());
+    let none = || "-".to_owned();
+    row(["active".to_owned(), all.active.to_string(), none(), none(), none(), none(), none()]);
+    for state in &all.states {
+        row([
+            if state.forbidden { format!("{} (forbidden)", state.name) } else { state.name.clone() },
+            state.share.to_string(),
+            state.sleeps.to_string(),
+            or_dash(state.mean),
+            part(state.premature),
+            part(state.missed_deep),
+            wake(state),
+        ]);
+    }
+    let mean = (all.sleeps > 0).then(|| all.time(all.idle()) / all.sleeps);
+    let cost = all.wake_cost.map_or_else(none, |cost| format!("costs {}", cost.share));
+    row([
+        "all sleeps".to_owned(),
+        all.idle().to_string(),
+        all.sleeps.to_string(),
+        or_dash(mean),
+        part(all.premature),
+        part(all.missed_deep),
+        cost,
+    ]);
+    table.text()
+}
+
+fn wake(state: &StateSlept) -> String {
+    let halts = state.kind != Some(CstateKind::Polling);
+    state.wake.filter(|_| halts).map_or_else(
+        || "-".to_owned(),
+        |wake| match wake.source {
+            LatencySource::Measured => format!("{} measured", wake.usual),
+            LatencySource::Advertised => format!("{} advertised", wake.usual),
+        },
+    )
+}
+
+fn cpus(cpus: &[CpuSlept]) -> String {
+    let header = ["cpu", "active", "sleeps/s", "premature", "missed deep", "idle <1ms", "deepest used"];
+    let mut table = Table::new(1, header.map(str::to_owned).to_vec());
+    for CpuSlept { cpu, slept } in cpus.iter().take(CPUS_SHOWN) {
+        let deepest = slept.states.iter().rfind(|state| state.sleeps > 0);
+        table.row(vec![
+            cpu.to_string(),
+            if slept.seen.is_zero() { "-".to_owned() } else { slept.active.to_string() },
+            format!("{:.0}", slept.transitions_per_s.as_per_second()),
+            share(slept.premature),
+            share(slept.missed_deep),
+            or_dash(slept.slices.map(|slices| slices.short_of_idle)),
+            deepest.map_or_else(|| "-".to_owned(), |state| format!("{} {}", state.name, state.share)),
+        ]);
+    }
+    let more = cpus.len().saturating_sub(CPUS_SHOWN);
+    if more > 0 {
+        table.remark(format!("+{more}"), "more CPUs: --json has them all");
+    }
+    table.text()
+}
+
+fn woken_by(wakers: &Wakers) -> String {
+    let total = wakers.total().max(1);
+    let share = |count: u64| Ratio::new(count as f64 / total as f64);
+    format!(
+        "timer {}, device {}, another CPU {}, no interrupt seen {}",
+        share(wakers.timer),
+        share(wakers.device),
+        share(wakers.ipi),
+        share(wakers.unseen)
+    )
+}
+
+fn part(part: Option<Part>) -> String {
+    part.map_or_else(|| "-".to_owned(), |part| format!("{} ({})", part.count, part.share))
+}
+
+fn share(part: Option<Part>) -> String {
+    or_dash(part.map(|part| part.share))
+}
+
+fn or_dash(value: Option<impl ToString>) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| value.to_string())
+}
+
+/// More lines than this nobody reads.
+const CPUS_SHOWN: usize = 64;
