@@ -14,7 +14,7 @@
 //! - What cannot be seen is missing, with the reason, never zero. A figure says where it was seen.
 //! - Nothing here decides for a machine: a verdict is words for people.
 
-pub mod requests;
 pub mod recording;
+pub mod requests;
 pub mod sleep;
 pub mod verdict;

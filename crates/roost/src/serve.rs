@@ -156,7 +156,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let handle = signals.handle();
     let server = start(config, move || handle.close())?;
     let metrics =
-        args.metrics.map(|address| crate::metrics::serve(address, server.inspector())).transpose()?;
+        args.metrics.map(|address| crate::metrics::serve_store(address, server.inspector())).transpose()?;
     announce(&server, &args.unix, metrics)?;
     let asked = signals.forever().next().is_some();
     server.stop().context("serving")?;

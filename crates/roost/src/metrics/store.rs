@@ -1,15 +1,10 @@
-//! The Prometheus page of a running store (`--metrics`), and its status as JSON, on a thread of their own.
-//!
-//! Everything comes from the same [`Status`] as `stats roost`. Nobody asking costs nothing: the thread has no timer.
+//! The page of a running store (`roost serve --metrics`), and its status as JSON. Everything comes from the same [`Status`]
+//! as `stats roost`.
 
-use crate::exit::usage;
-use anyhow::{Context as _, Result};
-use axum::Router;
-use axum::http::{StatusCode, header};
-use axum::response::{IntoResponse, Response};
-use axum::routing::get;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, text};
-use prometheus_client::metrics::MetricType;
+use super::{Buckets, METRICS, Page, Route};
+use anyhow::Result;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::registry::Unit;
 use server::Inspector;
 use server::status::Status;
@@ -19,62 +14,27 @@ use std::sync::Arc;
 
 /// Begins to answer at `address`; returns the address with the port that was chosen.
 pub fn serve(address: SocketAddr, inspector: Arc<Inspector>) -> Result<SocketAddr> {
-    let listener = std::net::TcpListener::bind(address).map_err(|error| {
-        usage(format!("cannot serve metrics at {address}: {error}\nhint: choose another with --metrics (port 0 lets the system choose)"))
-    })?;
-    listener.set_nonblocking(true).context("preparing the metrics page")?;
-    let address = listener.local_addr().context("preparing the metrics page")?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_io()
-        .build()
-        .context("preparing the metrics page")?;
     let json = Arc::clone(&inspector);
-    let router = Router::new()
-        .route(
-            "/metrics",
-            get(async move || {
-                answer(&inspector, page, "application/openmetrics-text; version=1.0.0; charset=utf-8")
-            }),
-        )
-        .route("/status.json", get(async move || answer(&json, as_json, "application/json")));
-    std::thread::Builder::new()
-        .name("metrics".to_owned())
-        .spawn(move || {
-            runtime.block_on(async {
-                let listener = tokio::net::TcpListener::from_std(listener).expect("a listening socket");
-                // Ends with the process; a failed accept is retried by axum.
-                let _ = axum::serve(listener, router).await;
-            });
-        })
-        .context("preparing the metrics page")?;
-    Ok(address)
-}
-
-fn answer(inspector: &Inspector, compose: fn(&Status) -> String, kind: &'static str) -> Response {
-    match inspector.status() {
-        Some(status) => ([(header::CONTENT_TYPE, kind)], compose(&status)).into_response(),
-        None => (StatusCode::SERVICE_UNAVAILABLE, "the store has ended\n").into_response(),
-    }
-}
-
-fn as_json(status: &Status) -> String {
-    serde_json::to_string(status).expect("plain figures")
-}
-
-/// The metrics page in the OpenMetrics text format.
-fn page(status: &Status) -> String {
-    let mut text = String::new();
-    let mut registry = prometheus_client::registry::Registry::with_prefix("roost");
-    registry.register_collector(Box::new(Snapshot(status.clone())));
-    text::encode(&mut text, &registry).expect("writing to a string");
-    text
+    let metrics = Route {
+        path: "/metrics",
+        kind: METRICS,
+        compose: Arc::new(move || inspector.status().map(|status| super::page(Snapshot(status)))),
+    };
+    let status = Route {
+        path: "/status.json",
+        kind: "application/json",
+        compose: Arc::new(move || {
+            json.status().map(|status| serde_json::to_string(&status).expect("plain figures"))
+        }),
+    };
+    super::serve(address, vec![metrics, status])
 }
 
 /// A status as the source of metrics.
 #[derive(Debug)]
 struct Snapshot(Status);
 
-impl prometheus_client::collector::Collector for Snapshot {
+impl Collector for Snapshot {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let status = &self.0;
         let mut page = Page(&mut encoder);
@@ -116,13 +76,12 @@ impl prometheus_client::collector::Collector for Snapshot {
             below = at_most;
         }
         buckets.push((f64::INFINITY, count - below));
+        let none: [(&'static str, String); 0] = [];
         page.histogram(
             "transfer_time",
             "From leaving one epoll set to the first read by the other, awake or asleep.",
             Unit::Seconds,
-            transfers.total.as_secs_f64(),
-            count,
-            &buckets,
+            [(none, Buckets { sum: transfers.total.as_secs_f64(), buckets })],
         )?;
         let latencies = [("0.5", transfers.p50), ("0.99", transfers.p99)];
         let latencies = latencies.into_iter().filter_map(|(quantile, latency)| {
@@ -229,62 +188,5 @@ impl Snapshot {
             })
         });
         page.counter("cpu_idle", "Time in each idle state as requested.", Some(Unit::Seconds), residency)
-    }
-}
-
-/// A name, a unit and a sentence for each metric, beside its values.
-struct Page<'a, 'b>(&'a mut DescriptorEncoder<'b>);
-
-impl Page<'_, '_> {
-    fn counter<const N: usize>(
-        &mut self,
-        name: &str,
-        help: &str,
-        unit: Option<Unit>,
-        values: impl IntoIterator<Item = ([(&'static str, String); N], f64)>,
-    ) -> fmt::Result {
-        use prometheus_client::metrics::counter::ConstCounter;
-        self.family(name, help, unit, MetricType::Counter, values, ConstCounter::new)
-    }
-
-    fn gauge<const N: usize>(
-        &mut self,
-        name: &str,
-        help: &str,
-        unit: Option<Unit>,
-        values: impl IntoIterator<Item = ([(&'static str, String); N], f64)>,
-    ) -> fmt::Result {
-        use prometheus_client::metrics::gauge::ConstGauge;
-        self.family(name, help, unit, MetricType::Gauge, values, ConstGauge::new)
-    }
-
-    /// `buckets`: upper bound and how many lie between it and the bound before.
-    fn histogram(
-        &mut self,
-        name: &str,
-        help: &str,
-        unit: Unit,
-        sum: f64,
-        count: u64,
-        buckets: &[(f64, u64)],
-    ) -> fmt::Result {
-        let mut encoder = self.0.encode_descriptor(name, help, Some(&unit), MetricType::Histogram)?;
-        encoder.encode_histogram::<[(&str, &str); 0]>(sum, count, buckets, None)
-    }
-
-    fn family<const N: usize, M: EncodeMetric>(
-        &mut self,
-        name: &str,
-        help: &str,
-        unit: Option<Unit>,
-        kind: MetricType,
-        values: impl IntoIterator<Item = ([(&'static str, String); N], f64)>,
-        metric: impl Fn(f64) -> M,
-    ) -> fmt::Result {
-        let mut family = self.0.encode_descriptor(name, help, unit.as_ref(), kind)?;
-        for (labels, value) in values {
-            metric(value).encode(family.encode_family(&labels)?)?;
-        }
-        Ok(())
     }
 }

@@ -1,0 +1,149 @@
+//! Metrics pages: what a running Roost tells Prometheus, on a thread of its own.
+//!
+//! ```text
+//!   store.rs   a running store (`roost serve --metrics`)
+//!   sleep.rs   how a machine sleeps and a service answers (`roost observe --metrics`)
+//! ```
+//!
+//! Everything on a page is composed when somebody asks. Nobody asking costs nothing: the thread has no timer.
+
+pub mod sleep;
+mod store;
+
+pub use store::serve as serve_store;
+
+use crate::exit::usage;
+use anyhow::{Context as _, Result};
+use axum::Router;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, text};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::Unit;
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+/// What is answered under a path: its kind, and how it is composed; `None` once the watched is gone.
+struct Route {
+    path: &'static str,
+    kind: &'static str,
+    compose: Arc<dyn Fn() -> Option<String> + Send + Sync>,
+}
+
+/// The kind of a page of metrics.
+const METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// Begins to answer at `address`; returns the address with the port that was chosen.
+fn serve(address: SocketAddr, routes: Vec<Route>) -> Result<SocketAddr> {
+    let listener = std::net::TcpListener::bind(address).map_err(|error| {
+        usage(format!("cannot serve metrics at {address}: {error}\nhint: choose another with --metrics (port 0 lets the system choose)"))
+    })?;
+    listener.set_nonblocking(true).context("preparing the metrics page")?;
+    let address = listener.local_addr().context("preparing the metrics page")?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .build()
+        .context("preparing the metrics page")?;
+    let mut router = Router::new();
+    for Route { path, kind, compose } in routes {
+        router = router.route(path, get(move || std::future::ready(answer(kind, compose()))));
+    }
+    std::thread::Builder::new()
+        .name("metrics".to_owned())
+        .spawn(move || {
+            runtime.block_on(async {
+                let listener = tokio::net::TcpListener::from_std(listener).expect("a listening socket");
+                // Ends with the process; a failed accept is retried by axum.
+                let _ = axum::serve(listener, router).await;
+            });
+        })
+        .context("preparing the metrics page")?;
+    Ok(address)
+}
+
+fn answer(kind: &'static str, composed: Option<String>) -> Response {
+    match composed {
+        Some(text) => ([(header::CONTENT_TYPE, kind)], text).into_response(),
+        None => (StatusCode::SERVICE_UNAVAILABLE, "what was watched has ended\n").into_response(),
+    }
+}
+
+/// A page in the OpenMetrics text format.
+fn page(source: impl Collector) -> String {
+    let mut text = String::new();
+    let mut registry = prometheus_client::registry::Registry::with_prefix("roost");
+    registry.register_collector(Box::new(source));
+    text::encode(&mut text, &registry).expect("writing to a string");
+    text
+}
+
+/// A name, a unit and a sentence for each metric, beside its values.
+struct Page<'a, 'b>(&'a mut DescriptorEncoder<'b>);
+
+impl Page<'_, '_> {
+    fn counter<const N: usize>(
+        &mut self,
+        name: &str,
+        help: &str,
+        unit: Option<Unit>,
+        values: impl IntoIterator<Item = ([(&'static str, String); N], f64)>,
+    ) -> fmt::Result {
+        use prometheus_client::metrics::counter::ConstCounter;
+        self.family(name, help, unit, MetricType::Counter, values, ConstCounter::new)
+    }
+
+    fn gauge<const N: usize>(
+        &mut self,
+        name: &str,
+        help: &str,
+        unit: Option<Unit>,
+        values: impl IntoIterator<Item = ([(&'static str, String); N], f64)>,
+    ) -> fmt::Result {
+        use prometheus_client::metrics::gauge::ConstGauge;
+        self.family(name, help, unit, MetricType::Gauge, values, ConstGauge::new)
+    }
+
+    /// One histogram for each set of labels.
+    fn histogram<const N: usize>(
+        &mut self,
+        name: &str,
+        help: &str,
+        unit: Unit,
+        histograms: impl IntoIterator<Item = ([(&'static str, String); N], Buckets)>,
+    ) -> fmt::Result {
+        let mut family = self.0.encode_descriptor(name, help, Some(&unit), MetricType::Histogram)?;
+        for (labels, Buckets { sum, buckets }) in histograms {
+            let count = buckets.iter().map(|(_, count)| count).sum();
+            let mut encoder = family.encode_family(&labels)?;
+            encoder.encode_histogram::<[(&str, &str); 0]>(sum, count, &buckets, None)?;
+        }
+        Ok(())
+    }
+
+    fn family<const N: usize, M: EncodeMetric>(
+        &mut self,
+        name: &str,
+        help: &str,
+        unit: Option<Unit>,
+        kind: MetricType,
+        values: impl IntoIterator<Item = ([(&'static str, String); N], f64)>,
+        metric: impl Fn(f64) -> M,
+    ) -> fmt::Result {
+        let mut family = self.0.encode_descriptor(name, help, unit.as_ref(), kind)?;
+        for (labels, value) in values {
+            metric(value).encode(family.encode_family(&labels)?)?;
+        }
+        Ok(())
+    }
+}
+
+/// A histogram's content.
+struct Buckets {
+    /// Of all values.
+    sum: f64,
+    /// Upper bound, and how many lie between it and the bound before. The last is infinite.
+    buckets: Vec<(f64, u64)>,
+}
