@@ -10,6 +10,8 @@ pub enum Exit {
     Failed = 1,
     /// The flags or the configuration are wrong. Clap exits with the same code.
     Usage = 2,
+    /// This machine lacks what it needs.
+    Unsupported = 3,
     /// Somebody else holds the knob.
     Refused = 4,
     /// A goal or a bar was not met.

@@ -77,6 +77,11 @@ impl EnergyMeter {
         }
     }
 
+    /// True if a meter measures it.
+    pub fn is_measured(&self) -> bool {
+        matches!(self.means, Means::Rapl(_))
+    }
+
     /// For people, a line each: the source and why; for a model, which power each of this machine's states is
     /// charged with.
     pub fn describe(&self) -> Vec<String> {

@@ -143,6 +143,11 @@ impl SleepWatch {
         }
     }
 
+    /// True if nothing can be seen: no events, and no cpuidle to count for itself.
+    pub fn is_blind(&self) -> bool {
+        matches!(&self.means, Means::Counts(before) if before.values().all(Vec::is_empty))
+    }
+
     /// The CPUs watched.
     pub fn cpus(&self) -> &CpuList {
         &self.cpus

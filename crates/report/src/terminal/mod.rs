@@ -1,4 +1,4 @@
-//! Views for a terminal: `roost top` and the live view of `roost demo`.
+//! Views for a terminal: `roost top`, the live views of `roost demo` and `roost observe`.
 //!
 //! The problem: who tunes a scheduler wants to see at a glance who is awake, how near each worker is to its limit,
 //! and what that does to the tail, over a serial console of 80 by 24 as well as on a wall. The approach: views are
@@ -10,11 +10,13 @@
 
 mod demo;
 mod screen;
+mod sleep;
 mod table;
 mod top;
 mod workers;
 
 pub use demo::{DemoView, Planned};
 pub use screen::{Screen, Wish};
+pub use sleep::{CpuSleeps, LengthBar, RequestNow, SleepView};
 pub use table::outcome;
 pub use top::{Moved, TopView};

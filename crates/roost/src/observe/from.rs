@@ -15,10 +15,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 /// Does it.
-pub fn run(args: &Args) -> Result<ExitCode> {
-    let Some(file) = &args.from else {
-        return Err(usage("nothing to observe\n\nhint: name a recording with --from FILE"));
-    };
+pub fn run(args: &Args, file: &Path) -> Result<ExitCode> {
     let watched = args.machine.as_deref().map_or_else(|| Ok(Watched::default()), Watched::named)?;
     let recording = read(file, &watched).map_err(usage)?;
     let mut notes = recording.notes.clone();
@@ -35,6 +32,10 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         findings: evidence.findings,
         verdict,
         requests: Vec::new(),
+        answers: None,
+        power: None,
+        work: Vec::new(),
+        hardware: Vec::new(),
     };
     let place = results::write(args.out.as_deref(), &observation)?;
     if args.json {

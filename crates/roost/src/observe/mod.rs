@@ -2,19 +2,26 @@
 //!
 //! ```text
 //!   options.rs    what is asked for
+//!   live.rs       this machine, now
 //!   from.rs       a recording made elsewhere
+//!   power.rs      the user's own meter
+//!   answers.rs    how the watched service answered
+//!   view.rs       what the terminal shows meanwhile
 //!   watched.rs    what is known of the machine that was watched
 //!   table.rs      what a person reads
 //!   page.rs       report.html
 //!   results.rs    what a machine reads, and the run's folder
 //! ```
 
+mod answers;
 mod from;
-
+mod live;
 mod options;
 mod page;
+mod power;
 mod results;
 mod table;
+mod view;
 mod watched;
 
 pub use options::Args;
@@ -25,5 +32,8 @@ use std::process::ExitCode;
 
 /// Observes.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    from::run(args)
+    match &args.from {
+        Some(file) => from::run(args, file),
+        None => live::run(args),
+    }
 }

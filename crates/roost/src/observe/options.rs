@@ -1,27 +1,75 @@
 //! What `roost observe` is asked for.
 
+use ::observe::sleep::Without;
+use machine::Duration;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 /// See how a service sleeps: lengths, states, wrong choices, what it costs, and what to try first
 ///
-/// Exit code 2: the recording, or a flag, is of no use.
+/// Watches this machine, or reads a recording of another. Nothing is changed. Exit code 2: a flag or the recording is of no
+/// use; 3: this machine shows nothing of its sleeps.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Examples:
-  perf record -e power:cpu_idle -a -- sleep 10; perf script > rec.txt      on the machine in question, as root
-  roost observe --from rec.txt                                           read it anywhere
-  roost observe --from rec.txt --machine xeon-gold-6126                  it says which states that machine has
-  roost observe --from rec.txt --machine here --json > sleeps.json
+  roost observe --port 11211                       whoever listens there, for a minute
+  roost observe --unit memcached --for 10s --live     a systemd unit, drawn as it goes; q ends it early
+  roost observe --for 0s --metrics 127.0.0.1:9464      for Prometheus, until a signal comes
+  roost observe --port 9200 --power-command 'ipmitool dcmi power reading | awk \"/Instantaneous/ {print \\$4}\"'
+
+  perf record -e power:cpu_idle -a -- sleep 10; perf script > rec.txt      on another machine, as root
+  roost observe --from rec.txt --machine xeon-gold-6126                  read it here; it says which states that machine has
 
 With -e irq_vectors:local_timer_entry,irq_vectors:reschedule_entry,irq:irq_handler_entry beside it, a recording also tells
 what woke the CPUs.")]
 pub struct Args {
-    /// Read this recording: text of `perf script`, `trace-cmd report` or /sys/kernel/tracing/trace; `-` for standard input
-    #[arg(long, value_name = "FILE", required = true)]
+    /// Watch the requests of this process and its children
+    #[arg(long, value_name = "PID", group = "service")]
+    pub pid: Option<u32>,
+
+    /// Watch the requests of all processes in this cgroup
+    #[arg(long, value_name = "DIR", group = "service")]
+    pub cgroup: Option<String>,
+
+    /// Watch the requests of whoever listens on this TCP port
+    #[arg(long, value_name = "PORT", group = "service")]
+    pub port: Option<u16>,
+
+    /// Watch the requests of this systemd unit
+    #[arg(long, value_name = "NAME", group = "service")]
+    pub unit: Option<String>,
+
+    /// How long to watch; 0s: until a signal comes
+    #[arg(long = "for", value_name = "TIME", default_value = "60s")]
+    pub length: Duration,
+
+    /// Draw what is seen on this terminal, meanwhile; q ends it
+    #[arg(long)]
+    pub live: bool,
+
+    /// Serve Prometheus metrics at this address meanwhile, such as 127.0.0.1:9464
+    #[arg(long, value_name = "ADDR")]
+    pub metrics: Option<SocketAddr>,
+
+    /// Power in watts is in this file
+    #[arg(long, value_name = "FILE", conflicts_with = "power_command")]
+    pub power_file: Option<PathBuf>,
+
+    /// Power in watts is printed by this shell command
+    #[arg(long, value_name = "COMMAND")]
+    pub power_command: Option<String>,
+
+    /// Leave means out, to see what a lesser machine would show: `bpf`, or `events` (perf's as well)
+    #[arg(long, value_name = "MEANS", value_enum)]
+    pub without: Option<Means>,
+
+    /// Read this recording instead: text of `perf script`, `trace-cmd report` or /sys/kernel/tracing/trace; `-` for standard input
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["service", "live", "metrics", "power_file", "power_command", "without"])]
     pub from: Option<PathBuf>,
 
-    /// The machine it comes from: `here`, or the name of one that Roost knows; a recording does not tell its idle states
-    #[arg(long, value_name = "NAME")]
+    /// The machine the recording comes from: `here`, or the name of one that Roost knows; a recording does not tell its idle
+    /// states
+    #[arg(long, value_name = "NAME", requires = "from")]
     pub machine: Option<String>,
 
     /// Folder for the run [default: runs/observe-DATE-TIME]
@@ -31,4 +79,24 @@ pub struct Args {
     /// Print everything as JSON instead of tables
     #[arg(long)]
     pub json: bool,
+}
+
+/// What can be left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Means {
+    /// Programs in the kernel.
+    Bpf,
+    /// Those, and perf's events.
+    Events,
+}
+
+impl Args {
+    /// As the watcher takes it.
+    pub fn without(&self) -> Without {
+        match self.without {
+            None => Without::Nothing,
+            Some(Means::Bpf) => Without::Bpf,
+            Some(Means::Events) => Without::Events,
+        }
+    }
 }

@@ -1,5 +1,6 @@
 //! What came out of an observation: one JSON document, and the folder that keeps it with its page.
 
+use super::answers::Answers;
 use super::page::{self, Facts, RequestPoint};
 use crate::exit::usage;
 use crate::machine_facts::this_machine;
@@ -7,6 +8,8 @@ use crate::run_folder::{self, INFO, REPORT};
 use ::observe::sleep::Findings;
 use ::observe::verdict::Verdict;
 use anyhow::Result;
+use host::perf::{CpuWork, StateShare};
+use machine::{CpuId, Microwatts, Ratio};
 use report::run::RunInfo;
 use serde::Serialize;
 use std::io::Write as _;
@@ -34,6 +37,70 @@ pub struct Observation {
     /// Requests over time, where they were watched.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub requests: Vec<RequestPoint>,
+    /// The same over the whole time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub answers: Option<Answers>,
+    /// Power on average.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub power: Option<Power>,
+    /// How much work the CPUs did for their cycles, where the processor counts (Tradeoffs paper, Figure 9).
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub work: Vec<Work>,
+    /// States that cores were really in, where the processor counts them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub hardware: Vec<HardwareState>,
+}
+
+/// Power on average, with its source.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Power {
+    /// How much.
+    pub mean: Microwatts,
+    /// Measured by what, or modelled.
+    pub source: String,
+}
+
+/// One CPU's work.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Work {
+    /// Which.
+    pub cpu: CpuId,
+    /// Instructions per cycle.
+    pub per_cycle: Option<f64>,
+    /// Share of its cycles in which it waited for memory or another far unit.
+    pub stalled: Option<Ratio>,
+}
+
+/// A state of the hardware's.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct HardwareState {
+    /// Which CPU's core.
+    pub cpu: CpuId,
+    /// As the hardware calls it.
+    pub state: String,
+    /// Of the time watched.
+    pub share: Ratio,
+}
+
+/// As an observation keeps it.
+pub fn work(counted: &[CpuWork]) -> Vec<Work> {
+    let one =
+        |work: &CpuWork| Work { cpu: work.cpu, per_cycle: work.per_cycle(), stalled: work.stall_ratio() };
+    counted.iter().map(one).collect()
+}
+
+/// As an observation keeps it.
+pub fn hardware(counted: &[StateShare]) -> Vec<HardwareState> {
+    let one =
+        |share: &StateShare| HardwareState { cpu: share.cpu, state: share.state.clone(), share: share.share };
+    counted.iter().map(one).collect()
+}
+
+/// Share of all cycles that were stalled; `None` if the processor does not tell.
+pub fn stalled(counted: &[CpuWork]) -> Option<Ratio> {
+    let cycles: u64 = counted.iter().map(|work| work.cycles).sum();
+    let stalled = counted.iter().map(|work| work.stalled).sum::<Option<u64>>()?;
+    (cycles > 0).then(|| Ratio::new(stalled as f64 / cycles as f64))
 }
 
 /// Writes the run's folder, and returns where its page is.

@@ -1,5 +1,6 @@
 //! What a person reads: the states, the CPUs, the verdict.
 
+use super::answers::Answers;
 use super::results::Observation;
 use crate::table::{Table, wrap};
 use ::observe::sleep::{CpuSlept, LatencySource, Part, Slept, StateSlept, Wakers};
@@ -26,6 +27,15 @@ pub fn of(observation: &Observation, columns: usize) -> String {
     let _ = write!(text, "\n{}\n{}", states(&findings.all), cpus(&findings.cpus));
     if let Some(wakers) = &findings.all.wakers {
         let _ = write!(text, "\nwoken by: {}\n", woken_by(wakers));
+    }
+    if let Some(answers) = &observation.answers {
+        let _ = write!(text, "\n{}", requests(answers));
+    }
+    if let Some(power) = &observation.power {
+        let _ = write!(text, "\npower {:.2} W on average ({})\n", power.mean.as_watts(), power.source);
+    }
+    if !observation.work.is_empty() {
+        let _ = write!(text, "\n{}", work(observation));
     }
     text.push('\n');
     for sentence in &observation.words {
@@ -97,6 +107,50 @@ fn cpus(cpus: &[CpuSlept]) -> String {
     let more = cpus.len().saturating_sub(CPUS_SHOWN);
     if more > 0 {
         table.remark(format!("+{more}"), "more CPUs: --json has them all");
+    }
+    table.text()
+}
+
+fn requests(answers: &Answers) -> String {
+    let mut table =
+        Table::new(1, ["requests", "mean", "p50", "p95", "p99", "p99.9", "max"].map(str::to_owned).to_vec());
+    for (name, times) in answers.rows() {
+        let cells =
+            [times.mean, times.p50, times.p95, times.p99, times.p999, times.max].map(|time| time.to_string());
+        table.row(std::iter::once(name.to_owned()).chain(cells).collect());
+    }
+    let hidden = match (answers.interrupt, answers.wakes_hidden) {
+        (None, 1..) => ", the interrupted CPU's own waking not told apart: it halts",
+        _ => "",
+    };
+    format!(
+        "{}: {} requests, {} seen at {}, {} merged{hidden}\n{}",
+        answers.service,
+        answers.requests,
+        answers.rate,
+        answers.way,
+        answers.merged,
+        table.text()
+    )
+}
+
+/// How the CPUs worked, and the states that their cores were really in.
+fn work(observation: &Observation) -> String {
+    let mut table =
+        Table::new(1, ["cpu", "instructions/cycle", "stalled", "entered"].map(str::to_owned).to_vec());
+    for work in observation.work.iter().take(CPUS_SHOWN) {
+        let entered: Vec<String> = observation
+            .hardware
+            .iter()
+            .filter(|state| state.cpu == work.cpu)
+            .map(|state| format!("{} {}", state.state, state.share))
+            .collect();
+        table.row(vec![
+            work.cpu.to_string(),
+            or_dash(work.per_cycle.map(|ratio| format!("{ratio:.2}"))),
+            or_dash(work.stalled),
+            if entered.is_empty() { "-".to_owned() } else { entered.join(", ") },
+        ]);
     }
     table.text()
 }
