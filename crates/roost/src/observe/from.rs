@@ -24,7 +24,7 @@ pub fn run(args: &Args, file: &Path) -> Result<ExitCode> {
     let evidence = Evidence { power: watched.power, ..Evidence::of(findings) };
     let verdict = Verdict::of(&evidence);
     let observation = Observation {
-        title: format!("How the CPUs slept in {}", file.display()),
+        title: title(file),
         layout: Some(recording.layout.to_string()),
         machine: watched.name,
         notes,
@@ -55,6 +55,13 @@ fn read(file: &Path, watched: &Watched) -> Result<Recording, RecordingError> {
     let opened =
         File::open(file).map_err(|cause| RecordingError::Unreadable { name: name.clone(), cause })?;
     recording::read(&name, BufReader::with_capacity(READ_AHEAD, opened), table)
+}
+
+fn title(file: &Path) -> String {
+    match file.file_name().map(|name| name.to_string_lossy()) {
+        Some(name) if name != "-" => format!("How the CPUs slept: {name}"),
+        _ => "How the CPUs slept".to_owned(),
+    }
 }
 
 /// Recordings are long; so much is read at once.

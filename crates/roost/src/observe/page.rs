@@ -71,15 +71,14 @@ pub fn page(facts: &Facts, observation: &Observation) -> Page {
     if findings.lost > 0 {
         alarms.push(format!("{} events were lost; the periods around them are left out.", findings.lost));
     }
-    let mut sections =
-        vec![verdict(observation), lengths(&findings.all), residency(findings_rows(observation))];
+    let mut sections = vec![verdict(observation), lengths(&findings.all), residency(observation)];
     sections.push(choices(&findings.all));
     sections.push(waking(observation));
     sections.extend(requests(&observation.requests));
     Page {
         name: facts.name.clone(),
         title: observation.title.clone(),
-        summary: observation.words.first().cloned().unwrap_or_default(),
+        summary: summary(observation),
         facts: line.to_vec(),
         alarms,
         cards: cards(observation),
@@ -88,6 +87,13 @@ pub fn page(facts: &Facts, observation: &Observation) -> Page {
         command: facts.command.clone(),
         ..Page::default()
     }
+}
+
+/// What it is, and what to do about it.
+fn summary(observation: &Observation) -> String {
+    let verdict = &observation.verdict;
+    let first = observation.words.first().cloned().unwrap_or_default();
+    format!("{first} Try first: {}.", verdict.advice.policy)
 }
 
 fn cards(observation: &Observation) -> Vec<Card> {
@@ -172,21 +178,17 @@ fn lengths(all: &Slept) -> Section {
     section(title, vec![figure.figure()])
 }
 
-/// The rows of figures over CPUs: all together, then each.
-fn findings_rows(observation: &Observation) -> Vec<(String, &Slept)> {
-    let findings = &observation.findings;
-    let all = std::iter::once(("all".to_owned(), &findings.all));
-    all.chain(each(&findings.cpus)).collect()
-}
-
 fn each(cpus: &[CpuSlept]) -> impl Iterator<Item = (String, &Slept)> {
     let seen = cpus.iter().filter(|cpu| !cpu.slept.seen.is_zero());
     seen.take(ROWS).map(|cpu| (cpu.cpu.to_string(), &cpu.slept))
 }
 
-fn residency(rows: Vec<(String, &Slept)>) -> Section {
+fn residency(observation: &Observation) -> Section {
     let title = "Which states the time goes to";
-    let states: Vec<&StateSlept> = rows.first().map_or(&[][..], |(_, all)| &all.states).iter().collect();
+    let findings = &observation.findings;
+    let all = std::iter::once(("all".to_owned(), &findings.all));
+    let rows: Vec<(String, &Slept)> = all.chain(each(&findings.cpus)).collect();
+    let states: Vec<&StateSlept> = findings.all.states.iter().collect();
     let part = |name: &str, tone: Tone, share: &dyn Fn(&Slept) -> f64| BarPart {
         name: name.to_owned(),
         tone,
@@ -205,7 +207,7 @@ fn residency(rows: Vec<(String, &Slept)>) -> Section {
         title: "Residency by CPU".to_owned(),
         see: format!(
             "The state that was asked for; the fuller the green, the deeper. {}",
-            left_out(rows.len())
+            left_out(findings.cpus.len())
         ),
         quantity: Quantity::new("share of the CPU time seen", Unit::Share),
         rows: rows.iter().map(|(name, _)| name.clone()).collect(),
@@ -215,8 +217,8 @@ fn residency(rows: Vec<(String, &Slept)>) -> Section {
     section(title, vec![figure.figure()])
 }
 
-fn left_out(rows: usize) -> String {
-    if rows > ROWS { format!("The first {ROWS} CPUs; sleeps.json has all.") } else { String::new() }
+fn left_out(cpus: usize) -> String {
+    if cpus > ROWS { format!("The first {ROWS} CPUs; sleeps.json has all.") } else { String::new() }
 }
 
 /// Spinning stands out from sleep; of the rest, the deeper the fuller.
@@ -242,18 +244,19 @@ fn choices(all: &Slept) -> Section {
         section.parts.push(table);
         return section;
     }
-    let share = |of: Option<PartOf>| of.map(|part| Bar::new(part.share.as_f64()));
+    // Of all sleeps, not of the state's own: all of four is less than a tenth of a thousand.
+    let share = |of: Option<PartOf>| of.map(|part| Bar::new(part.count as f64 / all.sleeps.max(1) as f64));
     let part = |name: &str, place: usize, of: fn(&StateSlept) -> Option<PartOf>| BarPart {
         name: name.to_owned(),
         tone: Tone::Contestant(place),
         values: used.iter().map(|state| share(of(state))).collect(),
     };
-    let see = "The share of each state's sleeps that were too short for it (waking cost more than sleeping saved), and of those \
-               that were long enough for a deeper one.";
+    let see = "Sleeps that were too short for their state (waking cost more than sleeping saved), and those that were long enough for \
+               a deeper one, as shares of all sleeps; in the table below, of the state's own.";
     let figure = Bars {
         title: "Premature and missed by state".to_owned(),
         see: see.to_owned(),
-        quantity: Quantity::new("share of the state's sleeps", Unit::Share),
+        quantity: Quantity::new("share of all sleeps", Unit::Share),
         rows: used.iter().map(|state| state.name.clone()).collect(),
         parts: vec![
             part("premature", 0, |state| state.premature),
@@ -330,12 +333,13 @@ fn waking(observation: &Observation) -> Section {
                 })
                 .collect(),
         };
-        let parts = vec![
+        let mut parts = vec![
             part("its timer", Tone::Contestant(0), &|wakers| wakers.timer),
             part("a device", Tone::Contestant(1), &|wakers| wakers.device),
             part("another CPU", Tone::Contestant(2), &|wakers| wakers.ipi),
             part("no interrupt seen", Tone::Contestant(3), &|wakers| wakers.unseen),
         ];
+        parts.retain(|part| part.values.iter().flatten().any(|bar| bar.value > 0.0));
         let see = "The first interrupt while a CPU slept or just after. Devices are outside work, other CPUs are work handed on, timers \
                    are the service's own or the kernel's.";
         let woken = Bars {
@@ -399,3 +403,97 @@ fn missing(title: &str, why: &str) -> Section {
 
 /// More rows than this are for a file, not for a reader.
 const ROWS: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ::observe::sleep::{CpuPattern, Findings, Known, SleepPattern, SleepSource, Wakers};
+    use ::observe::verdict::{Evidence, Verdict};
+    use machine::{CpuId, CstateTable, LengthHistogram, Platform};
+
+    fn observation(source: SleepSource, table: CstateTable, cpus: u16) -> Observation {
+        let mut idle = vec![LengthHistogram::default(); 3];
+        let mut active = LengthHistogram::default();
+        for n in 0..3_000 {
+            idle[1 + n % 2].record(Duration::from_micros(200 + 7 * n as u64));
+            active.record(Duration::from_micros(90));
+        }
+        let cpu = |cpu| CpuPattern {
+            cpu: CpuId(cpu),
+            table: table.clone(),
+            idle: idle.clone(),
+            active: active.clone(),
+            wakers: (cpu == 0).then_some(Wakers { timer: 3, device: 0, ipi: 9, unseen: 0 }),
+        };
+        let elapsed = Duration::from_secs(40);
+        let pattern = SleepPattern { elapsed, source, cpus: (0..cpus).map(cpu).collect(), lost: 7 };
+        let evidence = Evidence::of(Findings::of(&pattern, &Known::default()));
+        let verdict = Verdict::of(&evidence);
+        Observation {
+            title: "How <CPUs> slept".into(),
+            layout: None,
+            machine: Some("a <b>machine</b>".into()),
+            notes: vec!["It breaks off.".into()],
+            words: verdict.words(),
+            findings: evidence.findings,
+            verdict,
+            requests: Vec::new(),
+        }
+    }
+
+    fn sandybridge() -> CstateTable {
+        Platform::by_name("tradeoffs").unwrap().cstates
+    }
+
+    fn html(observation: &Observation) -> String {
+        let page = page(&Facts::default(), observation).html();
+        assert!(!page.contains("NaN") && !page.contains("<b>"), "{page}");
+        page
+    }
+
+    #[test]
+    fn everything_that_is_known_has_its_figure() {
+        let mut seen = observation(SleepSource::Bpf, sandybridge(), 2);
+        let point = |at| RequestPoint { at_s: f64::from(at), per_s: 1e3, p50_ns: Some(5e4), p99_ns: None };
+        seen.requests = (0..9).map(point).collect();
+        let page = html(&seen);
+        for title in [
+            "Time by the length of periods",
+            "Residency by CPU",
+            "Premature and missed by state",
+            "Sleeps per second",
+            "What woke the CPUs",
+            "Response time",
+        ] {
+            assert!(page.contains(title), "no {title}");
+        }
+        assert!(page.contains("7 events were lost") && page.contains("It breaks off."), "{page}");
+        // A waker that never was is not in the legend.
+        assert!(!page.contains("no interrupt seen"), "{page}");
+    }
+
+    #[test]
+    fn what_is_not_known_is_said_in_its_place() {
+        let counts = html(&observation(SleepSource::Counts, sandybridge(), 2));
+        assert!(
+            counts.contains("Counts have no lengths.") && counts.contains("Residency by CPU"),
+            "{counts}"
+        );
+        let tableless = html(&observation(SleepSource::Bpf, CstateTable::default(), 2));
+        assert!(
+            tableless.contains("none can be called wrong") && tableless.contains("state 2"),
+            "{tableless}"
+        );
+        let nothing = html(&observation(SleepSource::Bpf, sandybridge(), 0));
+        assert!(nothing.contains("Cannot tell"), "{nothing}");
+    }
+
+    #[test]
+    fn a_machine_of_many_cpus_says_which_are_left_out() {
+        let many = html(&observation(SleepSource::Bpf, sandybridge(), 90));
+        assert!(many.contains("cpu63") && !many.contains("cpu64"), "{many}");
+        assert!(many.contains("sleeps.json has all"), "{many}");
+        let all_shown = html(&observation(SleepSource::Bpf, sandybridge(), 64));
+        assert!(!all_shown.contains("sleeps.json has all"), "{all_shown}");
+    }
+}

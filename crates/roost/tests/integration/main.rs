@@ -6,6 +6,7 @@
 mod conformance;
 mod fixture;
 mod hostile;
+mod observing;
 mod papers;
 mod putting_back;
 mod seeing;

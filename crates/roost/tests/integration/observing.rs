@@ -1,0 +1,124 @@
+//! `roost observe --from` as people use it: a real recording, one that breaks off, and files that are of no use.
+
+use crate::fixture::{ROOST, repository};
+use serde_json::Value;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+const RECORDING: &str = "crates/observe/testdata/recordings/lab-perf-script.txt";
+const WITH_WAKERS: &str = "crates/observe/testdata/recordings/lab-tracefs.txt";
+
+/// Runs `roost` in the repository.
+fn roost(arguments: &[&str]) -> Output {
+    Command::new(ROOST).args(arguments).current_dir(repository()).output().expect("roost runs")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Observes a file in a folder that goes with the test.
+fn observe(folder: &Path, file: &str, flags: &[&str]) -> Output {
+    let out = folder.join("run");
+    roost(&[&["observe", "--from", file, "--out", out.to_str().expect("UTF-8")], flags].concat())
+}
+
+/// One clear line and exit code 2.
+fn refused(folder: &Path, content: &[u8]) -> String {
+    let file = folder.join("rec.txt");
+    fs::write(&file, content).expect("a temporary file");
+    let output = observe(folder, file.to_str().expect("UTF-8"), &[]);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert_eq!((said.lines().count(), said.contains("rec.txt")), (1, true), "{said}");
+    assert!(!folder.join("run").exists(), "nothing was observed, and yet there is a folder");
+    said
+}
+
+#[test]
+fn a_real_recording_becomes_a_table_a_document_and_a_page() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let output = observe(folder.path(), RECORDING, &["--machine", "xeon-silver-4116"]);
+    let said = text(&output.stdout).replace('\n', " ");
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    for words in ["1.80s on 8 CPUs, 1088 sleeps, 0 events lost", "C1E", "cpu7", "Try first: ", "report: "] {
+        assert!(said.contains(words), "no {words} in\n{said}");
+    }
+    let run = folder.path().join("run");
+    let page = fs::read_to_string(run.join("report.html")).expect("the page");
+    for words in ["Time by the length of periods", "Residency by CPU", "Sleeps per second", "<svg"] {
+        assert!(page.contains(words), "no {words} on the page");
+    }
+    let kept: Value =
+        serde_json::from_slice(&fs::read(run.join("sleeps.json")).expect("the document")).expect("JSON");
+    let all = &kept["findings"]["all"];
+    let states = all["states"].as_array().expect("states");
+    let shares: f64 = states.iter().filter_map(|state| state["share"].as_f64()).sum();
+    assert!((shares + all["active"].as_f64().expect("a share") - 1.0).abs() < 1e-6, "{all}");
+    assert!(run.join("run.toml").is_file());
+}
+
+#[test]
+fn the_document_is_also_printed_and_says_nothing_of_states_that_nobody_described() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let output = observe(folder.path(), WITH_WAKERS, &["--json"]);
+    let found: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let all = &found["findings"]["all"];
+    assert_eq!(all["states"][3]["name"], "state 3");
+    assert!(all.get("premature").is_none() && found["verdict"].get("tail").is_none(), "{all}");
+    assert!(all["wakers"]["timer"].as_u64().is_some_and(|timer| timer > 100), "{all}");
+    assert_eq!(found["layout"], "trace-cmd report");
+}
+
+#[test]
+fn a_recording_that_breaks_off_counts_as_far_as_it_goes() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let whole = fs::read(repository().join(RECORDING)).expect("the recording");
+    let file = folder.path().join("cut.txt");
+    fs::write(&file, &whole[..whole.len() / 2 + 11]).expect("a temporary file");
+    let output = observe(folder.path(), file.to_str().expect("UTF-8"), &[]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let said = text(&output.stdout).replace('\n', " ");
+    assert!(said.contains("note: The recording breaks off in the middle of line"), "{said}");
+}
+
+#[test]
+fn what_is_no_recording_is_told_so_in_one_line() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path();
+    assert!(refused(path, b"").contains("is empty"));
+    assert!(refused(path, b"once upon a time\n").contains("is no recording"));
+    assert!(refused(path, &[0x9f; 70_000]).contains("is no recording"));
+    assert!(refused(path, b"PERFILE2\0\0").contains("perf script"));
+    let others = b"bash 7 [000] 1.5: sched:sched_waking: comm=x\n";
+    assert!(refused(path, others).contains("perf record -e power:cpu_idle -a"));
+    let timeless = b"swapper 0 [000] power:cpu_idle: state=1 cpu_id=0\n";
+    assert!(refused(path, timeless).contains("line 1: no time"));
+    let missing = observe(path, "no/such/rec.txt", &[]);
+    assert_eq!((missing.status.code(), text(&missing.stderr).lines().count()), (Some(2), 1));
+}
+
+#[test]
+fn flags_that_are_wrong_name_the_fix() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let output = observe(folder.path(), RECORDING, &["--machine", "xeon-silver-411"]);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("did you mean xeon-silver-4116?"), "{said}");
+    let output = roost(&["observe"]);
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+}
+
+#[test]
+fn report_leaves_the_page_of_an_observation_alone() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    observe(folder.path(), RECORDING, &[]);
+    let run = folder.path().join("run");
+    let page = fs::read(run.join("report.html")).expect("the page");
+    let output = roost(&["report", run.to_str().expect("UTF-8")]);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("made by `roost observe`"), "{said}");
+    assert_eq!(fs::read(run.join("report.html")).expect("the page"), page);
+}
