@@ -1,4 +1,4 @@
-//! Lines of a stream of any size, one at a time, none of them longer in memory than [`LINE_MAX`].
+//! Lines of a stream of any size, one at a time, none of them longer in memory than `LINE_MAX`.
 
 use std::io::{self, BufRead, Read as _};
 

@@ -4,7 +4,7 @@
 //! The problem: the machine whose sleeps are in question is often one on which nothing may be installed; but perf is there,
 //! and a recording can be carried away. It may be gigabytes long, hold any other events, lack some of its own, break off
 //! where a disk was full, or be no recording at all. The approach: one line at a time, each of which is an event, a loss or
-//! neither ([`line`]); what follows from the events is [`Recorder`]'s business, as it is for events read live.
+//! neither (`line`); what follows from the events is [`Recorder`]'s business, as it is for events read live.
 //!
 //! ```text
 //!   file --lines--> line::read --Said--> Recorder --> SleepPattern

@@ -2,9 +2,9 @@
 //! to try first.
 //!
 //! The problem: an operator with histograms before him still does not know whether deeper or shallower sleep would matter.
-//! The approach is the method of the Tradeoffs paper (IISWC 2014, section III): see how finely time is sliced ([`class`]),
-//! then bound what any choice of idle states could do by its two extremes, `shallow` and `deep` ([`bounds`]), and only then
-//! name a policy ([`advice`]). An A/B run of the two extremes can prove the bound wrong ([`compare`]); nothing else could.
+//! The approach is the method of the Tradeoffs paper (IISWC 2014, section III): see how finely time is sliced (`class`),
+//! then bound what any choice of idle states could do by its two extremes, `shallow` and `deep` (`bounds`), and only then
+//! name a policy (`advice`). An A/B run of the two extremes can prove the bound wrong ([`compare`]); nothing else could.
 //!
 //! ```text
 //!   Findings + requests + power --> class  --\
