@@ -1,11 +1,13 @@
 //! What any choice of idle states can move at most: the difference between its two extremes (Tradeoffs paper, section III C).
 //!
 //! **Tail.** Let a CPU that is woken be ready after `deep` under the one extreme and after `shallow` under the other. Then no
-//! answer comes later by more than `deep - shallow` for each CPU that wakes on its path, *whatever the queues*. Per CPU, by
-//! induction over its requests: one that finds the CPU asleep under `shallow` too is later by that much; one that finds it
-//! awake under `deep` starts when the one before it ended, which is later by at most that much; and whoever finds it awake
-//! under `shallow` finds it so under `deep`. If no answer is later by more, no percentile is. What the bound leaves out is a
-//! cold cache behind a deep state, and the clock: fewer cores awake may run faster.
+//! answer comes later by more than `deep - shallow` for each CPU that wakes on its path, *whatever the queues*, as long as
+//! requests keep their CPUs and their order. Per CPU, by induction over its requests: one that finds the CPU asleep under
+//! `deep` finds it asleep under `shallow` too, for whatever ended there ended earlier here; it is later by just that much. One
+//! that finds it awake under `deep` starts when the one before it ended, which is later by at most that much. And if no
+//! answer is later by more, no percentile is. What the bound leaves out: a cold cache behind a deep state, what a package
+//! needs beside its cores, work that moves to another CPU because of all this, and the clock, which may be faster while
+//! more cores sleep. Where latencies are measured, the worst is one in a hundred, and so is what may exceed the bound.
 //!
 //! **Power.** All idle time in the deepest state that is allowed, against all of it in the shallowest that halts, by the
 //! machine's table. Threads of a core share its sleep: a core is asleep for no longer than the one of them that sleeps least,
@@ -86,7 +88,7 @@ impl fmt::Display for TailBound {
         let Self { shallowest, deepest_used, deepest, per_wake, range, .. } = self;
         let source = match self.source {
             LatencySource::Measured => "measured here",
-            LatencySource::Advertised => "as advertised; --probe in `roost doctor` measures it",
+            LatencySource::Advertised => "as advertised; `roost doctor --probe` measures it",
         };
         if range.is_zero() {
             return write!(f, "Tail: nothing to choose; {shallowest} is the only state that halts.");

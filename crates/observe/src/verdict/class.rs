@@ -66,8 +66,7 @@ const ELAPSED_MIN: Duration = Duration::from_secs(1);
 /// If more than this share of the events is missing, so are the short periods that matter most: they crowd where buffers
 /// overflow.
 const LOST_MAX: f64 = 0.05;
-/// Below this share of the tail a wake-up is not seen. The paper cannot tell apart changes of about this size between runs
-/// of its services either ("within 1 pp", section III C).
+/// Below this share of the tail a wake-up is not seen. The paper, too, takes a percentage point for no change (section III C).
 pub(super) const NEGLIGIBLE: f64 = 0.01;
 
 /// Sums over the CPUs that work.
