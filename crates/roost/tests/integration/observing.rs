@@ -1,6 +1,9 @@
 //! `roost observe --from` as people use it: a real recording, one that breaks off, and files that are of no use.
 
 use crate::fixture::{ROOST, repository};
+use machine::{CpuId, Duration, LengthHistogram, Microwatts, Platform};
+use observe::sleep::{CpuPattern, Findings, Known, SleepPattern, SleepSource};
+use observe::verdict::{Evidence, Held, PowerEvidence, Side, Verdict, compare};
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
@@ -121,4 +124,69 @@ fn report_leaves_the_page_of_an_observation_alone() {
     assert_eq!(output.status.code(), Some(2), "{said}");
     assert!(said.contains("made by `roost observe`"), "{said}");
     assert_eq!(fs::read(run.join("report.html")).expect("the page"), page);
+}
+
+/// What the verdict makes of CPUs of `platform` that were idle for this share of the time.
+fn verdict(platform: &Platform, idle: f64) -> Verdict {
+    let lengths = |share: f64| {
+        let mut lengths = LengthHistogram::default();
+        (0..4_000).for_each(|_| lengths.record(Duration::from_micros(500).scale(share)));
+        lengths
+    };
+    let cpu = |cpu| CpuPattern {
+        cpu: CpuId(cpu),
+        table: platform.cstates.clone(),
+        idle: vec![lengths(idle)],
+        active: lengths(1.0 - idle),
+        wakers: None,
+    };
+    let cpus = (0..platform.cpus() as u16).map(cpu).collect();
+    let pattern = SleepPattern { elapsed: Duration::from_secs(2), source: SleepSource::Bpf, cpus, lost: 0 };
+    let power = PowerEvidence {
+        model: Some(platform.power_model()),
+        threads_per_core: platform.threads_per_core,
+        measured: None,
+    };
+    Verdict::of(&Evidence { power, ..Evidence::of(Findings::of(&pattern, &Known::default())) })
+}
+
+/// The simulator takes the place of a machine: it knows queues, packed connections and short sleeps in deep states, of which
+/// the prediction knows nothing.
+#[test]
+fn the_extremes_as_simulated_stay_within_what_is_predicted() {
+    for scenario in ["scenarios/memcached.toml", "scenarios/mmk.toml", "scenarios/search.toml"] {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let out = folder.path().join("run");
+        let policies =
+            ["--policy", "shallow", "--policy", "deep", "--requests", "100k", "--json", "--no-report"];
+        let place = ["--out", out.to_str().expect("UTF-8")];
+        let output = roost(&[&["sim", "run", scenario], &policies[..], &place].concat());
+        let found: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        let known = |place: usize, pointer: &str| {
+            found["contestants"][place].pointer(pointer).and_then(Value::as_f64)
+        };
+        let of = |place: usize, pointer: &str| {
+            known(place, pointer).unwrap_or_else(|| panic!("{scenario}: no {pointer}"))
+        };
+        let side = |place: usize| {
+            // So few requests have no interval everywhere. Without one the comparison is only stricter.
+            let half_width = known(place, "/responses/p99_ns/half_width").unwrap_or(0.0);
+            Side {
+                p99: Duration::from_nanos(of(place, "/responses/p99_ns/value") as u64),
+                p99_half_width: Duration::from_nanos(half_width as u64),
+                power: Some((Microwatts::from_watts(of(place, "/power/cores_watts")), Microwatts(0))),
+            }
+        };
+        let platform: Platform =
+            serde_json::from_value(found["machines"][0].clone()).expect("the simulated machine");
+        let predicted = verdict(&platform, 1.0 - of(0, "/working")).prediction();
+        assert!(predicted.tail.is_some_and(|tail| tail > Duration::from_micros(50)), "{predicted:?}");
+        let comparison = compare(&predicted, &side(0), &side(1));
+        assert!(comparison.is_within(), "{scenario}: {comparison}");
+        // And something did move: this is no bound that nothing can reach.
+        assert!(
+            matches!(comparison.tail, Some(Held::Within { changed, bound }) if changed > 0.2 * bound),
+            "{comparison}"
+        );
+    }
 }

@@ -43,7 +43,9 @@ impl Tally {
 
     pub fn of(pattern: &CpuPattern, known: &Known, elapsed: Duration, lengths: bool) -> Self {
         let mut tally = Self { wakers: pattern.wakers, active: pattern.active.clone(), ..Self::none() };
-        for (place, idle) in pattern.idle.iter().enumerate() {
+        let unused = LengthHistogram::default();
+        for place in 0..pattern.idle.len().max(pattern.table.0.len()) {
+            let idle = pattern.idle.get(place).unwrap_or(&unused);
             let index = CstateIndex(u8::try_from(place).unwrap_or(u8::MAX));
             let state = pattern.table.state(index);
             let judge = |length: Option<Duration>| {

@@ -134,7 +134,7 @@ fn cpus_with_different_tables_are_told_apart_in_the_sum() {
         .into_iter()
         .map(|state| (state.name, state.sleeps))
         .collect();
-    let expected = [("POLL", 0), ("C1", 3), ("C1E", 5)];
+    let expected = [("POLL", 0), ("C1", 3), ("C1E", 5), ("C3", 0), ("C6", 0)];
     assert_eq!(names, expected.map(|(name, sleeps)| (name.to_owned(), sleeps)));
 }
 
