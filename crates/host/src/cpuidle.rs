@@ -11,13 +11,14 @@
 //! - A machine without cpuidle is [`FileError::Missing`], a reported state; nothing panics over it. (The published
 //!   Peafowl code crashes where the folder is missing.)
 
-use crate::root::{FileError, Root, cpu_folder};
+use crate::root::{FileError, Gaps, Root, cpu_folder};
 use machine::{CpuId, Cstate, CstateIndex, CstateKind, CstateTable, Duration};
+use serde::Serialize;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 /// Who decides on idle states: the hardware driver and the governor above it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct IdleDriver {
     /// `intel_idle`, `acpi_idle`, `psci_idle`, `haltpoll`, ...; `None` where cpuidle is absent or reads `none`.
     pub driver: Option<String>,
@@ -108,6 +109,64 @@ pub fn state_counts(root: &Root, cpu: CpuId) -> Result<Vec<StateCounts>, FileErr
             })
         })
         .collect()
+}
+
+/// What else the kernel says of one state: who may use it, and what the driver calls it in full.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct StateSettings {
+    /// The driver's own words (`desc`): `MWAIT 0x20`, `ACPI IOPORT 0x814`, `CPUIDLE CORE POLL IDLE`.
+    pub description: Option<String>,
+    /// True if it is forbidden now (`disable` reads other than 0).
+    pub disabled: Option<bool>,
+    /// True if the driver registered it as forbidden (`default_status`; kernels since 5.6 say so).
+    pub disabled_by_default: Option<bool>,
+}
+
+/// The settings of each state of `cpu`, in the table's order.
+pub fn state_settings(root: &Root, cpu: CpuId, gaps: &mut Gaps) -> Vec<StateSettings> {
+    let folder = format!("{}/cpuidle", cpu_folder(cpu));
+    let count = gaps.see(state_count(root, &folder)).unwrap_or(0);
+    let settings = |index| {
+        let file = |name: &str| format!("{folder}/state{index}/{name}");
+        let disabled = gaps.parse::<u64>(root, &file("disable"), "0, 1, 2 or 3");
+        let default = gaps.text(root, &file("default_status"));
+        StateSettings {
+            description: gaps.text(root, &file("desc")).filter(|text| text != "<null>"),
+            disabled: disabled.map(|disable| disable != 0),
+            disabled_by_default: default.map(|status| status == "disabled"),
+        }
+    };
+    (0..count).map(settings).collect()
+}
+
+/// What changes idle states from the side: `module.parameter = value` of the drivers that offer idle states, and
+/// `intel_c1_demotion`, by which hardware makes C1 of a request for a deeper state (kernels since 6.16, some Xeons).
+pub fn idle_parameters(root: &Root, gaps: &mut Gaps) -> Vec<(String, String)> {
+    const PARAMETERS: [&str; 10] = [
+        "cpuidle/off",
+        "cpuidle/governor",
+        "cpuidle_haltpoll/force",
+        "haltpoll/guest_halt_poll_ns",
+        "intel_idle/max_cstate",
+        "intel_idle/states_off",
+        "intel_idle/no_acpi",
+        "intel_idle/use_acpi",
+        "processor/max_cstate",
+        "processor/nocst",
+    ];
+    let mut parameters = Vec::new();
+    for name in PARAMETERS {
+        let (module, parameter) = name.split_once('/').expect("written so above");
+        if let Some(value) = gaps.text(root, &format!("sys/module/{module}/parameters/{parameter}")) {
+            parameters.push((format!("{module}.{parameter}"), value));
+        }
+    }
+    parameters
+}
+
+/// Whether the hardware may demote C1 requests, where the kernel shows it.
+pub fn c1_demotion(root: &Root, gaps: &mut Gaps) -> Option<bool> {
+    gaps.parse::<u8>(root, "sys/devices/system/cpu/cpuidle/intel_c1_demotion", "0 or 1").map(|on| on != 0)
 }
 
 /// The file that forbids one state of one CPU.
@@ -241,6 +300,23 @@ mod tests {
         let table = idle_table(machine.root(), CpuId(3)).unwrap();
         assert!(table.0.iter().all(|state| state.kind == CstateKind::Halting));
         assert_eq!(table.shallowest_halt(), Some(Duration::from_micros(1)));
+    }
+
+    #[test]
+    fn a_state_that_is_forbidden_by_default_is_told_from_one_that_somebody_forbade() {
+        let machine = FakeMachine::intel_server(1);
+        let state = |index: u8| format!("sys/devices/system/cpu/cpu0/cpuidle/state{index}");
+        machine.write(&format!("{}/default_status", state(2)), "disabled\n");
+        machine.write(&format!("{}/disable", state(2)), "1\n");
+        machine.write(&format!("{}/disable", state(3)), "maybe\n");
+        machine.write(&format!("{}/desc", state(1)), "MWAIT 0x00\n");
+        let mut gaps = Gaps::default();
+        let settings = state_settings(machine.root(), CpuId(0), &mut gaps);
+        assert_eq!((settings[1].disabled, settings[1].disabled_by_default), (Some(false), Some(false)));
+        assert_eq!((settings[2].disabled, settings[2].disabled_by_default), (Some(true), Some(true)));
+        assert_eq!(settings[1].description.as_deref(), Some("MWAIT 0x00"));
+        assert_eq!((settings[3].disabled, gaps.0.len()), (None, 1), "nonsense is no answer, and is noted");
+        assert!(state_settings(machine.root(), CpuId(9), &mut gaps).is_empty());
     }
 
     #[test]

@@ -18,35 +18,56 @@
 
 mod affinity;
 pub mod bpf;
+mod cache;
+mod cgroups;
 mod clock;
+mod counters;
+mod cpufreq;
 mod cpuidle;
 mod energy;
 #[cfg(test)]
 mod fake;
 mod idle_control;
 mod journal;
+mod kernel_command_line;
 mod knob;
 mod lock;
 pub mod perf;
+mod platform;
 mod pm_qos;
+mod privileges;
 mod process;
+mod programs;
 mod root;
 pub mod service;
 mod topology;
+mod tracepoints;
 mod usage;
 
 pub use affinity::{
     AffinityError, allowed_cpus, check_allowed, name_current_thread, pin_current_thread,
     pin_current_thread_to,
 };
+pub use cache::{Cache, caches};
+pub use cgroups::{CgroupPlace, CgroupVersion, Cgroups, cgroups};
 pub use clock::now;
-pub use cpuidle::{IdleDriver, Residency, StateCounts, idle_driver, idle_table, state_counts};
-pub use energy::{EnergyMeter, processor};
+pub use counters::{CounterUnit, counter_units};
+pub use cpufreq::{FrequencyDomain, frequency_domains, pstate_mode, turbo};
+pub use cpuidle::{
+    IdleDriver, Residency, StateCounts, StateSettings, c1_demotion, idle_driver, idle_parameters, idle_table,
+    state_counts, state_settings,
+};
+pub use energy::{EnergyMeter, MeterZone, meter_zones, processor};
 pub use idle_control::{IdleActuator, IdleControl, IdleOptions, LimitState};
 pub use journal::{Checkpoint, RestoreError, Restored, Step, restore};
-pub use lock::{CpuLocks, LockError};
-pub use pm_qos::global_limit;
+pub use kernel_command_line::{BootWord, boot_words, meaningful};
+pub use lock::{CpuHolder, CpuLocks, LockError, cpu_holders};
+pub use platform::{Identity, identity};
+pub use pm_qos::{cpu_limit, global_limit, may_limit, try_global_limit};
+pub use privileges::{Capability, Privileges, privileges};
 pub use process::{CpuTime, cpu_time, resident_bytes};
-pub use root::{FileError, Root};
-pub use topology::{online_cpus, topology};
+pub use programs::{LatencyHolders, Program, RIVALS, Rival, latency_holders, rivals};
+pub use root::{FileError, Gaps, Root};
+pub use topology::{NumaNode, numa_nodes, online_cpus, smt_active, topology};
+pub use tracepoints::{TRACEPOINTS, Tracepoint, Tracing, described, tracing};
 pub use usage::{CpuUsage, UsageMeter};

@@ -5,9 +5,10 @@
 //! change, or learns who has it. The lock is `flock`'s: the kernel lets go of it when the holder ends, however it
 //! ends, so a file left by a SIGKILL blocks nobody. The file's text, the holder's name and process, is for people.
 
-use crate::Root;
+use crate::root::{Gaps, Root};
 use machine::{CpuId, CpuList};
 use rustix::fs::{FlockOperation, flock};
+use serde::Serialize;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -82,6 +83,36 @@ impl CpuLocks {
     }
 }
 
+/// A CPU that a Roost process holds, or held until it died.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct CpuHolder {
+    /// Which.
+    pub cpu: CpuId,
+    /// What the holder wrote about itself.
+    pub holder: String,
+    /// True if a process of that number runs. To try the lock would be surer, but for a moment nobody else could have
+    /// it; and a survey disturbs nobody.
+    pub runs: bool,
+}
+
+/// Whose names stand in the lock files, and how many journals of changes there are.
+pub fn cpu_holders(root: &Root, gaps: &mut Gaps) -> (Vec<CpuHolder>, usize) {
+    let (mut holders, mut journals) = (Vec::new(), 0);
+    for name in gaps.names(root, RUN_FOLDER) {
+        journals += usize::from(name.ends_with(".journal"));
+        let cpu = name.strip_prefix("cpu").and_then(|rest| rest.strip_suffix(".lock")?.parse().ok());
+        let Some(cpu) = cpu else { continue };
+        let Some(text) = gaps.text(root, &format!("{RUN_FOLDER}/{name}")) else { continue };
+        let holder = text.lines().next().unwrap_or_default().to_owned();
+        let process = holder.rsplit_once("(process ").and_then(|(_, rest)| rest.strip_suffix(')'));
+        let pid = process.and_then(|number| number.parse::<u32>().ok());
+        let runs = pid.is_some_and(|pid| root.has(&format!("proc/{pid}")) == Some(true));
+        holders.push(CpuHolder { cpu: CpuId(cpu), holder, runs });
+    }
+    holders.sort_by_key(|holder| holder.cpu);
+    (holders, journals)
+}
+
 /// What the holder wrote about itself. It may be caught between taking the lock and writing.
 fn holder_of(file: &mut File) -> String {
     let mut text = String::new();
@@ -131,6 +162,20 @@ mod tests {
         drop(first);
         CpuLocks::take(&root, &cpus("2-3"), "roost govern").unwrap();
         drop(others);
+    }
+
+    #[test]
+    fn a_survey_tells_a_holder_that_runs_from_a_dead_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = Root::at(folder.path());
+        let _locks = CpuLocks::take(&root, &cpus("3"), "roost serve").unwrap();
+        fs::create_dir_all(root.path(&format!("proc/{}", std::process::id()))).unwrap();
+        fs::write(root.path("run/roost/cpu11.lock"), "roost serve (process 1)\n").unwrap();
+        fs::write(root.path("run/roost/cpu99999.lock"), "nobody\n").unwrap();
+        fs::write(root.path("run/roost/1-2.journal"), "").unwrap();
+        let (holders, journals) = cpu_holders(&root, &mut Gaps::default());
+        let seen: Vec<_> = holders.iter().map(|holder| (holder.cpu, holder.runs)).collect();
+        assert_eq!((seen.as_slice(), journals), ([(CpuId(3), true), (CpuId(11), false)].as_slice(), 1));
     }
 
     #[test]

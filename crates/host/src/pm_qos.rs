@@ -10,7 +10,7 @@
 //! The limit in effect on a CPU is the smaller of the two.
 
 use crate::Root;
-use crate::root::cpu_folder;
+use crate::root::{FileError, cpu_folder};
 use machine::{CpuId, Duration, IdleLimit};
 use std::fs::File;
 use std::io::Read;
@@ -54,16 +54,45 @@ pub(crate) fn bound(limit: IdleLimit) -> Duration {
     }
 }
 
+/// The limit that user space has set for `cpu` alone.
+pub fn cpu_limit(root: &Root, cpu: CpuId) -> Result<IdleLimit, FileError> {
+    let below = resume_latency_file(cpu);
+    let text = root.text(&below)?;
+    from_text(&text).ok_or_else(|| FileError::Nonsense {
+        path: root.path(&below),
+        text,
+        expected: "`0`, `n/a` or a number of microseconds",
+    })
+}
+
+/// True if this user could set the limit of `cpu`; `None` for a recorded machine.
+pub fn may_limit(root: &Root, cpu: CpuId) -> Option<bool> {
+    root.may_write(&resume_latency_file(cpu))
+}
+
 /// The limit that other processes hold on all CPUs through `/dev/cpu_dma_latency`, where it can be read. Reading
 /// adds no request of ours that could change it.
 pub fn global_limit(root: &Root) -> Option<IdleLimit> {
+    try_global_limit(root).ok()
+}
+
+/// The same, with the reason why it cannot be read: the device belongs to root alone on most machines.
+pub fn try_global_limit(root: &Root) -> Result<IdleLimit, FileError> {
     /// `PM_QOS_CPU_LATENCY_DEFAULT_VALUE` of the kernel: 2000 s, in microseconds.
     const NO_LIMIT_MICROS: i32 = 2_000_000_000;
+    let path = root.path("dev/cpu_dma_latency");
     let mut bytes = [0; 4];
-    File::open(root.path("dev/cpu_dma_latency")).ok()?.read_exact(&mut bytes).ok()?;
+    File::open(&path)
+        .and_then(|mut file| file.read_exact(&mut bytes))
+        .map_err(|cause| FileError::unreadable(&path, cause))?;
     match i32::from_ne_bytes(bytes) {
-        NO_LIMIT_MICROS.. => Some(IdleLimit::None),
-        micros => Some(IdleLimit::ExitLatency(Duration::from_micros(u64::try_from(micros).ok()?))),
+        NO_LIMIT_MICROS.. => Ok(IdleLimit::None),
+        micros => match u64::try_from(micros) {
+            Ok(micros) => Ok(IdleLimit::ExitLatency(Duration::from_micros(micros))),
+            Err(_) => {
+                Err(FileError::Nonsense { path, text: micros.to_string(), expected: "no negative latency" })
+            }
+        },
     }
 }
 
@@ -103,6 +132,20 @@ mod tests {
     }
 
     #[test]
+    fn a_cpus_own_limit_is_read_or_its_nonsense_shown() {
+        let machine = crate::fake::FakeMachine::intel_server(1);
+        let file = resume_latency_file(CpuId(0));
+        for (text, limit) in [("0\n", IdleLimit::None), ("n/a\n", us(0)), ("70\n", us(70))] {
+            machine.write(&file, text);
+            assert_eq!(cpu_limit(machine.root(), CpuId(0)).unwrap(), limit);
+        }
+        machine.write(&file, "deep\n");
+        assert!(cpu_limit(machine.root(), CpuId(0)).unwrap_err().to_string().contains("`deep`"));
+        assert!(matches!(cpu_limit(machine.root(), CpuId(1)), Err(FileError::Missing { .. })));
+        assert_eq!(may_limit(machine.root(), CpuId(0)), None, "nobody may be judged by a recording's files");
+    }
+
+    #[test]
     fn the_global_limit_reads_as_the_kernel_stores_it() {
         let folder = tempfile::tempdir().unwrap();
         let root = Root::at(folder.path());
@@ -112,7 +155,10 @@ mod tests {
             std::fs::write(root.path("dev/cpu_dma_latency"), i32::to_ne_bytes(micros)).unwrap();
             assert_eq!(global_limit(&root), Some(limit));
         }
+        std::fs::write(root.path("dev/cpu_dma_latency"), (-1i32).to_ne_bytes()).unwrap();
+        assert!(matches!(try_global_limit(&root), Err(FileError::Nonsense { .. })));
         std::fs::write(root.path("dev/cpu_dma_latency"), [0]).unwrap();
         assert_eq!(global_limit(&root), None);
+        assert!(matches!(try_global_limit(&root), Err(FileError::Unreadable { .. })));
     }
 }

@@ -53,6 +53,18 @@ impl Root {
         text.trim().parse().map_err(|_| FileError::Nonsense { path: self.path(below), text, expected })
     }
 
+    /// True if something is at `below`; `None` if this user may not look.
+    pub(crate) fn has(&self, below: &str) -> Option<bool> {
+        self.path(below).try_exists().ok()
+    }
+
+    /// True if this user could write the file at `below`, as far as the kernel tells beforehand. `None` for a
+    /// recorded machine, whose permissions are not those of the recording.
+    pub fn may_write(&self, below: &str) -> Option<bool> {
+        use rustix::fs::{Access, access};
+        (self.0 == Path::new("/")).then(|| access(self.path(below), Access::WRITE_OK).is_ok())
+    }
+
     /// Names of the entries of a folder, in order; none if there is no such folder.
     pub(crate) fn names(&self, below: &str) -> Result<Vec<String>, FileError> {
         let path = self.path(below);
@@ -65,6 +77,47 @@ impl Root {
             entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();
         names.sort_unstable();
         Ok(names)
+    }
+}
+
+/// What could not be read while a machine was looked over, each with its reason.
+///
+/// A survey goes on when one file fails, but must not keep quiet about it. What is merely *not there* is no gap: the
+/// kernel or the machine does not have that interface, and the survey's own answer says so.
+#[derive(Debug, Default)]
+pub struct Gaps(pub Vec<FileError>);
+
+impl Gaps {
+    /// The value that was read, or `None`; a failure other than absence is noted.
+    pub fn see<T>(&mut self, result: Result<T, FileError>) -> Option<T> {
+        match result {
+            Ok(value) => Some(value),
+            Err(FileError::Missing { .. }) => None,
+            Err(error) => {
+                self.0.push(error);
+                None
+            }
+        }
+    }
+
+    /// Names in a folder; none if it is absent or may not be listed, which is noted.
+    pub(crate) fn names(&mut self, root: &Root, below: &str) -> Vec<String> {
+        self.see(root.names(below)).unwrap_or_default()
+    }
+
+    /// A file's text, where there is one and it says something.
+    pub(crate) fn text(&mut self, root: &Root, below: &str) -> Option<String> {
+        self.see(root.text(below)).filter(|text| !text.is_empty())
+    }
+
+    /// A file's text as another type.
+    pub(crate) fn parse<T: FromStr>(
+        &mut self,
+        root: &Root,
+        below: &str,
+        expected: &'static str,
+    ) -> Option<T> {
+        self.see(root.parse(below, expected))
     }
 }
 
@@ -142,7 +195,7 @@ impl FileError {
     }
 
     /// The reason without the path: what several CPUs that fail alike have in common.
-    pub(crate) fn reason(&self) -> String {
+    pub fn reason(&self) -> String {
         match self {
             Self::Missing { .. } => "no such file: this kernel or machine does not offer it".to_owned(),
             Self::Unreadable { cause, .. } => format!("cannot be read: {cause}"),

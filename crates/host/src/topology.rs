@@ -1,7 +1,8 @@
-//! Which CPUs the machine has, and which share a core and a socket.
+//! Which CPUs the machine has, and which share a core, a socket and a memory.
 
-use crate::root::{FileError, Root, cpu_folder};
+use crate::root::{FileError, Gaps, Root, cpu_folder};
 use machine::{Cpu, CpuId, CpuList, Topology};
+use serde::Serialize;
 
 /// The CPUs that are online. A machine whose kernel has no hotplug does not say; then every CPU with a folder counts.
 pub fn online_cpus(root: &Root) -> Result<CpuList, FileError> {
@@ -30,6 +31,38 @@ pub fn topology(root: &Root) -> Result<Topology, FileError> {
         package: place(id, "physical_package_id", 0),
     });
     Ok(Topology(cpus.collect()))
+}
+
+/// Whether two threads share a core now (`smt/active`). Kernels that know no hyperthreads do not say.
+pub fn smt_active(root: &Root, gaps: &mut Gaps) -> Option<bool> {
+    gaps.parse::<u8>(root, "sys/devices/system/cpu/smt/active", "0 or 1").map(|active| active != 0)
+}
+
+/// Memory that is near to some CPUs and farther from the others.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct NumaNode {
+    /// The kernel's number.
+    pub node: u16,
+    /// Near to these; a node may hold memory alone.
+    pub cpus: CpuList,
+}
+
+/// The NUMA nodes; empty on a kernel without them.
+pub fn numa_nodes(root: &Root, gaps: &mut Gaps) -> Vec<NumaNode> {
+    const FOLDER: &str = "sys/devices/system/node";
+    let mut nodes = Vec::new();
+    for name in gaps.names(root, FOLDER) {
+        let Some(node) = name.strip_prefix("node").and_then(|number| number.parse().ok()) else { continue };
+        let below = format!("{FOLDER}/{name}/cpulist");
+        // Empty for a node of memory alone.
+        let cpus = match gaps.text(root, &below) {
+            Some(_) => gaps.parse(root, &below, "a list of CPUs such as 0-3,8").unwrap_or_default(),
+            None => CpuList::default(),
+        };
+        nodes.push(NumaNode { node, cpus });
+    }
+    nodes.sort_by_key(|node| node.node);
+    nodes
 }
 
 #[cfg(test)]
@@ -65,6 +98,23 @@ mod tests {
         machine.remove("sys/devices/system/cpu/cpu1/topology");
         machine.write("sys/devices/system/cpu/cpu2/topology/physical_package_id", "-1\n");
         assert_eq!(topology(machine.root()).unwrap(), Topology::uniform(1, 3, 1));
+    }
+
+    #[test]
+    fn memory_without_cpus_is_a_node_too() {
+        let machine = FakeMachine::intel_server(2);
+        machine.write("sys/devices/system/node/node0/cpulist", "0-1\n");
+        machine.write("sys/devices/system/node/node10/cpulist", "\n");
+        machine.write("sys/devices/system/node/node2/cpulist", "few\n");
+        machine.write("sys/devices/system/node/online", "0,2,10\n");
+        let mut gaps = Gaps::default();
+        let nodes = numa_nodes(machine.root(), &mut gaps);
+        assert_eq!(
+            nodes.iter().map(|node| (node.node, node.cpus.0.len())).collect::<Vec<_>>(),
+            [(0, 2), (2, 0), (10, 0)]
+        );
+        assert_eq!(gaps.0.len(), 1);
+        assert_eq!(smt_active(machine.root(), &mut gaps), None);
     }
 
     #[test]

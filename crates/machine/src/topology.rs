@@ -87,7 +87,7 @@ impl fmt::Display for CpuList {
         let mut separator = "";
         while let Some(first) = numbers.next() {
             let mut last = first;
-            while numbers.peek() == Some(&(last + 1)) {
+            while last.checked_add(1).is_some_and(|next| numbers.peek() == Some(&next)) {
                 last = numbers.next().expect("peeked");
             }
             if first == last {
@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn lists_read_and_print_in_the_kernels_notation() {
-        for text in ["0", "0-3,8", "1,3,5-6"] {
+        for text in ["0", "0-3,8", "1,3,5-6", "65534-65535"] {
             assert_eq!(text.parse::<CpuList>().unwrap().to_string(), text);
         }
         assert_eq!("3,1,2".parse::<CpuList>().unwrap().to_string(), "1-3");

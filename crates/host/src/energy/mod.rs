@@ -10,6 +10,8 @@
 
 mod rapl;
 
+pub use rapl::{MeterZone, meter_zones};
+
 use crate::root::Root;
 use crate::usage::{CpuUsage, UsageMeter};
 use machine::{

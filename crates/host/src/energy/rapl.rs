@@ -5,8 +5,11 @@
 //! everything and would count twice, and the `-mmio` twins are the same counters by another road. `energy_uj` may be
 //! read by root alone, and starts again from zero after `max_energy_range_uj`.
 
-use crate::root::{FileError, Root};
+use crate::root::{FileError, Gaps, Root};
 use machine::Microjoules;
+use serde::Serialize;
+
+const FOLDER: &str = "sys/class/powercap";
 
 #[derive(Debug)]
 pub(super) struct Rapl {
@@ -26,7 +29,6 @@ struct Zone {
 impl Rapl {
     /// Starts counting, or says why it cannot.
     pub(super) fn open(root: &Root) -> Result<Self, String> {
-        const FOLDER: &str = "sys/class/powercap";
         let mut zones = Vec::new();
         for entry in root.names(FOLDER).map_err(|error| error.to_string())? {
             let folder = format!("{FOLDER}/{entry}");
@@ -76,6 +78,32 @@ impl Zone {
     }
 }
 
+/// One of powercap's meters, as a survey sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct MeterZone {
+    /// `intel-rapl:0`, or a part of it: `intel-rapl:0:0`.
+    pub zone: String,
+    /// `package-0`, `dram`, `core`, `psys`.
+    pub name: String,
+    /// Why its counter cannot be read; `None` if it can.
+    pub unreadable: Option<String>,
+}
+
+/// RAPL's meters, whether or not this user may read them; none in a virtual machine.
+pub fn meter_zones(root: &Root, gaps: &mut Gaps) -> Vec<MeterZone> {
+    let mut zones = Vec::new();
+    for zone in gaps.names(root, FOLDER) {
+        let folder = format!("{FOLDER}/{zone}");
+        let Some(name) = zone.contains(':').then(|| gaps.text(root, &format!("{folder}/name"))).flatten()
+        else {
+            continue;
+        };
+        let counter = root.parse::<u64>(&format!("{folder}/energy_uj"), "microjoules");
+        zones.push(MeterZone { zone, name, unreadable: counter.err().map(|error| error.reason()) });
+    }
+    zones
+}
+
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
@@ -115,6 +143,20 @@ pub(super) mod tests {
             machine.write(&format!("sys/class/powercap/{entry}/energy_uj"), &energy.to_string());
         }
         assert_eq!(rapl.read(), Some(Microjoules(211)));
+    }
+
+    #[test]
+    fn a_meter_that_cannot_be_read_is_still_there() {
+        let machine = FakeMachine::intel_server(1);
+        assert!(meter_zones(machine.root(), &mut Gaps::default()).is_empty());
+        package(&machine, 0, 0, 1_000);
+        zone(&machine, "intel-rapl:0:0", "dram", 0, 1_000);
+        machine.write("sys/class/powercap/intel-rapl/enabled", "1\n");
+        machine.remove("sys/class/powercap/intel-rapl:0:0/energy_uj");
+        machine.write("sys/class/powercap/intel-rapl:0:0/energy_uj/in", "the way of the file");
+        let zones = meter_zones(machine.root(), &mut Gaps::default());
+        let seen: Vec<_> = zones.iter().map(|zone| (&*zone.name, zone.unreadable.is_some())).collect();
+        assert_eq!(seen, [("package-0", false), ("dram", true)]);
     }
 
     #[test]
