@@ -16,5 +16,6 @@
 
 pub mod recording;
 pub mod requests;
+pub mod doctor;
 pub mod sleep;
 pub mod verdict;
