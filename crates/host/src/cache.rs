@@ -17,7 +17,7 @@ pub struct Cache {
     pub kind: String,
     /// Its size; firmware of some Arm boards does not say.
     pub bytes: Option<u64>,
-    /// The CPUs that share it.
+    /// Those of the CPUs asked for that share it.
     pub cpus: CpuList,
 }
 
@@ -33,6 +33,8 @@ pub fn caches(root: &Root, cpus: &CpuList, gaps: &mut Gaps) -> Vec<Cache> {
             let file = |name: &str| format!("{folder}/{index}/{name}");
             let Some(level) = gaps.parse(root, &file("level"), "a cache level") else { continue };
             let shared: Option<CpuList> = gaps.parse(root, &file("shared_cpu_list"), "a list of CPUs");
+            let shared =
+                shared.map(|shared| CpuList(&shared.0 & &cpus.0)).filter(|shared| !shared.0.is_empty());
             let cache = Cache {
                 level,
                 kind: gaps.text(root, &file("type")).unwrap_or_else(|| "Unified".to_owned()),

@@ -65,11 +65,16 @@ pub fn idle_table(root: &Root, cpu: CpuId) -> Result<CstateTable, FileError> {
 
 /// The kernel calls its spinning state POLL on every architecture. Where none is so called, a first state that
 /// needs no time to leave is one. Latency zero alone proves nothing: the plain `ACPI HLT` of a virtual machine
-/// advertises zero as well, and it halts.
+/// advertises zero as well, and it halts. Nor do Arm's WFI and what ACPI calls a low power idle state (LPI) ever spin,
+/// whatever latency their firmware states.
 fn kind_of(states: &[Cstate], index: usize) -> CstateKind {
     let is_poll = |state: &Cstate| state.name.eq_ignore_ascii_case("POLL");
-    let unnamed =
-        index == 0 && !states.iter().any(is_poll) && states.len() > 1 && states[index].exit_latency.is_zero();
+    let halts_by_name = ["WFI", "LPI"].iter().any(|name| states[index].name.starts_with(name));
+    let unnamed = !halts_by_name
+        && index == 0
+        && !states.iter().any(is_poll)
+        && states.len() > 1
+        && states[index].exit_latency.is_zero();
     if is_poll(&states[index]) || unnamed { CstateKind::Polling } else { CstateKind::Halting }
 }
 
@@ -292,6 +297,8 @@ mod tests {
         assert_eq!(idle_table(lone.root(), CpuId(0)).unwrap().0[0].kind, CstateKind::Halting);
         let unnamed = FakeMachine::with_states(1, &[("SPIN", 0, 0), ("C2", 9, 9)]);
         assert_eq!(idle_table(unnamed.root(), CpuId(0)).unwrap().0[0].kind, CstateKind::Polling);
+        let lpi = FakeMachine::with_states(1, &[("LPI-0", 0, 0), ("LPI-1", 100, 500)]);
+        assert_eq!(idle_table(lpi.root(), CpuId(0)).unwrap().0[0].kind, CstateKind::Halting);
     }
 
     #[test]

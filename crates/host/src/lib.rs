@@ -68,6 +68,6 @@ pub use privileges::{Capability, Privileges, privileges};
 pub use process::{CpuTime, cpu_time, resident_bytes};
 pub use programs::{LatencyHolders, Program, RIVALS, Rival, latency_holders, rivals};
 pub use root::{FileError, Gaps, Root};
-pub use topology::{NumaNode, numa_nodes, online_cpus, smt_active, topology};
+pub use topology::{NumaNode, numa_nodes, online_cpus, smt_active, topology, topology_of};
 pub use tracepoints::{TRACEPOINTS, Tracepoint, Tracing, described, tracing};
 pub use usage::{CpuUsage, UsageMeter};

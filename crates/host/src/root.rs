@@ -169,10 +169,16 @@ pub enum FileError {
 
 impl FileError {
     pub(crate) fn unreadable(path: &Path, cause: io::Error) -> Self {
-        if cause.kind() == io::ErrorKind::NotFound {
-            Self::Missing { path: path.to_owned() }
-        } else {
-            Self::Unreadable { path: path.to_owned(), cause }
+        let path = path.to_owned();
+        match cause.kind() {
+            io::ErrorKind::NotFound => Self::Missing { path },
+            // The kernel never has a folder where it has a file. A recording does, so that what its maker was not
+            // allowed to read cannot be read by root either.
+            io::ErrorKind::IsADirectory | io::ErrorKind::NotADirectory => {
+                let closed = "permission denied where this was recorded";
+                Self::Unreadable { path, cause: io::Error::new(io::ErrorKind::PermissionDenied, closed) }
+            }
+            _ => Self::Unreadable { path, cause },
         }
     }
 

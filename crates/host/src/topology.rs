@@ -19,18 +19,23 @@ pub fn online_cpus(root: &Root) -> Result<CpuList, FileError> {
 /// The online CPUs with their cores and sockets. Where the kernel does not say (some Arm boards and containers), each
 /// CPU is a core of its own in socket 0.
 pub fn topology(root: &Root) -> Result<Topology, FileError> {
+    Ok(topology_of(root, &online_cpus(root)?))
+}
+
+/// The same of `cpus` alone.
+pub fn topology_of(root: &Root, cpus: &CpuList) -> Topology {
     let place = |cpu: CpuId, file: &str, unknown: u16| {
         // Arm firmware without the tables makes the kernel print -1.
         let number: Option<i64> =
             root.parse(&format!("{}/topology/{file}", cpu_folder(cpu)), "a number").ok();
         number.and_then(|number| u16::try_from(number).ok()).unwrap_or(unknown)
     };
-    let cpus = online_cpus(root)?.0.into_iter().map(|id| Cpu {
+    let cpus = cpus.0.iter().map(|&id| Cpu {
         id,
         core: place(id, "core_id", id.0),
         package: place(id, "physical_package_id", 0),
     });
-    Ok(Topology(cpus.collect()))
+    Topology(cpus.collect())
 }
 
 /// Whether two threads share a core now (`smt/active`). Kernels that know no hyperthreads do not say.

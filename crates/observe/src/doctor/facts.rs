@@ -211,10 +211,8 @@ fn gather_cpus(root: &Root, gaps: &mut Gaps) -> (Cpus, Vec<Unseen>) {
         });
     }
     let online = CpuList(online);
-    let mut topology = host::topology(root).unwrap_or_default();
-    topology.0.retain(|cpu| online.0.contains(&cpu.id));
     let cpus = Cpus {
-        topology,
+        topology: host::topology_of(root, &online),
         smt: host::smt_active(root, gaps),
         numa: host::numa_nodes(root, gaps),
         caches: host::caches(root, &online, gaps),

@@ -218,8 +218,10 @@ fn idle_states(page: &mut Page, facts: &Facts) {
     if !facts.idle.without.0.is_empty() && driver.driver.is_some() {
         page.line(&format!("cpu{}", facts.idle.without), "no usable table of idle states");
     }
-    for (name, value) in &facts.idle.parameters {
-        page.line("parameter", &format!("{name} = {value}"));
+    let parameters: Vec<String> =
+        facts.idle.parameters.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    if !parameters.is_empty() {
+        page.line("parameters", &parameters.join(" "));
     }
     if let Some(on) = facts.idle.c1_demotion {
         let text = if on { "on: hardware may take C1 where a deeper state was asked for" } else { "off" };
@@ -428,7 +430,8 @@ fn meters(page: &mut Page, facts: &Facts) {
     for unit in &facts.counters {
         if ["power", "cstate_core", "cstate_pkg"].contains(&unit.name.as_str()) {
             let on = unit.read_on.as_ref().map_or(String::new(), |cpus| format!(", read on cpu{cpus}"));
-            page.line(&unit.name, &format!("{}{on}", unit.events.join(" ")));
+            let events = if unit.events.is_empty() { "no events".to_owned() } else { unit.events.join(" ") };
+            page.line(&unit.name, &format!("{events}{on}"));
         }
     }
     let others: Vec<&str> = facts
@@ -508,7 +511,7 @@ fn leave(page: &mut Page, facts: &Facts) {
     }
     let number = |value: Option<i32>| value.map_or("unknown".to_owned(), |value| value.to_string());
     page.line(
-        "the kernel's bars",
+        "kernel's bars",
         &format!(
             "perf_event_paranoid {}, unprivileged_bpf_disabled {}",
             number(privileges.perf_event_paranoid),
@@ -538,7 +541,7 @@ fn cannot_see(page: &mut Page, facts: &Facts) {
     if facts.cannot_see.is_empty() {
         return;
     }
-    page.section("Cannot see");
+    page.section("What could not be seen");
     for gap in &facts.cannot_see {
         let text = format!("cannot see: {} ({}; {})", gap.what, gap.reason, gap.remedy);
         for (index, line) in wrapped(&text, WIDTH - 4).iter().enumerate() {

@@ -143,6 +143,18 @@ fn leave_to_limit(facts: &Facts, case: &mut Case) {
     }
 }
 
+/// What a policy meets that makes sleeps longer and leaves their depth to the kernel.
+fn longer_sleeps(facts: &Facts, case: &mut Case) {
+    match facts.halts() {
+        0 | 1 => case.less("what longer sleeps save is the host's affair, or a plain halt's", ASK_HOST),
+        _ if facts.usable_halts() < 2 => {
+            let (who, remedy) = who_limits(facts);
+            case.less(format!("the longer sleeps stay shallow: {who}"), &remedy);
+        }
+        usable => case.good(format!("longer sleeps can be deeper: {usable} halt states")),
+    }
+}
+
 /// Who keeps the deeper states from being used, and what to do.
 fn who_limits(facts: &Facts) -> (String, String) {
     if let Some(IdleLimit::ExitLatency(latency)) = facts.limits.global {
@@ -205,9 +217,7 @@ fn active_cpus(facts: &Facts) -> Verdict {
             "run as root, or grant CAP_SYS_NICE",
         );
     }
-    if facts.halts() < 2 {
-        case.less("what a parked CPU saves is the host's affair, or a plain halt's", ASK_HOST);
-    }
+    longer_sleeps(facts, &mut case);
     if facts.limits.rivals.iter().any(|rival| rival.program.name == "irqbalance") {
         case.less(
             "irqbalance wakes parked CPUs with interrupts",
@@ -265,7 +275,8 @@ fn clocks(facts: &Facts, case: &mut Case) {
 fn sensitivity(facts: &Facts) -> Verdict {
     let mut case = Case::of("sensitivity DVFS", "sensitivity: the clock by how much speed matters");
     clocks(facts, &mut case);
-    if facts.counters.iter().any(host::CounterUnit::counts_cycles) {
+    if let Some(unit) = facts.counters.iter().find(|unit| unit.counts_cycles()) {
+        case.good(format!("stalls are counted by {}", unit.name));
         if !may_count(facts) {
             case.less("counters are there, and not for this user", "grant CAP_PERFMON, or run as root");
         }
@@ -330,14 +341,7 @@ fn wake_ups(facts: &Facts) -> Verdict {
 fn staged_bursts(facts: &Facts) -> Verdict {
     let mut case = Case::of("staged bursts", "roost stage: requests gathered, served together");
     case.good("a proxy needs no leave from the kernel");
-    match facts.halts() {
-        0 | 1 => case.less("what the longer sleeps save cannot be seen here", ASK_HOST),
-        _ if facts.usable_halts() < 2 => {
-            let (who, remedy) = who_limits(facts);
-            case.less(format!("the longer sleeps stay shallow: {who}"), &remedy);
-        }
-        _ => {}
-    }
+    longer_sleeps(facts, &mut case);
     case.end()
 }
 
@@ -398,6 +402,9 @@ fn observation(facts: &Facts) -> Verdict {
     if facts.meters.iter().all(|zone| zone.unreadable.is_some()) {
         let remedy = if facts.meters.is_empty() { "" } else { "run as root, or give this user energy_uj" };
         case.less("no meter can be read: energy is modelled, and labelled so", remedy);
+    }
+    if case.verdict.verdict == VerdictKind::Works {
+        case.good("lengths of sleeps, requests at the sockets, and a meter");
     }
     case.end()
 }
