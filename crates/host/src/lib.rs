@@ -50,7 +50,7 @@ pub use affinity::{
 };
 pub use cache::{Cache, caches};
 pub use cgroups::{CgroupPlace, CgroupVersion, Cgroups, cgroups};
-pub use clock::now;
+pub use clock::{now, sleep_until, want_exact_timers};
 pub use counters::{CounterUnit, counter_units};
 pub use cpufreq::{FrequencyDomain, frequency_domains, pstate_mode, turbo};
 pub use cpuidle::{

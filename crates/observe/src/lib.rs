@@ -17,5 +17,6 @@
 pub mod recording;
 pub mod requests;
 pub mod doctor;
+pub mod probe;
 pub mod sleep;
 pub mod verdict;

@@ -1,0 +1,396 @@
+//! What a wake-up really costs on this machine.
+//!
+//! The exit latency that a driver advertises is a promise about the worst case, and often far from the truth: what
+//! firmware states as 400 us may take 10, and a virtual machine states 1 us for a halt that takes 50. So: a thread
+//! pinned to one CPU sleeps, is woken after a known time, and reads the clock.
+//!
+//! ```text
+//!   waker (another CPU):  ...sleep...  stamp, wake ------.
+//!   sleeper:              asleep in some idle state ......|. awake: now - stamp        Way::OtherCpu
+//!   sleeper:              asleep until a deadline .......... awake: now - deadline     Way::Timer
+//! ```
+//!
+//! Terms. A *batch* is many sleeps of one length, ended in one way, under one limit. A wake-up's *latency* ends when
+//! the woken thread reads the clock: it holds the system call, the interrupt, the exit from the idle state and the
+//! scheduler. What the idle state adds is the difference between batches that differ in nothing else.
+//!
+//! Which states were taken is told by the change of cpuidle's `usage` over the batch: what was *asked for*, on that
+//! CPU, by whoever slept there. Where several states may be asked for, batches are repeated with the CPU limited to
+//! each in turn, so that each state's own cost is seen; the limits are journalled and put back by
+//! [`host::IdleControl`].
+//!
+//! What always holds:
+//! - Nothing is changed without a journal, and what was changed is put back when the probe ends, however it ends.
+//! - What could not be measured is a note with its reason. Without cpuidle the states are unknown, and the wake-ups
+//!   are measured all the same.
+//! - The probe takes about as long as it was given: longer sleeps get more of the time, shorter ones more samples.
+
+mod batch;
+mod table;
+
+use batch::{by_other_cpu, by_timer};
+use host::{IdleControl, IdleOptions, LimitState, Root};
+use machine::{CpuId, CpuList, CstateKind, CstateTable, Duration, IdleLimit, Ratio, Topology};
+use serde::Serialize;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// The lengths of sleep that are tried, and the share of time that each gets.
+const SLEEPS: [(Duration, u64); 5] = [
+    (Duration::from_micros(10), 1),
+    (Duration::from_micros(100), 2),
+    (Duration::from_millis(1), 4),
+    (Duration::from_millis(10), 8),
+    (Duration::from_millis(100), 16),
+];
+/// The same where each state is tried in turn: the extremes teach nothing about a state that is forced anyway.
+const FORCED_SLEEPS: std::ops::Range<usize> = 1..4;
+/// More samples than this say nothing new about a 99th percentile.
+const SAMPLES_MAX: usize = 2_000;
+
+/// How a sleeper is woken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Way {
+    /// By a thread on another CPU, through a futex.
+    OtherCpu,
+    /// By its own timer.
+    Timer,
+}
+
+/// What was measured of many sleeps alike.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Batch {
+    /// The deepest state that was allowed; `None` if nothing was changed.
+    pub limited_to: Option<String>,
+    /// How the sleeper was woken.
+    pub way: Way,
+    /// How long it slept.
+    pub sleep: Duration,
+    /// How many wake-ups were timed.
+    pub samples: usize,
+    /// Half of them took no longer.
+    pub p50: Duration,
+    /// 99 of 100 took no longer; of fewer than 100 samples, the longest.
+    pub p99: Duration,
+    /// States asked for on that CPU meanwhile, the most frequent first; `None` where the kernel does not count.
+    pub states: Option<Vec<StateShare>>,
+}
+
+/// How often a state was asked for.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct StateShare {
+    /// Its name.
+    pub name: String,
+    /// The exit latency that its driver advertises.
+    pub advertised: Duration,
+    /// Its share of the sleeps.
+    pub share: Ratio,
+}
+
+/// All that a probe found. In JSON, lengths are in nanoseconds.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Probe {
+    /// The CPU that was put to sleep.
+    pub sleeper: CpuId,
+    /// The CPU that woke it.
+    pub waker: Option<CpuId>,
+    /// The idle driver, where there is one.
+    pub driver: Option<String>,
+    /// What reading the clock costs: the grain of every figure here.
+    pub clock: Duration,
+    /// In the order in which they were measured.
+    pub batches: Vec<Batch>,
+    /// What could not be measured, and why.
+    pub notes: Vec<String>,
+    /// True if somebody ended it before its time.
+    pub stopped: bool,
+}
+
+/// A probe that could not even begin.
+#[derive(Debug, thiserror::Error)]
+pub enum ProbeError {
+    /// Not even this process's own CPUs are known.
+    #[error("cannot probe: {0}")]
+    Affinity(#[from] host::AffinityError),
+    /// There is no CPU to sleep on.
+    #[error("cannot probe: no CPU is allowed to this process")]
+    NoCpu,
+}
+
+/// One batch to come.
+#[derive(Clone, Debug, PartialEq)]
+struct Step {
+    limit: Option<(IdleLimit, String)>,
+    way: Way,
+    sleep: Duration,
+    weight: u64,
+}
+
+/// Measures for about `length`, tells `progress` before each batch, and ends early when `stop` is set.
+pub fn probe(
+    length: Duration,
+    stop: &AtomicBool,
+    progress: &mut dyn FnMut(&str),
+) -> Result<Probe, ProbeError> {
+    let root = Root::system();
+    let allowed = host::allowed_cpus()?;
+    let topology = host::topology(&root).unwrap_or_default();
+    let (sleeper, waker) = choose(&allowed, &topology).ok_or(ProbeError::NoCpu)?;
+    let table = host::idle_table(&root, sleeper).unwrap_or_default();
+    let mut probe = Probe {
+        sleeper,
+        waker,
+        driver: host::idle_driver(&root).driver,
+        clock: batch::clock_cost(),
+        batches: Vec::new(),
+        notes: Vec::new(),
+        stopped: false,
+    };
+    if waker.is_none() {
+        let why =
+            "this process may use one CPU only: nobody else could wake it, so timers alone are measured";
+        probe.notes.push(why.to_owned());
+    }
+    if table.0.is_empty() {
+        let why = "no cpuidle: which state a sleep takes is unknown, and none can be forced";
+        probe.notes.push(why.to_owned());
+    }
+    let mut control = None;
+    let steps = plan(waker.is_some(), &table);
+    let end = host::now() + length;
+    for (index, step) in steps.iter().enumerate() {
+        let weights: u64 = steps[index..].iter().map(|step| step.weight).sum();
+        let share = end.since(host::now()) * step.weight / weights.max(1);
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+        if let Some((limit, name)) = &step.limit {
+            if let Err(why) = force(&mut control, &root, sleeper, *limit) {
+                let what = format!("{name} cannot be forced, nor can others be: {why}");
+                probe.notes.push(what);
+                break;
+            }
+        }
+        progress(&format!("{} of {}: {}", index + 1, steps.len(), step.words()));
+        match measure(&root, (sleeper, waker), &table, step, share, stop) {
+            Ok(batch) => probe.batches.extend(batch),
+            Err(why) => probe.notes.push(format!("{}: {why}", step.words())),
+        }
+    }
+    probe.stopped = stop.load(Ordering::Relaxed);
+    Ok(probe)
+}
+
+/// The last allowed CPU sleeps, because interrupts prefer the first. The first that does not share its core wakes
+/// it; a sibling would keep the core awake.
+fn choose(allowed: &CpuList, topology: &Topology) -> Option<(CpuId, Option<CpuId>)> {
+    let sleeper = *allowed.0.last()?;
+    let siblings: Vec<CpuId> = topology.siblings(sleeper).collect();
+    let others = || allowed.0.iter().copied().filter(|&cpu| cpu != sleeper);
+    Some((sleeper, others().find(|cpu| !siblings.contains(cpu)).or_else(|| others().next())))
+}
+
+/// All batches: first as the machine is, then limited to each state from which a limit keeps a deeper one.
+fn plan(has_waker: bool, table: &CstateTable) -> Vec<Step> {
+    let mut steps = Vec::new();
+    let mut add = |limit: Option<(IdleLimit, String)>, sleeps: &[(Duration, u64)]| {
+        for &(sleep, weight) in sleeps {
+            let ways = if has_waker { &[Way::OtherCpu, Way::Timer][..] } else { &[Way::Timer][..] };
+            steps.extend(ways.iter().map(|&way| Step { limit: limit.clone(), way, sleep, weight }));
+        }
+    };
+    add(None, &SLEEPS);
+    for state in &table.0 {
+        // A limit of zero is polling; a halt may advertise zero, but a limit cannot name it.
+        let bound = match state.kind {
+            CstateKind::Polling => Duration::ZERO,
+            CstateKind::Halting => state.exit_latency.max(Duration::from_micros(1)),
+        };
+        if table.0.iter().any(|other| other.exit_latency > bound) {
+            add(Some((IdleLimit::ExitLatency(bound), state.name.clone())), &SLEEPS[FORCED_SLEEPS]);
+        }
+    }
+    steps
+}
+
+impl Step {
+    fn words(&self) -> String {
+        let way = match self.way {
+            Way::OtherCpu => "woken by another CPU",
+            Way::Timer => "woken by a timer",
+        };
+        let limit = self.limit.as_ref().map_or(String::new(), |(_, name)| format!(", {name} at most"));
+        format!("sleeps of {}, {way}{limit}", self.sleep)
+    }
+}
+
+/// Limits the sleeper's CPU. The journal is opened with the first limit, so that a machine with nothing to force is
+/// not even locked.
+fn force(control: &mut Option<IdleControl>, root: &Root, cpu: CpuId, limit: IdleLimit) -> Result<(), String> {
+    if control.is_none() {
+        let options = IdleOptions::new("roost doctor --probe");
+        let opened = IdleControl::open(root, &CpuList([cpu].into()), options);
+        *control = Some(opened.map_err(|held| held.to_string())?);
+    }
+    match control.as_mut().expect("just made").apply(cpu, limit) {
+        LimitState::InForce { kept_stricter: true, limit, .. } => {
+            Err(format!("the administrator's own limit is stricter ({limit:?})"))
+        }
+        LimitState::InForce { .. } => Ok(()),
+        LimitState::Refused { reason } => Err(reason),
+    }
+}
+
+/// One batch; nothing if it was stopped before its first sample.
+fn measure(
+    root: &Root,
+    (sleeper, waker): (CpuId, Option<CpuId>),
+    table: &CstateTable,
+    step: &Step,
+    share: Duration,
+    stop: &AtomicBool,
+) -> Result<Option<Batch>, host::AffinityError> {
+    let before = host::state_counts(root, sleeper).ok();
+    let until = host::now() + share;
+    let limits = batch::Limits { until, samples_max: SAMPLES_MAX, stop };
+    let mut latencies = match (step.way, waker) {
+        (Way::OtherCpu, Some(waker)) => by_other_cpu(sleeper, waker, step.sleep, &limits)?,
+        _ => by_timer(sleeper, step.sleep, &limits)?,
+    };
+    let after = host::state_counts(root, sleeper).ok();
+    if latencies.is_empty() {
+        return Ok(None);
+    }
+    latencies.sort_unstable();
+    Ok(Some(Batch {
+        limited_to: step.limit.as_ref().map(|(_, name)| name.clone()),
+        way: step.way,
+        sleep: step.sleep,
+        samples: latencies.len(),
+        p50: percentile(&latencies, 50),
+        p99: percentile(&latencies, 99),
+        states: before.zip(after).and_then(|(before, after)| {
+            let usage =
+                |counts: &[host::StateCounts]| counts.iter().map(|count| count.usage).collect::<Vec<_>>();
+            shares(table, &usage(&before), &usage(&after))
+        }),
+    }))
+}
+
+/// Nearest rank: the smallest value that `percent` of 100 do not exceed.
+fn percentile(sorted: &[Duration], percent: usize) -> Duration {
+    let rank = (sorted.len() * percent).div_ceil(100).max(1);
+    sorted.get(rank - 1).copied().unwrap_or_default()
+}
+
+/// Which states were asked for between two counts; `None` if none was, or a count fell because a driver registered
+/// anew.
+fn shares(table: &CstateTable, before: &[u64], after: &[u64]) -> Option<Vec<StateShare>> {
+    if [before.len(), after.len()] != [table.0.len(); 2] {
+        return None;
+    }
+    let counts: Option<Vec<u64>> =
+        after.iter().zip(before).map(|(after, before)| after.checked_sub(*before)).collect();
+    let counts = counts?;
+    let total: u64 = counts.iter().sum();
+    let mut shares: Vec<StateShare> = table
+        .0
+        .iter()
+        .zip(&counts)
+        .filter(|(_, count)| **count > 0)
+        .map(|(state, &count)| StateShare {
+            name: state.name.clone(),
+            advertised: state.exit_latency,
+            share: Ratio::new(count as f64 / total as f64),
+        })
+        .collect();
+    shares.sort_by(|one, other| other.share.as_f64().total_cmp(&one.share.as_f64()));
+    (total > 0).then_some(shares)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use machine::Cstate;
+
+    fn table(states: &[(&str, u64)]) -> CstateTable {
+        let state = |&(name, micros): &(&str, u64)| Cstate {
+            name: name.to_owned(),
+            kind: if name == "POLL" { CstateKind::Polling } else { CstateKind::Halting },
+            exit_latency: Duration::from_micros(micros),
+            true_exit_latency: None,
+            entry_latency: None,
+            target_residency: Duration::ZERO,
+            power: None,
+        };
+        CstateTable(states.iter().map(state).collect())
+    }
+
+    fn forced(table: &CstateTable) -> Vec<String> {
+        let mut names: Vec<String> =
+            plan(true, table).into_iter().filter_map(|step| Some(step.limit?.1)).collect();
+        names.dedup();
+        names
+    }
+
+    #[test]
+    fn each_state_but_the_deepest_is_forced() {
+        assert_eq!(
+            forced(&table(&[("POLL", 0), ("C1", 2), ("C1E", 10), ("C6", 133)])),
+            ["POLL", "C1", "C1E"]
+        );
+        assert_eq!(forced(&table(&[("POLL", 0), ("haltpoll idle", 1)])), ["POLL"]);
+        assert_eq!(forced(&table(&[("WFI", 1), ("cpu-sleep", 270)])), ["WFI"]);
+        assert!(forced(&table(&[])).is_empty() && forced(&table(&[("HLT", 0)])).is_empty());
+        assert_eq!(plan(true, &table(&[])).len(), 10);
+        assert!(plan(false, &table(&[])).iter().all(|step| step.way == Way::Timer));
+    }
+
+    #[test]
+    fn the_waker_is_no_sibling_where_there_is_another() {
+        let (machine, all) = (Topology::uniform(1, 2, 2), "0-3".parse().unwrap());
+        // cpu3 shares its core with cpu1.
+        assert_eq!(choose(&all, &machine), Some((CpuId(3), Some(CpuId(0)))));
+        assert_eq!(choose(&"1,3".parse().unwrap(), &machine), Some((CpuId(3), Some(CpuId(1)))));
+        assert_eq!(choose(&"2".parse().unwrap(), &machine), Some((CpuId(2), None)));
+        assert_eq!(choose(&CpuList::default(), &machine), None);
+    }
+
+    #[test]
+    fn percentiles_are_values_that_were_measured() {
+        let values: Vec<Duration> = (1..=200).map(Duration::from_nanos).collect();
+        assert_eq!((percentile(&values, 50).as_nanos(), percentile(&values, 99).as_nanos()), (100, 198));
+        assert_eq!(percentile(&values[..3], 99).as_nanos(), 3);
+        assert_eq!(percentile(&values[..1], 50).as_nanos(), 1);
+    }
+
+    #[test]
+    fn states_are_told_by_the_change_of_their_counts() {
+        let table = table(&[("POLL", 0), ("C1", 2), ("C6", 133)]);
+        let found = shares(&table, &[5, 10, 0], &[5, 40, 90]).unwrap();
+        let names: Vec<(&str, f64)> =
+            found.iter().map(|share| (share.name.as_str(), share.share.as_f64())).collect();
+        assert_eq!(names, [("C6", 0.75), ("C1", 0.25)]);
+        assert_eq!(shares(&table, &[5, 10, 0], &[0, 11, 1]), None, "registered anew");
+        assert_eq!(shares(&table, &[5, 10, 0], &[5, 10, 0]), None, "nobody slept");
+        assert_eq!(shares(&table, &[5], &[6]), None);
+    }
+
+    #[test]
+    fn a_short_probe_of_this_machine_measures_or_says_why_not() {
+        let (mut told, stop) = (0, AtomicBool::new(false));
+        let found = probe(Duration::from_millis(300), &stop, &mut |_| told += 1).unwrap();
+        assert!(told >= found.batches.len() && !found.stopped);
+        assert!(found.batches.iter().any(|batch| batch.way == Way::Timer), "{found:?}");
+        assert!(found.waker.is_some() || !found.notes.is_empty());
+        assert!(found.batches.iter().all(|batch| batch.samples > 0 && batch.p50 <= batch.p99));
+        assert!(found.to_string().contains("Measured wake latency"));
+        serde_json::to_string(&found).unwrap();
+    }
+
+    #[test]
+    fn a_probe_that_is_stopped_stops() {
+        let found = probe(Duration::from_secs(3600), &AtomicBool::new(true), &mut |_| ()).unwrap();
+        assert!(found.stopped && found.batches.is_empty());
+    }
+}
