@@ -2,6 +2,7 @@
 
 mod bench;
 mod demo;
+mod doctor;
 mod exit;
 mod frames;
 mod load;
@@ -32,6 +33,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Demo(demo::Args),
+    Doctor(doctor::Args),
     Bench(bench::Args),
     Serve(serve::Args),
     Load(load::Args),
@@ -45,6 +47,7 @@ enum Command {
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Demo(args) => demo::run(&args),
+        Command::Doctor(args) => doctor::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Serve(args) => serve::run(&args),
         Command::Load(args) => load::run(&args),

@@ -4,6 +4,7 @@
 //! run prints `SKIPPED` and the reason.
 
 mod conformance;
+mod doctor;
 mod fixture;
 mod hostile;
 mod observing;
