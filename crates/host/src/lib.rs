@@ -66,7 +66,7 @@ pub use platform::{Identity, identity};
 pub use pm_qos::{cpu_limit, global_limit, may_limit, try_global_limit};
 pub use privileges::{Capability, Privileges, privileges};
 pub use process::{CpuTime, cpu_time, resident_bytes};
-pub use programs::{LatencyHolders, Program, RIVALS, Rival, latency_holders, rivals};
+pub use programs::{LatencyHolders, Program, Rival, latency_holders, rivals};
 pub use root::{FileError, Gaps, Root};
 pub use topology::{NumaNode, numa_nodes, online_cpus, smt_active, topology, topology_of};
 pub use tracepoints::{TRACEPOINTS, Tracepoint, Tracing, described, tracing};

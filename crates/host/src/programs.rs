@@ -69,7 +69,7 @@ pub struct Rival {
 }
 
 /// Programs by the name that the kernel keeps of them, and what they do to the same knobs.
-pub const RIVALS: [(&str, &str); 13] = [
+const RIVALS: [(&str, &str); 13] = [
     ("tuned", "idle limits, governors and clocks, by profile"),
     ("tuned-ppd", "power profiles, through tuned"),
     ("auto-cpufreq", "governors, clocks and turbo"),

@@ -16,7 +16,7 @@
 //! - Any folder may be looked at, even one full of nonsense: there is a page about it, and no panic.
 
 mod facts;
-mod page;
+pub(crate) mod page;
 mod recording;
 mod verdict;
 

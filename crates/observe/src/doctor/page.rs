@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 
 /// No line is longer, but for a word that is.
-const WIDTH: usize = 100;
+pub(crate) const WIDTH: usize = 100;
 /// Where the text behind a label begins.
 const INDENT: usize = 18;
 
@@ -68,7 +68,8 @@ impl Page {
     }
 }
 
-fn wrapped(text: &str, width: usize) -> Vec<String> {
+/// `text` in lines of at most `width` characters, but for words that are longer.
+pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split_whitespace() {
         let line = lines.last_mut().expect("there is one");

@@ -29,7 +29,7 @@ mod batch;
 mod table;
 
 use batch::{by_other_cpu, by_timer};
-use host::{IdleControl, IdleOptions, LimitState, Root};
+use host::{IdleControl, IdleOptions, LimitState, Root, UsageMeter};
 use machine::{CpuId, CpuList, CstateKind, CstateTable, Duration, IdleLimit, Ratio, Topology};
 use serde::Serialize;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -72,6 +72,8 @@ pub struct Batch {
     pub p50: Duration,
     /// 99 of 100 took no longer; of fewer than 100 samples, the longest.
     pub p99: Duration,
+    /// How much of the time the sleeper's CPU was busy, in steps of a clock tick; our own work is in it.
+    pub busy: Option<Ratio>,
     /// States asked for on that CPU meanwhile, the most frequent first; `None` where the kernel does not count.
     pub states: Option<Vec<StateShare>>,
 }
@@ -177,8 +179,24 @@ pub fn probe(
             Err(why) => probe.notes.push(format!("{}: {why}", step.words())),
         }
     }
+    if let Some(busy) = busiest(&probe.batches) {
+        probe.notes.push(format!(
+            "{sleeper} was up to {busy} busy with other work: who found it awake was woken sooner, who had to wait \
+             later, than from idleness; for figures to rely on, probe a quiet machine"
+        ));
+    }
     probe.stopped = stop.load(Ordering::Relaxed);
     Ok(probe)
+}
+
+/// How busy the CPU was at most, where that is not our own doing and more than a trifle.
+fn busiest(batches: &[Batch]) -> Option<Ratio> {
+    /// Sleeps from here on leave the CPU to others: our own work is a hundredth of them.
+    const LONG: Duration = Duration::from_millis(1);
+    const TRIFLE: f64 = 0.1;
+    let busy = batches.iter().filter(|batch| batch.sleep >= LONG).filter_map(|batch| batch.busy);
+    // A forced POLL is idleness to /proc/stat, so it does not count.
+    busy.max_by(|one, other| one.as_f64().total_cmp(&other.as_f64())).filter(|busy| busy.as_f64() > TRIFLE)
 }
 
 /// The last allowed CPU sleeps, because interrupts prefer the first. The first that does not share its core wakes
@@ -251,6 +269,7 @@ fn measure(
     stop: &AtomicBool,
 ) -> Result<Option<Batch>, host::AffinityError> {
     let before = host::state_counts(root, sleeper).ok();
+    let mut usage = UsageMeter::start(root, &CpuList([sleeper].into()), host::now());
     let until = host::now() + share;
     let limits = batch::Limits { until, samples_max: SAMPLES_MAX, stop };
     let mut latencies = match (step.way, waker) {
@@ -262,7 +281,10 @@ fn measure(
         return Ok(None);
     }
     latencies.sort_unstable();
+    let used = usage.read(host::now());
+    let busy = used.first().and_then(|cpu| Some(Ratio::of(cpu.busy?, cpu.elapsed)));
     Ok(Some(Batch {
+        busy,
         limited_to: step.limit.as_ref().map(|(_, name)| name.clone()),
         way: step.way,
         sleep: step.sleep,
@@ -374,6 +396,49 @@ mod tests {
         assert_eq!(shares(&table, &[5, 10, 0], &[0, 11, 1]), None, "registered anew");
         assert_eq!(shares(&table, &[5, 10, 0], &[5, 10, 0]), None, "nobody slept");
         assert_eq!(shares(&table, &[5], &[6]), None);
+    }
+
+    #[test]
+    fn a_forced_state_is_journalled_and_put_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let tree = include_str!("../../tests/testdata/intel-server.tree");
+        crate::doctor::unpack(tree, folder.path()).unwrap();
+        let (root, file) =
+            (Root::at(folder.path()), "sys/devices/system/cpu/cpu7/power/pm_qos_resume_latency_us");
+        let reads = || std::fs::read_to_string(root.path(file)).unwrap().trim_end().to_owned();
+        let journals = || host::cpu_holders(&root, &mut host::Gaps::default()).1;
+        let mut control = None;
+        for (limit, text) in [(Duration::ZERO, "n/a"), (Duration::from_micros(10), "10")] {
+            force(&mut control, &root, CpuId(7), IdleLimit::ExitLatency(limit)).unwrap();
+            assert_eq!((reads(), journals()), (text.to_owned(), 1));
+        }
+        drop(control);
+        assert_eq!((reads(), journals()), ("0".to_owned(), 0));
+        // Somebody else has the CPU: nothing is touched.
+        let other = host::CpuLocks::take(&root, &"7".parse().unwrap(), "roost serve").unwrap();
+        let refused = force(&mut None, &root, CpuId(7), IdleLimit::ExitLatency(Duration::ZERO)).unwrap_err();
+        assert!(refused.contains("roost serve") && reads() == "0", "{refused}");
+        drop(other);
+        // An administrator's stricter limit stays, so that the state asked for cannot be seen.
+        std::fs::write(root.path(file), "n/a\n").unwrap();
+        assert!(force(&mut None, &root, CpuId(7), IdleLimit::ExitLatency(Duration::from_micros(2))).is_err());
+    }
+
+    #[test]
+    fn a_busy_cpu_is_told() {
+        let batch = |sleep, busy: Option<f64>| Batch {
+            limited_to: None,
+            way: Way::Timer,
+            sleep,
+            samples: 1,
+            p50: Duration::ZERO,
+            p99: Duration::ZERO,
+            busy: busy.map(Ratio::new),
+            states: None,
+        };
+        let (short, long) = (Duration::from_micros(10), Duration::from_millis(10));
+        assert_eq!(busiest(&[batch(short, Some(0.9)), batch(long, Some(0.05)), batch(long, None)]), None);
+        assert_eq!(busiest(&[batch(long, Some(0.5)), batch(long, Some(0.2))]), Some(Ratio::new(0.5)));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! A probe as a table for people.
 
 use super::{Batch, Probe, StateShare, Way};
+use crate::doctor::page::{WIDTH, wrapped};
 use std::fmt;
 
 impl fmt::Display for Probe {
@@ -25,7 +26,9 @@ impl fmt::Display for Probe {
             writeln!(f, "{}", row(batch, &waker))?;
         }
         for note in &self.notes {
-            writeln!(f, "  not measured: {note}")?;
+            for (index, line) in wrapped(note, WIDTH - 8).iter().enumerate() {
+                writeln!(f, "  {}{line}", if index == 0 { "note: " } else { "      " })?;
+            }
         }
         if self.stopped {
             writeln!(f, "  stopped before its time: what is above is all there is")?;
@@ -76,6 +79,7 @@ mod tests {
             samples: 900,
             p50: Duration::from_nanos(3_100),
             p99: Duration::from_nanos(9_900),
+            busy: None,
             states: Some(vec![
                 StateShare {
                     name: "C1".to_owned(),
@@ -103,7 +107,7 @@ mod tests {
                 "  at most          sleep  woken by      p50      p99  samples  states",
                 "  as it is        1.00ms  timer      3.10us   9.90us      900  unknown",
                 "  C1              1.00ms  cpu0       3.10us   9.90us      900  C1 98% (2.00us)",
-                "  not measured: a reason",
+                "  note: a reason",
                 "  stopped before its time: what is above is all there is",
             ]
         );
