@@ -50,10 +50,10 @@ pub fn latency_holders(root: &Root, gaps: &mut Gaps) -> LatencyHolders {
 fn holds_device(root: &Root, pid: u32) -> io::Result<bool> {
     for entry in fs::read_dir(root.path(&format!("proc/{pid}/fd")))? {
         // A file that was closed since, or is not a link, is not the device.
-        if let Ok(target) = entry.and_then(|entry| fs::read_link(entry.path())) {
-            if target == Path::new("/dev/cpu_dma_latency") {
-                return Ok(true);
-            }
+        if let Ok(target) = entry.and_then(|entry| fs::read_link(entry.path()))
+            && target == Path::new("/dev/cpu_dma_latency")
+        {
+            return Ok(true);
         }
     }
     Ok(false)

@@ -157,19 +157,19 @@ fn longer_sleeps(facts: &Facts, case: &mut Case) {
 
 /// Who keeps the deeper states from being used, and what to do.
 fn who_limits(facts: &Facts) -> (String, String) {
-    if let Some(IdleLimit::ExitLatency(latency)) = facts.limits.global {
-        if facts.deepest().is_some_and(|deepest| deepest > latency) {
-            let names: Vec<String> = facts
-                .limits
-                .holders
-                .holders
-                .iter()
-                .map(|holder| format!("{} (process {})", holder.name, holder.pid))
-                .collect();
-            let who = if names.is_empty() { "a process".to_owned() } else { names.join(", ") };
-            let remedy = format!("stop {who}, or change its profile (for tuned: force_latency)");
-            return (format!("{who} holds /dev/cpu_dma_latency at {latency}"), remedy);
-        }
+    if let Some(IdleLimit::ExitLatency(latency)) = facts.limits.global
+        && facts.deepest().is_some_and(|deepest| deepest > latency)
+    {
+        let names: Vec<String> = facts
+            .limits
+            .holders
+            .holders
+            .iter()
+            .map(|holder| format!("{} (process {})", holder.name, holder.pid))
+            .collect();
+        let who = if names.is_empty() { "a process".to_owned() } else { names.join(", ") };
+        let remedy = format!("stop {who}, or change its profile (for tuned: force_latency)");
+        return (format!("{who} holds /dev/cpu_dma_latency at {latency}"), remedy);
     }
     let forbidden = facts.idle.groups.iter().flat_map(|group| &group.states).any(|state| {
         state.settings.disabled == Some(true) && state.settings.disabled_by_default != Some(true)
@@ -265,10 +265,10 @@ fn clocks(facts: &Facts, case: &mut Case) {
     if domains.iter().all(fixed) {
         case.cannot("the hardware has one frequency only", "");
     }
-    if let Some(("intel_pstate", mode)) = &facts.frequency.mode {
-        if mode == "active" {
-            case.good("intel_pstate is active: bounds are kept, the hardware chooses within them");
-        }
+    if let Some(("intel_pstate", mode)) = &facts.frequency.mode
+        && mode == "active"
+    {
+        case.good("intel_pstate is active: bounds are kept, the hardware chooses within them");
     }
 }
 

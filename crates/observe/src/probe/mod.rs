@@ -166,12 +166,12 @@ pub fn probe(
         if stop.load(Ordering::Relaxed) {
             break;
         }
-        if let Some((limit, name)) = &step.limit {
-            if let Err(why) = force(&mut control, &root, sleeper, *limit) {
-                let what = format!("{name} cannot be forced, nor can others be: {why}");
-                probe.notes.push(what);
-                break;
-            }
+        if let Some((limit, name)) = &step.limit
+            && let Err(why) = force(&mut control, &root, sleeper, *limit)
+        {
+            let what = format!("{name} cannot be forced, nor can others be: {why}");
+            probe.notes.push(what);
+            break;
         }
         progress(&format!("{} of {}: {}", index + 1, steps.len(), step.words()));
         match measure(&root, (sleeper, waker), &table, step, share, stop) {
