@@ -14,9 +14,9 @@
 //! - What cannot be seen is missing, with the reason, never zero. A figure says where it was seen.
 //! - Nothing here decides for a machine: a verdict is words for people.
 
-pub mod recording;
-pub mod requests;
 pub mod doctor;
 pub mod probe;
+pub mod recording;
+pub mod requests;
 pub mod sleep;
 pub mod verdict;

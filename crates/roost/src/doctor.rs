@@ -73,7 +73,9 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         say(&format!("{path}: {lines} lines of text; look it through before you send it\n"))?;
         return Ok(ExitCode::SUCCESS);
     }
-    let facts = gather(&root, None);
+    // What a kernel takes can only be asked of the one that runs.
+    let programs = args.root.is_none().then(|| host::bpf::survey(&root));
+    let facts = gather(&root, programs);
     let policies = verdicts(&facts);
     if !args.json {
         say(&page(&facts, &policies))?;

@@ -25,6 +25,7 @@ mod requests;
 pub use idle::{IdleCounts, IdleNow, IdleProgram};
 pub use requests::{RequestCounts, RequestProgram, RequestTimes, RequestWay, Watched};
 
+use crate::root::Root;
 use libbpf_rs::btf::{Btf, BtfType, TypeId};
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, OpenObject, PrintLevel};
 use std::collections::BTreeSet;
@@ -58,6 +59,19 @@ pub enum BpfError {
         /// What libbpf or the kernel said of it.
         reason: String,
     },
+}
+
+/// Loads each program for a moment, and says which this kernel takes: what watches, and why it would not.
+pub fn survey(root: &Root) -> Vec<(String, Result<(), String>)> {
+    // A port that nobody should listen on, and ourselves.
+    let watched = Watched { ports: vec![1], processes: vec![std::process::id()] };
+    let told = |result: Result<(), BpfError>| result.map_err(|error| error.to_string());
+    let idle = ("sleeps, by cpu_idle".to_owned(), told(IdleProgram::load(true).map(drop)));
+    let requests = RequestWay::ALL.map(|way| {
+        let loaded = RequestProgram::load_way(root, way, &watched).map(drop);
+        (format!("requests, at {way}"), told(loaded))
+    });
+    std::iter::once(idle).chain(requests).collect()
 }
 
 /// A program that is at work until this is dropped.

@@ -5,6 +5,7 @@
 //! Pure: findings in, a page out. `report` draws, and knows nothing of sleeps. What is not known has no figure and a
 //! sentence why.
 
+use super::answers::Answers;
 use super::results::Observation;
 use ::observe::sleep::{CpuSlept, LengthShare, Part as PartOf, Slept, StateSlept};
 use ::observe::verdict::Class;
@@ -74,7 +75,7 @@ pub fn page(facts: &Facts, observation: &Observation) -> Page {
     let mut sections = vec![verdict(observation), lengths(&findings.all), residency(observation)];
     sections.push(choices(&findings.all));
     sections.push(waking(observation));
-    sections.extend(requests(&observation.requests));
+    sections.extend(requests(observation));
     Page {
         name: facts.name.clone(),
         title: observation.title.clone(),
@@ -125,6 +126,17 @@ fn cards(observation: &Observation) -> Vec<Card> {
             premature.share.to_string(),
             format!("{} of them", premature.count),
         ));
+    }
+    if let Some(answers) = &observation.answers {
+        let p99 = answers.response.or(answers.work).map_or("-".to_owned(), |times| times.p99.to_string());
+        cards.push(card(
+            "requests",
+            Unit::PerSecond.text(answers.rate.as_per_second()),
+            format!("p99 {p99}"),
+        ));
+    }
+    if let Some(power) = &observation.power {
+        cards.push(card("power", format!("{:.2} W", power.mean.as_watts()), power.source.clone()));
     }
     if let Some(tail) = &observation.verdict.tail {
         cards.push(card(
@@ -365,7 +377,8 @@ fn cost(observation: &Observation) -> String {
     })
 }
 
-fn requests(points: &[RequestPoint]) -> Option<Section> {
+fn requests(observation: &Observation) -> Option<Section> {
+    let points = &observation.requests;
     if points.is_empty() {
         return None;
     }
@@ -386,7 +399,26 @@ fn requests(points: &[RequestPoint]) -> Option<Section> {
     );
     response.series.push(series("p50", &|point| point.p50_ns));
     response.series.push(series("p99", &|point| point.p99_ns));
-    Some(section("Requests", vec![rate.figure(), response.figure()]))
+    let mut section = section("Requests", vec![rate.figure(), response.figure()]);
+    if let Some(answers) = &observation.answers {
+        section.text = format!(
+            "{}: {} requests, seen at {}. Response is waiting (the socket's queue, and waking the server) and service (its own work) \
+             together; an interrupted CPU's own way out of idle lies before it. What a client adds is not in it.",
+            answers.service, answers.requests, answers.way
+        );
+        section.parts.insert(0, Part::Table(answers_table(answers)));
+    }
+    Some(section)
+}
+
+fn answers_table(answers: &Answers) -> Table {
+    let head = ["time", "mean", "p50", "p95", "p99", "p99.9", "max"].map(str::to_owned).to_vec();
+    let rows = answers.rows().map(|(name, times)| {
+        let cells = [times.mean, times.p50, times.p95, times.p99, times.p999, times.max];
+        let cells = cells.map(|time| Unit::Nanoseconds.text(time.as_nanos() as f64));
+        Row { name: name.to_owned(), cells: cells.to_vec(), ..Row::default() }
+    });
+    Table { head, rows: rows.collect(), ..Table::default() }
 }
 
 fn section(title: &str, figures: Vec<Figure>) -> Section {
@@ -438,6 +470,10 @@ mod tests {
             findings: evidence.findings,
             verdict,
             requests: Vec::new(),
+            answers: None,
+            power: None,
+            work: Vec::new(),
+            hardware: Vec::new(),
         }
     }
 
