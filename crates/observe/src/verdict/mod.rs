@@ -100,10 +100,15 @@ pub struct Verdict {
 impl Verdict {
     /// What the evidence amounts to.
     pub fn of(evidence: &Evidence) -> Self {
-        let mut unknown = Vec::new();
-        let mut known = |bound: Result<_, &str>| bound.map_err(|why| unknown.push(why.to_owned())).ok();
-        let tail = known(bounds::tail(evidence));
-        let power = bounds::power(evidence).map_err(|why| unknown.push(why.to_owned())).ok();
+        let (tail, power) = (bounds::tail(evidence), bounds::power(evidence));
+        let mut unknown: Vec<String> = [tail.as_ref().err(), power.as_ref().err()]
+            .into_iter()
+            .flatten()
+            .map(|why| (*why).to_owned())
+            .collect();
+        // Both may be missing for the same reason.
+        unknown.dedup();
+        let (tail, power) = (tail.ok(), power.ok());
         let judged = class::judge(evidence, tail.as_ref());
         let advice = advice::advise(evidence, &judged, tail.as_ref(), power.as_ref());
         Self { judged, tail, power, advice, unknown }

@@ -20,8 +20,8 @@ Examples:
   perf record -e power:cpu_idle -a -- sleep 10; perf script > rec.txt      on another machine, as root
   roost observe --from rec.txt --machine xeon-gold-6126                  read it here; it says which states that machine has
 
-With -e irq_vectors:local_timer_entry,irq_vectors:reschedule_entry,irq:irq_handler_entry beside it, a recording also tells
-what woke the CPUs.")]
+A recording also tells what woke the CPUs if it holds their interrupts:
+  perf record -e power:cpu_idle,irq_vectors:local_timer_entry,irq_vectors:reschedule_entry,irq:irq_handler_entry -a ...")]
 pub struct Args {
     /// Watch the requests of this process and its children
     #[arg(long, value_name = "PID", group = "service")]

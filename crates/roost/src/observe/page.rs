@@ -60,7 +60,7 @@ pub fn page(facts: &Facts, observation: &Observation) -> Page {
     let machine = observation
         .machine
         .as_ref()
-        .map_or("idle states not known".to_owned(), |name| format!("states of {name}"));
+        .map_or("idle states not known".to_owned(), |name| format!("idle states: {name}"));
     let line = [
         facts.started.clone(),
         format!("Roost {}", facts.version),
@@ -155,13 +155,16 @@ fn cards(observation: &Observation) -> Vec<Card> {
     cards
 }
 
+/// What to try, then what it rests on. What it is stands at the top of the page.
 fn verdict(observation: &Observation) -> Section {
-    let told = observation.words.iter().skip(1).map(|sentence| Part::Text(sentence.clone()));
+    let advice = &observation.verdict.advice;
+    let try_first = format!("Try first: {}. {}", advice.policy, advice.because);
+    let rest = observation.words.iter().skip(1).filter(|sentence| **sentence != try_first);
     let title = match observation.verdict.judged.class {
         Class::CannotTell => "What can be said".to_owned(),
         class => class.to_string(),
     };
-    Section { title, text: String::new(), parts: told.collect() }
+    Section { title, parts: rest.map(|sentence| Part::Text(sentence.clone())).collect(), text: try_first }
 }
 
 /// Figure 7: idle and active periods in one plot.

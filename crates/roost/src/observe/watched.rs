@@ -49,7 +49,7 @@ impl Watched {
             threads_per_core: u16::try_from(siblings.unwrap_or(1)).unwrap_or(1),
             measured: None,
         };
-        Self { name: Some("this machine".to_owned()), tables, table: CstateTable::default(), known, power }
+        Self { name: Some("This machine".to_owned()), tables, table: CstateTable::default(), known, power }
     }
 
     fn preset(name: &str) -> Result<Self> {
@@ -71,6 +71,9 @@ impl Watched {
     /// What a reader must know about how this machine fits what was seen.
     pub fn remarks(&self, pattern: &SleepPattern) -> Vec<String> {
         let Some(name) = &self.name else { return Vec::new() };
+        if self.table.0.is_empty() && self.tables.is_empty() {
+            return vec![format!("{name} has no cpuidle, so its idle states are as unknown as before.")];
+        }
         let beyond = pattern.cpus.iter().filter_map(|cpu| {
             let known = cpu.table.0.len();
             let deepest = cpu.idle.iter().rposition(|lengths| lengths.count() > 0)?;
@@ -78,7 +81,7 @@ impl Watched {
         });
         match beyond.max_by_key(|(_, deepest)| *deepest) {
             Some((known, deepest)) => vec![format!(
-                "The recording has a state {deepest}, but {name} has {known}: it is hardly the machine that was recorded."
+                "{name} has {known} idle states, and the recording a state {deepest}: it is hardly the machine that was recorded."
             )],
             None => Vec::new(),
         }
