@@ -20,3 +20,4 @@ pub mod recording;
 pub mod requests;
 pub mod sleep;
 pub mod verdict;
+pub mod verify;

@@ -66,10 +66,10 @@ pub fn survey(root: &Root) -> Vec<(String, Result<(), String>)> {
     // A port that nobody should listen on, and ourselves.
     let watched = Watched { ports: vec![1], processes: vec![std::process::id()] };
     let told = |result: Result<(), BpfError>| result.map_err(|error| error.to_string());
-    let idle = ("sleeps, by cpu_idle".to_owned(), told(IdleProgram::load(true).map(drop)));
+    let idle = ("sleeps:cpu_idle".to_owned(), told(IdleProgram::load(true).map(drop)));
     let requests = RequestWay::ALL.map(|way| {
         let loaded = RequestProgram::load_way(root, way, &watched).map(drop);
-        (format!("requests, at {way}"), told(loaded))
+        (format!("requests:{way}").replace(' ', "-"), told(loaded))
     });
     std::iter::once(idle).chain(requests).collect()
 }

@@ -36,6 +36,7 @@ pub fn run(args: &Args, file: &Path) -> Result<ExitCode> {
         power: None,
         work: Vec::new(),
         hardware: Vec::new(),
+        verified: None,
     };
     let place = results::write(args.out.as_deref(), &observation)?;
     if args.json {

@@ -5,7 +5,7 @@
 
 use super::answers::Answers;
 use super::page::RequestPoint;
-use super::results::{self, Observation};
+use super::results::{self, Observation, Verified};
 use super::watched::Watched;
 use super::{Args, table, view};
 use crate::exit::{Exit, coded, usage};
@@ -13,7 +13,8 @@ use crate::metrics::sleep::{Board, Seen};
 use crate::table::{columns, print};
 use ::observe::requests::{RequestPattern, RequestWatch, percentile};
 use ::observe::sleep::{Findings, SleepPattern, SleepWatch};
-use ::observe::verdict::{Evidence, PowerEvidence, Verdict};
+use ::observe::verdict::{Evidence, PowerEvidence, Verdict, compare};
+use ::observe::verify::{Blocks, VerifyError, verify};
 use anyhow::{Context as _, Result};
 use host::perf::{HardwareResidency, WorkCounters};
 use host::service::{self, Service};
@@ -35,15 +36,63 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         let address = crate::metrics::sleep::serve(address, Arc::clone(&watch.board))?;
         eprintln!("metrics on http://{address}/metrics");
     }
-    watch.until_over(args)?;
-    let observation = watch.conclude();
+    let ended = signals()?;
+    watch.until_over(args, &ended)?;
+    let (mut observation, requests) = watch.conclude();
+    if args.verify {
+        observation.verified = Some(put_to_the_test(args, &root, requests, &observation, &ended)?);
+    }
     let place = results::write(args.out.as_deref(), &observation)?;
     if args.json {
         print(&format!("{}\n", serde_json::to_string_pretty(&observation)?))?;
     } else {
         print(&format!("{}\nreport: {}\n", table::of(&observation, columns()), place.display()))?;
     }
-    Ok(ExitCode::SUCCESS)
+    let is_beyond = observation.verified.as_ref().is_some_and(|verified| !verified.comparison.is_within());
+    Ok(if is_beyond { Exit::GoalMissed.into() } else { ExitCode::SUCCESS })
+}
+
+/// True once somebody wants this to end.
+fn signals() -> Result<Arc<AtomicBool>> {
+    let ended = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        signal_hook::flag::register(signal, Arc::clone(&ended)).context("cannot watch for signals")?;
+    }
+    Ok(ended)
+}
+
+/// Both extremes of sleep, in turns, under the load that is there.
+fn put_to_the_test(
+    args: &Args,
+    root: &Root,
+    requests: Option<RequestWatch>,
+    observation: &Observation,
+    ended: &AtomicBool,
+) -> Result<Verified> {
+    let Some(mut requests) = requests else {
+        return Err(coded(
+            Exit::Unsupported,
+            "--verify: the service's requests cannot be seen here; see `roost doctor`",
+        ));
+    };
+    let blocks = Blocks { pairs: args.verify_pairs, length: args.verify_block };
+    let cpus = host::online_cpus(root).context("reading which CPUs there are")?;
+    let told =
+        |pair: u32, side: &str| eprintln!("verify: pair {} of {}, {side} sleep", pair + 1, blocks.pairs);
+    let measured = verify(root, &cpus, &mut requests, blocks, ended, told).map_err(|error| match error {
+        VerifyError::NoChoice(_) => coded(Exit::Unsupported, format!("--verify: {error}")),
+        VerifyError::Held(_) => coded(Exit::Refused, format!("--verify: {error}")),
+        VerifyError::NoRequests(_) => coded(Exit::Invalid, format!("--verify: {error}")),
+        VerifyError::Stopped => coded(Exit::Failed, format!("--verify: {error}")),
+    })?;
+    let comparison = compare(&observation.verdict.prediction(), &measured.shallow, &measured.deep);
+    Ok(Verified {
+        pairs: blocks.pairs,
+        shallow_p99: measured.shallow.p99,
+        deep_p99: measured.deep.p99,
+        power_source: measured.power.to_string(),
+        comparison,
+    })
 }
 
 /// The service that is meant, if one is.
@@ -125,11 +174,7 @@ impl Watch {
     }
 
     /// Until the time is over, a signal comes, or the person at the terminal has seen enough.
-    fn until_over(&mut self, args: &Args) -> Result<()> {
-        let ended = Arc::new(AtomicBool::new(false));
-        for signal in [SIGINT, SIGTERM, SIGHUP] {
-            signal_hook::flag::register(signal, Arc::clone(&ended)).context("cannot watch for signals")?;
-        }
+    fn until_over(&mut self, args: &Args, ended: &AtomicBool) -> Result<()> {
         // Dropped on every way out, so that what follows is printed on the terminal as it was.
         let mut screen = match args.live {
             true if std::io::stdout().is_terminal() => {
@@ -219,8 +264,8 @@ impl Watch {
         Some((Microwatts((watts.max(0.0) * 1e6) as u64), reading.source.to_string()))
     }
 
-    /// What all of it amounts to.
-    fn conclude(mut self) -> Observation {
+    /// What all of it amounts to; and who watches requests, for whoever wants to see more of them.
+    fn conclude(mut self) -> (Observation, Option<RequestWatch>) {
         let title = self.title();
         let findings = Findings::of(&self.last, &self.watched.known);
         let answers = self.service.as_ref().zip(self.requests.as_ref());
@@ -262,7 +307,7 @@ impl Watch {
             stalled,
         };
         let verdict = Verdict::of(&evidence);
-        Observation {
+        let observation = Observation {
             title,
             layout: None,
             machine: self.watched.name,
@@ -275,7 +320,9 @@ impl Watch {
             power: power.map(|(mean, source)| results::Power { mean, source }),
             work: results::work(&work),
             hardware: results::hardware(&hardware),
-        }
+            verified: None,
+        };
+        (observation, self.requests)
     }
 }
 

@@ -15,6 +15,7 @@ Examples:
   roost observe --port 11211                       whoever listens there, for a minute
   roost observe --unit memcached --for 10s --live     a systemd unit, drawn as it goes; q ends it early
   roost observe --for 0s --metrics 127.0.0.1:9464      for Prometheus, until a signal comes
+  roost observe --port 11211 --verify              and whether idle states move no more than the verdict says
   roost observe --port 9200 --power-command 'ipmitool dcmi power reading | awk \"/Instantaneous/ {print \\$4}\"'
 
   perf record -e power:cpu_idle -a -- sleep 10; perf script > rec.txt      on another machine, as root
@@ -42,6 +43,19 @@ pub struct Args {
     /// How long to watch; 0s: until a signal comes
     #[arg(long = "for", value_name = "TIME", default_value = "60s")]
     pub length: Duration,
+
+    /// Then limit the CPUs' sleep to the shallowest state and free it again, in turns, and see whether tail and power change by
+    /// no more than the verdict says; needs a service and its load. Journalled, and put back
+    #[arg(long, requires = "service", conflicts_with = "from")]
+    pub verify: bool,
+
+    /// Pairs of a shallow and a deep block
+    #[arg(long, value_name = "N", default_value_t = 10, requires = "verify", value_parser = clap::value_parser!(u32).range(2..))]
+    pub verify_pairs: u32,
+
+    /// Length of such a block
+    #[arg(long, value_name = "TIME", default_value = "3s", requires = "verify")]
+    pub verify_block: Duration,
 
     /// Draw what is seen on this terminal, meanwhile; q ends it
     #[arg(long)]

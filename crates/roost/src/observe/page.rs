@@ -477,6 +477,7 @@ mod tests {
             power: None,
             work: Vec::new(),
             hardware: Vec::new(),
+            verified: None,
         }
     }
 

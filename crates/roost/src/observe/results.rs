@@ -6,10 +6,10 @@ use crate::exit::usage;
 use crate::machine_facts::this_machine;
 use crate::run_folder::{self, INFO, REPORT};
 use ::observe::sleep::Findings;
-use ::observe::verdict::Verdict;
+use ::observe::verdict::{Comparison, Verdict};
 use anyhow::Result;
 use host::perf::{CpuWork, StateShare};
-use machine::{CpuId, Microwatts, Ratio};
+use machine::{CpuId, Duration, Microwatts, Ratio};
 use report::run::RunInfo;
 use serde::Serialize;
 use std::io::Write as _;
@@ -49,6 +49,24 @@ pub struct Observation {
     /// States that cores were really in, where the processor counts them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub hardware: Vec<HardwareState>,
+    /// Both extremes of sleep, tried.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub verified: Option<Verified>,
+}
+
+/// The verdict's bounds, put to the test.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Verified {
+    /// Pairs of blocks.
+    pub pairs: u32,
+    /// The tail with sleep as shallow as it goes, mean of the blocks.
+    pub shallow_p99: Duration,
+    /// The tail with sleep as deep as the kernel likes.
+    pub deep_p99: Duration,
+    /// Where power would be from; modelled power is not compared.
+    pub power_source: String,
+    /// Whether what changed is within what was predicted.
+    pub comparison: Comparison,
 }
 
 /// Power on average, with its source.

@@ -41,6 +41,13 @@ pub fn of(observation: &Observation, columns: usize) -> String {
     for sentence in &observation.words {
         wrap(&mut text, "- ", sentence, columns);
     }
+    if let Some(verified) = &observation.verified {
+        let told = format!(
+            "Tried with {} pairs of blocks: p99 {} with shallow sleep, {} with deep. {}",
+            verified.pairs, verified.shallow_p99, verified.deep_p99, verified.comparison
+        );
+        wrap(&mut text, "- ", &told, columns);
+    }
     for sentence in &findings.unknown {
         wrap(&mut text, "- ", sentence, columns);
     }
