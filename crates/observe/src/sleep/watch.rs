@@ -122,8 +122,17 @@ impl SleepWatch {
                             let (count_before, time_before) = before.get(state).copied().unwrap_or_default();
                             unknown_lengths(count.saturating_sub(count_before), time - time_before)
                         });
-                    let idle: Vec<LengthHistogram> = idle.collect();
-                    let slept = idle.iter().fold(Duration::ZERO, |sum, lengths| sum + lengths.time());
+                    let mut idle: Vec<LengthHistogram> = idle.collect();
+                    let slept = |idle: &[LengthHistogram]| {
+                        idle.iter().fold(Duration::ZERO, |sum, lengths| sum + lengths.time())
+                    };
+                    // A sleep counts when it ends, so one that was under way at the beginning counts whole: what is too
+                    // much is of the state that has most.
+                    let surplus = slept(&idle) - elapsed;
+                    if let Some(most) = idle.iter_mut().max_by_key(|lengths| lengths.time()) {
+                        *most = unknown_lengths(most.count(), most.time() - surplus);
+                    }
+                    let slept = slept(&idle);
                     let periods = idle.iter().map(LengthHistogram::count).sum();
                     let active = unknown_lengths(periods, elapsed - slept);
                     CpuPattern { cpu, table: table(cpu), idle, active, wakers: None }
@@ -207,6 +216,12 @@ mod tests {
         assert_eq!((cpu.idle[1].count(), cpu.idle[1].time()), (4, Duration::from_millis(400)));
         assert_eq!(cpu.active.time(), Duration::from_millis(200));
         assert_eq!((pattern.source, pattern.lost), (SleepSource::Counts, 0));
+        // A sleep of nine seconds that ended in this one.
+        counts(15, 9_401_000);
+        let pattern = watch.read(Instant::from_nanos(2_000_000_000));
+        let idle: Duration =
+            pattern.cpus[0].idle.iter().fold(Duration::ZERO, |sum, lengths| sum + lengths.time());
+        assert!(idle >= Duration::from_secs(2) && pattern.cpus[0].active.time().is_zero(), "{idle}");
     }
 
     #[test]
