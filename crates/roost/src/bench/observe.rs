@@ -107,7 +107,7 @@ struct Cost {
     /// By which means it watched.
     by: String,
     /// Microseconds per request or round, pair by pair: watched and not.
-    pairs_us: Vec<(f64, f64)>,
+    pairs_us: Pairs,
     ratio: f64,
     /// Ends of the 95 % interval of the ratio.
     interval: (f64, f64),
@@ -172,10 +172,13 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     Ok(if met { ExitCode::SUCCESS } else { Exit::GoalMissed.into() })
 }
 
+/// Microseconds, watched and not, of each pair of blocks.
+type Pairs = Vec<(f64, f64)>;
+
 /// One that watches, until it is dropped.
 enum Watching {
     Nothing,
-    Requests(#[expect(dead_code, reason = "held, not read")] RequestWatch),
+    Requests(#[expect(dead_code, reason = "held, not read")] Box<RequestWatch>),
     Sleeps(#[expect(dead_code, reason = "held, not read")] SleepWatch),
 }
 
@@ -186,7 +189,7 @@ fn watch(what: What, service: &Service) -> Result<(Watching, String)> {
             let (watch, _) = RequestWatch::open(&root, service, host::now());
             let watch = watch.context("requests cannot be watched here; see `roost doctor`")?;
             let by = watch.total().way.to_string();
-            Ok((Watching::Requests(watch), by))
+            Ok((Watching::Requests(Box::new(watch)), by))
         }
         What::Sleeps | What::PingPong => {
             let (mut watch, _) = SleepWatch::open(&root, Without::Nothing, host::now());
@@ -202,7 +205,7 @@ fn watched_first(pair: u32) -> bool {
 }
 
 /// Server CPU time per request, in microseconds, watched and not, of each pair.
-fn under_load(args: &Args, what: What, server: CpuId, load: CpuId) -> Result<(String, Vec<(f64, f64)>)> {
+fn under_load(args: &Args, what: What, server: CpuId, load: CpuId) -> Result<(String, Pairs)> {
     let folder = std::env::temp_dir().join(format!("roost-bench-observe-{}", std::process::id()));
     std::fs::create_dir_all(&folder).with_context(|| format!("creating {}", folder.display()))?;
     let measured = with_server(args, what, server, load, &folder);
@@ -216,7 +219,7 @@ fn with_server(
     server: CpuId,
     load: CpuId,
     folder: &std::path::Path,
-) -> Result<(String, Vec<(f64, f64)>)> {
+) -> Result<(String, Pairs)> {
     let only = |cpu| CpuList([cpu].into());
     let stable = Stable {
         peer: args.peer.clone(),
@@ -320,9 +323,9 @@ impl<'a, F: Fn() -> Result<Duration>> Blocks<'a, F> {
         Ok(true)
     }
 
-    fn finish(self, pairs: u32) -> Result<(String, Vec<(f64, f64)>)> {
+    fn finish(self, pairs: u32) -> Result<(String, Pairs)> {
         drop(self.watching);
-        let paired: Vec<(f64, f64)> = self
+        let paired: Pairs = self
             .done
             .chunks_exact(2)
             .zip(0..)
@@ -336,7 +339,7 @@ impl<'a, F: Fn() -> Result<Duration>> Blocks<'a, F> {
 }
 
 /// Microseconds per round, watched and not, of each pair; and what reading costs meanwhile.
-fn ping_pong(args: &Args, one: CpuId, other: CpuId) -> Result<(String, Vec<(f64, f64)>, Reading)> {
+fn ping_pong(args: &Args, one: CpuId, other: CpuId) -> Result<(String, Pairs, Reading)> {
     let rounds = AtomicU64::new(0);
     let stop = AtomicBool::new(false);
     let (there_out, there_in) = std::io::pipe().context("a pipe")?;
@@ -373,7 +376,7 @@ fn echo(cpu: CpuId, mut from: PipeReader, mut to: PipeWriter) {
     }
 }
 
-fn ping_pong_blocks(args: &Args, rounds: &AtomicU64) -> Result<(String, Vec<(f64, f64)>, Reading)> {
+fn ping_pong_blocks(args: &Args, rounds: &AtomicU64) -> Result<(String, Pairs, Reading)> {
     let mut by = String::new();
     let mut done = Vec::new();
     for block in 0..2 * args.blocks {

@@ -7,7 +7,7 @@ use super::answers::Answers;
 use super::page::RequestPoint;
 use super::results::{self, Observation, Verified};
 use super::watched::Watched;
-use super::{Args, table, view};
+use super::{Args, sweep, table, view};
 use crate::exit::{Exit, coded, usage};
 use crate::metrics::sleep::{Board, Seen};
 use crate::table::{columns, print};
@@ -30,6 +30,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// Does it.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let root = Root::system();
+    if let Some(rates) = args.sweep {
+        let ended = signals()?;
+        return sweep::run(args, rates, &ended);
+    }
     let service = target(args, &root)?;
     let mut watch = Watch::open(args, &root, service)?;
     if let Some(address) = args.metrics {
@@ -183,9 +187,9 @@ impl Watch {
             true => return Err(usage("--live draws on a terminal, and the output is none; leave it out")),
             false => None,
         };
-        let mut shown = view::View::new(&self.title(), args.length);
+        let mut shown = view::View::new(&self.title(), args.length());
         let mut due = self.began + TICK;
-        let length = if args.length.is_zero() { Duration::MAX } else { args.length };
+        let length = if args.length().is_zero() { Duration::MAX } else { args.length() };
         let over = self.began + length;
         while !ended.load(Ordering::Relaxed) {
             let now = host::now();
@@ -195,7 +199,7 @@ impl Watch {
                 if now >= over {
                     return Ok(());
                 }
-                due = due + TICK;
+                due += TICK;
             }
             match &mut screen {
                 Some(screen) => {

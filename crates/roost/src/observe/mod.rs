@@ -6,6 +6,7 @@
 //!   from.rs       a recording made elsewhere
 //!   power.rs      the user's own meter
 //!   answers.rs    how the watched service answered
+//!   sweep.rs      our own load at several rates, under each depth of sleep
 //!   view.rs       what the terminal shows meanwhile
 //!   watched.rs    what is known of the machine that was watched
 //!   table.rs      what a person reads
@@ -20,6 +21,7 @@ mod options;
 mod page;
 mod power;
 mod results;
+mod sweep;
 mod table;
 mod view;
 mod watched;

@@ -1,5 +1,6 @@
 //! What `roost observe` is asked for.
 
+use super::sweep::Rates;
 use ::observe::sleep::Without;
 use machine::Duration;
 use std::net::SocketAddr;
@@ -16,6 +17,7 @@ Examples:
   roost observe --unit memcached --for 10s --live     a systemd unit, drawn as it goes; q ends it early
   roost observe --for 0s --metrics 127.0.0.1:9464      for Prometheus, until a signal comes
   roost observe --port 11211 --verify              and whether idle states move no more than the verdict says
+  roost observe --port 11211 --sweep rate=1k..50k --for 5s
   roost observe --port 9200 --power-command 'ipmitool dcmi power reading | awk \"/Instantaneous/ {print \\$4}\"'
 
   perf record -e power:cpu_idle -a -- sleep 10; perf script > rec.txt      on another machine, as root
@@ -40,9 +42,9 @@ pub struct Args {
     #[arg(long, value_name = "NAME", group = "service")]
     pub unit: Option<String>,
 
-    /// How long to watch; 0s: until a signal comes
-    #[arg(long = "for", value_name = "TIME", default_value = "60s")]
-    pub length: Duration,
+    /// How long to watch; 0s: until a signal comes [default: 60s; for each point of a sweep 5s]
+    #[arg(long = "for", value_name = "TIME")]
+    length: Option<Duration>,
 
     /// Then limit the CPUs' sleep to the shallowest state and free it again, in turns, and see whether tail and power change by
     /// no more than the verdict says; needs a service and its load. Journalled, and put back
@@ -56,6 +58,11 @@ pub struct Args {
     /// Length of such a block
     #[arg(long, value_name = "TIME", default_value = "3s", requires = "verify")]
     pub verify_block: Duration,
+
+    /// Send our own load at several rates to the memcached or Roost on --port, under each depth of sleep, and plot tail, power and
+    /// residency against it; --for is then the length of each point
+    #[arg(long, value_name = "rate=A..B", requires = "port", conflicts_with_all = ["verify", "live", "metrics", "from"])]
+    pub sweep: Option<Rates>,
 
     /// Draw what is seen on this terminal, meanwhile; q ends it
     #[arg(long)]
@@ -105,6 +112,13 @@ pub enum Means {
 }
 
 impl Args {
+    /// How long to watch; zero: until a signal comes.
+    pub fn length(&self) -> Duration {
+        const WATCH: Duration = Duration::from_secs(60);
+        const POINT: Duration = Duration::from_secs(5);
+        self.length.unwrap_or(if self.sweep.is_some() { POINT } else { WATCH })
+    }
+
     /// As the watcher takes it.
     pub fn without(&self) -> Without {
         match self.without {

@@ -93,7 +93,7 @@ fn bars(idle: &LengthHistogram, active: &LengthHistogram) -> Vec<LengthBar> {
     let last = LengthHistogram::BUCKETS - 1;
     let groups = std::iter::once(0..1)
         .chain((1..last).step_by(4).map(|first| first..first + 4))
-        .chain([last..last + 1]);
+        .chain(std::iter::once(last..last + 1));
     let bar = |group: std::ops::Range<usize>| {
         let share = |lengths: &LengthHistogram| {
             Ratio::of(lengths.times[group.clone()].iter().fold(Duration::ZERO, |sum, &time| sum + time), all)
