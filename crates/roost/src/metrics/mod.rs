@@ -1,12 +1,18 @@
 //! Metrics pages: what a running Roost tells Prometheus, on a thread of its own.
 //!
 //! ```text
-//!   store.rs   a running store (`roost serve --metrics`)
-//!   sleep.rs   how a machine sleeps and a service answers (`roost observe --metrics`)
+//!   store.rs        a running store (`roost serve --metrics`)
+//!   sleep.rs        how a machine sleeps and a service answers (`roost observe --metrics`)
+//!   dashboard.rs    tests: the shipped dashboard shows what that page has
+//!   exposition.rs   reading such a page
 //! ```
 //!
 //! Everything on a page is composed when somebody asks. Nobody asking costs nothing: the thread has no timer.
 
+#[cfg(test)]
+mod dashboard;
+#[cfg(test)]
+mod exposition;
 pub mod sleep;
 mod store;
 

@@ -211,12 +211,14 @@ fn of_times(times: &Histogram<u64>) -> Buckets {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
+    use host::bpf::RequestWay;
     use machine::{CpuId, Cstate, CstateKind, CstateTable, Duration};
     use observe::sleep::{CpuPattern, SleepSource, Wakers};
 
-    fn seen() -> Seen {
+    /// One CPU, and no service.
+    pub fn seen() -> Seen {
         let state = |name: &str, kind, exit, residency| Cstate {
             name: name.to_owned(),
             kind,
@@ -248,6 +250,29 @@ mod tests {
             lost: 0,
         };
         Seen { pattern, known: Known::default(), requests: None, energy: None }
+    }
+
+    /// With all that a page can show.
+    pub fn everything() -> Seen {
+        let mut times = Histogram::<u64>::new_with_bounds(1, 60_000_000_000, 2).unwrap();
+        times.record(40_000).unwrap();
+        let requests = RequestPattern {
+            elapsed: Duration::from_secs(1),
+            way: RequestWay::ALL[0],
+            requests: 1,
+            merged: 0,
+            unfit: 0,
+            response: Some(times.clone()),
+            service: Some(times.clone()),
+            waiting: Some(times.clone()),
+            interrupt: Some(times),
+            wakes_hidden: 0,
+        };
+        let energy = EnergyReading {
+            used: machine::Microjoules(5),
+            source: machine::EnergySource::Measured("rapl".to_owned()),
+        };
+        Seen { requests: Some(requests), energy: Some(energy), ..seen() }
     }
 
     #[test]
