@@ -11,8 +11,7 @@
 
 #[cfg(test)]
 mod dashboard;
-#[cfg(test)]
-mod exposition;
+pub mod exposition;
 pub mod sleep;
 mod store;
 

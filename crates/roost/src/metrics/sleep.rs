@@ -211,7 +211,7 @@ fn of_times(times: &Histogram<u64>) -> Buckets {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use super::*;
     use host::bpf::RequestWay;
     use machine::{CpuId, Cstate, CstateKind, CstateTable, Duration};

@@ -33,6 +33,7 @@ pub fn run(args: &Args, file: &Path) -> Result<ExitCode> {
         verdict,
         requests: Vec::new(),
         answers: None,
+        scraped: None,
         power: None,
         work: Vec::new(),
         hardware: Vec::new(),

@@ -6,6 +6,7 @@
 use super::answers::Answers;
 use super::page::RequestPoint;
 use super::results::{self, Observation, Verified};
+use super::scrape::Scraper;
 use super::watched::Watched;
 use super::{Args, sweep, table, view};
 use crate::exit::{Exit, coded, usage};
@@ -124,6 +125,7 @@ struct Watch {
     energy: EnergyMeter,
     energy_before: Option<EnergyReading>,
     power: Option<super::power::Source>,
+    scraper: Option<Scraper>,
     watts: Vec<f64>,
     work: Result<WorkCounters, String>,
     hardware: Result<HardwareResidency, String>,
@@ -136,6 +138,8 @@ struct Watch {
 
 impl Watch {
     fn open(args: &Args, root: &Root, service: Option<Service>) -> Result<Self> {
+        // First, since a wrong name ends it, and nothing watches yet.
+        let scraper = Scraper::open(args)?;
         let began = host::now();
         let (mut sleeps, mut notes) = SleepWatch::open(root, args.without(), began);
         if sleeps.read(began).cpus.is_empty() && sleeps.is_blind() {
@@ -166,6 +170,7 @@ impl Watch {
             energy,
             energy_before,
             power,
+            scraper,
             watts: Vec::new(),
             work: WorkCounters::open(&cpus),
             hardware: HardwareResidency::open(&cpus),
@@ -236,6 +241,9 @@ impl Watch {
         if let Some(watts) = self.power.as_mut().and_then(super::power::Source::watts) {
             self.watts.push(watts);
         }
+        if let Some(scraper) = &mut self.scraper {
+            scraper.catch_up();
+        }
         let seen = Seen {
             pattern: whole.clone(),
             known: self.watched.known.clone(),
@@ -271,6 +279,7 @@ impl Watch {
     /// What all of it amounts to; and who watches requests, for whoever wants to see more of them.
     fn conclude(mut self) -> (Observation, Option<RequestWatch>) {
         let title = self.title();
+        let scraped = self.scraper.take().map(Scraper::conclude);
         let findings = Findings::of(&self.last, &self.watched.known);
         let answers = self.service.as_ref().zip(self.requests.as_ref());
         let answers = answers.map(|(service, watch)| Answers::of(named(service), watch.total()));
@@ -321,6 +330,7 @@ impl Watch {
             verdict,
             requests: self.points,
             answers,
+            scraped,
             power: power.map(|(mean, source)| results::Power { mean, source }),
             work: results::work(&work),
             hardware: results::hardware(&hardware),

@@ -15,6 +15,7 @@ use std::path::PathBuf;
 Examples:
   roost observe --port 11211                       whoever listens there, for a minute
   roost observe --unit memcached --for 10s --live     a systemd unit, drawn as it goes; q ends it early
+  roost observe --port 11211 --scrape memcached:127.0.0.1:11211      the server's own count beside the kernel's
   roost observe --for 0s --metrics 127.0.0.1:9464      for Prometheus, until a signal comes
   roost observe --port 11211 --verify              and whether idle states move no more than the verdict says
   roost observe --port 11211 --sweep rate=1k..50k --for 5s
@@ -72,6 +73,19 @@ pub struct Args {
     #[arg(long, value_name = "ADDR")]
     pub metrics: Option<SocketAddr>,
 
+    /// Ask the service for its own figures beside, once a second: memcached:HOST:PORT, roost:HOST:PORT, or the address of a
+    /// Prometheus page, http://HOST:PORT/metrics
+    #[arg(long, value_name = "SOURCE")]
+    pub scrape: Option<String>,
+
+    /// The counter of requests on that page; all its labels are added up
+    #[arg(long, value_name = "NAME", requires = "scrape")]
+    pub scrape_rate: Option<String>,
+
+    /// The 99th percentile in seconds on that page: a histogram, a summary or a gauge
+    #[arg(long, value_name = "NAME", requires = "scrape")]
+    pub scrape_p99: Option<String>,
+
     /// Power in watts is in this file
     #[arg(long, value_name = "FILE", conflicts_with = "power_command")]
     pub power_file: Option<PathBuf>,
@@ -85,7 +99,7 @@ pub struct Args {
     pub without: Option<Means>,
 
     /// Read this recording instead: text of `perf script`, `trace-cmd report` or /sys/kernel/tracing/trace; `-` for standard input
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["service", "live", "metrics", "power_file", "power_command", "without"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["service", "live", "metrics", "scrape", "power_file", "power_command", "without"])]
     pub from: Option<PathBuf>,
 
     /// The machine the recording comes from: `here`, or the name of one that Roost knows; a recording does not tell its idle

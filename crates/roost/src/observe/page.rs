@@ -474,6 +474,7 @@ mod tests {
             verdict,
             requests: Vec::new(),
             answers: None,
+            scraped: None,
             power: None,
             work: Vec::new(),
             hardware: Vec::new(),

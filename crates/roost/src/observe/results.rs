@@ -2,6 +2,7 @@
 
 use super::answers::Answers;
 use super::page::{self, Facts, RequestPoint};
+use super::scrape::Scraped;
 use crate::exit::usage;
 use crate::machine_facts::this_machine;
 use crate::run_folder::{self, INFO, REPORT};
@@ -40,6 +41,9 @@ pub struct Observation {
     /// The same over the whole time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub answers: Option<Answers>,
+    /// What the service told about itself, to compare with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scraped: Option<Scraped>,
     /// Power on average.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub power: Option<Power>,

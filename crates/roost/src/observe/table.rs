@@ -2,6 +2,7 @@
 
 use super::answers::Answers;
 use super::results::Observation;
+use super::scrape::Scraped;
 use crate::table::{Table, wrap};
 use ::observe::sleep::{CpuSlept, LatencySource, Part, Slept, StateSlept, Wakers};
 use machine::{CstateKind, Ratio};
@@ -30,6 +31,13 @@ pub fn of(observation: &Observation, columns: usize) -> String {
     }
     if let Some(answers) = &observation.answers {
         let _ = write!(text, "\n{}", requests(answers));
+    }
+    if let Some(scraped) = &observation.scraped {
+        text.push('\n');
+        wrap(&mut text, "", &own_count(scraped, observation.answers.as_ref()), columns);
+        for note in &scraped.notes {
+            wrap(&mut text, "note: ", note, columns);
+        }
     }
     if let Some(power) = &observation.power {
         let _ = write!(text, "\npower {:.2} W on average ({})\n", power.mean.as_watts(), power.source);
@@ -139,6 +147,29 @@ fn requests(answers: &Answers) -> String {
         answers.merged,
         table.text()
     )
+}
+
+/// What the service says of itself, and beside it what the kernel says of the same.
+fn own_count(scraped: &Scraped, answers: Option<&Answers>) -> String {
+    let mut text = format!(
+        "{} says of itself: {}",
+        scraped.source,
+        scraped.rate.map_or_else(|| "no rate".to_owned(), |rate| rate.to_string())
+    );
+    if let Some(p99) = scraped.p99 {
+        let _ = write!(text, ", p99 {p99}");
+    }
+    if let Some(connections) = scraped.connections {
+        let _ = write!(text, ", {connections} connections");
+    }
+    if let Some(answers) = answers {
+        let _ = write!(text, "; the kernel says: {}", answers.rate);
+        let p99 = answers.response.map(|times| times.p99);
+        if let Some(p99) = p99.filter(|_| scraped.p99.is_some()) {
+            let _ = write!(text, ", p99 {p99}");
+        }
+    }
+    text + "."
 }
 
 /// How the CPUs worked, and the states that their cores were really in.

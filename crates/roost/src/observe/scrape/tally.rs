@@ -1,0 +1,278 @@
+//! What a service's answers add up to.
+//!
+//! A service counts since its start, so two answers give what happened between them, and an answer that is missing loses
+//! nothing: the next one covers its time too. Only a restart breaks the chain. Then the interval in which it fell is left out,
+//! with its time, because nobody knows how much of the old counter was lost.
+//!
+//! *Properties*: the rate is never negative, and never made of an answer that did not come. Without two answers of one run
+//! there is no rate at all; that is not the same as 0/s, which is a service that tells us of its idleness.
+
+use super::Scraped;
+use super::source::Source;
+use hdrhistogram::Histogram;
+use machine::{Duration, Instant, Rate};
+
+/// One answer of a service, or why it gave none.
+pub type Answer = Result<Reading, String>;
+
+/// What a service said once.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Reading {
+    /// Requests since its start.
+    pub requests: f64,
+    /// Time since its start, where it tells.
+    pub uptime: Option<Duration>,
+    /// Its open connections without ours.
+    pub connections: Option<u64>,
+    /// What it says of its tail.
+    pub tail: Option<Tail>,
+}
+
+/// A tail, as services tell it.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Tail {
+    /// The 99th percentile of late.
+    Recent(Duration),
+    /// A histogram since the start: bounds in seconds, rising, and how many were at most as long.
+    Buckets(Vec<(f64, f64)>),
+}
+
+/// Adds up.
+#[derive(Debug)]
+pub struct Tally {
+    last: Option<(Instant, Reading)>,
+    requests: f64,
+    span: Duration,
+    restarts: u32,
+    asked: u32,
+    missed: u32,
+    first_miss: Option<String>,
+    recent: Histogram<u64>,
+    buckets: Vec<(f64, f64)>,
+}
+
+impl Default for Tally {
+    fn default() -> Self {
+        Self {
+            last: None,
+            requests: 0.0,
+            span: Duration::ZERO,
+            restarts: 0,
+            asked: 0,
+            missed: 0,
+            first_miss: None,
+            recent: Histogram::new_with_bounds(1, LONGEST_NS, 3).expect("bounds that fit"),
+            buckets: Vec::new(),
+        }
+    }
+}
+
+impl Tally {
+    /// Takes an answer; one that is not later than the last says nothing new.
+    pub fn take(&mut self, at: Instant, answer: Answer) {
+        self.asked = self.asked.saturating_add(1);
+        let now = match answer {
+            Ok(now) => now,
+            Err(why) => {
+                self.missed = self.missed.saturating_add(1);
+                self.first_miss.get_or_insert(why);
+                return;
+            }
+        };
+        if let Some(Tail::Recent(time)) = now.tail {
+            self.recent.saturating_record(time.as_nanos());
+        }
+        if let Some((then, before)) = &self.last {
+            if at <= *then {
+                return;
+            }
+            if now.requests < before.requests || now.uptime < before.uptime {
+                self.restarts += 1;
+            } else {
+                self.requests += now.requests - before.requests;
+                self.span = self.span + at.since(*then);
+                add_between(&mut self.buckets, before.tail.as_ref(), now.tail.as_ref());
+            }
+        }
+        self.last = Some((at, now));
+    }
+
+    /// All of it.
+    pub fn told(&self, source: &Source) -> Scraped {
+        let mut notes = vec![source.meaning()];
+        let p99 = match percentile(&self.buckets, SHARE) {
+            Some(Ok(time)) => Some(time),
+            Some(Err(bound)) => {
+                notes.push(format!("its 99th percentile lies beyond its longest bucket, {bound}"));
+                None
+            }
+            None if self.recent.is_empty() => None,
+            None => Some(Duration::from_nanos(self.recent.value_at_quantile(0.5))),
+        };
+        if self.restarts > 0 {
+            notes.push(format!(
+                "its counters fell {}, as after a restart; these intervals are left out",
+                times(self.restarts)
+            ));
+        }
+        if let Some(why) = &self.first_miss {
+            let rest = if self.span.is_zero() {
+                "so there is no rate"
+            } else {
+                "the rate is from the other answers"
+            };
+            notes.push(format!("it did not answer {} of {} times ({why}): {rest}", self.missed, self.asked));
+        }
+        Scraped {
+            source: source.to_string(),
+            rate: (!self.span.is_zero()).then(|| Rate::per_second(self.requests / self.span.as_secs_f64())),
+            p99,
+            connections: self.last.as_ref().and_then(|(_, last)| last.connections),
+            notes,
+        }
+    }
+}
+
+/// Adds what came into each bucket between two readings of one histogram.
+fn add_between(sum: &mut Vec<(f64, f64)>, before: Option<&Tail>, now: Option<&Tail>) {
+    let (Some(Tail::Buckets(before)), Some(Tail::Buckets(now))) = (before, now) else { return };
+    let is_same =
+        |other: &[(f64, f64)]| other.len() == now.len() && other.iter().zip(now).all(|(a, b)| a.0 == b.0);
+    if sum.is_empty() {
+        sum.extend(now.iter().map(|(bound, _)| (*bound, 0.0)));
+    }
+    // Buckets that changed have no difference.
+    if is_same(before) && is_same(sum) {
+        for ((sum, now), before) in sum.iter_mut().zip(now).zip(before) {
+            sum.1 += (now.1 - before.1).max(0.0);
+        }
+    }
+}
+
+/// Where a share of a histogram's values lies, taken as evenly spread within its bucket; the error is the longest bound, if it
+/// lies beyond that. `None` if there are no values.
+fn percentile(buckets: &[(f64, f64)], share: f64) -> Option<Result<Duration, Duration>> {
+    let total = buckets.last()?.1;
+    if total <= 0.0 {
+        return None;
+    }
+    let wanted = share * total;
+    let (mut from, mut below) = (0.0, 0.0);
+    for &(bound, count) in buckets {
+        if count >= wanted {
+            if bound.is_infinite() {
+                return Some(Err(Duration::from_secs_f64(from)));
+            }
+            let part = if count > below { (wanted - below) / (count - below) } else { 1.0 };
+            return Some(Ok(Duration::from_secs_f64(from + (bound - from) * part.clamp(0.0, 1.0))));
+        }
+        (from, below) = (bound, count);
+    }
+    Some(Err(Duration::from_secs_f64(from)))
+}
+
+fn times(count: u32) -> String {
+    if count == 1 { "once".to_owned() } else { format!("{count} times") }
+}
+
+/// The percentile that is told.
+const SHARE: f64 = 0.99;
+/// No service answers later than after an hour.
+const LONGEST_NS: u64 = 3_600_000_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn source() -> Source {
+        Source::named("memcached:127.0.0.1:1", None, None).unwrap()
+    }
+
+    fn at(seconds: u64) -> Instant {
+        Instant::ZERO + Duration::from_secs(seconds)
+    }
+
+    fn counted(requests: f64) -> Answer {
+        Ok(Reading { requests, ..Reading::default() })
+    }
+
+    fn told(answers: impl IntoIterator<Item = (u64, Answer)>) -> Scraped {
+        let mut tally = Tally::default();
+        answers.into_iter().for_each(|(seconds, answer)| tally.take(at(seconds), answer));
+        tally.told(&source())
+    }
+
+    #[test]
+    fn a_rate_is_what_came_between_answers() {
+        assert_eq!(told([(1, counted(50.0)), (3, counted(250.0))]).rate, Some(Rate::per_second(100.0)));
+        assert_eq!(told([(1, counted(50.0)), (3, counted(50.0))]).rate, Some(Rate::ZERO));
+        assert_eq!(told([(1, counted(50.0))]).rate, None);
+        assert_eq!(told([(3, counted(50.0)), (3, counted(90.0)), (1, counted(95.0))]).rate, None);
+    }
+
+    #[test]
+    fn the_interval_of_a_restart_is_left_out() {
+        let fell = told([(1, counted(100.0)), (2, counted(200.0)), (3, counted(7.0)), (5, counted(207.0))]);
+        assert_eq!(fell.rate, Some(Rate::per_second(100.0)));
+        assert!(fell.notes.iter().any(|note| note.contains("fell once")), "{fell:?}");
+        // One that has overtaken its old count shows by its uptime.
+        let young = |seconds, requests| {
+            Ok(Reading { requests, uptime: Some(Duration::from_secs(seconds)), ..Reading::default() })
+        };
+        assert_eq!(told([(1, young(900, 5.0)), (2, young(0, 5_000.0))]).rate, None);
+    }
+
+    #[test]
+    fn an_answer_that_is_missing_is_told_once_and_costs_nothing() {
+        let silent = || Err("it said nothing for 1s".to_owned());
+        let seen = told([(1, counted(0.0)), (2, silent()), (3, silent()), (4, counted(300.0))]);
+        assert_eq!(seen.rate, Some(Rate::per_second(100.0)));
+        let notes: Vec<_> = seen.notes.iter().filter(|note| note.contains("did not answer")).collect();
+        assert_eq!(notes.len(), 1);
+        assert!(notes[0].contains("2 of 4 times (it said nothing for 1s)"), "{notes:?}");
+    }
+
+    #[test]
+    fn a_tail_is_of_the_time_between_and_never_invented() {
+        let tail = |seconds: u64, counts: [f64; 3]| {
+            let bounds = [0.001, 0.002, f64::INFINITY];
+            let tail = Some(Tail::Buckets(bounds.into_iter().zip(counts).collect()));
+            (seconds, Ok(Reading { requests: counts[2], tail, ..Reading::default() }))
+        };
+        // Of the hundred between, half lie in each bucket; those before do not count.
+        let seen = told([tail(1, [0.0, 0.0, 900.0]), tail(2, [50.0, 100.0, 1_000.0])]);
+        assert_eq!(seen.p99, Some(Duration::from_micros(1_980)));
+        let beyond = told([tail(1, [0.0; 3]), tail(2, [50.0, 60.0, 100.0])]);
+        assert_eq!(beyond.p99, None);
+        assert!(beyond.notes.iter().any(|note| note.contains("beyond its longest bucket")), "{beyond:?}");
+        assert_eq!(told([tail(1, [5.0; 3]), tail(2, [5.0; 3])]).p99, None);
+        let recent = |seconds: u64, micros| {
+            let tail = Some(Tail::Recent(Duration::from_micros(micros)));
+            (seconds, Ok(Reading { tail, ..Reading::default() }))
+        };
+        let middle = told([recent(1, 90), recent(2, 9_000), recent(3, 100)]).p99.unwrap();
+        assert!((99_000..101_000).contains(&middle.as_nanos()), "{middle}");
+    }
+
+    proptest! {
+        #[test]
+        fn no_answers_give_a_rate_below_zero_or_beyond_the_fastest(
+            answers in prop::collection::vec((0_u64..50, 0.0..1e12, any::<bool>()), 0..20),
+        ) {
+            let of = |(seconds, requests, came)| (seconds, if came { counted(requests) } else { Err("late".into()) });
+            if let Some(rate) = told(answers.into_iter().map(of)).rate {
+                prop_assert!((0.0..=1e12).contains(&rate.as_per_second()));
+            }
+        }
+
+        #[test]
+        fn a_percentile_lies_within_the_bounds(mut counts in prop::collection::vec(0.0..1e6, 1..9), share in 0.0..=1.0) {
+            counts.sort_by(f64::total_cmp);
+            let buckets: Vec<_> = counts.iter().enumerate().map(|(n, count)| (n as f64 + 1.0, *count)).collect();
+            if let Some(Ok(time)) = percentile(&buckets, share) {
+                prop_assert!(time.as_secs_f64() <= counts.len() as f64);
+            }
+        }
+    }
+}
