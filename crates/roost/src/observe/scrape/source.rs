@@ -101,7 +101,11 @@ impl Source {
     /// What its figures mean.
     pub fn meaning(&self) -> String {
         match &self.kind {
-            Kind::Memcached(_) => "it counts keys: a request for many keys counts as often".to_owned(),
+            Kind::Memcached(_) => {
+                "it counts keys: a request for many keys counts as often; our own questions, one a second, it does not count, \
+                 and the kernel does"
+                    .to_owned()
+            }
             Kind::Roost(_) => {
                 "its p99 is from ready to replied inside the server, the worst worker's, the median of all answers".to_owned()
             }

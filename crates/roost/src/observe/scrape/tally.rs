@@ -90,7 +90,7 @@ impl Tally {
                 self.restarts += 1;
             } else {
                 self.requests += now.requests - before.requests;
-                self.span = self.span + at.since(*then);
+                self.span += at.since(*then);
                 add_between(&mut self.buckets, before.tail.as_ref(), now.tail.as_ref());
             }
         }
