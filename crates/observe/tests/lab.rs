@@ -72,6 +72,19 @@ mod lab {
         assert!(serde_json::to_string(&facts).is_ok());
     }
 
+    /// The recording that lies in testdata as `lab.tree` came from here: `lab/run observe`, and the lines after the mark.
+    #[test]
+    #[ignore = "needs a kernel with four idle states: make lab"]
+    fn a_recording_of_this_machine_gives_the_same_page_elsewhere() {
+        let (_folder, root) = machine();
+        let text = observe::doctor::record(&root);
+        text.lines().for_each(|line| println!("tree: {line}"));
+        let elsewhere = tempfile::tempdir().unwrap();
+        observe::doctor::unpack(&text, elsewhere.path()).unwrap();
+        let (here, there) = (gather(&root, None), gather(&Root::at(elsewhere.path()), None));
+        assert_eq!(page(&here, &verdicts(&here)), page(&there, &verdicts(&there)));
+    }
+
     #[test]
     #[ignore = "needs a kernel with four idle states: make lab"]
     fn a_limit_shows_in_the_histograms_by_every_means() {

@@ -45,7 +45,7 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 40)]
     blocks: u32,
     /// Length of the part of a block that counts
-    #[arg(long, value_name = "TIME", default_value = "700ms")]
+    #[arg(long, value_name = "TIME", default_value = "750ms")]
     block: Duration,
     /// Measure only this
     #[arg(long, value_enum)]
@@ -231,13 +231,12 @@ fn with_server(
     let contestant = stable.start(Who::Peer)?;
     let port = contestant.port().context("the server has no TCP port")?;
     let service = host::service::of_port(&Root::system(), port).map_err(usage)?;
-    let block = SETTLE + args.block;
     let plan = Plan {
         connections: CONNECTIONS,
         threads: 1,
         cpus: Some(only(load)),
-        // One block more than is used: the first ends whenever the callback first comes.
-        length: Duration::from_nanos(block.as_nanos() * (2 * u64::from(args.blocks) + 1)),
+        // Half as long again as the blocks take, for a machine that stalls; the last block ends the run.
+        length: SETTLE * u64::from(3 * args.blocks * intervals_per_block(args)),
         warmup: Duration::ZERO,
         interval: SETTLE,
         workload: Workload { keys: KEYS, gets: Ratio::new(0.9), ..Workload::default() },
@@ -264,6 +263,11 @@ fn with_server(
     blocks.finish(args.blocks)
 }
 
+/// One to settle, and those that count.
+fn intervals_per_block(args: &Args) -> u32 {
+    1 + args.block.as_nanos().div_ceil(SETTLE.as_nanos()).max(1) as u32
+}
+
 /// Goes from block to block as the generator's intervals end.
 struct Blocks<'a, F> {
     what: What,
@@ -283,13 +287,12 @@ struct Blocks<'a, F> {
 impl<'a, F: Fn() -> Result<Duration>> Blocks<'a, F> {
     fn begin(what: What, service: &'a Service, args: &Args, used: F) -> Result<Self> {
         let (watching, by) = watch(what, service)?;
-        let counted = args.block.as_nanos().div_ceil(SETTLE.as_nanos()).max(1) as u32;
         Ok(Self {
             what,
             service,
             used,
             blocks: 2 * args.blocks,
-            intervals_per_block: 1 + counted,
+            intervals_per_block: intervals_per_block(args),
             passed: 0,
             began: None,
             watching,
