@@ -36,6 +36,8 @@ enum Means {
 pub enum Without {
     /// Nothing: the best that works.
     Nothing,
+    /// What ended the idle periods, which costs a little at every interrupt.
+    Wakers,
     /// No BPF.
     Bpf,
     /// Neither BPF nor perf events.
@@ -49,7 +51,7 @@ impl SleepWatch {
         let tables = cpus.0.iter().map(|&cpu| (cpu, idle_table(root, cpu).unwrap_or_default())).collect();
         let mut notices = Vec::new();
         let means = match without {
-            Without::Nothing => match IdleProgram::load(true) {
+            Without::Nothing | Without::Wakers => match IdleProgram::load(without == Without::Nothing) {
                 Ok(program) => Some(Means::Bpf(program)),
                 Err(error) => {
                     notices.push(format!("sleeps are not counted in the kernel: {error}"));
@@ -226,7 +228,7 @@ mod tests {
 
     #[test]
     fn this_machine_is_watched_by_whatever_means_it_has() {
-        for without in [Without::Nothing, Without::Bpf, Without::Events] {
+        for without in [Without::Nothing, Without::Wakers, Without::Bpf, Without::Events] {
             let began = host::now();
             let (mut watch, notices) = SleepWatch::open(&Root::system(), without, began);
             for _ in 0..20 {

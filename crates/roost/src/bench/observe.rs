@@ -7,6 +7,7 @@
 //! - *requests*, *sleeps*: the server's CPU time per request, memcached with 32 connections in a closed loop.
 //! - *ping-pong*: two threads on two CPUs hand a byte to and fro through pipes: both CPUs go idle and wake in each round,
 //!   four events, which is the most that watching sleeps can cost. Time per round.
+//!   Twice: as `roost observe` does it, and without what ended the sleeps.
 //! - *reading*: the watcher's own CPU time at one reading a second, while those events come.
 //!
 //! A block's first part is left out, in which programs are loaded or unloaded.
@@ -68,16 +69,19 @@ enum What {
     Sleeps,
     /// Histograms of sleep at their worst
     PingPong,
+    /// The same without what ended the sleeps
+    PingPongPlain,
 }
 
 impl What {
-    const ALL: [Self; 3] = [Self::Requests, Self::Sleeps, Self::PingPong];
+    const ALL: [Self; 4] = [Self::Requests, Self::Sleeps, Self::PingPong, Self::PingPongPlain];
 
     fn name(self) -> &'static str {
         match self {
             Self::Requests => "request telemetry, server CPU per request",
             Self::Sleeps => "sleep histograms, server CPU per request",
             Self::PingPong => "sleep histograms, pipe ping-pong, time per round",
+            Self::PingPongPlain => "the same without what ended the sleeps",
         }
     }
 
@@ -86,7 +90,7 @@ impl What {
         match self {
             Self::Requests => 1.03,
             Self::Sleeps => 1.02,
-            Self::PingPong => 1.06,
+            Self::PingPong | Self::PingPongPlain => 1.06,
         }
     }
 }
@@ -149,8 +153,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     for what in What::ALL.into_iter().filter(|what| args.only.is_none_or(|only| only == *what)) {
         eprintln!("{}: {} pairs of blocks", what.name(), args.blocks);
         let (by, pairs_us) = match what {
-            What::PingPong => {
-                let (by, pairs, reading) = ping_pong(args, first, last)?;
+            What::PingPong | What::PingPongPlain => {
+                let (by, pairs, reading) = ping_pong(args, what, first, last)?;
                 results.reading = Some(reading);
                 (by, pairs)
             }
@@ -191,8 +195,9 @@ fn watch(what: What, service: &Service) -> Result<(Watching, String)> {
             let by = watch.total().way.to_string();
             Ok((Watching::Requests(Box::new(watch)), by))
         }
-        What::Sleeps | What::PingPong => {
-            let (mut watch, _) = SleepWatch::open(&root, Without::Nothing, host::now());
+        _ => {
+            let without = if what == What::PingPongPlain { Without::Wakers } else { Without::Nothing };
+            let (mut watch, _) = SleepWatch::open(&root, without, host::now());
             let by = watch.read(host::now()).source.to_string();
             Ok((Watching::Sleeps(watch), by))
         }
@@ -342,7 +347,7 @@ impl<'a, F: Fn() -> Result<Duration>> Blocks<'a, F> {
 }
 
 /// Microseconds per round, watched and not, of each pair; and what reading costs meanwhile.
-fn ping_pong(args: &Args, one: CpuId, other: CpuId) -> Result<(String, Pairs, Reading)> {
+fn ping_pong(args: &Args, what: What, one: CpuId, other: CpuId) -> Result<(String, Pairs, Reading)> {
     let rounds = AtomicU64::new(0);
     let stop = AtomicBool::new(false);
     let (there_out, there_in) = std::io::pipe().context("a pipe")?;
@@ -350,7 +355,7 @@ fn ping_pong(args: &Args, one: CpuId, other: CpuId) -> Result<(String, Pairs, Re
     std::thread::scope(|scope| {
         scope.spawn(|| echo(other, there_out, back_in));
         scope.spawn(|| serve(one, there_in, back_out, &rounds, &stop));
-        let measured = ping_pong_blocks(args, &rounds);
+        let measured = ping_pong_blocks(args, what, &rounds);
         stop.store(true, Ordering::Relaxed);
         measured
     })
@@ -379,13 +384,13 @@ fn echo(cpu: CpuId, mut from: PipeReader, mut to: PipeWriter) {
     }
 }
 
-fn ping_pong_blocks(args: &Args, rounds: &AtomicU64) -> Result<(String, Pairs, Reading)> {
+fn ping_pong_blocks(args: &Args, what: What, rounds: &AtomicU64) -> Result<(String, Pairs, Reading)> {
     let mut by = String::new();
     let mut done = Vec::new();
     for block in 0..2 * args.blocks {
         let watched = watched_first(block / 2) == block.is_multiple_of(2);
         let _watching = if watched {
-            let (watching, means) = watch(What::PingPong, &Service::default())?;
+            let (watching, means) = watch(what, &Service::default())?;
             by = means;
             watching
         } else {

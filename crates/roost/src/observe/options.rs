@@ -94,7 +94,7 @@ pub struct Args {
     #[arg(long, value_name = "COMMAND")]
     pub power_command: Option<String>,
 
-    /// Leave means out, to see what a lesser machine would show: `bpf`, or `events` (perf's as well)
+    /// Leave means out: `wakers`, to cost less; `bpf`, or `events` (perf's as well), to see what a lesser machine would show
     #[arg(long, value_name = "MEANS", value_enum)]
     pub without: Option<Means>,
 
@@ -119,6 +119,8 @@ pub struct Args {
 /// What can be left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Means {
+    /// What ended the sleeps, which costs a little at every interrupt.
+    Wakers,
     /// Programs in the kernel.
     Bpf,
     /// Those, and perf's events.
@@ -137,6 +139,7 @@ impl Args {
     pub fn without(&self) -> Without {
         match self.without {
             None => Without::Nothing,
+            Some(Means::Wakers) => Without::Wakers,
             Some(Means::Bpf) => Without::Bpf,
             Some(Means::Events) => Without::Events,
         }
