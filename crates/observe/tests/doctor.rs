@@ -71,7 +71,7 @@ fn kinds(facts: &Facts) -> Vec<(&'static str, VerdictKind)> {
     verdicts(facts).into_iter().map(|verdict| (verdict.family, verdict.verdict)).collect()
 }
 
-const MACHINES: [&str; 4] = ["intel-server", "amd-server", "arm-server", "vm-without-cpuidle"];
+const MACHINES: [&str; 5] = ["intel-server", "amd-server", "arm-server", "vm-without-cpuidle", "lab"];
 
 #[test]
 fn each_machines_page_is_as_it_was() {
