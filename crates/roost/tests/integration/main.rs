@@ -14,3 +14,4 @@ mod seeing;
 mod sim;
 mod soak;
 mod usage;
+mod watching;

@@ -18,10 +18,12 @@
 #define NET_RX 3
 #define EXIT 4294967295u
 
+/* Data becomes ready on whichever CPU took the packet, at the same time as the server's thread replies to the request before.
+ * So they share one word, which is only ever exchanged whole; the rest is the thread's own. */
 struct connection {
-    __u64 ready; /* when the request under way became ready; 0: none */
-    __u64 taken; /* when its first byte was read; 0: not yet */
-    __u64 next;  /* when data became ready that came after that; 0: none */
+    __u64 arrived; /* when data became ready that nobody has taken yet; 0: none */
+    __u64 ready;   /* when the request under way became ready; 0: none */
+    __u64 taken;   /* when its first byte was read */
 };
 
 struct {
@@ -68,7 +70,6 @@ int BPF_PROG(data_ready, struct sock *sk)
     struct connection *connection;
     struct waking *waking;
     struct seen *seen;
-    __u64 now;
 
     if (!is_served_here(sk))
         return 0;
@@ -88,12 +89,7 @@ int BPF_PROG(data_ready, struct sock *sk)
         seen->unfit += 1;
         return 0;
     }
-    now = bpf_ktime_get_ns();
-    if (!connection->ready)
-        connection->ready = now;
-    else if (connection->taken && !connection->next)
-        connection->next = now;
-    else
+    if (__sync_val_compare_and_swap(&connection->arrived, 0, bpf_ktime_get_ns()))
         seen->merged += 1;
     return 0;
 }
@@ -103,17 +99,20 @@ int BPF_PROG(received, struct sock *sk, int length, int flags)
 {
     struct connection *connection;
     struct seen *seen;
+    __u64 arrived;
 
     if (length <= 0 || (flags & PEEK) || !is_served_here(sk))
         return 0;
     connection = bpf_sk_storage_get(&connections, sk, 0, 0);
-    if (!connection || !connection->ready)
+    if (!connection)
         return 0;
-    if (!connection->taken) {
+    arrived = __sync_lock_test_and_set(&connection->arrived, 0);
+    if (!connection->ready) {
         connection->taken = bpf_ktime_get_ns();
-    } else if (connection->next) {
+        /* What became ready while the read before was ending was taken for that one's: it waited for nobody. */
+        connection->ready = arrived ? arrived : connection->taken;
+    } else if (arrived) {
         /* The rest of a long request, or the next one taken before this one's reply. */
-        connection->next = 0;
         seen = seen_here();
         if (seen)
             seen->merged += 1;
@@ -132,7 +131,7 @@ int BPF_PROG(sent, struct sock *sk, int length, int flags)
         return 0;
     connection = bpf_sk_storage_get(&connections, sk, 0, 0);
     /* A reply's later parts, or a server that speaks first. */
-    if (!connection || !connection->ready || !connection->taken)
+    if (!connection || !connection->ready)
         return 0;
     seen = seen_here();
     if (!seen)
@@ -142,9 +141,7 @@ int BPF_PROG(sent, struct sock *sk, int length, int flags)
     time_record(&seen->response, now - connection->ready);
     time_record(&seen->service, now - connection->taken);
     time_record(&seen->waiting, connection->taken - connection->ready);
-    connection->ready = connection->next;
-    connection->taken = 0;
-    connection->next = 0;
+    connection->ready = 0;
     return 0;
 }
 
