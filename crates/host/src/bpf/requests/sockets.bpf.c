@@ -64,36 +64,6 @@ static __always_inline bool is_served_here(const struct sock *sk)
     return is_watched(sk->__sk_common.skc_num);
 }
 
-SEC("tp_btf/sk_data_ready")
-int BPF_PROG(data_ready, struct sock *sk)
-{
-    struct connection *connection;
-    struct waking *waking;
-    struct seen *seen;
-
-    if (!is_served_here(sk))
-        return 0;
-    seen = seen_here();
-    if (!seen)
-        return 0;
-    waking = waking_here();
-    if (waking && waking->delay) {
-        if (waking->delay == 1)
-            seen->wakes_hidden += 1;
-        else
-            time_record(&seen->interrupt, waking->delay);
-        waking->delay = 0;
-    }
-    connection = bpf_sk_storage_get(&connections, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
-    if (!connection) {
-        seen->unfit += 1;
-        return 0;
-    }
-    if (__sync_val_compare_and_swap(&connection->arrived, 0, bpf_ktime_get_ns()))
-        seen->merged += 1;
-    return 0;
-}
-
 SEC("tp_btf/sock_recv_length")
 int BPF_PROG(received, struct sock *sk, int length, int flags)
 {
@@ -169,6 +139,38 @@ int BPF_PROG(softirq, unsigned int vector)
     /* A halted CPU runs its interrupts before it says that it left: that delay is hidden (1). */
     waking->delay = waking->left > 1 ? bpf_ktime_get_ns() - waking->left : waking->left;
     waking->left = 0;
+    return 0;
+}
+
+/* The last one, because programs are attached in this order: it alone begins to follow a connection, and then all the others
+ * are there. */
+SEC("tp_btf/sk_data_ready")
+int BPF_PROG(data_ready, struct sock *sk)
+{
+    struct connection *connection;
+    struct waking *waking;
+    struct seen *seen;
+
+    if (!is_served_here(sk))
+        return 0;
+    seen = seen_here();
+    if (!seen)
+        return 0;
+    waking = waking_here();
+    if (waking && waking->delay) {
+        if (waking->delay == 1)
+            seen->wakes_hidden += 1;
+        else
+            time_record(&seen->interrupt, waking->delay);
+        waking->delay = 0;
+    }
+    connection = bpf_sk_storage_get(&connections, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
+    if (!connection) {
+        seen->unfit += 1;
+        return 0;
+    }
+    if (__sync_val_compare_and_swap(&connection->arrived, 0, bpf_ktime_get_ns()))
+        seen->merged += 1;
     return 0;
 }
 
