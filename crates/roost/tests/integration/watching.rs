@@ -148,7 +148,7 @@ fn a_sweep_has_a_point_for_each_rate_and_depth() {
     assert!(matches!(output.status.code(), Some(0 | 6)), "{}", text(&output.stderr));
     let seen: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     let points = seen["points"].as_array().expect("points");
-    assert!(points.len() >= 2 && points.len() % 2 == 0, "{seen}");
+    assert!(points.len() >= 2 && points.len().is_multiple_of(2), "{seen}");
     assert!(points.iter().all(|point| point["latency"]["count"].as_u64() > Some(50)), "{seen}");
     let page = std::fs::read_to_string(folder.path().join("run/report.html")).expect("the page");
     assert!(page.contains("Tail against load") && page.contains("Residency against load, stock"));
