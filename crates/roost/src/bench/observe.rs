@@ -211,11 +211,8 @@ fn watched_first(pair: u32) -> bool {
 
 /// Server CPU time per request, in microseconds, watched and not, of each pair.
 fn under_load(args: &Args, what: What, server: CpuId, load: CpuId) -> Result<(String, Pairs)> {
-    let folder = std::env::temp_dir().join(format!("roost-bench-observe-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).with_context(|| format!("creating {}", folder.display()))?;
-    let measured = with_server(args, what, server, load, &folder);
-    let _ = std::fs::remove_dir_all(&folder);
-    measured
+    let folder = tempfile::tempdir().context("a folder for the server's log")?;
+    with_server(args, what, server, load, folder.path())
 }
 
 fn with_server(
