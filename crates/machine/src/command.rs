@@ -1,6 +1,6 @@
 //! What a policy asks of its driver. Commands are data: they can be logged, compared, replayed and refused.
 
-use crate::{ConnId, CpuId, Duration, WorkerId};
+use crate::{ConnId, CpuId, CpuList, Duration, WorkerId};
 use serde::{Deserialize, Serialize};
 
 /// One act that a policy wants done.
@@ -27,6 +27,8 @@ pub enum Command {
         /// How deep it may sleep.
         limit: IdleLimit,
     },
+    /// The service shall run on these CPUs and on no others.
+    SetActiveCpus(CpuList),
 }
 
 /// Which connection a worker shall give away.

@@ -17,7 +17,7 @@ pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duratio
     Cow::<'de, str>::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
 }
 
-fn exact(length: Duration) -> String {
+pub(crate) fn exact(length: Duration) -> String {
     let nanos = length.as_nanos();
     let units = [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us")];
     let fits = units.iter().find(|(unit, _)| nanos != 0 && nanos.is_multiple_of(*unit));

@@ -12,6 +12,7 @@
 mod command;
 mod cstate;
 pub mod duration_text;
+mod goal;
 mod ids;
 mod lengths;
 mod platform;
@@ -23,6 +24,7 @@ mod topology;
 
 pub use command::{Command, IdleLimit, Pick};
 pub use cstate::{Cstate, CstateKind, CstateTable};
+pub use goal::Goal;
 pub use ids::{ConnId, CpuId, CstateIndex, WorkerId};
 pub use lengths::LengthHistogram;
 pub use platform::{

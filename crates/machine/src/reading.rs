@@ -50,6 +50,9 @@ pub struct CpuReading {
     pub busy: Option<Ratio>,
     /// Share of the last period spent in each idle state, in the table's order.
     pub residency: Option<Vec<Ratio>>,
+    /// Share of the sleeps of the last period that ended before their state's target residency.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub premature: Option<Ratio>,
 }
 
 /// The service as a whole.
@@ -64,6 +67,9 @@ pub struct ServiceReading {
     pub p95: Option<Duration>,
     /// 99th percentile of the response time.
     pub p99: Option<Duration>,
+    /// The quantile of the response time that the service has a goal for, where enough requests were seen.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tail: Option<Duration>,
 }
 
 /// Energy used since the run began.

@@ -10,6 +10,7 @@
 //!
 //! - [`peafowl`]: how many workers of the store stay awake, decided by the load that each learned to be acceptable.
 //! - [`carb`]: the same question, answered by a search on measured response time.
+//! - [`governing`]: both for a service that was not changed, as the daemon drives it.
 //! - [`spread`]: how connections get onto the workers, when their number is decided elsewhere.
 //! - [`all_awake`]: all of them, always.
 //! - [`scheduling`]: one of them, or none, as the store drives it.
@@ -31,6 +32,7 @@ pub mod carb;
 pub mod check;
 pub mod cores;
 pub mod frequency;
+pub mod governing;
 pub mod idle;
 pub mod log;
 pub mod peafowl;

@@ -252,6 +252,7 @@ impl Director {
             mean: mean(&responses),
             p95: responses.iter().map(|response| response.p95).max(),
             p99: responses.iter().map(|response| response.p99).max(),
+            tail: None,
         };
         Reading { workers, service, ..Reading::default() }
     }
@@ -267,6 +268,8 @@ impl Director {
                 Command::Activate(worker) => changed |= self.active.insert(worker),
                 Command::Deactivate(worker) => changed |= self.active.remove(&worker),
                 Command::LimitIdle { cpu, limit } => self.limit_idle(cpu, limit),
+                // For services that do not place their connections themselves.
+                Command::SetActiveCpus(_) => {}
             }
         }
         if changed {

@@ -3,7 +3,6 @@
 pub mod engine;
 pub mod exact;
 pub mod fleet;
-mod goal;
 pub mod outcome;
 pub mod policies;
 pub mod runner;
@@ -11,6 +10,6 @@ pub mod scenario;
 pub mod statistics;
 
 pub use engine::{Engine, Setup};
-pub use goal::Goal;
+pub use machine::Goal;
 pub use outcome::Outcome;
 pub use scenario::{Document, Scenario, ScenarioError};

@@ -1,7 +1,7 @@
 //! The search itself: one decision per epoch.
 
 use super::Params;
-use machine::{Duration, Rate};
+use machine::{Duration, Rate, Ratio};
 use serde::{Deserialize, Serialize};
 
 /// What one epoch measured.
@@ -14,6 +14,8 @@ pub struct Epoch {
     pub tail: Option<Duration>,
     /// The mean response time.
     pub mean: Option<Duration>,
+    /// How busy the awake workers were on average; `None` if that is not known. The search by slope does not ask.
+    pub busy: Option<Ratio>,
 }
 
 /// The paper's S0, S1 and S2.
@@ -102,6 +104,12 @@ impl Controller {
         } else {
             self.as_printed(mark, previous, epoch.mean);
         }
+        self.active
+    }
+
+    /// Something between two epochs says that all workers are needed now; they are, and the search begins anew.
+    pub fn handle_alarm(&mut self) -> u16 {
+        self.begin_at_the_top();
         self.active
     }
 
@@ -261,7 +269,7 @@ mod tests {
     /// Rate in kRPS, tail and mean in us.
     fn epoch(krps: f64, tail_us: u64) -> Epoch {
         let (tail, mean) = (Some(Duration::from_micros(tail_us)), Some(Duration::from_micros(100)));
-        Epoch { rate: Some(Rate::per_second(krps * 1000.0)), tail, mean }
+        Epoch { rate: Some(Rate::per_second(krps * 1000.0)), tail, mean, busy: None }
     }
 
     /// Plays epochs and checks workers and state after each.
@@ -473,6 +481,7 @@ mod tests {
             rate: krps.map(|krps| Rate::per_second(krps * 1000.0)),
             tail: tail.map(Duration::from_micros),
             mean: tail.map(|_| Duration::from_micros(100)),
+            busy: None,
         })
     }
 

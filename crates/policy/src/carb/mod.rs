@@ -24,13 +24,16 @@
 //! - after a minute of holding it looks again whether one worker less will do;
 //! - a store with no requests has no tail: it scales down; a store that cannot measure wakes everybody.
 //!
-//! [`Controller`] is the search; [`Scheduler`] drives it with the store's readings and turns its number into commands
+//! [`GoalSearch`] looks for the fewest workers within a latency goal instead. [`Controller`] is the search by slope;
+//! [`Scheduler`] drives it with the store's readings and turns its number into commands
 //! with [`crate::spread`].
 
 mod controller;
+mod goal;
 mod params;
 mod scheduler;
 
 pub use controller::{Controller, Epoch, State};
+pub use goal::{GoalParams, GoalSearch, Why};
 pub use params::{Params, Threshold};
 pub use scheduler::Scheduler;

@@ -55,6 +55,7 @@ impl Sums {
             rate: (self.rated > 0).then(|| Rate::per_second(self.rate / f64::from(self.rated))),
             tail: self.tail.mean(),
             mean: self.mean.mean(),
+            busy: None,
         }
     }
 }

@@ -319,7 +319,9 @@ impl Store {
                 }
                 Command::Activate(worker) => assert!(self.active.insert(worker), "{worker} was asleep"),
                 Command::Deactivate(worker) => assert!(self.active.remove(&worker), "{worker} was awake"),
-                Command::LimitIdle { .. } => unreachable!("schedulers leave idle limits alone"),
+                Command::LimitIdle { .. } | Command::SetActiveCpus(_) => {
+                    unreachable!("schedulers move connections and leave CPUs alone")
+                }
             }
         }
         if let Some(due) = self.scheduling.poll_timeout() {
@@ -524,6 +526,7 @@ impl Store {
             mean: Some(mean).filter(|_| !all.is_empty()),
             p95: percentile(&all, 0.95),
             p99: percentile(&all, 0.99),
+            tail: None,
         };
         self.readings.clone_from(&reading.workers);
         let output = self.tell_scheduling(SchedulingInput::Reading(reading));

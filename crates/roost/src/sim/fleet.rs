@@ -225,7 +225,7 @@ mod tests {
         assert_eq!(rows(&|file| results.write_points(file)).1.len(), 2 * 8);
         let json = serde_json::to_value(&results).unwrap();
         assert_eq!(json["fleets"][1]["contestant"], "poll");
-        assert_eq!(json["fleets"][1]["goal"]["goal"], "1.00ms@p99");
+        assert_eq!(json["fleets"][1]["goal"]["goal"], "1ms@p99");
     }
 
     #[test]

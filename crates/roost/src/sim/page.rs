@@ -134,7 +134,7 @@ struct Tail {
 }
 
 fn tail(goal: Option<&Goal>) -> Tail {
-    let asked = goal.and_then(|goal| Some((goal.quantity()?.to_string(), goal)));
+    let asked = goal.and_then(|goal| Some((Quantity::of(&goal)?.to_string(), goal)));
     let Some((name, goal)) = asked else {
         return Tail { figure: Figure::Plain("p99"), name: "p99".to_owned(), limit: None };
     };

@@ -94,7 +94,7 @@ fn judge(goal: Goal, outcome: &Outcome) -> Judged {
     if outcome.verdict == Verdict::Unstable {
         return Judged { goal, found_ns: None, met: Some(false) };
     }
-    let found_ns = goal.quantity().and_then(|quantity| outcome.responses.at(quantity));
+    let found_ns = Quantity::of(goal).and_then(|quantity| outcome.responses.at(quantity));
     let met = found_ns.map(|found| found.value <= goal.latency.as_nanos() as f64);
     Judged { goal, found_ns, met }
 }

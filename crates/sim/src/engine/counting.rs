@@ -201,6 +201,7 @@ impl Engine {
                     rate: Some(Rate::of(seen.len(), carb.params.epoch)),
                     tail: some.then(|| Duration::from_nanos(seen.value_at_quantile(0.95))),
                     mean: some.then(|| Duration::from_nanos(seen.mean() as u64)),
+                    busy: None,
                 };
                 carb.responses.reset();
                 let wanted = usize::from(carb.controller.handle_epoch(&epoch));

@@ -283,6 +283,7 @@ impl Engine {
             mean: seen.then(|| Duration::from_nanos(all.mean() as u64)),
             p95: at(0.95),
             p99: at(0.99),
+            tail: None,
         };
         placing.scheduling.handle_reading(now, &reading);
         let guidance = placing.scheduling.guidance();
@@ -321,8 +322,8 @@ impl Engine {
                     self.active.remove(worker.index());
                     changed = true;
                 }
-                // Schedulers leave idle limits to `ActiveIdle`.
-                Command::LimitIdle { .. } => {}
+                // Schedulers leave idle limits to `ActiveIdle`, and move connections instead of services.
+                Command::LimitIdle { .. } | Command::SetActiveCpus(_) => {}
             }
         }
         self.active_count = self.active.len();

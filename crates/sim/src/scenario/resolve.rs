@@ -2,7 +2,7 @@
 
 use super::{Document, Machine, Scenario, ScenarioError, Turbo};
 use crate::engine::{Closed, Device, Dispatch, MAX_CPUS, Nic, Noise, Setup};
-use crate::goal::Goal;
+use crate::Goal;
 use crate::policies::{Policies, WITHOUT_PARAMETERS, WORDS, words_of};
 use crate::statistics::Horizon;
 use machine::{CstateTable, Duration, Kilohertz, Microwatts, PackageState, Platform, TurboBin};

@@ -1,5 +1,6 @@
 //! What is estimated, and how precisely it shall be known: `1%@p99`.
 
+use machine::Goal;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
@@ -105,6 +106,13 @@ pub enum ParsePrecisionError {
     /// Not a quantity.
     #[error("'{0}' is nothing that can be estimated: write mean, or a quantile such as p50, p95, p99, p99.9")]
     Quantity(String),
+}
+
+impl Quantity {
+    /// What a latency goal is about.
+    pub fn of(goal: &Goal) -> Option<Self> {
+        Quantile::from_percent(goal.quantile * 100.0).map(Self::Quantile)
+    }
 }
 
 impl FromStr for Quantity {

@@ -6,6 +6,7 @@ use serde::Serialize;
 use sim::Goal;
 use sim::fleet::FleetOutcome;
 use sim::outcome::{Estimate, Power, Responses, Verdict};
+use sim::statistics::Quantity;
 use std::io::{self, Write};
 
 /// All of it.
@@ -176,7 +177,7 @@ fn judge(goal: Goal, outcome: &FleetOutcome) -> Judged {
     if outcome.verdict == Verdict::Unstable {
         return Judged { goal, found_ns: None, met: Some(false) };
     }
-    let found_ns = goal.quantity().and_then(|quantity| outcome.root()?.at(quantity));
+    let found_ns = Quantity::of(goal).and_then(|quantity| outcome.root()?.at(quantity));
     let met = found_ns.map(|found| found.value <= goal.latency.as_nanos() as f64);
     Judged { goal, found_ns, met }
 }

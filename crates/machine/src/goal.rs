@@ -1,7 +1,7 @@
 //! What a service shall keep: a quantile of its response time, and a limit.
 
-use crate::statistics::{Quantile, Quantity};
-use machine::Duration;
+use crate::Duration;
+use crate::duration_text::exact;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
@@ -16,9 +16,10 @@ pub struct Goal {
 }
 
 impl Goal {
-    /// What it is about, as figures call it.
-    pub fn quantity(&self) -> Option<Quantity> {
-        Quantile::from_percent(self.quantile * 100.0).map(Quantity::Quantile)
+    /// How many requests must have been seen before their quantile says something about the goal: ten beyond it.
+    pub fn samples(&self) -> u64 {
+        // The share is a decimal fraction: without the rounding, p99 would need 1001.
+        (10.0 / (1.0 - self.quantile) - 1e-6).ceil() as u64
     }
 }
 
@@ -40,9 +41,11 @@ impl FromStr for Goal {
         {
             return Err(wrong());
         }
-        let goal = Self { latency, quantile: number };
         // p99.99999999 is the maximum of any run.
-        goal.quantity().map(|_| goal).ok_or_else(wrong)
+        if number > 1.0 - 1e-8 {
+            return Err(wrong());
+        }
+        Ok(Self { latency, quantile: number })
     }
 }
 
@@ -60,7 +63,8 @@ impl<'de> Deserialize<'de> for Goal {
 
 impl Serialize for Goal {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
+        let percent = (self.quantile * 1e6).round() / 1e4;
+        serializer.collect_str(&format_args!("{}@p{percent}", exact(self.latency)))
     }
 }
 
@@ -72,12 +76,24 @@ mod tests {
     fn goals_name_any_percentile_that_a_run_can_have() {
         for (text, share) in [("1ms@p97", 0.97), ("1ms@p99.95", 0.9995), ("2us@p999", 0.999), ("1s@p50", 0.5)]
         {
-            let goal: Goal = text.parse().unwrap();
-            let Some(Quantity::Quantile(quantile)) = goal.quantity() else { panic!("{text}") };
-            assert_eq!(quantile.share(), share, "{text}");
+            assert_eq!(text.parse::<Goal>().unwrap().quantile, share, "{text}");
         }
         for text in ["1ms@p99.99999999", "1ms@p", "1ms@p0", "1ms@p-5", "0s@p99", "1ms", "fast@p99"] {
             assert!(text.parse::<Goal>().unwrap_err().contains("such as 300us@p99"), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_goal_is_written_exactly() {
+        let goal: Goal = "1234567ns@p99.9".parse().unwrap();
+        assert_eq!(serde_json::to_string(&goal).unwrap(), r#""1234567ns@p99.9""#);
+        assert_eq!(serde_json::from_str::<Goal>(r#""1234567ns@p99.9""#).unwrap(), goal);
+    }
+
+    #[test]
+    fn ten_requests_beyond_a_quantile_make_it_believable() {
+        for (text, samples) in [("1ms@p99", 1000), ("1ms@p95", 200), ("1ms@p99.9", 10_000), ("1ms@p50", 20)] {
+            assert_eq!(text.parse::<Goal>().unwrap().samples(), samples, "{text}");
         }
     }
 }

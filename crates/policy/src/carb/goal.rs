@@ -1,0 +1,565 @@
+//! CARB with a latency goal: the fewest workers with which the tail stays below a limit.
+//!
+//! **Problem.** CARB as printed steers by the slope of the tail: it stops where one worker less makes things worse, and
+//! does not know whether worse is bad. An operator has a number (`500us@p99`): below it nobody gains from a lower tail, above
+//! it somebody is paged.
+//!
+//! **Approach** \[ours; the paper's search and its jump to all workers are kept\]. Each epoch leaves a point on a *curve*: at
+//! this load, with so many workers, the tail was so long. From the curve the search *jumps* where it has been before, and where
+//! it has not, it tries.
+//!
+//! - The goal is missed: to the fewest workers that are known to keep it at such a load, else to all of them. A user waits, so
+//!   there is no stepping.
+//! - It is kept with room to spare for some epochs: to one worker less, or straight to the fewest that are known to do. Not to
+//!   a number that was too few at this load or a lower one; such a number is *barred* for a time that doubles with each
+//!   failure, so that a goal just at the edge makes no saw-tooth.
+//! - The rate jumps: to all workers at once, before the tail can tell (the paper's r_th).
+//! - It is missed with all workers: cores are not what is lacking. Perhaps there are too many of them, each sleeping too deeply
+//!   (CARB, Figure 3), so the search tries fewer while that helps, and stays where the tail was shortest. [`Why::OutOfReach`]
+//!   then says that the goal cannot be kept by any number.
+//! - No request at all: the fewest that are allowed.
+//!
+//! Terms. *Load* is the rate in buckets a fifth wide: a service's tail differs little within one. The epoch after workers were
+//! added answers what had queued up before, so it judges nothing but a jump of the rate; the driver begins to count anew when a
+//! change is in force, so that fewer workers are judged by what they cause.
+//!
+//! What always holds: the number stays within its bounds; an epoch without a rate or without a tail changes nothing; under
+//! load and tails that stay the same the number settles, and the times between two trials only grow.
+
+use super::{Epoch, Threshold};
+use machine::{Duration, Goal, Rate, Ratio};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// The constants of the search.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct GoalParams {
+    /// Time between two decisions. 1 s, as for CARB.
+    #[serde(with = "machine::duration_text")]
+    pub epoch: Duration,
+    /// c_min. 1.
+    pub min_active: u16,
+    /// Below this share of the goal there is room for one worker less. 0.8: a tail's own scatter over a second.
+    pub room: Ratio,
+    /// So many epochs in a row must have room. 3.
+    pub patience: u32,
+    /// No worker is taken away if those who stay would be busier than this. 0.85: a queue's tail grows without bound
+    /// towards 1, and one epoch of that is one too many.
+    pub busiest: Ratio,
+    /// A number that was too few is not tried again for so many epochs; twice as many after each further failure. 30.
+    pub barred_epochs: u32,
+    /// A rise from one epoch to the next that wakes everybody. A fifth of the highest rate seen.
+    pub rate_jump: Threshold,
+}
+
+impl Default for GoalParams {
+    fn default() -> Self {
+        Self {
+            epoch: Duration::from_secs(1),
+            min_active: 1,
+            room: Ratio::new(0.8),
+            patience: 3,
+            busiest: Ratio::new(0.85),
+            barred_epochs: 30,
+            rate_jump: Threshold::OfPeak(0.2),
+        }
+    }
+}
+
+/// Why the number of workers is what it is.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Why {
+    /// The search begins.
+    Start,
+    /// The rate jumped.
+    Jump {
+        /// From.
+        before: Rate,
+        /// To.
+        now: Rate,
+    },
+    /// The tail was above the goal.
+    Missed {
+        /// How long it was.
+        tail: Duration,
+    },
+    /// There was room for so long that fewer are tried.
+    Room {
+        /// The tail that left it.
+        tail: Duration,
+    },
+    /// So many were seen to do at such a load.
+    Known,
+    /// With all of them the goal was missed as well: fewer are tried.
+    TooMany {
+        /// How long the tail was with all of them.
+        tail: Duration,
+    },
+    /// No number was seen to keep the goal at this load; this one did best.
+    OutOfReach {
+        /// The shortest tail.
+        best: Duration,
+    },
+    /// Nobody asks for anything.
+    Silence,
+    /// A person or another controller asked for all of them.
+    Asked,
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Start => f.write_str("the search begins"),
+            Self::Jump { before, now } => {
+                write!(
+                    f,
+                    "the rate jumped from {:.0} to {:.0}/s",
+                    before.as_per_second(),
+                    now.as_per_second()
+                )
+            }
+            Self::Missed { tail } => write!(f, "the goal was missed: {tail}"),
+            Self::Room { tail } => write!(f, "there is room: {tail}"),
+            Self::Known => f.write_str("so many were seen to do at such a load"),
+            Self::TooMany { tail } => {
+                write!(f, "all of them miss the goal ({tail}); fewer may sleep less deeply")
+            }
+            Self::OutOfReach { best } => write!(f, "no number keeps the goal here; the best was {best}"),
+            Self::Silence => f.write_str("no requests"),
+            Self::Asked => f.write_str("all were asked for"),
+        }
+    }
+}
+
+/// What was seen at one load with one number of workers.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+struct Seen {
+    /// A running mean over about four epochs, ns.
+    tail_ns: f64,
+    epochs: u32,
+}
+
+/// A number of workers that was too few.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+struct Barred {
+    until: u64,
+    /// For how many epochs it was barred last.
+    span: u64,
+}
+
+/// With all workers the goal is missed: fewer are tried.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+struct Beyond {
+    load: i16,
+    best_active: u16,
+    best: Duration,
+    /// Fewer did not help: it stays at the best until this epoch, then everything is tried anew.
+    settled_until: Option<u64>,
+}
+
+/// The search.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct GoalSearch {
+    params: GoalParams,
+    goal: Goal,
+    max_active: u16,
+    active: u16,
+    why: Why,
+    /// Epochs so far.
+    epoch: u64,
+    /// The next epoch judges nothing: workers were just added.
+    changed: bool,
+    previous_rate: Option<Rate>,
+    peak: Rate,
+    /// Epochs in a row with room.
+    roomy: u32,
+    /// By load, then by number of workers.
+    curve: BTreeMap<i16, BTreeMap<u16, Seen>>,
+    barred: BTreeMap<i16, BTreeMap<u16, Barred>>,
+    beyond: Option<Beyond>,
+}
+
+impl GoalSearch {
+    /// All workers awake.
+    pub fn new(params: GoalParams, goal: Goal, max_active: u16) -> Self {
+        Self {
+            params,
+            goal,
+            max_active: max_active.max(1),
+            active: max_active.max(1),
+            why: Why::Start,
+            epoch: 0,
+            changed: true,
+            previous_rate: None,
+            peak: Rate::ZERO,
+            roomy: 0,
+            curve: BTreeMap::new(),
+            barred: BTreeMap::new(),
+            beyond: None,
+        }
+    }
+
+    /// How many workers shall be awake.
+    pub fn active(&self) -> u16 {
+        self.active
+    }
+
+    /// Why so many.
+    pub fn why(&self) -> Why {
+        self.why
+    }
+
+    /// The goal.
+    pub fn goal(&self) -> Goal {
+        self.goal
+    }
+
+    /// Another goal from now on. What was seen stays true; what was judged by the old one does not.
+    pub fn set_goal(&mut self, goal: Goal) {
+        self.goal = goal;
+        self.barred.clear();
+        self.beyond = None;
+        self.roomy = 0;
+    }
+
+    /// Something between two epochs says that all workers are needed now.
+    pub fn handle_alarm(&mut self) -> u16 {
+        self.go(self.max_active, Why::Asked);
+        self.active
+    }
+
+    /// The curve at the load seen last: by number of workers, the mean tail.
+    pub fn curve(&self) -> impl Iterator<Item = (u16, Duration)> + '_ {
+        let load = self.previous_rate.map(load_of);
+        let at = load.and_then(|load| self.curve.get(&load));
+        at.into_iter().flatten().map(|(&active, seen)| (active, Duration::from_nanos(seen.tail_ns as u64)))
+    }
+
+    /// An epoch is over; returns how many workers shall be awake in the next.
+    pub fn handle_epoch(&mut self, epoch: &Epoch) -> u16 {
+        self.epoch += 1;
+        // Blind: who is blind for long is somebody else's question, and until then nothing changes.
+        let Some(rate) = epoch.rate else { return self.active };
+        self.peak = self.peak.max(rate);
+        let before = self.previous_rate.replace(rate);
+        let changed = std::mem::replace(&mut self.changed, false);
+        if let Some(before) = before
+            && rate - before > self.params.rate_jump.against(self.peak)
+        {
+            self.go(self.max_active, Why::Jump { before, now: rate });
+        } else if rate == Rate::ZERO {
+            self.go(self.min_active(), Why::Silence);
+        } else if let Some(tail) = epoch.tail
+            && !changed
+        {
+            self.judge(load_of(rate), tail, epoch.busy);
+        }
+        self.active
+    }
+
+    fn judge(&mut self, load: i16, tail: Duration, busy: Option<Ratio>) {
+        self.learn(load, tail);
+        if tail > self.goal.latency {
+            self.roomy = 0;
+            if self.active == self.max_active || self.beyond.is_some_and(|beyond| beyond.load == load) {
+                self.seek_below(load, tail);
+            } else {
+                self.bar(load);
+                let better = self.known_to_do(load).filter(|&active| active > self.active);
+                self.beyond = None;
+                self.go(better.unwrap_or(self.max_active), Why::Missed { tail });
+            }
+            return;
+        }
+        self.beyond = None;
+        if let Some(barred) = self.barred.get_mut(&load).and_then(|at| at.get_mut(&self.active)) {
+            // It does after all; should it fail again, the wait begins where it was.
+            barred.until = barred.until.min(self.epoch);
+        }
+        if tail > self.goal.latency.scale(self.params.room.as_f64()) {
+            self.roomy = 0;
+            return;
+        }
+        self.roomy += 1;
+        if self.roomy < self.params.patience || self.active <= self.min_active() {
+            return;
+        }
+        let known = self.known_to_do(load).filter(|&known| known < self.active);
+        let (fewer, why) = known.map_or((self.active - 1, Why::Room { tail }), |known| (known, Why::Known));
+        if self.may_try(load, fewer, busy) {
+            self.go(fewer, why);
+        }
+    }
+
+    /// The goal is missed with all workers, or was, and fewer are being tried.
+    fn seek_below(&mut self, load: i16, tail: Duration) {
+        let beyond = match self.beyond.filter(|beyond| beyond.load == load) {
+            None => Beyond { load, best_active: self.active, best: tail, settled_until: None },
+            Some(beyond) if beyond.settled_until.is_some_and(|until| self.epoch < until) => {
+                self.why = Why::OutOfReach { best: beyond.best };
+                return;
+            }
+            Some(beyond) if beyond.settled_until.is_some() => {
+                self.beyond = None;
+                self.go(self.max_active, Why::Missed { tail });
+                return;
+            }
+            Some(beyond) if tail < beyond.best => Beyond { best_active: self.active, best: tail, ..beyond },
+            // Not clearly worse: further on it may be better.
+            Some(beyond) if tail <= beyond.best.scale(1.0 + NOISE) => beyond,
+            Some(beyond) => return self.stay_at(beyond),
+        };
+        self.beyond = Some(beyond);
+        if self.active > self.min_active() {
+            self.go(self.active - 1, Why::TooMany { tail });
+        } else {
+            self.stay_at(beyond);
+        }
+    }
+
+    /// No number keeps the goal: the best one, until it is time to try again.
+    fn stay_at(&mut self, beyond: Beyond) {
+        let until = self.epoch + u64::from(self.params.barred_epochs) * 4;
+        self.beyond = Some(Beyond { settled_until: Some(until), ..beyond });
+        self.go(beyond.best_active, Why::OutOfReach { best: beyond.best });
+    }
+
+    fn learn(&mut self, load: i16, tail: Duration) {
+        let seen = self.curve.entry(load).or_default().entry(self.active);
+        let seen = seen.or_insert(Seen { tail_ns: tail.as_nanos() as f64, epochs: 0 });
+        seen.epochs = seen.epochs.saturating_add(1);
+        // The mean of the first four, then one that forgets.
+        seen.tail_ns += (tail.as_nanos() as f64 - seen.tail_ns) / f64::from(seen.epochs.min(4));
+    }
+
+    /// The fewest workers that were seen to keep the goal with room at this load or a little above, and are not barred.
+    fn known_to_do(&self, load: i16) -> Option<u16> {
+        let room = self.goal.latency.scale(self.params.room.as_f64()).as_nanos() as f64;
+        let near = self.curve.range(load..=load.saturating_add(1));
+        let does = near.flat_map(|(_, curve)| curve).filter(|(_, seen)| seen.tail_ns <= room);
+        does.map(|(&active, _)| active)
+            .filter(|&active| active >= self.min_active() && !self.is_barred(load, active))
+            .min()
+    }
+
+    fn may_try(&self, load: i16, fewer: u16, busy: Option<Ratio>) -> bool {
+        let busier =
+            busy.map_or(0.0, |busy| busy.as_f64() * f64::from(self.active) / f64::from(fewer.max(1)));
+        busier <= self.params.busiest.as_f64() && !self.is_barred(load, fewer)
+    }
+
+    /// Too few at a lower load are too few at this one, and fewer than too few are.
+    fn is_barred(&self, load: i16, active: u16) -> bool {
+        let mut barred = self.barred.range(..=load).flat_map(|(_, at)| at.range(active..));
+        barred.any(|(_, barred)| self.epoch < barred.until)
+    }
+
+    fn bar(&mut self, load: i16) {
+        let first = u64::from(self.params.barred_epochs.max(1));
+        let at = self.barred.entry(load).or_default();
+        let span = at.get(&self.active).map_or(first, |barred| (barred.span * 2).min(first * 128));
+        at.insert(self.active, Barred { until: self.epoch + span, span });
+    }
+
+    fn go(&mut self, active: u16, why: Why) {
+        let active = active.clamp(self.min_active(), self.max_active);
+        self.roomy = 0;
+        // What queued up before is answered in the epoch after. Fewer have only what they cause themselves.
+        self.changed = active > self.active;
+        self.active = active;
+        self.why = why;
+    }
+
+    fn min_active(&self) -> u16 {
+        self.params.min_active.clamp(1, self.max_active)
+    }
+}
+
+/// Loads a fifth apart: -inf and zero do not occur, since silence is answered before.
+fn load_of(rate: Rate) -> i16 {
+    (rate.as_per_second().max(1e-3).ln() / LOAD_STEP.ln()).floor() as i16
+}
+
+/// The ratio of neighbouring loads.
+const LOAD_STEP: f64 = 1.2;
+
+/// Tails that differ by less are the same: a p99 of a thousand requests scatters by so much.
+const NOISE: f64 = 0.1;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn search(max_active: u16) -> GoalSearch {
+        GoalSearch::new(GoalParams::default(), "500us@p99".parse().unwrap(), max_active)
+    }
+
+    fn epoch(krps: f64, tail_us: u64) -> Epoch {
+        let tail = Some(Duration::from_micros(tail_us));
+        Epoch { rate: Some(Rate::per_second(krps * 1000.0)), tail, ..Epoch::default() }
+    }
+
+    /// A server whose tail depends on load and workers alone; the worker counts of the epochs, in order.
+    fn play(search: &mut GoalSearch, krps: f64, epochs: u32, tail_us: impl Fn(u16) -> u64) -> Vec<u16> {
+        (0..epochs)
+            .map(|_| {
+                let seen = epoch(krps, tail_us(search.active()));
+                search.handle_epoch(&seen)
+            })
+            .collect()
+    }
+
+    /// 300 us, and 900 with fewer than `enough`.
+    fn needs(enough: u16) -> impl Fn(u16) -> u64 {
+        move |active| if active >= enough { 300 } else { 900 }
+    }
+
+    #[test]
+    fn it_finds_the_fewest_that_keep_the_goal_and_stays() {
+        let mut search = search(8);
+        let played = play(&mut search, 50.0, 200, needs(3));
+        assert_eq!(*played.last().unwrap(), 3);
+        // The last trial of two is 30 epochs after the first, the next 60 after that, then 120.
+        let trials = played.windows(2).filter(|pair| pair[1] == 2 && pair[0] != 2).count();
+        assert!((2..=3).contains(&trials), "{played:?}");
+        // From a failed trial it goes back to what is known, not to the top.
+        let first = played.iter().position(|&active| active == 2).unwrap();
+        assert!(played[first..].iter().all(|&active| active <= 3), "{played:?}");
+    }
+
+    #[test]
+    fn a_missed_goal_lasts_one_epoch_beside_the_one_of_the_change() {
+        let mut search = search(8);
+        let played = play(&mut search, 50.0, 400, needs(3));
+        let mut missed = 0;
+        for &active in &played {
+            missed = if active < 3 { missed + 1 } else { 0 };
+            assert!(missed <= 2, "{played:?}");
+        }
+    }
+
+    #[test]
+    fn a_jump_of_the_rate_wakes_everybody_before_the_tail_tells() {
+        let mut search = search(8);
+        play(&mut search, 50.0, 60, needs(3));
+        assert_eq!(search.handle_epoch(&epoch(65.0, 300)), 8);
+        assert!(matches!(search.why(), Why::Jump { .. }));
+    }
+
+    #[test]
+    fn a_load_that_comes_back_is_answered_from_the_curve() {
+        let mut search = search(8);
+        play(&mut search, 20.0, 60, needs(2));
+        play(&mut search, 100.0, 60, needs(6));
+        let back = play(&mut search, 20.0, 6, needs(2));
+        // Six, and no five, four and three on the way.
+        assert!(back.iter().all(|active| [6, 2, 1].contains(active)) && back.contains(&2), "{back:?}");
+    }
+
+    #[test]
+    fn silence_parks_and_blindness_holds() {
+        let mut search = search(8);
+        play(&mut search, 50.0, 60, needs(3));
+        assert_eq!(search.handle_epoch(&Epoch::default()), 3);
+        assert_eq!(search.handle_epoch(&Epoch { rate: Some(Rate::per_second(5e4)), ..Epoch::default() }), 3);
+        assert_eq!(search.handle_epoch(&Epoch { rate: Some(Rate::ZERO), ..Epoch::default() }), 1);
+        assert_eq!(search.why(), Why::Silence);
+    }
+
+    #[test]
+    fn a_busy_few_are_not_made_fewer() {
+        let mut search = search(4);
+        let seen = Epoch { busy: Some(Ratio::new(0.5)), ..epoch(50.0, 100) };
+        let played: Vec<u16> = (0..20).map(|_| search.handle_epoch(&seen)).collect();
+        // Three would be busy for 0.67 of the time; then two for 0.75, as this service always tells a half.
+        assert_eq!(*played.last().unwrap(), 2, "one alone would have no time left");
+    }
+
+    #[test]
+    fn where_deep_sleep_is_to_blame_fewer_are_tried_and_the_best_is_kept() {
+        // CARB's Figure 3: the more cores, the more deeply each sleeps.
+        let mut search = search(8);
+        let played = play(&mut search, 10.0, 60, |active| 400 + 60 * u64::from(active.abs_diff(4)));
+        assert!(*played.last().unwrap() <= 5 && *played.last().unwrap() >= 3, "{played:?}");
+        let mut search = self::search(8);
+        play(&mut search, 10.0, 60, |active| 700 + 60 * u64::from(active.abs_diff(5)));
+        assert_eq!(search.active(), 5);
+        assert_eq!(search.why(), Why::OutOfReach { best: Duration::from_micros(700) });
+    }
+
+    #[test]
+    fn overload_keeps_all_of_them_awake() {
+        let mut search = search(8);
+        let played = play(&mut search, 90.0, 300, |active| 1000 + 1000 * u64::from(8 - active));
+        let fewer = played.iter().filter(|&&active| active < 8).count();
+        assert!(fewer <= 8, "{played:?}");
+    }
+
+    #[test]
+    fn another_goal_is_judged_anew() {
+        let mut search = search(8);
+        play(&mut search, 50.0, 60, needs(3));
+        search.set_goal("1ms@p99".parse().unwrap());
+        let played = play(&mut search, 50.0, 30, |active| if active >= 2 { 300 } else { 5000 });
+        assert_eq!(*played.last().unwrap(), 2, "{played:?}");
+    }
+
+    proptest! {
+        /// Whatever it is told, the number stays within its bounds, and the state survives being written and read.
+        #[test]
+        fn any_epochs_are_harmless(
+            max_active in 1u16..40,
+            epochs in proptest::collection::vec(
+                (proptest::option::of(0.0f64..3e6), proptest::option::of(0u64..u64::MAX / 4), any::<bool>()),
+                0..200,
+            ),
+        ) {
+            let mut search = search(max_active);
+            for (rate, tail, alarm) in epochs {
+                let rate = rate.map(Rate::per_second);
+                let seen = Epoch { rate, tail: tail.map(Duration::from_nanos), ..Epoch::default() };
+                let active = search.handle_epoch(&seen);
+                prop_assert!((1..=max_active).contains(&active));
+                if alarm {
+                    prop_assert_eq!(search.handle_alarm(), max_active);
+                }
+            }
+            let text = serde_json::to_string(&search).unwrap();
+            prop_assert_eq!(serde_json::from_str::<GoalSearch>(&text).unwrap(), search);
+        }
+
+        /// Under load and tails that stay the same it settles: ten epochs without a change come within sixty, wherever the
+        /// edge is.
+        #[test]
+        fn steady_load_settles(enough in 1u16..9, krps in 1.0f64..200.0) {
+            let mut search = search(8);
+            let played = play(&mut search, krps, 120, needs(enough));
+            let settled = played.windows(11).position(|ten| ten.iter().all(|active| *active == ten[0]));
+            prop_assert!(settled.is_some_and(|at| at < 60), "{played:?}");
+            prop_assert_eq!(played.iter().filter(|&&active| active == enough).count() > 60, true);
+        }
+
+        /// More load never gets fewer workers than a tail that grows with it allows: no epoch beyond the second after a
+        /// change may miss a goal that all of them would keep.
+        #[test]
+        fn a_goal_that_all_would_keep_is_not_missed_for_three_epochs(
+            loads in proptest::collection::vec(1.0f64..100.0, 1..12),
+        ) {
+            let mut search = search(8);
+            let mut missed = 0;
+            for krps in loads {
+                let enough = ((krps / 12.5).ceil() as u16).clamp(1, 8);
+                for _ in 0..30 {
+                    let tail = needs(enough)(search.active());
+                    missed = if tail > 500 { missed + 1 } else { 0 };
+                    prop_assert!(missed <= 3, "{krps} kRPS with {}", search.active());
+                    search.handle_epoch(&epoch(krps, tail));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,276 @@
+//! How deep the CPUs of a governed service may sleep.
+//!
+//! A parked CPU has no limit of ours: it shall sleep as deeply as it can. For an active one there is a choice. `feedback` is the
+//! Tradeoffs paper's loop (section III-C) around the kernel's own governor, which cannot be replaced from outside: what it
+//! chose too deeply it counts in `above`, and what can be bounded is the exit latency. So the bound goes one state shallower
+//! where more than a quarter of an epoch's sleeps were premature, and one deeper after so many good epochs \[D\]; never below the
+//! shallowest state that halts, since polling is no sleep.
+//!
+//! What always holds: a limit is asked for when it changes and not otherwise; a CPU without a known table is never limited
+//! but by a number that a person gave.
+
+use machine::{Command, CpuId, CpuReading, Duration, IdleLimit};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::str::FromStr;
+
+/// What an active CPU may do when it has nothing to do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum IdleMode {
+    /// Whatever the kernel thinks best.
+    #[default]
+    Stock,
+    /// Its shallowest state that halts.
+    Shallow,
+    /// States with an exit latency of at most this; zero is polling.
+    Limit(Duration),
+    /// As deep as the loop on premature sleeps allows.
+    Feedback,
+}
+
+impl FromStr for IdleMode {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.trim() {
+            "stock" => Ok(Self::Stock),
+            "shallow" => Ok(Self::Shallow),
+            "feedback" => Ok(Self::Feedback),
+            other => other.parse().map(Self::Limit).map_err(|_| {
+                format!(
+                    "`{text}` is no idle mode: write stock, shallow, feedback or the longest exit latency, such as 50us"
+                )
+            }),
+        }
+    }
+}
+
+impl fmt::Display for IdleMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Stock => f.write_str("stock"),
+            Self::Shallow => f.write_str("shallow"),
+            Self::Feedback => f.write_str("feedback"),
+            // In whole nanoseconds: what is written must read back as the same.
+            Self::Limit(latency) => write!(f, "{}ns", latency.as_nanos()),
+        }
+    }
+}
+
+impl Serialize for IdleMode {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for IdleMode {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+/// One CPU's part of the loop.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+struct Loop {
+    /// The deepest of its halting states that is allowed, counted from the shallowest.
+    cap: usize,
+    /// Epochs in a row with few premature sleeps.
+    good: u32,
+}
+
+/// The idle limits of the CPUs of one service.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ServiceIdle {
+    mode: IdleMode,
+    /// By CPU the exit latencies of its states that halt, the shallowest first.
+    halts: BTreeMap<CpuId, Vec<Duration>>,
+    loops: BTreeMap<CpuId, Loop>,
+    in_force: BTreeMap<CpuId, IdleLimit>,
+}
+
+impl ServiceIdle {
+    /// No limit yet on any of `cpus`.
+    pub fn new(
+        mode: IdleMode,
+        cpus: impl IntoIterator<Item = CpuId>,
+        halts: BTreeMap<CpuId, Vec<Duration>>,
+    ) -> Self {
+        let loops = halts.iter().filter(|(_, halts)| !halts.is_empty());
+        let loops = loops.map(|(&cpu, halts)| (cpu, Loop { cap: halts.len() - 1, good: 0 })).collect();
+        let in_force = cpus.into_iter().map(|cpu| (cpu, IdleLimit::None)).collect();
+        Self { mode, halts, loops, in_force }
+    }
+
+    /// Another mode from now on.
+    pub fn set_mode(&mut self, mode: IdleMode) {
+        self.mode = mode;
+    }
+
+    /// True if the mode can change nothing here: no CPU has a second state that halts, and polling was not asked for.
+    pub fn has_no_effect(&self) -> bool {
+        match self.mode {
+            IdleMode::Stock => false,
+            IdleMode::Limit(latency) if latency.is_zero() => false,
+            IdleMode::Limit(_) | IdleMode::Shallow | IdleMode::Feedback => {
+                self.halts.values().all(|halts| halts.len() < 2)
+            }
+        }
+    }
+
+    /// An epoch is over: the loop learns from the CPUs that were active in it.
+    pub fn handle_epoch(&mut self, active: &BTreeSet<CpuId>, cpus: &[CpuReading]) {
+        if self.mode != IdleMode::Feedback {
+            return;
+        }
+        for reading in cpus.iter().filter(|reading| active.contains(&reading.cpu)) {
+            let (Some(halts), Some(state)) = (self.halts.get(&reading.cpu), self.loops.get_mut(&reading.cpu))
+            else {
+                continue;
+            };
+            let Some(premature) = reading.premature else { continue };
+            if premature.as_f64() > CURB_ABOVE {
+                *state = Loop { cap: state.cap.saturating_sub(1), good: 0 };
+            } else if premature.as_f64() < RELAX_BELOW {
+                state.good += 1;
+                if state.good >= RELAX_AFTER {
+                    *state = Loop { cap: (state.cap + 1).min(halts.len() - 1), good: 0 };
+                }
+            } else {
+                state.good = 0;
+            }
+        }
+    }
+
+    /// What has to change, when these CPUs are active.
+    pub fn limits(&mut self, active: &BTreeSet<CpuId>) -> Vec<Command> {
+        let Self { mode, halts, loops, in_force } = self;
+        let mut commands = Vec::new();
+        for (&cpu, current) in in_force {
+            let halts = halts.get(&cpu).filter(|halts| halts.len() > 1);
+            let limit = match (*mode, halts) {
+                _ if !active.contains(&cpu) => IdleLimit::None,
+                (IdleMode::Limit(latency), _) => IdleLimit::ExitLatency(latency),
+                (IdleMode::Stock, _) | (_, None) => IdleLimit::None,
+                (IdleMode::Shallow, Some(halts)) => IdleLimit::ExitLatency(halts[0]),
+                (IdleMode::Feedback, Some(halts)) => {
+                    let cap = loops.get(&cpu).map_or(halts.len() - 1, |state| state.cap);
+                    if cap + 1 >= halts.len() { IdleLimit::None } else { IdleLimit::ExitLatency(halts[cap]) }
+                }
+            };
+            if limit != *current {
+                *current = limit;
+                commands.push(Command::LimitIdle { cpu, limit });
+            }
+        }
+        commands
+    }
+
+    /// Every limit withdrawn.
+    pub fn withdraw(&mut self) -> Vec<Command> {
+        self.limits(&BTreeSet::new())
+    }
+}
+
+/// A larger share of premature sleeps curbs \[D\], as in `idle::feedback`.
+const CURB_ABOVE: f64 = 0.25;
+
+/// A smaller share is good \[D\].
+const RELAX_BELOW: f64 = 0.05;
+
+/// So many good epochs relax: an epoch holds hundreds of sleeps, where the loop inside a governor counts 32 of them \[D\].
+const RELAX_AFTER: u32 = 5;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use machine::Ratio;
+
+    const US: fn(u64) -> Duration = Duration::from_micros;
+
+    fn idle(mode: IdleMode) -> ServiceIdle {
+        let cpus = [CpuId(0), CpuId(1)];
+        ServiceIdle::new(mode, cpus, cpus.map(|cpu| (cpu, vec![US(2), US(10), US(133)])).into())
+    }
+
+    fn set(cpus: &[u16]) -> BTreeSet<CpuId> {
+        cpus.iter().copied().map(CpuId).collect()
+    }
+
+    fn limit(cpu: u16, limit: IdleLimit) -> Command {
+        Command::LimitIdle { cpu: CpuId(cpu), limit }
+    }
+
+    fn reading(cpu: u16, premature: f64) -> CpuReading {
+        let premature = Some(Ratio::new(premature));
+        CpuReading { cpu: CpuId(cpu), busy: None, residency: None, premature }
+    }
+
+    #[test]
+    fn parked_cpus_have_no_limit_and_changes_alone_are_told() {
+        let mut idle = idle(IdleMode::Shallow);
+        let shallow = IdleLimit::ExitLatency(US(2));
+        assert_eq!(idle.limits(&set(&[0, 1])), [limit(0, shallow), limit(1, shallow)]);
+        assert_eq!(idle.limits(&set(&[0, 1])), []);
+        assert_eq!(idle.limits(&set(&[0])), [limit(1, IdleLimit::None)]);
+        assert_eq!(idle.withdraw(), [limit(0, IdleLimit::None)]);
+    }
+
+    #[test]
+    fn premature_sleeps_curb_and_good_epochs_relax() {
+        let mut idle = idle(IdleMode::Feedback);
+        let active = set(&[0, 1]);
+        assert_eq!(idle.limits(&active), []);
+        for (epochs, premature, told) in [
+            (1, 0.3, vec![limit(0, IdleLimit::ExitLatency(US(10)))]),
+            (1, 0.9, vec![limit(0, IdleLimit::ExitLatency(US(2)))]),
+            // Never below the shallowest state that halts.
+            (9, 0.9, vec![]),
+            (4, 0.01, vec![]),
+            // A middling epoch begins the count anew.
+            (1, 0.1, vec![]),
+            (4, 0.01, vec![]),
+            (1, 0.01, vec![limit(0, IdleLimit::ExitLatency(US(10)))]),
+            (5, 0.01, vec![limit(0, IdleLimit::None)]),
+        ] {
+            let mut commands = Vec::new();
+            for _ in 0..epochs {
+                idle.handle_epoch(&active, &[reading(0, premature)]);
+                commands.extend(idle.limits(&active));
+            }
+            assert_eq!(commands, told, "{epochs} epochs with {premature}");
+        }
+    }
+
+    #[test]
+    fn one_halting_state_leaves_nothing_to_choose_but_polling() {
+        let one = BTreeMap::from([(CpuId(0), vec![US(0)])]);
+        for (mode, without) in [
+            (IdleMode::Shallow, true),
+            (IdleMode::Feedback, true),
+            (IdleMode::Limit(US(50)), true),
+            (IdleMode::Limit(Duration::ZERO), false),
+            (IdleMode::Stock, false),
+        ] {
+            let idle = ServiceIdle::new(mode, [CpuId(0)], one.clone());
+            assert_eq!(idle.has_no_effect(), without, "{mode}");
+        }
+        let mut idle = ServiceIdle::new(IdleMode::Feedback, [CpuId(0)], one);
+        idle.handle_epoch(&set(&[0]), &[reading(0, 1.0)]);
+        assert_eq!(idle.limits(&set(&[0])), []);
+    }
+
+    #[test]
+    fn modes_read_as_a_person_writes_them() {
+        for (text, mode) in [
+            ("stock", IdleMode::Stock),
+            ("feedback", IdleMode::Feedback),
+            ("0us", IdleMode::Limit(Duration::ZERO)),
+            ("50us", IdleMode::Limit(US(50))),
+        ] {
+            assert_eq!(text.parse(), Ok(mode));
+            assert_eq!(mode.to_string().parse(), Ok(mode));
+        }
+        assert!("deepest".parse::<IdleMode>().unwrap_err().contains("such as 50us"));
+    }
+}

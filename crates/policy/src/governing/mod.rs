@@ -1,0 +1,488 @@
+//! Governing a service that was not changed: how many cores it gets, which ones, and how deeply they may sleep.
+//!
+//! **Problem.** [`crate::carb`] says how many. Somebody must feed it whole epochs, turn its number into CPUs, and above all know
+//! when not to be clever: a daemon that loses sight of its service, or whose writes are refused, must leave the machine as if
+//! it were not there.
+//!
+//! **Approach.** One state machine per service. A driver tells it what was seen once an epoch ([`Input::Reading`]) and what went
+//! wrong in between; it answers with commands, each with its reason ([`Decided`]). All of it is data, so a run can be recorded,
+//! replayed, and asked what it would have done under other parameters.
+//!
+//! ```text
+//!                 readings without a rate, N in a row; refusals, N in a row; drift that comes back
+//!      +-- searching --------------------------------------------------------------------> open --+
+//!      |       ^                                                                                  |
+//!      |       +------------------- the wait is over, and there is a rate again ------------------+
+//!      +--> paused: a person asked for all cores (`set`)
+//! ```
+//!
+//! Terms. A *seat* is a physical core with all its threads ([`seats`]); numbers of cores are numbers of seats. *Open* is
+//! failing open: all cores, no limit, and a wait that doubles before it tries again. *Silence* is a rate of zero, and no failure:
+//! nobody waits, so the service gets its fewest cores. Drift is somebody else's change of what we have set.
+//!
+//! What always holds:
+//! - Whatever is told, the CPUs in force are a non-empty prefix of the seats, and their limits are those of the active ones.
+//! - When open or paused, all CPUs are active and no limit is in force.
+//! - A command is given when something changes and not otherwise.
+//! - A timeout that comes late, early or twice does no harm: there are none, epochs are the only clock.
+
+mod idle;
+mod order;
+mod replay;
+
+pub use idle::{IdleMode, ServiceIdle};
+pub use order::seats;
+
+use crate::carb::{self, Controller, Epoch, GoalParams, GoalSearch};
+use machine::{Command, CpuId, CpuList, Duration, Goal, Instant, Ratio, Reading};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt;
+
+/// How many cores a service gets.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Cores {
+    /// All of them, always.
+    All,
+    /// So many, always.
+    Fixed(u16),
+    /// CARB's search by slope.
+    Slope(carb::Params),
+    /// The fewest that keep a latency goal.
+    Goal(Goal, GoalParams),
+}
+
+/// What a service is governed by.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Params {
+    /// How many cores.
+    pub cores: Cores,
+    /// How deeply the active ones sleep.
+    pub idle: IdleMode,
+    /// So many epochs without a rate, or refusals in a row, and it fails open. 3.
+    pub lost_after: u32,
+    /// Epochs until it tries again after failing open; twice as many after each further failure, up to 64 times. 10.
+    pub retry_epochs: u32,
+}
+
+impl Params {
+    /// With the default patience for failures.
+    pub fn new(cores: Cores, idle: IdleMode) -> Self {
+        Self { cores, idle, lost_after: 3, retry_epochs: 10 }
+    }
+}
+
+/// A machine and the part of it that the service may use.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Place {
+    /// What can be given or taken, in the order in which it is given.
+    pub seats: Vec<Vec<CpuId>>,
+    /// By CPU the exit latencies of its states that halt, the shallowest first.
+    pub halts: BTreeMap<CpuId, Vec<Duration>>,
+}
+
+/// What the policy can be told.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Input {
+    /// An epoch is over, and this was seen in it.
+    Reading(Reading),
+    /// A command could not be carried out.
+    Refused {
+        /// Why.
+        reason: String,
+    },
+    /// What was set reads something else, and still did after it was set again.
+    Drift {
+        /// What.
+        what: String,
+    },
+    /// Everything that was commanded is in force.
+    Applied,
+    /// Between two epochs something showed that all cores are needed at once.
+    Alarm,
+    /// Another goal from now on; one that is governed otherwise gets a search by goal.
+    Goal(Goal),
+    /// A person wants all cores, or has done with that.
+    Pause(bool),
+    /// New parameters: the configuration was read again.
+    Reload(Params),
+}
+
+/// Why something was commanded.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Why {
+    /// The search by goal.
+    Goal(carb::Why),
+    /// The search by slope, and what it was doing.
+    Slope(carb::State),
+    /// The configuration says so.
+    Configured,
+    /// It fails open.
+    Open(Failure),
+    /// A person asked for all cores.
+    Paused,
+    /// All cores are needed at once.
+    Alarm,
+}
+
+/// Why it fails open.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Failure {
+    /// The service cannot be seen any more.
+    Lost {
+        /// For so many epochs.
+        epochs: u32,
+    },
+    /// Commands are refused.
+    Refused {
+        /// Why the last one was.
+        reason: String,
+    },
+    /// Somebody else keeps changing what we set.
+    Drift {
+        /// What.
+        what: String,
+    },
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Lost { epochs } => write!(f, "nothing was seen of the service for {epochs} epochs"),
+            Self::Refused { reason } => write!(f, "refused: {reason}"),
+            Self::Drift { what } => write!(f, "somebody else changes it: {what}"),
+        }
+    }
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Goal(why) => why.fmt(f),
+            Self::Slope(state) => match state {
+                carb::State::Hold => f.write_str("the tail is best so"),
+                carb::State::Up => f.write_str("more help"),
+                carb::State::Down => f.write_str("fewer do as well"),
+            },
+            Self::Configured => f.write_str("configured"),
+            Self::Open(failure) => write!(f, "all cores, no limits: {failure}"),
+            Self::Paused => f.write_str("a person asked for all cores"),
+            Self::Alarm => f.write_str("alarm: all cores at once"),
+        }
+    }
+}
+
+/// A command with its reason.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Decided {
+    /// What shall be done.
+    pub command: Command,
+    /// Why.
+    pub why: Why,
+}
+
+/// What a service is under now.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mode {
+    /// Policies decide.
+    Searching,
+    /// It has failed open.
+    Open {
+        /// Why.
+        failure: Failure,
+        /// Epochs until it tries again.
+        left: u32,
+    },
+    /// A person asked for all cores.
+    Paused,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Search {
+    Constant(u16),
+    Slope(Box<Controller>),
+    Goal(Box<GoalSearch>),
+}
+
+/// The policy of one service.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Governing {
+    params: Params,
+    place: Place,
+    search: Search,
+    idle: ServiceIdle,
+    mode: Mode,
+    /// Seats in force.
+    active: u16,
+    lost: u32,
+    refused: u32,
+    /// How often it has failed open without an epoch of success in between, for the wait.
+    failures: u32,
+    decided: VecDeque<Decided>,
+}
+
+impl Governing {
+    /// All seats active, no limits; the first epoch decides. `place` has at least one seat.
+    pub fn new(params: Params, place: Place) -> Self {
+        assert!(!place.seats.is_empty(), "a service runs somewhere");
+        let seats = place.seats.len() as u16;
+        let cpus = place.seats.iter().flatten().copied();
+        let idle = ServiceIdle::new(params.idle, cpus, place.halts.clone());
+        Self {
+            params,
+            search: search(params.cores, seats),
+            idle,
+            mode: Mode::Searching,
+            active: seats,
+            lost: 0,
+            refused: 0,
+            failures: 0,
+            decided: VecDeque::new(),
+            place,
+        }
+    }
+
+    /// What it is under.
+    pub fn mode(&self) -> &Mode {
+        &self.mode
+    }
+
+    /// The CPUs that the service has now.
+    pub fn active(&self) -> CpuList {
+        CpuList(self.active_set())
+    }
+
+    /// How many seats it has, and how many there are.
+    pub fn seats(&self) -> (u16, u16) {
+        (self.active, self.place.seats.len() as u16)
+    }
+
+    /// The parameters in force.
+    pub fn params(&self) -> &Params {
+        &self.params
+    }
+
+    /// The goal, where there is one.
+    pub fn goal(&self) -> Option<Goal> {
+        match &self.search {
+            Search::Goal(search) => Some(search.goal()),
+            Search::Constant(_) | Search::Slope(_) => None,
+        }
+    }
+
+    /// The tail by number of cores at the present load, as far as it was seen.
+    pub fn curve(&self) -> Vec<(u16, Duration)> {
+        match &self.search {
+            Search::Goal(search) => search.curve().collect(),
+            Search::Constant(_) | Search::Slope(_) => Vec::new(),
+        }
+    }
+
+    /// The idle mode can change nothing on this machine.
+    pub fn idle_has_no_effect(&self) -> bool {
+        self.idle.has_no_effect()
+    }
+
+    /// Something was seen or happened.
+    pub fn handle(&mut self, _now: Instant, input: &Input) {
+        match input {
+            Input::Reading(reading) => self.handle_reading(reading),
+            Input::Refused { reason } => {
+                self.refused += 1;
+                if self.refused >= self.params.lost_after {
+                    self.open(Failure::Refused { reason: reason.clone() });
+                }
+            }
+            Input::Drift { what } => self.open(Failure::Drift { what: what.clone() }),
+            Input::Applied => self.refused = 0,
+            Input::Alarm => self.handle_alarm(),
+            Input::Goal(goal) => self.set_goal(*goal),
+            Input::Pause(true) => {
+                self.mode = Mode::Paused;
+                self.give_all(Why::Paused);
+            }
+            Input::Pause(false) => {
+                if self.mode == Mode::Paused {
+                    self.mode = Mode::Searching;
+                    self.search = search(self.params.cores, self.place.seats.len() as u16);
+                }
+            }
+            Input::Reload(params) => self.reload(*params),
+        }
+    }
+
+    /// What is to be done next.
+    pub fn poll_command(&mut self) -> Option<Decided> {
+        self.decided.pop_front()
+    }
+
+    fn handle_reading(&mut self, reading: &Reading) {
+        if reading.service.rate.is_none() {
+            self.lost += 1;
+        } else {
+            self.lost = 0;
+        }
+        match &mut self.mode {
+            Mode::Paused => return,
+            Mode::Open { left, .. } => {
+                *left = left.saturating_sub(1);
+                if *left > 0 || self.lost > 0 {
+                    return;
+                }
+                self.mode = Mode::Searching;
+                self.search = search(self.params.cores, self.place.seats.len() as u16);
+            }
+            Mode::Searching if self.lost >= self.params.lost_after => {
+                return self.open(Failure::Lost { epochs: self.lost });
+            }
+            // One epoch in the dark is no reason for anything.
+            Mode::Searching if self.lost > 0 => return,
+            Mode::Searching => self.failures = 0,
+        }
+        let active = self.active_set();
+        let epoch = epoch_of(reading, &active, &self.search);
+        let (wanted, why) = match &mut self.search {
+            Search::Constant(seats) => (*seats, Why::Configured),
+            Search::Slope(controller) => {
+                let wanted = controller.handle_epoch(&epoch);
+                (wanted, Why::Slope(controller.state()))
+            }
+            Search::Goal(search) => {
+                let wanted = search.handle_epoch(&epoch);
+                (wanted, Why::Goal(search.why()))
+            }
+        };
+        self.idle.handle_epoch(&active, &reading.cpus);
+        self.put(wanted, why);
+    }
+
+    fn handle_alarm(&mut self) {
+        if self.mode != Mode::Searching {
+            return;
+        }
+        let seats = self.place.seats.len() as u16;
+        match &mut self.search {
+            Search::Constant(_) => {}
+            Search::Slope(controller) => {
+                controller.handle_alarm();
+                self.put(seats, Why::Alarm);
+            }
+            Search::Goal(search) => {
+                search.handle_alarm();
+                self.put(seats, Why::Alarm);
+            }
+        }
+    }
+
+    fn set_goal(&mut self, goal: Goal) {
+        match &mut self.search {
+            Search::Goal(search) => search.set_goal(goal),
+            Search::Constant(_) | Search::Slope(_) => {
+                let search = GoalSearch::new(GoalParams::default(), goal, self.place.seats.len() as u16);
+                self.search = Search::Goal(Box::new(search));
+            }
+        }
+        let params = match self.params.cores {
+            Cores::Goal(_, params) => params,
+            Cores::All | Cores::Fixed(_) | Cores::Slope(_) => GoalParams::default(),
+        };
+        self.params.cores = Cores::Goal(goal, params);
+    }
+
+    fn reload(&mut self, params: Params) {
+        let before = std::mem::replace(&mut self.params, params);
+        self.idle.set_mode(params.idle);
+        match (before.cores, params.cores, &mut self.search) {
+            // What was learned of the service stays.
+            (Cores::Goal(_, old), Cores::Goal(goal, new), Search::Goal(search)) if old == new => {
+                search.set_goal(goal)
+            }
+            (old, new, _) if old != new => self.search = search(new, self.place.seats.len() as u16),
+            _ => {}
+        }
+        if self.mode == Mode::Searching {
+            let limits = self.idle.limits(&self.active_set());
+            self.decide(limits, &Why::Configured);
+        }
+    }
+
+    /// All cores, no limits, and a wait.
+    fn open(&mut self, failure: Failure) {
+        if self.mode == Mode::Paused {
+            return;
+        }
+        let wait = self.params.retry_epochs.max(1).saturating_mul(1 << self.failures.min(6));
+        self.failures += 1;
+        self.refused = 0;
+        self.mode = Mode::Open { failure: failure.clone(), left: wait };
+        self.give_all(Why::Open(failure));
+    }
+
+    fn give_all(&mut self, why: Why) {
+        let withdrawn = self.idle.withdraw();
+        self.decide(withdrawn, &why);
+        let seats = self.place.seats.len() as u16;
+        // Told even where it changes nothing: what is in force may be another's doing.
+        self.active = seats;
+        self.decided.push_back(Decided { command: Command::SetActiveCpus(self.active()), why });
+    }
+
+    fn put(&mut self, wanted: u16, why: Why) {
+        let wanted = wanted.clamp(1, self.place.seats.len() as u16);
+        let grows = wanted > self.active;
+        let changes = wanted != self.active;
+        self.active = wanted;
+        let limits = self.idle.limits(&self.active_set());
+        let set =
+            changes.then(|| Decided { command: Command::SetActiveCpus(self.active()), why: why.clone() });
+        // More room first: a CPU that is about to be used may be limited a moment too late, not used too late.
+        if grows {
+            self.decided.extend(set);
+            self.decide(limits, &why);
+        } else {
+            self.decide(limits, &why);
+            self.decided.extend(set);
+        }
+    }
+
+    fn decide(&mut self, commands: Vec<Command>, why: &Why) {
+        self.decided.extend(commands.into_iter().map(|command| Decided { command, why: why.clone() }));
+    }
+
+    fn active_set(&self) -> BTreeSet<CpuId> {
+        self.place.seats.iter().take(usize::from(self.active)).flatten().copied().collect()
+    }
+}
+
+fn search(cores: Cores, seats: u16) -> Search {
+    match cores {
+        Cores::All => Search::Constant(seats),
+        Cores::Fixed(wanted) => Search::Constant(wanted.clamp(1, seats)),
+        Cores::Slope(params) => Search::Slope(Box::new(Controller::new(params, seats))),
+        Cores::Goal(goal, params) => Search::Goal(Box::new(GoalSearch::new(params, goal, seats))),
+    }
+}
+
+fn epoch_of(reading: &Reading, active: &BTreeSet<CpuId>, search: &Search) -> Epoch {
+    let service = &reading.service;
+    let busy: Vec<f64> = (reading.cpus.iter())
+        .filter(|cpu| active.contains(&cpu.cpu))
+        .filter_map(|cpu| Some(cpu.busy?.as_f64()))
+        .collect();
+    let busy = (!busy.is_empty()).then(|| Ratio::new(busy.iter().sum::<f64>() / busy.len() as f64));
+    let tail = match search {
+        Search::Goal(_) => service.tail,
+        // The paper evaluates the 95th percentile.
+        Search::Slope(_) | Search::Constant(_) => service.p95.or(service.p99),
+    };
+    Epoch { rate: service.rate, tail, mean: service.mean, busy }
+}
+
+#[cfg(test)]
+mod tests;

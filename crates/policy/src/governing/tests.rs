@@ -1,0 +1,234 @@
+use super::*;
+use crate::log::{Recorded, replay, state_line, step_line};
+use machine::{CpuReading, IdleLimit, Rate, ServiceReading, Topology};
+use proptest::prelude::*;
+
+fn place(cores: u16) -> Place {
+    let topology = Topology::uniform(1, cores, 1);
+    let all = CpuList(topology.0.iter().map(|cpu| cpu.id).collect());
+    let us = Duration::from_micros;
+    let halts = all.0.iter().map(|&cpu| (cpu, vec![us(2), us(133)])).collect();
+    Place { seats: seats(&topology, &all), halts }
+}
+
+fn goal() -> Goal {
+    "500us@p99".parse().unwrap()
+}
+
+fn governed(idle: IdleMode) -> Governing {
+    Governing::new(Params::new(Cores::Goal(goal(), GoalParams::default()), idle), place(4))
+}
+
+fn seen(krps: f64, tail_us: u64) -> Input {
+    let tail = Some(Duration::from_micros(tail_us));
+    let service =
+        ServiceReading { rate: Some(Rate::per_second(krps * 1e3)), tail, ..ServiceReading::default() };
+    Input::Reading(Reading { service, ..Reading::default() })
+}
+
+fn tell(governing: &mut Governing, input: &Input) -> Vec<Decided> {
+    governing.apply(Instant::ZERO, input)
+}
+
+fn cpus(text: &str) -> Command {
+    Command::SetActiveCpus(text.parse().unwrap())
+}
+
+fn commands(decided: &[Decided]) -> Vec<Command> {
+    decided.iter().map(|decided| decided.command.clone()).collect()
+}
+
+#[test]
+fn it_parks_while_the_goal_is_kept_and_gives_all_when_sight_is_lost() {
+    let mut governing = governed(IdleMode::Stock);
+    let told: Vec<_> = (0..20).flat_map(|_| tell(&mut governing, &seen(10.0, 100))).collect();
+    assert_eq!(commands(&told), [cpus("0-2"), cpus("0-1"), cpus("0")]);
+    let dark = Input::Reading(Reading::default());
+    assert_eq!(tell(&mut governing, &dark), []);
+    assert_eq!(tell(&mut governing, &dark), []);
+    let told = tell(&mut governing, &dark);
+    assert_eq!(told, [Decided { command: cpus("0-3"), why: Why::Open(Failure::Lost { epochs: 3 }) }]);
+    // Sight alone is not enough: the wait must be over.
+    let told: Vec<_> = (0..9).flat_map(|_| tell(&mut governing, &seen(10.0, 100))).collect();
+    assert_eq!((told.as_slice(), governing.active().to_string()), (&[][..], "0-3".to_owned()));
+    let told: Vec<_> = (0..20).flat_map(|_| tell(&mut governing, &seen(10.0, 100))).collect();
+    assert_eq!(commands(&told).last(), Some(&cpus("0")));
+}
+
+#[test]
+fn silence_is_no_failure() {
+    let mut governing = governed(IdleMode::Stock);
+    let service = ServiceReading { rate: Some(Rate::ZERO), ..ServiceReading::default() };
+    let silent = Input::Reading(Reading { service, ..Reading::default() });
+    let told: Vec<_> = (0..30).flat_map(|_| tell(&mut governing, &silent)).collect();
+    assert_eq!(commands(&told), [cpus("0")]);
+    assert_eq!(*governing.mode(), Mode::Searching);
+}
+
+#[test]
+fn limits_follow_the_cores_and_go_when_it_fails_open() {
+    let mut governing = governed(IdleMode::Shallow);
+    let limit = |cpu, limit| Command::LimitIdle { cpu: CpuId(cpu), limit };
+    let shallow = IdleLimit::ExitLatency(Duration::from_micros(2));
+    let first = tell(&mut governing, &seen(10.0, 100));
+    assert_eq!(commands(&first), [0, 1, 2, 3].map(|cpu| limit(cpu, shallow)));
+    while governing.seats().0 > 3 {
+        let told = tell(&mut governing, &seen(10.0, 100));
+        if !told.is_empty() {
+            assert_eq!(commands(&told), [limit(3, IdleLimit::None), cpus("0-2")]);
+        }
+    }
+    // More: the room first.
+    let told = tell(&mut governing, &Input::Alarm);
+    assert_eq!(commands(&told), [cpus("0-3"), limit(3, shallow)]);
+    let told = tell(&mut governing, &Input::Drift { what: "cpuset.cpus reads 0".into() });
+    let mut expected = [0, 1, 2, 3].map(|cpu| limit(cpu, IdleLimit::None)).to_vec();
+    expected.push(cpus("0-3"));
+    assert_eq!(commands(&told), expected);
+}
+
+#[test]
+fn refusals_count_in_a_row_and_the_wait_doubles() {
+    let mut governing = governed(IdleMode::Stock);
+    let refused = Input::Refused { reason: "read-only".into() };
+    for input in [&refused, &refused, &Input::Applied, &refused, &refused] {
+        assert_eq!(tell(&mut governing, input), []);
+    }
+    for wait in [10, 20, 40, 80, 160, 320, 640, 640] {
+        while matches!(governing.mode(), Mode::Searching) {
+            tell(&mut governing, &refused);
+        }
+        let Mode::Open { left, .. } = *governing.mode() else { unreachable!() };
+        assert_eq!(left, wait);
+        (0..wait).for_each(|_| drop(tell(&mut governing, &seen(10.0, 100))));
+    }
+}
+
+#[test]
+fn a_person_s_wish_comes_before_everything() {
+    let mut governing = governed(IdleMode::Shallow);
+    (0..20).for_each(|_| drop(tell(&mut governing, &seen(10.0, 100))));
+    let told = tell(&mut governing, &Input::Pause(true));
+    assert_eq!(told.last().unwrap(), &Decided { command: cpus("0-3"), why: Why::Paused });
+    for input in [seen(10.0, 100), Input::Alarm, Input::Drift { what: "x".into() }] {
+        assert_eq!(tell(&mut governing, &input), []);
+    }
+    tell(&mut governing, &Input::Pause(false));
+    let told: Vec<_> = (0..20).flat_map(|_| tell(&mut governing, &seen(10.0, 100))).collect();
+    assert_eq!(commands(&told).last(), Some(&cpus("0")));
+}
+
+#[test]
+fn a_reload_keeps_what_was_learned_where_only_the_goal_changed() {
+    let mut governing = governed(IdleMode::Stock);
+    (0..30).for_each(|_| drop(tell(&mut governing, &seen(10.0, 100))));
+    let curve = governing.curve();
+    assert_eq!(curve.len(), 4, "{curve:?}");
+    let other = Cores::Goal("900us@p99".parse().unwrap(), GoalParams::default());
+    tell(&mut governing, &Input::Reload(Params::new(other, IdleMode::Stock)));
+    assert_eq!(governing.curve(), curve);
+    tell(&mut governing, &Input::Reload(Params::new(Cores::Fixed(2), IdleMode::Stock)));
+    let told = tell(&mut governing, &seen(10.0, 100));
+    assert_eq!(told, [Decided { command: cpus("0-1"), why: Why::Configured }]);
+}
+
+fn any_input() -> impl Strategy<Value = Input> {
+    let reading = (
+        prop::option::weighted(0.8, 0.0..200.0_f64),
+        prop::option::weighted(0.8, 1_u64..2_000),
+        prop::collection::vec((0_u16..6, 0.0..1.0_f64, 0.0..1.0_f64), 0..5),
+    );
+    let reading = reading.prop_map(|(krps, tail, cpus)| {
+        let tail = tail.map(Duration::from_micros);
+        let rate = krps.map(|krps| Rate::per_second(krps * 1e3));
+        let service = ServiceReading { rate, tail, p95: tail, mean: tail, p99: tail };
+        let cpus = cpus.into_iter().map(|(cpu, busy, premature)| CpuReading {
+            cpu: CpuId(cpu),
+            busy: Some(Ratio::new(busy)),
+            residency: None,
+            premature: Some(Ratio::new(premature)),
+        });
+        Input::Reading(Reading { service, cpus: cpus.collect(), ..Reading::default() })
+    });
+    let goal = (100_u64..2_000).prop_map(|us| format!("{us}us@p99").parse::<Goal>().unwrap());
+    let cores = prop_oneof![
+        Just(Cores::All),
+        (0_u16..9).prop_map(Cores::Fixed),
+        Just(Cores::Slope(carb::Params::default())),
+        Just(Cores::Slope(carb::Params::paper())),
+        goal.clone().prop_map(|goal| Cores::Goal(goal, GoalParams::default())),
+    ];
+    let mode = prop_oneof![
+        Just(IdleMode::Stock),
+        Just(IdleMode::Shallow),
+        Just(IdleMode::Feedback),
+        (0_u64..300).prop_map(|us| IdleMode::Limit(Duration::from_micros(us))),
+    ];
+    prop_oneof![
+        12 => reading,
+        1 => Just(Input::Refused { reason: "read-only".into() }),
+        1 => Just(Input::Drift { what: "cpuset.cpus".into() }),
+        2 => Just(Input::Applied),
+        1 => Just(Input::Alarm),
+        1 => goal.prop_map(Input::Goal),
+        1 => any::<bool>().prop_map(Input::Pause),
+        1 => (cores, mode).prop_map(|(cores, idle)| Input::Reload(Params::new(cores, idle))),
+    ]
+}
+
+proptest! {
+    /// The header's properties, kept by following the commands: what is in force is a prefix of the seats, only active CPUs
+    /// are limited, and open or paused means all and none.
+    #[test]
+    fn whatever_happens_the_cpus_in_force_are_what_the_header_says(
+        cores in 1_u16..6,
+        inputs in prop::collection::vec(any_input(), 1..120),
+    ) {
+        let mut governing =
+            Governing::new(Params::new(Cores::Goal(goal(), GoalParams::default()), IdleMode::Feedback), place(cores));
+        let all = governing.active();
+        let mut active = all.clone();
+        let mut limits: BTreeMap<CpuId, IdleLimit> = BTreeMap::new();
+        for input in &inputs {
+            for decided in tell(&mut governing, input) {
+                match decided.command {
+                    Command::SetActiveCpus(cpus) => active = cpus,
+                    Command::LimitIdle { cpu, limit } => {
+                        let before = limits.insert(cpu, limit).unwrap_or(IdleLimit::None);
+                        prop_assert!(before != limit, "a command that changes nothing");
+                    }
+                    other => prop_assert!(false, "{other:?} is not for a service"),
+                }
+            }
+            prop_assert_eq!(&active, &governing.active());
+            let prefix: BTreeSet<CpuId> =
+                place(cores).seats.into_iter().take(active.0.len()).flatten().collect();
+            prop_assert_eq!(&active.0, &prefix);
+            prop_assert!(!active.0.is_empty());
+            let limited = limits.iter().filter(|(_, limit)| **limit != IdleLimit::None);
+            prop_assert!(limited.clone().all(|(cpu, _)| active.0.contains(cpu)));
+            if *governing.mode() != Mode::Searching {
+                prop_assert_eq!(&active, &all);
+                prop_assert_eq!(limited.count(), 0);
+            }
+        }
+    }
+
+    /// A recorded run gives the same commands again, from any segment's state on.
+    #[test]
+    fn a_run_replays(inputs in prop::collection::vec(any_input(), 1..80), cut in any::<prop::sample::Index>()) {
+        let mut governing = governed(IdleMode::Feedback);
+        let mut text = state_line(&governing) + "\n";
+        let cut = cut.index(inputs.len());
+        for (step, input) in inputs.iter().enumerate() {
+            if step == cut {
+                text += &(state_line(&governing) + "\n");
+            }
+            let at = Instant::ZERO + Duration::from_secs(step as u64);
+            let output = governing.apply(at, input);
+            text += &(step_line::<Governing>(at, input, &output) + "\n");
+        }
+        let replayed = replay::<Governing>(&text).unwrap();
+        prop_assert_eq!(replayed.state, governing);
+    }
+}
