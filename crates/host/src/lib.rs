@@ -5,9 +5,12 @@
 //! types. Everything lies below a movable [`Root`], so that a folder can stand in for any machine.
 //!
 //! ```text
-//!   IdleControl --- CpuLocks     one holder per CPU         run/roost/cpuN.lock
+//!   IdleControl --- CpuLocks     one holder per CPU          run/roost/cpuN.lock
 //!       |-- Journal              written before each change  run/roost/*.journal  --> restore()
 //!       `-- pm_qos | disable     the kernel's files          sys/devices/system/cpu/cpuN/...
+//!   Confiner --- ServiceLocks    one holder per process      run/roost/processN.lock
+//!       |-- Journal              the same
+//!       `-- affinity | cpuset | systemd                      threads, sys/fs/cgroup/..., units
 //! ```
 //!
 //! What always holds:
@@ -21,6 +24,7 @@ pub mod bpf;
 mod cache;
 mod cgroups;
 mod clock;
+mod confine;
 mod counters;
 mod cpufreq;
 mod cpuidle;
@@ -40,6 +44,7 @@ mod process;
 mod programs;
 mod root;
 pub mod service;
+mod threads;
 mod topology;
 mod tracepoints;
 mod usage;
@@ -51,6 +56,7 @@ pub use affinity::{
 pub use cache::{Cache, caches};
 pub use cgroups::{CgroupPlace, CgroupVersion, Cgroups, cgroups};
 pub use clock::{now, sleep_until, want_exact_timers};
+pub use confine::{ConfineActuator, ConfineError, ConfineOptions, Confined, Confiner, Drift, Foreign};
 pub use counters::{CounterUnit, counter_units};
 pub use cpufreq::{FrequencyDomain, frequency_domains, pstate_mode, turbo};
 pub use cpuidle::{

@@ -12,7 +12,7 @@ use serde::Serialize;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Where locks and journals are kept, below the root.
 pub(crate) const RUN_FOLDER: &str = "run/roost";
@@ -57,30 +57,37 @@ impl CpuLocks {
         let mut files = Vec::new();
         for &cpu in &cpus.0 {
             let path = folder.join(format!("cpu{}.lock", cpu.0));
-            let unavailable = |cause| LockError::Unavailable { path: path.clone(), cause };
-            // Never truncated on opening: until the lock is ours, the text is the holder's.
-            let mut options = OpenOptions::new();
-            let mut file = options
-                .read(true)
-                .write(true)
-                .create(true)
-                .truncate(false)
-                .mode(0o600)
-                .open(&path)
-                .map_err(unavailable)?;
-            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) => {}
-                Err(rustix::io::Errno::WOULDBLOCK) => {
-                    return Err(LockError::Held { cpu, holder: holder_of(&mut file), path });
-                }
-                Err(cause) => return Err(unavailable(cause.into())),
+            match take(&path, holder) {
+                Ok(file) => files.push(file),
+                Err(Refusal::Taken(holder)) => return Err(LockError::Held { cpu, holder, path }),
+                Err(Refusal::Unavailable(cause)) => return Err(LockError::Unavailable { path, cause }),
             }
-            let text = format!("{holder} (process {})\n", std::process::id());
-            file.set_len(0).and_then(|()| file.write_all(text.as_bytes())).map_err(unavailable)?;
-            files.push(file);
         }
         Ok(Self { _files: files })
     }
+}
+
+/// Why a lock is not to be had.
+pub(crate) enum Refusal {
+    /// Somebody has it: what they wrote about themselves.
+    Taken(String),
+    Unavailable(io::Error),
+}
+
+/// Takes the lock at `path` and writes there who we are.
+pub(crate) fn take(path: &Path, holder: &str) -> Result<File, Refusal> {
+    // Never truncated on opening: until the lock is ours, the text is the holder's.
+    let mut options = OpenOptions::new();
+    let options = options.read(true).write(true).create(true).truncate(false).mode(0o600);
+    let mut file = options.open(path).map_err(Refusal::Unavailable)?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => {}
+        Err(rustix::io::Errno::WOULDBLOCK) => return Err(Refusal::Taken(holder_of(&mut file))),
+        Err(cause) => return Err(Refusal::Unavailable(cause.into())),
+    }
+    let text = format!("{holder} (process {})\n", std::process::id());
+    file.set_len(0).and_then(|()| file.write_all(text.as_bytes())).map_err(Refusal::Unavailable)?;
+    Ok(file)
 }
 
 /// A CPU that a Roost process holds, or held until it died.

@@ -57,14 +57,18 @@ pub fn of_process(root: &Root, pid: u32) -> Result<Service, ServiceError> {
     if !root.path(&format!("proc/{pid}")).is_dir() {
         return Err(ServiceError::NoProcess(pid));
     }
+    Ok(described(root, with_descendants(root, BTreeSet::from([pid]))?))
+}
+
+/// These processes and all that descend from them and are alive. It looks at every process of the machine.
+pub(crate) fn with_descendants(root: &Root, mut family: BTreeSet<u32>) -> Result<BTreeSet<u32>, FileError> {
     let parents: BTreeMap<u32, u32> =
         processes(root)?.into_iter().filter_map(|process| Some((process, parent(root, process)?))).collect();
-    let mut family = BTreeSet::from([pid]);
     loop {
         let children = parents.iter().filter(|(_, parent)| family.contains(parent)).map(|(&child, _)| child);
         let grown: BTreeSet<u32> = family.iter().copied().chain(children).collect();
         if grown.len() == family.len() {
-            return Ok(described(root, family));
+            return Ok(family);
         }
         family = grown;
     }
@@ -135,11 +139,11 @@ fn processes(root: &Root) -> Result<Vec<u32>, FileError> {
     Ok(root.names("proc")?.iter().filter_map(|name| name.parse().ok()).collect())
 }
 
-fn command(root: &Root, pid: u32) -> String {
+pub(crate) fn command(root: &Root, pid: u32) -> String {
     root.text(&format!("proc/{pid}/comm")).unwrap_or_else(|_| format!("process {pid}"))
 }
 
-fn parent(root: &Root, pid: u32) -> Option<u32> {
+pub(crate) fn parent(root: &Root, pid: u32) -> Option<u32> {
     let text = root.text(&format!("proc/{pid}/stat")).ok()?;
     // The command stands in parentheses and may hold some itself.
     text.rsplit_once(')')?.1.split_ascii_whitespace().nth(1)?.parse().ok()
@@ -186,7 +190,7 @@ fn listening_line(line: &str) -> Option<(u64, u16)> {
     Some((fields.get(9)?.parse().ok()?, u16::from_str_radix(port, 16).ok()?))
 }
 
-fn collect_members(folder: &std::path::Path, members: &mut BTreeSet<u32>) {
+pub(crate) fn collect_members(folder: &std::path::Path, members: &mut BTreeSet<u32>) {
     let text = fs::read_to_string(folder.join("cgroup.procs")).unwrap_or_default();
     members.extend(text.lines().filter_map(|line| line.parse::<u32>().ok()).filter(|&pid| pid > 0));
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {

@@ -17,15 +17,16 @@
 
 mod record;
 mod restore;
+mod undo;
 
 pub use restore::{RestoreError, Restored, restore};
+pub(crate) use undo::{ancestry, inherited};
 
 use crate::Root;
 use crate::knob::Knob;
 use crate::lock::{LockError, run_folder};
 use crate::root::FileError;
-use record::{Held, Record};
-use restore::{Undone, undo};
+use record::{Held, Record, settle};
 use rustix::fs::{FlockOperation, flock};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -34,11 +35,13 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
+use undo::{Undone, undo_all};
 
 /// How a journal's file is called.
 const SUFFIX: &str = ".journal";
 
-/// A journal longer than this is written anew with only what is held. Each change adds about 300 bytes.
+/// A journal longer than this, and than twice what is held, is written anew with only that. Each change adds about
+/// 300 bytes.
 const LENGTH_MAX: u64 = 64 * 1024;
 
 /// A point between two steps of a change.
@@ -64,12 +67,23 @@ pub(crate) enum ChangeError {
     Journal { path: PathBuf, cause: io::Error },
 }
 
+/// What became of a change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Set {
+    /// What is there now.
+    pub(crate) reads: String,
+    /// False if it was there already, so that nothing was written.
+    pub(crate) changed: bool,
+}
+
 /// The journal of this run.
 pub(crate) struct Journal {
     root: Root,
     path: PathBuf,
     file: File,
     length: u64,
+    /// Beyond this length it is written anew.
+    length_max: u64,
     run: Record,
     /// What does not read as it would without us; here each has one value of ours.
     held: BTreeMap<String, Held>,
@@ -100,58 +114,81 @@ impl Journal {
         let (file, length) = write_anew(&path, &run.line())
             .map_err(|cause| LockError::Unavailable { path: path.clone(), cause })?;
         let (held, knobs) = (BTreeMap::new(), BTreeMap::new());
-        Ok(Self { root: root.clone(), path, file, length, run, held, knobs, checkpoint })
+        let (root, length_max) = (root.clone(), LENGTH_MAX);
+        Ok(Self { root, path, file, length, length_max, run, held, knobs, checkpoint })
     }
 
     /// What the file would read without us.
     pub(crate) fn earlier(&mut self, path: &str) -> Result<String, FileError> {
         let current = self.knob(path).read()?;
-        Ok(match self.held.get(path) {
-            Some(held) if held.ours.contains(&current) => held.before.clone(),
-            _ => current,
-        })
+        Ok(self.without_us(path, &current))
     }
 
     /// Sets the file to `value`, or back to what it would read without us where that is the same. Returns what it
     /// reads then.
     pub(crate) fn set(&mut self, path: &str, value: &str) -> Result<String, ChangeError> {
+        Ok(self.set_from(path, |_| value.to_owned())?.reads)
+    }
+
+    /// Sets the file to what `choose` makes of what it would read without us.
+    pub(crate) fn set_from(
+        &mut self,
+        path: &str,
+        choose: impl FnOnce(&str) -> String,
+    ) -> Result<Set, ChangeError> {
         let current = self.knob(path).read()?;
-        let before = match self.held.get(path) {
-            Some(held) if held.ours.contains(&current) => held.before.clone(),
-            _ => current.clone(),
-        };
-        if current == value {
-            if before == current && self.held.remove(path).is_some() {
+        let before = self.without_us(path, &current);
+        let value = choose(&before);
+        if self.knob(path).same(&value, &current) {
+            if before == current && self.held.get(path).is_some_and(|held| held.ours != [current.as_str()]) {
                 // Somebody else has set it to the very value that we want: it is theirs now.
-                self.append(Record::Settled {
-                    path: path.to_owned(),
-                    before: current.clone(),
-                    after: before,
-                })?;
+                self.settle(path, before, current)?;
             }
-            return Ok(current);
+            return Ok(Set { reads: value, changed: false });
         }
-        self.append(Record::Intent {
-            path: path.to_owned(),
-            before: before.clone(),
-            after: value.to_owned(),
-        })?;
+        self.append(Record::Intent { path: path.to_owned(), before: before.clone(), after: value.clone() })?;
         self.at(Step::Journalled);
-        let written = self.knob(path).write(value);
+        let knob = self.knob(path);
+        let written = if value == before { knob.give_back(&value) } else { knob.write(&value) };
         self.at(Step::Written);
         // A refused write leaves the file as it is; only reading tells.
         let after = match &written {
             Ok(after) => after.clone(),
             Err(_) => self.knob(path).read()?,
         };
-        if after == before {
-            self.held.remove(path);
-        } else {
-            self.held.insert(path.to_owned(), Held { before: before.clone(), ours: vec![after.clone()] });
-        }
-        self.append(Record::Settled { path: path.to_owned(), before, after })?;
+        self.settle(path, before, after)?;
         self.at(Step::Committed);
-        Ok(written?)
+        Ok(Set { reads: written?, changed: true })
+    }
+
+    /// Takes a thread into the account that reads `reads` without our having written it: because it was so before us,
+    /// or because it has it from its parent. `before` belongs there.
+    pub(crate) fn adopt(&mut self, path: &str, before: &str, reads: &str) -> Result<(), ChangeError> {
+        self.settle(path, before.to_owned(), reads.to_owned())
+    }
+
+    /// Drops what is known of something that is gone.
+    pub(crate) fn forget(&mut self, path: &str) -> Result<(), ChangeError> {
+        self.knobs.remove(path);
+        if self.held.remove(path).is_none() {
+            return Ok(());
+        }
+        self.append(Record::Forgotten { path: path.to_owned() })
+    }
+
+    /// What is held: by path, what belongs there and what we left there.
+    pub(crate) fn held(&self) -> &BTreeMap<String, Held> {
+        &self.held
+    }
+
+    /// Reads something that we change.
+    pub(crate) fn read(&mut self, path: &str) -> Result<String, FileError> {
+        self.knob(path).read()
+    }
+
+    /// True if what is there, `reads`, is what `text` asks for, but for CPUs that are offline.
+    pub(crate) fn same(&mut self, path: &str, text: &str, reads: &str) -> bool {
+        self.knob(path).same(text, reads)
     }
 
     /// Gives the file its earlier text back, unless it reads something that is not ours.
@@ -159,11 +196,10 @@ impl Journal {
         let Some(held) = self.held.get(path) else { return Ok(()) };
         let before = held.before.clone();
         let current = self.knob(path).read()?;
-        if self.held[path].ours.contains(&current) {
+        if self.is_ours(path, &current) {
             self.set(path, &before)?;
         } else {
-            self.held.remove(path);
-            self.append(Record::Settled { path: path.to_owned(), before: current.clone(), after: current })?;
+            self.settle(path, current.clone(), current)?;
         }
         Ok(())
     }
@@ -172,22 +208,33 @@ impl Journal {
     /// journal, for `roost restore`.
     pub(crate) fn put_back_all(&mut self) -> Vec<Undone> {
         let mut done = Vec::new();
-        for (path, held) in std::mem::take(&mut self.held) {
-            let undone = undo(self.knob(&path), &path, &held);
-            if undone.is_failure() {
-                self.held.insert(path, held);
-            } else {
+        // Noted only when all of it is done: what a thread born under us gets back is known from its elders' lines.
+        for (path, undone) in undo_all(&self.root, &mut self.knobs, &self.held) {
+            if !undone.is_failure() && self.held.remove(&path).is_some() {
                 // If this cannot be noted, a later `roost restore` finds the file as it should be and says so.
-                let note = Record::Settled {
-                    path: path.clone(),
-                    before: held.before.clone(),
-                    after: held.before.clone(),
-                };
-                let _ = self.append(note);
+                let _ = self.append(Record::Forgotten { path });
             }
             done.push(undone);
         }
         done
+    }
+
+    /// Notes, here and in the journal, that it reads `after`, where `before` belongs.
+    fn settle(&mut self, path: &str, before: String, after: String) -> Result<(), ChangeError> {
+        settle(&mut self.held, path.to_owned(), before.clone(), after.clone());
+        self.append(Record::Settled { path: path.to_owned(), before, after })
+    }
+
+    /// What the file would read without us, given what it reads.
+    fn without_us(&mut self, path: &str, current: &str) -> String {
+        if self.is_ours(path, current) { self.held[path].before.clone() } else { current.to_owned() }
+    }
+
+    /// True if what it reads is something that we left there.
+    fn is_ours(&mut self, path: &str, current: &str) -> bool {
+        let Some(ours) = self.held.get(path).map(|held| held.ours.clone()) else { return false };
+        let knob = self.knob(path);
+        ours.iter().any(|text| knob.same(text, current))
     }
 
     fn at(&mut self, step: Step) {
@@ -197,7 +244,12 @@ impl Journal {
     }
 
     fn knob(&mut self, path: &str) -> &mut Knob {
-        self.knobs.entry(path.to_owned()).or_insert_with(|| Knob::new(self.root.path(path)))
+        // The path is copied only where the knob is new.
+        if !self.knobs.contains_key(path) {
+            let knob = Knob::at(&self.root, path).expect("only what Roost changes is asked for");
+            self.knobs.insert(path.to_owned(), knob);
+        }
+        self.knobs.get_mut(path).expect("inserted")
     }
 
     fn append(&mut self, record: Record) -> Result<(), ChangeError> {
@@ -206,15 +258,16 @@ impl Journal {
     }
 
     fn try_append(&mut self, record: &Record) -> io::Result<()> {
-        if self.length > LENGTH_MAX {
+        if self.length > self.length_max {
             let mut text = self.run.line();
             for (path, Held { before, ours }) in &self.held {
                 for after in ours {
                     let (path, before, after) = (path.clone(), before.clone(), after.clone());
-                    text += &Record::Settled { path, before, after }.line();
+                    text += &Record::Intent { path, before, after }.line();
                 }
             }
             (self.file, self.length) = write_anew(&self.path, &text)?;
+            self.length_max = LENGTH_MAX.max(2 * self.length);
         }
         let line = record.line();
         if let Err(cause) = self.file.write_all(line.as_bytes()) {

@@ -1,15 +1,19 @@
 //! The journal's lines: what they say, how a torn one is recognised, and what they add up to.
 //!
 //! A line is a checksum, a space and one JSON record. The process may be killed in the middle of a line, so a line
-//! counts only if its checksum is right; one that is not is passed over and counted. Three records:
+//! counts only if its checksum is right; one that is not is passed over and counted. Four records:
 //!
 //! - `run`: who writes this journal, and in which boot of the machine.
 //! - `intent`: `path`, which would read `before` without us, is about to be set to `after`.
-//! - `settled`: it was written and reads `after` now. If that is `before`, we hold it no longer.
+//! - `settled`: it was written and reads `after` now. If that is `before`, we hold it no longer. Threads are the
+//!   exception: every thread of a service is held while we confine it, changed or not, for one that is not in the
+//!   journal counts as born since.
+//! - `forgotten`: it is gone, or put back for good.
 //!
 //! Whatever prefix of the lines survives, [`Held::ours`] contains every value of ours that the file can have, and
 //! `before` what belongs there. An intent adds a value to `ours`; a settled record leaves only its own.
 
+use crate::threads::AFFINITY;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -19,6 +23,7 @@ pub(crate) enum Record {
     Run { holder: String, process: u32, boot: String },
     Intent { path: String, before: String, after: String },
     Settled { path: String, before: String, after: String },
+    Forgotten { path: String },
 }
 
 /// A file that does not read what it would read without us.
@@ -82,13 +87,20 @@ impl Account {
                 held.before = before;
                 held.ours.push(after);
             }
-            Record::Settled { path, before, after } if before == after => {
+            Record::Settled { path, before, after } => settle(&mut self.held, path, before, after),
+            Record::Forgotten { path } => {
                 self.held.remove(&path);
             }
-            Record::Settled { path, before, after } => {
-                self.held.insert(path, Held { before, ours: vec![after] });
-            }
         }
+    }
+}
+
+/// Notes that `path` reads `after`, where `before` belongs.
+pub(super) fn settle(held: &mut BTreeMap<String, Held>, path: String, before: String, after: String) {
+    if before == after && !path.starts_with(AFFINITY) {
+        held.remove(&path);
+    } else {
+        held.insert(path, Held { before, ours: vec![after] });
     }
 }
 
@@ -124,6 +136,15 @@ mod tests {
         // Killed in the middle of withdrawing: the file may have either text.
         assert_eq!(account(&records[..3]).held["a"].ours, ["2", "0"]);
         assert!(account(&records).held.is_empty());
+    }
+
+    #[test]
+    fn a_thread_is_held_until_it_is_forgotten() {
+        let path = "affinity/1:2/1:2";
+        let records = [intent(path, "0-1", "1"), settled(path, "0-1", "0-1")];
+        assert_eq!(account(&records).held[path], Held { before: "0-1".into(), ours: vec!["0-1".into()] });
+        let gone = [records.as_slice(), &[Record::Forgotten { path: path.into() }]].concat();
+        assert!(account(&gone).held.is_empty());
     }
 
     #[test]

@@ -1,70 +1,18 @@
 //! Putting back what a dead run changed.
 
-use super::record::{Account, Held};
+use super::record::Account;
+use super::undo::{Undone, undo_all};
 use super::{SUFFIX, boot_id};
 use crate::Root;
 use crate::knob::Knob;
 use crate::lock::RUN_FOLDER;
 use crate::root::FileError;
 use rustix::fs::{FlockOperation, flock};
-use std::fmt;
+use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::PathBuf;
-
-/// What became of one file when it was to be put back.
-#[derive(Debug)]
-pub(crate) enum Undone {
-    PutBack { path: String, from: String, to: String },
-    AlreadyThere { path: String, reads: String },
-    LeftAlone { path: String, reads: String, ours: String },
-    Gone { path: String },
-    Failed { error: FileError },
-}
-
-impl Undone {
-    pub(crate) fn is_failure(&self) -> bool {
-        matches!(self, Self::Failed { .. })
-    }
-}
-
-impl fmt::Display for Undone {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::PutBack { path, from, to } => write!(f, "/{path}: put back from `{from}` to `{to}`"),
-            Self::AlreadyThere { path, reads } => write!(f, "/{path}: already reads `{reads}`, as it should"),
-            Self::LeftAlone { path, reads, ours } => {
-                write!(
-                    f,
-                    "/{path}: left alone; it reads `{reads}`, which somebody else set after our `{ours}`"
-                )
-            }
-            Self::Gone { path } => write!(f, "/{path}: no longer exists, nothing to put back"),
-            Self::Failed { error } => write!(f, "not put back: {error}"),
-        }
-    }
-}
-
-/// Gives one file its earlier text back if it still reads one of ours.
-pub(super) fn undo(knob: &mut Knob, path: &str, held: &Held) -> Undone {
-    let path = path.to_owned();
-    let reads = match knob.read() {
-        Ok(reads) => reads,
-        Err(FileError::Missing { .. }) => return Undone::Gone { path },
-        Err(error) => return Undone::Failed { error },
-    };
-    if reads == held.before {
-        return Undone::AlreadyThere { path, reads };
-    }
-    if !held.ours.contains(&reads) {
-        return Undone::LeftAlone { path, reads, ours: held.ours.last().cloned().unwrap_or_default() };
-    }
-    match knob.write(&held.before) {
-        Ok(to) => Undone::PutBack { path, from: reads, to },
-        Err(error) => Undone::Failed { error },
-    }
-}
 
 /// What [`restore`] did.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
@@ -141,7 +89,7 @@ fn restore_one(root: &Root, path: PathBuf, report: &mut Restored) -> Result<(), 
     }
     if account.boot.as_deref().is_some_and(|boot| boot != boot_id()) {
         report.lines.push(format!("{who} ran before the machine was last started: nothing of it is left"));
-    } else if undo_all(root, &who, &account, report) {
+    } else if undo_run(root, &who, account, report) {
         // Kept: it is all that is known about the files that could not be written.
         return Ok(());
     }
@@ -149,26 +97,32 @@ fn restore_one(root: &Root, path: PathBuf, report: &mut Restored) -> Result<(), 
 }
 
 /// Returns true if something that should have been put back was not.
-fn undo_all(root: &Root, who: &str, account: &Account, report: &mut Restored) -> bool {
-    let failed_before = report.failed;
-    if account.held.is_empty() {
-        report.lines.push(format!("{who} ended with everything put back"));
-    }
-    for (path, held) in &account.held {
-        if !is_known_knob(path) {
+fn undo_run(root: &Root, who: &str, account: Account, report: &mut Restored) -> bool {
+    let (failed_before, lines_before) = (report.failed, report.lines.len());
+    // A journal is followed nowhere but to what this crate changes, whatever it says: `roost restore` runs as root.
+    let mut held = account.held;
+    held.retain(|path, _| {
+        let known = Knob::at(root, path).is_some();
+        if !known {
             report
                 .lines
                 .push(format!("{who}: `{path}` in its journal is no file that Roost changes: passed over"));
-            continue;
         }
-        let undone = undo(&mut Knob::new(root.path(path)), path, held);
+        known
+    });
+    for (_, undone) in undo_all(root, &mut BTreeMap::new(), &held) {
         match undone {
             Undone::PutBack { .. } => report.put_back += 1,
             Undone::LeftAlone { .. } => report.left_alone += 1,
             Undone::Failed { .. } => report.failed += 1,
-            Undone::AlreadyThere { .. } | Undone::Gone { .. } => {}
+            Undone::AlreadyThere { .. } | Undone::Untouched { .. } | Undone::Gone { .. } => {}
         }
-        report.lines.push(format!("{who}: {undone}"));
+        if undone.is_news() {
+            report.lines.push(format!("{who}: {undone}"));
+        }
+    }
+    if report.lines.len() == lines_before {
+        report.lines.push(format!("{who} ended with everything put back"));
     }
     report.failed > failed_before
 }
@@ -179,18 +133,6 @@ fn contents(file: &mut File) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     file.take(LENGTH_MAX).read_to_end(&mut bytes)?;
     Ok(bytes)
-}
-
-/// True for the files that this crate changes. A journal is followed nowhere else, whatever it says: `roost restore`
-/// runs as root.
-fn is_known_knob(path: &str) -> bool {
-    let number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    let Some(rest) = path.strip_prefix("sys/devices/system/cpu/cpu") else { return false };
-    match rest.split('/').collect::<Vec<_>>()[..] {
-        [cpu, "power", "pm_qos_resume_latency_us"] => number(cpu),
-        [cpu, "cpuidle", state, "disable"] => number(cpu) && state.strip_prefix("state").is_some_and(number),
-        _ => false,
-    }
 }
 
 #[cfg(test)]
@@ -279,7 +221,6 @@ mod tests {
         let report = restore(machine.root()).unwrap();
         assert_eq!((report.put_back, report.lines.len()), (0, paths.len()), "{report:?}");
         assert_eq!(machine.read("etc/shadow"), "2");
-        assert!(is_known_knob(KNOB) && is_known_knob("sys/devices/system/cpu/cpu12/cpuidle/state3/disable"));
     }
 
     #[test]

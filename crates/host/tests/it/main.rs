@@ -1,7 +1,9 @@
 //! What can only be tried from outside the process: dying at the worst moments, and a real kernel's files.
 
+mod confine;
 mod crash;
 mod idle_program;
 mod lab;
 mod real_kernel;
+mod service;
 mod tree;

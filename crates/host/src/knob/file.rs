@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
 #[derive(Debug)]
-pub(crate) struct Knob {
+pub(crate) struct FileKnob {
     path: PathBuf,
     file: Option<File>,
 }
@@ -15,7 +15,7 @@ pub(crate) struct Knob {
 /// sysfs shows at most a page.
 const TEXT_BYTES_MAX: usize = 4096;
 
-impl Knob {
+impl FileKnob {
     pub(crate) fn new(path: PathBuf) -> Self {
         Self { path, file: None }
     }
@@ -92,7 +92,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("knob");
         std::fs::write(&path, "2147483646\n").unwrap();
-        let mut knob = Knob::new(path.clone());
+        let mut knob = FileKnob::new(path.clone());
         assert_eq!(knob.read().unwrap(), "2147483646");
         assert_eq!(knob.write("n/a").unwrap(), "n/a");
         assert_eq!(knob.write("0").unwrap(), "0");
@@ -103,7 +103,7 @@ mod tests {
     fn a_missing_file_is_not_created() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("knob");
-        let mut knob = Knob::new(path.clone());
+        let mut knob = FileKnob::new(path.clone());
         assert!(matches!(knob.write("0"), Err(FileError::Missing { .. })));
         assert!(!path.exists());
     }

@@ -1,0 +1,51 @@
+//! One holder per service: a lock for each of its processes, as there is one for each CPU.
+//!
+//! Two programs that confine one service take each other's CPUs for the ones that belong there. The lock of a CPU lies
+//! there for good; processes are many, so these files go with their holder.
+
+use super::ConfineError;
+use crate::Root;
+use crate::lock::{LockError, Refusal, run_folder, take};
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+
+#[derive(Debug)]
+pub(super) struct ServiceLocks(Vec<(PathBuf, File)>);
+
+impl ServiceLocks {
+    /// Takes the locks of all `processes` or of none.
+    pub(super) fn take(
+        root: &Root,
+        processes: &BTreeMap<u32, u64>,
+        holder: &str,
+    ) -> Result<Self, ConfineError> {
+        let folder = run_folder(root)?;
+        let mut locks = Self(Vec::new());
+        for &process in processes.keys() {
+            let path = folder.join(format!("process{process}.lock"));
+            let file = loop {
+                match take(&path, holder) {
+                    // Its last holder removed it between our opening and our locking it: nobody else would see ours.
+                    Ok(file) if file.metadata().is_ok_and(|file| file.nlink() == 0) => {}
+                    Ok(file) => break file,
+                    Err(Refusal::Taken(holder)) => return Err(ConfineError::Held { process, holder, path }),
+                    Err(Refusal::Unavailable(cause)) => {
+                        return Err(LockError::Unavailable { path, cause }.into());
+                    }
+                }
+            };
+            locks.0.push((path, file));
+        }
+        Ok(locks)
+    }
+}
+
+impl Drop for ServiceLocks {
+    fn drop(&mut self) {
+        for (path, _file) in &self.0 {
+            let _ = fs::remove_file(path);
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! What makes a cpuset be there: a folder of version 1, the controller of version 2.
+
+use crate::root::FileError;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+
+/// What a folder reads that is there.
+pub(crate) const PRESENT: &str = "present";
+/// What a folder reads that is not there.
+const ABSENT: &str = "absent";
+/// What a `cgroup.subtree_control` reads that enables the controller; without, it reads as nothing.
+pub(crate) const CPUSET: &str = "cpuset";
+
+/// Processes that begin while others are moved away: after so many rounds the folder stays, and is reported.
+const ROUNDS_MAX: usize = 100;
+/// Between two rounds: one that is just ending counts until it is gone.
+const PAUSE: Duration = Duration::from_micros(200);
+
+/// A cpuset of version 1 that we made inside the one where its processes had been.
+#[derive(Debug)]
+pub(super) struct FolderKnob {
+    path: PathBuf,
+}
+
+impl FolderKnob {
+    pub(super) fn new(path: PathBuf) -> Self {
+        Self { path }
+    }
+
+    pub(super) fn read(&self) -> String {
+        if self.path.is_dir() { PRESENT } else { ABSENT }.to_owned()
+    }
+
+    /// Makes the folder; or moves whoever is in it to the one above, where they came from, and removes it.
+    pub(super) fn write(&self, value: &str) -> Result<(), FileError> {
+        let result = if value == PRESENT { fs::create_dir(&self.path) } else { self.dissolve() };
+        result.map_err(|cause| FileError::Unwritable {
+            path: self.path.clone(),
+            value: value.to_owned(),
+            cause,
+        })
+    }
+
+    fn dissolve(&self) -> io::Result<()> {
+        let above = self.path.parent().map(|above| above.join("cgroup.procs")).unwrap_or_default();
+        for _ in 0..ROUNDS_MAX {
+            let members = fs::read_to_string(self.path.join("cgroup.procs"))?;
+            for process in members.lines() {
+                match fs::write(&above, process) {
+                    // It ended in between.
+                    Err(cause) if crate::threads::is_gone(&cause) => {}
+                    result => result?,
+                }
+            }
+            match fs::remove_dir(&self.path) {
+                // A process of it has forked in between.
+                Err(cause) if cause.kind() == io::ErrorKind::ResourceBusy => thread::sleep(PAUSE),
+                result => return result,
+            }
+        }
+        fs::remove_dir(&self.path)
+    }
+}
+
+/// Whether the children of a cgroup of version 2 have the controller.
+#[derive(Debug)]
+pub(super) struct ControllerKnob {
+    path: PathBuf,
+}
+
+impl ControllerKnob {
+    pub(super) fn new(path: PathBuf) -> Self {
+        Self { path }
+    }
+
+    /// Reads as somebody else's, and so is left alone, once another child has CPUs of its own: without the
+    /// controller it would lose them.
+    pub(super) fn read(&self) -> Result<String, FileError> {
+        let text =
+            fs::read_to_string(&self.path).map_err(|cause| FileError::unreadable(&self.path, cause))?;
+        if !text.split_ascii_whitespace().any(|name| name == CPUSET) {
+            return Ok(String::new());
+        }
+        let folder = self.path.parent().unwrap_or(Path::new(""));
+        let children = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+        Ok(match children.filter(|child| child.is_dir()).find(|child| is_used(child)) {
+            Some(user) => format!("{CPUSET}, which {} uses", user.display()),
+            None => CPUSET.to_owned(),
+        })
+    }
+
+    pub(super) fn write(&self, value: &str) -> Result<(), FileError> {
+        let sign = if value == CPUSET { '+' } else { '-' };
+        let text = format!("{sign}{CPUSET}");
+        fs::write(&self.path, &text).map_err(|cause| FileError::unwritable(&self.path, &text, cause))
+    }
+}
+
+fn is_used(child: &Path) -> bool {
+    let text = |name: &str| fs::read_to_string(child.join(name)).unwrap_or_default();
+    !text("cpuset.cpus").trim().is_empty()
+        || text("cgroup.subtree_control").split_ascii_whitespace().any(|name| name == CPUSET)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_controller_that_another_child_uses_does_not_read_as_ours() {
+        let folder = tempfile::tempdir().unwrap();
+        let knob = ControllerKnob::new(folder.path().join("cgroup.subtree_control"));
+        assert!(matches!(knob.read(), Err(FileError::Missing { .. })));
+        fs::write(&knob.path, "cpu memory\n").unwrap();
+        assert_eq!(knob.read().unwrap(), "");
+        fs::write(&knob.path, "cpuset cpu\n").unwrap();
+        fs::create_dir(folder.path().join("shop")).unwrap();
+        fs::write(folder.path().join("shop/cpuset.cpus"), "\n").unwrap();
+        assert_eq!(knob.read().unwrap(), CPUSET);
+        fs::write(folder.path().join("shop/cpuset.cpus"), "1-2\n").unwrap();
+        assert!(knob.read().unwrap().contains("shop uses"));
+    }
+
+    #[test]
+    fn a_folder_is_made_once_and_is_absent_when_gone() {
+        let folder = tempfile::tempdir().unwrap();
+        let knob = FolderKnob::new(folder.path().join("roost-1"));
+        assert_eq!(knob.read(), ABSENT);
+        knob.write(PRESENT).unwrap();
+        assert_eq!(knob.read(), PRESENT);
+        let error = knob.write(PRESENT).unwrap_err().to_string();
+        assert!(error.contains("exists"), "{error}");
+    }
+}

@@ -1,0 +1,230 @@
+//! What Roost changes on a machine, each as a text that can be read and written: so one journal writes down all of it,
+//! and one way of putting back serves all of it.
+//!
+//! | path below the root, as the journal records it | reads |
+//! |---|---|
+//! | `sys/devices/system/cpu/cpuN/power/pm_qos_resume_latency_us` | the file |
+//! | `sys/devices/system/cpu/cpuN/cpuidle/stateN/disable` | the file |
+//! | `sys/fs/cgroup/.../cpuset.cpus` | the file; empty means "as the parent" in version 2 |
+//! | `sys/fs/cgroup/.../cgroup.subtree_control` | `cpuset` if that controller is enabled below, else nothing |
+//! | `sys/fs/cgroup/.../roost-N` | `present` or `absent`: a version-1 cpuset that we made |
+//! | `affinity/PROCESS:BEGAN/THREAD:BEGAN` | the CPUs on which that thread may run |
+//! | `unit/NAME/AllowedCPUs` | that property of a systemd unit; nothing if it is unset |
+//!
+//! What always holds: nothing but these is ever written through a journal, whatever the journal says, for
+//! `roost restore` runs as root; and a thread or cgroup that is gone is [`FileError::Missing`].
+
+mod cpuset;
+mod file;
+mod thread;
+mod unit;
+
+use crate::root::{FileError, Root};
+use crate::threads::ThreadName;
+use crate::topology::online_cpus;
+use cpuset::{ControllerKnob, FolderKnob};
+use file::FileKnob;
+use machine::CpuList;
+use thread::ThreadKnob;
+use unit::UnitKnob;
+
+pub(crate) use cpuset::{CPUSET, PRESENT};
+pub(crate) use unit::{is_unit, path_of};
+
+/// Where control groups are mounted, in every distribution. Elsewhere we change none.
+pub(crate) const CGROUPS: &str = "sys/fs/cgroup";
+
+/// One thing that can be read and written.
+#[derive(Debug)]
+pub(crate) struct Knob {
+    root: Root,
+    kind: Kind,
+}
+
+#[derive(Debug)]
+enum Kind {
+    File(FileKnob),
+    /// A file whose text is a list of CPUs.
+    Cpus(FileKnob),
+    Thread(ThreadKnob),
+    Folder(FolderKnob),
+    Controller(ControllerKnob),
+    Unit(UnitKnob),
+}
+
+impl Knob {
+    /// What `path` names; `None` if that is nothing that Roost changes.
+    pub(crate) fn at(root: &Root, path: &str) -> Option<Self> {
+        let kind = if let Some(name) = ThreadName::from_path(path) {
+            Kind::Thread(ThreadKnob::new(name))
+        } else if let Some(name) = unit::name_in(path) {
+            Kind::Unit(UnitKnob::new(root, name))
+        } else if is_idle_file(path) {
+            Kind::File(FileKnob::new(root.path(path)))
+        } else {
+            match cgroup_file(path)? {
+                "cpuset.cpus" => Kind::Cpus(FileKnob::new(root.path(path))),
+                "cgroup.subtree_control" => Kind::Controller(ControllerKnob::new(root.path(path))),
+                name if is_number(name.strip_prefix("roost-")?) => {
+                    Kind::Folder(FolderKnob::new(root.path(path)))
+                }
+                _ => return None,
+            }
+        };
+        Some(Self { root: root.clone(), kind })
+    }
+
+    /// What it reads now.
+    pub(crate) fn read(&mut self) -> Result<String, FileError> {
+        match &mut self.kind {
+            Kind::File(knob) | Kind::Cpus(knob) => knob.read(),
+            Kind::Thread(knob) => knob.read(),
+            Kind::Folder(knob) => Ok(knob.read()),
+            Kind::Controller(knob) => knob.read(),
+            Kind::Unit(knob) => knob.read(),
+        }
+    }
+
+    /// Writes `value` and returns what it reads then: `value` itself where the difference is only CPUs that are
+    /// offline.
+    pub(crate) fn write(&mut self, value: &str) -> Result<String, FileError> {
+        let reads = match &mut self.kind {
+            Kind::File(knob) | Kind::Cpus(knob) => knob.write(value)?,
+            Kind::Thread(knob) => knob.write(value).and_then(|()| knob.read())?,
+            Kind::Folder(knob) => knob.write(value).map(|()| knob.read())?,
+            Kind::Controller(knob) => knob.write(value).and_then(|()| knob.read())?,
+            Kind::Unit(knob) => knob.write(value).and_then(|()| knob.read())?,
+        };
+        Ok(if self.same(value, &reads) { value.to_owned() } else { reads })
+    }
+
+    /// Writes what was there before us.
+    pub(crate) fn give_back(&mut self, before: &str) -> Result<String, FileError> {
+        if let Kind::Thread(knob) = &self.kind {
+            knob.free()?;
+            let reads = self.read()?;
+            if self.same(before, &reads) {
+                return Ok(before.to_owned());
+            }
+        }
+        self.write(before)
+    }
+
+    /// True if what it `reads` is what `text` asks for. The kernel leaves out CPUs that are offline.
+    pub(crate) fn same(&self, text: &str, reads: &str) -> bool {
+        match self.kind {
+            Kind::Thread(_) | Kind::Cpus(_) | Kind::Unit(_) => same_cpus(&self.root, text, reads),
+            _ => text == reads,
+        }
+    }
+
+    /// In which order things are put back: a cpuset's CPUs while it is there, then what makes it be there, from the
+    /// leaves up, and threads when nothing narrows them any more.
+    pub(crate) fn turn(&self) -> u8 {
+        match self.kind {
+            Kind::File(_) | Kind::Cpus(_) | Kind::Unit(_) => 0,
+            Kind::Folder(_) => 1,
+            Kind::Controller(_) => 2,
+            Kind::Thread(_) => 3,
+        }
+    }
+}
+
+/// True if the lists are the same, or are but for CPUs that are offline.
+pub(crate) fn same_cpus(root: &Root, text: &str, reads: &str) -> bool {
+    if text == reads {
+        return true;
+    }
+    let (Ok(asked), Ok(reads)) = (text.parse::<CpuList>(), reads.parse::<CpuList>()) else { return false };
+    asked == reads || online_cpus(root).is_ok_and(|online| asked.0.intersection(&online.0).eq(reads.0.iter()))
+}
+
+/// What `path` names, for people.
+pub(crate) fn called(path: &str) -> String {
+    if let Some(name) = ThreadName::from_path(path) {
+        return format!("CPUs of thread {} of process {}", name.thread, name.process);
+    }
+    match unit::name_in(path) {
+        Some(name) => format!("AllowedCPUs= of {name}"),
+        None => format!("/{path}"),
+    }
+}
+
+fn is_number(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+fn is_idle_file(path: &str) -> bool {
+    let Some(rest) = path.strip_prefix("sys/devices/system/cpu/cpu") else { return false };
+    match rest.split('/').collect::<Vec<_>>()[..] {
+        [cpu, "power", "pm_qos_resume_latency_us"] => is_number(cpu),
+        [cpu, "cpuidle", state, "disable"] => {
+            is_number(cpu) && state.strip_prefix("state").is_some_and(is_number)
+        }
+        _ => false,
+    }
+}
+
+/// The last part of a path that stays below the control groups.
+fn cgroup_file(path: &str) -> Option<&str> {
+    let parts: Vec<&str> = path.strip_prefix(CGROUPS)?.strip_prefix('/')?.split('/').collect();
+    let leads_on = |part: &&str| !matches!(*part, "" | "." | "..");
+    parts.iter().all(leads_on).then(|| parts.last().copied())?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake::FakeMachine;
+
+    #[test]
+    fn only_what_roost_changes_is_a_knob() {
+        let machine = FakeMachine::intel_server(2);
+        let ours = [
+            "sys/devices/system/cpu/cpu1/power/pm_qos_resume_latency_us",
+            "sys/devices/system/cpu/cpu12/cpuidle/state3/disable",
+            "sys/fs/cgroup/a b/cpuset.cpus",
+            "sys/fs/cgroup/cgroup.subtree_control",
+            "sys/fs/cgroup/cpuset/roost-12",
+            "affinity/1:2/3:4",
+            "unit/my-shop@1.service/AllowedCPUs",
+        ];
+        for path in ours {
+            assert!(Knob::at(machine.root(), path).is_some(), "{path}");
+        }
+        let others = [
+            "etc/shadow",
+            "/sys/fs/cgroup/cpuset.cpus",
+            "sys/fs/cgroup/../../../etc/cpuset.cpus",
+            "sys/fs/cgroup//cpuset.cpus",
+            "sys/fs/cgroup/a/cpuset.mems",
+            "sys/fs/cgroup/a/cgroup.procs",
+            "sys/fs/cgroup/roost-",
+            "sys/fs/cgroup/roost-1x",
+            "sys/fs/cgroup/shop",
+            "affinity/1/3",
+            "unit/../AllowedCPUs",
+            "unit/--host=elsewhere.service/AllowedCPUs",
+            "unit/shop.service/ExecStart",
+        ];
+        for path in others {
+            assert!(Knob::at(machine.root(), path).is_none(), "{path}");
+        }
+    }
+
+    #[test]
+    fn a_cpu_that_is_offline_makes_no_difference() {
+        let machine = FakeMachine::intel_server(4);
+        machine.write("sys/devices/system/cpu/online", "0-1,3\n");
+        for (text, reads, same) in [
+            ("1-3", "1,3", true),
+            ("1-3", "1-3", true),
+            ("1-3", "1", false),
+            ("1", "1-3", false),
+            ("", "", true),
+            ("", "0-1,3", false),
+        ] {
+            assert_eq!(same_cpus(machine.root(), text, reads), same, "{text} {reads}");
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! `AllowedCPUs=` of a systemd unit, as a runtime property.
+//!
+//! Where systemd owns the tree of cgroups it also rewrites it, so it is asked instead: `systemctl set-property --runtime
+//! UNIT AllowedCPUs=LIST`. Nothing but the runtime copy below `/run` is changed. An unset property reads as nothing,
+//! and setting it to nothing unsets it.
+
+use crate::root::{FileError, Root};
+use machine::CpuList;
+use std::io;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+/// How the path of a unit's property begins in a journal, and how it ends.
+const UNIT: &str = "unit/";
+const PROPERTY: &str = "/AllowedCPUs";
+
+/// The path of this unit's property in a journal.
+pub(crate) fn path_of(unit: &str) -> String {
+    format!("{UNIT}{unit}{PROPERTY}")
+}
+
+/// The unit in such a path. It becomes an argument of a command, so only what systemd allows in a name is one.
+pub(super) fn name_in(path: &str) -> Option<&str> {
+    let name = path.strip_prefix(UNIT)?.strip_suffix(PROPERTY)?;
+    is_unit(name).then_some(name)
+}
+
+/// True for the name of a unit that has processes.
+pub(crate) fn is_unit(name: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b":-_.\\@".contains(&byte);
+    let kind = name.rsplit_once('.').map(|(_, kind)| kind);
+    matches!(kind, Some("service" | "scope")) && name.bytes().all(plain) && !name.starts_with(['-', '.'])
+}
+
+#[derive(Debug)]
+pub(super) struct UnitKnob {
+    root: Root,
+    name: String,
+}
+
+impl UnitKnob {
+    pub(super) fn new(root: &Root, name: &str) -> Self {
+        Self { root: root.clone(), name: name.to_owned() }
+    }
+
+    /// The list in the kernel's notation; systemd prints ranges with spaces between.
+    pub(super) fn read(&self) -> Result<String, FileError> {
+        let output = self.systemctl(&["show", "--property=LoadState,AllowedCPUs", &self.name]);
+        let output = output.map_err(|cause| FileError::Unreadable { path: self.path(), cause })?;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let property = |name: &str| {
+            text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('=')).map(str::trim)
+        };
+        if property("LoadState") == Some("not-found") {
+            return Err(FileError::Missing { path: self.path() });
+        }
+        let nonsense = |text: &str| FileError::Nonsense {
+            path: self.path(),
+            text: text.to_owned(),
+            expected: "`AllowedCPUs=` and a list of CPUs (systemd 244 or later)",
+        };
+        let list = property("AllowedCPUs").ok_or_else(|| nonsense(&text))?;
+        if list.is_empty() {
+            return Ok(String::new());
+        }
+        let list = list.split_ascii_whitespace().collect::<Vec<_>>().join(",");
+        list.parse::<CpuList>().map(|cpus| cpus.to_string()).map_err(|_| nonsense(&list))
+    }
+
+    pub(super) fn write(&self, value: &str) -> Result<(), FileError> {
+        let property = format!("AllowedCPUs={value}");
+        self.systemctl(&["set-property", "--runtime", &self.name, &property])
+            .map(drop)
+            .map_err(|cause| FileError::Unwritable { path: self.path(), value: value.to_owned(), cause })
+    }
+
+    fn systemctl(&self, words: &[&str]) -> io::Result<Output> {
+        let output = Command::new(self.path())
+            .args(["--no-ask-password", "--no-pager"])
+            .args(words)
+            .stdin(Stdio::null())
+            .output()?;
+        if output.status.success() {
+            return Ok(output);
+        }
+        let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        Err(io::Error::other(format!("systemctl {}: {}: {said}", words.join(" "), output.status)))
+    }
+
+    /// The program, below the root as everything.
+    fn path(&self) -> PathBuf {
+        self.root.path("usr/bin/systemctl")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake::FakeMachine;
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::PermissionsExt;
+
+    /// Plays systemctl: keeps the property in a file, notes how it was called.
+    fn machine(body: &str) -> FakeMachine {
+        let machine = FakeMachine::intel_server(8);
+        let folder = machine.path("").display().to_string();
+        let script = format!("#!/bin/sh\ncd '{folder}' || exit 9\necho \"$*\" >>calls\n{body}\n");
+        machine.write("usr/bin/systemctl", &script);
+        fs::set_permissions(machine.path("usr/bin/systemctl"), Permissions::from_mode(0o755)).unwrap();
+        machine.write("property", "");
+        machine
+    }
+
+    const HONEST: &str = r#"case "$*" in
+*set-property*) for last; do :; done; echo "${last#AllowedCPUs=}" | tr , ' ' >property;;
+*) echo LoadState=loaded; echo "AllowedCPUs=$(cat property)";;
+esac"#;
+
+    #[test]
+    fn the_runtime_property_is_set_and_unset() {
+        let machine = machine(HONEST);
+        let knob = UnitKnob::new(machine.root(), "shop.service");
+        assert_eq!(knob.read().unwrap(), "");
+        knob.write("1-2,5").unwrap();
+        assert_eq!(machine.read("property"), "1-2 5");
+        assert_eq!(knob.read().unwrap(), "1-2,5");
+        knob.write("").unwrap();
+        assert_eq!(knob.read().unwrap(), "");
+        let set = "--no-ask-password --no-pager set-property --runtime shop.service AllowedCPUs=";
+        assert!(machine.read("calls").contains(&format!("{set}1-2,5\n")), "{}", machine.read("calls"));
+        assert!(machine.read("calls").lines().any(|call| call == set), "{}", machine.read("calls"));
+    }
+
+    #[test]
+    fn what_systemctl_says_is_passed_on() {
+        let refuses = machine("echo 'Access denied' >&2; exit 1");
+        let error = UnitKnob::new(refuses.root(), "shop.service").write("1").unwrap_err().to_string();
+        assert!(error.contains("Access denied") && error.contains("set-property --runtime"), "{error}");
+        let unknown = machine("echo LoadState=not-found; echo AllowedCPUs=");
+        let error = UnitKnob::new(unknown.root(), "shop.service").read().unwrap_err();
+        assert!(matches!(error, FileError::Missing { .. }), "{error}");
+        let old = machine("echo LoadState=loaded");
+        let error = UnitKnob::new(old.root(), "shop.service").read().unwrap_err().to_string();
+        assert!(error.contains("244"), "{error}");
+    }
+}

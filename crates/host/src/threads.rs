@@ -1,0 +1,178 @@
+//! Threads of running processes: which there are, where they may run, and how one is told from a later one that bears
+//! its number.
+//!
+//! The kernel uses a thread's number again after some time, so a number that was written down says little: with the
+//! time at which the thread began (field 22 of its `stat`, in clock ticks since boot) it names that thread and no
+//! other. The path of such a name in a journal is `affinity/PROCESS:BEGAN/THREAD:BEGAN`.
+//!
+//! Everything is read from the real `/proc`, even under a moved root: a system call reaches real threads only.
+
+use machine::{CpuId, CpuList};
+use rustix::io::Errno;
+use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
+use std::fs::{self, File};
+use std::io::{self, Read};
+
+/// How the path of a thread's affinity begins in a journal.
+pub(crate) const AFFINITY: &str = "affinity/";
+
+/// One thread of one process, for good.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ThreadName {
+    pub(crate) process: u32,
+    pub(crate) process_began: u64,
+    pub(crate) thread: u32,
+    pub(crate) began: u64,
+}
+
+impl ThreadName {
+    /// The thread that has this number now.
+    pub(crate) fn now(process: u32, process_began: u64, thread: u32) -> io::Result<Self> {
+        let began = if thread == process { process_began } else { began(process, thread)? };
+        Ok(Self { process, process_began, thread, began })
+    }
+
+    pub(crate) fn path(&self) -> String {
+        let Self { process, process_began, thread, began } = self;
+        format!("{AFFINITY}{process}:{process_began}/{thread}:{began}")
+    }
+
+    pub(crate) fn from_path(path: &str) -> Option<Self> {
+        // Not `u32::from_str` alone: it takes a plus sign, and a path has one spelling.
+        let number =
+            |text: &str| text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?;
+        let (process, thread) = path.strip_prefix(AFFINITY)?.split_once('/')?;
+        let pair = |text: &str| -> Option<(u32, u64)> {
+            let (id, began) = text.split_once(':')?;
+            Some((u32::try_from(number(id)?).ok()?, number(began)?))
+        };
+        let ((process, process_began), (thread, began)) = (pair(process)?, pair(thread)?);
+        Some(Self { process, process_began, thread, began })
+    }
+
+    /// True if the process is still the one that is meant.
+    pub(crate) fn process_lives(&self) -> bool {
+        began(self.process, self.process).is_ok_and(|began| began == self.process_began)
+    }
+}
+
+/// When a thread began, in clock ticks since boot.
+pub(crate) fn began(process: u32, thread: u32) -> io::Result<u64> {
+    // The fields up to the one that is wanted fill less than this, and the kernel hands them over in one piece.
+    let mut text = [0; 1024];
+    let length = File::open(format!("/proc/{process}/task/{thread}/stat"))?.read(&mut text)?;
+    let nonsense = || io::Error::new(io::ErrorKind::InvalidData, "no start time in its stat");
+    began_in(&String::from_utf8_lossy(&text[..length])).ok_or_else(nonsense)
+}
+
+/// Field 22, counted after the command: that stands in parentheses and may hold spaces and parentheses itself.
+fn began_in(stat: &str) -> Option<u64> {
+    stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(19)?.parse().ok()
+}
+
+/// The threads of a process; none if it has ended.
+pub(crate) fn of_process(process: u32) -> io::Result<Vec<u32>> {
+    let entries = match fs::read_dir(format!("/proc/{process}/task")) {
+        Err(cause) if is_gone(&cause) => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    // The folder may vanish while it is read: then the process has ended.
+    Ok(entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect())
+}
+
+/// How many threads a process has; 0 if it has ended.
+pub(crate) fn count(process: u32) -> usize {
+    use std::os::unix::fs::MetadataExt;
+    let links = fs::metadata(format!("/proc/{process}/task")).map_or(0, |folder| folder.nlink());
+    // One link for each thread, and `.` and `..` as in every folder.
+    usize::try_from(links.saturating_sub(2)).unwrap_or_default()
+}
+
+/// The CPUs that a thread may run on. CPUs that are offline are left out, by the kernel.
+pub(crate) fn cpus(thread: u32) -> io::Result<CpuList> {
+    let set = sched_getaffinity(pid(thread)?)?;
+    let possible = u16::try_from(CpuSet::MAX_CPU).unwrap_or(u16::MAX);
+    Ok(CpuList((0..possible).filter(|&cpu| set.is_set(usize::from(cpu))).map(CpuId).collect()))
+}
+
+/// Lets a thread run on `cpus` only.
+pub(crate) fn set_cpus(thread: u32, cpus: &CpuList) -> io::Result<()> {
+    let mut set = CpuSet::new();
+    for cpu in cpus.0.iter().filter(|cpu| cpu.index() < CpuSet::MAX_CPU) {
+        set.set(cpu.index());
+    }
+    set_mask(thread, &set)
+}
+
+/// Lets a thread run wherever its cpuset lets it. Kernels since 6.2 remember what was asked for and not what was
+/// left of it, so such a thread follows when its cpuset grows or a CPU comes back, as one that was never pinned.
+pub(crate) fn set_all_cpus(thread: u32) -> io::Result<()> {
+    let mut set = CpuSet::new();
+    for cpu in 0..CpuSet::MAX_CPU {
+        set.set(cpu);
+    }
+    set_mask(thread, &set)
+}
+
+fn set_mask(thread: u32, set: &CpuSet) -> io::Result<()> {
+    sched_setaffinity(pid(thread)?, set).map_err(|cause| match cause {
+        Errno::PERM => io::Error::other(format!(
+            "{}: a thread of another user needs CAP_SYS_NICE; run as root or grant it",
+            io::Error::from(cause)
+        )),
+        Errno::INVAL => io::Error::other(
+            "none of these CPUs is online and within the thread's cpuset (or it is a thread of the kernel)",
+        ),
+        cause => cause.into(),
+    })
+}
+
+fn pid(thread: u32) -> io::Result<Option<Pid>> {
+    let pid = i32::try_from(thread).ok().and_then(Pid::from_raw);
+    // None would mean the calling thread.
+    pid.map(Some).ok_or_else(|| Errno::SRCH.into())
+}
+
+/// True if the error says that the process or thread has ended.
+pub(crate) fn is_gone(cause: &io::Error) -> bool {
+    cause.kind() == io::ErrorKind::NotFound || cause.raw_os_error() == Some(Errno::SRCH.raw_os_error())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_read_back_from_its_path_and_nothing_else_is_one() {
+        let name = ThreadName { process: 12, process_began: 345, thread: 13, began: 678 };
+        assert_eq!(name.path(), "affinity/12:345/13:678");
+        assert_eq!(ThreadName::from_path(&name.path()), Some(name));
+        let others =
+            ["affinity/12:345", "affinity/12/13", "affinity/+12:345/13:678", "affinity/12:345/13:678/x", ""];
+        for path in others {
+            assert_eq!(ThreadName::from_path(path), None, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_command_with_parentheses_does_not_shift_the_fields() {
+        let fields = (4..=21).map(|field| field.to_string()).collect::<Vec<_>>().join(" ");
+        assert_eq!(began_in(&format!("7 (a) S b) S {fields} 4711 23")), Some(4711));
+        for nonsense in ["", "7 (a", "7 (a) S 1 2"] {
+            assert_eq!(began_in(nonsense), None, "{nonsense}");
+        }
+    }
+
+    #[test]
+    fn this_thread_is_found_counted_and_named() {
+        let me = std::process::id();
+        let mine = u32::try_from(rustix::thread::gettid().as_raw_nonzero().get()).unwrap();
+        assert!(of_process(me).unwrap().contains(&mine) && count(me) > 1);
+        let name = ThreadName::now(me, began(me, me).unwrap(), mine).unwrap();
+        assert!(name.process_lives());
+        assert!(!ThreadName { process_began: name.process_began + 1, ..name }.process_lives());
+        assert_eq!(cpus(mine).unwrap(), crate::allowed_cpus().unwrap());
+        assert_eq!((of_process(u32::MAX).unwrap(), count(u32::MAX)), (Vec::new(), 0));
+        assert!(is_gone(&cpus(u32::MAX).unwrap_err()) && is_gone(&cpus(0).unwrap_err()));
+    }
+}
