@@ -43,6 +43,7 @@ mod privileges;
 mod process;
 mod programs;
 mod root;
+mod segments;
 pub mod service;
 mod threads;
 mod topology;
@@ -56,7 +57,9 @@ pub use affinity::{
 pub use cache::{Cache, caches};
 pub use cgroups::{CgroupPlace, CgroupVersion, Cgroups, cgroups};
 pub use clock::{now, sleep_until, want_exact_timers};
-pub use confine::{ConfineActuator, ConfineError, ConfineOptions, Confined, Confiner, Drift, Foreign};
+pub use confine::{
+    ConfineActuator, ConfineError, ConfineOptions, Confined, Confiner, Drift, Foreign, cpus_of,
+};
 pub use counters::{CounterUnit, counter_units};
 pub use cpufreq::{FrequencyDomain, frequency_domains, pstate_mode, turbo};
 pub use cpuidle::{
@@ -72,8 +75,9 @@ pub use platform::{Identity, identity};
 pub use pm_qos::{cpu_limit, global_limit, may_limit, try_global_limit};
 pub use privileges::{Capability, Privileges, privileges};
 pub use process::{CpuTime, cpu_time, resident_bytes};
-pub use programs::{LatencyHolders, Program, Rival, latency_holders, rivals};
+pub use programs::{Contested, LatencyHolders, Program, Rival, latency_holders, rivals};
 pub use root::{FileError, Gaps, Root};
+pub use segments::{SegmentBounds, Segments};
 pub use topology::{NumaNode, numa_nodes, online_cpus, smt_active, topology, topology_of};
 pub use tracepoints::{TRACEPOINTS, Tracepoint, Tracing, described, tracing};
 pub use usage::{CpuUsage, UsageMeter};

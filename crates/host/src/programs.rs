@@ -66,23 +66,43 @@ pub struct Rival {
     pub program: Program,
     /// What it sets.
     pub sets: &'static str,
+    /// Which of that Roost sets as well.
+    pub contests: &'static [Contested],
+}
+
+/// A kind of knob that two programs may want.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Contested {
+    /// How deep CPUs may sleep.
+    Idle,
+    /// How fast they run.
+    Frequency,
+    /// Which of them a service uses.
+    Cpus,
+    /// Which of them interrupts wake.
+    Interrupts,
 }
 
 /// Programs by the name that the kernel keeps of them, and what they do to the same knobs.
-const RIVALS: [(&str, &str); 13] = [
-    ("tuned", "idle limits, governors and clocks, by profile"),
-    ("tuned-ppd", "power profiles, through tuned"),
-    ("auto-cpufreq", "governors, clocks and turbo"),
-    ("power-profiles-", "the energy preference and turbo"),
-    ("intel_lpmd", "which CPUs may run, idle limits, the energy preference"),
-    ("thermald", "clocks and powers, when it gets hot"),
-    ("irqbalance", "which CPU an interrupt wakes"),
-    ("cpufreqd", "governors and clocks"),
-    ("cpuspeed", "governors and clocks"),
-    ("laptop_mode", "governors and clocks"),
-    ("system76-power", "governors, clocks and turbo"),
-    ("kubelet", "cpusets"),
-    ("crio", "idle limits and clocks of pods that ask for it"),
+const RIVALS: [(&str, &str, &[Contested]); 13] = [
+    ("tuned", "idle limits, governors and clocks, by profile", &[Contested::Idle, Contested::Frequency]),
+    ("tuned-ppd", "power profiles, through tuned", &[Contested::Idle, Contested::Frequency]),
+    ("auto-cpufreq", "governors, clocks and turbo", &[Contested::Frequency]),
+    ("power-profiles-", "the energy preference and turbo", &[Contested::Frequency]),
+    (
+        "intel_lpmd",
+        "which CPUs may run, idle limits, the energy preference",
+        &[Contested::Cpus, Contested::Idle, Contested::Frequency],
+    ),
+    ("thermald", "clocks and powers, when it gets hot", &[Contested::Frequency]),
+    ("irqbalance", "which CPU an interrupt wakes", &[Contested::Interrupts]),
+    ("cpufreqd", "governors and clocks", &[Contested::Frequency]),
+    ("cpuspeed", "governors and clocks", &[Contested::Frequency]),
+    ("laptop_mode", "governors and clocks", &[Contested::Frequency]),
+    ("system76-power", "governors, clocks and turbo", &[Contested::Frequency]),
+    ("kubelet", "cpusets", &[Contested::Cpus]),
+    ("crio", "idle limits and clocks of pods that ask for it", &[Contested::Idle, Contested::Frequency]),
 ];
 
 /// The rivals that run here.
@@ -90,8 +110,8 @@ pub fn rivals(root: &Root, gaps: &mut Gaps) -> Vec<Rival> {
     let mut found = Vec::new();
     for pid in pids(root, gaps) {
         let name = name_of(root, pid);
-        if let Some((_, sets)) = RIVALS.iter().find(|(known, _)| *known == name) {
-            found.push(Rival { program: Program { pid, name }, sets });
+        if let Some((_, sets, contests)) = RIVALS.iter().find(|(known, ..)| *known == name) {
+            found.push(Rival { program: Program { pid, name }, sets, contests });
         }
     }
     found

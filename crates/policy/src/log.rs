@@ -286,6 +286,34 @@ pub fn replay<P: Recorded>(text: &str) -> Result<Replayed<P>, Divergence> {
     Ok(Replayed { segments, steps, state })
 }
 
+/// What a segment holds.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Steps<P: Recorded> {
+    /// The state that it begins with.
+    pub state: P,
+    /// When it was told what, and what it answered.
+    pub steps: Vec<(Instant, P::Input, P::Output)>,
+}
+
+/// Reads one segment without repeating it: to ask another policy the same.
+pub fn steps<P: Recorded>(text: &str) -> Result<Steps<P>, Divergence> {
+    let mut state = None;
+    let mut steps = Vec::new();
+    for (line, content) in (1..).zip(text.lines()).filter(|(_, content)| !content.is_empty()) {
+        match serde_json::from_str::<LineIn<P>>(content)
+            .map_err(|cause| Divergence::Unreadable { line, cause })?
+        {
+            LineIn::State(first) => {
+                state.get_or_insert(*first);
+            }
+            LineIn::Step { .. } if state.is_none() => return Err(Divergence::NoState { line }),
+            LineIn::Step { at, input, output } => steps.push((at, input, output)),
+        }
+    }
+    let state = state.ok_or(Divergence::NoState { line: 1 })?;
+    Ok(Steps { state, steps })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -5,10 +5,12 @@ mod demo;
 mod doctor;
 mod exit;
 mod frames;
+mod govern;
 mod load;
 mod machine_facts;
 mod metrics;
 mod observe;
+mod replay;
 mod report;
 mod restore;
 mod run_folder;
@@ -38,6 +40,8 @@ enum Command {
     Serve(serve::Args),
     Load(load::Args),
     Observe(observe::Args),
+    Govern(govern::Args),
+    Replay(replay::Args),
     Sim(sim::Args),
     Top(top::Args),
     Report(report::Args),
@@ -52,6 +56,8 @@ fn main() -> ExitCode {
         Command::Serve(args) => serve::run(&args),
         Command::Load(args) => load::run(&args),
         Command::Observe(args) => observe::run(&args),
+        Command::Govern(args) => govern::run(&args),
+        Command::Replay(args) => replay::run(&args),
         Command::Sim(args) => sim::run(&args),
         Command::Top(args) => top::run(&args),
         Command::Report(args) => report::run(&args),

@@ -7,31 +7,23 @@
 //! Not recording costs one comparison per turn.
 
 use crate::config::{Config, Log};
+use host::{SegmentBounds, Segments};
 use machine::{Command, ConnId, Instant, Reading, WorkerId, WorkerReading};
 use policy::log::{Recorded, SchedulingInput, WorkerInput, WorkerOutput, state_line, step_line};
 use policy::peafowl::{Answer, ConnectionLoad, Departure, LearnedLimit, Order, Sample, Transfer, Verdict};
 use policy::{Guidance, Movable, Moved, Placement, Scheduling};
 use std::collections::VecDeque;
-use std::fs::{self, File, OpenOptions};
-use std::io::{BufWriter, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
-
-/// A segment is closed at this size, bytes.
-const SEGMENT_SIZE: usize = 16 << 20;
-
-/// Segments kept per instance; the oldest goes when another begins.
-const SEGMENTS_KEPT: u64 = 8;
+use std::path::Path;
 
 /// A worker's policy.
 pub(crate) struct RecordedWorker {
     policy: policy::peafowl::Worker,
-    log: Option<Segments>,
+    log: Option<Recording>,
 }
 
 impl RecordedWorker {
     pub(crate) fn new(policy: policy::peafowl::Worker, config: &Config) -> std::io::Result<Self> {
-        let log = Segments::begin(config.record.as_deref(), &config.log, policy.id().to_string(), &policy)?;
+        let log = Recording::begin(config.record.as_deref(), &config.log, &policy.id().to_string(), &policy)?;
         Ok(Self { policy, log })
     }
 
@@ -106,13 +98,13 @@ impl RecordedWorker {
 /// The scheduler's policy.
 pub(crate) struct RecordedScheduler {
     policy: Scheduling,
-    log: Option<Segments>,
+    log: Option<Recording>,
     commands: VecDeque<Command>,
 }
 
 impl RecordedScheduler {
     pub(crate) fn new(policy: Scheduling, config: &Config) -> std::io::Result<Self> {
-        let log = Segments::begin(config.record.as_deref(), &config.log, "scheduler".to_owned(), &policy)?;
+        let log = Recording::begin(config.record.as_deref(), &config.log, "scheduler", &policy)?;
         Ok(Self { policy, log, commands: VecDeque::new() })
     }
 
@@ -162,80 +154,45 @@ impl RecordedScheduler {
 
 fn tell<P: Recorded>(
     policy: &mut P,
-    log: &mut Option<Segments>,
+    log: &mut Option<Recording>,
     now: Instant,
     input: &P::Input,
 ) -> P::Output {
     let output = policy.apply(now, input);
-    if let Some(segments) = log {
+    if let Some(Recording { segments, operator }) = log {
         let written = segments.write(&step_line::<P>(now, input, &output));
-        let turned = written.and_then(|()| if segments.is_full() { segments.turn(policy) } else { Ok(()) });
+        let turned = written
+            .and_then(|()| if segments.is_full() { segments.turn(&state_line(policy)) } else { Ok(()) });
         if let Err(error) = turned {
-            segments.operator.say(&format!("recording ends here: {}: {error}", segments.folder.display()));
+            operator.say(&format!("recording ends here: {}: {error}", segments.folder().display()));
             *log = None;
         }
     }
     output
 }
 
-/// The log of one instance.
-struct Segments {
-    folder: PathBuf,
+/// The log of one instance, and who hears when it ends.
+struct Recording {
+    segments: Segments,
     operator: Log,
-    instance: String,
-    number: u64,
-    file: BufWriter<File>,
-    size: usize,
 }
 
-impl Segments {
+impl Recording {
     /// `None` if nothing is to be recorded.
     fn begin<P: Recorded>(
         folder: Option<&Path>,
         operator: &Log,
-        instance: String,
+        instance: &str,
         policy: &P,
     ) -> std::io::Result<Option<Self>> {
         let Some(folder) = folder else { return Ok(None) };
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-        let file = Self::open(folder, &instance, 0)?;
-        let operator = operator.clone();
-        let mut segments = Self { folder: folder.to_owned(), operator, instance, number: 0, file, size: 0 };
-        segments.write(&state_line(policy))?;
-        Ok(Some(segments))
-    }
-
-    fn write(&mut self, line: &str) -> std::io::Result<()> {
-        self.size += line.len() + 1;
-        writeln!(self.file, "{line}")
-    }
-
-    fn is_full(&self) -> bool {
-        self.size >= SEGMENT_SIZE
-    }
-
-    /// Closes the segment and begins the next.
-    fn turn<P: Recorded>(&mut self, policy: &P) -> std::io::Result<()> {
-        self.file.flush()?;
-        self.number += 1;
-        self.file = Self::open(&self.folder, &self.instance, self.number)?;
-        self.size = 0;
-        if let Some(oldest) = self.number.checked_sub(SEGMENTS_KEPT) {
-            let _ = fs::remove_file(Self::path(&self.folder, &self.instance, oldest));
-        }
-        self.write(&state_line(policy))
-    }
-
-    fn open(folder: &Path, instance: &str, number: u64) -> std::io::Result<BufWriter<File>> {
-        let mut options = OpenOptions::new();
-        options.write(true).create(true).truncate(true).mode(0o600);
-        Ok(BufWriter::with_capacity(1 << 20, options.open(Self::path(folder, instance, number))?))
-    }
-
-    fn path(folder: &Path, instance: &str, number: u64) -> PathBuf {
-        folder.join(format!("{instance}.{number:06}.jsonl"))
+        let segments = Segments::begin(folder, instance, BOUNDS, &state_line(policy))?;
+        Ok(Some(Self { segments, operator: operator.clone() }))
     }
 }
+
+/// 128 MiB for each instance.
+const BOUNDS: SegmentBounds = SegmentBounds { size: 16 << 20, kept: 8 };
 
 #[cfg(test)]
 mod tests {
@@ -244,26 +201,22 @@ mod tests {
     use policy::log::replay;
 
     #[test]
-    fn segments_are_bounded_and_each_replays_by_itself() {
+    fn each_segment_replays_by_itself() {
         let folder = tempfile::tempdir().unwrap();
         let policy = policy::peafowl::Worker::new(policy::peafowl::Params::default(), WorkerId(0), None);
         let log = Log::new(|line| panic!("{line}"));
-        let segments = Segments::begin(Some(folder.path()), &log, "worker-0".to_owned(), &policy).unwrap();
-        let mut worker = RecordedWorker { policy, log: segments };
+        let recording = Recording::begin(Some(folder.path()), &log, "worker-0", &policy).unwrap();
+        let mut worker = RecordedWorker { policy, log: recording };
         let at = |n: u64| Instant::ZERO + Duration::from_micros(n);
         worker.handle_arrival(at(0), 0, ConnId(0), WorkerId(0), ConnectionLoad::new(at(0)));
+        let second = folder.path().join("worker-0.000002.jsonl");
         let mut n = 0;
-        while worker.log.as_ref().unwrap().number < SEGMENTS_KEPT + 2 {
+        while !second.exists() {
             n += 1;
             worker.handle_served(at(n), 0, 1);
         }
         drop(worker);
-        let mut names: Vec<_> =
-            fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
-        names.sort();
-        assert_eq!(names.len() as u64, SEGMENTS_KEPT, "the oldest are gone");
-        let text = fs::read_to_string(&names[3]).unwrap();
-        assert!(text.len() < SEGMENT_SIZE + 4096);
-        replay::<policy::peafowl::Worker>(&text).unwrap();
+        let whole = folder.path().join("worker-0.000001.jsonl");
+        replay::<policy::peafowl::Worker>(&std::fs::read_to_string(whole).unwrap()).unwrap();
     }
 }

@@ -336,6 +336,12 @@ impl Confiner {
     }
 }
 
+/// The CPUs that the threads of `service` may use now, all together.
+pub fn cpus_of(service: &Service) -> Result<CpuList, ConfineError> {
+    let began = |&process: &u32| Some((process, kernel::began(process, process).ok()?));
+    allowed_of(&service.processes.iter().filter_map(began).collect())
+}
+
 /// What the threads of these processes may use, all together.
 fn allowed_of(processes: &BTreeMap<u32, u64>) -> Result<CpuList, ConfineError> {
     let mut allowed = CpuList::default();

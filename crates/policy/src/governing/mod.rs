@@ -263,6 +263,11 @@ impl Governing {
         (self.active, self.place.seats.len() as u16)
     }
 
+    /// What can be given and taken.
+    pub fn place(&self) -> &Place {
+        &self.place
+    }
+
     /// The parameters in force.
     pub fn params(&self) -> &Params {
         &self.params

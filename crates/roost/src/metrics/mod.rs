@@ -4,6 +4,7 @@
 //!   store.rs        a running store (`roost serve --metrics`)
 //!   sleep.rs        how a machine sleeps and a service answers (`roost observe --metrics`)
 //!   dashboard.rs    tests: the shipped dashboard shows what that page has
+//!   govern.rs       what governs services (`roost govern --metrics`)
 //!   exposition.rs   reading such a page
 //! ```
 //!
@@ -12,6 +13,7 @@
 #[cfg(test)]
 mod dashboard;
 pub mod exposition;
+pub mod govern;
 pub mod sleep;
 mod store;
 

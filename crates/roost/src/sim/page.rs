@@ -28,6 +28,7 @@ use super::results::Results;
 use machine::Platform;
 use report::figures::Page;
 use report::run::RunInfo;
+use sim::statistics::Quantity;
 use sim::{Goal, Scenario};
 
 /// What a page says beside its figures. Any text may stand in it: the page escapes.
@@ -134,7 +135,7 @@ struct Tail {
 }
 
 fn tail(goal: Option<&Goal>) -> Tail {
-    let asked = goal.and_then(|goal| Some((Quantity::of(&goal)?.to_string(), goal)));
+    let asked = goal.and_then(|goal| Some((Quantity::of(*goal)?.to_string(), goal)));
     let Some((name, goal)) = asked else {
         return Tail { figure: Figure::Plain("p99"), name: "p99".to_owned(), limit: None };
     };

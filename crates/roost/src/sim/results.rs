@@ -5,7 +5,7 @@ use super::options::Checked;
 use machine::Platform;
 use serde::{Deserialize, Serialize};
 use sim::outcome::{Estimate, Verdict};
-use sim::statistics::Precision;
+use sim::statistics::{Precision, Quantity};
 use sim::{Document, Goal, Outcome};
 use std::io::{self, Write};
 

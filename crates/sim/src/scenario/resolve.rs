@@ -1,8 +1,8 @@
 //! From a scenario to runs.
 
 use super::{Document, Machine, Scenario, ScenarioError, Turbo};
-use crate::engine::{Closed, Device, Dispatch, MAX_CPUS, Nic, Noise, Setup};
 use crate::Goal;
+use crate::engine::{Closed, Device, Dispatch, MAX_CPUS, Nic, Noise, Setup};
 use crate::policies::{Policies, WITHOUT_PARAMETERS, WORDS, words_of};
 use crate::statistics::Horizon;
 use machine::{CstateTable, Duration, Kilohertz, Microwatts, PackageState, Platform, TurboBin};

@@ -110,7 +110,7 @@ pub enum ParsePrecisionError {
 
 impl Quantity {
     /// What a latency goal is about.
-    pub fn of(goal: &Goal) -> Option<Self> {
+    pub fn of(goal: Goal) -> Option<Self> {
         Quantile::from_percent(goal.quantile * 100.0).map(Self::Quantile)
     }
 }

@@ -1,0 +1,261 @@
+//! The daemon's Unix socket: `roost govern status` and `set`.
+//!
+//! A line of JSON is asked, a line is answered, and the connection ends. Everybody on the machine may ask how things are;
+//! only the daemon's own user and root may change something, which the kernel's word on the peer decides (SO_PEERCRED), not
+//! anything that it sends.
+//!
+//! What always holds: a line is read to 4 KiB and no further, for a second and no longer; a peer that sends nonsense is told so
+//! and closed; nothing that a peer does delays the daemon's epochs, since a thread of its own waits for it.
+
+use crate::governed::Status;
+use machine::Goal;
+use rustix::net::sockopt::socket_peercred;
+use rustix::process::geteuid;
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Sender, channel};
+use std::time::Duration as StdDuration;
+use thiserror::Error;
+
+/// A question.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Ask {
+    /// How is everything?
+    Status,
+    /// Change this.
+    Set {
+        /// Of which service.
+        service: String,
+        /// What.
+        set: Set,
+    },
+}
+
+/// A change.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Set {
+    /// Another goal.
+    Goal(Goal),
+    /// All cores, no limits, until `Resume`.
+    Pause,
+    /// Policies decide again.
+    Resume,
+}
+
+/// What is answered.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Answer {
+    /// To `Status`: each service, those that are governed and, by name and reason, those that are not.
+    Status {
+        /// Those that are.
+        governed: Vec<Status>,
+        /// Those that are not, with the reason.
+        waiting: Vec<(String, String)>,
+        /// Nothing is touched.
+        dry_run: bool,
+    },
+    /// It is done.
+    Done,
+    /// It is not done; the text says why.
+    Refused(String),
+}
+
+/// Why nothing was answered.
+#[derive(Debug, Error)]
+pub enum ControlError {
+    /// Nobody listens.
+    #[error("no daemon answers at {path}: {cause}\nhint: start one with `roost govern`, or name its socket with --socket", path = path.display())]
+    Nobody {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        cause: io::Error,
+    },
+    /// What came is no answer.
+    #[error("{path} answers something else than a daemon of this version: {cause}", path = path.display())]
+    Foreign {
+        /// Where.
+        path: PathBuf,
+        /// What is wrong with it.
+        cause: String,
+    },
+    /// The socket cannot be made.
+    #[error("cannot listen at {path}: {cause}\nhint: another daemon may run, or name another place with --socket", path = path.display())]
+    Taken {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        cause: io::Error,
+    },
+}
+
+/// Asks the daemon at `path`.
+pub fn ask(path: &Path, what: &Ask) -> Result<Answer, ControlError> {
+    let nobody = |cause| ControlError::Nobody { path: path.to_owned(), cause };
+    let mut stream = UnixStream::connect(path).map_err(nobody)?;
+    stream.set_read_timeout(Some(PATIENCE)).map_err(nobody)?;
+    let line = serde_json::to_string(what).expect("plain data") + "\n";
+    stream.write_all(line.as_bytes()).map_err(nobody)?;
+    let mut answer = String::new();
+    BufReader::new(stream.take(ANSWER_MAX)).read_line(&mut answer).map_err(nobody)?;
+    serde_json::from_str(&answer)
+        .map_err(|cause| ControlError::Foreign { path: path.to_owned(), cause: cause.to_string() })
+}
+
+/// Listens at a socket, and removes it when dropped.
+#[derive(Debug)]
+pub(crate) struct Control {
+    path: PathBuf,
+}
+
+impl Control {
+    /// Begins to listen. Each question goes to `hear` with the way back; a change comes only from who may make one.
+    pub fn listen(
+        path: &Path,
+        hear: impl Fn(Ask, Sender<Answer>) -> bool + Send + Sync + Clone + 'static,
+    ) -> Result<Self, ControlError> {
+        let taken = |cause| ControlError::Taken { path: path.to_owned(), cause };
+        if let Some(folder) = path.parent() {
+            fs::create_dir_all(folder).map_err(taken)?;
+        }
+        let listener = match UnixListener::bind(path) {
+            // A dead daemon leaves its socket; a living one answers at it.
+            Err(cause) if cause.kind() == io::ErrorKind::AddrInUse && UnixStream::connect(path).is_err() => {
+                fs::remove_file(path).map_err(taken)?;
+                UnixListener::bind(path).map_err(taken)?
+            }
+            other => other.map_err(taken)?,
+        };
+        fs::set_permissions(path, fs::Permissions::from_mode(0o666)).map_err(taken)?;
+        std::thread::Builder::new()
+            .name("control".to_owned())
+            .spawn(move || {
+                for stream in listener.incoming().flatten() {
+                    let hear = hear.clone();
+                    // One after the other: a peer that dawdles is given a second, and others wait for it.
+                    let _ = attend(stream, hear);
+                }
+            })
+            .map_err(taken)?;
+        Ok(Self { path: path.to_owned() })
+    }
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+fn attend(mut stream: UnixStream, hear: impl Fn(Ask, Sender<Answer>) -> bool) -> io::Result<()> {
+    stream.set_read_timeout(Some(StdDuration::from_secs(1)))?;
+    stream.set_write_timeout(Some(StdDuration::from_secs(1)))?;
+    let peer = socket_peercred(&stream)?.uid;
+    let may_write = peer.is_root() || peer == geteuid();
+    let mut line = String::new();
+    let read = BufReader::new((&stream).take(QUESTION_MAX)).read_line(&mut line);
+    let answer = match read.map(|_| understood(&line, may_write)) {
+        Err(cause) => Answer::Refused(format!("the question cannot be read: {cause}")),
+        Ok(Err(refused)) => Answer::Refused(refused),
+        Ok(Ok(ask)) => {
+            let (sender, receiver) = channel();
+            let heard = hear(ask, sender);
+            let answer = heard.then(|| receiver.recv_timeout(PATIENCE).ok()).flatten();
+            answer.unwrap_or_else(|| Answer::Refused("the daemon is about to end".to_owned()))
+        }
+    };
+    let text = serde_json::to_string(&answer).expect("plain data") + "\n";
+    stream.write_all(text.as_bytes())
+}
+
+/// What a line asks, if this peer may ask it.
+fn understood(line: &str, may_write: bool) -> Result<Ask, String> {
+    let ask: Ask = serde_json::from_str(line)
+        .map_err(|error| format!("not understood ({error}); ask \"status\", for example"))?;
+    match ask {
+        Ask::Set { .. } if !may_write => {
+            Err("only the daemon's own user and root may change something: use sudo".to_owned())
+        }
+        ask => Ok(ask),
+    }
+}
+
+/// A question is no longer than this.
+const QUESTION_MAX: u64 = 4096;
+
+/// Nor an answer than this: thousands of services.
+const ANSWER_MAX: u64 = 16 << 20;
+
+/// An epoch's work lies between question and answer.
+const PATIENCE: StdDuration = StdDuration::from_secs(5);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn listening(folder: &Path) -> (Control, PathBuf) {
+        let path = folder.join("govern.sock");
+        let control = Control::listen(&path, |ask, reply| {
+            let answer = match ask {
+                Ask::Status => Answer::Status { governed: Vec::new(), waiting: Vec::new(), dry_run: true },
+                Ask::Set { service, .. } if service == "cache" => Answer::Done,
+                Ask::Set { service, .. } => Answer::Refused(format!("no service {service}")),
+            };
+            reply.send(answer).is_ok()
+        });
+        (control.unwrap(), path)
+    }
+
+    #[test]
+    fn questions_are_answered_and_the_socket_goes_with_its_daemon() {
+        let folder = tempfile::tempdir().unwrap();
+        let (control, path) = listening(folder.path());
+        assert!(matches!(ask(&path, &Ask::Status), Ok(Answer::Status { dry_run: true, .. })));
+        let set = |service: &str| Ask::Set { service: service.into(), set: Set::Pause };
+        assert_eq!(ask(&path, &set("cache")).unwrap(), Answer::Done);
+        assert!(matches!(ask(&path, &set("x")).unwrap(), Answer::Refused(_)));
+        assert!(matches!(Control::listen(&path, |_, _| true), Err(ControlError::Taken { .. })), "it lives");
+        drop(control);
+        assert!(ask(&path, &Ask::Status).unwrap_err().to_string().contains("roost govern"));
+    }
+
+    #[test]
+    fn a_socket_of_a_dead_daemon_is_taken_over() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("govern.sock");
+        drop(UnixListener::bind(&path).unwrap());
+        assert!(path.exists());
+        let (_control, path) = listening(folder.path());
+        assert!(ask(&path, &Ask::Status).is_ok());
+    }
+
+    #[test]
+    fn nonsense_is_told_and_strangers_change_nothing() {
+        assert!(understood("GET / HTTP/1.1", true).unwrap_err().contains("not understood"));
+        assert!(understood("", true).is_err());
+        assert!(understood(r#"{"set":{"service":"a","set":"pause","also":1}}"#, true).is_err());
+        assert!(understood(r#"{"set":{"service":"a","set":{"goal":"fast"}}}"#, true).is_err());
+        let pause = r#"{"set":{"service":"a","set":"pause"}}"#;
+        assert!(understood(pause, true).is_ok());
+        assert!(understood(pause, false).unwrap_err().contains("root may change"));
+        assert_eq!(understood("\"status\"\n", false), Ok(Ask::Status));
+    }
+
+    #[test]
+    fn a_peer_that_never_ends_its_line_is_cut_off() {
+        let folder = tempfile::tempdir().unwrap();
+        let (_control, path) = listening(folder.path());
+        let mut stream = UnixStream::connect(&path).unwrap();
+        stream.write_all(&vec![b'x'; 5000]).unwrap();
+        let mut answer = String::new();
+        BufReader::new(stream).read_line(&mut answer).unwrap();
+        assert!(answer.contains("not understood"), "{answer}");
+    }
+}

@@ -1,0 +1,487 @@
+//! All services, and who asks in between.
+//!
+//! One thread waits for the next of: an epoch that is over, a change that has taken effect, a question, a signal. A service that
+//! is not there is looked for again, ever more rarely; one that ends is released and looked for. The thread keeps itself on the
+//! CPUs that the services have: those are awake anyway, and a parked CPU is not woken for its sake.
+
+use crate::audit::{Audit, Entry, now_unix_s};
+use crate::config::{Config, ConfigError, ServiceConfig};
+use crate::control::{Answer, Ask, Control, ControlError, Set};
+use crate::governed::{Governed, News, OpenError};
+use crate::holder::Holder;
+use host::{LockError, Root};
+use machine::{CpuList, Duration, Instant};
+use policy::governing::{IdleMode, Input};
+use std::collections::BTreeSet;
+use std::io;
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use thiserror::Error;
+
+/// Something that happens between epochs.
+#[derive(Debug)]
+pub enum Event {
+    /// End, and put everything back.
+    Stop,
+    /// Read the configuration again.
+    Reload,
+    /// A question, and the way back.
+    Ask(Ask, Sender<Answer>),
+}
+
+/// Why the daemon does not start.
+#[derive(Debug, Error)]
+pub enum StartError {
+    /// A service cannot be governed, and the command line named it.
+    #[error(transparent)]
+    Service(#[from] OpenError),
+    /// Another Roost holds the CPUs' idle limits.
+    #[error(transparent)]
+    Held(#[from] LockError),
+    /// The control socket.
+    #[error(transparent)]
+    Control(#[from] ControlError),
+    /// The audit file.
+    #[error("cannot append to {path}: {cause}\nhint: name another file with audit = \"...\"", path = path.display())]
+    Audit {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        cause: io::Error,
+    },
+}
+
+/// How to start.
+pub struct Options {
+    /// Where `/sys`, `/proc` and `/run` are.
+    pub root: Root,
+    /// What to do.
+    pub config: Config,
+    /// Where the configuration comes from, for a reload; `None`: the command line.
+    pub file: Option<PathBuf>,
+    /// Touch nothing.
+    pub dry_run: bool,
+    /// A service that is not there is an error.
+    pub strict: bool,
+}
+
+/// The daemon.
+pub struct Daemon {
+    root: Root,
+    config: Config,
+    file: Option<PathBuf>,
+    dry_run: bool,
+    slots: Vec<Slot>,
+    holder: Option<Holder>,
+    audit: Audit,
+    control: Option<Control>,
+    said: BTreeSet<String>,
+    say: Box<dyn FnMut(&str) + Send>,
+    /// Where this thread keeps itself.
+    own: CpuList,
+}
+
+/// A service that is configured.
+struct Slot {
+    config: ServiceConfig,
+    state: State,
+}
+
+enum State {
+    /// It is governed.
+    Governed {
+        governed: Box<Governed>,
+        due: Instant,
+        /// A change has taken effect then.
+        settled: Option<Instant>,
+    },
+    /// It is not there, or cannot be governed.
+    Waiting { why: String, until: Instant, wait: Duration },
+}
+
+impl Daemon {
+    /// Takes hold of every service that is there. `say` hears what an operator should know, a line at a time.
+    pub fn start(options: Options, say: impl FnMut(&str) + Send + 'static) -> Result<Self, StartError> {
+        let Options { root, config, file, dry_run, strict } = options;
+        let audit = match config.audit.as_ref().filter(|_| !dry_run) {
+            None => Audit::default(),
+            Some(path) => {
+                Audit::append_to(path).map_err(|cause| StartError::Audit { path: path.clone(), cause })?
+            }
+        };
+        let mut daemon = Self {
+            root,
+            file,
+            dry_run,
+            slots: Vec::new(),
+            holder: None,
+            audit,
+            control: None,
+            said: BTreeSet::new(),
+            say: Box::new(say),
+            own: CpuList::default(),
+            config,
+        };
+        daemon.hold()?;
+        for config in daemon.config.services.clone() {
+            let slot = daemon.opened(config);
+            if strict && let Err((error, _)) = slot {
+                return Err(error.into());
+            }
+            daemon.take(slot);
+        }
+        Ok(daemon)
+    }
+
+    /// Answers at the configured socket; questions come back as events through `hear`.
+    pub fn listen(
+        &mut self,
+        hear: impl Fn(Ask, Sender<Answer>) -> bool + Send + Sync + Clone + 'static,
+    ) -> Result<(), StartError> {
+        self.control = Some(Control::listen(&self.config.socket, hear)?);
+        Ok(())
+    }
+
+    /// Governs until an event says stop, or `until` has come; then puts everything back and says what was done.
+    /// `look` is called after each epoch of a service.
+    pub fn run(
+        mut self,
+        events: &Receiver<Event>,
+        until: Option<Instant>,
+        mut look: impl FnMut(&Governed),
+    ) -> Vec<String> {
+        loop {
+            let now = host::now();
+            if until.is_some_and(|until| until <= now) {
+                break;
+            }
+            let next = self.slots.iter().map(Slot::due).chain(until).min();
+            let wait = next.map_or(Duration::from_secs(3600), |next| next.since(now));
+            match events.recv_timeout(wait.into()) {
+                Ok(Event::Stop) => break,
+                Ok(Event::Reload) => self.reload(),
+                Ok(Event::Ask(ask, reply)) => {
+                    let answer = self.answer(ask);
+                    // Who asked may have gone.
+                    let _ = reply.send(answer);
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                // Nobody is left who could say stop; the epochs go on.
+                Err(RecvTimeoutError::Disconnected) => host::sleep_until(now + wait),
+            }
+            self.turn(&mut look);
+        }
+        self.release()
+    }
+
+    /// Does what is due.
+    fn turn(&mut self, look: &mut impl FnMut(&Governed)) {
+        let mut all = News::default();
+        for at in 0..self.slots.len() {
+            let now = host::now();
+            let slot = &mut self.slots[at];
+            match &mut slot.state {
+                State::Governed { governed, due, settled } => {
+                    if settled.is_some_and(|at| at <= now) {
+                        governed.settled(now);
+                        *settled = None;
+                        *due = now + self.config.epoch;
+                    } else if settled.is_none() && *due <= now {
+                        let mut news = News::default();
+                        governed.epoch(now, self.holder.as_mut(), &mut news);
+                        // Epochs that were slept through are not made up for.
+                        *due = (*due + self.config.epoch).max(now + self.config.epoch / 2);
+                        if news.moved {
+                            *settled = Some(host::now() + SETTLING);
+                        }
+                        look(governed);
+                        let ended = news.ended;
+                        all.take(news);
+                        if ended {
+                            let why = "it has ended; looking for it again".to_owned();
+                            all.notices.push(format!("{}: {why}", slot.config.name));
+                            let state = State::Waiting { why, until: now + FIRST_WAIT, wait: FIRST_WAIT };
+                            if let State::Governed { governed, .. } =
+                                std::mem::replace(&mut slot.state, state)
+                            {
+                                governed.release(self.holder.as_mut());
+                            }
+                        }
+                    }
+                }
+                State::Waiting { until, wait, .. } if *until <= now => {
+                    let wait = (*wait * 2).min(LAST_WAIT);
+                    let config = slot.config.clone();
+                    let found = self.opened(config);
+                    self.slots[at] = self.slot_of(found, wait);
+                }
+                State::Waiting { .. } => {}
+            }
+        }
+        self.tell(all);
+        self.keep_out_of_the_way();
+    }
+
+    /// Waits, ever longer, for a service that is not there.
+    fn slot_of(&mut self, found: Found, wait: Duration) -> Slot {
+        match found {
+            Ok((slot, news)) => {
+                self.tell(news);
+                slot
+            }
+            Err((error, config)) => {
+                let why = error.to_string();
+                self.say_once(&format!("{}: {}", config.name, why.lines().next().unwrap_or_default()));
+                Slot { config, state: State::Waiting { why, until: host::now() + wait, wait } }
+            }
+        }
+    }
+
+    fn take(&mut self, found: Found) {
+        let slot = self.slot_of(found, FIRST_WAIT);
+        self.slots.push(slot);
+    }
+
+    fn opened(&self, config: ServiceConfig) -> Found {
+        let mut news = News::default();
+        let now = host::now();
+        let record = self.config.record.as_deref();
+        match Governed::open(&self.root, &config, self.config.epoch, record, self.dry_run, now, &mut news) {
+            Ok(governed) => {
+                let state = State::Governed {
+                    governed: Box::new(governed),
+                    due: now + self.config.epoch,
+                    settled: None,
+                };
+                Ok((Slot { config, state }, news))
+            }
+            Err(error) => Err((error, config)),
+        }
+    }
+
+    /// Takes the CPUs whose idle states some service wants limited.
+    fn hold(&mut self) -> Result<(), StartError> {
+        let wants = |service: &&ServiceConfig| service.idle != IdleMode::Stock;
+        if self.dry_run
+            || self.holder.is_some()
+            || !self.config.services.iter().any(|service| wants(&service))
+        {
+            return Ok(());
+        }
+        let online = host::online_cpus(&self.root).unwrap_or_default();
+        let named = self.config.services.iter().filter(wants).map(|service| service.cpus.clone());
+        let cpus = named.fold(CpuList::default(), |mut all, cpus| {
+            all.0.extend(cpus.unwrap_or_else(|| online.clone()).0);
+            all
+        });
+        let mut holder = Holder::open(&self.root, &cpus, "roost govern")?;
+        let notices = holder.drain_notices();
+        self.holder = Some(holder);
+        self.tell(News { notices, ..News::default() });
+        Ok(())
+    }
+
+    fn answer(&mut self, ask: Ask) -> Answer {
+        match ask {
+            Ask::Status => {
+                let (mut governed, mut waiting) = (Vec::new(), Vec::new());
+                for slot in &self.slots {
+                    match &slot.state {
+                        State::Governed { governed: service, .. } => governed.push(service.status()),
+                        State::Waiting { why, .. } => waiting.push((slot.config.name.clone(), why.clone())),
+                    }
+                }
+                Answer::Status { governed, waiting, dry_run: self.dry_run }
+            }
+            Ask::Set { service, set } => self.set(&service, set),
+        }
+    }
+
+    fn set(&mut self, service: &str, set: Set) -> Answer {
+        let Some(slot) = self.slots.iter_mut().find(|slot| slot.config.name == service) else {
+            let names: Vec<&str> = self.slots.iter().map(|slot| slot.config.name.as_str()).collect();
+            return Answer::Refused(format!(
+                "there is no service {service}; there are: {}",
+                names.join(", ")
+            ));
+        };
+        let State::Governed { governed, settled, .. } = &mut slot.state else {
+            return Answer::Refused(format!("{service} is not governed now; see `roost govern status`"));
+        };
+        let (input, new) = match set {
+            Set::Goal(goal) => (Input::Goal(goal), goal.to_string()),
+            Set::Pause => (Input::Pause(true), "paused".to_owned()),
+            Set::Resume => (Input::Pause(false), "resumed".to_owned()),
+        };
+        let mut news = News::default();
+        let old = governed.status().goal.map_or_else(|| "-".to_owned(), |goal| goal.to_string());
+        let entry = Entry {
+            at_unix_s: now_unix_s(),
+            service: service.to_owned(),
+            what: "set".to_owned(),
+            old,
+            new,
+            why: "asked for".to_owned(),
+            by: "roost govern set".to_owned(),
+        };
+        news.entries.push(entry);
+        if let Set::Goal(goal) = set {
+            slot.config.goal = Some(goal);
+        }
+        governed.tell(host::now(), input, self.holder.as_mut(), &mut news);
+        if news.moved {
+            *settled = Some(host::now() + SETTLING);
+        }
+        self.tell(news);
+        Answer::Done
+    }
+
+    /// Reads the configuration again; one that is wrong changes nothing.
+    fn reload(&mut self) {
+        let Some(file) = self.file.clone() else {
+            return self.say("there is no configuration file to read again");
+        };
+        let config = match Config::load(&file) {
+            Ok(config) => config,
+            Err(error) => return self.say(&kept(&error)),
+        };
+        let before = std::mem::replace(&mut self.config, config);
+        if before.socket != self.config.socket || before.metrics != self.config.metrics {
+            self.say("socket and metrics are taken when the daemon starts: restart it to move them");
+        }
+        if let Err(error) = self.hold() {
+            self.say(&error.to_string());
+        }
+        let mut old: Vec<Slot> = std::mem::take(&mut self.slots);
+        for config in self.config.services.clone() {
+            let same = old.iter().position(|slot| {
+                slot.config.name == config.name
+                    && slot.config.target == config.target
+                    && slot.config.cpus == config.cpus
+                    && slot.config.actuator == config.actuator
+            });
+            match same.map(|at| old.swap_remove(at)) {
+                Some(mut slot) => {
+                    let mut news = News::default();
+                    if let State::Governed { governed, .. } = &mut slot.state
+                        && slot.config != config
+                    {
+                        governed.reload(
+                            host::now(),
+                            &config,
+                            self.config.epoch,
+                            self.holder.as_mut(),
+                            &mut news,
+                        );
+                    }
+                    slot.config = config;
+                    self.slots.push(slot);
+                    self.tell(news);
+                }
+                None => {
+                    // Its CPUs may be held by the service of the same name that goes.
+                    if let Some(at) = old.iter().position(|slot| slot.config.name == config.name) {
+                        self.let_go(old.swap_remove(at));
+                    }
+                    let found = self.opened(config);
+                    self.take(found);
+                }
+            }
+        }
+        old.into_iter().for_each(|slot| self.let_go(slot));
+        self.say(&format!("{} read again", file.display()));
+    }
+
+    fn let_go(&mut self, slot: Slot) {
+        if let State::Governed { governed, .. } = slot.state {
+            let lines = governed.release(self.holder.as_mut());
+            lines.iter().for_each(|line| self.say(&format!("{}: {line}", slot.config.name)));
+        }
+    }
+
+    /// Everything back.
+    fn release(mut self) -> Vec<String> {
+        let mut lines = Vec::new();
+        for slot in std::mem::take(&mut self.slots) {
+            if let State::Governed { governed, .. } = slot.state {
+                lines.extend(governed.release(self.holder.as_mut()));
+            }
+        }
+        lines.extend(self.holder.as_mut().map(Holder::release).unwrap_or_default());
+        lines
+    }
+
+    /// On the CPUs that are awake anyway.
+    fn keep_out_of_the_way(&mut self) {
+        if self.dry_run {
+            return;
+        }
+        let awake = self.slots.iter().filter_map(|slot| match &slot.state {
+            State::Governed { governed, .. } => Some(governed.cpus().0.iter().copied()),
+            State::Waiting { .. } => None,
+        });
+        let awake = CpuList(awake.flatten().collect());
+        if !awake.0.is_empty() && awake != self.own {
+            // A cpuset of ours may forbid it; then we are where we are.
+            let _ = host::pin_current_thread_to(&awake);
+            self.own = awake;
+        }
+    }
+
+    fn tell(&mut self, news: News) {
+        for entry in &news.entries {
+            self.say(&entry.line());
+            if let Some(trouble) = self.audit.write(entry) {
+                self.say(&trouble);
+            }
+        }
+        for notice in &news.notices {
+            self.say_once(notice);
+        }
+    }
+
+    fn say(&mut self, line: &str) {
+        (self.say)(line);
+    }
+
+    /// What is wrong every second is said once.
+    fn say_once(&mut self, line: &str) {
+        if self.said.len() < SAID_MAX && self.said.insert(line.to_owned()) {
+            self.say(line);
+        }
+    }
+}
+
+type Found = Result<(Slot, News), (OpenError, ServiceConfig)>;
+
+fn kept(error: &ConfigError) -> String {
+    format!("the configuration is not taken, the earlier one stays: {error}")
+}
+
+impl Slot {
+    fn due(&self) -> Instant {
+        match &self.state {
+            State::Governed { due, settled, .. } => settled.unwrap_or(*due),
+            State::Waiting { until, .. } => *until,
+        }
+    }
+}
+
+impl News {
+    fn take(&mut self, other: Self) {
+        self.entries.extend(other.entries);
+        self.notices.extend(other.notices);
+    }
+}
+
+/// A change of a running service's CPUs takes effect within 15 ms in 99 of 100 cases (`bpf-and-wakeups.md` measured 12).
+const SETTLING: Duration = Duration::from_millis(20);
+
+/// A service that is not there is looked for after this time, then after twice as long, and so on.
+const FIRST_WAIT: Duration = Duration::from_secs(1);
+
+/// And at the latest after this time.
+const LAST_WAIT: Duration = Duration::from_secs(60);
+
+/// So many different lines are said at the most: a daemon that runs for years must not remember them all.
+const SAID_MAX: usize = 10_000;

@@ -1,0 +1,543 @@
+//! One service: what is seen of it, what its policy says, and what is done about it.
+//!
+//! ```text
+//!        +-------------------------- an epoch ---------------------------+
+//!   -----| owed, drift | reading -> policy -> commands -> host -> audit  |--- 20 ms: what queued up before is not counted ---
+//! ```
+//!
+//! A command that was refused is *owed*: it is tried again each epoch, and each failure is told to the policy, which fails open
+//! when they do not end. *Drift* is repaired once; where it comes back the policy is told, and everything of ours is taken away
+//! while somebody else's change stays.
+//!
+//! What always holds:
+//! - What the policy was told and what it answered is recorded before it is carried out.
+//! - Failing open and pausing put back what was there before us, and not merely a wide set of ours.
+//! - A dry run opens nothing that could change anything.
+
+use crate::audit::{Entry, now_unix_s};
+use crate::config::{ServiceConfig, Target};
+use crate::holder::Holder;
+use crate::telemetry::Telemetry;
+use host::service::{Service, ServiceError};
+use host::{
+    ConfineActuator, ConfineError, ConfineOptions, Confiner, CpuUsage, LimitState, Root, SegmentBounds,
+    Segments, UsageMeter,
+};
+use machine::{
+    Command, CpuId, CpuList, CpuReading, CstateKind, Duration, Goal, IdleLimit, Instant, Ratio, Reading,
+    ServiceReading,
+};
+use policy::governing::{Decided, Governing, Input, Mode, Place, Why, seats};
+use policy::log::{Recorded as _, state_line, step_line};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::Path;
+use thiserror::Error;
+
+/// Why a service cannot be governed.
+#[derive(Debug, Error)]
+pub enum OpenError {
+    /// It is not there.
+    #[error(transparent)]
+    Service(#[from] ServiceError),
+    /// Its requests cannot be seen.
+    #[error(
+        "the requests of {service} cannot be seen here: {reason}\nhint: `roost doctor` tells what is missing"
+    )]
+    Blind {
+        /// Its name.
+        service: String,
+        /// What each way says.
+        reason: String,
+    },
+    /// It cannot be kept on CPUs.
+    #[error(transparent)]
+    Confine(#[from] ConfineError),
+    /// Its configuration leaves no CPU.
+    #[error("{service}: cpus = \"{asked}\" leaves none: it may run on {allowed}")]
+    NoCpu {
+        /// Its name.
+        service: String,
+        /// What the configuration says.
+        asked: CpuList,
+        /// What it had before.
+        allowed: CpuList,
+    },
+    /// The recording cannot be begun.
+    #[error("cannot record into {folder}: {cause}\nhint: name another folder with --record")]
+    Record {
+        /// Where.
+        folder: String,
+        /// Why.
+        cause: std::io::Error,
+    },
+}
+
+/// A service that is governed.
+pub struct Governed {
+    config: ServiceConfig,
+    service: Service,
+    policy: Governing,
+    telemetry: Telemetry,
+    /// `None` in a dry run.
+    confiner: Option<Confiner>,
+    usage: UsageMeter,
+    last_usage: Vec<CpuUsage>,
+    recording: Option<Segments>,
+    /// What could not be carried out yet.
+    owed: Option<Decided>,
+    /// Drift was repaired in the epoch before.
+    repaired: bool,
+    /// In force, as far as we know.
+    cpus: CpuList,
+    limits: BTreeMap<CpuId, IdleLimit>,
+    last: ServiceReading,
+    epochs: u64,
+    /// Epochs in a row in which the goal was missed.
+    missed: u32,
+}
+
+/// What happened that somebody must hear of.
+#[derive(Debug, Default)]
+pub struct News {
+    /// What was changed.
+    pub entries: Vec<Entry>,
+    /// What an operator should know; each is said once.
+    pub notices: Vec<String>,
+    /// The service's CPUs have changed: what follows is to be counted anew.
+    pub moved: bool,
+    /// The service is no more.
+    pub ended: bool,
+}
+
+/// A service, for those who ask.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    /// Its name.
+    pub name: String,
+    /// Its first process's command.
+    pub command: String,
+    /// How many processes it has.
+    pub processes: usize,
+    /// By which policy.
+    pub policy: String,
+    /// What it shall keep.
+    pub goal: Option<Goal>,
+    /// What it is under.
+    pub mode: Mode,
+    /// The CPUs that it has.
+    pub cpus: CpuList,
+    /// Of these.
+    pub allowed: CpuList,
+    /// Cores awake, and cores there are.
+    pub cores: (u16, u16),
+    /// Its last epoch.
+    pub service: ServiceReading,
+    /// The tail by number of cores at the present load, as far as it was seen.
+    pub curve: Vec<(u16, Duration)>,
+    /// By what it is kept there; `None` in a dry run.
+    pub actuator: Option<String>,
+    /// By what means its requests are seen.
+    pub seen_by: String,
+    /// Epochs so far.
+    pub epochs: u64,
+    /// Epochs in a row in which the goal was missed.
+    pub missed: u32,
+}
+
+/// What a dry run would work on.
+pub struct Outlook {
+    /// The service.
+    pub service: Service,
+    /// The CPUs that it may use.
+    pub allowed: CpuList,
+    /// Its seats and their idle states.
+    pub place: Place,
+}
+
+impl Outlook {
+    /// Looks, and touches nothing.
+    pub fn of(root: &Root, config: &ServiceConfig) -> Result<Self, OpenError> {
+        let service = config.target.find(root)?;
+        let allowed = host::cpus_of(&service)?;
+        let allowed = within(config, &allowed)?;
+        let place = place(root, &allowed);
+        Ok(Self { service, allowed, place })
+    }
+}
+
+impl Governed {
+    /// Finds the service, begins to watch it, and takes hold of its CPUs, all of which it keeps for now.
+    pub fn open(
+        root: &Root,
+        config: &ServiceConfig,
+        epoch: Duration,
+        record: Option<&Path>,
+        dry_run: bool,
+        now: Instant,
+        news: &mut News,
+    ) -> Result<Self, OpenError> {
+        let outlook = Outlook::of(root, config)?;
+        let (telemetry, refused) = Telemetry::open(root, &outlook.service, config.goal, now);
+        let reasons: Vec<String> = refused.iter().map(|(way, error)| format!("{way}: {error}")).collect();
+        let telemetry = telemetry.map_err(|error| OpenError::Blind {
+            service: config.name.clone(),
+            reason: if reasons.is_empty() { error.to_string() } else { reasons.join("; ") },
+        })?;
+        news.notices
+            .extend(reasons.into_iter().map(|reason| format!("{}: not seen by {reason}", config.name)));
+        let confiner = if dry_run {
+            None
+        } else {
+            let options = ConfineOptions {
+                actuator: config.actuator,
+                ..ConfineOptions::new(format!("roost govern {}", config.name))
+            };
+            let mut confiner = Confiner::open(root, &outlook.service, options)?;
+            news.notices.extend(
+                confiner.drain_notices().into_iter().map(|notice| format!("{}: {notice}", config.name)),
+            );
+            Some(confiner)
+        };
+        let policy = Governing::new(config.params(epoch), outlook.place);
+        if policy.idle_has_no_effect() {
+            news.notices.push(format!(
+                "{}: idle = \"{}\" has no effect here: these CPUs have no second state that halts",
+                config.name, config.idle
+            ));
+        }
+        let recording = record.map(|folder| {
+            let instance = format!("service-{}", config.name);
+            Segments::begin(folder, &instance, BOUNDS, &state_line(&policy))
+                .map_err(|cause| OpenError::Record { folder: folder.display().to_string(), cause })
+        });
+        let recording = recording.transpose()?;
+        let mut usage = UsageMeter::start(root, &outlook.allowed, now);
+        let last_usage = usage.read(now);
+        Ok(Self {
+            config: config.clone(),
+            service: outlook.service,
+            cpus: policy.active(),
+            policy,
+            telemetry,
+            confiner,
+            usage,
+            last_usage,
+            recording,
+            owed: None,
+            repaired: false,
+            limits: BTreeMap::new(),
+            last: ServiceReading::default(),
+            epochs: 0,
+            missed: 0,
+        })
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.config.name
+    }
+
+    /// Where it was looked for.
+    pub fn target(&self) -> &Target {
+        &self.config.target
+    }
+
+    /// An epoch is over.
+    pub fn epoch(&mut self, now: Instant, mut holder: Option<&mut Holder>, news: &mut News) {
+        self.epochs += 1;
+        self.pay(now, holder.as_deref_mut(), news);
+        self.look_for_drift(now, holder.as_deref_mut(), news);
+        if news.ended {
+            return;
+        }
+        let reading = self.read(now);
+        self.last = reading.service.clone();
+        if let (Some(goal), Some(tail)) = (self.policy.goal(), self.last.tail) {
+            self.missed = if tail > goal.latency { self.missed + 1 } else { 0 };
+        }
+        self.tell(now, Input::Reading(reading), holder, news);
+        if let Some(recording) = &mut self.recording
+            && let Err(error) = recording.flush()
+        {
+            news.notices.push(format!("{}: recording ends here: {error}", self.config.name));
+            self.recording = None;
+        }
+    }
+
+    /// What happened until now belongs to how things were.
+    pub fn settled(&mut self, now: Instant) {
+        self.telemetry.forget(now);
+    }
+
+    /// Tells the policy something, and carries out what it answers.
+    pub fn tell(&mut self, now: Instant, input: Input, mut holder: Option<&mut Holder>, news: &mut News) {
+        if let Input::Goal(goal) = &input {
+            self.telemetry.set_goal(Some(*goal));
+            self.config.goal = Some(*goal);
+        }
+        let decided = self.ask(now, &input, news);
+        if decided.is_empty() {
+            return;
+        }
+        // A newer decision on the CPUs replaces the one that is owed.
+        let mut refused = None;
+        for decided in decided {
+            if let Err(reason) = self.carry_out(&decided, holder.as_deref_mut(), news) {
+                refused = Some(reason);
+            }
+        }
+        self.report(now, refused, holder, news);
+    }
+
+    /// Another configuration of the same service.
+    pub fn reload(
+        &mut self,
+        now: Instant,
+        config: &ServiceConfig,
+        epoch: Duration,
+        holder: Option<&mut Holder>,
+        news: &mut News,
+    ) {
+        self.config = config.clone();
+        self.telemetry.set_goal(config.goal);
+        self.tell(now, Input::Reload(config.params(epoch)), holder, news);
+    }
+
+    /// Puts everything of this service back.
+    pub fn release(mut self, holder: Option<&mut Holder>) -> Vec<String> {
+        if let Some(holder) = holder {
+            holder.withdraw(&self.config.name);
+        }
+        self.confiner.as_mut().map(Confiner::release).unwrap_or_default()
+    }
+
+    /// As it is now.
+    pub fn status(&self) -> Status {
+        let actuator = self.confiner.as_ref().map(Confiner::actuator);
+        Status {
+            name: self.config.name.clone(),
+            command: self.service.name.clone(),
+            processes: self.service.processes.len(),
+            policy: self.config.policy_name().to_owned(),
+            goal: self.policy.goal(),
+            mode: self.policy.mode().clone(),
+            cpus: self.cpus.clone(),
+            allowed: CpuList(self.last_usage.iter().map(|usage| usage.cpu).collect()),
+            cores: self.policy.seats(),
+            service: self.last.clone(),
+            curve: self.policy.curve(),
+            actuator: actuator.as_ref().map(ConfineActuator::to_string),
+            seen_by: self.telemetry.way().to_string(),
+            epochs: self.epochs,
+            missed: self.missed,
+        }
+    }
+
+    /// The CPUs that it has now.
+    pub fn cpus(&self) -> &CpuList {
+        &self.cpus
+    }
+
+    fn read(&mut self, now: Instant) -> Reading {
+        let usage = self.usage.read(now);
+        let cpus = usage.iter().zip(&self.last_usage).map(|(now, before)| cpu_reading(now, before)).collect();
+        self.last_usage = usage;
+        Reading { service: self.telemetry.read(now), cpus, ..Reading::default() }
+    }
+
+    fn ask(&mut self, now: Instant, input: &Input, news: &mut News) -> Vec<Decided> {
+        let output = self.policy.apply(now, input);
+        if let Some(recording) = &mut self.recording {
+            let written = recording.write(&step_line::<Governing>(now, input, &output));
+            let turned = written.and_then(|()| {
+                if recording.is_full() { recording.turn(&state_line(&self.policy)) } else { Ok(()) }
+            });
+            if let Err(error) = turned {
+                news.notices.push(format!("{}: recording ends here: {error}", self.config.name));
+                self.recording = None;
+            }
+        }
+        output
+    }
+
+    /// Tells the policy whether what it wanted is in force. What it answers to that is carried out as well, but not
+    /// reported again: a policy that is refused everything must not be asked for ever.
+    fn report(
+        &mut self,
+        now: Instant,
+        refused: Option<String>,
+        mut holder: Option<&mut Holder>,
+        news: &mut News,
+    ) {
+        let input = match refused {
+            None => Input::Applied,
+            Some(reason) => Input::Refused { reason },
+        };
+        for decided in self.ask(now, &input, news) {
+            let _ = self.carry_out(&decided, holder.as_deref_mut(), news);
+        }
+    }
+
+    fn pay(&mut self, now: Instant, mut holder: Option<&mut Holder>, news: &mut News) {
+        if let Some(decided) = self.owed.take() {
+            let refused = self.carry_out(&decided, holder.as_deref_mut(), news).err();
+            self.report(now, refused, holder, news);
+        }
+    }
+
+    fn look_for_drift(&mut self, now: Instant, holder: Option<&mut Holder>, news: &mut News) {
+        let Some(confiner) = &mut self.confiner else { return };
+        let drift = match confiner.check() {
+            Ok(drift) => drift,
+            Err(ConfineError::Ended) => {
+                news.ended = true;
+                return;
+            }
+            Err(error) => {
+                news.notices.push(format!("{}: {error}", self.config.name));
+                return;
+            }
+        };
+        let Some(foreign) = drift.foreign.first() else {
+            self.repaired = false;
+            return;
+        };
+        let what = foreign.to_string();
+        if std::mem::replace(&mut self.repaired, true) {
+            self.repaired = false;
+            self.tell(now, Input::Drift { what }, holder, news);
+            return;
+        }
+        let (old, new) = (foreign.reads.clone(), foreign.ours.clone());
+        match confiner.reassert() {
+            Ok(_) => {
+                let entry = self.entry("cpus", old, new, format!("set once more: {what}"));
+                news.entries.push(entry);
+            }
+            Err(error) => news.notices.push(format!("{}: {error}", self.config.name)),
+        }
+    }
+
+    fn carry_out(
+        &mut self,
+        decided: &Decided,
+        holder: Option<&mut Holder>,
+        news: &mut News,
+    ) -> Result<(), String> {
+        match &decided.command {
+            Command::SetActiveCpus(cpus) => self.set_cpus(cpus, decided, news),
+            Command::LimitIdle { cpu, limit } => self.limit_idle(*cpu, *limit, &decided.why, holder, news),
+            // For stores that move their own connections; this policy never says so.
+            Command::MoveConnection { .. } | Command::Activate(_) | Command::Deactivate(_) => Ok(()),
+        }
+    }
+
+    fn set_cpus(&mut self, cpus: &CpuList, decided: &Decided, news: &mut News) -> Result<(), String> {
+        self.owed = None;
+        let failing_open = matches!(decided.why, Why::Open(_) | Why::Paused);
+        if let Some(confiner) = &mut self.confiner {
+            if failing_open {
+                news.notices.extend(
+                    confiner.release().into_iter().map(|line| format!("{}: {line}", self.config.name)),
+                );
+            } else if let Err(error) = confiner.confine(cpus) {
+                if matches!(error, ConfineError::Ended) {
+                    news.ended = true;
+                    return Ok(());
+                }
+                self.owed = Some(decided.clone());
+                let reason = error.to_string();
+                news.notices.push(format!("{}: cpus {cpus}: {reason}", self.config.name));
+                return Err(reason);
+            }
+        }
+        let old = std::mem::replace(&mut self.cpus, cpus.clone());
+        news.moved |= old != *cpus;
+        if old != *cpus || failing_open {
+            let entry = self.entry("cpus", old.to_string(), cpus.to_string(), decided.why.to_string());
+            news.entries.push(entry);
+        }
+        Ok(())
+    }
+
+    fn limit_idle(
+        &mut self,
+        cpu: CpuId,
+        limit: IdleLimit,
+        why: &Why,
+        holder: Option<&mut Holder>,
+        news: &mut News,
+    ) -> Result<(), String> {
+        if self.confiner.is_some() {
+            let Some(holder) = holder else { return Ok(()) };
+            let state = holder.limit(&self.config.name, cpu, limit);
+            news.notices.extend(holder.drain_notices());
+            if let LimitState::Refused { reason } = state {
+                return Err(reason);
+            }
+        }
+        let old = self.limits.insert(cpu, limit).unwrap_or(IdleLimit::None);
+        let entry = self.entry(&format!("idle limit of {cpu}"), told(old), told(limit), why.to_string());
+        news.entries.push(entry);
+        Ok(())
+    }
+
+    fn entry(&self, what: &str, old: String, new: String, why: String) -> Entry {
+        Entry {
+            at_unix_s: now_unix_s(),
+            service: self.config.name.clone(),
+            what: what.to_owned(),
+            old,
+            new,
+            why,
+            by: self.config.policy_name().to_owned(),
+        }
+    }
+}
+
+fn told(limit: IdleLimit) -> String {
+    match limit {
+        IdleLimit::None => "none".to_owned(),
+        IdleLimit::ExitLatency(latency) => format!("exit latency <= {latency}"),
+    }
+}
+
+/// What of `allowed` the configuration leaves.
+fn within(config: &ServiceConfig, allowed: &CpuList) -> Result<CpuList, OpenError> {
+    let Some(asked) = &config.cpus else { return Ok(allowed.clone()) };
+    let left = CpuList(asked.0.intersection(&allowed.0).copied().collect());
+    if left.0.is_empty() {
+        let (asked, allowed) = (asked.clone(), allowed.clone());
+        return Err(OpenError::NoCpu { service: config.name.clone(), asked, allowed });
+    }
+    Ok(left)
+}
+
+fn place(root: &Root, allowed: &CpuList) -> Place {
+    let topology = host::topology_of(root, allowed);
+    let halts = |&cpu: &CpuId| {
+        let table = host::idle_table(root, cpu).ok()?;
+        let halting = table.0.iter().filter(|state| state.kind == CstateKind::Halting);
+        let mut latencies: Vec<Duration> = halting.map(|state| state.exit_latency).collect();
+        latencies.sort_unstable();
+        latencies.dedup();
+        Some((cpu, latencies))
+    };
+    Place { seats: seats(&topology, allowed), halts: allowed.0.iter().filter_map(halts).collect() }
+}
+
+fn cpu_reading(now: &CpuUsage, before: &CpuUsage) -> CpuReading {
+    let elapsed = now.elapsed - before.elapsed;
+    let share = |part: Duration| Ratio::new(part.as_secs_f64() / elapsed.as_secs_f64().max(1e-9));
+    let busy = now.busy.zip(before.busy).map(|(now, before)| share(now - before));
+    let residency = now
+        .residency
+        .as_ref()
+        .zip(before.residency.as_ref())
+        .map(|(now, before)| now.iter().zip(before).map(|(&now, &before)| share(now - before)).collect());
+    CpuReading { cpu: now.cpu, busy, residency, premature: None }
+}
+
+/// 256 MiB for each service.
+const BOUNDS: SegmentBounds = SegmentBounds { size: 16 << 20, kept: 16 };

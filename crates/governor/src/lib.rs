@@ -1,0 +1,42 @@
+//! The daemon that governs services which were not changed: it looks, asks a policy, and does what it says.
+//!
+//! ```text
+//!   observe::requests (BPF)  --+                                          +--> host::Confiner      the service's CPUs
+//!   host::UsageMeter           +--> Reading --> policy::governing --> Decided --> holder --> host::IdleControl
+//!   signals, set, alarms     --+        |              |                  |
+//!                                       +---- record --+                  +--> audit, status
+//! ```
+//!
+//! One thread does all of it, woken once an epoch and when something happens; it runs on the CPUs that are awake anyway, so that
+//! it wakes none that is parked.
+//!
+//! - [`Config`]: what `/etc/roost/roost.toml` and its `conf.d` say. After loading, no value can be wrong.
+//! - [`Telemetry`]: what a service does, as a `ServiceReading`.
+//! - [`Governed`]: one service, its policy and what keeps it on its CPUs.
+//! - [`Holder`]: one holder per knob. What several services ask of one CPU is combined, and withdrawn one by one.
+//! - [`Daemon`]: all of them, and who asks in between.
+//! - [`Replay`]: what a run recorded, again, or under another policy.
+//!
+//! What always holds:
+//! - Nothing is changed but through `host`, which journals it first; when the daemon ends, in whatever way, everything goes
+//!   back, by itself or by `roost restore`.
+//! - What a policy was told and what it answered is written before it is done, where a recording was asked for.
+//! - A service that disappears is released, and looked for again; the others are not disturbed.
+
+mod audit;
+mod config;
+mod control;
+mod daemon;
+mod governed;
+mod holder;
+mod replay;
+mod telemetry;
+
+pub use audit::{Audit, Entry};
+pub use config::{Config, ConfigError, Policy, ServiceConfig, Target};
+pub use control::{Answer, Ask, ControlError, Set, ask};
+pub use daemon::{Daemon, Event, Options, StartError};
+pub use governed::{Governed, News, OpenError, Outlook, Status};
+pub use holder::Holder;
+pub use replay::{Divergence, Replay, ReplayError};
+pub use telemetry::{Telemetry, Window};

@@ -1,0 +1,154 @@
+//! Governs until it is told to stop.
+
+use super::options::Governing;
+use crate::exit::{Exit, coded, usage};
+use crate::metrics;
+use anyhow::{Context as _, Result};
+use governor::{Config, Daemon, Event, Governed, OpenError, Options, StartError};
+use host::{Contested, Gaps, Root, rivals};
+use policy::governing::{IdleMode, Mode};
+use sd_notify::NotifyState;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use std::io::{IsTerminal as _, Write as _};
+use std::process::ExitCode;
+use std::sync::mpsc::{Sender, channel};
+
+/// Does it.
+pub fn run(args: &Governing) -> Result<ExitCode> {
+    let config = args.configuration()?;
+    if args.print_config {
+        crate::table::print(&toml::to_string(&config)?)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let root = Root::system();
+    if !args.dry_run && !args.take_over {
+        stand_back(&root, &config)?;
+    }
+    // Before anything is held: a signal that comes meanwhile must not end this without putting things back.
+    let (sender, events) = channel();
+    hear_signals(sender.clone())?;
+    let file = (!args.names_a_service()).then(|| args.config.clone());
+    let strict = args.names_a_service();
+    let is_empty = config.services.is_empty();
+    let board = config.metrics.map(metrics::govern::serve).transpose()?;
+    if let Some((address, _)) = &board {
+        eprintln!("metrics on http://{address}/metrics");
+    }
+    let options = Options { root, config, file, dry_run: args.dry_run, strict };
+    let mut daemon = Daemon::start(options, |line| eprintln!("{line}")).map_err(refused)?;
+    daemon.listen(move |ask, reply| sender.send(Event::Ask(ask, reply)).is_ok()).map_err(refused)?;
+    if is_empty {
+        eprintln!(
+            "no service is configured, so nothing is governed\nhint: see config/roost.toml, or name one: roost govern --port 11211 --goal 500us@p99"
+        );
+    }
+    ready();
+    let until = args.length.map(|length| host::now() + length);
+    let live = std::io::stdout().is_terminal() && !args.json;
+    let lines = daemon.run(&events, until, |governed| {
+        let _ = sd_notify::notify(&[NotifyState::Watchdog]);
+        if let Some((_, board)) = &board {
+            board.take(governed.status());
+        }
+        show(governed, args.json, live);
+    });
+    let _ = sd_notify::notify(&[NotifyState::Stopping]);
+    if live {
+        println!();
+    }
+    lines.iter().for_each(|line| eprintln!("{line}"));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Refuses beside a program that sets the same knobs: two that correct each other help nobody.
+fn stand_back(root: &Root, config: &Config) -> Result<()> {
+    let mut wanted = vec![Contested::Cpus];
+    if config.services.iter().any(|service| service.idle != IdleMode::Stock) {
+        wanted.push(Contested::Idle);
+    }
+    if config.services.is_empty() {
+        return Ok(());
+    }
+    let found = rivals(root, &mut Gaps::default());
+    let Some(rival) = found.iter().find(|rival| rival.contests.iter().any(|knob| wanted.contains(knob)))
+    else {
+        return Ok(());
+    };
+    Err(coded(
+        Exit::Refused,
+        format!(
+            "{} (process {}) runs here and sets {}\nhint: stop it, or govern beside it with --take-over",
+            rival.program.name, rival.program.pid, rival.sets
+        ),
+    ))
+}
+
+/// SIGINT and SIGTERM end it, SIGHUP reads the configuration again.
+fn hear_signals(sender: Sender<Event>) -> Result<()> {
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("cannot watch for signals")?;
+    std::thread::Builder::new()
+        .name("signals".to_owned())
+        .spawn(move || {
+            for signal in signals.forever() {
+                let event = if signal == SIGHUP { Event::Reload } else { Event::Stop };
+                // The daemon may have ended by itself.
+                let _ = sender.send(event);
+            }
+        })
+        .context("cannot watch for signals")?;
+    Ok(())
+}
+
+/// Tells systemd, where it waits for that.
+fn ready() {
+    let _ = sd_notify::notify(&[NotifyState::Ready]);
+}
+
+/// Which exit code a refusal to start has.
+pub fn refused(error: StartError) -> anyhow::Error {
+    match error {
+        StartError::Service(OpenError::Blind { .. }) => coded(Exit::Unsupported, error),
+        StartError::Service(OpenError::Service(_) | OpenError::NoCpu { .. } | OpenError::Record { .. }) => {
+            usage(error)
+        }
+        StartError::Held(_) | StartError::Service(OpenError::Confine(host::ConfineError::Held { .. })) => {
+            coded(Exit::Refused, error)
+        }
+        StartError::Service(OpenError::Confine(host::ConfineError::Unsupported { .. })) => {
+            coded(Exit::Unsupported, error)
+        }
+        StartError::Control(_) | StartError::Audit { .. } => usage(error),
+        StartError::Service(OpenError::Confine(_)) => coded(Exit::Failed, error),
+    }
+}
+
+/// An epoch of a service.
+fn show(governed: &Governed, json: bool, live: bool) {
+    let status = governed.status();
+    let mut out = std::io::stdout();
+    // Who read this may have gone; the daemon stays.
+    if json {
+        let _ = writeln!(out, "{}", serde_json::to_string(&status).expect("plain data"));
+    } else if live {
+        let rate = status
+            .service
+            .rate
+            .map_or_else(|| "-".to_owned(), |rate| format!("{:.0}/s", rate.as_per_second()));
+        let tail = status.service.tail.or(status.service.p95);
+        let tail = tail.map_or_else(|| "-".to_owned(), |tail| tail.to_string());
+        let (active, all) = status.cores;
+        let mode = match status.mode {
+            Mode::Searching => "",
+            Mode::Open { .. } => " OPEN",
+            Mode::Paused => " paused",
+        };
+        let name = &status.name;
+        let _ = write!(
+            out,
+            "\r{name}: {rate}, tail {tail}, {active} of {all} cores (CPU {}){mode}\x1b[K",
+            status.cpus
+        );
+        let _ = out.flush();
+    }
+}

@@ -1,0 +1,282 @@
+//! What `roost govern` is asked for.
+
+use crate::exit::usage;
+use anyhow::Result;
+use clap::{Parser, Subcommand, ValueEnum};
+use governor::{Config, ServiceConfig};
+use machine::{Duration, Goal};
+use policy::governing::IdleMode;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+/// Govern unmodified services: few cores awake, the tail within its goal
+///
+/// Watches a service's requests, and keeps it on as few cores as its goal allows. The other cores sleep. Everything that is
+/// changed is journalled first and put back at the end, in whatever way that comes; after a SIGKILL `roost restore` does it.
+#[derive(Parser)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_help = "\
+Examples:
+  roost govern --port 11211 --goal 500us@p99        keep that service's p99 below 500 us on the fewest cores
+  roost govern --port 11211                         CARB without a goal: by the slope of the tail
+  roost govern --unit memcached --policy fixed --cores 4
+  roost govern plan --port 11211 --goal 500us@p99   what would be done, and touch nothing
+  roost govern                                      what /etc/roost/roost.toml and its conf.d say
+  roost govern status                               how the services of a running daemon are
+  roost govern set port-11211 goal=600us@p99        change something; also: pause, resume
+
+Exit codes: 2 a name or the configuration is wrong, 3 this machine lacks what it needs, 4 somebody else holds the knob."
+)]
+pub struct Args {
+    #[command(subcommand)]
+    pub subject: Option<Subject>,
+    #[command(flatten)]
+    pub governing: Governing,
+}
+
+/// What else can be asked.
+#[derive(Subcommand)]
+pub enum Subject {
+    /// Say what would be governed, by what and within which bounds; touch nothing
+    Plan(Governing),
+    /// How the services of a running daemon are
+    Status(Status),
+    /// Change something of a running daemon: goal=500us@p99, pause or resume
+    Set(Set),
+}
+
+/// What to govern.
+#[derive(clap::Args)]
+pub struct Governing {
+    /// Whoever listens on this TCP port
+    #[arg(long, value_name = "PORT", group = "target")]
+    pub port: Option<u16>,
+    /// This process and its children
+    #[arg(long, value_name = "PID", group = "target")]
+    pub pid: Option<u32>,
+    /// This cgroup
+    #[arg(long, value_name = "DIR", group = "target")]
+    pub cgroup: Option<String>,
+    /// This systemd unit
+    #[arg(long, value_name = "NAME", group = "target")]
+    pub unit: Option<String>,
+    /// What the service shall keep, such as 500us@p99
+    #[arg(long, value_name = "TIME@pQ", requires = "target")]
+    pub goal: Option<Goal>,
+    /// How the number of cores is found
+    #[arg(long, value_enum, default_value_t = PolicyName::Carb, requires = "target")]
+    pub policy: PolicyName,
+    /// Cores of `--policy fixed`
+    #[arg(long, value_name = "N", requires = "target")]
+    pub cores: Option<u16>,
+    /// It always has so many
+    #[arg(long, value_name = "N", requires = "target")]
+    pub min_cores: Option<u16>,
+    /// It may use these CPUs, such as 0-3,8 [default: all that it has]
+    #[arg(long, value_name = "LIST", requires = "target")]
+    pub cpus: Option<String>,
+    /// How deeply active CPUs sleep: stock, shallow, feedback, or the longest exit latency
+    #[arg(long, value_name = "MODE", requires = "target")]
+    pub idle: Option<IdleMode>,
+    /// By what it is kept on its CPUs [default: the best that works]
+    #[arg(long, value_enum, requires = "target")]
+    pub actuator: Option<ActuatorName>,
+    /// Time between two decisions
+    #[arg(long, value_name = "TIME", requires = "target")]
+    pub epoch: Option<Duration>,
+    /// The configuration, where no service is named here
+    #[arg(long, value_name = "FILE", default_value = "/etc/roost/roost.toml", conflicts_with = "target")]
+    pub config: PathBuf,
+    /// End after this time [default: when a signal comes]
+    #[arg(long = "for", value_name = "TIME")]
+    pub length: Option<Duration>,
+    /// Watch and decide, but touch nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Govern beside another program that sets the same knobs
+    #[arg(long)]
+    pub take_over: bool,
+    /// Record readings and commands into this folder, for `roost replay`
+    #[arg(long, value_name = "DIR")]
+    pub record: Option<PathBuf>,
+    /// Append a line for each change to this file
+    #[arg(long, value_name = "FILE")]
+    pub audit: Option<PathBuf>,
+    /// Prometheus metrics at this address, such as 127.0.0.1:9465
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub metrics: Option<SocketAddr>,
+    /// Where `status` and `set` ask [default: /run/roost/govern.sock]
+    #[arg(long, value_name = "PATH")]
+    pub socket: Option<PathBuf>,
+    /// Print the configuration in force as TOML, and end
+    #[arg(long)]
+    pub print_config: bool,
+    /// Print a line of JSON for each epoch of each service
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Of a running daemon.
+#[derive(clap::Args)]
+pub struct Status {
+    /// Where it listens
+    #[arg(long, value_name = "PATH", default_value = SOCKET)]
+    pub socket: PathBuf,
+    /// Print JSON instead of a table
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// A change.
+#[derive(clap::Args)]
+pub struct Set {
+    /// The service, as `status` names it
+    pub service: String,
+    /// goal=TIME@pQ, pause or resume
+    #[arg(value_parser = parse_set)]
+    pub change: governor::Set,
+    /// Where the daemon listens
+    #[arg(long, value_name = "PATH", default_value = SOCKET)]
+    pub socket: PathBuf,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum PolicyName {
+    /// CARB: with a goal the fewest cores that keep it, without one by the slope of the tail
+    Carb,
+    /// CARB as its paper prints it
+    CarbPaper,
+    /// So many cores, always
+    Fixed,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ActuatorName {
+    /// Each thread's affinity
+    Affinity,
+    /// The service's cgroup of version 2
+    CpusetV2,
+    /// Its cpuset of version 1
+    CpusetV1,
+    /// The unit's AllowedCPUs=, at run time
+    Systemd,
+}
+
+impl Governing {
+    /// True if a service is named here and not in a file.
+    pub fn names_a_service(&self) -> bool {
+        self.port.is_some() || self.pid.is_some() || self.cgroup.is_some() || self.unit.is_some()
+    }
+
+    /// What is to be done: of the command line, or of the file with what the command line adds.
+    pub fn configuration(&self) -> Result<Config> {
+        let mut config = if self.names_a_service() {
+            Config { services: vec![self.service()?], ..Config::default() }
+        } else {
+            Config::load(&self.config).map_err(usage)?
+        };
+        config.epoch = self.epoch.unwrap_or(config.epoch);
+        config.record = self.record.clone().or(config.record);
+        config.audit = self.audit.clone().or(config.audit);
+        config.metrics = self.metrics.or(config.metrics);
+        config.socket = self.socket.clone().unwrap_or(config.socket);
+        config.check(Path::new("--epoch")).map_err(usage)?;
+        Ok(config)
+    }
+
+    /// The same words as in a file, so that the same rules hold.
+    fn service(&self) -> Result<ServiceConfig> {
+        let mut written = toml::Table::new();
+        let mut put = |key: &str, value: Option<toml::Value>| {
+            value.map(|value| written.insert(key.to_owned(), value));
+        };
+        put("port", self.port.map(|port| i64::from(port).into()));
+        put("pid", self.pid.map(|pid| i64::from(pid).into()));
+        put("cgroup", self.cgroup.clone().map(Into::into));
+        put("unit", self.unit.clone().map(Into::into));
+        put("goal", self.goal.map(|goal| toml::Value::try_from(goal)).transpose()?);
+        put("policy", Some(named(self.policy)?));
+        put("cores", self.cores.map(|cores| i64::from(cores).into()));
+        put("min_cores", self.min_cores.map(|cores| i64::from(cores).into()));
+        put("cpus", self.cpus.clone().map(Into::into));
+        put("idle", self.idle.map(|idle| idle.to_string().into()));
+        put("actuator", self.actuator.map(named).transpose()?);
+        toml::Value::Table(written).try_into().map_err(|error: toml::de::Error| usage(error.message()))
+    }
+}
+
+/// What a file calls it, which is what the command line calls it.
+fn named(value: impl ValueEnum) -> Result<toml::Value> {
+    let name = value.to_possible_value().ok_or_else(|| usage("a name that may not be typed"))?;
+    Ok(name.get_name().into())
+}
+
+fn parse_set(text: &str) -> Result<governor::Set, String> {
+    match text.split_once('=') {
+        None if text == "pause" => Ok(governor::Set::Pause),
+        None if text == "resume" => Ok(governor::Set::Resume),
+        Some(("goal", goal)) => goal.parse().map(governor::Set::Goal),
+        _ => Err("write goal=500us@p99, pause or resume".to_owned()),
+    }
+}
+
+const SOCKET: &str = "/run/roost/govern.sock";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn configured(words: &[&str]) -> Result<Config> {
+        let line = ["govern"].iter().chain(words);
+        Args::try_parse_from(line)?.governing.configuration()
+    }
+
+    #[test]
+    fn the_command_line_says_what_a_file_would() {
+        let config = configured(&[
+            "--port",
+            "11211",
+            "--goal",
+            "500us@p99",
+            "--idle",
+            "50us",
+            "--cpus",
+            "0-3",
+            "--actuator",
+            "cpuset-v2",
+            "--epoch",
+            "500ms",
+        ])
+        .unwrap();
+        let text = toml::to_string(&config).unwrap();
+        for line in ["epoch = \"500ms\"", "port = 11211", "goal = \"500us@p99\"", "actuator = \"cpuset-v2\""]
+        {
+            assert!(text.contains(line), "{line}: {text}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_with_its_fix() {
+        for (words, told) in [
+            (&["--port", "1", "--pid", "2"][..], "cannot be used with"),
+            (&["--goal", "500us@p99"], "required"),
+            (&["--port", "1", "--goal", "fast"], "such as 300us@p99"),
+            (&["--port", "1", "--cores", "2"], "needs policy = \"fixed\""),
+            (&["--port", "1", "--epoch", "1ms"], "write 20ms to 1h"),
+            (&["--config", "/nowhere.toml"], "cannot read /nowhere.toml"),
+        ] {
+            let error = format!("{:#}", configured(words).err().expect("it is wrong"));
+            assert!(error.contains(told), "{words:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn changes_are_words() {
+        assert_eq!(parse_set("pause"), Ok(governor::Set::Pause));
+        assert_eq!(parse_set("goal=1ms@p95"), Ok(governor::Set::Goal("1ms@p95".parse().unwrap())));
+        for wrong in ["goal", "goal=fast", "stop", "cores=3", ""] {
+            assert!(parse_set(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! What would be governed: looked at, and not touched.
+
+use super::options::Governing;
+use crate::table::print;
+use anyhow::Result;
+use governor::{Outlook, ServiceConfig};
+use host::Root;
+use machine::CpuList;
+use serde::Serialize;
+use std::fmt::Write as _;
+use std::process::ExitCode;
+
+/// One service's plan.
+#[derive(Serialize)]
+struct Plan {
+    name: String,
+    policy: &'static str,
+    goal: Option<machine::Goal>,
+    idle: policy::governing::IdleMode,
+    /// What was found, or why not.
+    found: Result<Found, String>,
+}
+
+#[derive(Serialize)]
+struct Found {
+    command: String,
+    processes: Vec<u32>,
+    ports: Vec<u16>,
+    /// Cores in the order in which they are given, each with its CPUs.
+    cores: Vec<CpuList>,
+    /// The fewest that it is left with.
+    min_cores: u16,
+}
+
+/// Says it.
+pub fn run(args: &Governing) -> Result<ExitCode> {
+    let config = args.configuration()?;
+    let root = Root::system();
+    let plans: Vec<Plan> = config.services.iter().map(|service| plan(&root, service)).collect();
+    if args.json {
+        print(&format!("{}\n", serde_json::to_string_pretty(&plans)?))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut text = String::new();
+    for plan in &plans {
+        tell(&mut text, plan);
+    }
+    if plans.is_empty() {
+        text.push_str("no service is configured, so nothing would be governed\n");
+    }
+    print(&text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn plan(root: &Root, config: &ServiceConfig) -> Plan {
+    let found = Outlook::of(root, config).map_err(|error| error.to_string()).map(|outlook| Found {
+        command: outlook.service.name,
+        processes: outlook.service.processes.into_iter().collect(),
+        ports: outlook.service.ports.into_iter().collect(),
+        cores: outlook.place.seats.into_iter().map(|seat| CpuList(seat.into_iter().collect())).collect(),
+        min_cores: config.min_cores,
+    });
+    Plan {
+        name: config.name.clone(),
+        policy: config.policy_name(),
+        goal: config.goal,
+        idle: config.idle,
+        found,
+    }
+}
+
+fn tell(text: &mut String, plan: &Plan) {
+    let goal = plan.goal.map_or_else(String::new, |goal| format!(", goal {goal}"));
+    let _ = writeln!(text, "{}: {}{goal}, idle {}", plan.name, plan.policy, plan.idle);
+    match &plan.found {
+        Err(error) => {
+            let _ = writeln!(text, "  not now: {error}");
+        }
+        Ok(found) => {
+            let numbers: Vec<String> = found.processes.iter().map(ToString::to_string).collect();
+            let ports: Vec<String> = found.ports.iter().map(ToString::to_string).collect();
+            let cores: Vec<String> = found.cores.iter().map(ToString::to_string).collect();
+            let _ = writeln!(
+                text,
+                "  {} (process {}), port {}",
+                found.command,
+                numbers.join(", "),
+                ports.join(", ")
+            );
+            let _ = writeln!(
+                text,
+                "  {} to {} cores, given in this order: CPU {}",
+                found.min_cores.min(found.cores.len() as u16),
+                found.cores.len(),
+                cores.join(" | ")
+            );
+            let _ = writeln!(text, "  nothing was touched; the same without `plan` governs it");
+        }
+    }
+}

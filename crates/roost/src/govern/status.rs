@@ -1,0 +1,74 @@
+//! How a running daemon's services are, and what to change.
+
+use super::options::{Set, Status};
+use crate::exit::{Exit, coded, usage};
+use crate::table::{Table, print};
+use anyhow::Result;
+use governor::{Answer, Ask, ControlError, ask};
+use policy::governing::Mode;
+use std::process::ExitCode;
+
+/// Tells it.
+pub fn show(args: &Status) -> Result<ExitCode> {
+    let answer = ask(&args.socket, &Ask::Status).map_err(unheard)?;
+    let Answer::Status { governed, waiting, dry_run } = answer else {
+        return Err(coded(Exit::Failed, format!("the daemon answers {answer:?}")));
+    };
+    if args.json {
+        let whole = serde_json::json!({ "governed": governed, "waiting": waiting, "dry_run": dry_run });
+        print(&format!("{}\n", serde_json::to_string_pretty(&whole)?))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let header = ["service", "policy", "cores", "cpus", "rate", "tail", "goal"];
+    let mut table = Table::new(2, header.map(str::to_owned).to_vec());
+    let mut notes = String::new();
+    for service in &governed {
+        let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+        table.row(vec![
+            service.name.clone(),
+            service.policy.clone(),
+            format!("{}/{}", service.cores.0, service.cores.1),
+            service.cpus.to_string(),
+            or_dash(service.service.rate.map(|rate| format!("{:.0}/s", rate.as_per_second()))),
+            or_dash(service.service.tail.or(service.service.p95).map(|tail| tail.to_string())),
+            or_dash(service.goal.map(|goal| goal.to_string())),
+        ]);
+        match &service.mode {
+            Mode::Searching => {}
+            Mode::Open { failure, left } => {
+                notes +=
+                    &format!("{}: all cores, no limits: {failure}; again in {left} epochs\n", service.name);
+            }
+            Mode::Paused => {
+                notes += &format!("{}: paused; `roost govern set {} resume`\n", service.name, service.name)
+            }
+        }
+        if service.missed > 3 {
+            notes += &format!("{}: the goal is missed for {} epochs\n", service.name, service.missed);
+        }
+    }
+    for (name, why) in &waiting {
+        let why = why.lines().next().unwrap_or_default();
+        notes += &format!("{name}: not governed now: {why}\n");
+    }
+    if dry_run {
+        notes += "a dry run: nothing is touched\n";
+    }
+    let table = if table.is_empty() { String::new() } else { table.text() };
+    print(&format!("{table}{notes}"))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Changes it.
+pub fn set(args: &Set) -> Result<ExitCode> {
+    let what = Ask::Set { service: args.service.clone(), set: args.change };
+    match ask(&args.socket, &what).map_err(unheard)? {
+        Answer::Done => Ok(ExitCode::SUCCESS),
+        Answer::Refused(why) => Err(usage(why)),
+        other => Err(coded(Exit::Failed, format!("the daemon answers {other:?}"))),
+    }
+}
+
+fn unheard(error: ControlError) -> anyhow::Error {
+    coded(Exit::Failed, error)
+}
