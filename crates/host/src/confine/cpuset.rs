@@ -1,8 +1,10 @@
 //! By a cpuset: the kernel keeps whoever is in it on its CPUs, threads and children to come included.
 //!
 //! *Version 2*: the service must have a cgroup of its own. Its `cpuset.cpus` is usually empty, which means "as the
-//! parent", and must be empty again in the end. The file is there only if every cgroup above enables the controller in
-//! its `cgroup.subtree_control`; what we enable we disable again, unless somebody else has come to use it.
+//! parent", and should be empty again in the end. The file is there only if every cgroup above enables the controller in
+//! its `cgroup.subtree_control`; what we enable we disable again, unless somebody else has come to use it, and that
+//! empties it. Where the controller was enabled before us the kernel (6.1 and 6.12 were tried) refuses to empty the CPUs
+//! of a cgroup that has processes; it gets all CPUs of the cgroup above, and the line that says so says why.
 //! `cpuset.cpus.partition` is never touched.
 //!
 //! *Version 1*: a cpuset that the service has for itself is used; one that it shares, and usually that is the root, gets
@@ -117,13 +119,8 @@ impl Cpuset {
         processes: &BTreeMap<u32, u64>,
     ) -> Result<(), ConfineError> {
         let parent = self.folder.rsplit_once('/').map(|(parent, _)| parent.to_owned()).unwrap_or_default();
-        let narrowing = if self.is_child { parent.clone() } else { self.folder.clone() };
-        // Version 2 shows what is in force below the cgroup that enables the controller; there is nothing to compare
-        // before that, and all threads have what the last cgroup that shows it has.
-        if let Ok(effective) = self.effective_of(&narrowing) {
-            place::remembers_pins(&place::kernel_release(), processes, &effective)
-                .map_err(ConfineError::Refused)?;
-        }
+        place::remembers_pins(&place::kernel_release(), processes, &self.effective_above()?)
+            .map_err(ConfineError::Refused)?;
         for file in &self.disabled {
             journal.set(file, CPUSET)?;
         }
@@ -235,6 +232,17 @@ impl Cpuset {
 
     fn cpus_file(&self) -> String {
         format!("{}/cpuset.cpus", self.folder)
+    }
+
+    /// What is in force where the service is now: of version 2 in the nearest cgroup that has the controller.
+    fn effective_above(&self) -> Result<CpuList, FileError> {
+        let mut folder = self.folder.as_str();
+        loop {
+            match (self.effective_of(folder), folder.rsplit_once('/')) {
+                (Err(FileError::Missing { .. }), Some((above, _))) => folder = above,
+                (result, _) => return result,
+            }
+        }
     }
 
     fn effective_of(&self, folder: &str) -> Result<CpuList, FileError> {

@@ -1,8 +1,8 @@
 //! By systemd: the unit's `AllowedCPUs=`, as a runtime property.
 //!
 //! Where systemd runs, the cgroups of its units are its own, and it writes them anew when it likes; so it is told
-//! instead. It needs cgroups of version 2, and systemd 244 or later. Putting back means unsetting it, or the list that
-//! the unit had. Asking takes some ten milliseconds: a command is run each time.
+//! instead. It needs cgroups of version 2, and systemd 244 or later. Putting back means setting the list that the unit
+//! had, or, if it had none, all CPUs first and then unsetting it (`knob/unit.rs` says why). Asking takes some ten milliseconds: a command is run each time.
 //!
 //! What the tests here show is what we say to `systemctl` and how we read its answers; that systemd then does as it
 //! says is to be shown in an image that boots one.

@@ -129,7 +129,12 @@ fn undo(knob: &mut Knob, path: &str, held: &Held) -> Undone {
         return Undone::LeftAlone { path, reads, ours: held.ours.last().cloned().unwrap_or_default() };
     }
     match knob.give_back(&held.before) {
-        Ok(to) => Undone::PutBack { path, from: reads, to },
+        Ok(to) if knob.same(&held.before, &to) => Undone::PutBack { path, from: reads, to },
+        Ok(to) => {
+            // In words, so that nobody takes it for what was there.
+            let to = format!("{to}, for the kernel refuses {:?}", held.before);
+            Undone::PutBack { path, from: reads, to }
+        }
         Err(FileError::Missing { .. }) => Undone::Gone { path },
         Err(error) => Undone::Failed { error },
     }

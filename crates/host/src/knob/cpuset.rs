@@ -1,5 +1,6 @@
-//! What makes a cpuset be there: a folder of version 1, the controller of version 2.
+//! A cpuset's CPUs, and what makes it be there: a folder of version 1, the controller of version 2.
 
+use super::file::FileKnob;
 use crate::root::FileError;
 use std::fs;
 use std::io;
@@ -14,10 +15,43 @@ const ABSENT: &str = "absent";
 /// What a `cgroup.subtree_control` reads that enables the controller; without, it reads as nothing.
 pub(crate) const CPUSET: &str = "cpuset";
 
+/// What is in force in a cgroup of version 2.
+const EFFECTIVE: &str = "cpuset.cpus.effective";
+
 /// Processes that begin while others are moved away: after so many rounds the folder stays, and is reported.
 const ROUNDS_MAX: usize = 100;
 /// Between two rounds: one that is just ending counts until it is gone.
 const PAUSE: Duration = Duration::from_micros(200);
+
+/// A `cpuset.cpus`.
+#[derive(Debug)]
+pub(super) struct CpusKnob {
+    pub(super) file: FileKnob,
+    folder: PathBuf,
+}
+
+impl CpusKnob {
+    pub(super) fn new(path: PathBuf) -> Self {
+        let folder = path.parent().unwrap_or(Path::new("")).to_owned();
+        Self { file: FileKnob::new(path), folder }
+    }
+
+    /// Version 2 lets nobody empty the CPUs of a cgroup that has processes (ENOSPC), though they may well begin empty.
+    /// What comes nearest is all CPUs of the cgroup above; and if the controller there is ours, disabling it empties
+    /// them after all.
+    pub(super) fn give_back(&mut self, before: &str) -> Result<String, FileError> {
+        match self.file.write(before) {
+            Err(FileError::Unwritable { cause, .. })
+                if before.is_empty() && cause.kind() == io::ErrorKind::StorageFull =>
+            {
+                let path = self.folder.parent().unwrap_or(Path::new("")).join(EFFECTIVE);
+                let all = fs::read_to_string(&path).map_err(|cause| FileError::unreadable(&path, cause))?;
+                self.file.write(all.trim_end())
+            }
+            result => result,
+        }
+    }
+}
 
 /// A cpuset of version 1 that we made inside the one where its processes had been.
 #[derive(Debug)]
@@ -76,8 +110,8 @@ impl ControllerKnob {
         Self { path }
     }
 
-    /// Reads as somebody else's, and so is left alone, once another child has CPUs of its own: without the
-    /// controller it would lose them.
+    /// Reads as somebody else's, and so is left alone, once a child has CPUs of its own, fewer than there are here:
+    /// without the controller it would lose them.
     pub(super) fn read(&self) -> Result<String, FileError> {
         let text =
             fs::read_to_string(&self.path).map_err(|cause| FileError::unreadable(&self.path, cause))?;
@@ -85,8 +119,9 @@ impl ControllerKnob {
             return Ok(String::new());
         }
         let folder = self.path.parent().unwrap_or(Path::new(""));
+        let all = fs::read_to_string(folder.join(EFFECTIVE)).unwrap_or_default();
         let children = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
-        Ok(match children.filter(|child| child.is_dir()).find(|child| is_used(child)) {
+        Ok(match children.filter(|child| child.is_dir()).find(|child| is_used(child, all.trim())) {
             Some(user) => format!("{CPUSET}, which {} uses", user.display()),
             None => CPUSET.to_owned(),
         })
@@ -99,9 +134,9 @@ impl ControllerKnob {
     }
 }
 
-fn is_used(child: &Path) -> bool {
+fn is_used(child: &Path, all: &str) -> bool {
     let text = |name: &str| fs::read_to_string(child.join(name)).unwrap_or_default();
-    !text("cpuset.cpus").trim().is_empty()
+    !["", all].contains(&text("cpuset.cpus").trim())
         || text("cgroup.subtree_control").split_ascii_whitespace().any(|name| name == CPUSET)
 }
 
@@ -120,6 +155,9 @@ mod tests {
         fs::create_dir(folder.path().join("shop")).unwrap();
         fs::write(folder.path().join("shop/cpuset.cpus"), "\n").unwrap();
         assert_eq!(knob.read().unwrap(), CPUSET);
+        fs::write(folder.path().join(EFFECTIVE), "0-3\n").unwrap();
+        fs::write(folder.path().join("shop/cpuset.cpus"), "0-3\n").unwrap();
+        assert_eq!(knob.read().unwrap(), CPUSET, "it has all, so it would lose nothing");
         fs::write(folder.path().join("shop/cpuset.cpus"), "1-2\n").unwrap();
         assert!(knob.read().unwrap().contains("shop uses"));
     }

@@ -22,7 +22,7 @@ mod unit;
 use crate::root::{FileError, Root};
 use crate::threads::ThreadName;
 use crate::topology::online_cpus;
-use cpuset::{ControllerKnob, FolderKnob};
+use cpuset::{ControllerKnob, CpusKnob, FolderKnob};
 use file::FileKnob;
 use machine::CpuList;
 use thread::ThreadKnob;
@@ -44,8 +44,7 @@ pub(crate) struct Knob {
 #[derive(Debug)]
 enum Kind {
     File(FileKnob),
-    /// A file whose text is a list of CPUs.
-    Cpus(FileKnob),
+    Cpus(CpusKnob),
     Thread(ThreadKnob),
     Folder(FolderKnob),
     Controller(ControllerKnob),
@@ -63,7 +62,7 @@ impl Knob {
             Kind::File(FileKnob::new(root.path(path)))
         } else {
             match cgroup_file(path)? {
-                "cpuset.cpus" => Kind::Cpus(FileKnob::new(root.path(path))),
+                "cpuset.cpus" => Kind::Cpus(CpusKnob::new(root.path(path))),
                 "cgroup.subtree_control" => Kind::Controller(ControllerKnob::new(root.path(path))),
                 name if is_number(name.strip_prefix("roost-")?) => {
                     Kind::Folder(FolderKnob::new(root.path(path)))
@@ -77,7 +76,8 @@ impl Knob {
     /// What it reads now.
     pub(crate) fn read(&mut self) -> Result<String, FileError> {
         match &mut self.kind {
-            Kind::File(knob) | Kind::Cpus(knob) => knob.read(),
+            Kind::File(knob) => knob.read(),
+            Kind::Cpus(knob) => knob.file.read(),
             Kind::Thread(knob) => knob.read(),
             Kind::Folder(knob) => Ok(knob.read()),
             Kind::Controller(knob) => knob.read(),
@@ -89,8 +89,9 @@ impl Knob {
     /// offline.
     pub(crate) fn write(&mut self, value: &str) -> Result<String, FileError> {
         let reads = match &mut self.kind {
-            Kind::File(knob) | Kind::Cpus(knob) => knob.write(value)?,
-            Kind::Thread(knob) => knob.write(value).and_then(|()| knob.read())?,
+            Kind::File(knob) => knob.write(value)?,
+            Kind::Cpus(knob) => knob.file.write(value)?,
+            Kind::Thread(knob) => knob.write(value)?,
             Kind::Folder(knob) => knob.write(value).map(|()| knob.read())?,
             Kind::Controller(knob) => knob.write(value).and_then(|()| knob.read())?,
             Kind::Unit(knob) => knob.write(value).and_then(|()| knob.read())?,
@@ -98,14 +99,20 @@ impl Knob {
         Ok(if self.same(value, &reads) { value.to_owned() } else { reads })
     }
 
-    /// Writes what was there before us.
+    /// Writes what was there before us, and returns what it reads then: where the kernel refuses just that, what comes
+    /// nearest.
     pub(crate) fn give_back(&mut self, before: &str) -> Result<String, FileError> {
-        if let Kind::Thread(knob) = &self.kind {
-            knob.free()?;
-            let reads = self.read()?;
-            if self.same(before, &reads) {
-                return Ok(before.to_owned());
+        match &mut self.kind {
+            Kind::Cpus(knob) => return knob.give_back(before),
+            Kind::Unit(knob) if before.is_empty() => knob.free(&self.root)?,
+            Kind::Thread(knob) => {
+                knob.free()?;
+                let reads = knob.read()?;
+                if same_cpus(&self.root, before, &reads) {
+                    return Ok(before.to_owned());
+                }
             }
+            _ => {}
         }
         self.write(before)
     }

@@ -29,13 +29,16 @@ impl ThreadKnob {
         Ok(threads::cpus(self.name.thread).map_err(unreadable)?.to_string())
     }
 
-    pub(super) fn write(&self, value: &str) -> Result<(), FileError> {
+    /// Returns where it may run then. Whose number it is was looked at when it was last read, just before.
+    pub(super) fn write(&self, value: &str) -> Result<String, FileError> {
         let cpus: CpuList = value.parse().map_err(|_| FileError::Nonsense {
             path: self.path(),
             text: value.to_owned(),
             expected: "a list of CPUs",
         })?;
-        self.written(value, threads::set_cpus(self.name.thread, &cpus))
+        let thread = self.name.thread;
+        self.written(value, threads::set_cpus(thread, &cpus).and_then(|()| threads::cpus(thread)))
+            .map(|cpus| cpus.to_string())
     }
 
     /// Lets it run wherever its cpuset does.
@@ -43,7 +46,7 @@ impl ThreadKnob {
         self.written("all", threads::set_all_cpus(self.name.thread))
     }
 
-    fn written(&self, value: &str, result: io::Result<()>) -> Result<(), FileError> {
+    fn written<T>(&self, value: &str, result: io::Result<T>) -> Result<T, FileError> {
         result.map_err(|cause| match is_gone(&cause) {
             true => FileError::Missing { path: self.path() },
             false => FileError::Unwritable { path: self.path(), value: value.to_owned(), cause },

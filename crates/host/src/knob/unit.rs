@@ -74,6 +74,12 @@ impl UnitKnob {
             .map_err(|cause| FileError::Unwritable { path: self.path(), value: value.to_owned(), cause })
     }
 
+    /// Gives it every CPU. Unsetting alone is not enough: systemd empties the `cpuset.cpus` of the unit's cgroup then,
+    /// which the kernel refuses while it has processes (systemd issue 43846), and they stay where they were.
+    pub(super) fn free(&self, root: &Root) -> Result<(), FileError> {
+        self.write(&root.text("sys/devices/system/cpu/possible")?)
+    }
+
     fn systemctl(&self, words: &[&str]) -> io::Result<Output> {
         let output = Command::new(self.path())
             .args(["--no-ask-password", "--no-pager"])
@@ -129,6 +135,21 @@ esac"#;
         let set = "--no-ask-password --no-pager set-property --runtime shop.service AllowedCPUs=";
         assert!(machine.read("calls").contains(&format!("{set}1-2,5\n")), "{}", machine.read("calls"));
         assert!(machine.read("calls").lines().any(|call| call == set), "{}", machine.read("calls"));
+    }
+
+    #[test]
+    fn a_unit_that_had_no_list_is_freed_before_the_list_is_unset() {
+        let machine = machine(HONEST);
+        machine.write("sys/devices/system/cpu/possible", "0-7\n");
+        let mut knob = crate::knob::Knob::at(machine.root(), "unit/shop.service/AllowedCPUs").unwrap();
+        assert_eq!(knob.write("2").unwrap(), "2");
+        assert_eq!(knob.give_back("").unwrap(), "");
+        let calls = machine.read("calls");
+        let set: Vec<&str> =
+            calls.lines().filter_map(|call| call.rsplit_once("AllowedCPUs=")).map(|call| call.1).collect();
+        assert_eq!(set, ["2", "0-7", ""], "{calls}");
+        knob.give_back("1-3").unwrap();
+        assert_eq!(machine.read("property"), "1-3");
     }
 
     #[test]

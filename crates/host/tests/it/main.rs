@@ -1,6 +1,7 @@
 //! What can only be tried from outside the process: dying at the worst moments, and a real kernel's files.
 
 mod confine;
+mod confine_lab;
 mod crash;
 mod idle_program;
 mod lab;
