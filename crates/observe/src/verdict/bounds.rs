@@ -238,6 +238,7 @@ fn described(state: &StateSlept) -> Option<Cstate> {
     })
 }
 
-const NO_STATES: &str = "How much the choice of idle states can move cannot be said: nothing is known of them. For a recording, \
-                         --machine names the machine that it comes from.";
+/// What to do about it, [`crate::sleep::Findings::unknown`] says: it knows where the sleeps were seen.
+const NO_STATES: &str =
+    "How much the choice of idle states can move cannot be said: nothing is known of the idle states.";
 const NO_MODEL: &str = "How much power it can move cannot be said: no table of the machine's power is known.";

@@ -252,10 +252,17 @@ fn unknown(pattern: &SleepPattern, all: &Slept) -> Vec<String> {
         );
     }
     if pattern.cpus.iter().any(|cpu| cpu.table.0.is_empty()) {
-        unknown.push(
-            "Nothing is known of the idle states: what a sleep should have lasted and what waking takes cannot be said."
-                .to_owned(),
-        );
+        let why = match pattern.source {
+            SleepSource::Recording(_) => {
+                "A recording does not tell them: --machine names the machine that it comes from."
+            }
+            _ => {
+                "This kernel offers none through cpuidle, as in most virtual machines; `roost doctor` says why."
+            }
+        };
+        unknown.push(format!(
+            "Nothing is known of the idle states: what a sleep should have lasted and what waking takes cannot be said. {why}"
+        ));
     }
     if pattern.cpus.iter().all(|cpu| cpu.wakers.is_none()) {
         unknown.push("What woke the CPUs was not watched.".to_owned());

@@ -98,6 +98,7 @@ fn without_a_table_states_are_numbers_and_nothing_is_judged() {
     assert_eq!((found.all.premature, found.all.wake_cost), (None, None));
     assert!(found.all.slices.is_some());
     assert_eq!(found.unknown.len(), 2, "{:?}", found.unknown);
+    assert!(found.unknown[0].contains("This kernel offers none"), "{:?}", found.unknown);
     let json = serde_json::to_value(&found).unwrap();
     assert!(json["all"].get("premature").is_none(), "{json}");
     assert_eq!(json["cpus"][0]["seen_ns"], 4_000_000);
