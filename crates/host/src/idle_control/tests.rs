@@ -125,6 +125,182 @@ fn disabling_never_takes_the_last_state_away() {
     );
 }
 
+const DEEPEST: CstateIndex = CstateIndex(3);
+
+fn disable(cpu: u16, state: u8) -> String {
+    format!("sys/devices/system/cpu/cpu{cpu}/cpuidle/state{state}/disable")
+}
+
+#[test]
+fn a_floor_forbids_whatever_is_shallower_and_goes_with_its_owner() {
+    let machines = [
+        (FakeMachine::intel_server(4), 3, "1110"),
+        (FakeMachine::amd_server(4), 2, "110"),
+        (FakeMachine::arm_server(4), 1, "10"),
+        (FakeMachine::virtual_machine(4), 1, "10"),
+        // A halt that advertises what polling does is deeper all the same.
+        (FakeMachine::with_states(4, &[("POLL", 0, 0), ("C1", 0, 0), ("C2", 0, 9)]), 2, "110"),
+    ];
+    for (machine, deepest, reads) in machines {
+        let before = machine.snapshot();
+        for actuator in [IdleActuator::PmQos, IdleActuator::Disable] {
+            let mut control = open(&machine, actuator, "3");
+            assert_eq!(control.deepest_allowed(CPU), Some(CstateIndex(deepest)));
+            let state = control.forbid_shallower(CPU, CstateIndex(deepest));
+            assert!(
+                state.has_effect() && matches!(state, LimitState::Floor { may_poll: false, .. }),
+                "{state}"
+            );
+            assert_eq!((disabled(&machine, 3), machine.read(&qos(3)).as_str()), (reads.to_owned(), "0"));
+            // What the floor does is no reason to think less of what is allowed.
+            assert_eq!(control.deepest_allowed(CPU), Some(CstateIndex(deepest)));
+            drop(control);
+            assert_eq!(machine.snapshot(), before, "{actuator:?}");
+        }
+    }
+}
+
+#[test]
+fn a_floor_and_a_ceiling_of_ours_never_meet() {
+    for actuator in [IdleActuator::PmQos, IdleActuator::Disable] {
+        let machine = FakeMachine::intel_server(4);
+        let before = machine.snapshot();
+        let mut control = open(&machine, actuator, "3");
+        control.apply(CPU, HALT);
+        control.forbid_shallower(CPU, DEEPEST);
+        assert_eq!((disabled(&machine, 3).as_str(), machine.read(&qos(3)).as_str()), ("1110", "0"));
+        control.forbid_shallower(CPU, CstateIndex(1));
+        assert_eq!(disabled(&machine, 3), "1000");
+        assert_eq!(control.apply(CPU, HALT).limit(), Some(HALT));
+        let ceiling = if actuator == IdleActuator::PmQos { ("0000", "2") } else { ("0011", "0") };
+        assert_eq!((disabled(&machine, 3).as_str(), machine.read(&qos(3)).as_str()), ceiling);
+        control.forbid_shallower(CPU, DEEPEST);
+        control.apply(CPU, IdleLimit::None);
+        assert_eq!(machine.snapshot(), before, "{actuator:?}");
+    }
+}
+
+#[test]
+fn the_deepest_is_the_deepest_that_others_allow() {
+    let machine = FakeMachine::intel_server(4);
+    machine.write(&disable(3, 3), "2\n");
+    let before = machine.snapshot();
+    let mut control = open(&machine, IdleActuator::PmQos, "2-3");
+    assert_eq!(control.deepest_allowed(CPU), Some(CstateIndex(2)));
+    control.forbid_shallower(CPU, CstateIndex(2));
+    assert_eq!(disabled(&machine, 3), "1102");
+    // The administrator's own limits count, though the floor does not write there.
+    for (text, deepest) in [("9", Some(CstateIndex(1))), ("1", None), ("n/a", None)] {
+        machine.write(&qos(2), &format!("{text}\n"));
+        assert_eq!(control.deepest_allowed(CpuId(2)), deepest, "{text}");
+    }
+    assert!(matches!(control.forbid_shallower(CpuId(2), CstateIndex(1)), LimitState::Refused { .. }));
+    assert_eq!(disabled(&machine, 2), "0000");
+    machine.write(&qos(2), "0\n");
+    drop(control);
+    assert_eq!(machine.snapshot(), before);
+    // So does a limit of another process on all CPUs.
+    std::fs::create_dir(machine.path("dev")).unwrap();
+    std::fs::write(machine.path("dev/cpu_dma_latency"), i32::to_ne_bytes(5)).unwrap();
+    let mut control = open(&machine, IdleActuator::PmQos, "2-3");
+    assert_eq!(control.deepest_allowed(CPU), Some(CstateIndex(1)));
+}
+
+#[test]
+fn a_floor_never_leaves_a_cpu_without_a_state_that_halts() {
+    let machine = FakeMachine::intel_server(4);
+    machine.write(&disable(3, 2), "1\n");
+    machine.write(&disable(3, 3), "1\n");
+    let before = machine.snapshot();
+    let mut control = open(&machine, IdleActuator::Disable, "2-3");
+    for (cpu, than, why) in [
+        (CPU, CstateIndex(2), "no state that halts would be left"),
+        (CPU, DEEPEST, "no state that halts would be left"),
+        (CpuId(2), CstateIndex(4), "the deepest is 3"),
+        (CpuId(1), DEEPEST, "not among the CPUs"),
+    ] {
+        let state = control.forbid_shallower(cpu, than);
+        assert!(matches!(&state, LimitState::Refused { reason } if reason.contains(why)), "{state}");
+        assert_eq!(machine.snapshot(), before);
+    }
+    // Above polling is no floor at all.
+    let state = control.forbid_shallower(CpuId(2), CstateIndex(0));
+    assert!(!state.has_effect() && state.to_string().contains("no shallower state"), "{state}");
+    // Freed before others are forbidden: with each write a state that halts is left.
+    let left = machine.path("");
+    let mut control = {
+        drop(control);
+        let checkpoint: Checkpoint = Box::new(move |_| {
+            let halts =
+                |state: u8| std::fs::read_to_string(left.join(disable(2, state))).unwrap().trim() == "0";
+            assert!((1..4).any(halts));
+        });
+        let options = IdleOptions {
+            actuator: IdleActuator::Disable,
+            checkpoint: Some(checkpoint),
+            ..IdleOptions::new("a test")
+        };
+        IdleControl::open(machine.root(), &"2".parse().unwrap(), options).unwrap()
+    };
+    for than in [3, 1, 2, 3] {
+        control.apply(CpuId(2), HALT);
+        assert!(control.forbid_shallower(CpuId(2), CstateIndex(than)).has_effect());
+    }
+}
+
+/// Makes one state's `disable` a file of the real kernel that reads `0` and cannot be written, not even by root.
+fn is_stubborn(machine: &FakeMachine, state: u8) -> bool {
+    const FILE: &str = "/sys/class/net/lo/addr_assign_type";
+    machine.remove(&disable(3, state));
+    std::os::unix::fs::symlink(FILE, machine.path(&disable(3, state))).unwrap();
+    let is_there = std::fs::read_to_string(FILE).is_ok_and(|text| text == "0\n");
+    if !is_there {
+        eprintln!("skipped: this kernel has no {FILE} that reads 0");
+    }
+    is_there
+}
+
+#[test]
+fn a_kernel_that_keeps_polling_for_itself_gets_the_rest_of_the_floor() {
+    let machine = FakeMachine::intel_server(4);
+    if !is_stubborn(&machine, 0) {
+        return;
+    }
+    let before = machine.snapshot();
+    let mut control = open(&machine, IdleActuator::PmQos, "3");
+    let state = control.forbid_shallower(CPU, DEEPEST);
+    assert!(matches!(state, LimitState::Floor { may_poll: true, has_effect: true, .. }), "{state}");
+    assert!(state.to_string().starts_with("C6 and deeper (and polling"), "{state}");
+    assert_eq!(disabled(&machine, 3), "0110");
+    drop(control);
+    assert_eq!(machine.snapshot(), before);
+}
+
+#[test]
+fn half_a_floor_is_taken_back() {
+    let machine = FakeMachine::intel_server(4);
+    if !is_stubborn(&machine, 2) {
+        return;
+    }
+    let before = machine.snapshot();
+    for actuator in [IdleActuator::PmQos, IdleActuator::Disable] {
+        let mut control = open(&machine, actuator, "3");
+        let state = control.forbid_shallower(CPU, DEEPEST);
+        assert!(matches!(&state, LimitState::Refused { reason } if reason.contains("disable")), "{state}");
+        assert_eq!(machine.snapshot(), before);
+    }
+}
+
+#[test]
+fn without_idle_states_there_is_no_floor() {
+    let machine = FakeMachine::intel_server(4);
+    machine.remove("sys/devices/system/cpu/cpu3/cpuidle");
+    let mut control = open(&machine, IdleActuator::PmQos, "0-3");
+    assert_eq!(control.deepest_allowed(CPU), None);
+    let state = control.forbid_shallower(CPU, DEEPEST);
+    assert!(matches!(&state, LimitState::Refused { reason } if reason.contains("does not offer")), "{state}");
+}
+
 #[test]
 fn choosing_by_latency_is_right_for_every_shape_of_machine() {
     let cases = [

@@ -5,7 +5,7 @@
 
 use crate::tree::{disabled, qos, server, write};
 use host::{IdleActuator, IdleControl, IdleOptions, Root, Step, restore};
-use machine::{CpuId, Duration, IdleLimit};
+use machine::{CpuId, CstateIndex, Duration, IdleLimit};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
@@ -45,6 +45,10 @@ fn victim() {
     control.apply(CpuId(3), IdleLimit::ExitLatency(Duration::ZERO));
     control.apply(CpuId(3), HALT);
     control.apply(CpuId(2), IdleLimit::None);
+    // On both sides of a ceiling, and where the administrator has forbidden a state.
+    control.forbid_shallower(CpuId(2), CstateIndex(3));
+    control.forbid_shallower(CpuId(3), CstateIndex(3));
+    control.apply(CpuId(3), HALT);
     control.apply(CpuId(2), HALT);
     println!("limits are in force");
     std::thread::sleep(std::time::Duration::from_secs(600));
@@ -95,6 +99,10 @@ fn a_kill_between_any_two_steps_is_undone() {
             write(folder.path(), "sys/devices/system/cpu/cpu3/cpuidle/state2/disable", "1\n");
             let before = limits(folder.path());
             let died = dies_at(folder.path(), Plan { actuator, dies_at: Some(step) });
+            for cpu in [2, 3] {
+                let reads = disabled(folder.path(), cpu);
+                assert!(reads.contains('0'), "{actuator:?}, step {step}: cpu{cpu} has no state");
+            }
             changed += usize::from(limits(folder.path()) != before);
             let report = restore(&Root::at(folder.path())).unwrap();
             assert_eq!(limits(folder.path()), before, "{actuator:?}, step {step}: {report:?}");

@@ -8,7 +8,7 @@ use crate::crash;
 use host::{
     IdleActuator, IdleControl, IdleOptions, LimitState, Root, idle_table, pin_current_thread, state_counts,
 };
-use machine::{CpuId, CpuList, Duration, IdleLimit};
+use machine::{CpuId, CpuList, CstateIndex, Duration, IdleLimit};
 use std::fs;
 use std::os::unix::fs::symlink;
 use tempfile::TempDir;
@@ -98,6 +98,37 @@ fn only_permitted_states_are_entered() {
         assert_eq!(knobs(), untouched, "{actuator:?}");
     }
     assert!(sleeps(&root, CPU)[3] > 0, "and the deepest state is back");
+}
+
+#[test]
+#[ignore = "needs a kernel with four idle states: make lab"]
+fn under_a_floor_only_the_deepest_state_is_entered() {
+    let (_folder, root) = machine();
+    let untouched = knobs();
+    let stock = sleeps(&root, CPU);
+    assert!(stock[..3].iter().sum::<u64>() > 0, "without a floor shallower states are entered: {stock:?}");
+    for actuator in [IdleActuator::PmQos, IdleActuator::Disable] {
+        let options = IdleOptions { actuator, ..IdleOptions::new("lab") };
+        let mut control = IdleControl::open(&root, &CpuList([CPU].into()), options).unwrap();
+        // From under a ceiling, and from nothing.
+        control.apply(CPU, micros(2));
+        let deepest = control.deepest_allowed(CPU).unwrap();
+        assert_eq!(deepest, CstateIndex(3));
+        for floor in [deepest, CstateIndex(2), deepest] {
+            let state = control.forbid_shallower(CPU, floor);
+            assert!(matches!(state, LimitState::Floor { may_poll: false, has_effect: true, .. }), "{state}");
+            let entered = sleeps(&root, CPU);
+            println!("{actuator:?}, {state}: entered {entered:?}");
+            let (forbidden, permitted) = entered.split_at(usize::from(floor.0));
+            assert!(forbidden.iter().all(|&count| count == 0), "{actuator:?}, {state}: {entered:?}");
+            assert!(permitted.iter().sum::<u64>() > 50, "{actuator:?}, {state}: {entered:?}");
+        }
+        // The neighbour sleeps as it likes.
+        assert!(sleeps(&root, CpuId(CPU.0 + 1))[..3].iter().sum::<u64>() > 0);
+        drop(control);
+        assert_eq!(knobs(), untouched, "{actuator:?}");
+    }
+    assert!(sleeps(&root, CPU)[..3].iter().sum::<u64>() > 0, "and the shallower states are back");
 }
 
 #[test]

@@ -254,7 +254,7 @@ fn force(control: &mut Option<IdleControl>, root: &Root, cpu: CpuId, limit: Idle
         LimitState::InForce { kept_stricter: true, limit, .. } => {
             Err(format!("the administrator's own limit is stricter ({limit:?})"))
         }
-        LimitState::InForce { .. } => Ok(()),
+        LimitState::InForce { .. } | LimitState::Floor { .. } => Ok(()),
         LimitState::Refused { reason } => Err(reason),
     }
 }
