@@ -2,8 +2,9 @@
 //! sleep.
 //!
 //! Our generator sends at several rates to the store that listens on `--port`, each rate under each depth in turn, so that a
-//! drift of the machine favours none. Depths: *stock*, what the machine does; *shallow*, the shallowest state that halts; *poll*,
-//! no sleep. A depth that changes nothing here is left out, and said.
+//! drift of the machine favours none. Depths: *stock*, what the machine does; *shallow*, the shallowest state that halts; *deep*,
+//! always the deepest that is allowed, however short the sleep (the other extreme of the Tradeoffs paper, section III C); *poll*, no
+//! sleep. A depth that changes nothing here is left out, and said.
 //!
 //! What always holds: limits are journalled by `host` and put back on every way out; a point that the generator could not send on
 //! time is marked, and drawn all the same.
@@ -19,7 +20,7 @@ use ::observe::sleep::{Findings, Known, SleepWatch};
 use anyhow::{Context as _, Result, bail};
 use host::{EnergyMeter, IdleControl, IdleOptions, LimitState, Root};
 use loadgen::{Interval, Pace, Plan, Target};
-use machine::{CpuList, Duration, IdleLimit, Microwatts, Rate, Ratio};
+use machine::{CpuId, CpuList, CstateIndex, CstateTable, Duration, IdleLimit, Microwatts, Rate, Ratio};
 use report::figures::{Figure, Lines, Page, Part, Point, Quantity, Section, Series, Style, Unit};
 use report::run::RunInfo;
 use serde::Serialize;
@@ -77,16 +78,18 @@ impl Rates {
 enum Depth {
     Stock,
     Shallow,
+    Deep,
     Poll,
 }
 
 impl Depth {
-    const ALL: [Self; 3] = [Self::Stock, Self::Shallow, Self::Poll];
+    const ALL: [Self; 4] = [Self::Stock, Self::Shallow, Self::Deep, Self::Poll];
 
     fn name(self) -> &'static str {
         match self {
             Self::Stock => "stock",
             Self::Shallow => "shallow",
+            Self::Deep => "deep",
             Self::Poll => "poll",
         }
     }
@@ -178,19 +181,34 @@ fn limit(root: &Root, cpus: &CpuList, depth: Depth) -> Result<Option<IdleControl
     let mut control = IdleControl::open(root, cpus, IdleOptions::new("roost observe --sweep"))
         .map_err(|held| held.to_string())?;
     for &cpu in &cpus.0 {
-        let limit = match depth {
-            Depth::Poll => IdleLimit::ExitLatency(Duration::ZERO),
-            _ => control.active_limit(cpu),
-        };
-        match control.apply(cpu, limit) {
-            LimitState::InForce { has_effect: true, .. } => {}
-            LimitState::InForce { .. } => {
-                return Err(format!("{cpu} has no idle state that it would forbid"));
+        let state = match depth {
+            Depth::Stock => continue,
+            Depth::Shallow => control.apply(cpu, control.active_limit(cpu)),
+            Depth::Poll => control.apply(cpu, IdleLimit::ExitLatency(Duration::ZERO)),
+            Depth::Deep => {
+                let deepest = deepest(&mut control, cpu)?;
+                control.forbid_shallower(cpu, deepest)
             }
-            LimitState::Refused { reason } => return Err(reason),
+        };
+        match state {
+            LimitState::Refused { reason } => return Err(format!("{cpu}: {reason}")),
+            state if state.has_effect() => {}
+            _ => return Err(format!("{cpu} has no idle state that it would forbid")),
         }
     }
     Ok(Some(control))
+}
+
+/// The deepest state that is allowed on a CPU, if that says anything about depth.
+fn deepest(control: &mut IdleControl, cpu: CpuId) -> Result<CstateIndex, String> {
+    if !control.table(cpu).is_some_and(CstateTable::has_depth) {
+        return Err(format!(
+            "{cpu} has less than two idle states that halt, so none is deep; see `roost doctor`"
+        ));
+    }
+    control.deepest_allowed(cpu).ok_or_else(|| {
+        format!("on {cpu} somebody has forbidden all idle states that halt; `roost doctor` tells who")
+    })
 }
 
 fn point(
@@ -380,7 +398,8 @@ fn page(info: &RunInfo, sweep: &Sweep) -> Page {
 }
 
 const METHOD: &str = "Open-loop Poisson arrivals, 9 gets of 10, latency from the intended send time; at each rate the depths follow \
-                      each other in turn. Stock is what the machine does by itself, shallow the shallowest state that halts, poll no sleep.";
+                      each other in turn. Stock is what the machine does by itself, shallow the shallowest state that halts, deep always the deepest \
+                      that is allowed, poll no sleep.";
 
 #[cfg(test)]
 mod tests {
@@ -395,6 +414,70 @@ mod tests {
             assert!((rate - wanted).abs() < 1e-6 * wanted, "{each:?}");
         }
         assert_eq!("rate=1k..100k/9".parse::<Rates>().unwrap().points, 9);
+    }
+
+    /// A machine of a text file, as `roost doctor --record` writes one.
+    fn recorded(tree: &str) -> (tempfile::TempDir, Root) {
+        let folder = tempfile::tempdir().unwrap();
+        ::observe::doctor::unpack(tree, folder.path()).unwrap();
+        let root = Root::at(folder.path());
+        (folder, root)
+    }
+
+    #[test]
+    fn each_depth_leaves_the_states_that_it_means_and_goes_without_a_trace() {
+        let (_folder, root) = recorded(include_str!("../../../observe/tests/testdata/intel-server.tree"));
+        let cpus: CpuList = "6-7".parse().unwrap();
+        let reads = || {
+            let cpu = "sys/devices/system/cpu/cpu7";
+            let read = |file: &str| std::fs::read_to_string(root.path(&format!("{cpu}/{file}"))).unwrap();
+            let states = host::idle_table(&root, CpuId(7)).unwrap().0.len();
+            let disabled: String = (0..states).map(|n| read(&format!("cpuidle/state{n}/disable"))).collect();
+            (read("power/pm_qos_resume_latency_us").trim().to_owned(), disabled.replace('\n', ""))
+        };
+        let untouched = reads();
+        for (depth, latency, disabled) in [
+            (Depth::Stock, "0", "0000"),
+            (Depth::Shallow, "2", "0000"),
+            (Depth::Deep, "0", "1110"),
+            (Depth::Poll, "n/a", "0000"),
+        ] {
+            let limits = limit(&root, &cpus, depth).unwrap();
+            assert_eq!(reads(), (latency.to_owned(), disabled.to_owned()), "{depth:?}");
+            drop(limits);
+            assert_eq!(reads(), untouched, "{depth:?}");
+        }
+    }
+
+    #[test]
+    fn a_machine_without_depth_leaves_deep_out_and_says_why() {
+        let (_folder, root) =
+            recorded(include_str!("../../../observe/tests/testdata/vm-without-cpuidle.tree"));
+        let why = limit(&root, &"0-1".parse().unwrap(), Depth::Deep).unwrap_err();
+        assert!(why.contains("less than two idle states that halt"), "{why}");
+        let (_folder, root) = recorded(include_str!("../../../observe/tests/testdata/intel-server.tree"));
+        std::fs::write(root.path("sys/devices/system/cpu/cpu7/power/pm_qos_resume_latency_us"), "n/a\n")
+            .unwrap();
+        let why = limit(&root, &"7".parse().unwrap(), Depth::Deep).unwrap_err();
+        assert!(why.contains("somebody has forbidden all"), "{why}");
+    }
+
+    #[test]
+    fn what_was_left_out_stands_on_the_page() {
+        let sweep =
+            Sweep { target: "x".into(), notes: vec!["deep is left out: why".into()], points: Vec::new() };
+        let info = RunInfo {
+            format: RunInfo::FORMAT,
+            name: String::new(),
+            title: String::new(),
+            command: Vec::new(),
+            version: String::new(),
+            started: String::new(),
+            method: Vec::new(),
+            machine: this_machine(),
+            config: toml::Table::new(),
+        };
+        assert!(page(&info, &sweep).html().contains("deep is left out: why"));
     }
 
     #[test]
