@@ -85,6 +85,23 @@ mod lab {
         assert_eq!(page(&here, &verdicts(&here)), page(&there, &verdicts(&there)));
     }
 
+    /// The document in testdata/doctor/lab-probe.json came from here: `lab/run observe`, and the line after the mark.
+    #[test]
+    #[ignore = "needs a kernel with four idle states: make lab"]
+    fn a_probe_tells_every_state_that_halts() {
+        let (_folder, root) = machine();
+        let stop = AtomicBool::new(false);
+        let found = observe::probe::probe(Duration::from_secs(20), &stop, &mut |_| ()).unwrap();
+        eprintln!("{found}");
+        let facts = serde_json::to_value(gather(&root, None)).unwrap();
+        let mut report = facts.as_object().unwrap().clone();
+        report.insert("probe".to_owned(), serde_json::to_value(&found).unwrap());
+        println!("doctor: {}", serde_json::to_string(&report).unwrap());
+        let table = host::idle_table(&root, found.sleeper).unwrap();
+        let wake = found.wake_latencies(&table).unwrap();
+        assert_eq!(wake.keys().map(|state| state.0).collect::<Vec<_>>(), [1, 2, 3], "{wake:?}");
+    }
+
     #[test]
     #[ignore = "needs a kernel with four idle states: make lab"]
     fn a_limit_shows_in_the_histograms_by_every_means() {

@@ -27,11 +27,14 @@
 
 mod batch;
 mod table;
+mod wake;
+
+pub use wake::WakeError;
 
 use batch::{by_other_cpu, by_timer};
 use host::{IdleControl, IdleOptions, LimitState, Root, UsageMeter};
 use machine::{CpuId, CpuList, CstateKind, CstateTable, Duration, IdleLimit, Ratio, Topology};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The lengths of sleep that are tried, and the share of time that each gets.
@@ -48,7 +51,7 @@ const FORCED_SLEEPS: std::ops::Range<usize> = 1..4;
 const SAMPLES_MAX: usize = 2_000;
 
 /// How a sleeper is woken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Way {
     /// By a thread on another CPU, through a futex.
@@ -58,7 +61,7 @@ pub enum Way {
 }
 
 /// What was measured of many sleeps alike.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Batch {
     /// The deepest state that was allowed; `None` if nothing was changed.
     pub limited_to: Option<String>,
@@ -79,7 +82,7 @@ pub struct Batch {
 }
 
 /// How often a state was asked for.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StateShare {
     /// Its name.
     pub name: String,
@@ -90,7 +93,7 @@ pub struct StateShare {
 }
 
 /// All that a probe found. In JSON, lengths are in nanoseconds.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Probe {
     /// The CPU that was put to sleep.
     pub sleeper: CpuId,

@@ -18,6 +18,7 @@ use super::{SleepPattern, SleepSource, Wakers};
 use machine::{CpuId, CstateIndex, CstateKind, Duration, Rate, Ratio};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use tally::Tally;
 
 /// What is known of the idle states beside their tables.
@@ -169,6 +170,15 @@ pub enum LatencySource {
     Measured,
     /// The state's table says so.
     Advertised,
+}
+
+impl fmt::Display for LatencySource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Measured => "measured",
+            Self::Advertised => "advertised",
+        })
+    }
 }
 
 /// What waking costs in CPU time.

@@ -120,7 +120,9 @@ impl Tally {
     fn wake_cost(&self, seen: Duration) -> Option<WakeCost> {
         let mut source = LatencySource::Measured;
         let mut cost = Duration::ZERO;
-        for state in self.states.values().filter(|state| state.sleeps > 0) {
+        // A CPU that spins is awake, and nobody need measure that.
+        let is_sleep = |state: &&StateTally| state.sleeps > 0 && state.kind != Some(CstateKind::Polling);
+        for state in self.states.values().filter(is_sleep) {
             let wake = state.wake?;
             source = source.max(wake.source);
             cost += wake.usual * state.sleeps;

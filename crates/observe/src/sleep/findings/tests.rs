@@ -84,6 +84,11 @@ fn waking_costs_what_was_measured_or_else_what_is_advertised() {
     });
     let measured = cost(&Known { wake: wake.into(), ..Known::default() });
     assert_eq!((measured.source, measured.share), (LatencySource::Measured, Ratio::new(0.005)));
+    // Spinning costs no wake-up, and its latency is not an advertised one.
+    let mut spun = pattern.clone();
+    spun.cpus[0].idle[0] = lengths(&[10; 10]);
+    let spun = Findings::of(&spun, &Known { wake: wake.into(), ..Known::default() }).all.wake_cost.unwrap();
+    assert_eq!(spun.source, LatencySource::Measured);
     let half = cost(&Known { wake: wake[1..].iter().copied().collect(), ..Known::default() });
     assert_eq!(half.source, LatencySource::Advertised);
 }

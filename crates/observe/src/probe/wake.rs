@@ -1,0 +1,191 @@
+//! From a probe to what waking from each state takes, for whoever observes that machine later.
+//!
+//! A batch counts for a state if nearly all of its sleeps were in it: then its middle is that state's middle. What a state adds
+//! is only seen between batches that differ in nothing else, so all states are told from sleeps of one length and one way of
+//! waking: those that tell of the most states; of several, sleeps that another CPU ended, because that is how requests come,
+//! and then the shortest, which have the most samples. A latency ends when the woken thread reads the clock, so the
+//! scheduler's part is in it: between two states that cancels out, and as a cost of waking it is one.
+
+use super::{Batch, Probe, Way};
+use crate::sleep::MeasuredWake;
+use machine::{Cstate, CstateIndex, CstateKind, CstateTable, Duration};
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+/// Why a probe tells nothing of the machine that is observed.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum WakeError {
+    /// No batch belongs to a state.
+    #[error("it tells no idle state's wake latency: that kernel did not say which states were entered")]
+    Untold,
+    /// It is of another machine.
+    #[error(
+        "it is of another machine: its {name}, which advertises {advertised}, is no idle state of the one that is observed"
+    )]
+    Another {
+        /// The state's name.
+        name: String,
+        /// Its exit latency there.
+        advertised: Duration,
+    },
+}
+
+impl Probe {
+    /// What waking from each halting state of `table` took, where it was seen.
+    pub fn wake_latencies(
+        &self,
+        table: &CstateTable,
+    ) -> Result<BTreeMap<CstateIndex, MeasuredWake>, WakeError> {
+        let mut alike: BTreeMap<_, BTreeMap<CstateIndex, (u64, MeasuredWake)>> = BTreeMap::new();
+        for batch in &self.batches {
+            for state in batch.states.iter().flatten() {
+                let is_same =
+                    |known: &Cstate| known.name == state.name && known.exit_latency == state.advertised;
+                let Some(place) = table.0.iter().position(is_same) else {
+                    return Err(WakeError::Another {
+                        name: state.name.clone(),
+                        advertised: state.advertised,
+                    });
+                };
+                let share = state.share.as_f64();
+                if share < NEARLY_ALL || table.0[place].kind == CstateKind::Polling || batch.samples == 0 {
+                    continue;
+                }
+                // As it is and under a limit, both may have been in one state.
+                let sleeps = (batch.samples as f64 * share) as u64;
+                let told = alike.entry((batch.way == Way::OtherCpu, Reverse(batch.sleep))).or_default();
+                let known = told.entry(CstateIndex(place as u8)).or_insert((sleeps, measured(batch)));
+                if sleeps > known.0 {
+                    *known = (sleeps, measured(batch));
+                }
+            }
+        }
+        let best =
+            alike.into_iter().max_by_key(|(kind, told)| (told.len(), *kind)).ok_or(WakeError::Untold)?;
+        Ok(best.1.into_iter().map(|(state, (_, wake))| (state, wake)).collect())
+    }
+}
+
+fn measured(batch: &Batch) -> MeasuredWake {
+    MeasuredWake { p50: batch.p50, p99: batch.p99.max(batch.p50) }
+}
+
+/// With fewer of the sleeps in a state, the middle may be another's.
+const NEARLY_ALL: f64 = 0.9;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::probe::StateShare;
+    use machine::{CpuId, Ratio};
+
+    fn table() -> CstateTable {
+        let state = |name: &str, kind, micros| Cstate {
+            name: name.to_owned(),
+            kind,
+            exit_latency: Duration::from_micros(micros),
+            true_exit_latency: None,
+            entry_latency: None,
+            target_residency: Duration::ZERO,
+            power: None,
+        };
+        CstateTable(vec![
+            state("POLL", CstateKind::Polling, 0),
+            state("C1", CstateKind::Halting, 2),
+            state("C6", CstateKind::Halting, 133),
+        ])
+    }
+
+    fn batch(way: Way, samples: usize, p50: u64, states: &[(&str, u64, f64)]) -> Batch {
+        let share = |&(name, micros, share): &(&str, u64, f64)| StateShare {
+            name: name.to_owned(),
+            advertised: Duration::from_micros(micros),
+            share: Ratio::new(share),
+        };
+        Batch {
+            limited_to: None,
+            way,
+            sleep: Duration::from_millis(1),
+            samples,
+            p50: Duration::from_micros(p50),
+            p99: Duration::from_micros(3 * p50),
+            busy: None,
+            states: Some(states.iter().map(share).collect()),
+        }
+    }
+
+    fn latencies(batches: Vec<Batch>) -> Result<Vec<(u8, u64)>, WakeError> {
+        let probe = Probe {
+            sleeper: CpuId(1),
+            waker: Some(CpuId(0)),
+            driver: None,
+            clock: Duration::ZERO,
+            batches,
+            notes: Vec::new(),
+            stopped: false,
+        };
+        let found = probe.wake_latencies(&table())?;
+        Ok(found.into_iter().map(|(state, wake)| (state.0, wake.p50.as_micros())).collect())
+    }
+
+    #[test]
+    fn a_state_has_the_latency_of_the_sleeps_that_were_in_it() {
+        let found = latencies(vec![
+            batch(Way::Timer, 2_000, 4, &[("C1", 2, 1.0)]),
+            batch(Way::OtherCpu, 90, 7, &[("C1", 2, 0.95), ("C6", 133, 0.05)]),
+            batch(Way::OtherCpu, 80, 8, &[("C1", 2, 1.0)]),
+            // Half and half is nobody's, and spinning is no waking.
+            batch(Way::OtherCpu, 2_000, 50, &[("C1", 2, 0.5), ("C6", 133, 0.5)]),
+            batch(Way::OtherCpu, 2_000, 1, &[("POLL", 0, 1.0)]),
+        ]);
+        assert_eq!(found, Ok(vec![(1, 7)]));
+    }
+
+    #[test]
+    fn states_are_compared_by_sleeps_of_one_length() {
+        let of = |millis, batch: Batch| Batch { sleep: Duration::from_millis(millis), ..batch };
+        let found = latencies(vec![
+            batch(Way::OtherCpu, 2_000, 5, &[("C1", 2, 1.0)]),
+            of(10, batch(Way::OtherCpu, 90, 30, &[("C1", 2, 1.0)])),
+            of(10, batch(Way::OtherCpu, 90, 170, &[("C6", 133, 1.0)])),
+            of(100, batch(Way::OtherCpu, 20, 40, &[("C1", 2, 1.0)])),
+            of(100, batch(Way::OtherCpu, 20, 190, &[("C6", 133, 1.0)])),
+        ]);
+        assert_eq!(found, Ok(vec![(1, 30), (2, 170)]), "5 against 170 us would be cold caches, too");
+    }
+
+    #[test]
+    fn a_real_probe_tells_all_states_that_halt() {
+        let file = include_str!("../../testdata/doctor/lab-probe.json");
+        let report: serde_json::Value = serde_json::from_str(file).unwrap();
+        let probe: Probe = serde_json::from_value(report["probe"].clone()).unwrap();
+        let state = |name: &str, kind, exit| Cstate {
+            exit_latency: Duration::from_micros(exit),
+            kind,
+            name: name.to_owned(),
+            ..table().0[0].clone()
+        };
+        let halting =
+            [("C1", 2), ("C2", 10), ("C3", 133)].map(|(name, exit)| state(name, CstateKind::Halting, exit));
+        let lab =
+            CstateTable(std::iter::once(state("POLL", CstateKind::Polling, 0)).chain(halting).collect());
+        let found = probe.wake_latencies(&lab).unwrap();
+        let middle: Vec<(u8, u64)> =
+            found.iter().map(|(state, wake)| (state.0, wake.p50.as_micros())).collect();
+        assert_eq!(middle, [(1, 176), (2, 165), (3, 192)]);
+    }
+
+    #[test]
+    fn a_probe_of_another_machine_or_of_none_is_refused() {
+        assert_eq!(latencies(Vec::new()), Err(WakeError::Untold));
+        let blind = Batch { states: None, ..batch(Way::Timer, 9, 4, &[]) };
+        assert_eq!(
+            latencies(vec![blind, batch(Way::Timer, 0, 4, &[("C1", 2, 1.0)])]),
+            Err(WakeError::Untold)
+        );
+        for (name, micros) in [("C1", 3), ("C1E", 2)] {
+            let other = latencies(vec![batch(Way::Timer, 9, 4, &[(name, micros, 0.01)])]);
+            assert!(matches!(&other, Err(WakeError::Another { .. })), "{other:?}");
+        }
+    }
+}
