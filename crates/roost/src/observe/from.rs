@@ -16,7 +16,10 @@ use std::process::ExitCode;
 
 /// Does it.
 pub fn run(args: &Args, file: &Path) -> Result<ExitCode> {
-    let watched = args.machine.as_deref().map_or_else(|| Ok(Watched::default()), Watched::named)?;
+    let mut watched = args.machine.as_deref().map_or_else(|| Ok(Watched::default()), Watched::named)?;
+    if let Some(file) = &args.wake_latency {
+        watched.measured(file)?;
+    }
     let recording = read(file, &watched).map_err(usage)?;
     let mut notes = recording.notes.clone();
     notes.extend(watched.remarks(&recording.pattern));

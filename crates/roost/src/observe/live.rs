@@ -139,6 +139,10 @@ struct Watch {
 impl Watch {
     fn open(args: &Args, root: &Root, service: Option<Service>) -> Result<Self> {
         // First, since a wrong name ends it, and nothing watches yet.
+        let mut watched = Watched::named("here")?;
+        if let Some(file) = &args.wake_latency {
+            watched.measured(file)?;
+        }
         let scraper = Scraper::open(args)?;
         let began = host::now();
         let (mut sleeps, mut notes) = SleepWatch::open(root, args.without(), began);
@@ -163,7 +167,7 @@ impl Watch {
         let power = super::power::Source::of(args)?;
         let last = sleeps.read(began);
         Ok(Self {
-            watched: Watched::named("here")?,
+            watched,
             service,
             sleeps,
             requests,

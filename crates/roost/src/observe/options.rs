@@ -19,6 +19,7 @@ Examples:
   roost observe --for 0s --metrics 127.0.0.1:9464      for Prometheus, until a signal comes
   roost observe --port 11211 --verify              and whether idle states move no more than the verdict says
   roost observe --port 11211 --sweep rate=1k..50k --for 5s
+  roost doctor --json --probe > here.json; roost observe --port 11211 --wake-latency here.json
   roost observe --port 9200 --power-command 'ipmitool dcmi power reading | awk \"/Instantaneous/ {print \\$4}\"'
 
   perf record -e power:cpu_idle -a -- sleep 10; perf script > rec.txt      on another machine, as root
@@ -60,8 +61,8 @@ pub struct Args {
     #[arg(long, value_name = "TIME", default_value = "3s", requires = "verify")]
     pub verify_block: Duration,
 
-    /// Send our own load at several rates to the memcached or Roost on --port, under each depth of sleep, and plot tail, power and
-    /// residency against it; --for is then the length of each point
+    /// Send our own load at several rates to the memcached or Roost on --port, with sleep as it is, always shallow, always deep and
+    /// none, and plot tail, power and residency against it; --for is then the length of each point. Journalled, and put back
     #[arg(long, value_name = "rate=A..B", requires = "port", conflicts_with_all = ["verify", "live", "metrics", "from"])]
     pub sweep: Option<Rates>,
 
@@ -85,6 +86,10 @@ pub struct Args {
     /// The 99th percentile in seconds on that page: a histogram, a summary or a gauge
     #[arg(long, value_name = "NAME", requires = "scrape")]
     pub scrape_p99: Option<String>,
+
+    /// Take wake latencies as measured on that machine instead of as advertised: the JSON of `roost doctor --json --probe`
+    #[arg(long, value_name = "FILE", conflicts_with = "sweep")]
+    pub wake_latency: Option<PathBuf>,
 
     /// Power in watts is in this file
     #[arg(long, value_name = "FILE", conflicts_with = "power_command")]

@@ -49,7 +49,8 @@ pub const METHOD: [&str; 5] = [
     "The state is the one that was asked for. Hardware and hypervisors may do less.",
     "Premature: the sleep ended before the target residency of its state. Missed deep: it lasted for the target residency of the \
      next deeper state that was allowed. Histograms have four buckets to a doubling; one that a limit cuts is shared out evenly.",
-    "Wake cost: sleeps times wake latency, measured or advertised as it says.",
+    "Wake cost: sleeps times wake latency, measured or advertised as it says. Measured is from the waker's call, or the timer's \
+     deadline, until the woken thread reads the clock (roost doctor --probe), so the scheduler's part is in it.",
     "Bounds: all idle time in the deepest state against all of it in the shallowest that halts (Tradeoffs paper, section III C). Power \
      of states comes from a table and is modelled.",
 ];
@@ -142,7 +143,7 @@ fn cards(observation: &Observation) -> Vec<Card> {
         cards.push(card(
             "tail can move by at most",
             tail.at_stake().to_string(),
-            format!("{} against {}", tail.deepest, tail.shallowest),
+            format!("{} against {}, as {}", tail.deepest, tail.shallowest, tail.source),
         ));
     }
     if let Some(power) = &observation.verdict.power {
@@ -286,6 +287,15 @@ fn choices(all: &Slept) -> Section {
     }
 }
 
+/// What waking takes, and who says so.
+fn wake(state: &StateSlept) -> String {
+    let halts = state.kind != Some(CstateKind::Polling);
+    state.wake.filter(|_| halts).map_or_else(
+        || "-".to_owned(),
+        |wake| format!("{} {}", Unit::Nanoseconds.text(wake.usual.as_nanos() as f64), wake.source),
+    )
+}
+
 fn states_table(all: &Slept) -> Table {
     let dash = || "-".to_owned();
     let part =
@@ -303,7 +313,7 @@ fn states_table(all: &Slept) -> Table {
             length(state.target_residency),
             part(state.premature),
             part(state.missed_deep),
-            length(state.wake.map(|wake| wake.usual)),
+            wake(state),
         ],
         ..Row::default()
     };
@@ -372,11 +382,7 @@ fn waking(observation: &Observation) -> Section {
 
 fn cost(observation: &Observation) -> String {
     observation.findings.all.wake_cost.map_or_else(String::new, |cost| {
-        let source = match cost.source {
-            ::observe::sleep::LatencySource::Measured => "measured",
-            ::observe::sleep::LatencySource::Advertised => "advertised",
-        };
-        format!("With {source} latencies, waking takes {} of the CPU time.", cost.share)
+        format!("With {} latencies, waking takes {} of the CPU time.", cost.source, cost.share)
     })
 }
 

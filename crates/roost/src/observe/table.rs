@@ -4,7 +4,7 @@ use super::answers::Answers;
 use super::results::Observation;
 use super::scrape::Scraped;
 use crate::table::{Table, wrap};
-use ::observe::sleep::{CpuSlept, LatencySource, Part, Slept, StateSlept, Wakers};
+use ::observe::sleep::{CpuSlept, Part, Slept, StateSlept, Wakers};
 use machine::{CstateKind, Ratio};
 use std::fmt::Write as _;
 
@@ -80,7 +80,7 @@ fn states(all: &Slept) -> String {
         ]);
     }
     let mean = (all.sleeps > 0).then(|| all.time(all.idle()) / all.sleeps);
-    let cost = all.wake_cost.map_or_else(none, |cost| format!("costs {}", cost.share));
+    let cost = all.wake_cost.map_or_else(none, |cost| format!("costs {} ({})", cost.share, cost.source));
     row([
         "all sleeps".to_owned(),
         all.idle().to_string(),
@@ -95,13 +95,10 @@ fn states(all: &Slept) -> String {
 
 fn wake(state: &StateSlept) -> String {
     let halts = state.kind != Some(CstateKind::Polling);
-    state.wake.filter(|_| halts).map_or_else(
-        || "-".to_owned(),
-        |wake| match wake.source {
-            LatencySource::Measured => format!("{} measured", wake.usual),
-            LatencySource::Advertised => format!("{} advertised", wake.usual),
-        },
-    )
+    state
+        .wake
+        .filter(|_| halts)
+        .map_or_else(|| "-".to_owned(), |wake| format!("{} {}", wake.usual, wake.source))
 }
 
 fn cpus(cpus: &[CpuSlept]) -> String {

@@ -1,11 +1,14 @@
 //! What is known of the machine that was watched: its idle states, and its power.
 
 use crate::exit::usage;
+use ::observe::probe::Probe;
 use ::observe::sleep::{Known, SleepPattern};
 use ::observe::verdict::PowerEvidence;
 use anyhow::Result;
 use machine::{CpuId, Cstate, CstateIndex, CstateKind, CstateTable, Duration, Platform, PowerModel};
+use serde::Deserialize;
 use std::collections::BTreeMap;
+use std::path::Path;
 
 /// A machine as an observation needs it.
 #[derive(Debug, Default)]
@@ -61,6 +64,31 @@ impl Watched {
         };
         let table = as_linux_numbers(platform.cstates);
         Ok(Self { name: Some(platform.name), table, power, ..Self::default() })
+    }
+
+    /// Takes wake latencies from a file that `roost doctor --json --probe` has printed on this machine.
+    pub fn measured(&mut self, file: &Path) -> Result<()> {
+        /// What is needed of the document.
+        #[derive(Deserialize)]
+        struct Report {
+            probe: Option<Probe>,
+        }
+        const FIX: &str = "hint: on the machine that is observed, with nothing else running: roost doctor --json --probe > FILE";
+        let wrong = |why: String| usage(format!("--wake-latency {}: {why}\n\n{FIX}", file.display()));
+        let text = std::fs::read_to_string(file).map_err(|cause| wrong(cause.to_string()))?;
+        let report: Report = serde_json::from_str(&text)
+            .map_err(|cause| wrong(format!("it is no JSON of `roost doctor` ({cause})")))?;
+        let probe = report.probe.ok_or_else(|| wrong("it was written without --probe".to_owned()))?;
+        let table = self.table(probe.sleeper);
+        if table.0.is_empty() {
+            return Err(usage(format!(
+                "--wake-latency {}: the idle states of the machine that is observed are not known, so none can be given its latency\n\n\
+                 hint: leave it out, or, for a recording, name its machine with --machine",
+                file.display()
+            )));
+        }
+        self.known.wake = probe.wake_latencies(&table).map_err(|why| wrong(why.to_string()))?;
+        Ok(())
     }
 
     /// The idle states of a CPU; empty if they are not known.

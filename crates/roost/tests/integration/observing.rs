@@ -11,6 +11,7 @@ use std::process::{Command, Output};
 
 const RECORDING: &str = "crates/observe/testdata/recordings/lab-perf-script.txt";
 const WITH_WAKERS: &str = "crates/observe/testdata/recordings/lab-tracefs.txt";
+const PROBED: &str = "crates/observe/testdata/doctor/lab-probe.json";
 
 /// Runs `roost` in the repository.
 fn roost(arguments: &[&str]) -> Output {
@@ -113,6 +114,82 @@ fn flags_that_are_wrong_name_the_fix() {
     let output = roost(&["observe", "--machine", "xeon-silver-4116"]);
     let said = text(&output.stderr);
     assert_eq!((output.status.code(), said.contains("--from")), (Some(2), true), "{said}");
+}
+
+/// A document of `roost doctor --json --probe`, of a machine with the states of `xeon-silver-4114`.
+fn probed(folder: &Path) -> String {
+    let lab = fs::read_to_string(repository().join(PROBED)).expect("the document");
+    let file = folder.join("probed.json");
+    // The lab's states have that server's latencies, under the names that ACPI gives them.
+    fs::write(&file, lab.replace("\"C2\"", "\"C1E\"").replace("\"C3\"", "\"C6\"")).expect("a temporary file");
+    file.to_str().expect("UTF-8").to_owned()
+}
+
+#[test]
+fn measured_wake_latencies_take_the_place_of_advertised_ones_and_are_called_so() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let machine = ["--machine", "xeon-silver-4114"];
+    let file = probed(folder.path());
+    let measured = [&machine[..], &["--wake-latency", &file, "--json"]].concat();
+    let of = |flags: &[&str]| -> Value {
+        let output = observe(folder.path(), RECORDING, flags);
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        serde_json::from_slice(&output.stdout).expect("JSON")
+    };
+    let advertised = of(&[&machine[..], &["--json"]].concat());
+    let measured = of(&measured);
+    let all = |found: &Value, pointer: &str| found["findings"]["all"].pointer(pointer).cloned();
+    for (found, source, c6_ns) in [(&advertised, "advertised", 133_000), (&measured, "measured", 192_061)] {
+        assert_eq!(all(found, "/wake_cost/source"), Some(source.into()));
+        assert_eq!(all(found, "/states/3/wake/source"), Some(source.into()));
+        assert_eq!(all(found, "/states/3/wake/usual_ns"), Some(c6_ns.into()));
+        assert_eq!(found["verdict"]["tail"]["source"], source);
+    }
+    let cost =
+        |found: &Value| all(found, "/wake_cost/share").and_then(|share| share.as_f64()).expect("a cost");
+    assert!(cost(&measured) > cost(&advertised), "an emulator wakes late");
+    let page = fs::read_to_string(folder.path().join("run/report.html")).expect("the page");
+    assert!(
+        page.contains("With measured latencies") && !page.contains("us advertised"),
+        "the page says who says so"
+    );
+    let said = observe(folder.path(), RECORDING, &[&machine[..], &["--wake-latency", &file]].concat());
+    let said = text(&said.stdout);
+    assert!(
+        said.contains("192us measured") && said.contains("(measured)") && !said.contains("advertised"),
+        "{said}"
+    );
+}
+
+#[test]
+fn wake_latencies_of_no_use_are_refused_with_the_way_to_good_ones() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let write = |name: &str, content: &str| {
+        let file = folder.path().join(name);
+        fs::write(&file, content).expect("a temporary file");
+        file.to_str().expect("UTF-8").to_owned()
+    };
+    let lab = repository().join(PROBED).to_str().expect("UTF-8").to_owned();
+    let xeon = &["--machine", "xeon-silver-4114"][..];
+    for (file, machine, words) in [
+        ("/no/such/file".to_owned(), xeon, "No such file"),
+        (write("empty.json", ""), xeon, "no JSON of `roost doctor`"),
+        (write("other.json", "[1, 2]"), xeon, "no JSON of `roost doctor`"),
+        (write("unprobed.json", "{\"probe\": null}"), xeon, "written without --probe"),
+        (write("half.json", "{\"probe\": {\"sleeper\": 1}}"), xeon, "no JSON of `roost doctor`"),
+        (lab.clone(), xeon, "of another machine: its C2"),
+        (lab, &[][..], "name its machine with --machine"),
+    ] {
+        let output = observe(folder.path(), RECORDING, &[machine, &["--wake-latency", &file]].concat());
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(
+            said.contains(&format!("--wake-latency {file}: ")) && said.contains(words),
+            "{words}: {said}"
+        );
+        assert!(said.contains("hint: "), "{said}");
+        assert!(!folder.path().join("run").exists());
+    }
 }
 
 #[test]
