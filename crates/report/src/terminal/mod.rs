@@ -17,6 +17,6 @@ mod workers;
 
 pub use demo::{DemoView, Planned};
 pub use screen::{Screen, Wish};
-pub use sleep::{CpuSleeps, LengthBar, RequestNow, SleepView};
+pub use sleep::{CpuSleeps, LengthBar, OwnWord, RequestNow, SleepView};
 pub use table::outcome;
 pub use top::{Moved, TopView};

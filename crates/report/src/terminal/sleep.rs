@@ -27,6 +27,8 @@ pub struct SleepView {
     pub lengths: Vec<LengthBar>,
     /// The service in the last tick.
     pub requests: Option<RequestNow>,
+    /// What the service says of itself.
+    pub own: Option<OwnWord>,
     /// Watts by the user's meter.
     pub watts: Option<f64>,
 }
@@ -70,15 +72,29 @@ pub struct RequestNow {
     pub service: Option<(Duration, Duration)>,
 }
 
+/// What a service says of itself.
+#[derive(Clone, Debug)]
+pub struct OwnWord {
+    /// Who was asked.
+    pub source: String,
+    /// Requests per second; `None` while it does not answer.
+    pub rate: Option<Rate>,
+    /// Its 99th percentile, where it tells one.
+    pub p99: Option<Duration>,
+    /// Its connections, where it tells them.
+    pub connections: Option<u64>,
+}
+
 impl SleepView {
     /// Draws the view on the whole of `frame`.
     pub fn draw(&self, frame: &mut ratatui::Frame<'_>) {
         let area = frame.area();
         let lengths = (self.lengths.len() as u16 + 1).min(area.height.saturating_sub(8));
-        let [head, facts, requests, gap, cpus, gap_too, chart] = Layout::vertical([
+        let [head, facts, requests, own, gap, cpus, gap_too, chart] = Layout::vertical([
             Constraint::Length(1),
             Constraint::Length(1),
             Constraint::Length(if self.requests.is_some() { 2 } else { 0 }),
+            Constraint::Length(u16::from(self.own.is_some())),
             Constraint::Length(1),
             Constraint::Fill(1),
             Constraint::Length(1),
@@ -88,6 +104,7 @@ impl SleepView {
         self.draw_head(frame, head);
         frame.render_widget(Paragraph::new(self.facts()), facts);
         frame.render_widget(Paragraph::new(self.request_line()).wrap(Wrap { trim: true }), requests);
+        frame.render_widget(Paragraph::new(self.own_line()), own);
         let room = usize::from(cpus.height);
         let left_out = self.cpus.len().saturating_sub(room);
         let more = if left_out > 0 { format!(" ({left_out} more CPUs below)") } else { String::new() };
@@ -129,6 +146,14 @@ impl SleepView {
             time("service", now.service),
             now.way
         )
+    }
+
+    fn own_line(&self) -> String {
+        let Some(OwnWord { source, rate, p99, connections }) = &self.own else { return String::new() };
+        let Some(rate) = rate else { return format!("{source} says nothing of itself now") };
+        let p99 = p99.map_or_else(String::new, |p99| format!("  p99 {p99}"));
+        let connections = connections.map_or_else(String::new, |open| format!("  {open} connections"));
+        format!("{rate}{p99}{connections}  (says {source} of itself)")
     }
 
     fn draw_lengths(&self, frame: &mut ratatui::Frame<'_>, area: Rect) {
@@ -214,6 +239,12 @@ mod tests {
                 waiting: None,
                 service: None,
             }),
+            own: Some(OwnWord {
+                source: "memcached:127.0.0.1:11211".to_owned(),
+                rate: Some(Rate::per_second(19_900.0)),
+                p99: None,
+                connections: Some(32),
+            }),
             watts: Some(187.5),
         }
     }
@@ -233,6 +264,7 @@ mod tests {
             "memcached (port 11211)",
             "12 s of",
             "187.5 W",
+            "32 connections  (says memcached:127.0.0.1:11211 of itself)",
             "response 31.0us / 95.0us",
             "▁▃█",
             "C6 38",
@@ -241,6 +273,20 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part} is not in\n{text}");
         }
+    }
+
+    #[test]
+    fn a_service_that_falls_silent_is_said_to_be_silent() {
+        let mut view = view();
+        assert!(
+            view.own_line().starts_with("19900/s") || view.own_line().contains("19.9"),
+            "{}",
+            view.own_line()
+        );
+        view.own.as_mut().unwrap().rate = None;
+        assert_eq!(view.own_line(), "memcached:127.0.0.1:11211 says nothing of itself now");
+        view.own = None;
+        assert_eq!(view.own_line(), "");
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! bucket to a doubling here, a quarter of what is kept: a page of 64 CPUs stays below 4000 lines.
 
 use super::{Buckets, METRICS, Page, Route};
+use crate::observe::scrape::Now;
 use anyhow::Result;
 use hdrhistogram::Histogram;
 use machine::{EnergyReading, LengthHistogram};
@@ -26,6 +27,8 @@ pub struct Seen {
     pub known: Known,
     /// What is known of the service's requests, where one is watched.
     pub requests: Option<RequestPattern>,
+    /// What the service says of itself, where it is asked.
+    pub own: Option<Now>,
     /// Energy since the beginning.
     pub energy: Option<EnergyReading>,
 }
@@ -49,6 +52,9 @@ impl Collector for Seen {
         self.mispredictions(&mut page)?;
         if let Some(requests) = &self.requests {
             answers(requests, &mut page)?;
+        }
+        if let Some(own) = &self.own {
+            own_word(own, &mut page)?;
         }
         if let Some(energy) = &self.energy {
             page.counter(
@@ -181,6 +187,21 @@ fn answers(requests: &RequestPattern, page: &mut Page<'_, '_>) -> fmt::Result {
     Ok(())
 }
 
+/// A gauge is left out while the service does not answer: Prometheus then shows a gap and no old figure.
+fn own_word(own: &Now, page: &mut Page<'_, '_>) -> fmt::Result {
+    let source = || [("source", own.source.clone())];
+    page.counter(
+        "scraped_requests",
+        "Requests by the service's own count while it was watched.",
+        None,
+        [(source(), own.requests)],
+    )?;
+    let p99 = own.step.and_then(|step| step.p99).map(|p99| (source(), p99.as_secs_f64()));
+    page.gauge("scraped_p99", "The service's own 99th percentile.", Some(Unit::Seconds), p99)?;
+    let connections = own.step.and_then(|step| step.connections).map(|open| (source(), open as f64));
+    page.gauge("scraped_connections", "The service's own count of its connections.", None, connections)
+}
+
 /// One bucket to a doubling.
 fn of_lengths(lengths: &LengthHistogram) -> Buckets {
     const PER_DOUBLING: usize = 4;
@@ -213,6 +234,7 @@ fn of_times(times: &Histogram<u64>) -> Buckets {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::observe::scrape::Step;
     use host::bpf::RequestWay;
     use machine::{CpuId, Cstate, CstateKind, CstateTable, Duration};
     use observe::sleep::{CpuPattern, SleepSource, Wakers};
@@ -249,7 +271,7 @@ pub(crate) mod tests {
             cpus: vec![cpu],
             lost: 0,
         };
-        Seen { pattern, known: Known::default(), requests: None, energy: None }
+        Seen { pattern, known: Known::default(), requests: None, own: None, energy: None }
     }
 
     /// With all that a page can show.
@@ -272,7 +294,13 @@ pub(crate) mod tests {
             used: machine::Microjoules(5),
             source: machine::EnergySource::Measured("rapl".to_owned()),
         };
-        Seen { requests: Some(requests), energy: Some(energy), ..seen() }
+        let step = Step {
+            rate: machine::Rate::per_second(5.0),
+            p99: Some(Duration::from_millis(1)),
+            connections: Some(4),
+        };
+        let own = Now { source: "memcached:127.0.0.1:1".to_owned(), step: Some(step), requests: 12.0 };
+        Seen { requests: Some(requests), own: Some(own), energy: Some(energy), ..seen() }
     }
 
     #[test]
@@ -289,6 +317,20 @@ pub(crate) mod tests {
             assert!(page.contains(line), "{line} is not in\n{page}");
         }
         assert!(page.ends_with("# EOF\n"));
+    }
+
+    #[test]
+    fn a_service_that_is_silent_keeps_its_count_and_loses_its_gauges() {
+        let mut seen = everything();
+        let page = super::super::page(seen.clone());
+        let said = "{source=\"memcached:127.0.0.1:1\"}";
+        for line in ["requests_total", "p99_seconds", "connections"] {
+            assert!(page.contains(&format!("roost_scraped_{line}{said}")), "no {line} in\n{page}");
+        }
+        seen.own.as_mut().unwrap().step = None;
+        let page = super::super::page(seen);
+        assert!(page.contains(&format!("roost_scraped_requests_total{said} 12.0")), "{page}");
+        assert!(!page.contains("scraped_p99_seconds{") && !page.contains("scraped_connections{"), "{page}");
     }
 
     #[test]

@@ -204,7 +204,9 @@ impl Watch {
             let now = host::now();
             if now >= due.min(over) {
                 let (pattern, requests) = self.tick(now);
-                shown.tick(now.since(self.began), &pattern, requests.as_ref(), self.watts.last().copied());
+                let own = self.scraper.as_ref().map(Scraper::now);
+                let watts = self.watts.last().copied();
+                shown.tick(now.since(self.began), &pattern, requests.as_ref(), own, watts);
                 if now >= over {
                     return Ok(());
                 }
@@ -252,6 +254,7 @@ impl Watch {
             pattern: whole.clone(),
             known: self.watched.known.clone(),
             requests: self.requests.as_ref().map(|watch| watch.total().clone()),
+            own: self.scraper.as_ref().map(Scraper::now),
             energy: self.energy.read(now),
         };
         *self.board.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(seen);

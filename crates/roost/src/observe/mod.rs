@@ -22,7 +22,7 @@ mod options;
 mod page;
 mod power;
 mod results;
-mod scrape;
+pub mod scrape;
 mod sweep;
 mod table;
 mod view;

@@ -7,9 +7,10 @@
 
 use super::answers::Answers;
 use super::results::Observation;
+use super::scrape::Scraped;
 use ::observe::sleep::{CpuSlept, LengthShare, Part as PartOf, Slept, StateSlept};
 use ::observe::verdict::Class;
-use machine::{CstateKind, Duration};
+use machine::{CstateKind, Duration, Rate};
 use report::figures::{
     Bar, BarPart, Bars, Bucket, Card, Figure, Form, Lengths, Lines, Page, Part, Point, Quantity, Row,
     Section, Series, Style, Table, Tone, Unit,
@@ -77,6 +78,8 @@ pub fn page(facts: &Facts, observation: &Observation) -> Page {
     sections.push(choices(&findings.all));
     sections.push(waking(observation));
     sections.extend(requests(observation));
+    sections
+        .extend(observation.scraped.as_ref().map(|scraped| own_word(scraped, observation.answers.as_ref())));
     Page {
         name: facts.name.clone(),
         title: observation.title.clone(),
@@ -430,6 +433,43 @@ fn answers_table(answers: &Answers) -> Table {
     Table { head, rows: rows.collect(), ..Table::default() }
 }
 
+/// The service's own figures, and beside them what the kernel saw of the same.
+fn own_word(scraped: &Scraped, answers: Option<&Answers>) -> Section {
+    let dash = || "-".to_owned();
+    let rate = |rate: Option<Rate>| rate.map_or_else(dash, |rate| Unit::PerSecond.text(rate.as_per_second()));
+    let time = |time: Option<Duration>| {
+        time.map_or_else(dash, |time| Unit::Nanoseconds.text(time.as_nanos() as f64))
+    };
+    let mut rows = vec![Row {
+        name: scraped.source.clone(),
+        cells: vec![
+            rate(scraped.rate),
+            time(scraped.p99),
+            scraped.connections.map_or_else(dash, |open| open.to_string()),
+        ],
+        ..Row::default()
+    }];
+    rows.extend(answers.map(|answers| Row {
+        name: "the kernel".to_owned(),
+        cells: vec![rate(Some(answers.rate)), time(answers.response.map(|times| times.p99)), dash()],
+        ..Row::default()
+    }));
+    let head = ["says", "requests", "p99", "connections"].map(str::to_owned).to_vec();
+    let notes = scraped.notes.iter().map(|note| Part::Text(format!("{}.", sentence(note))));
+    Section {
+        title: "What the service says of itself".to_owned(),
+        text: "Two counts of the same from two sides: where they differ, one of them misses something."
+            .to_owned(),
+        parts: std::iter::once(Part::Table(Table { head, rows, ..Table::default() })).chain(notes).collect(),
+    }
+}
+
+/// With a capital letter.
+fn sentence(words: &str) -> String {
+    let mut letters = words.chars();
+    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
+}
+
 fn section(title: &str, figures: Vec<Figure>) -> Section {
     Section {
         title: title.to_owned(),
@@ -448,6 +488,7 @@ const ROWS: usize = 64;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ::observe::requests::RequestPattern;
     use ::observe::sleep::{CpuPattern, Findings, Known, SleepPattern, SleepSource, Wakers};
     use ::observe::verdict::{Evidence, Verdict};
     use machine::{CpuId, CstateTable, LengthHistogram, Platform};
@@ -517,6 +558,40 @@ mod tests {
         assert!(page.contains("7 events were lost") && page.contains("It breaks off."), "{page}");
         // A waker that never was is not in the legend.
         assert!(!page.contains("no interrupt seen"), "{page}");
+    }
+
+    #[test]
+    fn the_services_own_word_stands_beside_the_kernels_or_alone() {
+        let mut seen = observation(SleepSource::Bpf, sandybridge(), 2);
+        seen.scraped = Some(Scraped {
+            source: "roost:<host>:1".into(),
+            rate: Some(Rate::per_second(1_234.0)),
+            p99: None,
+            connections: Some(7),
+            notes: vec!["it did not answer 1 of 9 times (late)".into()],
+        });
+        let alone = html(&seen);
+        for words in
+            ["What the service says of itself", "roost:&lt;host&gt;:1", "It did not answer 1 of 9 times"]
+        {
+            assert!(alone.contains(words), "no {words}");
+        }
+        assert!(!alone.contains("the kernel</"), "{alone}");
+        let times = hdrhistogram::Histogram::<u64>::new(3).unwrap();
+        let kernel = RequestPattern {
+            elapsed: Duration::from_secs(1),
+            way: host::bpf::RequestWay::ALL[0],
+            requests: 1_200,
+            merged: 0,
+            unfit: 0,
+            response: Some(times),
+            service: None,
+            waiting: None,
+            interrupt: None,
+            wakes_hidden: 0,
+        };
+        seen.answers = Some(Answers::of("x".into(), &kernel));
+        assert!(html(&seen).contains("the kernel"));
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! From what a tick saw to what the terminal shows.
 
+use super::scrape::Now;
 use ::observe::requests::{RequestPattern, percentile};
 use ::observe::sleep::{CpuPattern, SleepPattern};
 use machine::{Duration, LengthHistogram, Ratio};
-use report::terminal::{CpuSleeps, LengthBar, RequestNow, SleepView};
+use report::terminal::{CpuSleeps, LengthBar, OwnWord, RequestNow, SleepView};
 
 /// The view as it grows.
 pub struct View {
@@ -31,6 +32,7 @@ impl View {
         at: Duration,
         step: &SleepPattern,
         requests: Option<&RequestPattern>,
+        own: Option<Now>,
         watts: Option<f64>,
     ) {
         let view = &mut self.shown;
@@ -38,6 +40,12 @@ impl View {
         view.source = step.source.to_string();
         view.lost += step.lost;
         view.watts = watts;
+        view.own = own.map(|now| OwnWord {
+            source: now.source,
+            rate: now.step.map(|step| step.rate),
+            p99: now.step.and_then(|step| step.p99),
+            connections: now.step.and_then(|step| step.connections),
+        });
         for cpu in &step.cpus {
             cpu.idle.iter().for_each(|lengths| self.idle.add(lengths));
             self.active.add(&cpu.active);

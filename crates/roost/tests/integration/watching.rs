@@ -97,6 +97,54 @@ fn a_real_server_is_counted_request_by_request() {
     assert!(page.contains("Response time") && page.contains("42.5"), "the service is not on the page");
 }
 
+/// The store's own count, the kernel's and the client's are of the same requests.
+#[test]
+fn a_store_of_ours_says_of_itself_what_its_client_saw() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let server = Server::start(&[]);
+    let over = AtomicBool::new(false);
+    let (output, asked) = std::thread::scope(|scope| {
+        let client = scope.spawn(|| {
+            let mut client = server.connect();
+            let mut asked = 0u64;
+            while !over.load(Ordering::Relaxed) {
+                client.set("key", "value");
+                asked += 1;
+            }
+            asked
+        });
+        let (port, source) = (server.port.to_string(), format!("roost:127.0.0.1:{}", server.port));
+        let output = observe(folder.path(), &["--port", &port, "--scrape", &source, "--for", "3s", "--json"]);
+        over.store(true, Ordering::Relaxed);
+        (output, client.join().expect("the client"))
+    });
+    if is_blind("observe --scrape roost", &output) {
+        return;
+    }
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let seen: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let own = &seen["scraped"];
+    // Its rate is over about three seconds, the client was there a little longer.
+    let counted = own["per_s"].as_f64().unwrap_or_else(|| panic!("no rate in {own}")) * 3.0;
+    assert!(counted > 0.0 && counted <= 1.2 * asked as f64, "{counted} of {asked}: {own}");
+    assert_eq!(own["connections"], 1, "our own is not counted: {own}");
+    assert!(own["p99_ns"].as_u64().is_some_and(|p99| p99 > 0), "{own}");
+    let notes = own["notes"].as_array().expect("notes");
+    assert!(
+        !notes.iter().any(|note| note.as_str().is_some_and(|note| note.contains("did not answer"))),
+        "{own}"
+    );
+    let page = std::fs::read_to_string(folder.path().join("run/report.html")).expect("the page");
+    for words in ["What the service says of itself", &format!("roost:127.0.0.1:{}", server.port)] {
+        assert!(page.contains(words), "no {words} on the page");
+    }
+    let Some(kernel) = seen["answers"]["rate"].as_f64() else {
+        return skipped("the kernel's count beside the store's", &seen["notes"].to_string());
+    };
+    let ratio = own["per_s"].as_f64().expect("a rate") / kernel;
+    assert!((0.7..1.4).contains(&ratio), "the kernel says {kernel}: {own}");
+}
+
 #[test]
 fn metrics_are_served_meanwhile_and_a_signal_ends_it_with_a_report() {
     let folder = tempfile::tempdir().expect("a temporary folder");

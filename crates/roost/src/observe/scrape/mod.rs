@@ -16,6 +16,8 @@
 mod source;
 mod tally;
 
+pub use self::tally::Step;
+
 use self::source::Source;
 use self::tally::{Answer, Tally};
 use super::Args;
@@ -41,6 +43,17 @@ pub struct Scraped {
     pub connections: Option<u64>,
     /// What its figures mean, and which are missing.
     pub notes: Vec<String>,
+}
+
+/// What a service tells at this moment.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Now {
+    /// Who was asked, as the user named it.
+    pub source: String,
+    /// Between its last two answers; `None` if it is silent.
+    pub step: Option<Step>,
+    /// Requests it counted while it was watched.
+    pub requests: f64,
 }
 
 /// Asks a service until it is dropped.
@@ -83,6 +96,11 @@ impl Scraper {
         for (at, answer) in self.answers.try_iter() {
             self.tally.take(at, answer);
         }
+    }
+
+    /// Whom it asks, what came of late, and how many requests since the beginning.
+    pub fn now(&self) -> Now {
+        Now { source: self.source.to_string(), step: self.tally.step(), requests: self.tally.requests() }
     }
 
     /// Asks once more, and tells all.

@@ -37,6 +37,17 @@ pub enum Tail {
     Buckets(Vec<(f64, f64)>),
 }
 
+/// Between two answers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Step {
+    /// Requests per second.
+    pub rate: Rate,
+    /// The 99th percentile, where it tells one.
+    pub p99: Option<Duration>,
+    /// Its connections without ours.
+    pub connections: Option<u64>,
+}
+
 /// Adds up.
 #[derive(Debug)]
 pub struct Tally {
@@ -47,6 +58,8 @@ pub struct Tally {
     asked: u32,
     missed: u32,
     first_miss: Option<String>,
+    /// What the last two answers gave; none after one that is missing.
+    step: Option<Step>,
     recent: Histogram<u64>,
     buckets: Vec<(f64, f64)>,
 }
@@ -61,6 +74,7 @@ impl Default for Tally {
             asked: 0,
             missed: 0,
             first_miss: None,
+            step: None,
             recent: Histogram::new_with_bounds(1, LONGEST_NS, 3).expect("bounds that fit"),
             buckets: Vec::new(),
         }
@@ -76,6 +90,7 @@ impl Tally {
             Err(why) => {
                 self.missed = self.missed.saturating_add(1);
                 self.first_miss.get_or_insert(why);
+                self.step = None;
                 return;
             }
         };
@@ -88,13 +103,25 @@ impl Tally {
             }
             if now.requests < before.requests || now.uptime < before.uptime {
                 self.restarts += 1;
+                self.step = None;
             } else {
                 self.requests += now.requests - before.requests;
                 self.span += at.since(*then);
+                self.step = Some(Step::between(at.since(*then), before, &now));
                 add_between(&mut self.buckets, before.tail.as_ref(), now.tail.as_ref());
             }
         }
         self.last = Some((at, now));
+    }
+
+    /// What it said of late; `None` if its last answer is missing, or was its first.
+    pub fn step(&self) -> Option<Step> {
+        self.step
+    }
+
+    /// Requests that came between its answers.
+    pub fn requests(&self) -> f64 {
+        self.requests
     }
 
     /// All of it.
@@ -130,6 +157,22 @@ impl Tally {
             connections: self.last.as_ref().and_then(|(_, last)| last.connections),
             notes,
         }
+    }
+}
+
+impl Step {
+    fn between(span: Duration, before: &Reading, now: &Reading) -> Self {
+        let p99 = match &now.tail {
+            Some(Tail::Recent(time)) => Some(*time),
+            Some(Tail::Buckets(_)) => {
+                let mut buckets = Vec::new();
+                add_between(&mut buckets, before.tail.as_ref(), now.tail.as_ref());
+                percentile(&buckets, SHARE).and_then(Result::ok)
+            }
+            None => None,
+        };
+        let rate = Rate::per_second((now.requests - before.requests) / span.as_secs_f64());
+        Self { rate, p99, connections: now.connections }
     }
 }
 
@@ -211,6 +254,28 @@ mod tests {
         // An answer that comes late is of a time that was counted.
         let late = told([(1, counted(0.0)), (3, counted(200.0)), (2, counted(300.0)), (3, counted(400.0))]);
         assert_eq!(late.rate, Some(Rate::per_second(100.0)));
+    }
+
+    #[test]
+    fn of_late_is_between_the_last_two_answers_and_nothing_after_a_silence() {
+        let tail = |requests: f64, at_most_1ms: f64| {
+            let tail =
+                Some(Tail::Buckets(vec![(0.001, at_most_1ms), (0.002, requests), (f64::INFINITY, requests)]));
+            Ok(Reading { requests, tail, connections: Some(3), ..Reading::default() })
+        };
+        let mut tally = Tally::default();
+        tally.take(at(1), tail(100.0, 0.0));
+        assert_eq!(tally.step(), None);
+        tally.take(at(2), tail(1_100.0, 1_000.0));
+        let step = tally.step().unwrap();
+        assert_eq!((step.rate, step.connections), (Rate::per_second(1_000.0), Some(3)));
+        assert_eq!(step.p99, Some(Duration::from_micros(990)), "of these, not of all since its start");
+        tally.take(at(3), Err("late".into()));
+        assert_eq!(tally.step(), None);
+        tally.take(at(5), tail(1_300.0, 1_200.0));
+        assert_eq!(tally.step().unwrap().rate, Rate::per_second(200.0 / 3.0));
+        tally.take(at(6), tail(5.0, 5.0));
+        assert_eq!((tally.step(), tally.requests()), (None, 1_200.0), "after a restart");
     }
 
     #[test]
