@@ -10,7 +10,7 @@ use crate::control::{Answer, Ask, Control, ControlError, Set};
 use crate::governed::{Governed, News, OpenError};
 use crate::holder::Holder;
 use host::{LockError, Root};
-use machine::{CpuList, Duration, Instant};
+use machine::{CpuList, Duration, Goal, Instant};
 use policy::governing::{IdleMode, Input};
 use std::collections::BTreeSet;
 use std::io;
@@ -131,6 +131,15 @@ impl Daemon {
             daemon.take(slot);
         }
         Ok(daemon)
+    }
+
+    /// Tells the tail at this goal's percentile of services that have no goal, so that they can be compared.
+    pub fn watch_goal(&mut self, goal: Goal) {
+        for slot in &mut self.slots {
+            if let State::Governed { governed, .. } = &mut slot.state {
+                governed.watch_goal(goal);
+            }
+        }
     }
 
     /// Answers at the configured socket; questions come back as events through `hear`.

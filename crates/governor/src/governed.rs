@@ -265,6 +265,13 @@ impl Governed {
         }
     }
 
+    /// The tail at this goal's percentile is told, where the service has no goal of its own; its policy is not asked about it.
+    pub fn watch_goal(&mut self, goal: Goal) {
+        if self.policy.goal().is_none() {
+            self.telemetry.set_goal(Some(goal));
+        }
+    }
+
     /// What happened until now belongs to how things were.
     pub fn settled(&mut self, now: Instant) {
         self.telemetry.forget(now);

@@ -48,6 +48,8 @@ pub enum CoresPolicy {
     AllAwake,
     /// A search on the response time.
     Carb(carb::Params),
+    /// The fewest that keep the goal.
+    CarbGoal(carb::GoalParams, Goal),
     /// By the number of requests in the system.
     AutoScale(auto_scale::Params),
     /// The whole machine sleeps when there is nothing to do.
@@ -164,6 +166,7 @@ pub const WORDS: &[&str] = &[
     "all-awake",
     "carb",
     "carb-paper",
+    "carb-goal",
     "peafowl",
     "peafowl-paper",
     "autoscale",
@@ -461,6 +464,17 @@ impl Reader<'_> {
             "all-awake" => Answer::Cores(CoresPolicy::AllAwake),
             "carb" => Answer::Cores(CoresPolicy::Carb(self.with(word, carb::Params::default())?)),
             "carb-paper" => Answer::Cores(CoresPolicy::Carb(self.with(word, carb::Params::paper())?)),
+            "carb-goal" if self.dispatch == Dispatch::Connections => {
+                return Err(PolicyError {
+                    key: "policies".into(),
+                    problem: "`carb-goal` counts cores for work that any of them can take, and connections have workers"
+                        .into(),
+                    fix: "write carb, or peafowl with a goal; or set another server.dispatch".into(),
+                });
+            }
+            "carb-goal" => {
+                Answer::Cores(CoresPolicy::CarbGoal(self.with(word, carb::GoalParams::default())?, goal()?))
+            }
             "peafowl" => {
                 let params = peafowl::Params {
                     latency_goal: self.goal.map(|goal| goal.latency),

@@ -32,6 +32,21 @@ impl Check for carb::Params {
     }
 }
 
+impl Check for carb::GoalParams {
+    fn check(&self) -> Result<(), Wrong> {
+        time("epoch", self.epoch)?;
+        count("min_active", self.min_active)?;
+        count("patience", self.patience)?;
+        count("barred_epochs", self.barred_epochs)?;
+        within("room", self.room.as_f64(), 0.0..=1.0)?;
+        within("busiest", self.busiest.as_f64(), 0.0..=1.0)?;
+        match self.rate_jump {
+            Threshold::Absolute(rate) => zero_or_more("rate_jump.absolute", rate.as_per_second()),
+            Threshold::OfPeak(fraction) => within("rate_jump.of_peak", fraction, 0.0..=1.0),
+        }
+    }
+}
+
 impl Check for peafowl::Params {
     fn check(&self) -> Result<(), Wrong> {
         count("window_requests", self.window_requests)?;

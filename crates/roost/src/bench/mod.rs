@@ -3,6 +3,7 @@
 //! ```text
 //!   scheduler.rs   transfers, bursts and packing
 //!   serve.rs       what is measured, round by round
+//!   govern.rs      a governed memcached beside one that is awake on all cores
 //!   observe.rs     what watching costs, switched on and off
 //!   sim/           the simulator beside SimPy and a loop by hand; how often its intervals are right
 //!   contestant.rs  a server as a child process, and what the kernel says of it
@@ -10,6 +11,7 @@
 //! ```
 
 mod contestant;
+mod govern;
 mod observe;
 mod scheduler;
 mod serve;
@@ -35,6 +37,7 @@ enum Bench {
     Serve(serve::Args),
     Scheduler(scheduler::Args),
     Observe(observe::Args),
+    Govern(govern::Args),
     Sim(sim::Args),
     SimCoverage(sim::coverage::Args),
 }
@@ -45,6 +48,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         Bench::Serve(args) => serve::run(args),
         Bench::Scheduler(args) => scheduler::run(args),
         Bench::Observe(args) => observe::run(args),
+        Bench::Govern(args) => govern::run(args),
         Bench::Sim(args) => sim::run(args),
         Bench::SimCoverage(args) => sim::coverage::run(args),
     }

@@ -305,6 +305,10 @@ impl<'a, F: Fn() -> Result<Duration>> Blocks<'a, F> {
 
     /// An interval with so many replies has ended. False: all blocks are done.
     fn interval(&mut self, answered: u64) -> Result<bool> {
+        // The generator tells of intervals until the run's end, in which nothing is sent any more.
+        if self.done.len() as u32 == self.blocks {
+            return Ok(false);
+        }
         self.passed += 1;
         match &mut self.began {
             // Programs were loaded or unloaded in this one.

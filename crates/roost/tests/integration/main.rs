@@ -6,6 +6,7 @@
 mod conformance;
 mod doctor;
 mod fixture;
+mod governing;
 mod hostile;
 mod observing;
 mod papers;

@@ -12,7 +12,7 @@ use super::{Engine, Later, Setup, napping};
 use crate::policies::{ClockPolicy, CoresPolicy};
 use hdrhistogram::Histogram;
 use machine::{Duration, Instant, Rate};
-use policy::carb::{Controller, Epoch, Params as CarbParams};
+use policy::carb::{Controller, Epoch, GoalSearch};
 use policy::cores::auto_scale::AutoScale;
 use policy::frequency::GearTable;
 use policy::roost::{Plan, Roost};
@@ -35,9 +35,22 @@ pub(super) enum Kind {
 }
 
 pub(super) struct Carb {
-    controller: Controller,
-    params: CarbParams,
+    search: Search,
+    epoch: Duration,
+    /// Which tail the search looks at.
+    quantile: f64,
     responses: Histogram<u64>,
+}
+
+enum Search {
+    Slope(Controller),
+    Goal(GoalSearch),
+}
+
+impl Carb {
+    fn new(search: Search, epoch: Duration, quantile: f64) -> Kind {
+        Kind::Carb(Box::new(Self { search, epoch, quantile, responses: histogram(3) }))
+    }
 }
 
 impl Counting {
@@ -46,11 +59,14 @@ impl Counting {
         let kind = match &setup.policies.cores {
             // On connections CARB is the live scheduler's.
             CoresPolicy::Carb(_) if setup.dispatch == super::Dispatch::Connections => Kind::All,
-            CoresPolicy::Carb(params) => Kind::Carb(Box::new(Carb {
-                controller: Controller::new(*params, workers),
-                params: *params,
-                responses: histogram(3),
-            })),
+            // The paper evaluates the 95th percentile.
+            CoresPolicy::Carb(params) => {
+                Carb::new(Search::Slope(Controller::new(*params, workers)), params.epoch, 0.95)
+            }
+            CoresPolicy::CarbGoal(params, goal) => {
+                let search = Search::Goal(GoalSearch::new(*params, *goal, workers));
+                Carb::new(search, params.epoch, goal.quantile)
+            }
             CoresPolicy::AutoScale(params) => Kind::AutoScale(Box::new(AutoScale::new(*params, workers))),
             CoresPolicy::PowerNap => Kind::Napping(Box::new(napping::Nap::power_nap())),
             CoresPolicy::DreamWeaver(params) => {
@@ -83,7 +99,7 @@ impl Engine {
         match &self.counting.kind {
             Kind::All => {}
             Kind::Carb(carb) => {
-                let epoch = carb.params.epoch.as_nanos();
+                let epoch = carb.epoch.as_nanos();
                 self.counting_timer_at(self.now + epoch);
             }
             Kind::AutoScale(policy) => {
@@ -198,14 +214,17 @@ impl Engine {
                 let seen = &carb.responses;
                 let some = !seen.is_empty();
                 let epoch = Epoch {
-                    rate: Some(Rate::of(seen.len(), carb.params.epoch)),
-                    tail: some.then(|| Duration::from_nanos(seen.value_at_quantile(0.95))),
+                    rate: Some(Rate::of(seen.len(), carb.epoch)),
+                    tail: some.then(|| Duration::from_nanos(seen.value_at_quantile(carb.quantile))),
                     mean: some.then(|| Duration::from_nanos(seen.mean() as u64)),
                     busy: None,
                 };
                 carb.responses.reset();
-                let wanted = usize::from(carb.controller.handle_epoch(&epoch));
-                let next = self.now + carb.params.epoch.as_nanos();
+                let wanted = usize::from(match &mut carb.search {
+                    Search::Slope(controller) => controller.handle_epoch(&epoch),
+                    Search::Goal(search) => search.handle_epoch(&epoch),
+                });
+                let next = self.now + carb.epoch.as_nanos();
                 self.counting_timer_at(next);
                 self.activate(wanted);
             }

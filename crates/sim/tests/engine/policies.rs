@@ -88,3 +88,41 @@ fn the_power_of_a_story_has_the_interval_of_whole_runs() {
     let half_width = outcome.power.cpu_half_width_watts.expect("an interval");
     assert!(half_width > 0.0 && half_width < 0.02 * outcome.power.cpu_watts, "{half_width} W");
 }
+
+/// The controller of `roost govern`, on eight cores with background work that preempts: under steady load it finds a number
+/// and stays there, and what it parks costs no goal.
+#[test]
+fn carb_with_a_goal_settles_under_steady_load_with_noise() {
+    let text = |text: &str| Value::String(text.to_owned());
+    let noise: toml::Table =
+        "noise = [{ every = \"5ms\", length = { exponential = \"60us\" } }]".parse().expect("a table");
+    for (load, cores) in [(0.15, 2..=5), (0.5, 5..=8)] {
+        let set = [
+            ("goal", text("400us@p99")),
+            ("machine.cores", Value::Integer(8)),
+            ("server.noise", noise["noise"].clone()),
+            ("params.carb-goal.epoch", text("20ms")),
+            ("run.utilisation", Value::Float(load)),
+            ("run.requests", Value::Integer(800_000)),
+            ("run.samples", Value::Integer(100)),
+        ];
+        let outcome = run(&set, "carb-goal + menu", 7);
+        let active: Vec<f64> = outcome.points.iter().map(|point| point.active).collect();
+        let same = |ten: &[f64]| ten.iter().all(|active| (active - ten[0]).abs() < 1e-6);
+        let settled = active.windows(10).position(same);
+        assert!(settled.is_some_and(|at| at < 50), "load {load}: {active:?}");
+        let median = {
+            let mut sorted = active.clone();
+            sorted.sort_by(f64::total_cmp);
+            sorted[sorted.len() / 2]
+        };
+        assert!(cores.contains(&(median as u32)), "load {load}: {median} of 8 cores, {active:?}");
+        let all = run(&set, "menu", 7);
+        assert!(
+            outcome.power.cores_watts <= all.power.cores_watts * 1.02,
+            "load {load}: parking costs power"
+        );
+        let tail = outcome.responses.p99_ns.expect("a tail").value;
+        assert!(tail < 500_000.0, "load {load}: {tail} ns");
+    }
+}

@@ -1,0 +1,365 @@
+//! `roost govern` on a real memcached that knows nothing of it: parked, held, and found as it was.
+
+use crate::fixture::{Client, ROOST, is_installed, signal, skipped};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// An unmodified server with four threads.
+struct Memcached {
+    child: Child,
+    port: u16,
+}
+
+impl Memcached {
+    fn start(folder: &Path) -> Self {
+        let chosen = folder.join("port");
+        let mut command = Command::new("memcached");
+        // Port -1 lets the system choose; memcached then writes its choice into the file named by the environment.
+        command.args(["-l", "127.0.0.1", "-p", "-1", "-U", "0", "-t", "4", "-u", "root"]);
+        let mut child = command
+            .env("MEMCACHED_PORT_FILENAME", &chosen)
+            .stdin(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("memcached starts");
+        let port = loop {
+            let text = fs::read_to_string(&chosen).unwrap_or_default();
+            let port = text.lines().find_map(|line| line.strip_prefix("TCP INET: ")?.trim().parse().ok());
+            if let Some(port) = port {
+                break port;
+            }
+            assert!(child.try_wait().expect("its state").is_none(), "memcached ended");
+            std::thread::sleep(Duration::from_millis(5));
+        };
+        Self { child, port }
+    }
+
+    /// By thread the CPUs that it may use, and the cpuset in which all of it lives.
+    fn place(&self) -> (BTreeMap<String, String>, String) {
+        let folder = format!("/proc/{}", self.child.id());
+        let threads = fs::read_dir(format!("{folder}/task")).expect("it runs").map(|entry| {
+            let path = entry.expect("an entry").path();
+            let status = fs::read_to_string(path.join("status")).expect("a thread's status");
+            let cpus = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).expect("CPUs");
+            (path.file_name().expect("its number").to_string_lossy().into_owned(), cpus.trim().to_owned())
+        });
+        let cpuset = fs::read_to_string(format!("{folder}/cpuset")).unwrap_or_default();
+        (threads.collect(), cpuset)
+    }
+}
+
+impl Drop for Memcached {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A governor that runs.
+struct Governor {
+    child: Child,
+    epochs: BufReader<ChildStdout>,
+    socket: PathBuf,
+}
+
+impl Governor {
+    fn start(folder: &Path, flags: &[&str]) -> Self {
+        Self::start_with(folder, flags, |_| {})
+    }
+
+    fn start_with(folder: &Path, flags: &[&str], prepare: impl FnOnce(&mut Command)) -> Self {
+        let socket = folder.join("govern.sock");
+        let mut command = Command::new(ROOST);
+        command.args(["govern", "--json", "--socket"]).arg(&socket).args(flags);
+        prepare(&mut command);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("roost starts");
+        let epochs = BufReader::new(child.stdout.take().expect("piped"));
+        Self { child, epochs, socket }
+    }
+
+    /// Waits for an epoch of which this holds; three hundred at the most.
+    fn until(&mut self, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
+        let mut last = Value::Null;
+        for _ in 0..300 {
+            let mut line = String::new();
+            if self.epochs.read_line(&mut line).expect("a line") == 0 {
+                let mut said = String::new();
+                if let Some(mut stderr) = self.child.stderr.take() {
+                    let _ = std::io::Read::read_to_string(&mut stderr, &mut said);
+                }
+                panic!("it ended before {what}: {said}");
+            }
+            last = serde_json::from_str(&line).expect("JSON");
+            if holds(&last) {
+                return last;
+            }
+        }
+        panic!("no {what} in 300 epochs; the last: {last}");
+    }
+
+    fn ask(&self, words: &[&str]) -> Output {
+        let (first, rest) = words.split_first().expect("a word");
+        let mut command = Command::new(ROOST);
+        command.args(["govern", first]).args(rest).arg("--socket").arg(&self.socket);
+        command.output().expect("roost runs")
+    }
+
+    /// SIGTERM; what it said in the end.
+    fn end(mut self) -> (Option<i32>, String) {
+        signal(self.child.id(), "TERM");
+        // Its pipe must not fill.
+        let mut rest = String::new();
+        let _ = std::io::Read::read_to_string(&mut self.epochs, &mut rest);
+        let mut said = String::new();
+        if let Some(mut stderr) = self.child.stderr.take() {
+            let _ = std::io::Read::read_to_string(&mut stderr, &mut said);
+        }
+        (self.child.wait().expect("it ends").code(), said)
+    }
+}
+
+impl Drop for Governor {
+    fn drop(&mut self) {
+        if self.child.try_wait().is_ok_and(|status| status.is_none()) {
+            signal(self.child.id(), "TERM");
+            let _ = self.child.wait();
+        }
+    }
+}
+
+/// Three connections that ask as fast as they are answered, until this is dropped.
+struct Load {
+    over: Arc<AtomicBool>,
+    clients: Vec<JoinHandle<()>>,
+}
+
+impl Load {
+    fn on(port: u16) -> Self {
+        let over = Arc::new(AtomicBool::new(false));
+        let client = |_| {
+            let over = Arc::clone(&over);
+            std::thread::spawn(move || {
+                let mut client = Client::connect(port);
+                while !over.load(Ordering::Relaxed) {
+                    client.set("key", "value");
+                }
+            })
+        };
+        Self { clients: (0..3).map(client).collect(), over }
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Relaxed);
+        for client in self.clients.drain(..) {
+            // A client that failed has said so.
+            let _ = client.join();
+        }
+    }
+}
+
+/// True where a service cannot be governed: no second CPU, no permission, no BPF. Said then.
+fn cannot(test: &str) -> bool {
+    let reason = if host::allowed_cpus().expect("CPUs").0.len() < 2 {
+        "one CPU leaves nothing to park"
+    } else if !is_installed("memcached") {
+        "memcached is not installed"
+    } else {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let server = Memcached::start(folder.path());
+        let port = server.port.to_string();
+        let socket = folder.path().join("s");
+        let mut trial = Command::new(ROOST);
+        trial.args(["govern", "--port", &port, "--for", "1ms", "--socket"]).arg(&socket);
+        let output = trial.output().expect("roost runs");
+        if output.status.success() {
+            return false;
+        }
+        skipped(test, &String::from_utf8_lossy(&output.stderr));
+        return true;
+    };
+    skipped(test, reason);
+    true
+}
+
+fn cpus(epoch: &Value) -> usize {
+    epoch["cpus"].as_array().map_or(0, Vec::len)
+}
+
+#[test]
+fn a_memcached_is_parked_asked_about_changed_and_found_as_it_was() {
+    if cannot("governing a memcached") {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let server = Memcached::start(folder.path());
+    let before = server.place();
+    let all = host::allowed_cpus().expect("CPUs").0.len();
+    let record = folder.path().join("record");
+    let port = server.port.to_string();
+    let flags = ["--port", &port, "--goal", "10s@p99", "--epoch", "100ms", "--record"];
+    let mut governor =
+        Governor::start(folder.path(), &[&flags[..], &[record.to_str().expect("UTF-8")]].concat());
+    // Nobody asks for anything, so one core is enough, whatever else runs on this machine.
+    let epoch = governor.until("one core", |epoch| cpus(epoch) == 1);
+    let held = epoch["cpus"][0].to_string();
+    assert!(server.place().0.values().all(|cpus| *cpus == held), "{:?}", server.place());
+
+    let name = format!("port-{port}");
+    let status = String::from_utf8(governor.ask(&["status"]).stdout).expect("text");
+    assert!(status.contains(&name) && status.contains(&format!("1/{all}")), "{status}");
+    assert_eq!(governor.ask(&["set", &name, "pause"]).status.code(), Some(0));
+    governor.until("the pause", |epoch| epoch["mode"] == "paused" && cpus(epoch) == all);
+    assert_eq!(server.place().0, before.0, "paused means as it was before us");
+    assert_eq!(governor.ask(&["set", &name, "resume"]).status.code(), Some(0));
+    governor.until("one core again", |epoch| cpus(epoch) == 1);
+    assert_eq!(governor.ask(&["set", "nobody", "pause"]).status.code(), Some(2));
+
+    // From nothing to much is a jump, and this goal is kept by nothing.
+    assert_eq!(governor.ask(&["set", &name, "goal=1us@p99"]).status.code(), Some(0));
+    let load = Load::on(server.port);
+    governor.until("all cores", |epoch| {
+        cpus(epoch) == all && epoch["service"]["rate"].as_f64().is_some_and(|rate| rate > 0.0)
+    });
+    governor.until("a tail", |epoch| epoch["missed"].as_u64().is_some_and(|missed| missed > 0));
+    drop(load);
+    let (code, said) = governor.end();
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("no requests") && said.contains("asked for") && said.contains("jumped"), "{said}");
+    assert_eq!(server.place(), before);
+    let replay = Command::new(ROOST).arg("replay").arg(&record).output().expect("roost runs");
+    let said = String::from_utf8_lossy(&replay.stdout).into_owned();
+    assert!(replay.status.success() && said.contains("the same commands again"), "{said} {replay:?}");
+}
+
+#[test]
+fn a_governor_that_was_killed_leaves_what_restore_puts_back() {
+    if cannot("killing a governor") {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let server = Memcached::start(folder.path());
+    let before = server.place();
+    let port = server.port.to_string();
+    // No load: silence is parked at once.
+    let mut governor = Governor::start(folder.path(), &["--port", &port, "--epoch", "50ms"]);
+    governor.until("one core", |epoch| cpus(epoch) == 1);
+    governor.child.kill().expect("SIGKILL");
+    governor.child.wait().expect("its end");
+    assert_ne!(server.place().0, before.0);
+    let restored = Command::new(ROOST).arg("restore").output().expect("roost runs");
+    assert!(restored.status.success(), "{restored:?}");
+    assert_eq!(server.place(), before, "{}", String::from_utf8_lossy(&restored.stdout));
+}
+
+#[test]
+fn a_dry_run_decides_and_touches_nothing() {
+    if cannot("a dry run") {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let server = Memcached::start(folder.path());
+    let before = server.place();
+    let port = server.port.to_string();
+    let mut governor = Governor::start(folder.path(), &["--port", &port, "--epoch", "50ms", "--dry-run"]);
+    governor.until("one core", |epoch| cpus(epoch) == 1 && epoch["actuator"].is_null());
+    assert_eq!(server.place(), before);
+    let status = String::from_utf8(governor.ask(&["status"]).stdout).expect("text");
+    assert!(status.contains("a dry run"), "{status}");
+    drop(governor);
+    assert_eq!(server.place(), before);
+}
+
+#[test]
+fn a_service_that_ends_is_waited_for_and_a_wrong_reload_changes_nothing() {
+    if cannot("a service that ends") {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let mut server = Memcached::start(folder.path());
+    let config = folder.path().join("roost.toml");
+    let text = |goal: &str| {
+        format!(
+            "epoch = \"50ms\"\n[[service]]\nname = \"cache\"\nport = {}\ngoal = \"{goal}\"\n",
+            server.port
+        )
+    };
+    fs::write(&config, text("10s@p99")).expect("a file");
+    let notified = folder.path().join("notify");
+    let systemd = UnixDatagram::bind(&notified).expect("a socket");
+    systemd.set_read_timeout(Some(Duration::from_secs(30))).expect("a time-out");
+    let flags = ["--config", config.to_str().expect("UTF-8")];
+    let mut governor = Governor::start_with(folder.path(), &flags, |command| {
+        command.env("NOTIFY_SOCKET", &notified);
+    });
+    let told = || {
+        let mut bytes = [0; 256];
+        let length = systemd.recv(&mut bytes).expect("systemd is told");
+        String::from_utf8_lossy(&bytes[..length]).into_owned()
+    };
+    assert!(told().contains("READY=1"));
+    governor.until("one core", |epoch| cpus(epoch) == 1);
+    assert!(told().contains("WATCHDOG=1"));
+
+    fs::write(&config, text("2s@p99")).expect("a file");
+    signal(governor.child.id(), "HUP");
+    governor.until("the other goal", |epoch| epoch["goal"] == "2s@p99");
+    fs::write(&config, "[[service]]\nport = 1\ngaol = \"1s@p99\"\n").expect("a file");
+    signal(governor.child.id(), "HUP");
+    server.child.kill().expect("it runs");
+    server.child.wait().expect("its end");
+    // It says no more of a service that is gone; whoever asks hears why.
+    let status = loop {
+        let status = String::from_utf8(governor.ask(&["status"]).stdout).expect("text");
+        if status.contains("not governed now") {
+            break status;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    assert!(status.contains("cache: not governed now"), "{status}");
+    let (code, said) = governor.end();
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("the earlier one stays") && said.contains("gaol"), "{said}");
+}
+
+#[test]
+fn what_is_wrong_is_one_clear_error_with_its_code() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let roost = |words: &[&str]| {
+        let output = Command::new(ROOST).args(words).current_dir(folder.path()).output().expect("roost runs");
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("its number");
+    let free = free.port().to_string();
+    for (words, code, told) in [
+        (&["govern", "--port", &free][..], 2, "nobody listens on TCP port"),
+        (&["govern", "--pid", "4000000"], 2, "no process 4000000"),
+        (&["govern", "--port", &free, "--goal", "fast"], 2, "such as 300us@p99"),
+        (&["govern", "--config", "none.toml"], 2, "--config"),
+        (&["govern", "status", "--socket", "none.sock"], 1, "roost govern"),
+        (&["govern", "set", "x", "faster", "--socket", "none.sock"], 2, "pause or resume"),
+        (&["replay", "none"], 2, "cannot read none"),
+    ] {
+        let (found, said) = roost(words);
+        assert_eq!(found, Some(code), "{words:?}: {said}");
+        assert!(said.contains(told), "{words:?}: {said}");
+    }
+    fs::write(folder.path().join("a.toml"), "[[service]]\nname = \"cache\"\nport = 11211\n").expect("a file");
+    let output = Command::new(ROOST)
+        .args(["govern", "--print-config", "--config", "a.toml"])
+        .current_dir(folder.path())
+        .output()
+        .expect("roost runs");
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(printed.contains("epoch = \"1s\"") && printed.contains("name = \"cache\""), "{printed}");
+}
