@@ -125,10 +125,10 @@ impl Daemon {
         daemon.hold()?;
         for config in daemon.config.services.clone() {
             let slot = daemon.opened(config);
-            if strict && let Err((error, _)) = slot {
-                return Err(error.into());
+            match slot {
+                Err(not_there) if strict => return Err(not_there.error.into()),
+                slot => daemon.take(slot),
             }
-            daemon.take(slot);
         }
         Ok(daemon)
     }
@@ -238,7 +238,8 @@ impl Daemon {
                 self.tell(news);
                 slot
             }
-            Err((error, config)) => {
+            Err(not_there) => {
+                let NotThere { config, error } = *not_there;
                 let why = error.to_string();
                 self.say_once(&format!("{}: {}", config.name, why.lines().next().unwrap_or_default()));
                 Slot { config, state: State::Waiting { why, until: host::now() + wait, wait } }
@@ -264,7 +265,7 @@ impl Daemon {
                 };
                 Ok((Slot { config, state }, news))
             }
-            Err(error) => Err((error, config)),
+            Err(error) => Err(Box::new(NotThere { config, error })),
         }
     }
 
@@ -461,7 +462,13 @@ impl Daemon {
     }
 }
 
-type Found = Result<(Slot, News), (OpenError, ServiceConfig)>;
+type Found = Result<(Slot, News), Box<NotThere>>;
+
+/// A service that is not there, or cannot be governed.
+struct NotThere {
+    config: ServiceConfig,
+    error: OpenError,
+}
 
 fn kept(error: &ConfigError) -> String {
     format!("the configuration is not taken, the earlier one stays: {error}")

@@ -40,7 +40,7 @@ enum Command {
     Serve(serve::Args),
     Load(load::Args),
     Observe(observe::Args),
-    Govern(govern::Args),
+    Govern(Box<govern::Args>),
     Replay(replay::Args),
     Sim(sim::Args),
     Top(top::Args),

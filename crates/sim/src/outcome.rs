@@ -115,7 +115,7 @@ impl Responses {
 
 /// What is to be told of a run beside what is told of every run.
 pub(crate) fn asked(setup: &Setup) -> Vec<Quantity> {
-    let goal = setup.goal.and_then(|goal| Quantity::of(goal));
+    let goal = setup.goal.and_then(Quantity::of);
     goal.into_iter().chain(setup.precision.map(|precision| precision.quantity())).collect()
 }
 

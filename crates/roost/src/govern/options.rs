@@ -39,7 +39,7 @@ pub struct Args {
 #[derive(Subcommand)]
 pub enum Subject {
     /// Say what would be governed, by what and within which bounds; touch nothing
-    Plan(Governing),
+    Plan(Box<Governing>),
     /// How the services of a running daemon are
     Status(Status),
     /// Change something of a running daemon: goal=500us@p99, pause or resume
@@ -195,7 +195,7 @@ impl Governing {
         put("pid", self.pid.map(|pid| i64::from(pid).into()));
         put("cgroup", self.cgroup.clone().map(Into::into));
         put("unit", self.unit.clone().map(Into::into));
-        put("goal", self.goal.map(|goal| toml::Value::try_from(goal)).transpose()?);
+        put("goal", self.goal.map(toml::Value::try_from).transpose()?);
         put("policy", Some(named(self.policy)?));
         put("cores", self.cores.map(|cores| i64::from(cores).into()));
         put("min_cores", self.min_cores.map(|cores| i64::from(cores).into()));
@@ -266,7 +266,7 @@ mod tests {
             (&["--port", "1", "--epoch", "1ms"], "write 20ms to 1h"),
             (&["--config", "/nowhere.toml"], "cannot read /nowhere.toml"),
         ] {
-            let error = format!("{:#}", configured(words).err().expect("it is wrong"));
+            let error = format!("{:#}", configured(words).expect_err("it is wrong"));
             assert!(error.contains(told), "{words:?}: {error}");
         }
     }

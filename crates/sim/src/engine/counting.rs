@@ -48,7 +48,7 @@ enum Search {
 }
 
 impl Carb {
-    fn new(search: Search, epoch: Duration, quantile: f64) -> Kind {
+    fn kind(search: Search, epoch: Duration, quantile: f64) -> Kind {
         Kind::Carb(Box::new(Self { search, epoch, quantile, responses: histogram(3) }))
     }
 }
@@ -61,11 +61,11 @@ impl Counting {
             CoresPolicy::Carb(_) if setup.dispatch == super::Dispatch::Connections => Kind::All,
             // The paper evaluates the 95th percentile.
             CoresPolicy::Carb(params) => {
-                Carb::new(Search::Slope(Controller::new(*params, workers)), params.epoch, 0.95)
+                Carb::kind(Search::Slope(Controller::new(*params, workers)), params.epoch, 0.95)
             }
             CoresPolicy::CarbGoal(params, goal) => {
                 let search = Search::Goal(GoalSearch::new(*params, *goal, workers));
-                Carb::new(search, params.epoch, goal.quantile)
+                Carb::kind(search, params.epoch, goal.quantile)
             }
             CoresPolicy::AutoScale(params) => Kind::AutoScale(Box::new(AutoScale::new(*params, workers))),
             CoresPolicy::PowerNap => Kind::Napping(Box::new(napping::Nap::power_nap())),
