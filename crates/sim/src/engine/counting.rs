@@ -11,7 +11,7 @@ use super::task::Task;
 use super::{Engine, Later, Setup, napping};
 use crate::policies::{ClockPolicy, CoresPolicy};
 use hdrhistogram::Histogram;
-use machine::{Duration, Instant, Rate};
+use machine::{Duration, Instant, Rate, Ratio};
 use policy::carb::{Controller, Epoch, GoalSearch};
 use policy::cores::auto_scale::AutoScale;
 use policy::frequency::GearTable;
@@ -40,6 +40,8 @@ pub(super) struct Carb {
     /// Which tail the search looks at.
     quantile: f64,
     responses: Histogram<u64>,
+    /// What all CPUs together had worked when the epoch began.
+    worked_ns: u64,
 }
 
 enum Search {
@@ -49,7 +51,7 @@ enum Search {
 
 impl Carb {
     fn kind(search: Search, epoch: Duration, quantile: f64) -> Kind {
-        Kind::Carb(Box::new(Self { search, epoch, quantile, responses: histogram(3) }))
+        Kind::Carb(Box::new(Self { search, epoch, quantile, responses: histogram(3), worked_ns: 0 }))
     }
 }
 
@@ -208,16 +210,21 @@ impl Engine {
         }
         self.counting.timer_ns = NEVER;
         let now = Instant::from_nanos(self.now);
+        let cpus = 0..self.hardware.cpus();
+        let active = self.active_count as f64;
         match &mut self.counting.kind {
             Kind::All => {}
             Kind::Carb(carb) => {
+                let worked_ns = cpus.map(|cpu| self.hardware.working_ns(cpu, self.now)).sum();
+                let worked = worked_ns - std::mem::replace(&mut carb.worked_ns, worked_ns);
+                let available = carb.epoch.as_nanos() as f64 * active.max(1.0);
                 let seen = &carb.responses;
                 let some = !seen.is_empty();
                 let epoch = Epoch {
                     rate: Some(Rate::of(seen.len(), carb.epoch)),
                     tail: some.then(|| Duration::from_nanos(seen.value_at_quantile(carb.quantile))),
                     mean: some.then(|| Duration::from_nanos(seen.mean() as u64)),
-                    busy: None,
+                    busy: Some(Ratio::new(worked as f64 / available)),
                 };
                 carb.responses.reset();
                 let wanted = usize::from(match &mut carb.search {
