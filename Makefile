@@ -1,6 +1,6 @@
 # The two that matter: `make demo` shows what Roost does on this machine, `make test` shows that it works.
 
-.PHONY: demo test check build lab bench papers clean-runs
+.PHONY: demo test check build lab bench papers deb clean-runs
 
 demo: ## the main job on this machine's own CPUs, about a minute; ends with runs/<name>/report.html
 	@scripts/setup build
@@ -30,6 +30,9 @@ bench: build ## side by side with a memcached of at least 1.6.35: make bench PEE
 
 papers: build ## every figure of the papers simulated, claims judged, ESTIMATEs varied: docs/papers.md and runs/papers/report.html
 	./target/release/roost sim paper all --sensitivity --out runs/papers --markdown docs/papers.md
+
+deb: build ## a Debian package of this machine's architecture: target/deb/roost_VERSION_ARCH.deb
+	scripts/deb target/release/roost target/deb
 
 lab: ## idle states, frequencies and programs in the kernel on stock Debian kernels, in an emulator
 	lab/run

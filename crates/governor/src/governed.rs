@@ -20,14 +20,14 @@ use crate::holder::Holder;
 use crate::telemetry::Telemetry;
 use host::service::{Service, ServiceError};
 use host::{
-    ConfineActuator, ConfineError, ConfineOptions, Confiner, CpuUsage, LimitState, Root, SegmentBounds,
-    Segments, UsageMeter,
+    ConfineActuator, ConfineError, ConfineOptions, Confiner, CpuUsage, LimitState, PrematureSleeps, Root,
+    SegmentBounds, Segments, UsageMeter,
 };
 use machine::{
     Command, CpuId, CpuList, CpuReading, CstateKind, Duration, Goal, IdleLimit, Instant, Ratio, Reading,
     ServiceReading,
 };
-use policy::governing::{Decided, Governing, Input, Mode, Place, Why, seats};
+use policy::governing::{Decided, Governing, IdleMode, Input, Mode, Place, Why, seats};
 use policy::log::{Recorded as _, state_line, step_line};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -75,6 +75,7 @@ pub enum OpenError {
 
 /// A service that is governed.
 pub struct Governed {
+    root: Root,
     config: ServiceConfig,
     service: Service,
     policy: Governing,
@@ -82,6 +83,7 @@ pub struct Governed {
     /// `None` in a dry run.
     confiner: Option<Confiner>,
     usage: UsageMeter,
+    premature: PrematureSleeps,
     last_usage: Vec<CpuUsage>,
     recording: Option<Segments>,
     /// What could not be carried out yet.
@@ -212,9 +214,11 @@ impl Governed {
                 .map_err(|cause| OpenError::Record { folder: folder.display().to_string(), cause })
         });
         let recording = recording.transpose()?;
+        let premature = premature_sleeps(root, config, &outlook.allowed, news);
         let mut usage = UsageMeter::start(root, &outlook.allowed, now);
         let last_usage = usage.read(now);
         Ok(Self {
+            root: root.clone(),
             config: config.clone(),
             service: outlook.service,
             cpus: policy.active(),
@@ -222,6 +226,7 @@ impl Governed {
             telemetry,
             confiner,
             usage,
+            premature,
             last_usage,
             recording,
             owed: None,
@@ -306,6 +311,10 @@ impl Governed {
         holder: Option<&mut Holder>,
         news: &mut News,
     ) {
+        if self.config.idle != config.idle {
+            let cpus = CpuList(self.last_usage.iter().map(|usage| usage.cpu).collect());
+            self.premature = premature_sleeps(&self.root, config, &cpus, news);
+        }
         self.config = config.clone();
         self.telemetry.set_goal(config.goal);
         self.tell(now, Input::Reload(config.params(epoch)), holder, news);
@@ -348,7 +357,10 @@ impl Governed {
 
     fn read(&mut self, now: Instant) -> Reading {
         let usage = self.usage.read(now);
-        let cpus = usage.iter().zip(&self.last_usage).map(|(now, before)| cpu_reading(now, before)).collect();
+        let premature = self.premature.read();
+        let of = |now: &CpuUsage| premature.get(&now.cpu).copied();
+        let both = usage.iter().zip(&self.last_usage);
+        let cpus = both.map(|(now, before)| cpu_reading(now, before, of(now))).collect();
         self.last_usage = usage;
         Reading { service: self.telemetry.read(now), cpus, ..Reading::default() }
     }
@@ -510,6 +522,21 @@ fn told(limit: IdleLimit) -> String {
     }
 }
 
+/// Only the loop on them asks for premature sleeps.
+fn premature_sleeps(root: &Root, config: &ServiceConfig, cpus: &CpuList, news: &mut News) -> PrematureSleeps {
+    if config.idle != IdleMode::Feedback {
+        return PrematureSleeps::start(root, &CpuList::default());
+    }
+    let sleeps = PrematureSleeps::start(root, cpus);
+    if sleeps.is_blind() {
+        news.notices.push(format!(
+            "{}: idle = \"feedback\" has no effect here: the kernel counts no premature sleeps (`above`, since 5.1)",
+            config.name
+        ));
+    }
+    sleeps
+}
+
 /// What of `allowed` the configuration leaves.
 fn within(config: &ServiceConfig, allowed: &CpuList) -> Result<CpuList, OpenError> {
     let Some(asked) = &config.cpus else { return Ok(allowed.clone()) };
@@ -534,7 +561,7 @@ fn place(root: &Root, allowed: &CpuList) -> Place {
     Place { seats: seats(&topology, allowed), halts: allowed.0.iter().filter_map(halts).collect() }
 }
 
-fn cpu_reading(now: &CpuUsage, before: &CpuUsage) -> CpuReading {
+fn cpu_reading(now: &CpuUsage, before: &CpuUsage, premature: Option<Ratio>) -> CpuReading {
     let elapsed = now.elapsed - before.elapsed;
     let share = |part: Duration| Ratio::new(part.as_secs_f64() / elapsed.as_secs_f64().max(1e-9));
     let busy = now.busy.zip(before.busy).map(|(now, before)| share(now - before));
@@ -543,7 +570,7 @@ fn cpu_reading(now: &CpuUsage, before: &CpuUsage) -> CpuReading {
         .as_ref()
         .zip(before.residency.as_ref())
         .map(|(now, before)| now.iter().zip(before).map(|(&now, &before)| share(now - before)).collect());
-    CpuReading { cpu: now.cpu, busy, residency, premature: None }
+    CpuReading { cpu: now.cpu, busy, residency, premature }
 }
 
 /// 256 MiB for each service.

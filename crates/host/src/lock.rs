@@ -130,14 +130,15 @@ fn holder_of(file: &mut File) -> String {
     }
 }
 
-/// The folder for locks and journals, made if need be for its owner alone.
+/// The folder for locks and journals, made if need be. Its owner alone can list it and read what is in it; others may pass
+/// through, to the socket at which a daemon tells them how it is.
 pub(crate) fn run_folder(root: &Root) -> Result<PathBuf, LockError> {
     let path = root.path(RUN_FOLDER);
     if let Some(parent) = path.parent() {
         // `/run` itself exists on every machine; a bare test root may lack it.
         let _ = fs::create_dir_all(parent);
     }
-    match DirBuilder::new().mode(0o700).create(&path) {
+    match DirBuilder::new().mode(0o711).create(&path) {
         Err(cause) if cause.kind() != io::ErrorKind::AlreadyExists => {
             Err(LockError::Unavailable { path, cause })
         }
@@ -202,7 +203,7 @@ mod tests {
         let root = Root::at(folder.path());
         let _locks = CpuLocks::take(&root, &cpus("0"), "x").unwrap();
         let mode = |below: &str| fs::metadata(root.path(below)).unwrap().permissions().mode() & 0o777;
-        assert_eq!(mode("run/roost"), 0o700);
+        assert_eq!(mode("run/roost"), 0o711);
         assert_eq!(mode("run/roost/cpu0.lock"), 0o600);
     }
 

@@ -8,6 +8,7 @@ mod frames;
 mod govern;
 mod load;
 mod machine_facts;
+mod manual;
 mod metrics;
 mod observe;
 mod replay;
@@ -46,6 +47,8 @@ enum Command {
     Top(top::Args),
     Report(report::Args),
     Restore(restore::Args),
+    Man(manual::Man),
+    Completions(manual::Completions),
 }
 
 fn main() -> ExitCode {
@@ -62,6 +65,8 @@ fn main() -> ExitCode {
         Command::Top(args) => top::run(&args),
         Command::Report(args) => report::run(&args),
         Command::Restore(args) => restore::run(&args),
+        Command::Man(args) => manual::man(&args),
+        Command::Completions(args) => manual::completions(&args),
     };
     result.unwrap_or_else(|error| {
         // One error, with its causes on the same line; a `hint:` line comes last where there is one.

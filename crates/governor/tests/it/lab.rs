@@ -1,0 +1,221 @@
+//! A running server, governed on the lab's machine of eight CPUs with real idle states (`lab/run govern`).
+//!
+//! The server is this very program, started again: it answers each line that it is sent. Nobody asks it anything at first, so
+//! it is parked on one core; then many ask at once, and it gets all of them.
+
+use governor::{Config, Daemon, Event, Options, Policy, ServiceConfig, Status, Target};
+use host::{ConfineActuator, Root, state_counts};
+use machine::{CpuId, Duration};
+use policy::governing::IdleMode;
+use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+
+const CGROUPS: &str = "/sys/fs/cgroup";
+const SERVES: &str = "ROOST_LAB_SERVES";
+
+/// Not a test: the server, when this program starts itself again.
+#[test]
+#[ignore = "the server of the other tests"]
+fn serves() {
+    if std::env::var_os(SERVES).is_none() {
+        return;
+    }
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    println!("\nport {}", listener.local_addr().expect("its number").port());
+    for stream in listener.incoming().flatten() {
+        std::thread::spawn(move || {
+            let mut reply = stream.try_clone().expect("a descriptor");
+            for line in BufReader::new(stream).lines() {
+                let Ok(line) = line else { return };
+                if writeln!(reply, "{line}").is_err() {
+                    return;
+                }
+            }
+        });
+    }
+}
+
+struct Server {
+    child: Child,
+    port: u16,
+    slice: PathBuf,
+}
+
+impl Server {
+    /// In a cgroup of its own.
+    fn start() -> Self {
+        let mut child = Command::new(std::env::current_exe().expect("this program"))
+            .args(["lab::serves", "--exact", "--ignored", "--nocapture"])
+            .env(SERVES, "1")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("it starts itself");
+        let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+        let port = lines
+            .find_map(|line| line.expect("a line").strip_prefix("port ")?.parse().ok())
+            .expect("it says where it listens");
+        // What the harness prints later must not end it.
+        std::thread::spawn(move || lines.for_each(drop));
+        let slice = Path::new(CGROUPS).join("lab-govern");
+        let folder = slice.join("shop");
+        fs::create_dir_all(&folder).expect("this needs the lab's machine: run `lab/run govern`");
+        fs::write(folder.join("cgroup.procs"), child.id().to_string()).expect("it moves");
+        Self { child, port, slice }
+    }
+
+    fn cpus(&self) -> String {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("it runs");
+        let line = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).expect("its CPUs");
+        line.trim().to_owned()
+    }
+
+    /// What must be the same after: its CPUs, the files of its cgroups, every CPU's limit.
+    fn state(&self) -> Vec<String> {
+        let read = |path: PathBuf| fs::read_to_string(path).unwrap_or_else(|_| "absent".to_owned());
+        let cgroups = [
+            Path::new(CGROUPS).join("cgroup.subtree_control"),
+            self.slice.join("cgroup.subtree_control"),
+            self.slice.join("shop/cpuset.cpus"),
+        ];
+        let limits = (0..8).map(|cpu| limit_file(cpu).into());
+        std::iter::once(self.cpus()).chain(cgroups.into_iter().chain(limits).map(read)).collect()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        for folder in [self.slice.join("shop"), self.slice.clone()] {
+            for _ in 0..1000 {
+                if fs::remove_dir(&folder).is_ok() {
+                    break;
+                }
+                std::thread::sleep(std::time::Duration::from_millis(2));
+            }
+        }
+    }
+}
+
+fn limit_file(cpu: u16) -> String {
+    format!("/sys/devices/system/cpu/cpu{cpu}/power/pm_qos_resume_latency_us")
+}
+
+/// A daemon on a thread of its own, and what it says.
+struct Running {
+    stop: Sender<Event>,
+    epochs: Receiver<Status>,
+    thread: JoinHandle<Vec<String>>,
+}
+
+fn govern(server: &Server, folder: &Path) -> Running {
+    let service = ServiceConfig {
+        name: "shop".to_owned(),
+        target: Target::Port(server.port),
+        policy: Policy::Carb,
+        goal: Some("1s@p99".parse().expect("a goal")),
+        cores: None,
+        min_cores: 1,
+        cpus: None,
+        idle: IdleMode::Shallow,
+        actuator: Some(ConfineActuator::CpusetV2),
+    };
+    let config = Config {
+        epoch: Duration::from_millis(300),
+        socket: folder.join("govern.sock"),
+        services: vec![service],
+        ..Config::default()
+    };
+    let options = Options { root: Root::system(), config, file: None, dry_run: false, strict: true };
+    let (stop, events) = channel();
+    let (told, epochs) = channel();
+    let thread = std::thread::spawn(move || {
+        let daemon = Daemon::start(options, |line| println!("{line}")).expect("it can be governed here");
+        daemon.run(&events, None, |governed| drop(told.send(governed.status())))
+    });
+    Running { stop, epochs, thread }
+}
+
+impl Running {
+    fn until(&self, what: &str, holds: impl Fn(&Status) -> bool) -> Status {
+        for _ in 0..100 {
+            let patience = std::time::Duration::from_secs(60);
+            let status = self.epochs.recv_timeout(patience).expect("it goes on");
+            if holds(&status) {
+                return status;
+            }
+        }
+        panic!("no {what} in a hundred epochs");
+    }
+
+    fn end(self) -> Vec<String> {
+        self.stop.send(Event::Stop).expect("it listens");
+        self.thread.join().expect("it does not panic")
+    }
+}
+
+/// Sleeps begun in each state of a CPU.
+fn usage(cpu: u16) -> Vec<u64> {
+    let counts = state_counts(&Root::system(), CpuId(cpu)).expect("the lab has idle states");
+    counts.iter().map(|counts| counts.usage).collect()
+}
+
+#[test]
+#[ignore = "needs eight CPUs with idle states and cgroups of version 2: lab/run govern"]
+fn parked_cores_sleep_deeply_active_ones_do_not_and_all_is_as_it_was() {
+    let folder = std::env::temp_dir().join(format!("govern-{}", std::process::id()));
+    fs::create_dir_all(&folder).expect("a folder");
+    let server = Server::start();
+    let before = server.state();
+    let daemon = govern(&server, &folder);
+    let status = daemon.until("one core", |status| status.cores.0 == 1);
+    println!("seen by {}, kept by {:?}", status.seen_by, status.actuator);
+    assert_eq!(server.cpus(), "0");
+    let limit = |cpu: u16| fs::read_to_string(limit_file(cpu)).expect("a limit").trim().to_owned();
+    assert_ne!(limit(0), "0", "the active CPU has a limit");
+    assert!((1..8).all(|cpu| limit(cpu) == "0"), "a parked CPU has none");
+
+    // What a sleep that began before the limit counts as is told when it ends: wait for two epochs.
+    daemon.until("an epoch", |_| true);
+    daemon.until("an epoch", |_| true);
+    let (active, parked) = (usage(0), usage(5));
+    for _ in 0..10 {
+        daemon.until("an epoch", |_| true);
+    }
+    let grown = |now: Vec<u64>, before: &[u64]| -> Vec<u64> {
+        now.iter().zip(before).map(|(now, before)| now - before).collect()
+    };
+    let (active, parked) = (grown(usage(0), &active), grown(usage(5), &parked));
+    println!("sleeps by state: active {active:?}, parked {parked:?}");
+    assert_eq!(active[2..].iter().sum::<u64>(), 0, "the active CPU sleeps in its shallowest state alone");
+    assert!(parked[2..].iter().sum::<u64>() > 0, "the parked one sleeps deeply");
+
+    // From silence to much is a jump.
+    let clients: Vec<_> =
+        (0..4).map(|_| TcpStream::connect(("127.0.0.1", server.port)).expect("it accepts")).collect();
+    std::thread::scope(|scope| {
+        for client in &clients {
+            scope.spawn(move || {
+                let mut lines = BufReader::new(client).lines();
+                let mut writer = client;
+                while writer.write_all(b"hello\n").is_ok() && lines.next().is_some_and(|line| line.is_ok()) {}
+            });
+        }
+        let status = daemon.until("all cores", |status| status.cores.0 == 8);
+        println!("{} requests/s", status.service.rate.map_or(0.0, |rate| rate.as_per_second()));
+        assert_eq!(server.cpus(), "0-7");
+        for client in &clients {
+            let _ = client.shutdown(std::net::Shutdown::Both);
+        }
+    });
+    let lines = daemon.end();
+    println!("{}", lines.join("\n"));
+    assert_eq!(server.state(), before);
+    let _ = fs::remove_dir_all(&folder);
+}

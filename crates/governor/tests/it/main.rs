@@ -1,0 +1,3 @@
+//! The daemon on real kernels: what unit tests cannot have.
+
+mod lab;

@@ -1,0 +1,69 @@
+//! `roost man` and `roost completions`: made from the same definitions as `--help`, so they never disagree with it.
+
+use crate::exit::usage;
+use anyhow::{Context as _, Result};
+use clap::{Command, CommandFactory as _};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Write the manual pages, one for each command
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Example:\n  roost man /usr/local/share/man/man1")]
+pub struct Man {
+    /// The folder for `roost.1`, `roost-govern.1` and so on
+    #[arg(value_name = "DIR")]
+    folder: PathBuf,
+}
+
+/// Print what a shell needs to complete commands and options
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Example:\n  roost completions bash > /etc/bash_completion.d/roost")]
+pub struct Completions {
+    /// The shell
+    #[arg(value_enum)]
+    shell: clap_complete::Shell,
+}
+
+/// Writes the pages.
+pub fn man(args: &Man) -> Result<ExitCode> {
+    let folder = &args.folder;
+    std::fs::create_dir_all(folder)
+        .map_err(|cause| usage(format!("cannot make {}: {cause}; name another folder", folder.display())))?;
+    clap_mangen::generate_to(command(), folder)
+        .with_context(|| format!("cannot write manual pages into {}", folder.display()))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Prints the completions.
+pub fn completions(args: &Completions) -> Result<ExitCode> {
+    let mut text = Vec::new();
+    clap_complete::generate(args.shell, &mut command(), "roost", &mut text);
+    crate::table::print(&String::from_utf8(text).context("completions are text")?)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn command() -> Command {
+    crate::Cli::command()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_command_has_a_page_and_completes() {
+        let folder = tempfile::tempdir().unwrap();
+        man(&Man { folder: folder.path().to_owned() }).unwrap();
+        let govern = std::fs::read_to_string(folder.path().join("roost-govern.1")).unwrap();
+        assert!(govern.contains("500us") && govern.contains("goal"), "{govern}");
+        for subcommand in command().get_subcommands() {
+            let page = folder.path().join(format!("roost-{}.1", subcommand.get_name()));
+            assert!(page.is_file(), "{}", page.display());
+        }
+    }
+
+    #[test]
+    fn the_definitions_of_all_commands_agree_with_themselves() {
+        command().debug_assert();
+    }
+}
