@@ -8,6 +8,8 @@ demo: ## the main job on this machine's own CPUs, about a minute; ends with runs
 	@# A goal that was missed (5) or a busy machine (6) is told in the table and on the page; it is no failure of make.
 	./target/release/roost demo $(DEMO) || case $$? in 5|6) ;; *) exit 1 ;; esac
 
+# Property tests draw the same cases everywhere. Others: make test PROPTEST_RNG_SEED=$$RANDOM
+test: export PROPTEST_RNG_SEED ?= 20261120
 test: ## unit, property, conformance and integration tests, the soak included; then the kernel lab
 	@scripts/setup test
 	cargo build --locked --workspace --all-targets

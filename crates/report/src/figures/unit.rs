@@ -112,6 +112,7 @@ impl Unit {
                 let off = match percent {
                     0.0..0.005 => "<0.01".to_owned(),
                     0.0..0.095 => fixed(percent, 2),
+                    percent if percent > 9_999.0 => ">9999".to_owned(),
                     percent => plain(percent, 2),
                 };
                 format!("{} \u{b1}{off} %", self.written(value, digits))
@@ -122,28 +123,31 @@ impl Unit {
 
     /// `23 %`, `1.5 ms`: two digits that count, for where there is little room.
     pub fn text_short(self, value: f64) -> String {
-        if !value.is_finite() {
-            return crate::text::MISSING.to_owned();
-        }
         let (factor, suffix) = self.prefix(value.abs() * 1.005);
-        format!("{}{suffix}", plain(value / factor, 2))
+        match in_units(value, factor) {
+            Some(number) => format!("{}{suffix}", plain(number, 2)),
+            None => crate::text::MISSING.to_owned(),
+        }
     }
 
     fn written(self, value: f64, digits: usize) -> String {
-        if !value.is_finite() {
-            return crate::text::MISSING.to_owned();
-        }
         // 999.96 with four digits is 1000: round before the prefix is chosen.
         let rounded = value.abs() * (1.0 + 0.5 * 10f64.powi(-(digits as i32)));
         let (factor, suffix) = self.prefix(rounded);
         let per_second = if self == Self::PerSecond { "/s" } else { "" };
-        format!("{}{suffix}{per_second}", significant(value / factor, digits))
+        match in_units(value, factor) {
+            Some(number) => format!("{}{suffix}{per_second}", significant(number, digits)),
+            None => crate::text::MISSING.to_owned(),
+        }
     }
 
     /// A mark on a logarithmic axis: each in its own unit.
     fn tick(self, value: f64) -> String {
         let (factor, suffix) = self.prefix(value.abs());
-        format!("{}{suffix}", plain(value / factor, 4))
+        match in_units(value, factor) {
+            Some(number) => format!("{}{suffix}", plain(number, 4)),
+            None => crate::text::MISSING.to_owned(),
+        }
     }
 
     /// What is written beside an axis' name, where the marks do not say it.
@@ -235,6 +239,11 @@ fn exponential(value: f64, digits: usize) -> String {
     }
 }
 
+/// `None` for what is no number, or becomes none: the largest share has no percentage.
+fn in_units(value: f64, factor: f64) -> Option<f64> {
+    Some(value / factor).filter(|number| number.is_finite())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -274,6 +283,13 @@ mod tests {
         assert_eq!(text(12_045.9, None), "12.0 us");
         assert_eq!(text(12_045.9, Some(0.0)), "12.05 us \u{b1}<0.01 %");
         assert_eq!(text(0.0, Some(1.0)), "0 ns", "no share of nothing");
+    }
+
+    #[test]
+    fn a_number_too_large_for_its_unit_is_missing() {
+        assert_eq!(Unit::Share.text(3.4e306), crate::text::MISSING);
+        assert_eq!(Unit::Share.text_short(-3.4e306), crate::text::MISSING);
+        assert_eq!(Unit::Share.tick(3.4e306), crate::text::MISSING);
     }
 
     proptest! {
