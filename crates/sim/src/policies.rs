@@ -464,16 +464,17 @@ impl Reader<'_> {
             "all-awake" => Answer::Cores(CoresPolicy::AllAwake),
             "carb" => Answer::Cores(CoresPolicy::Carb(self.with(word, carb::Params::default())?)),
             "carb-paper" => Answer::Cores(CoresPolicy::Carb(self.with(word, carb::Params::paper())?)),
-            "carb-goal" if self.dispatch == Dispatch::Connections => {
-                return Err(PolicyError {
-                    key: "policies".into(),
-                    problem: "`carb-goal` counts cores for work that any of them can take, and connections have workers"
-                        .into(),
-                    fix: "write carb, or peafowl with a goal; or set another server.dispatch".into(),
-                });
-            }
             "carb-goal" => {
-                Answer::Cores(CoresPolicy::CarbGoal(self.with(word, carb::GoalParams::default())?, goal()?))
+                let params = self.with(word, carb::GoalParams::default())?;
+                if self.dispatch == Dispatch::Connections {
+                    return Err(PolicyError {
+                        key: "policies".into(),
+                        problem: "`carb-goal` counts cores for work that any of them can take, and connections have workers"
+                            .into(),
+                        fix: "write carb, or peafowl with a goal; or set another server.dispatch".into(),
+                    });
+                }
+                Answer::Cores(CoresPolicy::CarbGoal(params, goal()?))
             }
             "peafowl" => {
                 let params = peafowl::Params {
