@@ -18,7 +18,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Sender, channel};
-use std::time::Duration as StdDuration;
+use std::time::{Duration as StdDuration, Instant};
 use thiserror::Error;
 
 /// A question.
@@ -155,13 +155,10 @@ impl Drop for Control {
 }
 
 fn attend(mut stream: UnixStream, hear: impl Fn(Ask, Sender<Answer>) -> bool) -> io::Result<()> {
-    stream.set_read_timeout(Some(StdDuration::from_secs(1)))?;
     stream.set_write_timeout(Some(StdDuration::from_secs(1)))?;
     let peer = socket_peercred(&stream)?.uid;
     let may_write = peer.is_root() || peer == geteuid();
-    let mut line = String::new();
-    let read = BufReader::new((&stream).take(QUESTION_MAX)).read_line(&mut line);
-    let answer = match read.map(|_| understood(&line, may_write)) {
+    let answer = match question(&stream).map(|line| understood(&line, may_write)) {
         Err(cause) => Answer::Refused(format!("the question cannot be read: {cause}")),
         Ok(Err(refused)) => Answer::Refused(refused),
         Ok(Ok(ask)) => {
@@ -173,6 +170,24 @@ fn attend(mut stream: UnixStream, hear: impl Fn(Ask, Sender<Answer>) -> bool) ->
     };
     let text = serde_json::to_string(&answer).expect("plain data") + "\n";
     stream.write_all(text.as_bytes())
+}
+
+/// A line, or as much of it as comes in time: a peer that sends a byte now and then has a second for all of them.
+fn question(mut stream: &UnixStream) -> io::Result<String> {
+    let until = Instant::now() + StdDuration::from_secs(1);
+    let (mut line, mut bytes) = (Vec::new(), [0; 512]);
+    while line.len() < QUESTION_MAX && !line.contains(&b'\n') {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        stream.set_read_timeout(Some(left))?;
+        match stream.read(&mut bytes)? {
+            0 => break,
+            length => line.extend_from_slice(&bytes[..length]),
+        }
+    }
+    String::from_utf8(line).map_err(|_| io::ErrorKind::InvalidData.into())
 }
 
 /// What a line asks, if this peer may ask it.
@@ -188,7 +203,7 @@ fn understood(line: &str, may_write: bool) -> Result<Ask, String> {
 }
 
 /// A question is no longer than this.
-const QUESTION_MAX: u64 = 4096;
+const QUESTION_MAX: usize = 4096;
 
 /// Nor an answer than this: thousands of services.
 const ANSWER_MAX: u64 = 16 << 20;
@@ -246,6 +261,23 @@ mod tests {
         assert!(understood(pause, true).is_ok());
         assert!(understood(pause, false).unwrap_err().contains("root may change"));
         assert_eq!(understood("\"status\"\n", false), Ok(Ask::Status));
+    }
+
+    #[test]
+    fn a_peer_that_sends_a_byte_now_and_then_keeps_nobody_waiting() {
+        let folder = tempfile::tempdir().unwrap();
+        let (_control, path) = listening(folder.path());
+        let mut slow = UnixStream::connect(&path).unwrap();
+        slow.set_read_timeout(Some(StdDuration::from_millis(50))).unwrap();
+        let mut answer = [0; 256];
+        // Each byte alone is in time; together they are not. Forty are two seconds, far from the four thousand of a line.
+        let answered = (0..200).find_map(|_| {
+            let _ = slow.write_all(b"x");
+            slow.read(&mut answer).ok()
+        });
+        let answer = String::from_utf8_lossy(&answer[..answered.unwrap()]).into_owned();
+        assert!(answer.contains("cannot be read"), "{answer}");
+        assert!(ask(&path, &Ask::Status).is_ok());
     }
 
     #[test]

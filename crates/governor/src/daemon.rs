@@ -356,8 +356,10 @@ impl Daemon {
             Err(error) => return self.say(&kept(&error)),
         };
         let before = std::mem::replace(&mut self.config, config);
-        if before.socket != self.config.socket || before.metrics != self.config.metrics {
-            self.say("socket and metrics are taken when the daemon starts: restart it to move them");
+        if (&before.socket, &before.metrics, &before.audit)
+            != (&self.config.socket, &self.config.metrics, &self.config.audit)
+        {
+            self.say("socket, metrics and audit are taken when the daemon starts: restart it to move them");
         }
         if let Err(error) = self.hold() {
             self.say(&error.to_string());

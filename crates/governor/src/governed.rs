@@ -209,7 +209,7 @@ impl Governed {
             ));
         }
         let recording = record.map(|folder| {
-            let instance = format!("service-{}", config.name);
+            let instance = unused_instance(folder, &config.name);
             Segments::begin(folder, &instance, BOUNDS, &state_line(&policy))
                 .map_err(|cause| OpenError::Record { folder: folder.display().to_string(), cause })
         });
@@ -522,6 +522,23 @@ fn told(limit: IdleLimit) -> String {
     }
 }
 
+/// A service that ended and came back, or a daemon that was started again, must not write over what was recorded before,
+/// nor go on with it: it begins with another state. `~` is in no service's name.
+fn unused_instance(folder: &Path, name: &str) -> String {
+    let mut instances = (1u64..).map(|run| match run {
+        1 => format!("service-{name}"),
+        run => format!("service-{name}~{run}"),
+    });
+    // The first segments of a long run are gone, so any of them counts.
+    let taken: Vec<String> = std::fs::read_dir(folder)
+        .map(|entries| {
+            entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+        })
+        .unwrap_or_default();
+    let is_taken = |instance: &String| taken.iter().any(|file| file.starts_with(&format!("{instance}.")));
+    instances.find(|instance| !is_taken(instance)).expect("numbers do not end")
+}
+
 /// Only the loop on them asks for premature sleeps.
 fn premature_sleeps(root: &Root, config: &ServiceConfig, cpus: &CpuList, news: &mut News) -> PrematureSleeps {
     if config.idle != IdleMode::Feedback {
@@ -575,3 +592,21 @@ fn cpu_reading(now: &CpuUsage, before: &CpuUsage, premature: Option<Ratio>) -> C
 
 /// 256 MiB for each service.
 const BOUNDS: SegmentBounds = SegmentBounds { size: 16 << 20, kept: 16 };
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_recording_is_never_written_over() {
+        let folder = tempfile::tempdir().unwrap();
+        let next = || unused_instance(folder.path(), "shop");
+        assert_eq!(next(), "service-shop");
+        std::fs::write(folder.path().join("service-shop.000007.jsonl"), "").unwrap();
+        std::fs::write(folder.path().join("service-shop-2.000000.jsonl"), "").unwrap();
+        assert_eq!(next(), "service-shop~2");
+        std::fs::write(folder.path().join("service-shop~2.000000.jsonl"), "").unwrap();
+        assert_eq!(next(), "service-shop~3");
+        assert_eq!(unused_instance(&folder.path().join("none"), "shop"), "service-shop");
+    }
+}
