@@ -338,6 +338,10 @@ impl Confiner {
 
 /// The CPUs that the threads of `service` may use now, all together.
 pub fn cpus_of(service: &Service) -> Result<CpuList, ConfineError> {
+    // Another user's: seen by its port and by nothing else.
+    if service.processes.is_empty() {
+        return Err(ConfineError::NoProcess { service: service.name.clone() });
+    }
     let began = |&process: &u32| Some((process, kernel::began(process, process).ok()?));
     allowed_of(&service.processes.iter().filter_map(began).collect())
 }
