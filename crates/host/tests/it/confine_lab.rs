@@ -255,6 +255,8 @@ fn a_kill_between_any_two_steps_is_undone_in_version_2() {
     let before = (shop.state(), service.masks());
     let mut changed = 0;
     for step in 1.. {
+        // Each step starts a process, which takes seconds on a busy host: who watches the lab sees that it goes on.
+        println!("step {step}");
         let (folder, root) = machine();
         let survived = dies_at(folder.path(), &service, ConfineActuator::CpusetV2, (2, 5), Some(step));
         changed += usize::from((shop.state(), service.masks()) != before);
