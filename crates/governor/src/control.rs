@@ -8,6 +8,7 @@
 //! and closed; nothing that a peer does delays the daemon's epochs, since a thread of its own waits for it.
 
 use crate::governed::Status;
+use host::Asked;
 use machine::Goal;
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::geteuid;
@@ -58,6 +59,8 @@ pub enum Answer {
         governed: Vec<Status>,
         /// Those that are not, with the reason.
         waiting: Vec<(String, String)>,
+        /// What other programs ask of the CPUs that the daemon holds.
+        asked: Vec<Asked>,
         /// Nothing is touched.
         dry_run: bool,
     },
@@ -219,7 +222,12 @@ mod tests {
         let path = folder.join("govern.sock");
         let control = Control::listen(&path, |ask, reply| {
             let answer = match ask {
-                Ask::Status => Answer::Status { governed: Vec::new(), waiting: Vec::new(), dry_run: true },
+                Ask::Status => Answer::Status {
+                    governed: Vec::new(),
+                    waiting: Vec::new(),
+                    asked: Vec::new(),
+                    dry_run: true,
+                },
                 Ask::Set { service, .. } if service == "cache" => Answer::Done,
                 Ask::Set { service, .. } => Answer::Refused(format!("no service {service}")),
             };

@@ -8,8 +8,8 @@ use crate::audit::{Audit, Entry, now_unix_s};
 use crate::config::{Config, ConfigError, ServiceConfig};
 use crate::control::{Answer, Ask, Control, ControlError, Set};
 use crate::governed::{Governed, News, OpenError};
-use crate::holder::Holder;
-use host::{LockError, Root};
+use host::IdleHolder as Holder;
+use host::{IdleOptions, LockError, Root};
 use machine::{CpuList, Duration, Goal, Instant};
 use policy::governing::{IdleMode, Input};
 use std::collections::BTreeSet;
@@ -186,6 +186,10 @@ impl Daemon {
     /// Does what is due.
     fn turn(&mut self, look: &mut impl FnMut(&Governed)) {
         let mut all = News::default();
+        if let Some(holder) = &mut self.holder {
+            holder.look_after();
+            all.notices.extend(holder.drain_notices());
+        }
         for at in 0..self.slots.len() {
             let now = host::now();
             let slot = &mut self.slots[at];
@@ -284,7 +288,7 @@ impl Daemon {
             all.0.extend(cpus.unwrap_or_else(|| online.clone()).0);
             all
         });
-        let mut holder = Holder::open(&self.root, &cpus, "roost govern")?;
+        let mut holder = Holder::open(&self.root, &cpus, IdleOptions::new("roost govern"))?;
         let notices = holder.drain_notices();
         self.holder = Some(holder);
         self.tell(News { notices, ..News::default() });
@@ -301,7 +305,8 @@ impl Daemon {
                         State::Waiting { why, .. } => waiting.push((slot.config.name.clone(), why.clone())),
                     }
                 }
-                Answer::Status { governed, waiting, dry_run: self.dry_run }
+                let asked = self.holder.as_ref().map(Holder::asked_by_others).unwrap_or_default();
+                Answer::Status { governed, waiting, asked, dry_run: self.dry_run }
             }
             Ask::Set { service, set } => self.set(&service, set),
         }

@@ -16,8 +16,8 @@
 
 use crate::audit::{Entry, now_unix_s};
 use crate::config::{ServiceConfig, Target};
-use crate::holder::Holder;
 use crate::telemetry::Telemetry;
+use host::IdleHolder as Holder;
 use host::service::{Service, ServiceError};
 use host::{
     ConfineActuator, ConfineError, ConfineOptions, Confiner, CpuUsage, LimitState, PrematureSleeps, Root,
@@ -161,7 +161,12 @@ impl Outlook {
     /// Looks, and touches nothing.
     pub fn of(root: &Root, config: &ServiceConfig) -> Result<Self, OpenError> {
         let service = config.target.find(root)?;
-        let allowed = host::cpus_of(&service)?;
+        // Threads run on the CPUs of the machine that runs; a made-up one has CPUs of its own.
+        let allowed = if *root == Root::system() {
+            host::cpus_of(&service)?
+        } else {
+            host::online_cpus(root).map_err(ConfineError::from)?
+        };
         let allowed = within(config, &allowed)?;
         let place = place(root, &allowed);
         Ok(Self { service, allowed, place })

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   observe::requests (BPF)  --+                                          +--> host::Confiner      the service's CPUs
-//!   host::UsageMeter           +--> Reading --> policy::governing --> Decided --> holder --> host::IdleControl
+//!   host::UsageMeter           +--> Reading --> policy::governing --> Decided --> host::IdleHolder (others ask it too)
 //!   signals, set, alarms     --+        |              |                  |
 //!                                       +---- record --+                  +--> audit, status
 //! ```
@@ -13,7 +13,6 @@
 //! - [`Config`]: what `/etc/roost/roost.toml` and its `conf.d` say. After loading, no value can be wrong.
 //! - [`Telemetry`]: what a service does, as a `ServiceReading`.
 //! - [`Governed`]: one service, its policy and what keeps it on its CPUs.
-//! - [`Holder`]: one holder per knob. What several services ask of one CPU is combined, and withdrawn one by one.
 //! - [`Daemon`]: all of them, and who asks in between.
 //! - [`Replay`]: what a run recorded, again, or under another policy.
 //!
@@ -28,7 +27,6 @@ mod config;
 mod control;
 mod daemon;
 mod governed;
-mod holder;
 mod replay;
 mod telemetry;
 
@@ -37,6 +35,5 @@ pub use config::{Config, ConfigError, Policy, ServiceConfig, Target};
 pub use control::{Answer, Ask, ControlError, Set, ask};
 pub use daemon::{Daemon, Event, Options, StartError};
 pub use governed::{Governed, News, OpenError, Outlook, Status};
-pub use holder::Holder;
 pub use replay::{Divergence, Replay, ReplayError};
 pub use telemetry::{Telemetry, Window};

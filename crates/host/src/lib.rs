@@ -5,6 +5,7 @@
 //! types. Everything lies below a movable [`Root`], so that a folder can stand in for any machine.
 //!
 //! ```text
+//!   IdleHolder               others ask for idle limits     run/roost/holder-*.sock
 //!   IdleControl --- CpuLocks     one holder per CPU          run/roost/cpuN.lock
 //!       |-- Journal              written before each change  run/roost/*.journal  --> restore()
 //!       `-- pm_qos | disable     the kernel's files          sys/devices/system/cpu/cpuN/...
@@ -32,6 +33,7 @@ mod energy;
 #[cfg(test)]
 mod fake;
 mod idle_control;
+mod idle_holder;
 mod journal;
 mod kernel_command_line;
 mod knob;
@@ -69,6 +71,7 @@ pub use cpuidle::{
 };
 pub use energy::{EnergyMeter, MeterZone, meter_zones, processor};
 pub use idle_control::{IdleActuator, IdleControl, IdleOptions, LimitState};
+pub use idle_holder::{Asked, IdleHolder};
 pub use journal::{Checkpoint, RestoreError, Restored, Step, restore};
 pub use kernel_command_line::{BootWord, boot_words, meaningful};
 pub use lock::{CpuHolder, CpuLocks, LockError, cpu_holders};

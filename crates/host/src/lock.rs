@@ -3,7 +3,8 @@
 //! Two programs that limit the same CPU's idle states undo each other's work, and each puts the other's value back as
 //! if it had been the administrator's. So a Roost process takes `/run/roost/cpuN.lock` for every CPU that it means to
 //! change, or learns who has it. The lock is `flock`'s: the kernel lets go of it when the holder ends, however it
-//! ends, so a file left by a SIGKILL blocks nobody. The file's text, the holder's name and process, is for people.
+//! ends, so a file left by a SIGKILL blocks nobody. The first line of the file, the holder's name and process, is for people; a
+//! second one may say at which socket the holder can be asked (`idle_holder`).
 
 use crate::root::{Gaps, Root};
 use machine::{CpuId, CpuList};
@@ -47,7 +48,7 @@ pub enum LockError {
 /// The locks of some CPUs, held until dropped.
 #[derive(Debug)]
 pub struct CpuLocks {
-    _files: Vec<File>,
+    files: Vec<File>,
 }
 
 impl CpuLocks {
@@ -63,7 +64,14 @@ impl CpuLocks {
                 Err(Refusal::Unavailable(cause)) => return Err(LockError::Unavailable { path, cause }),
             }
         }
-        Ok(Self { _files: files })
+        Ok(Self { files })
+    }
+
+    /// Adds a line to the files. One that cannot be written is not: the locks hold all the same.
+    pub(crate) fn announce(&mut self, line: &str) {
+        for file in &mut self.files {
+            let _ = writeln!(file, "{line}");
+        }
     }
 }
 

@@ -19,7 +19,7 @@ use crate::connection::Connection;
 use crate::learned::Learned;
 use crate::recording::RecordedScheduler;
 use crate::shared::{Mail, Notice, Response, Shared};
-use host::IdleControl;
+use host::IdleHolder;
 use machine::{
     Command, ConnId, CpuId, CpuList, Duration, IdleLimit, Instant, Reading, ServiceReading, WorkerId,
 };
@@ -47,7 +47,7 @@ pub(crate) struct Director {
     worker_cpus: Vec<CpuId>,
     active: BTreeSet<WorkerId>,
     active_idle: ActiveIdle,
-    idle_control: Option<IdleControl>,
+    idle_control: Option<IdleHolder>,
     learned: Learned,
     guidance: Guidance,
     connections_so_far: u64,
@@ -65,7 +65,7 @@ impl Director {
         acceptor: Acceptor,
         scheduling: RecordedScheduler,
         active_idle: ActiveIdle,
-        idle_control: Option<IdleControl>,
+        idle_control: Option<IdleHolder>,
         learned: Learned,
     ) -> Self {
         let now = shared.now();
@@ -214,6 +214,9 @@ impl Director {
                 port.mailbox.post(Mail::Order(Order::Guidance(guidance)));
             }
         }
+        if let Some(idle_control) = &mut self.idle_control {
+            idle_control.look_after();
+        }
         self.shared.director_dozes(!served);
         self.next_tick = if served {
             Some(now + self.shared.report_period())
@@ -279,7 +282,7 @@ impl Director {
 
     fn limit_idle(&mut self, cpu: CpuId, limit: IdleLimit) {
         let Some(idle_control) = &mut self.idle_control else { return };
-        let in_force = idle_control.apply(cpu, limit).limit().is_some();
+        let in_force = idle_control.limit("store", cpu, limit).limit().is_some();
         self.shared.view().set_limit(cpu, limit, in_force);
         for notice in idle_control.drain_notices() {
             self.shared.log.say(&notice);

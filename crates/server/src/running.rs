@@ -16,7 +16,7 @@ use crate::shared::{Mail, Notice, Published, Shared};
 use crate::status::Status;
 use crate::store::{OpenError, Store};
 use crate::worker::Worker;
-use host::{IdleControl, LockError};
+use host::{IdleHolder, LockError};
 use machine::{CpuId, CpuList, WorkerId};
 use policy::Scheduling;
 use policy::active_idle::{ActiveIdle, Mode};
@@ -79,10 +79,10 @@ impl Server {
 
         let cpus = CpuList(config.worker_cpus.iter().copied().collect());
         let idle_control = open_idle_control(&config, &cpus, &addresses)?;
-        let shallowest = cpus.0.iter().filter_map(|&cpu| {
-            let table = idle_control.as_ref()?.table(cpu)?;
-            Some((cpu, table.shallowest_halt()?))
-        });
+        let shallowest = cpus
+            .0
+            .iter()
+            .filter_map(|&cpu| Some((cpu, idle_control.as_ref()?.table(cpu).shallowest_halt()?)));
         let active_idle = ActiveIdle::new(config.active_idle, &workers, shallowest);
 
         let inspector = Arc::new(Inspector::new(&config, &addresses));
@@ -208,13 +208,13 @@ fn open_idle_control(
     config: &Config,
     cpus: &CpuList,
     addresses: &[SocketAddr],
-) -> Result<Option<IdleControl>, StartError> {
+) -> Result<Option<IdleHolder>, StartError> {
     let Some(actuator) = config.idle_actuator.filter(|_| config.active_idle != Mode::Stock) else {
         return Ok(None);
     };
     let place = addresses.first().map_or("a Unix socket".to_owned(), ToString::to_string);
     let options = host::IdleOptions { actuator, ..host::IdleOptions::new(format!("roost serve on {place}")) };
-    let mut control = IdleControl::open(&config.root, cpus, options).map_err(StartError::Held)?;
+    let mut control = IdleHolder::open(&config.root, cpus, options).map_err(StartError::Held)?;
     for notice in control.drain_notices() {
         config.log.say(&notice);
     }

@@ -33,6 +33,7 @@ use crate::lock::{CpuLocks, LockError};
 use crate::pm_qos::{bound, from_text, global_limit, resume_latency_file, stricter, to_text};
 use crate::root::{FileError, Root};
 use machine::{CpuId, CpuList, Cstate, CstateIndex, CstateKind, CstateTable, Duration, IdleLimit};
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
@@ -64,7 +65,8 @@ impl IdleOptions {
 }
 
 /// What became of a limit.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum LimitState {
     /// The kernel's files read so.
     InForce {
@@ -149,7 +151,7 @@ pub struct IdleControl {
     notices: Vec<String>,
     told: BTreeSet<String>,
     /// Dropped last, after the journal has put everything back.
-    _locks: Option<CpuLocks>,
+    locks: Option<CpuLocks>,
 }
 
 #[derive(Debug)]
@@ -192,7 +194,7 @@ impl IdleControl {
             cpus,
             notices,
             told: BTreeSet::new(),
-            _locks: locks,
+            locks,
         };
         control.survey();
         Ok(control)
@@ -293,6 +295,13 @@ impl IdleControl {
     /// fact comes once.
     pub fn drain_notices(&mut self) -> Vec<String> {
         std::mem::take(&mut self.notices)
+    }
+
+    /// Adds a line to the locks' files, for whoever comes second.
+    pub(crate) fn announce(&mut self, line: &str) {
+        if let Some(locks) = &mut self.locks {
+            locks.announce(line);
+        }
     }
 
     /// Puts everything back now, and says what was done, one line per file. Dropping does the same in silence.

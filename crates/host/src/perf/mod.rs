@@ -5,6 +5,10 @@
 
 mod counters;
 mod idle_events;
+mod rings;
+mod switches;
 
 pub use counters::{CpuWork, HardwareResidency, StateShare, WorkCounters};
-pub use idle_events::{IdleEvent, IdleEvents, PerfError};
+pub use idle_events::{IdleEvent, IdleEvents};
+pub use rings::PerfError;
+pub use switches::{Switch, Switches};

@@ -143,13 +143,17 @@ impl Contestant {
 
     /// CPU time of all its threads, in nanoseconds' resolution (`/proc/PID/task/*/schedstat`).
     pub fn cpu_time(&self) -> Result<Duration> {
-        let nanos = self.of_each_task("schedstat", |text| text.split(' ').next()?.parse::<u64>().ok())?;
-        Ok(Duration::from_nanos(nanos))
+        cpu_time(self.process.id())
+    }
+
+    /// Its process.
+    pub fn process(&self) -> u32 {
+        self.process.id()
     }
 
     /// How often its threads went to sleep of their own accord.
     pub fn sleeps(&self) -> Result<u64> {
-        self.of_each_task("status", |text| {
+        of_each_task(self.process.id(), "status", |text| {
             let line = text.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))?;
             line.trim().parse().ok()
         })
@@ -163,17 +167,23 @@ impl Contestant {
             text.split(' ').nth(1).and_then(|pages| pages.parse().ok()).context("resident pages")?;
         Ok(pages * rustix::param::page_size() as u64)
     }
+}
 
-    fn of_each_task(&self, file: &str, read: impl Fn(&str) -> Option<u64>) -> Result<u64> {
-        let folder = format!("/proc/{}/task", self.process.id());
-        let mut sum = 0;
-        for task in fs::read_dir(&folder).with_context(|| format!("reading {folder}"))? {
-            let path = task?.path().join(file);
-            let text = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
-            sum += read(&text).with_context(|| format!("no number in {}", path.display()))?;
-        }
-        Ok(sum)
+/// CPU time of all threads of a process that live.
+pub fn cpu_time(process: u32) -> Result<Duration> {
+    let nanos = of_each_task(process, "schedstat", |text| text.split(' ').next()?.parse::<u64>().ok())?;
+    Ok(Duration::from_nanos(nanos))
+}
+
+fn of_each_task(process: u32, file: &str, read: impl Fn(&str) -> Option<u64>) -> Result<u64> {
+    let folder = format!("/proc/{process}/task");
+    let mut sum = 0;
+    for task in fs::read_dir(&folder).with_context(|| format!("reading {folder}"))? {
+        let path = task?.path().join(file);
+        let text = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
+        sum += read(&text).with_context(|| format!("no number in {}", path.display()))?;
     }
+    Ok(sum)
 }
 
 impl Drop for Contestant {

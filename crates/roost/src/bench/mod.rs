@@ -4,6 +4,8 @@
 //!   scheduler.rs   transfers, bursts and packing
 //!   serve.rs       what is measured, round by round
 //!   govern.rs      a governed memcached beside one that is awake on all cores
+//!   govern_cost.rs what governing 128 CPUs costs
+//!   govern_effect.rs how soon a service has left a core
 //!   observe.rs     what watching costs, switched on and off
 //!   sim/           the simulator beside SimPy and a loop by hand; how often its intervals are right
 //!   contestant.rs  a server as a child process, and what the kernel says of it
@@ -12,6 +14,8 @@
 
 mod contestant;
 mod govern;
+mod govern_cost;
+mod govern_effect;
 mod observe;
 mod scheduler;
 mod serve;
@@ -38,6 +42,8 @@ enum Bench {
     Scheduler(scheduler::Args),
     Observe(observe::Args),
     Govern(govern::Args),
+    GovernCost(govern_cost::Args),
+    GovernEffect(govern_effect::Args),
     Sim(sim::Args),
     SimCoverage(sim::coverage::Args),
 }
@@ -49,6 +55,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         Bench::Scheduler(args) => scheduler::run(args),
         Bench::Observe(args) => observe::run(args),
         Bench::Govern(args) => govern::run(args),
+        Bench::GovernCost(args) => govern_cost::run(args),
+        Bench::GovernEffect(args) => govern_effect::run(args),
         Bench::Sim(args) => sim::run(args),
         Bench::SimCoverage(args) => sim::coverage::run(args),
     }

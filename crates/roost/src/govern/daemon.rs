@@ -21,7 +21,7 @@ pub fn run(args: &Governing) -> Result<ExitCode> {
         crate::table::print(&toml::to_string(&config)?)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let root = Root::system();
+    let root = args.root.clone().map_or_else(Root::system, Root::at);
     if !args.dry_run && !args.take_over {
         stand_back(&root, &config)?;
     }

@@ -115,6 +115,9 @@ pub struct Governing {
     /// Print a line of JSON for each epoch of each service
     #[arg(long)]
     pub json: bool,
+    /// The machine's files lie below this folder: for benches on machines that are not there
+    #[arg(long, value_name = "DIR", hide = true)]
+    pub root: Option<PathBuf>,
 }
 
 /// Of a running daemon.

@@ -11,11 +11,11 @@ use std::process::ExitCode;
 /// Tells it.
 pub fn show(args: &Status) -> Result<ExitCode> {
     let answer = ask(&args.socket, &Ask::Status).map_err(unheard)?;
-    let Answer::Status { governed, waiting, dry_run } = answer else {
+    let Answer::Status { governed, waiting, asked, dry_run } = answer else {
         return Err(coded(Exit::Failed, format!("the daemon answers {answer:?}")));
     };
     if args.json {
-        let whole = serde_json::json!({ "governed": governed, "waiting": waiting, "dry_run": dry_run });
+        let whole = serde_json::json!({ "governed": governed, "waiting": waiting, "asked": asked, "dry_run": dry_run });
         print(&format!("{}\n", serde_json::to_string_pretty(&whole)?))?;
         return Ok(ExitCode::SUCCESS);
     }
@@ -50,6 +50,10 @@ pub fn show(args: &Status) -> Result<ExitCode> {
     for (name, why) in &waiting {
         let why = why.lines().next().unwrap_or_default();
         notes += &format!("{name}: not governed now: {why}\n");
+    }
+    for asked in &asked {
+        notes +=
+            &format!("{}: {} asks for an exit latency of at most {}\n", asked.cpu, asked.asker, asked.limit);
     }
     if dry_run {
         notes += "a dry run: nothing is touched\n";

@@ -14,13 +14,13 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// An unmodified server with four threads.
-struct Memcached {
+pub struct Memcached {
     child: Child,
-    port: u16,
+    pub port: u16,
 }
 
 impl Memcached {
-    fn start(folder: &Path) -> Self {
+    pub fn start(folder: &Path) -> Self {
         let chosen = folder.join("port");
         let mut command = Command::new("memcached");
         // Port -1 lets the system choose; memcached then writes its choice into the file named by the environment.
@@ -65,14 +65,14 @@ impl Drop for Memcached {
 }
 
 /// A governor that runs.
-struct Governor {
-    child: Child,
+pub struct Governor {
+    pub child: Child,
     epochs: BufReader<ChildStdout>,
     socket: PathBuf,
 }
 
 impl Governor {
-    fn start(folder: &Path, flags: &[&str]) -> Self {
+    pub fn start(folder: &Path, flags: &[&str]) -> Self {
         Self::start_with(folder, flags, |_| {})
     }
 
@@ -87,7 +87,7 @@ impl Governor {
     }
 
     /// Waits for an epoch of which this holds; three hundred at the most.
-    fn until(&mut self, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
+    pub fn until(&mut self, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
         let mut last = Value::Null;
         for _ in 0..300 {
             let mut line = String::new();
@@ -106,7 +106,7 @@ impl Governor {
         panic!("no {what} in 300 epochs; the last: {last}");
     }
 
-    fn ask(&self, words: &[&str]) -> Output {
+    pub fn ask(&self, words: &[&str]) -> Output {
         let (first, rest) = words.split_first().expect("a word");
         let mut command = Command::new(ROOST);
         command.args(["govern", first]).args(rest).arg("--socket").arg(&self.socket);
@@ -114,7 +114,7 @@ impl Governor {
     }
 
     /// SIGTERM; what it said in the end.
-    fn end(mut self) -> (Option<i32>, String) {
+    pub fn end(mut self) -> (Option<i32>, String) {
         signal(self.child.id(), "TERM");
         // Its pipe must not fill.
         let mut rest = String::new();
@@ -169,7 +169,7 @@ impl Drop for Load {
 }
 
 /// True where a service cannot be governed: no second CPU, no permission, no BPF. Said then.
-fn cannot(test: &str) -> bool {
+pub fn cannot(test: &str) -> bool {
     let reason = if host::allowed_cpus().expect("CPUs").0.len() < 2 {
         "one CPU leaves nothing to park"
     } else if !is_installed("memcached") {

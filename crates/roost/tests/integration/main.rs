@@ -7,6 +7,7 @@ mod conformance;
 mod doctor;
 mod fixture;
 mod governing;
+mod holding;
 mod hostile;
 mod observing;
 mod papers;

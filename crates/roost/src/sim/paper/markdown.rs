@@ -200,6 +200,15 @@ fn sensitivity(text: &mut String, figured: &Figured<'_>, found: &Sensitivity) {
         Ok(value) => claim.text(*value),
         Err(problem) => cell(problem),
     };
+    if found.moved.is_empty() {
+        let (base, paper) = (number(&found.base), claim.paper_text());
+        let _ = writeln!(
+            text,
+            "\n`{}`: {base} (paper: {paper}). No ESTIMATE enters it: the paper prints all of it.",
+            claim.id
+        );
+        return;
+    }
     let _ = write!(
         text,
         "\n`{}`: {} (paper: {}). Each ESTIMATE 30 % less and 30 % more:\n\n| ESTIMATE | -30 % | +30 % | moves it by | |\n|---|---|---|---|---|\n",

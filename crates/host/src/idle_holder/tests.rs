@@ -1,0 +1,216 @@
+use super::*;
+use crate::fake::FakeMachine;
+use proptest::prelude::*;
+use std::io::{Read as _, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+
+fn cpus(text: &str) -> CpuList {
+    text.parse().unwrap()
+}
+
+fn us(us: u64) -> IdleLimit {
+    IdleLimit::ExitLatency(Duration::from_micros(us))
+}
+
+fn open(machine: &FakeMachine, list: &str, name: &str) -> IdleHolder {
+    IdleHolder::open(machine.root(), &cpus(list), IdleOptions::new(name)).unwrap()
+}
+
+fn limit_of(machine: &FakeMachine, cpu: u16) -> String {
+    machine.read(&format!("sys/devices/system/cpu/cpu{cpu}/power/pm_qos_resume_latency_us"))
+}
+
+fn socket(machine: &FakeMachine) -> PathBuf {
+    let mut sockets = std::fs::read_dir(machine.path("run/roost")).unwrap().flatten();
+    sockets.find(|file| file.file_name().to_string_lossy().starts_with("holder-")).expect("a socket").path()
+}
+
+/// Connections end in other threads.
+fn soon(what: &str, holds: impl Fn() -> bool) {
+    for _ in 0..2000 {
+        if holds() {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    panic!("{what}: not within two seconds");
+}
+
+#[test]
+fn parts_of_one_process_are_combined_and_withdrawing_gives_what_the_rest_asks_for() {
+    let machine = FakeMachine::intel_server(1);
+    let mut holder = open(&machine, "0", "a test");
+    holder.limit("cache", CpuId(0), us(100));
+    holder.limit("search", CpuId(0), us(20));
+    assert_eq!(limit_of(&machine, 0), "20");
+    holder.limit("cache", CpuId(0), us(50));
+    assert_eq!(limit_of(&machine, 0), "20");
+    holder.withdraw("search");
+    assert_eq!(limit_of(&machine, 0), "50");
+    holder.withdraw("cache");
+    assert_eq!(limit_of(&machine, 0), "0");
+    holder.limit("cache", CpuId(0), us(50));
+    drop(holder);
+    assert_eq!(limit_of(&machine, 0), "0");
+}
+
+#[test]
+fn who_comes_second_asks_who_came_first() {
+    let machine = FakeMachine::intel_server(4);
+    let mut first = open(&machine, "0-1", "roost govern");
+    let mut second = open(&machine, "1-2", "roost serve");
+    let notices = second.drain_notices();
+    assert!(notices.iter().any(|notice| notice.contains("CPU 1: held by roost govern")), "{notices:?}");
+    first.limit("shop", CpuId(1), us(100));
+    let state = second.limit("serve", CpuId(1), us(10));
+    assert_eq!((state.limit(), limit_of(&machine, 1).as_str()), (Some(us(10)), "10"));
+    let asked = first.asked_by_others();
+    assert_eq!((asked.len(), asked[0].cpu, asked[0].limit), (1, CpuId(1), Duration::from_micros(10)));
+    assert!(asked[0].asker.starts_with("roost serve"), "{asked:?}");
+    // What is free it holds itself, and nobody has what nobody opened.
+    second.limit("serve", CpuId(2), us(7));
+    assert_eq!(limit_of(&machine, 2), "7");
+    assert!(matches!(second.limit("serve", CpuId(3), us(7)), LimitState::Refused { .. }));
+    second.limit("serve", CpuId(1), IdleLimit::None);
+    assert_eq!(limit_of(&machine, 1), "100", "the rest's combination, no constant");
+    second.limit("serve", CpuId(1), us(10));
+    drop(second);
+    soon("withdrawn with its connection", || limit_of(&machine, 1) == "100");
+    assert_eq!(limit_of(&machine, 2), "0");
+    assert_eq!(first.asked_by_others(), []);
+    drop(first);
+    assert_eq!(limit_of(&machine, 1), "0");
+}
+
+#[test]
+fn when_the_holder_ends_who_asked_takes_over_with_what_it_asked_for() {
+    let machine = FakeMachine::intel_server(2);
+    let mut first = open(&machine, "0-1", "roost govern");
+    let mut second = open(&machine, "0-1", "roost serve");
+    first.limit("shop", CpuId(0), us(5));
+    second.limit("serve", CpuId(0), us(40));
+    second.look_after();
+    assert_eq!(limit_of(&machine, 0), "5", "it lives");
+    drop(first);
+    assert_eq!(limit_of(&machine, 0), "0");
+    second.drain_notices();
+    second.look_after();
+    assert_eq!(limit_of(&machine, 0), "40");
+    assert!(second.drain_notices().iter().any(|notice| notice.contains("taken over")));
+    // And now it is the one who is asked.
+    let mut third = open(&machine, "0", "roost wake");
+    third.limit("wake", CpuId(0), us(3));
+    assert_eq!(limit_of(&machine, 0), "3");
+    drop(third);
+    soon("withdrawn", || limit_of(&machine, 0) == "40");
+    drop(second);
+    assert_eq!(limit_of(&machine, 0), "0");
+    let left: Vec<_> = std::fs::read_dir(machine.path("run/roost")).unwrap().flatten().collect();
+    assert!(left.iter().all(|file| file.file_name().to_string_lossy().ends_with(".lock")), "{left:?}");
+}
+
+#[test]
+fn two_that_asked_agree_on_who_takes_over() {
+    let machine = FakeMachine::intel_server(1);
+    let first = open(&machine, "0", "first");
+    let mut others = [open(&machine, "0", "second"), open(&machine, "0", "third")];
+    others[0].limit("a", CpuId(0), us(30));
+    others[1].limit("b", CpuId(0), us(20));
+    drop(first);
+    others.iter_mut().for_each(IdleHolder::look_after);
+    assert_eq!(limit_of(&machine, 0), "20");
+    let [second, third] = others;
+    drop(third);
+    soon("withdrawn", || limit_of(&machine, 0) == "30");
+    drop(second);
+}
+
+#[test]
+fn a_holder_that_takes_no_requests_is_named() {
+    let machine = FakeMachine::intel_server(2);
+    let _bench =
+        crate::IdleControl::open(machine.root(), &cpus("1"), IdleOptions::new("roost bench")).unwrap();
+    let error = IdleHolder::open(machine.root(), &cpus("0-1"), IdleOptions::new("roost serve")).unwrap_err();
+    assert!(error.to_string().contains("roost bench"), "{error}");
+    // It took nothing.
+    open(&machine, "0", "another");
+}
+
+#[test]
+fn strangers_bytes_change_nothing_and_end_their_own_connection_only() {
+    let machine = FakeMachine::intel_server(2);
+    let mut holder = open(&machine, "0-1", "roost govern");
+    let path = socket(&machine);
+    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    let mut good = UnixStream::connect(&path).unwrap();
+    good.write_all(b"{\"asker\":\"good\",\"cpu\":1,\"limit\":{\"exit_latency\":9000}}\n").unwrap();
+    soon("heard", || limit_of(&machine, 1) == "9");
+    let long = vec![b'x'; 1 << 20];
+    for bytes in [&b"\n"[..], b"\xff\xfe\n", b"{\"asker\":1}\n", &long] {
+        let mut bad = UnixStream::connect(&path).unwrap();
+        // It may have hung up before all was said.
+        let _ = bad.write_all(bytes);
+        let _ = bad.shutdown(std::net::Shutdown::Write);
+        let mut answer = Vec::new();
+        let _ = bad.read_to_end(&mut answer);
+        assert!(answer.len() < 2048 && !String::from_utf8_lossy(&answer).contains("in_force"), "{answer:?}");
+    }
+    // A CPU that is not held here is refused, and the connection goes on.
+    good.write_all(b"{\"asker\":\"good\",\"cpu\":77,\"limit\":\"none\"}\n").unwrap();
+    good.write_all(b"{\"asker\":\"good\",\"cpu\":0,\"limit\":{\"exit_latency\":8000}}\n").unwrap();
+    soon("heard", || limit_of(&machine, 0) == "8");
+    assert_eq!(limit_of(&machine, 1), "9");
+    drop(good);
+    soon("withdrawn", || limit_of(&machine, 0) == "0" && limit_of(&machine, 1) == "0");
+    holder.limit("shop", CpuId(0), us(4));
+    assert_eq!(limit_of(&machine, 0), "4");
+}
+
+#[test]
+fn more_askers_than_a_machine_has_are_hung_up_on() {
+    let machine = FakeMachine::intel_server(1);
+    let _holder = open(&machine, "0", "roost govern");
+    let path = socket(&machine);
+    let many: Vec<UnixStream> = (0..80).map(|_| UnixStream::connect(&path).unwrap()).collect();
+    let mut answered = 0;
+    for (number, mut stream) in (1u64..).zip(many.iter()) {
+        let line = format!(
+            "{{\"asker\":\"a\",\"cpu\":0,\"limit\":{{\"exit_latency\":{}}}}}\n",
+            number * 1000 + 5000
+        );
+        let mut byte = [0; 1];
+        let said = stream.write_all(line.as_bytes()).and_then(|()| stream.read(&mut byte));
+        answered += usize::from(said.is_ok_and(|length| length == 1));
+    }
+    assert_eq!((answered, limit_of(&machine, 0).as_str()), (64, "6"));
+    drop(many);
+    soon("all withdrawn", || limit_of(&machine, 0) == "0");
+    open(&machine, "0", "a later one").limit("x", CpuId(0), us(3));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+
+    /// Whatever is asked and withdrawn in whatever order: the strictest of what stands is in force.
+    #[test]
+    fn the_strictest_of_what_stands_is_in_force(
+        steps in proptest::collection::vec((0usize..2, 0usize..3, 0u16..2, 0u64..4), 1..40),
+    ) {
+        let machine = FakeMachine::intel_server(2);
+        let mut holders = [open(&machine, "0-1", "first"), open(&machine, "0-1", "second")];
+        let mut stands = BTreeMap::new();
+        for (holder, asker, cpu, latency) in steps {
+            let limit = if latency == 0 { IdleLimit::None } else { us(latency * 10) };
+            holders[holder].limit(["a", "b", "c"][asker], CpuId(cpu), limit);
+            if latency == 0 {
+                stands.remove(&(cpu, holder, asker));
+            } else {
+                stands.insert((cpu, holder, asker), latency * 10);
+            }
+            let strictest = stands.iter().filter(|((of, ..), _)| *of == cpu).map(|(_, &us)| us).min();
+            prop_assert_eq!(limit_of(&machine, cpu), strictest.unwrap_or(0).to_string());
+        }
+    }
+}

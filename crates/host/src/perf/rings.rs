@@ -1,0 +1,115 @@
+//! A tracepoint's events through perf's ring buffers, a buffer for each CPU.
+//!
+//! Who does not read a buffer in time loses events; the kernel says how many, and so do we.
+//!
+//! What always holds: events of one CPU come in the order of their time; a loss is told where it happened.
+
+use crate::root::{FileError, Root};
+use machine::{CpuId, CpuList, Instant};
+use perf_event::data::Record;
+use perf_event::events::Tracepoint;
+use perf_event::{Builder, Clock, SampleFlag, Sampler};
+use std::fmt;
+use std::io;
+use thiserror::Error;
+
+/// Why events cannot be read.
+#[derive(Debug, Error)]
+pub enum PerfError {
+    /// The event's number is in tracefs.
+    #[error(
+        "{event} was not found: {cause}\nhint: as root: mount -t tracefs tracefs /sys/kernel/tracing (only root may read \
+         there)"
+    )]
+    NoEvent {
+        /// `power/cpu_idle`.
+        event: &'static str,
+        /// What tracefs said.
+        cause: FileError,
+    },
+    /// The kernel does not let this user, or not at all.
+    #[error("{cpu}: the kernel does not hand out its events: {cause}\nhint: run as root or with CAP_PERFMON")]
+    Refused {
+        /// For which CPU.
+        cpu: CpuId,
+        /// What it said.
+        cause: io::Error,
+    },
+}
+
+/// What a buffer hands out.
+pub(super) enum RawEvent<'a> {
+    Sample {
+        at: Instant,
+        /// Where it happened.
+        cpu: CpuId,
+        /// All fields, behind the eight bytes that every event begins with.
+        fields: &'a [u8],
+    },
+    Lost {
+        cpu: CpuId,
+        events: u64,
+    },
+}
+
+/// The buffers of one tracepoint.
+pub(super) struct Rings {
+    buffers: Vec<(CpuId, Sampler)>,
+}
+
+impl fmt::Debug for Rings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Rings").field("cpus", &self.buffers.len()).finish()
+    }
+}
+
+/// A page for the buffer's state and 1 MiB for events: 20,000 of them, a fifth of a second at 100,000 a second.
+const PAGES: usize = 256 * 4096;
+
+impl Rings {
+    /// Starts to collect `event`, a folder such as `power/cpu_idle`, on these CPUs.
+    pub(super) fn open(event: &'static str, cpus: &CpuList) -> Result<Self, PerfError> {
+        let number = |folder: &str| {
+            Root::system().parse::<u64>(&format!("{folder}/events/{event}/id"), "an event's number")
+        };
+        let number = number("sys/kernel/tracing").or_else(|_| number("sys/kernel/debug/tracing"));
+        let tracepoint = Tracepoint::with_id(number.map_err(|cause| PerfError::NoEvent { event, cause })?);
+        let open = |&cpu: &CpuId| {
+            let refused = |cause| PerfError::Refused { cpu, cause };
+            let mut counter = Builder::new(tracepoint)
+                .any_pid()
+                .one_cpu(cpu.index())
+                .include_kernel()
+                .sample_period(1)
+                .sample(SampleFlag::TIME | SampleFlag::RAW)
+                .clockid(Clock::MONOTONIC)
+                .build()
+                .map_err(refused)?;
+            counter.enable().map_err(refused)?;
+            Ok((cpu, counter.sampled(PAGES).map_err(refused)?))
+        };
+        Ok(Self { buffers: cpus.0.iter().map(open).collect::<Result<_, _>>()? })
+    }
+
+    /// Hands out all that has come in, CPU by CPU.
+    pub(super) fn drain(&mut self, mut seen: impl FnMut(RawEvent<'_>)) {
+        for (cpu, buffer) in &mut self.buffers {
+            while let Some(record) = buffer.next_record() {
+                match record.parse_record() {
+                    Ok(Record::Sample(sample)) => {
+                        if let (Some(time), Some(fields)) = (sample.time(), sample.raw()) {
+                            seen(RawEvent::Sample { at: Instant::from_nanos(time), cpu: *cpu, fields });
+                        }
+                    }
+                    Ok(Record::Lost(lost)) => seen(RawEvent::Lost { cpu: *cpu, events: lost.lost }),
+                    _ => {}
+                }
+            }
+        }
+    }
+}
+
+/// The four bytes from `at` on.
+pub(super) fn word(fields: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_ne_bytes(fields.get(at..at + 4)?.try_into().ok()?))
+}
