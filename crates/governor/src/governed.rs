@@ -24,8 +24,8 @@ use host::{
     SegmentBounds, Segments, UsageMeter,
 };
 use machine::{
-    Command, CpuId, CpuList, CpuReading, CstateKind, Duration, Goal, IdleLimit, Instant, Ratio, Reading,
-    ServiceReading,
+    Command, CpuId, CpuList, CpuReading, CstateKind, CstateTable, Duration, Goal, IdleLimit, Instant, Ratio,
+    Reading, ServiceReading,
 };
 use policy::governing::{Decided, Governing, IdleMode, Input, Mode, Place, Why, seats};
 use policy::log::{Recorded as _, state_line, step_line};
@@ -94,9 +94,20 @@ pub struct Governed {
     cpus: CpuList,
     limits: BTreeMap<CpuId, IdleLimit>,
     last: ServiceReading,
+    last_cpus: Vec<CpuReading>,
+    last_change: Option<LastChange>,
     epochs: u64,
     /// Epochs in a row in which the goal was missed.
     missed: u32,
+}
+
+/// The last change of a service's CPUs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LastChange {
+    /// In which epoch of the service.
+    pub epoch: u64,
+    /// Why.
+    pub why: String,
 }
 
 /// What happened that somebody must hear of.
@@ -238,6 +249,8 @@ impl Governed {
             repaired: false,
             limits: BTreeMap::new(),
             last: ServiceReading::default(),
+            last_cpus: Vec::new(),
+            last_change: None,
             epochs: 0,
             missed: 0,
         })
@@ -263,6 +276,7 @@ impl Governed {
         }
         let reading = self.read(now);
         self.last = reading.service.clone();
+        self.last_cpus.clone_from(&reading.cpus);
         if let (Some(goal), Some(tail)) = (self.policy.goal(), self.last.tail) {
             self.missed = if tail > goal.latency { self.missed + 1 } else { 0 };
         }
@@ -358,6 +372,21 @@ impl Governed {
     /// The CPUs that it has now.
     pub fn cpus(&self) -> &CpuList {
         &self.cpus
+    }
+
+    /// What the CPUs that it may use did in the last epoch, the parked ones among them.
+    pub fn last_cpus(&self) -> &[CpuReading] {
+        &self.last_cpus
+    }
+
+    /// The last change of its CPUs.
+    pub fn last_change(&self) -> Option<&LastChange> {
+        self.last_change.as_ref()
+    }
+
+    /// The idle states of the CPUs that it may use.
+    pub fn idle_tables(&self) -> impl Iterator<Item = (CpuId, &CstateTable)> {
+        self.usage.tables()
     }
 
     fn read(&mut self, now: Instant) -> Reading {
@@ -479,6 +508,7 @@ impl Governed {
         let old = std::mem::replace(&mut self.cpus, cpus.clone());
         news.moved |= old != *cpus;
         if old != *cpus || failing_open {
+            self.last_change = Some(LastChange { epoch: self.epochs, why: decided.why.to_string() });
             let entry = self.entry("cpus", old.to_string(), cpus.to_string(), decided.why.to_string());
             news.entries.push(entry);
         }

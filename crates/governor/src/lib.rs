@@ -34,6 +34,6 @@ pub use audit::{Audit, Entry};
 pub use config::{Config, ConfigError, Policy, ServiceConfig, Target};
 pub use control::{Answer, Ask, ControlError, Set, ask};
 pub use daemon::{Daemon, Event, Options, StartError};
-pub use governed::{Governed, News, OpenError, Outlook, Status};
+pub use governed::{Governed, LastChange, News, OpenError, Outlook, Status};
 pub use replay::{Divergence, Replay, ReplayError};
 pub use telemetry::{Telemetry, Window};

@@ -176,6 +176,8 @@ pub struct GoalSearch {
     peak: Rate,
     /// Epochs in a row with room.
     roomy: u32,
+    /// Epochs in a row in which all of them missed the goal.
+    missed: u32,
     /// By load, then by number of workers.
     curve: BTreeMap<i16, BTreeMap<u16, Seen>>,
     barred: BTreeMap<i16, BTreeMap<u16, Barred>>,
@@ -196,6 +198,7 @@ impl GoalSearch {
             previous_rate: None,
             peak: Rate::ZERO,
             roomy: 0,
+            missed: 0,
             curve: BTreeMap::new(),
             barred: BTreeMap::new(),
             beyond: None,
@@ -265,8 +268,10 @@ impl GoalSearch {
         if tail > self.goal.latency {
             self.roomy = 0;
             if self.active == self.max_active || self.beyond.is_some_and(|beyond| beyond.load == load) {
-                self.seek_below(load, tail);
+                self.missed += 1;
+                self.seek_below(load, tail, busy);
             } else {
+                self.missed = 0;
                 self.bar(load);
                 let better = self.known_to_do(load).filter(|&active| active > self.active);
                 self.beyond = None;
@@ -275,6 +280,7 @@ impl GoalSearch {
             return;
         }
         self.beyond = None;
+        self.missed = 0;
         if let Some(barred) = self.barred.get_mut(&load).and_then(|at| at.get_mut(&self.active)) {
             // It does after all; should it fail again, the wait begins where it was.
             barred.until = barred.until.min(self.epoch);
@@ -295,8 +301,10 @@ impl GoalSearch {
     }
 
     /// The goal is missed with all workers, or was, and fewer are being tried.
-    fn seek_below(&mut self, load: i16, tail: Duration) {
+    fn seek_below(&mut self, load: i16, tail: Duration, busy: Option<Ratio>) {
         let beyond = match self.beyond.filter(|beyond| beyond.load == load) {
+            // One miss of all of them is bad luck; to take some away for it would be worse.
+            None if self.missed < self.params.patience => return,
             None => Beyond { load, best_active: self.active, best: tail, settled_until: None },
             Some(beyond) if beyond.settled_until.is_some_and(|until| self.epoch < until) => {
                 self.why = Why::OutOfReach { best: beyond.best };
@@ -313,7 +321,8 @@ impl GoalSearch {
             Some(beyond) => return self.stay_at(beyond),
         };
         self.beyond = Some(beyond);
-        if self.active > self.min_active() {
+        // Who is busy does not sleep, so no sleep is to blame.
+        if self.active > self.min_active() && self.may_try(load, self.active - 1, busy) {
             self.go(self.active - 1, Why::TooMany { tail });
         } else {
             self.stay_at(beyond);
@@ -489,6 +498,20 @@ mod tests {
         play(&mut search, 10.0, 60, |active| 700 + 60 * u64::from(active.abs_diff(5)));
         assert_eq!(search.active(), 5);
         assert_eq!(search.why(), Why::OutOfReach { best: Duration::from_micros(700) });
+    }
+
+    #[test]
+    fn one_epoch_of_bad_luck_takes_nobody_away_and_who_is_busy_is_not_too_many() {
+        let mut search = search(4);
+        // Just within the goal and without room, but for every fifth epoch.
+        let played: Vec<u16> = (0..50)
+            .map(|at| search.handle_epoch(&epoch(50.0, if at % 5 == 4 { 900 } else { 450 })))
+            .collect();
+        assert!(played.iter().all(|&active| active == 4), "{played:?}");
+        let mut search = self::search(4);
+        let busy = Epoch { busy: Some(Ratio::new(0.9)), ..epoch(50.0, 900) };
+        let played: Vec<u16> = (0..50).map(|_| search.handle_epoch(&busy)).collect();
+        assert!(played.iter().all(|&active| active == 4), "{played:?}");
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! Governs until it is told to stop.
 
+use super::history::History;
 use super::options::Governing;
+use super::page;
 use crate::exit::{Exit, coded, usage};
 use crate::metrics;
 use anyhow::{Context as _, Result};
@@ -46,10 +48,16 @@ pub fn run(args: &Governing) -> Result<ExitCode> {
     ready();
     let until = args.length.map(|length| host::now() + length);
     let live = std::io::stdout().is_terminal() && !args.json;
+    let keeps = args.out.is_some() || (args.names_a_service() && !args.json);
+    let mut history = keeps.then(|| History::begin(host::now()));
+    let started = crate::run_folder::started()?;
     let lines = daemon.run(&events, until, |governed| {
         let _ = sd_notify::notify(&[NotifyState::Watchdog]);
         if let Some((_, board)) = &board {
             board.take(governed.status());
+        }
+        if let Some(history) = &mut history {
+            history.take(host::now(), governed);
         }
         show(governed, args.json, live);
     });
@@ -58,6 +66,9 @@ pub fn run(args: &Governing) -> Result<ExitCode> {
         println!();
     }
     lines.iter().for_each(|line| eprintln!("{line}"));
+    if let Some(history) = history.filter(|history| !history.is_empty()) {
+        eprintln!("{}", page::write(args.out.as_deref(), started, &history)?);
+    }
     Ok(ExitCode::SUCCESS)
 }
 

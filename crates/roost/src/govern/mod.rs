@@ -3,12 +3,16 @@
 //! ```text
 //!   options.rs    what is asked for
 //!   daemon.rs     governs until it is told to stop
+//!   history.rs    what its epochs were
+//!   page.rs       the page made of them
 //!   plan.rs       what would be governed, and touches nothing
 //!   status.rs     how a running daemon's services are, and what to change
 //! ```
 
 mod daemon;
+mod history;
 mod options;
+mod page;
 mod plan;
 mod status;
 

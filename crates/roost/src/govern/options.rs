@@ -24,6 +24,7 @@ Examples:
   roost govern plan --port 11211 --goal 500us@p99   what would be done, and touch nothing
   roost govern                                      what /etc/roost/roost.toml and its conf.d say
   roost govern status                               how the services of a running daemon are
+  roost govern status --wakeups                     and what wakes the CPUs that are parked
   roost govern set port-11211 goal=600us@p99        change something; also: pause, resume
 
 Exit codes: 2 a name or the configuration is wrong, 3 this machine lacks what it needs, 4 somebody else holds the knob."
@@ -100,6 +101,9 @@ pub struct Governing {
     /// Record readings and commands into this folder, for `roost replay`
     #[arg(long, value_name = "DIR")]
     pub record: Option<PathBuf>,
+    /// Folder for the page and its numbers [default: runs/govern-DATE-TIME where a service is named here]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
     /// Append a line for each change to this file
     #[arg(long, value_name = "FILE")]
     pub audit: Option<PathBuf>,
@@ -126,6 +130,9 @@ pub struct Status {
     /// Where it listens
     #[arg(long, value_name = "PATH", default_value = SOCKET)]
     pub socket: PathBuf,
+    /// Watch the parked CPUs for this long, and tell how often they wake and by what
+    #[arg(long, value_name = "TIME", num_args = 0..=1, default_missing_value = "2s", conflicts_with = "json")]
+    pub wakeups: Option<Duration>,
     /// Print JSON instead of a table
     #[arg(long)]
     pub json: bool,

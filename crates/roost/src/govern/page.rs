@@ -1,0 +1,302 @@
+//! `report.html` of a governed run: was the goal kept, on how many cores, and what did the parked ones do.
+//!
+//! Pure but for [`write`]. What is not known has a sentence why instead of a figure; no CPU is called asleep that was not seen
+//! asleep.
+
+use super::history::{History, Parked, Point, Told};
+use crate::exit::usage;
+use crate::machine_facts::this_machine;
+use crate::run_folder::{self, INFO, REPORT};
+use anyhow::Result;
+use machine::CpuId;
+use report::figures::{
+    Card, Figure, Limit, Lines, Page, Part, Point as Mark, Quantity, Row, Section, Series, Style, Table, Unit,
+};
+use report::run::RunInfo;
+use std::io::Write as _;
+use std::path::Path;
+
+/// How the figures are got.
+const METHOD: [&str; 4] = [
+    "Rate and response times are what the kernel sees at the server's sockets: from a request's first byte until the answer's first \
+     byte, and the delay of the interrupted CPU before it. What a client adds is not in them. A tail is taken over as many epochs \
+     as it needs samples, and is missing where even a minute holds too few.",
+    "Cores are those that the service may run on, as the kernel reads back.",
+    "Parked CPUs: busy is all time that the CPU was not idle, whoever used it, from /proc/stat and cpuidle; the idle states are those \
+     that were asked for. Hardware and hypervisors may do less.",
+    "Where there were too many epochs to draw, two become one: the mean of rate and cores, the larger tail.",
+];
+
+/// All that was kept.
+const EPOCHS: &str = "epochs.json";
+
+/// Writes the run's folder, and says where its page is.
+pub fn write(out: Option<&Path>, started: String, history: &History) -> Result<String> {
+    let name = format!("govern-{}", started.replace(" UTC", "").replace([' ', ':'], "-"));
+    let place = out.map_or_else(|| Path::new("runs").join(&name), Path::to_owned);
+    if place.join(INFO).exists() && !place.join(EPOCHS).exists() {
+        return Err(usage(format!(
+            "{} has another kind of run\n\nhint: name another folder with --out",
+            place.display()
+        )));
+    }
+    run_folder::create(&place)?;
+    run_folder::remove(&place, &[REPORT])?;
+    let json = serde_json::to_string(history)?;
+    run_folder::write(&place, EPOCHS, |file| writeln!(file, "{json}"))?;
+    let info = RunInfo {
+        format: RunInfo::FORMAT,
+        name,
+        title: title(history),
+        command: std::env::args().collect(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        started,
+        method: METHOD.map(str::to_owned).to_vec(),
+        machine: this_machine(),
+        config: toml::Table::new(),
+    };
+    run_folder::write_info(&place, &info)?;
+    run_folder::write_report(&place, &page(&info, history).html())
+}
+
+fn title(history: &History) -> String {
+    let names: Vec<&str> = history.services.keys().map(String::as_str).collect();
+    format!("{} governed", names.join(", "))
+}
+
+/// The page.
+pub fn page(info: &RunInfo, history: &History) -> Page {
+    let mut page = Page {
+        name: info.name.clone(),
+        title: info.title.clone(),
+        facts: vec![info.started.clone(), format!("Roost {}", info.version)],
+        notes: info.method.clone(),
+        command: info.command.clone(),
+        ..Page::default()
+    };
+    page.facts.extend(info.machine.cpu_model.clone());
+    let several = history.services.len() > 1;
+    for (name, told) in &history.services {
+        page.summary += &summary(told);
+        page.alarms.extend(alarm(told));
+        page.cards.extend(cards(name, told, several));
+        page.sections.push(over_time(name, told));
+        page.sections.push(changes(told));
+        page.sections.push(parked(told));
+    }
+    page
+}
+
+fn mean_cores(told: &Told) -> f64 {
+    f64::from(told.last.cores.1) * told.awake.0 as f64 / told.awake.1.max(1) as f64
+}
+
+fn kept(told: &Told) -> Option<f64> {
+    let (judged, kept) = told.judged;
+    (judged > 0).then(|| kept as f64 / judged as f64)
+}
+
+fn summary(told: &Told) -> String {
+    let status = &told.last;
+    let goal = match (status.goal, kept(told)) {
+        (Some(goal), Some(kept)) => {
+            format!(
+                "its goal of {goal} was kept in {} of the epochs that had enough requests to tell",
+                Unit::Share.text(kept)
+            )
+        }
+        (Some(goal), None) => {
+            format!("whether its goal of {goal} was kept is not known: no epoch had enough requests")
+        }
+        (None, _) => "it had no goal".to_owned(),
+    };
+    format!(
+        "{} ran on {:.2} of {} cores in the mean, and {goal}. It was governed by {}, {}. ",
+        status.command,
+        mean_cores(told),
+        status.cores.1,
+        status.policy,
+        status.actuator.as_ref().map_or_else(
+            || "in a dry run that touched nothing".to_owned(),
+            |actuator| format!("kept on its cores by {actuator}")
+        ),
+    )
+}
+
+fn alarm(told: &Told) -> Option<String> {
+    let open = told.points.iter().filter(|point| point.is_open).count();
+    (open > 0).then(|| {
+        let share = open as f64 / told.points.len() as f64;
+        format!(
+            "{}: in {} of the time it had all cores because something failed or somebody paused it.",
+            told.last.name,
+            Unit::Share.text(share)
+        )
+    })
+}
+
+fn cards(name: &str, told: &Told, several: bool) -> Vec<Card> {
+    let of = |what: &str| if several { format!("{name}: {what}") } else { what.to_owned() };
+    let mut cards = vec![Card {
+        what: of("cores awake"),
+        figure: format!("{:.2} of {}", mean_cores(told), told.last.cores.1),
+        remark: "mean over all epochs".to_owned(),
+        met: None,
+    }];
+    if let (Some(goal), Some(kept)) = (told.last.goal, kept(told)) {
+        cards.push(Card {
+            what: of("goal kept"),
+            figure: Unit::Share.text(kept),
+            remark: format!("{goal}, of {} epochs that had enough requests", told.judged.0),
+            met: None,
+        });
+    }
+    cards.push(Card {
+        what: of("changes"),
+        figure: told.changes_so_far.to_string(),
+        remark: "of its cores".to_owned(),
+        met: None,
+    });
+    cards
+}
+
+fn over_time(name: &str, told: &Told) -> Section {
+    let time = || Quantity::new("time", Unit::Seconds);
+    let series = |name: &str, style: Style, value: &dyn Fn(&Point) -> Option<f64>| Series {
+        name: name.to_owned(),
+        style,
+        points: told.points.iter().map(|point| Mark::new(point.at_s, value(point))).collect(),
+    };
+    let mut cores = Lines::new(
+        "Cores awake",
+        "What the service may run on. The rest is parked.",
+        time(),
+        Quantity::new("cores", Unit::Count),
+    );
+    cores.series.push(series("cores", Style::Steps, &|point| Some(point.cores)));
+    cores.limit = Some(Limit { y: f64::from(told.last.cores.1), name: "all".to_owned() });
+    let mut tail = Lines::new(
+        "The tail",
+        "Gaps are epochs without enough requests to tell.",
+        time(),
+        Quantity::new("response time", Unit::Nanoseconds).log(),
+    );
+    tail.series.push(series("tail", Style::Line, &|point| Some(point.tail_ns? as f64)));
+    tail.limit =
+        told.last.goal.map(|goal| Limit { y: goal.latency.as_nanos() as f64, name: format!("goal {goal}") });
+    let mut rate =
+        Lines::new("Requests", "Answered per second.", time(), Quantity::new("requests", Unit::PerSecond));
+    rate.series.push(series("requests", Style::Line, &|point| point.rate));
+    let mut parts: Vec<Part> = [cores, tail, rate].iter().map(Lines::figure).map(Part::Figure).collect();
+    parts.extend(curve(told).map(Part::Figure));
+    Section { title: name.to_owned(), text: String::new(), parts }
+}
+
+/// What was learned at the last load.
+fn curve(told: &Told) -> Option<Figure> {
+    if told.last.curve.len() < 2 {
+        return None;
+    }
+    let mut lines = Lines::new(
+        "The tail by number of cores",
+        "As the policy has learned it at the present load. It jumps to the fewest cores that keep the goal.",
+        Quantity::new("cores", Unit::Count),
+        Quantity::new("response time", Unit::Nanoseconds).log(),
+    );
+    let points = told.last.curve.iter();
+    lines.series.push(Series {
+        name: "tail".to_owned(),
+        style: Style::Line,
+        points: points
+            .map(|&(cores, tail)| Mark::new(f64::from(cores), Some(tail.as_nanos() as f64)))
+            .collect(),
+    });
+    lines.limit =
+        told.last.goal.map(|goal| Limit { y: goal.latency.as_nanos() as f64, name: format!("goal {goal}") });
+    Some(lines.figure())
+}
+
+fn changes(told: &Told) -> Section {
+    let title = format!("What was changed for {}", told.last.name);
+    if told.changes.is_empty() {
+        return Section { title, text: "Nothing: it kept all its cores.".to_owned(), parts: Vec::new() };
+    }
+    let left_out = told.changes_so_far - told.changes.len() as u64;
+    let text = if left_out == 0 { String::new() } else { format!("The last ones; {left_out} came before.") };
+    let row = |change: &super::history::Change| Row {
+        name: Unit::Seconds.text(change.at_ms as f64 * 1e-3),
+        cells: vec![change.cpus.clone(), change.why.clone()],
+        ..Row::default()
+    };
+    let table = Table {
+        title: String::new(),
+        head: ["after", "CPUs", "why"].map(str::to_owned).to_vec(),
+        rows: told.changes.iter().map(row).collect(),
+    };
+    Section { title, text, parts: vec![Part::Table(table)] }
+}
+
+fn parked(told: &Told) -> Section {
+    let title = format!("What the CPUs did that were parked for {}", told.last.name);
+    if told.parked.is_empty() {
+        return Section { title, text: "None was parked.".to_owned(), parts: Vec::new() };
+    }
+    let text = if told.states.is_empty() {
+        "This kernel tells no idle states, so how deeply they slept is not known.".to_owned()
+    } else {
+        "The last columns are shares of the time that each was parked, by the idle state that it asked for."
+            .to_owned()
+    };
+    let share = |sum: f64, of: u64| if of > 0 { Unit::Share.text(sum / of as f64) } else { "-".to_owned() };
+    let row = |(cpu, parked): (&CpuId, &Parked)| {
+        let mut cells = vec![parked.epochs.to_string(), share(parked.busy, parked.known)];
+        cells.extend(
+            (0..told.states.len())
+                .map(|state| share(parked.residency.get(state).copied().unwrap_or_default(), parked.slept)),
+        );
+        Row { name: cpu.to_string(), cells, ..Row::default() }
+    };
+    let mut head = ["CPU", "epochs parked", "busy"].map(str::to_owned).to_vec();
+    head.extend(told.states.iter().cloned());
+    let table = Table { title: String::new(), head, rows: told.parked.iter().map(row).collect() };
+    Section { title, text, parts: vec![Part::Table(table)] }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::history::tests::history;
+    use super::*;
+
+    fn info() -> RunInfo {
+        RunInfo {
+            format: RunInfo::FORMAT,
+            name: "govern-test".into(),
+            title: "cache governed".into(),
+            command: vec!["roost".into()],
+            version: "0".into(),
+            started: "2026-11-22".into(),
+            method: METHOD.map(str::to_owned).to_vec(),
+            machine: this_machine(),
+            config: toml::Table::new(),
+        }
+    }
+
+    #[test]
+    fn the_page_says_whether_the_goal_was_kept_and_what_is_not_known() {
+        let mut told = history(&[(8, 100), (2, 300), (2, 700), (3, 320)]);
+        let html = page(&info(), &told).html();
+        for words in ["75.0%", "3.75 of 8", "goal 500us@p99", "None was parked", "it kept all its cores"] {
+            assert!(html.contains(words), "{words}: {html}");
+        }
+        let cache = told.services.get_mut("cache").unwrap();
+        cache.parked.insert(CpuId(7), Parked { epochs: 3, known: 2, busy: 0.02, ..Parked::default() });
+        let html = page(&info(), &told).html();
+        assert!(html.contains("how deeply they slept is not known") && html.contains("1.0%"), "{html}");
+    }
+
+    #[test]
+    fn a_run_without_enough_requests_is_not_called_kept() {
+        let html = page(&info(), &history(&[(1, 0)])).html();
+        assert!(html.contains("is not known") && !html.contains("goal kept"), "{html}");
+    }
+}
