@@ -127,7 +127,7 @@ fn govern(server: &Server, folder: &Path) -> Running {
         actuator: Some(ConfineActuator::CpusetV2),
     };
     let config = Config {
-        epoch: Duration::from_millis(300),
+        epoch: EPOCH,
         socket: folder.join("govern.sock"),
         services: vec![service],
         ..Config::default()
@@ -158,6 +158,23 @@ impl Running {
         self.stop.send(Event::Stop).expect("it listens");
         self.thread.join().expect("it does not panic")
     }
+}
+
+const EPOCH: Duration = Duration::from_millis(300);
+/// So many epochs are watched for wake-ups of CPUs that the service does not have.
+const WATCHED: u32 = 40;
+
+/// How often CPUs 1 to 7 wake in that time.
+fn parked_wakeups() -> u64 {
+    let sum = || (1..8).flat_map(usage).sum::<u64>();
+    // Whoever watches must not be what wakes them.
+    let all = host::allowed_cpus().expect("CPUs");
+    host::pin_current_thread(CpuId(0)).expect("it may be pinned");
+    let before = sum();
+    std::thread::sleep((EPOCH * u64::from(WATCHED)).into());
+    let woken = sum() - before;
+    host::pin_current_thread_to(&all).expect("it may run anywhere again");
+    woken
 }
 
 /// Sleeps begun in each state of a CPU.
@@ -195,6 +212,7 @@ fn parked_cores_sleep_deeply_active_ones_do_not_and_all_is_as_it_was() {
     println!("sleeps by state: active {active:?}, parked {parked:?}");
     assert_eq!(active[2..].iter().sum::<u64>(), 0, "the active CPU sleeps in its shallowest state alone");
     assert!(parked[2..].iter().sum::<u64>() > 0, "the parked one sleeps deeply");
+    let with = parked_wakeups();
 
     // From silence to much is a jump.
     let clients: Vec<_> =
@@ -217,5 +235,14 @@ fn parked_cores_sleep_deeply_active_ones_do_not_and_all_is_as_it_was() {
     let lines = daemon.end();
     println!("{}", lines.join("\n"));
     assert_eq!(server.state(), before);
+    let without = parked_wakeups();
+    println!(
+        "wake-ups of seven CPUs in {WATCHED} epochs of {EPOCH}: governed {with}, not governed {without}"
+    );
+    // A counted event spreads by the root of its number; three times that, of both, is no chance.
+    let noise = 3.0 * ((with + without) as f64).sqrt();
+    let caused = with as f64 - without as f64;
+    let minutes = f64::from(WATCHED) * EPOCH.as_secs_f64() / 60.0;
+    assert!(caused <= 7.0 * minutes + noise, "{caused} wake-ups in {minutes} minutes are the daemon's");
     let _ = fs::remove_dir_all(&folder);
 }
