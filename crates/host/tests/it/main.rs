@@ -3,6 +3,8 @@
 mod confine;
 mod confine_lab;
 mod crash;
+mod frequency;
+mod frequency_lab;
 mod idle_program;
 mod lab;
 mod real_kernel;
