@@ -124,6 +124,8 @@ fn govern(server: &Server, folder: &Path) -> Running {
         min_cores: 1,
         cpus: None,
         idle: IdleMode::Shallow,
+        frequency: policy::governing::FrequencyMode::Stock,
+        slack: None,
         actuator: Some(ConfineActuator::CpusetV2),
     };
     let config = Config {

@@ -74,13 +74,14 @@ fn files() -> Vec<String> {
     (0..8).flat_map(|cpu| files.map(|file| format!("cpu{cpu} {file} {}", read(cpu, file)))).collect()
 }
 
-/// Every CPU under this governor, at full speed.
+/// Every CPU under this governor, at full speed. The kernel does not command what it believes to be so already, as it does of
+/// full speed after boot: so there and back.
 fn begin(governor: &str) {
     for cpu in 0..8 {
+        write(cpu, "scaling_governor", "userspace");
+        write(cpu, "scaling_setspeed", "1000000");
+        write(cpu, "scaling_setspeed", "2600000");
         write(cpu, "scaling_governor", governor);
-        if governor == "userspace" {
-            write(cpu, "scaling_setspeed", "2600000");
-        }
     }
     until([26; 8]);
 }

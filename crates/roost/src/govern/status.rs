@@ -5,7 +5,9 @@ use crate::exit::{Exit, coded, usage};
 use crate::table::{Table, print};
 use anyhow::Result;
 use governor::{Answer, Ask, ControlError, ask};
-use policy::governing::Mode;
+use machine::{CpuList, FrequencyLimit};
+use policy::governing::{FrequencyMode, Mode};
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 /// Tells it.
@@ -43,6 +45,9 @@ pub fn show(args: &Status) -> Result<ExitCode> {
                 notes += &format!("{}: paused; `roost govern set {} resume`\n", service.name, service.name)
             }
         }
+        if service.frequency != FrequencyMode::Stock {
+            notes += &format!("{}: frequency {}: {}\n", service.name, service.frequency, clocks(service));
+        }
         if service.missed > 3 {
             notes += &format!("{}: the goal is missed for {} epochs\n", service.name, service.missed);
         }
@@ -57,6 +62,21 @@ pub fn show(args: &Status) -> Result<ExitCode> {
     let table = if table.is_empty() { String::new() } else { table.text() };
     print(&format!("{table}{notes}"))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Which of its CPUs run how fast at the most, the slowest first.
+fn clocks(service: &governor::Status) -> String {
+    let mut by_cap: BTreeMap<u64, (CpuList, String)> = BTreeMap::new();
+    for &cpu in &service.allowed.0 {
+        let (order, told) = match service.clocks.get(&cpu) {
+            None | Some(FrequencyLimit::None) => (u64::MAX, "free".to_owned()),
+            Some(FrequencyLimit::AtMost(clock)) => (clock.0, format!("at most {clock}")),
+            Some(FrequencyLimit::Exactly(clock)) => (clock.0, clock.to_string()),
+        };
+        by_cap.entry(order).or_insert_with(|| (CpuList::default(), told)).0.0.insert(cpu);
+    }
+    let parts: Vec<String> = by_cap.into_values().map(|(cpus, told)| format!("CPU {cpus} {told}")).collect();
+    parts.join(", ")
 }
 
 /// Changes it.
