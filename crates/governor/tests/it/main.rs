@@ -1,3 +1,4 @@
 //! The daemon on real kernels: what unit tests cannot have.
 
+mod frequency_lab;
 mod lab;
