@@ -148,13 +148,13 @@ pub fn missing(root: &Root, mode: FrequencyMode, cpus: &CpuList) -> Option<Strin
         let (why, hint) = why
             .split_once("\nhint: ")
             .unwrap_or((&why, "a real machine has them; as root, or with CAP_PERFMON"));
-        lacks.push(format!("the processor's counters: {why}; {hint}"));
+        lacks.push(format!("{COUNTERS}: {why}; {hint}"));
     }
     if lacks.is_empty() {
         return None;
     }
-    let instead = match mode {
-        FrequencyMode::Sensitivity => "; pegasus needs no counters, and stock nothing at all",
+    let instead = match (mode, lacks.as_slice()) {
+        (FrequencyMode::Sensitivity, [only]) if only.starts_with(COUNTERS) => "; pegasus needs no counters",
         _ => "; stock needs nothing",
     };
     Some(format!(
@@ -256,6 +256,9 @@ fn pace(before: Seen, now: Seen) -> Option<(Rate, Kilohertz)> {
         (Rate::per_second(instructions / seconds), Kilohertz((cycles / seconds / 1e3).round() as u64))
     })
 }
+
+/// What sensitivity needs beside the clocks.
+const COUNTERS: &str = "the processor's counters";
 
 /// Less work tells nothing: some ten thousand instructions, as `sensitivity::Params::min_busy`.
 const WORKED: Duration = Duration::from_micros(50);

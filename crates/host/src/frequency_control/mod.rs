@@ -529,7 +529,7 @@ fn domains(root: &Root, cpus: &CpuList) -> Vec<Domain> {
     let mut gaps = Gaps::default();
     let mut domains = Vec::new();
     for name in gaps.names(root, FOLDER) {
-        if !name.strip_prefix("policy").is_some_and(|number| number.parse::<u16>().is_ok()) {
+        if name.strip_prefix("policy").is_none_or(|number| number.parse::<u16>().is_err()) {
             continue;
         }
         let folder = format!("{FOLDER}/{name}");
