@@ -105,7 +105,7 @@ impl Driven {
     }
 
     fn tell(&mut self, input: &Input) {
-        self.now = self.now + Duration::from_secs(1);
+        self.now += Duration::from_secs(1);
         for decided in self.policy.apply(self.now, input) {
             if let Command::SetFrequency { cpu, limit } = decided.command {
                 let mut state = self.clocks.limit("shop", cpu, limit);

@@ -219,7 +219,7 @@ fn any_input() -> impl Strategy<Value = Input> {
     let frequency = prop_oneof![
         Just(Frequency::Stock),
         Just(Frequency::Cap(machine::Kilohertz(1_500_000))),
-        (0.0..0.5_f64).prop_map(|slack| sensitivity_with(slack)),
+        (0.0..0.5_f64).prop_map(sensitivity_with),
         goal.clone().prop_map(|goal| Frequency::Pegasus(goal, Default::default())),
     ];
     prop_oneof![
