@@ -8,9 +8,10 @@
 
 use host::service::{self, Service, ServiceError};
 use host::{ConfineActuator, Root};
-use machine::{CpuList, Duration, Goal};
+use machine::{CpuList, Duration, Goal, Ratio};
 use policy::carb;
-use policy::governing::{Cores, IdleMode, Params};
+use policy::frequency::{pegasus, sensitivity};
+use policy::governing::{Cores, Frequency, FrequencyMode, IdleMode, Params};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fmt;
@@ -102,6 +103,10 @@ pub struct ServiceConfig {
     pub cpus: Option<CpuList>,
     /// How deeply its active CPUs sleep.
     pub idle: IdleMode,
+    /// How fast its CPUs run.
+    pub frequency: FrequencyMode,
+    /// How much of its progress a core may lose to a slower clock, under `sensitivity`.
+    pub slack: Option<Ratio>,
     /// By what it is kept on its CPUs; the best that works where this says nothing.
     pub actuator: Option<ConfineActuator>,
 }
@@ -130,6 +135,9 @@ struct Written {
     #[serde(skip_serializing_if = "Option::is_none")]
     cpus: Option<String>,
     idle: IdleMode,
+    frequency: FrequencyMode,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    slack: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     actuator: Option<Actuator>,
 }
@@ -170,7 +178,9 @@ impl TryFrom<Written> for ServiceConfig {
         }
         let fix = |wrong: bool, told: &str| if wrong { Err(format!("{name}: {told}")) } else { Ok(()) };
         fix(
-            written.goal.is_some() && written.policy != Policy::Carb,
+            written.goal.is_some()
+                && written.policy != Policy::Carb
+                && written.frequency != FrequencyMode::Pegasus,
             "a goal needs policy = \"carb\": leave one of them out",
         )?;
         fix(
@@ -180,6 +190,24 @@ impl TryFrom<Written> for ServiceConfig {
         fix(
             written.cores == Some(0) || written.min_cores == Some(0),
             "a service runs on at least one core: write 1",
+        )?;
+        let is_pegasus = written.frequency == FrequencyMode::Pegasus;
+        fix(
+            is_pegasus && written.goal.is_none(),
+            "frequency = \"pegasus\" keeps a goal: add one, such as goal = \"500us@p99\"",
+        )?;
+        // Two that steer by one tail would chase each other.
+        fix(
+            is_pegasus && written.policy != Policy::Fixed,
+            "frequency = \"pegasus\" and carb would both steer by the tail: write policy = \"fixed\", or another frequency",
+        )?;
+        fix(
+            written.slack.is_some() && written.frequency != FrequencyMode::Sensitivity,
+            "slack is a word of frequency = \"sensitivity\": add that, or leave slack out",
+        )?;
+        fix(
+            written.slack.is_some_and(|slack| !(0.0..1.0).contains(&slack)),
+            "slack is the share of its progress that a core may lose: write 0 to 0.99, such as slack = 0.05",
         )?;
         let cpus = written.cpus.map(|cpus| cpus.parse()).transpose();
         let cpus = cpus.map_err(|error: machine::ParseCpuListError| format!("{name}: cpus: {error}"))?;
@@ -191,6 +219,8 @@ impl TryFrom<Written> for ServiceConfig {
             min_cores: written.min_cores.unwrap_or(1),
             cpus,
             idle: written.idle,
+            frequency: written.frequency,
+            slack: written.slack.map(Ratio::new),
             actuator: written.actuator.map(|actuator| match actuator {
                 Actuator::Affinity => ConfineActuator::Affinity,
                 Actuator::CpusetV2 => ConfineActuator::CpusetV2,
@@ -212,6 +242,8 @@ impl From<ServiceConfig> for Written {
             min_cores: Some(config.min_cores),
             cpus: config.cpus.map(|cpus| cpus.to_string()),
             idle: config.idle,
+            frequency: config.frequency,
+            slack: config.slack.map(Ratio::as_f64),
             actuator: config.actuator.map(|actuator| match actuator {
                 ConfineActuator::Affinity => Actuator::Affinity,
                 ConfineActuator::CpusetV2 => Actuator::CpusetV2,
@@ -278,7 +310,23 @@ impl ServiceConfig {
                 Cores::Goal(goal, carb::GoalParams { epoch, min_active, ..carb::GoalParams::default() })
             }
         };
-        Params::new(cores, self.idle)
+        Params { frequency: self.frequency(epoch), ..Params::new(cores, self.idle) }
+    }
+
+    fn frequency(&self, epoch: Duration) -> Frequency {
+        match (self.frequency, self.goal) {
+            (FrequencyMode::Cap(clock), _) => Frequency::Cap(clock),
+            (FrequencyMode::Sensitivity, _) => Frequency::Sensitivity(sensitivity::Params {
+                step: epoch,
+                slack: self.slack.unwrap_or(Ratio::new(SLACK)),
+                ..sensitivity::Params::default()
+            }),
+            (FrequencyMode::Pegasus, Some(goal)) => {
+                Frequency::Pegasus(goal, pegasus::Params { epoch, ..pegasus::Params::default() })
+            }
+            // A goal is required when it is loaded.
+            (FrequencyMode::Stock, _) | (FrequencyMode::Pegasus, None) => Frequency::Stock,
+        }
     }
 
     /// How its policy is called.
@@ -291,6 +339,9 @@ impl ServiceConfig {
         }
     }
 }
+
+/// Of a core's progress, where nothing is written: between the paper's zero tolerance and its relaxed 20 %.
+const SLACK: f64 = 0.05;
 
 /// Why a configuration is refused.
 #[derive(Debug, Error)]
@@ -447,6 +498,22 @@ mod tests {
     }
 
     #[test]
+    fn clocks_are_written_and_read_back() {
+        let text = "[[service]]\nport = 1\npolicy = \"fixed\"\ngoal = \"1ms@p99\"\nfrequency = \"pegasus\"\n\
+                    [[service]]\nport = 2\nfrequency = \"sensitivity\"\nslack = 0.2\n\
+                    [[service]]\nport = 3\nfrequency = \"1.7GHz\"\n";
+        let config = loaded(&[("roost.toml", text)]).unwrap();
+        let printed = toml::to_string(&config).unwrap();
+        assert_eq!(loaded(&[("roost.toml", &printed)]).unwrap(), config, "{printed}");
+        let of = |at: usize| config.services[at].params(config.epoch).frequency;
+        assert!(matches!(of(0), Frequency::Pegasus(goal, _) if goal.to_string() == "1.00ms@p99"));
+        assert!(
+            matches!(of(1), Frequency::Sensitivity(params) if params.slack == Ratio::new(0.2) && params.step == config.epoch)
+        );
+        assert_eq!(of(2), Frequency::Cap(machine::Kilohertz(1_700_000)));
+    }
+
+    #[test]
     fn what_is_wrong_is_told_with_its_fix() {
         for (text, told) in [
             ("epock = \"1s\"", "unknown field `epock`"),
@@ -457,6 +524,15 @@ mod tests {
             ("[[service]]\nport = 1\nmin_cores = 0", "write 1"),
             ("[[service]]\nport = 1\ncores = 2", "needs policy = \"fixed\""),
             ("[[service]]\nport = 1\ngoal = \"1ms@p99\"\npolicy = \"fixed\"", "a goal needs policy"),
+            ("[[service]]\nport = 1\nfrequency = \"1700\"", "such as 1700MHz"),
+            ("[[service]]\nport = 1\nfrequency = \"pegasus\"", "keeps a goal: add one"),
+            (
+                "[[service]]\nport = 1\nfrequency = \"pegasus\"\ngoal = \"1ms@p99\"",
+                "write policy = \"fixed\"",
+            ),
+            ("[[service]]\nport = 1\nslack = 0.1", "add that, or leave slack out"),
+            ("[[service]]\nport = 1\nfrequency = \"sensitivity\"\nslack = 5", "such as slack = 0.05"),
+            ("[[service]]\nport = 1\nfrequency = \"sensitivity\"\nslack = nan", "such as slack = 0.05"),
             ("[[service]]\nport = 1\ncpus = \"3-1\"", "ranges such as 0-3,8"),
             ("[[service]]\nport = 1\nname = \"../x\"", "letters, digits"),
             ("[[service]]\nport = 1\n[[service]]\nport = 1", "give it another name"),

@@ -5,13 +5,13 @@
 //! CPUs that the services have: those are awake anyway, and a parked CPU is not woken for its sake.
 
 use crate::audit::{Audit, Entry, now_unix_s};
+use crate::clocks::{self, Clocks};
 use crate::config::{Config, ConfigError, ServiceConfig};
 use crate::control::{Answer, Ask, Control, ControlError, Set};
 use crate::governed::{Governed, News, OpenError};
-use host::IdleHolder as Holder;
-use host::{IdleOptions, LockError, Root};
+use host::{FrequencyError, IdleHolder, IdleOptions, LockError, Root};
 use machine::{CpuList, Duration, Goal, Instant};
-use policy::governing::{IdleMode, Input};
+use policy::governing::{FrequencyMode, IdleMode, Input};
 use std::collections::BTreeSet;
 use std::io;
 use std::path::PathBuf;
@@ -38,6 +38,17 @@ pub enum StartError {
     /// Another Roost holds the CPUs' idle limits.
     #[error(transparent)]
     Held(#[from] LockError),
+    /// The clocks of a service cannot be chosen here.
+    #[error("{service}: {reason}")]
+    NoClocks {
+        /// Which.
+        service: String,
+        /// What is missing, and what to do.
+        reason: String,
+    },
+    /// The clocks cannot be held.
+    #[error(transparent)]
+    Clocks(#[from] FrequencyError),
     /// The control socket.
     #[error(transparent)]
     Control(#[from] ControlError),
@@ -72,7 +83,8 @@ pub struct Daemon {
     file: Option<PathBuf>,
     dry_run: bool,
     slots: Vec<Slot>,
-    holder: Option<Holder>,
+    holder: Option<IdleHolder>,
+    clocks: Option<Clocks>,
     audit: Audit,
     control: Option<Control>,
     said: BTreeSet<String>,
@@ -115,6 +127,7 @@ impl Daemon {
             dry_run,
             slots: Vec::new(),
             holder: None,
+            clocks: None,
             audit,
             control: None,
             said: BTreeSet::new(),
@@ -123,6 +136,7 @@ impl Daemon {
             config,
         };
         daemon.hold()?;
+        daemon.hold_clocks()?;
         for config in daemon.config.services.clone() {
             let slot = daemon.opened(config);
             match slot {
@@ -261,7 +275,8 @@ impl Daemon {
         let now = host::now();
         let record = self.config.record.as_deref();
         match Governed::open(&self.root, &config, self.config.epoch, record, self.dry_run, now, &mut news) {
-            Ok(governed) => {
+            Ok(mut governed) => {
+                governed.choose_clocks(self.clocks.as_ref());
                 let state = State::Governed {
                     governed: Box::new(governed),
                     due: now + self.config.epoch,
@@ -288,9 +303,34 @@ impl Daemon {
             all.0.extend(cpus.unwrap_or_else(|| online.clone()).0);
             all
         });
-        let mut holder = Holder::open(&self.root, &cpus, IdleOptions::new("roost govern"))?;
+        let mut holder = IdleHolder::open(&self.root, &cpus, IdleOptions::new("roost govern"))?;
         let notices = holder.drain_notices();
         self.holder = Some(holder);
+        self.tell(News { notices, ..News::default() });
+        Ok(())
+    }
+
+    /// Takes the clocks that some service wants chosen. What they need and this machine lacks is told before anything is held.
+    fn hold_clocks(&mut self) -> Result<(), StartError> {
+        let wants = |service: &&ServiceConfig| service.frequency != FrequencyMode::Stock;
+        if !self.config.services.iter().any(|service| wants(&service)) {
+            return Ok(());
+        }
+        let online = host::online_cpus(&self.root).unwrap_or_default();
+        let mut all = CpuList::default();
+        for service in self.config.services.iter().filter(wants) {
+            let cpus = service.cpus.clone().unwrap_or_else(|| online.clone());
+            if let Some(reason) = clocks::missing(&self.root, service.frequency, &cpus) {
+                return Err(StartError::NoClocks { service: service.name.clone(), reason });
+            }
+            all.0.extend(cpus.0);
+        }
+        if self.dry_run || self.clocks.is_some() {
+            return Ok(());
+        }
+        let clocks = Clocks::open(&self.root, &all, "roost govern")?;
+        let notices = clocks.drain_notices();
+        self.clocks = Some(clocks);
         self.tell(News { notices, ..News::default() });
         Ok(())
     }
@@ -305,7 +345,7 @@ impl Daemon {
                         State::Waiting { why, .. } => waiting.push((slot.config.name.clone(), why.clone())),
                     }
                 }
-                let asked = self.holder.as_ref().map(Holder::asked_by_others).unwrap_or_default();
+                let asked = self.holder.as_ref().map(IdleHolder::asked_by_others).unwrap_or_default();
                 Answer::Status { governed, waiting, asked, dry_run: self.dry_run }
             }
             Ask::Set { service, set } => self.set(&service, set),
@@ -369,6 +409,9 @@ impl Daemon {
         if let Err(error) = self.hold() {
             self.say(&error.to_string());
         }
+        if let Err(error) = self.hold_clocks() {
+            self.say(&error.to_string());
+        }
         let mut old: Vec<Slot> = std::mem::take(&mut self.slots);
         for config in self.config.services.clone() {
             let same = old.iter().position(|slot| {
@@ -376,6 +419,8 @@ impl Daemon {
                     && slot.config.target == config.target
                     && slot.config.cpus == config.cpus
                     && slot.config.actuator == config.actuator
+                    // Whether it has gears and counters is found out when it is opened.
+                    && slot.config.frequency == config.frequency
             });
             match same.map(|at| old.swap_remove(at)) {
                 Some(mut slot) => {
@@ -424,7 +469,8 @@ impl Daemon {
                 lines.extend(governed.release(self.holder.as_mut()));
             }
         }
-        lines.extend(self.holder.as_mut().map(Holder::release).unwrap_or_default());
+        lines.extend(self.holder.as_mut().map(IdleHolder::release).unwrap_or_default());
+        lines.extend(self.clocks.as_ref().map(Clocks::release).unwrap_or_default());
         lines
     }
 

@@ -15,19 +15,19 @@
 //! - A dry run opens nothing that could change anything.
 
 use crate::audit::{Entry, now_unix_s};
+use crate::clocks::{self, Clocks, Pace, Repair};
 use crate::config::{ServiceConfig, Target};
 use crate::telemetry::Telemetry;
-use host::IdleHolder as Holder;
 use host::service::{Service, ServiceError};
 use host::{
-    ConfineActuator, ConfineError, ConfineOptions, Confiner, CpuUsage, LimitState, PrematureSleeps, Root,
-    SegmentBounds, Segments, UsageMeter,
+    ConfineActuator, ConfineError, ConfineOptions, Confiner, CpuUsage, FrequencyState, IdleHolder,
+    LimitState, PrematureSleeps, Root, SegmentBounds, Segments, UsageMeter,
 };
 use machine::{
-    Command, CpuId, CpuList, CpuReading, CstateKind, CstateTable, Duration, Goal, IdleLimit, Instant, Ratio,
-    Reading, ServiceReading,
+    Command, CpuId, CpuList, CpuReading, CstateKind, CstateTable, Duration, FrequencyLimit, Goal, IdleLimit,
+    Instant, Kilohertz, Rate, Ratio, Reading, ServiceReading,
 };
-use policy::governing::{Decided, Governing, IdleMode, Input, Mode, Place, Why, seats};
+use policy::governing::{Decided, FrequencyMode, Governing, IdleMode, Input, Mode, Place, Why, seats};
 use policy::log::{Recorded as _, state_line, step_line};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -63,6 +63,14 @@ pub enum OpenError {
         /// What it had before.
         allowed: CpuList,
     },
+    /// Its clocks cannot be chosen here.
+    #[error("{service}: {reason}")]
+    Clocks {
+        /// Its name.
+        service: String,
+        /// What is missing, and what to do.
+        reason: String,
+    },
     /// The recording cannot be begun.
     #[error("cannot record into {folder}: {cause}\nhint: name another folder with --record")]
     Record {
@@ -84,15 +92,21 @@ pub struct Governed {
     confiner: Option<Confiner>,
     usage: UsageMeter,
     premature: PrematureSleeps,
+    /// How its CPUs get on, where that decides their clocks.
+    pace: Option<Pace>,
+    /// `None` in a dry run, and where no clock is to be chosen.
+    clocks: Option<Clocks>,
     last_usage: Vec<CpuUsage>,
     recording: Option<Segments>,
     /// What could not be carried out yet.
     owed: Option<Decided>,
+    owed_clocks: BTreeMap<CpuId, Decided>,
     /// Drift was repaired in the epoch before.
     repaired: bool,
     /// In force, as far as we know.
     cpus: CpuList,
     limits: BTreeMap<CpuId, IdleLimit>,
+    limits_of_clocks: BTreeMap<CpuId, FrequencyLimit>,
     last: ServiceReading,
     last_cpus: Vec<CpuReading>,
     last_change: Option<LastChange>,
@@ -156,6 +170,12 @@ pub struct Status {
     pub epochs: u64,
     /// Epochs in a row in which the goal was missed.
     pub missed: u32,
+    /// What chooses its clocks.
+    #[serde(default)]
+    pub frequency: FrequencyMode,
+    /// The caps on the clocks of its CPUs; one that is not here is free.
+    #[serde(default)]
+    pub clocks: BTreeMap<CpuId, FrequencyLimit>,
 }
 
 /// What a dry run would work on.
@@ -179,7 +199,10 @@ impl Outlook {
             host::online_cpus(root).map_err(ConfineError::from)?
         };
         let allowed = within(config, &allowed)?;
-        let place = place(root, &allowed);
+        if let Some(reason) = clocks::missing(root, config.frequency, &allowed) {
+            return Err(OpenError::Clocks { service: config.name.clone(), reason });
+        }
+        let place = place(root, config, &allowed);
         Ok(Self { service, allowed, place })
     }
 }
@@ -231,6 +254,7 @@ impl Governed {
         });
         let recording = recording.transpose()?;
         let premature = premature_sleeps(root, config, &outlook.allowed, news);
+        let pace = pace(config, &outlook.allowed)?;
         let mut usage = UsageMeter::start(root, &outlook.allowed, now);
         let last_usage = usage.read(now);
         Ok(Self {
@@ -243,17 +267,31 @@ impl Governed {
             confiner,
             usage,
             premature,
+            pace,
+            clocks: None,
             last_usage,
             recording,
             owed: None,
+            owed_clocks: BTreeMap::new(),
             repaired: false,
             limits: BTreeMap::new(),
+            limits_of_clocks: BTreeMap::new(),
             last: ServiceReading::default(),
             last_cpus: Vec::new(),
             last_change: None,
             epochs: 0,
             missed: 0,
         })
+    }
+
+    /// Its clocks are chosen from now on, through this.
+    pub fn choose_clocks(&mut self, clocks: Option<&Clocks>) {
+        let clocks =
+            clocks.filter(|_| self.confiner.is_some() && self.config.frequency != FrequencyMode::Stock);
+        if let Some(clocks) = clocks {
+            clocks.join(&self.config.name, &CpuList(self.last_usage.iter().map(|usage| usage.cpu).collect()));
+        }
+        self.clocks = clocks.cloned();
     }
 
     /// Its name.
@@ -267,13 +305,14 @@ impl Governed {
     }
 
     /// An epoch is over.
-    pub fn epoch(&mut self, now: Instant, mut holder: Option<&mut Holder>, news: &mut News) {
+    pub fn epoch(&mut self, now: Instant, mut holder: Option<&mut IdleHolder>, news: &mut News) {
         self.epochs += 1;
         self.pay(now, holder.as_deref_mut(), news);
         self.look_for_drift(now, holder.as_deref_mut(), news);
         if news.ended {
             return;
         }
+        self.look_for_other_clocks(now, holder.as_deref_mut(), news);
         let reading = self.read(now);
         self.last = reading.service.clone();
         self.last_cpus.clone_from(&reading.cpus);
@@ -302,7 +341,7 @@ impl Governed {
     }
 
     /// Tells the policy something, and carries out what it answers.
-    pub fn tell(&mut self, now: Instant, input: Input, mut holder: Option<&mut Holder>, news: &mut News) {
+    pub fn tell(&mut self, now: Instant, input: Input, mut holder: Option<&mut IdleHolder>, news: &mut News) {
         if let Input::Goal(goal) = &input {
             self.telemetry.set_goal(Some(*goal));
             self.config.goal = Some(*goal);
@@ -327,7 +366,7 @@ impl Governed {
         now: Instant,
         config: &ServiceConfig,
         epoch: Duration,
-        holder: Option<&mut Holder>,
+        holder: Option<&mut IdleHolder>,
         news: &mut News,
     ) {
         if self.config.idle != config.idle {
@@ -340,7 +379,10 @@ impl Governed {
     }
 
     /// Puts everything of this service back.
-    pub fn release(mut self, holder: Option<&mut Holder>) -> Vec<String> {
+    pub fn release(mut self, holder: Option<&mut IdleHolder>) -> Vec<String> {
+        if let Some(clocks) = &self.clocks {
+            clocks.withdraw(&self.config.name);
+        }
         if let Some(holder) = holder {
             holder.withdraw(&self.config.name);
         }
@@ -366,6 +408,11 @@ impl Governed {
             seen_by: self.telemetry.way().to_string(),
             epochs: self.epochs,
             missed: self.missed,
+            frequency: self.config.frequency,
+            clocks: (self.limits_of_clocks.iter())
+                .filter(|(_, limit)| **limit != FrequencyLimit::None)
+                .map(|(&cpu, &limit)| (cpu, limit))
+                .collect(),
         }
     }
 
@@ -393,8 +440,9 @@ impl Governed {
         let usage = self.usage.read(now);
         let premature = self.premature.read();
         let of = |now: &CpuUsage| premature.get(&now.cpu).copied();
+        let pace = self.pace.as_mut().map(|pace| pace.read(&usage)).unwrap_or_default();
         let both = usage.iter().zip(&self.last_usage);
-        let cpus = both.map(|(now, before)| cpu_reading(now, before, of(now))).collect();
+        let cpus = both.map(|(now, before)| cpu_reading(now, before, of(now), pace.get(&now.cpu))).collect();
         self.last_usage = usage;
         Reading { service: self.telemetry.read(now), cpus, ..Reading::default() }
     }
@@ -420,7 +468,7 @@ impl Governed {
         &mut self,
         now: Instant,
         refused: Option<String>,
-        mut holder: Option<&mut Holder>,
+        mut holder: Option<&mut IdleHolder>,
         news: &mut News,
     ) {
         let input = match refused {
@@ -432,14 +480,20 @@ impl Governed {
         }
     }
 
-    fn pay(&mut self, now: Instant, mut holder: Option<&mut Holder>, news: &mut News) {
+    fn pay(&mut self, now: Instant, mut holder: Option<&mut IdleHolder>, news: &mut News) {
         if let Some(decided) = self.owed.take() {
             let refused = self.carry_out(&decided, holder.as_deref_mut(), news).err();
+            self.report(now, refused, holder.as_deref_mut(), news);
+        }
+        let owed = std::mem::take(&mut self.owed_clocks);
+        if !owed.is_empty() {
+            let again = |decided| self.carry_out(decided, None, news).err();
+            let refused = owed.values().filter_map(again).last();
             self.report(now, refused, holder, news);
         }
     }
 
-    fn look_for_drift(&mut self, now: Instant, holder: Option<&mut Holder>, news: &mut News) {
+    fn look_for_drift(&mut self, now: Instant, holder: Option<&mut IdleHolder>, news: &mut News) {
         let Some(confiner) = &mut self.confiner else { return };
         let drift = match confiner.check() {
             Ok(drift) => drift,
@@ -472,15 +526,66 @@ impl Governed {
         }
     }
 
+    /// Somebody else's change of a clock: set once more, and where that was in vain the policy lets go of everything.
+    fn look_for_other_clocks(&mut self, now: Instant, holder: Option<&mut IdleHolder>, news: &mut News) {
+        let Some(clocks) = &self.clocks else { return };
+        match clocks.repair(&self.config.name) {
+            Repair::Unneeded => {}
+            Repair::Done(what) => {
+                let entry = self.entry(
+                    "clock",
+                    "another's".to_owned(),
+                    "ours".to_owned(),
+                    format!("set once more: {what}"),
+                );
+                news.entries.push(entry);
+            }
+            Repair::Vain(what) => self.tell(now, Input::Drift { what }, holder, news),
+        }
+    }
+
+    /// One that is refused is owed.
+    fn limit_clock(
+        &mut self,
+        cpu: CpuId,
+        limit: FrequencyLimit,
+        decided: &Decided,
+        news: &mut News,
+    ) -> Result<(), String> {
+        self.owed_clocks.remove(&cpu);
+        let old = self.limits_of_clocks.get(&cpu).copied().unwrap_or(FrequencyLimit::None);
+        if self.confiner.is_some() {
+            let Some(clocks) = &self.clocks else { return Ok(()) };
+            let state = clocks.limit(&self.config.name, cpu, limit);
+            news.notices.extend(clocks.drain_notices());
+            if let FrequencyState::Refused { reason } = state {
+                self.owed_clocks.insert(cpu, decided.clone());
+                return Err(reason);
+            }
+        }
+        self.limits_of_clocks.insert(cpu, limit);
+        // The tail under another clock is another; each core's own progress changes too often to begin anew for.
+        news.moved |= self.config.frequency == FrequencyMode::Pegasus;
+        let entry = self.entry(
+            &format!("clock of {cpu}"),
+            clock_told(old),
+            clock_told(limit),
+            decided.why.to_string(),
+        );
+        news.entries.push(entry);
+        Ok(())
+    }
+
     fn carry_out(
         &mut self,
         decided: &Decided,
-        holder: Option<&mut Holder>,
+        holder: Option<&mut IdleHolder>,
         news: &mut News,
     ) -> Result<(), String> {
         match &decided.command {
             Command::SetActiveCpus(cpus) => self.set_cpus(cpus, decided, news),
             Command::LimitIdle { cpu, limit } => self.limit_idle(*cpu, *limit, &decided.why, holder, news),
+            Command::SetFrequency { cpu, limit } => self.limit_clock(*cpu, *limit, decided, news),
             // For stores that move their own connections; this policy never says so.
             Command::MoveConnection { .. } | Command::Activate(_) | Command::Deactivate(_) => Ok(()),
         }
@@ -520,7 +625,7 @@ impl Governed {
         cpu: CpuId,
         limit: IdleLimit,
         why: &Why,
-        holder: Option<&mut Holder>,
+        holder: Option<&mut IdleHolder>,
         news: &mut News,
     ) -> Result<(), String> {
         if self.confiner.is_some() {
@@ -555,6 +660,22 @@ fn told(limit: IdleLimit) -> String {
         IdleLimit::None => "none".to_owned(),
         IdleLimit::ExitLatency(latency) => format!("exit latency <= {latency}"),
     }
+}
+
+fn clock_told(limit: FrequencyLimit) -> String {
+    match limit {
+        FrequencyLimit::None => "free".to_owned(),
+        FrequencyLimit::AtMost(clock) => format!("at most {clock}"),
+        FrequencyLimit::Exactly(clock) => clock.to_string(),
+    }
+}
+
+/// Counting costs an interrupt for each CPU and epoch, so only where it decides something.
+fn pace(config: &ServiceConfig, cpus: &CpuList) -> Result<Option<Pace>, OpenError> {
+    if config.frequency != FrequencyMode::Sensitivity {
+        return Ok(None);
+    }
+    Pace::open(cpus).map(Some).map_err(|reason| OpenError::Clocks { service: config.name.clone(), reason })
 }
 
 /// A service that ended and came back, or a daemon that was started again, must not write over what was recorded before,
@@ -600,7 +721,7 @@ fn within(config: &ServiceConfig, allowed: &CpuList) -> Result<CpuList, OpenErro
     Ok(left)
 }
 
-fn place(root: &Root, allowed: &CpuList) -> Place {
+fn place(root: &Root, config: &ServiceConfig, allowed: &CpuList) -> Place {
     let topology = host::topology_of(root, allowed);
     let halts = |&cpu: &CpuId| {
         let table = host::idle_table(root, cpu).ok()?;
@@ -610,10 +731,17 @@ fn place(root: &Root, allowed: &CpuList) -> Place {
         latencies.dedup();
         Some((cpu, latencies))
     };
-    Place { seats: seats(&topology, allowed), halts: allowed.0.iter().filter_map(halts).collect() }
+    let wants_gears = config.frequency != FrequencyMode::Stock;
+    let gears = wants_gears.then(|| clocks::gears(root, allowed).ok()).flatten();
+    Place { seats: seats(&topology, allowed), halts: allowed.0.iter().filter_map(halts).collect(), gears }
 }
 
-fn cpu_reading(now: &CpuUsage, before: &CpuUsage, premature: Option<Ratio>) -> CpuReading {
+fn cpu_reading(
+    now: &CpuUsage,
+    before: &CpuUsage,
+    premature: Option<Ratio>,
+    pace: Option<&(Rate, Kilohertz)>,
+) -> CpuReading {
     let elapsed = now.elapsed - before.elapsed;
     let share = |part: Duration| Ratio::new(part.as_secs_f64() / elapsed.as_secs_f64().max(1e-9));
     let busy = now.busy.zip(before.busy).map(|(now, before)| share(now - before));
@@ -622,7 +750,8 @@ fn cpu_reading(now: &CpuUsage, before: &CpuUsage, premature: Option<Ratio>) -> C
         .as_ref()
         .zip(before.residency.as_ref())
         .map(|(now, before)| now.iter().zip(before).map(|(&now, &before)| share(now - before)).collect());
-    CpuReading { cpu: now.cpu, busy, residency, premature }
+    let (instructions, clock) = pace.copied().unzip();
+    CpuReading { cpu: now.cpu, busy, residency, premature, instructions, clock }
 }
 
 /// 256 MiB for each service.

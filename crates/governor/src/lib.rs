@@ -13,6 +13,8 @@
 //! - [`Config`]: what `/etc/roost/roost.toml` and its `conf.d` say. After loading, no value can be wrong.
 //! - [`Telemetry`]: what a service does, as a `ServiceReading`.
 //! - [`Governed`]: one service, its policy and what keeps it on its CPUs.
+//! - [`Holder`]: one holder per knob. What several services ask of one CPU is combined, and withdrawn one by one.
+//! - [`Clocks`]: the same for how fast CPUs run, and [`Pace`], how fast they get on.
 //! - [`Daemon`]: all of them, and who asks in between.
 //! - [`Replay`]: what a run recorded, again, or under another policy.
 //!
@@ -23,6 +25,7 @@
 //! - A service that disappears is released, and looked for again; the others are not disturbed.
 
 mod audit;
+mod clocks;
 mod config;
 mod control;
 mod daemon;
@@ -31,6 +34,7 @@ mod replay;
 mod telemetry;
 
 pub use audit::{Audit, Entry};
+pub use clocks::{Clocks, Pace, Repair, gears, missing};
 pub use config::{Config, ConfigError, Policy, ServiceConfig, Target};
 pub use control::{Answer, Ask, ControlError, Set, ask};
 pub use daemon::{Daemon, Event, Options, StartError};

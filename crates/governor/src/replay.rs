@@ -228,7 +228,7 @@ mod tests {
 
     fn recorded(folder: &Path) {
         let seats = (0..4).map(|cpu| vec![CpuId(cpu)]).collect();
-        let place = Place { seats, halts: Default::default() };
+        let place = Place { seats, ..Place::default() };
         let mut policy = Governing::new(params("500us@p99"), place);
         // Short segments, so that there are seams.
         let bounds = SegmentBounds { size: 4000, kept: 100 };

@@ -13,7 +13,7 @@ use crate::root::{FileError, Gaps, Root};
 use machine::{CpuId, CpuList, Kilohertz};
 use serde::Serialize;
 
-const FOLDER: &str = "sys/devices/system/cpu/cpufreq";
+pub(crate) const FOLDER: &str = "sys/devices/system/cpu/cpufreq";
 
 /// CPUs that change speed together, and how.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -116,7 +116,7 @@ pub fn pstate_mode(root: &Root, gaps: &mut Gaps) -> Option<(&'static str, String
 }
 
 /// Numbers between spaces, which is how cpufreq writes CPUs, unlike the rest of sysfs.
-fn spaced_list(text: &str) -> Option<CpuList> {
+pub(crate) fn spaced_list(text: &str) -> Option<CpuList> {
     text.split_whitespace().map(|number| number.parse().ok().map(CpuId)).collect::<Option<_>>().map(CpuList)
 }
 

@@ -9,6 +9,9 @@
 //!   IdleControl --- CpuLocks     one holder per CPU          run/roost/cpuN.lock
 //!       |-- Journal              written before each change  run/roost/*.journal  --> restore()
 //!       `-- pm_qos | disable     the kernel's files          sys/devices/system/cpu/cpuN/...
+//!   FrequencyControl --- CpuLocks   one holder per clock     run/roost/cpuN.clock.lock
+//!       |-- Journal              the same
+//!       `-- setspeed | bounds    the kernel's files          sys/devices/system/cpu/cpufreq/policyN/...
 //!   Confiner --- ServiceLocks    one holder per process      run/roost/processN.lock
 //!       |-- Journal              the same
 //!       `-- affinity | cpuset | systemd                      threads, sys/fs/cgroup/..., units
@@ -32,6 +35,7 @@ mod cpuidle;
 mod energy;
 #[cfg(test)]
 mod fake;
+mod frequency_control;
 mod idle_control;
 mod idle_holder;
 mod journal;
@@ -70,6 +74,10 @@ pub use cpuidle::{
     state_counts, state_settings,
 };
 pub use energy::{EnergyMeter, MeterZone, meter_zones, processor};
+pub use frequency_control::{
+    FrequencyActuator, FrequencyControl, FrequencyDrift, FrequencyError, FrequencyOptions, FrequencyState,
+    Speeds, speeds,
+};
 pub use idle_control::{IdleActuator, IdleControl, IdleOptions, LimitState};
 pub use idle_holder::{Asked, IdleHolder};
 pub use journal::{Checkpoint, RestoreError, Restored, Step, restore};

@@ -3,8 +3,9 @@
 //! Two programs that limit the same CPU's idle states undo each other's work, and each puts the other's value back as
 //! if it had been the administrator's. So a Roost process takes `/run/roost/cpuN.lock` for every CPU that it means to
 //! change, or learns who has it. The lock is `flock`'s: the kernel lets go of it when the holder ends, however it
-//! ends, so a file left by a SIGKILL blocks nobody. The first line of the file, the holder's name and process, is for people; a
-//! second one may say at which socket the holder can be asked (`idle_holder`).
+//! ends, so a file left by a SIGKILL blocks nobody. A CPU's clock has a lock of its own, `cpuN.clock.lock`. The first line of
+//! the file, the holder's name and process, is for people; a second one may say at which socket the holder can be asked
+//! (`idle_holder`).
 
 use crate::root::{Gaps, Root};
 use machine::{CpuId, CpuList};
@@ -54,10 +55,19 @@ pub struct CpuLocks {
 impl CpuLocks {
     /// Takes the locks of all `cpus` or of none. `holder` says who we are, for the one who comes second.
     pub fn take(root: &Root, cpus: &CpuList, holder: &str) -> Result<Self, LockError> {
+        Self::take_each(root, cpus, holder, "")
+    }
+
+    /// The same for their clocks, which are another knob: who limits a CPU's sleep need not set its speed.
+    pub(crate) fn take_clocks(root: &Root, cpus: &CpuList, holder: &str) -> Result<Self, LockError> {
+        Self::take_each(root, cpus, holder, ".clock")
+    }
+
+    fn take_each(root: &Root, cpus: &CpuList, holder: &str, of: &str) -> Result<Self, LockError> {
         let folder = run_folder(root)?;
         let mut files = Vec::new();
         for &cpu in &cpus.0 {
-            let path = folder.join(format!("cpu{}.lock", cpu.0));
+            let path = folder.join(format!("cpu{}{of}.lock", cpu.0));
             match take(&path, holder) {
                 Ok(file) => files.push(file),
                 Err(Refusal::Taken(holder)) => return Err(LockError::Held { cpu, holder, path }),

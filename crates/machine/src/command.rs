@@ -1,6 +1,6 @@
 //! What a policy asks of its driver. Commands are data: they can be logged, compared, replayed and refused.
 
-use crate::{ConnId, CpuId, CpuList, Duration, WorkerId};
+use crate::{ConnId, CpuId, CpuList, Duration, Kilohertz, WorkerId};
 use serde::{Deserialize, Serialize};
 
 /// One act that a policy wants done.
@@ -29,6 +29,13 @@ pub enum Command {
     },
     /// The service shall run on these CPUs and on no others.
     SetActiveCpus(CpuList),
+    /// The CPU's clock shall be limited so. CPUs that share a clock get the fastest of what is asked for them.
+    SetFrequency {
+        /// The CPU, by the kernel's number.
+        cpu: CpuId,
+        /// How fast it may run.
+        limit: FrequencyLimit,
+    },
 }
 
 /// Which connection a worker shall give away.
@@ -49,4 +56,16 @@ pub enum IdleLimit {
     None,
     /// Only states with an exit latency of at most this. [`Duration::ZERO`] means polling.
     ExitLatency(Duration),
+}
+
+/// How fast a CPU may run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FrequencyLimit {
+    /// No limit of ours: as fast as the machine allows.
+    None,
+    /// A cap: at most this, and less where whoever sets the clock finds that enough.
+    AtMost(Kilohertz),
+    /// A speed: this, whatever the load.
+    Exactly(Kilohertz),
 }

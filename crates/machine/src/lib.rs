@@ -22,7 +22,7 @@ mod reading;
 mod time;
 mod topology;
 
-pub use command::{Command, IdleLimit, Pick};
+pub use command::{Command, FrequencyLimit, IdleLimit, Pick};
 pub use cstate::{Cstate, CstateKind, CstateTable};
 pub use goal::Goal;
 pub use ids::{ConnId, CpuId, CstateIndex, WorkerId};

@@ -4,6 +4,7 @@ use crate::{Cstate, CstateKind, CstateTable, Duration};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::ops::{Add, AddAssign};
+use std::str::FromStr;
 
 /// A clock frequency in kHz, cpufreq's unit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -19,6 +20,32 @@ pub struct Microwatts(pub u64);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Microjoules(pub u64);
+
+impl fmt::Display for Kilohertz {
+    /// In MHz, exactly.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&format!("{}MHz", self.0 as f64 / 1e3))
+    }
+}
+
+impl FromStr for Kilohertz {
+    type Err = String;
+
+    /// `1700MHz`, `1.7GHz` or `1700000kHz`; a bare number could be any of them.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong =
+            || format!("`{text}` is no frequency: write a number and its unit, such as 1700MHz or 1.7GHz");
+        let lower = text.trim().to_ascii_lowercase();
+        let units = [("khz", 1.0), ("mhz", 1e3), ("ghz", 1e6)];
+        let (number, in_khz) = units
+            .iter()
+            .find_map(|(unit, in_khz)| Some((lower.strip_suffix(unit)?, in_khz)))
+            .ok_or_else(wrong)?;
+        let khz = number.trim().parse::<f64>().map_err(|_| wrong())? * in_khz;
+        // A terahertz is a slip of the unit.
+        if (1.0..1e9).contains(&khz) { Ok(Self(khz.round() as u64)) } else { Err(wrong()) }
+    }
+}
 
 impl Microwatts {
     /// From watts.
@@ -132,6 +159,20 @@ mod tests {
             entry_latency: None,
             target_residency: Duration::ZERO,
             power: None,
+        }
+    }
+
+    #[test]
+    fn frequencies_are_written_with_a_unit_and_read_back() {
+        for (text, khz) in
+            [("1700MHz", 1_700_000), ("1.7 GHz", 1_700_000), ("1700000kHz", 1_700_000), ("2mhz", 2_000)]
+        {
+            assert_eq!(text.parse(), Ok(Kilohertz(khz)), "{text}");
+            assert_eq!(Kilohertz(khz).to_string().parse(), Ok(Kilohertz(khz)), "{text}");
+        }
+        assert_eq!(Kilohertz(2_599_999).to_string(), "2599.999MHz");
+        for text in ["", "1700", "fast", "0MHz", "-1GHz", "nanGHz", "infGHz", "9e9GHz", "GHz"] {
+            assert!(text.parse::<Kilohertz>().unwrap_err().contains("such as 1700MHz"), "{text}");
         }
     }
 

@@ -1,7 +1,7 @@
 //! What a driver tells a policy. One [`Reading`] holds all that was seen at one instant; what could not be
 //! seen is `None`.
 
-use crate::{CpuId, Duration, EnergySource, Microjoules, Rate, Ratio, WorkerId};
+use crate::{CpuId, Duration, EnergySource, Kilohertz, Microjoules, Rate, Ratio, WorkerId};
 use serde::{Deserialize, Serialize};
 
 /// All that was seen at one instant.
@@ -53,6 +53,13 @@ pub struct CpuReading {
     /// Share of the sleeps of the last period that ended before their state's target residency.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub premature: Option<Ratio>,
+    /// Instructions per second of the time that it was not idle; missing where nothing counts them, and of a CPU that was
+    /// idle, which is not woken to be asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instructions: Option<Rate>,
+    /// Its mean clock over the time that it was not idle, as counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clock: Option<Kilohertz>,
 }
 
 /// The service as a whole.

@@ -272,7 +272,7 @@ impl Director {
                 Command::Deactivate(worker) => changed |= self.active.remove(&worker),
                 Command::LimitIdle { cpu, limit } => self.limit_idle(cpu, limit),
                 // For services that do not place their connections themselves.
-                Command::SetActiveCpus(_) => {}
+                Command::SetActiveCpus(_) | Command::SetFrequency { .. } => {}
             }
         }
         if changed {

@@ -1,3 +1,4 @@
 //! The daemon on real kernels: what unit tests cannot have.
 
-mod lab;
+mod frequency_lab;
+mod govern_lab;

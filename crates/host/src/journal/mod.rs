@@ -139,7 +139,7 @@ impl Journal {
         let current = self.knob(path).read()?;
         let before = self.without_us(path, &current);
         let value = choose(&before);
-        if self.knob(path).same(&value, &current) {
+        if self.knob(path).same(&value, &current) && !self.is_pending(path, &current) {
             if before == current && self.held.get(path).is_some_and(|held| held.ours != [current.as_str()]) {
                 // Somebody else has set it to the very value that we want: it is theirs now.
                 self.settle(path, before, current)?;
@@ -156,7 +156,11 @@ impl Journal {
             Ok(after) => after.clone(),
             Err(_) => self.knob(path).read()?,
         };
-        self.settle(path, before, after)?;
+        if written.is_ok() && after != value && value != before && self.knob(path).is_deferred() {
+            self.note_pending(path, before, value, after)?;
+        } else {
+            self.settle(path, before, after)?;
+        }
         self.at(Step::Committed);
         Ok(Set { reads: written?, changed: true })
     }
@@ -196,7 +200,7 @@ impl Journal {
         let Some(held) = self.held.get(path) else { return Ok(()) };
         let before = held.before.clone();
         let current = self.knob(path).read()?;
-        if self.is_ours(path, &current) {
+        if self.is_ours(path, &current) || (current == before && self.is_pending(path, &current)) {
             self.set(path, &before)?;
         } else {
             self.settle(path, current.clone(), current)?;
@@ -223,6 +227,31 @@ impl Journal {
     fn settle(&mut self, path: &str, before: String, after: String) -> Result<(), ChangeError> {
         settle(&mut self.held, path.to_owned(), before.clone(), after.clone());
         self.append(Record::Settled { path: path.to_owned(), before, after })
+    }
+
+    /// Notes that `value` was written and `after` is read, so far: the kernel takes some writes up later. Both are ours then,
+    /// and whatever was before; the intent in the journal says so already.
+    fn note_pending(
+        &mut self,
+        path: &str,
+        before: String,
+        value: String,
+        after: String,
+    ) -> Result<(), ChangeError> {
+        let mut ours = self.held.get(path).map(|held| held.ours.clone()).unwrap_or_default();
+        ours.push(value);
+        if after != before && !ours.contains(&after) {
+            ours.push(after.clone());
+            self.append(Record::Intent { path: path.to_owned(), before: before.clone(), after })?;
+        }
+        self.held.insert(path.to_owned(), Held { before, ours });
+        Ok(())
+    }
+
+    /// True if the file, which reads `current`, may yet come to read another value of ours.
+    fn is_pending(&mut self, path: &str, current: &str) -> bool {
+        let pending = self.held.get(path).is_some_and(|held| held.ours.iter().any(|ours| ours != current));
+        pending && self.knob(path).is_deferred()
     }
 
     /// What the file would read without us, given what it reads.

@@ -123,6 +123,10 @@ fn undo(knob: &mut Knob, path: &str, held: &Held) -> Undone {
         Err(error) => return Undone::Failed { error },
     };
     if knob.same(&held.before, &reads) {
+        if knob.is_deferred() {
+            // What we wrote last may not have been taken up yet. A refusal leaves what is there, which is as it should be.
+            let _ = knob.give_back(&held.before);
+        }
         return Undone::AlreadyThere { path, reads };
     }
     if !held.ours.iter().any(|ours| knob.same(ours, &reads)) {

@@ -5,6 +5,9 @@
 //! |---|---|
 //! | `sys/devices/system/cpu/cpuN/power/pm_qos_resume_latency_us` | the file |
 //! | `sys/devices/system/cpu/cpuN/cpuidle/stateN/disable` | the file |
+//! | `sys/devices/system/cpu/cpufreq/policyN/scaling_setspeed` | the file; `<unsupported>` under another governor than `userspace` |
+//! | `.../scaling_min_freq`, `.../scaling_max_freq` | the file, which the kernel brings up to date a little after a write |
+//! | `.../scaling_governor` | who sets the clock, and that governor's settings, which go with it |
 //! | `sys/fs/cgroup/.../cpuset.cpus` | the file; empty means "as the parent" in version 2 |
 //! | `sys/fs/cgroup/.../cgroup.subtree_control` | `cpuset` if that controller is enabled below, else nothing |
 //! | `sys/fs/cgroup/.../roost-N` | `present` or `absent`: a version-1 cpuset that we made |
@@ -16,6 +19,7 @@
 
 mod cpuset;
 mod file;
+mod frequency;
 mod thread;
 mod unit;
 
@@ -24,6 +28,7 @@ use crate::threads::ThreadName;
 use crate::topology::online_cpus;
 use cpuset::{ControllerKnob, CpusKnob, FolderKnob};
 use file::FileKnob;
+use frequency::{BoundKnob, GovernorKnob};
 use machine::CpuList;
 use thread::ThreadKnob;
 use unit::UnitKnob;
@@ -49,6 +54,8 @@ enum Kind {
     Folder(FolderKnob),
     Controller(ControllerKnob),
     Unit(UnitKnob),
+    Bound(BoundKnob),
+    Governor(GovernorKnob),
 }
 
 impl Knob {
@@ -60,6 +67,13 @@ impl Knob {
             Kind::Unit(UnitKnob::new(root, name))
         } else if is_idle_file(path) {
             Kind::File(FileKnob::new(root.path(path)))
+        } else if let Some(file) = frequency_file(path) {
+            match file {
+                "scaling_setspeed" => Kind::File(FileKnob::new(root.path(path))),
+                "scaling_min_freq" | "scaling_max_freq" => Kind::Bound(BoundKnob::new(root.path(path))),
+                "scaling_governor" => Kind::Governor(GovernorKnob::new(root, path)),
+                _ => return None,
+            }
         } else {
             match cgroup_file(path)? {
                 "cpuset.cpus" => Kind::Cpus(CpusKnob::new(root.path(path))),
@@ -82,6 +96,8 @@ impl Knob {
             Kind::Folder(knob) => Ok(knob.read()),
             Kind::Controller(knob) => knob.read(),
             Kind::Unit(knob) => knob.read(),
+            Kind::Bound(knob) => knob.read(),
+            Kind::Governor(knob) => knob.read(),
         }
     }
 
@@ -95,6 +111,8 @@ impl Knob {
             Kind::Folder(knob) => knob.write(value).map(|()| knob.read())?,
             Kind::Controller(knob) => knob.write(value).and_then(|()| knob.read())?,
             Kind::Unit(knob) => knob.write(value).and_then(|()| knob.read())?,
+            Kind::Bound(knob) => knob.write(value)?,
+            Kind::Governor(knob) => knob.write(value)?,
         };
         Ok(if self.same(value, &reads) { value.to_owned() } else { reads })
     }
@@ -125,12 +143,19 @@ impl Knob {
         }
     }
 
+    /// True if the kernel may take up a write later than it reads back, so that what was written counts as ours even where
+    /// it was never seen.
+    pub(crate) fn is_deferred(&self) -> bool {
+        matches!(self.kind, Kind::Bound(_))
+    }
+
     /// In which order things are put back: a cpuset's CPUs while it is there, then what makes it be there, from the
     /// leaves up, and threads when nothing narrows them any more.
     pub(crate) fn turn(&self) -> u8 {
         match self.kind {
-            Kind::File(_) | Kind::Cpus(_) | Kind::Unit(_) => 0,
-            Kind::Folder(_) => 1,
+            Kind::File(_) | Kind::Cpus(_) | Kind::Unit(_) | Kind::Bound(_) => 0,
+            // After the speed that only its successor takes.
+            Kind::Folder(_) | Kind::Governor(_) => 1,
             Kind::Controller(_) => 2,
             Kind::Thread(_) => 3,
         }
@@ -172,6 +197,13 @@ fn is_idle_file(path: &str) -> bool {
     }
 }
 
+/// The last part of the path of a clock domain's file.
+fn frequency_file(path: &str) -> Option<&str> {
+    let (policy, file) =
+        path.strip_prefix(crate::cpufreq::FOLDER)?.strip_prefix("/policy")?.split_once('/')?;
+    is_number(policy).then_some(file)
+}
+
 /// The last part of a path that stays below the control groups.
 fn cgroup_file(path: &str) -> Option<&str> {
     let parts: Vec<&str> = path.strip_prefix(CGROUPS)?.strip_prefix('/')?.split('/').collect();
@@ -190,6 +222,10 @@ mod tests {
         let ours = [
             "sys/devices/system/cpu/cpu1/power/pm_qos_resume_latency_us",
             "sys/devices/system/cpu/cpu12/cpuidle/state3/disable",
+            "sys/devices/system/cpu/cpufreq/policy12/scaling_max_freq",
+            "sys/devices/system/cpu/cpufreq/policy0/scaling_min_freq",
+            "sys/devices/system/cpu/cpufreq/policy0/scaling_setspeed",
+            "sys/devices/system/cpu/cpufreq/policy0/scaling_governor",
             "sys/fs/cgroup/a b/cpuset.cpus",
             "sys/fs/cgroup/cgroup.subtree_control",
             "sys/fs/cgroup/cpuset/roost-12",
@@ -202,6 +238,10 @@ mod tests {
         let others = [
             "etc/shadow",
             "/sys/fs/cgroup/cpuset.cpus",
+            "sys/devices/system/cpu/cpufreq/policy0/../policy1/scaling_max_freq",
+            "sys/devices/system/cpu/cpufreq/policy/scaling_max_freq",
+            "sys/devices/system/cpu/cpufreq/boost",
+            "sys/devices/system/cpu/cpufreq/policy0/cpuinfo_max_freq",
             "sys/fs/cgroup/../../../etc/cpuset.cpus",
             "sys/fs/cgroup//cpuset.cpus",
             "sys/fs/cgroup/a/cpuset.mems",

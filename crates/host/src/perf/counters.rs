@@ -62,6 +62,12 @@ impl WorkCounters {
 
     /// What every CPU did since. CPUs whose counters cannot be read are left out.
     pub fn read(&mut self) -> Vec<CpuWork> {
+        self.read_of(|_| true)
+    }
+
+    /// The same of these CPUs alone. The kernel reads a counter on its own CPU, which it interrupts for that: one that sleeps
+    /// is better not asked.
+    pub fn read_of(&mut self, wanted: impl Fn(CpuId) -> bool) -> Vec<CpuWork> {
         let work = |(cpu, cycles, instructions, stalled): &mut (CpuId, Counter, Counter, Option<Counter>)| {
             Some(CpuWork {
                 cpu: *cpu,
@@ -70,7 +76,7 @@ impl WorkCounters {
                 stalled: stalled.as_mut().and_then(value),
             })
         };
-        self.0.iter_mut().filter_map(work).collect()
+        self.0.iter_mut().filter(|(cpu, ..)| wanted(*cpu)).filter_map(work).collect()
     }
 }
 

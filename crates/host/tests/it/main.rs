@@ -3,8 +3,10 @@
 mod confine;
 mod confine_lab;
 mod crash;
+mod frequency;
+mod frequency_lab;
+mod idle_lab;
 mod idle_program;
-mod lab;
 mod real_kernel;
 mod service;
 mod tree;

@@ -108,6 +108,11 @@ impl Pegasus {
         self.params.epoch
     }
 
+    /// Another target from now on. The cap stays; it was found for this load, and is moved from where it is.
+    pub fn set_target(&mut self, target: Duration) {
+        self.params.target = target;
+    }
+
     /// The cap, as a share of full power.
     pub fn cap(&self) -> Ratio {
         Ratio::new(self.cap)

@@ -203,7 +203,14 @@ mod tests {
 
     fn reading(cpu: u16, premature: f64) -> CpuReading {
         let premature = Some(Ratio::new(premature));
-        CpuReading { cpu: CpuId(cpu), busy: None, residency: None, premature }
+        CpuReading {
+            cpu: CpuId(cpu),
+            busy: None,
+            residency: None,
+            premature,
+            instructions: None,
+            clock: None,
+        }
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! Governing a service that was not changed: how many cores it gets, which ones, and how deeply they may sleep.
+//! Governing a service that was not changed: how many cores it gets, which ones, how deeply they may sleep and how fast
+//! they run.
 //!
 //! **Problem.** [`crate::carb`] says how many. Somebody must feed it whole epochs, turn its number into CPUs, and above all know
 //! when not to be clever: a daemon that loses sight of its service, or whose writes are refused, must leave the machine as if
@@ -22,19 +23,22 @@
 //!
 //! What always holds:
 //! - Whatever is told, the CPUs in force are a non-empty prefix of the seats, and their limits are those of the active ones.
-//! - When open or paused, all CPUs are active and no limit is in force.
+//! - When open or paused, all CPUs are active and no limit is in force, on sleep or speed.
 //! - A command is given when something changes and not otherwise.
 //! - A timeout that comes late, early or twice does no harm: there are none, epochs are the only clock.
 
+mod frequency;
 mod idle;
 mod order;
 mod replay;
 
+pub use frequency::{ClockWhy, Frequency, FrequencyMode, ServiceFrequency};
 pub use idle::{IdleMode, ServiceIdle};
 pub use order::seats;
 
 use crate::carb::{self, Controller, Epoch, GoalParams, GoalSearch};
-use machine::{Command, CpuId, CpuList, Duration, Goal, Instant, Ratio, Reading};
+use crate::frequency::GearTable;
+use machine::{Command, CpuId, CpuList, Duration, FrequencyLimit, Goal, Instant, Ratio, Reading};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
@@ -60,6 +64,9 @@ pub struct Params {
     pub cores: Cores,
     /// How deeply the active ones sleep.
     pub idle: IdleMode,
+    /// How fast they run.
+    #[serde(default)]
+    pub frequency: Frequency,
     /// So many epochs without a rate, or refusals in a row, and it fails open. 3.
     pub lost_after: u32,
     /// Epochs until it tries again after failing open; twice as many after each further failure, up to 64 times. 10.
@@ -69,17 +76,20 @@ pub struct Params {
 impl Params {
     /// With the default patience for failures.
     pub fn new(cores: Cores, idle: IdleMode) -> Self {
-        Self { cores, idle, lost_after: 3, retry_epochs: 10 }
+        Self { cores, idle, frequency: Frequency::Stock, lost_after: 3, retry_epochs: 10 }
     }
 }
 
 /// A machine and the part of it that the service may use.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Place {
     /// What can be given or taken, in the order in which it is given.
     pub seats: Vec<Vec<CpuId>>,
     /// By CPU the exit latencies of its states that halt, the shallowest first.
     pub halts: BTreeMap<CpuId, Vec<Duration>>,
+    /// How fast they can run, where their clock is to be chosen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gears: Option<GearTable>,
 }
 
 /// What the policy can be told.
@@ -126,6 +136,8 @@ pub enum Why {
     Paused,
     /// All cores are needed at once.
     Alarm,
+    /// The clock.
+    Clock(ClockWhy),
 }
 
 /// Why it fails open.
@@ -172,6 +184,7 @@ impl fmt::Display for Why {
             Self::Open(failure) => write!(f, "all cores, no limits: {failure}"),
             Self::Paused => f.write_str("a person asked for all cores"),
             Self::Alarm => f.write_str("alarm: all cores at once"),
+            Self::Clock(why) => why.fmt(f),
         }
     }
 }
@@ -217,6 +230,8 @@ pub struct Governing {
     place: Place,
     search: Search,
     idle: ServiceIdle,
+    #[serde(default)]
+    frequency: ServiceFrequency,
     mode: Mode,
     /// Seats in force.
     active: u16,
@@ -238,6 +253,7 @@ impl Governing {
             params,
             search: search(params.cores, seats),
             idle,
+            frequency: ServiceFrequency::new(params.frequency, &place),
             mode: Mode::Searching,
             active: seats,
             lost: 0,
@@ -277,8 +293,13 @@ impl Governing {
     pub fn goal(&self) -> Option<Goal> {
         match &self.search {
             Search::Goal(search) => Some(search.goal()),
-            Search::Constant(_) | Search::Slope(_) => None,
+            Search::Constant(_) | Search::Slope(_) => self.frequency.goal(),
         }
+    }
+
+    /// The caps on the clocks of its CPUs; one that is not here has none.
+    pub fn clocks(&self) -> &BTreeMap<CpuId, FrequencyLimit> {
+        self.frequency.in_force()
     }
 
     /// The tail by number of cores at the present load, as far as it was seen.
@@ -295,9 +316,9 @@ impl Governing {
     }
 
     /// Something was seen or happened.
-    pub fn handle(&mut self, _now: Instant, input: &Input) {
+    pub fn handle(&mut self, now: Instant, input: &Input) {
         match input {
-            Input::Reading(reading) => self.handle_reading(reading),
+            Input::Reading(reading) => self.handle_reading(now, reading),
             Input::Refused { reason } => {
                 self.refused += 1;
                 if self.refused >= self.params.lost_after {
@@ -306,7 +327,7 @@ impl Governing {
             }
             Input::Drift { what } => self.open(Failure::Drift { what: what.clone() }),
             Input::Applied => self.refused = 0,
-            Input::Alarm => self.handle_alarm(),
+            Input::Alarm => self.handle_alarm(now),
             Input::Goal(goal) => self.set_goal(*goal),
             Input::Pause(true) => {
                 self.mode = Mode::Paused;
@@ -316,6 +337,7 @@ impl Governing {
                 if self.mode == Mode::Paused {
                     self.mode = Mode::Searching;
                     self.search = search(self.params.cores, self.place.seats.len() as u16);
+                    self.frequency.forget(&self.place);
                 }
             }
             Input::Reload(params) => self.reload(*params),
@@ -327,7 +349,7 @@ impl Governing {
         self.decided.pop_front()
     }
 
-    fn handle_reading(&mut self, reading: &Reading) {
+    fn handle_reading(&mut self, now: Instant, reading: &Reading) {
         if reading.service.rate.is_none() {
             self.lost += 1;
         } else {
@@ -342,6 +364,7 @@ impl Governing {
                 }
                 self.mode = Mode::Searching;
                 self.search = search(self.params.cores, self.place.seats.len() as u16);
+                self.frequency.forget(&self.place);
             }
             Mode::Searching if self.lost >= self.params.lost_after => {
                 return self.open(Failure::Lost { epochs: self.lost });
@@ -364,10 +387,12 @@ impl Governing {
             }
         };
         self.idle.handle_epoch(&active, &reading.cpus);
+        self.frequency.handle_epoch(now, &self.place, self.active, reading, self.params.lost_after);
         self.put(wanted, why);
+        self.set_clocks();
     }
 
-    fn handle_alarm(&mut self) {
+    fn handle_alarm(&mut self, now: Instant) {
         if self.mode != Mode::Searching {
             return;
         }
@@ -383,9 +408,19 @@ impl Governing {
                 self.put(seats, Why::Alarm);
             }
         }
+        self.frequency.handle_alarm(now, &self.place);
+        self.set_clocks();
     }
 
     fn set_goal(&mut self, goal: Goal) {
+        if let Frequency::Pegasus(own, _) = &mut self.params.frequency {
+            *own = goal;
+            self.frequency.set_goal(goal);
+            // The clock keeps it; how many cores there are is another matter.
+            if !matches!(self.search, Search::Goal(_)) {
+                return;
+            }
+        }
         match &mut self.search {
             Search::Goal(search) => search.set_goal(goal),
             Search::Constant(_) | Search::Slope(_) => {
@@ -403,6 +438,7 @@ impl Governing {
     fn reload(&mut self, params: Params) {
         let before = std::mem::replace(&mut self.params, params);
         self.idle.set_mode(params.idle);
+        self.frequency.set_mode(params.frequency, &self.place);
         match (before.cores, params.cores, &mut self.search) {
             // What was learned of the service stays.
             (Cores::Goal(_, old), Cores::Goal(goal, new), Search::Goal(search)) if old == new => {
@@ -414,6 +450,7 @@ impl Governing {
         if self.mode == Mode::Searching {
             let limits = self.idle.limits(&self.active_set());
             self.decide(limits, &Why::Configured);
+            self.set_clocks();
         }
     }
 
@@ -431,6 +468,8 @@ impl Governing {
 
     fn give_all(&mut self, why: Why) {
         let withdrawn = self.idle.withdraw();
+        self.decide(withdrawn, &why);
+        let withdrawn = self.frequency.withdraw();
         self.decide(withdrawn, &why);
         let seats = self.place.seats.len() as u16;
         // Told even where it changes nothing: what is in force may be another's doing.
@@ -454,6 +493,12 @@ impl Governing {
             self.decide(limits, &why);
             self.decided.extend(set);
         }
+    }
+
+    fn set_clocks(&mut self) {
+        let changed = self.frequency.limits(&self.place, self.active);
+        let decided = |(command, why)| Decided { command, why: Why::Clock(why) };
+        self.decided.extend(changed.into_iter().map(decided));
     }
 
     fn decide(&mut self, commands: Vec<Command>, why: &Why) {

@@ -8,7 +8,18 @@ fn place(cores: u16) -> Place {
     let all = CpuList(topology.0.iter().map(|cpu| cpu.id).collect());
     let us = Duration::from_micros;
     let halts = all.0.iter().map(|&cpu| (cpu, vec![us(2), us(133)])).collect();
-    Place { seats: seats(&topology, &all), halts }
+    Place { seats: seats(&topology, &all), halts, gears: None }
+}
+
+/// The same, with clocks that can be chosen.
+fn place_with_clocks(cores: u16) -> Place {
+    let gear = |&mhz: &u64| machine::Gear {
+        frequency: machine::Kilohertz(mhz * 1_000),
+        power: machine::Microwatts(mhz.pow(3)),
+        kind: machine::GearKind::Pstate,
+    };
+    let gears = [1_000, 1_700, 2_600].iter().map(gear).collect::<Vec<_>>();
+    Place { gears: Some(gears.try_into().unwrap()), ..place(cores) }
 }
 
 fn goal() -> Goal {
@@ -132,21 +143,62 @@ fn a_reload_keeps_what_was_learned_where_only_the_goal_changed() {
     assert_eq!(told, [Decided { command: cpus("0-1"), why: Why::Configured }]);
 }
 
+fn sensitivity_with(slack: f64) -> Frequency {
+    // Stale at once, so that there are many trials.
+    let params = crate::frequency::sensitivity::Params {
+        step: Duration::from_secs(1),
+        slack: Ratio::new(slack),
+        stale_after: 3,
+        ..Default::default()
+    };
+    Frequency::Sensitivity(params)
+}
+
+#[test]
+fn clocks_go_free_with_the_rest_when_it_fails_open_or_a_person_wants_all() {
+    let frequency = Frequency::Pegasus(goal(), Default::default());
+    let params = Params { frequency, ..Params::new(Cores::All, IdleMode::Stock) };
+    let mut governing = Governing::new(params, place_with_clocks(2));
+    assert_eq!(governing.goal(), Some(goal()));
+    let free = [0, 1].map(|cpu| Command::SetFrequency { cpu: CpuId(cpu), limit: FrequencyLimit::None });
+    let slow = |governing: &mut Governing| {
+        let told: Vec<_> = (0..30).flat_map(|_| tell(governing, &seen(10.0, 100))).collect();
+        assert!(told.iter().all(|decided| matches!(decided.why, Why::Clock(ClockWhy::Power(_)))), "{told:?}");
+        assert_eq!(governing.clocks().len(), 2);
+    };
+    slow(&mut governing);
+    let told = commands(&tell(&mut governing, &Input::Pause(true)));
+    assert_eq!(told, [free[0].clone(), free[1].clone(), cpus("0-1")]);
+    assert_eq!(tell(&mut governing, &seen(10.0, 100)), []);
+    tell(&mut governing, &Input::Pause(false));
+    slow(&mut governing);
+    // The goal is the clock's, and how many cores there are stays as configured.
+    tell(&mut governing, &Input::Goal("1ms@p99".parse().unwrap()));
+    assert!(matches!(governing.params().cores, Cores::All) && governing.seats() == (2, 2));
+    assert_eq!(commands(&tell(&mut governing, &Input::Alarm)), free);
+    slow(&mut governing);
+    let told = tell(&mut governing, &Input::Drift { what: "scaling_max_freq".into() });
+    assert_eq!(commands(&told)[..2], free);
+    assert!(governing.clocks().is_empty());
+}
+
 fn any_input() -> impl Strategy<Value = Input> {
     let reading = (
         prop::option::weighted(0.8, 0.0..200.0_f64),
         prop::option::weighted(0.8, 1_u64..2_000),
-        prop::collection::vec((0_u16..6, 0.0..1.0_f64, 0.0..1.0_f64), 0..5),
+        prop::collection::vec((0_u16..6, 0.0..1.0_f64, 0.0..1.0_f64, prop::option::of(1e8..1e10_f64)), 0..5),
     );
     let reading = reading.prop_map(|(krps, tail, cpus)| {
         let tail = tail.map(Duration::from_micros);
         let rate = krps.map(|krps| Rate::per_second(krps * 1e3));
         let service = ServiceReading { rate, tail, p95: tail, mean: tail, p99: tail };
-        let cpus = cpus.into_iter().map(|(cpu, busy, premature)| CpuReading {
+        let cpus = cpus.into_iter().map(|(cpu, busy, premature, rate)| CpuReading {
             cpu: CpuId(cpu),
             busy: Some(Ratio::new(busy)),
             residency: None,
             premature: Some(Ratio::new(premature)),
+            instructions: rate.map(Rate::per_second),
+            clock: rate.map(|rate| machine::Kilohertz(rate as u64 / 4_000)),
         });
         Input::Reading(Reading { service, cpus: cpus.collect(), ..Reading::default() })
     });
@@ -164,6 +216,12 @@ fn any_input() -> impl Strategy<Value = Input> {
         Just(IdleMode::Feedback),
         (0_u64..300).prop_map(|us| IdleMode::Limit(Duration::from_micros(us))),
     ];
+    let frequency = prop_oneof![
+        Just(Frequency::Stock),
+        Just(Frequency::Cap(machine::Kilohertz(1_500_000))),
+        (0.0..0.5_f64).prop_map(sensitivity_with),
+        goal.clone().prop_map(|goal| Frequency::Pegasus(goal, Default::default())),
+    ];
     prop_oneof![
         12 => reading,
         1 => Just(Input::Refused { reason: "read-only".into() }),
@@ -172,7 +230,9 @@ fn any_input() -> impl Strategy<Value = Input> {
         1 => Just(Input::Alarm),
         1 => goal.prop_map(Input::Goal),
         1 => any::<bool>().prop_map(Input::Pause),
-        1 => (cores, mode).prop_map(|(cores, idle)| Input::Reload(Params::new(cores, idle))),
+        1 => (cores, mode, frequency).prop_map(|(cores, idle, frequency)| {
+            Input::Reload(Params { frequency, ..Params::new(cores, idle) })
+        }),
     ]
 }
 
@@ -185,16 +245,21 @@ proptest! {
         inputs in prop::collection::vec(any_input(), 1..120),
     ) {
         let mut governing =
-            Governing::new(Params::new(Cores::Goal(goal(), GoalParams::default()), IdleMode::Feedback), place(cores));
+            Governing::new(Params::new(Cores::Goal(goal(), GoalParams::default()), IdleMode::Feedback), place_with_clocks(cores));
         let all = governing.active();
         let mut active = all.clone();
         let mut limits: BTreeMap<CpuId, IdleLimit> = BTreeMap::new();
+        let mut clocks: BTreeMap<CpuId, FrequencyLimit> = BTreeMap::new();
         for input in &inputs {
             for decided in tell(&mut governing, input) {
                 match decided.command {
                     Command::SetActiveCpus(cpus) => active = cpus,
                     Command::LimitIdle { cpu, limit } => {
                         let before = limits.insert(cpu, limit).unwrap_or(IdleLimit::None);
+                        prop_assert!(before != limit, "a command that changes nothing");
+                    }
+                    Command::SetFrequency { cpu, limit } => {
+                        let before = clocks.insert(cpu, limit).unwrap_or(FrequencyLimit::None);
                         prop_assert!(before != limit, "a command that changes nothing");
                     }
                     other => prop_assert!(false, "{other:?} is not for a service"),
@@ -210,14 +275,18 @@ proptest! {
             if *governing.mode() != Mode::Searching {
                 prop_assert_eq!(&active, &all);
                 prop_assert_eq!(limited.count(), 0);
+                prop_assert!(clocks.values().all(|limit| *limit == FrequencyLimit::None));
             }
+            clocks.retain(|_, limit| *limit != FrequencyLimit::None);
+            prop_assert_eq!(&clocks, governing.clocks());
         }
     }
 
     /// A recorded run gives the same commands again, from any segment's state on.
     #[test]
     fn a_run_replays(inputs in prop::collection::vec(any_input(), 1..80), cut in any::<prop::sample::Index>()) {
-        let mut governing = governed(IdleMode::Feedback);
+        let params = Params { frequency: sensitivity_with(0.1), ..*governed(IdleMode::Feedback).params() };
+        let mut governing = Governing::new(params, place_with_clocks(4));
         let mut text = state_line(&governing) + "\n";
         let cut = cut.index(inputs.len());
         for (step, input) in inputs.iter().enumerate() {

@@ -319,7 +319,7 @@ impl Store {
                 }
                 Command::Activate(worker) => assert!(self.active.insert(worker), "{worker} was asleep"),
                 Command::Deactivate(worker) => assert!(self.active.remove(&worker), "{worker} was awake"),
-                Command::LimitIdle { .. } | Command::SetActiveCpus(_) => {
+                Command::LimitIdle { .. } | Command::SetActiveCpus(_) | Command::SetFrequency { .. } => {
                     unreachable!("schedulers move connections and leave CPUs alone")
                 }
             }

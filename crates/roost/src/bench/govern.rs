@@ -203,6 +203,8 @@ fn one(
         cores: None,
         min_cores: 1,
         cpus: None,
+        frequency: policy::governing::FrequencyMode::Stock,
+        slack: None,
         idle: IdleMode::Stock,
         actuator: None,
     };

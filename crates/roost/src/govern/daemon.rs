@@ -7,8 +7,8 @@ use crate::exit::{Exit, coded, usage};
 use crate::metrics;
 use anyhow::{Context as _, Result};
 use governor::{Config, Daemon, Event, Governed, OpenError, Options, StartError};
-use host::{Contested, Gaps, Root, rivals};
-use policy::governing::{IdleMode, Mode};
+use host::{Contested, FrequencyError, Gaps, Root, rivals};
+use policy::governing::{FrequencyMode, IdleMode, Mode};
 use sd_notify::NotifyState;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -78,6 +78,9 @@ fn stand_back(root: &Root, config: &Config) -> Result<()> {
     if config.services.iter().any(|service| service.idle != IdleMode::Stock) {
         wanted.push(Contested::Idle);
     }
+    if config.services.iter().any(|service| service.frequency != FrequencyMode::Stock) {
+        wanted.push(Contested::Frequency);
+    }
     if config.services.is_empty() {
         return Ok(());
     }
@@ -119,7 +122,10 @@ fn ready() {
 /// Which exit code a refusal to start has.
 pub fn refused(error: StartError) -> anyhow::Error {
     match error {
-        StartError::Service(OpenError::Blind { .. }) => coded(Exit::Unsupported, error),
+        StartError::Service(OpenError::Blind { .. } | OpenError::Clocks { .. })
+        | StartError::NoClocks { .. }
+        | StartError::Clocks(FrequencyError::Unsupported { .. }) => coded(Exit::Unsupported, error),
+        StartError::Clocks(FrequencyError::Lock(_)) => coded(Exit::Refused, error),
         StartError::Service(OpenError::Service(_) | OpenError::NoCpu { .. } | OpenError::Record { .. }) => {
             usage(error)
         }

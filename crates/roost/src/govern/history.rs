@@ -228,6 +228,8 @@ pub mod tests {
             curve: vec![(2, Duration::from_micros(700)), (3, Duration::from_micros(320))],
             actuator: Some("cpuset v2".into()),
             seen_by: "sockets".into(),
+            frequency: policy::governing::FrequencyMode::Stock,
+            clocks: BTreeMap::new(),
             epochs: 1,
             missed: 0,
         }

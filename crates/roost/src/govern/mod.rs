@@ -7,6 +7,7 @@
 //!   page.rs       the page made of them
 //!   plan.rs       what would be governed, and touches nothing
 //!   status.rs     how a running daemon's services are, and what to change
+//!   wakeups.rs    what wakes the CPUs that are parked
 //! ```
 
 mod daemon;
@@ -15,6 +16,7 @@ mod options;
 mod page;
 mod plan;
 mod status;
+mod wakeups;
 
 pub use options::Args;
 

@@ -5,7 +5,7 @@ use anyhow::Result;
 use clap::{Parser, Subcommand, ValueEnum};
 use governor::{Config, ServiceConfig};
 use machine::{Duration, Goal};
-use policy::governing::IdleMode;
+use policy::governing::{FrequencyMode, IdleMode};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -21,6 +21,7 @@ Examples:
   roost govern --port 11211 --goal 500us@p99        keep that service's p99 below 500 us on the fewest cores
   roost govern --port 11211                         CARB without a goal: by the slope of the tail
   roost govern --unit memcached --policy fixed --cores 4
+  roost govern --port 11211 --policy fixed --goal 500us@p99 --frequency pegasus   all cores, as slow as the goal allows
   roost govern plan --port 11211 --goal 500us@p99   what would be done, and touch nothing
   roost govern                                      what /etc/roost/roost.toml and its conf.d say
   roost govern status                               how the services of a running daemon are
@@ -80,6 +81,13 @@ pub struct Governing {
     /// How deeply active CPUs sleep: stock, shallow, feedback, or the longest exit latency
     #[arg(long, value_name = "MODE", requires = "target")]
     pub idle: Option<IdleMode>,
+    /// How fast its CPUs run: stock, sensitivity (each core by its own progress), pegasus (all by the goal; needs --policy fixed),
+    /// or the highest clock, such as 1700MHz
+    #[arg(long, value_name = "MODE", requires = "target")]
+    pub frequency: Option<FrequencyMode>,
+    /// How much of its progress a core may lose to a slower clock, under `--frequency sensitivity` [default: 0.05]
+    #[arg(long, value_name = "SHARE", requires = "target")]
+    pub slack: Option<f64>,
     /// By what it is kept on its CPUs [default: the best that works]
     #[arg(long, value_enum, requires = "target")]
     pub actuator: Option<ActuatorName>,
@@ -211,6 +219,8 @@ impl Governing {
         put("min_cores", self.min_cores.map(|cores| i64::from(cores).into()));
         put("cpus", self.cpus.clone().map(Into::into));
         put("idle", self.idle.map(|idle| idle.to_string().into()));
+        put("frequency", self.frequency.map(|frequency| frequency.to_string().into()));
+        put("slack", self.slack.map(Into::into));
         put("actuator", self.actuator.map(named).transpose()?);
         toml::Value::Table(written).try_into().map_err(|error: toml::de::Error| usage(error.message()))
     }
@@ -274,6 +284,10 @@ mod tests {
             (&["--port", "1", "--goal", "fast"], "such as 300us@p99"),
             (&["--port", "1", "--cores", "2"], "needs policy = \"fixed\""),
             (&["--port", "1", "--epoch", "1ms"], "write 20ms to 1h"),
+            (&["--port", "1", "--frequency", "1700"], "such as 1700MHz"),
+            (&["--port", "1", "--goal", "1ms@p99", "--frequency", "pegasus"], "write policy = \"fixed\""),
+            (&["--port", "1", "--slack", "0.1"], "leave slack out"),
+            (&["--frequency", "pegasus"], "required"),
             (&["--config", "/nowhere.toml"], "cannot read /nowhere.toml"),
         ] {
             let error = format!("{:#}", configured(words).expect_err("it is wrong"));

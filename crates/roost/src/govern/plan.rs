@@ -5,7 +5,7 @@ use crate::table::print;
 use anyhow::Result;
 use governor::{Outlook, ServiceConfig};
 use host::Root;
-use machine::CpuList;
+use machine::{CpuList, Kilohertz};
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -17,6 +17,7 @@ struct Plan {
     policy: &'static str,
     goal: Option<machine::Goal>,
     idle: policy::governing::IdleMode,
+    frequency: policy::governing::FrequencyMode,
     /// What was found, or why not.
     found: Result<Found, String>,
 }
@@ -30,6 +31,8 @@ struct Found {
     cores: Vec<CpuList>,
     /// The fewest that it is left with.
     min_cores: u16,
+    /// The clocks that can be chosen, slow to fast; none where the kernel's choice stays.
+    clocks: Vec<Kilohertz>,
 }
 
 /// Says it.
@@ -59,19 +62,29 @@ fn plan(root: &Root, config: &ServiceConfig) -> Plan {
         ports: outlook.service.ports.into_iter().collect(),
         cores: outlook.place.seats.into_iter().map(|seat| CpuList(seat.into_iter().collect())).collect(),
         min_cores: config.min_cores,
+        clocks: outlook
+            .place
+            .gears
+            .map(|gears| gears.iter().map(|gear| gears.khz(gear)).collect())
+            .unwrap_or_default(),
     });
     Plan {
         name: config.name.clone(),
         policy: config.policy_name(),
         goal: config.goal,
         idle: config.idle,
+        frequency: config.frequency,
         found,
     }
 }
 
 fn tell(text: &mut String, plan: &Plan) {
     let goal = plan.goal.map_or_else(String::new, |goal| format!(", goal {goal}"));
-    let _ = writeln!(text, "{}: {}{goal}, idle {}", plan.name, plan.policy, plan.idle);
+    let _ = writeln!(
+        text,
+        "{}: {}{goal}, idle {}, frequency {}",
+        plan.name, plan.policy, plan.idle, plan.frequency
+    );
     match &plan.found {
         Err(error) => {
             let _ = writeln!(text, "  not now: {error}");
@@ -94,6 +107,10 @@ fn tell(text: &mut String, plan: &Plan) {
                 found.cores.len(),
                 cores.join(" | ")
             );
+            if let (Some(slowest), Some(fastest)) = (found.clocks.first(), found.clocks.last()) {
+                let count = found.clocks.len();
+                let _ = writeln!(text, "  clocks capped between {slowest} and {fastest}, in {count} steps");
+            }
             let _ = writeln!(text, "  nothing was touched; the same without `plan` governs it");
         }
     }

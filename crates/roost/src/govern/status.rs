@@ -1,15 +1,14 @@
 //! How a running daemon's services are, and what to change.
 
 use super::options::{Set, Status};
+use super::wakeups;
 use crate::exit::{Exit, coded, usage};
 use crate::table::{Table, print};
 use anyhow::Result;
 use governor::{Answer, Ask, ControlError, ask};
-use host::{Root, UsageMeter};
-use machine::{CpuId, CpuList, CstateIndex, Duration, LengthHistogram, Ratio};
-use observe::sleep::{SleepWatch, Wakers, Without};
-use policy::governing::Mode;
-use std::collections::BTreeSet;
+use machine::{CpuList, FrequencyLimit};
+use policy::governing::{FrequencyMode, Mode};
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 /// Tells it.
@@ -47,6 +46,9 @@ pub fn show(args: &Status) -> Result<ExitCode> {
                 notes += &format!("{}: paused; `roost govern set {} resume`\n", service.name, service.name)
             }
         }
+        if service.frequency != FrequencyMode::Stock {
+            notes += &format!("{}: frequency {}: {}\n", service.name, service.frequency, clocks(service));
+        }
         if service.missed > 3 {
             notes += &format!("{}: the goal is missed for {} epochs\n", service.name, service.missed);
         }
@@ -65,65 +67,24 @@ pub fn show(args: &Status) -> Result<ExitCode> {
     let table = if table.is_empty() { String::new() } else { table.text() };
     print(&format!("{table}{notes}"))?;
     if let Some(length) = args.wakeups {
-        print(&wakeups(&parked(&governed), length)?)?;
+        print(&wakeups::of(&governed, length)?)?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// CPUs that a service might use and none has now.
-fn parked(governed: &[governor::Status]) -> CpuList {
-    let of = |cpus: &dyn Fn(&governor::Status) -> &CpuList| -> BTreeSet<CpuId> {
-        governed.iter().flat_map(|service| cpus(service).0.iter().copied()).collect()
-    };
-    CpuList(&of(&|service| &service.allowed) - &of(&|service| &service.cpus))
-}
-
-/// What still wakes the CPUs that are parked: a daemon that did this all the time would be one more thing that does.
-fn wakeups(parked: &CpuList, length: Duration) -> Result<String> {
-    if parked.0.is_empty() {
-        return Ok("no CPU is parked\n".to_owned());
-    }
-    let root = Root::system();
-    let (mut watch, notices) = SleepWatch::open(&root, Without::Nothing, host::now());
-    let before = watch.read(host::now());
-    let mut usage = UsageMeter::start(&root, parked, host::now());
-    host::sleep_until(host::now() + length);
-    let seen = watch.read(host::now()).since(&before);
-    let header = ["parked", "wake-ups/s", "timer", "device", "another CPU", "unseen", "mostly in", "busy"];
-    let mut table = Table::new(1, header.map(str::to_owned).to_vec());
-    for usage in usage.read(host::now()) {
-        let slept = seen.cpus.iter().find(|slept| slept.cpu == usage.cpu);
-        let idle = slept.map_or(&[][..], |slept| &slept.idle);
-        let sleeps: u64 = idle.iter().map(LengthHistogram::count).sum();
-        // The state in which it was most of the time that it slept.
-        let most = (0u8..).zip(idle).max_by_key(|(_, lengths)| lengths.time());
-        let name = most.filter(|(_, lengths)| lengths.count() > 0).map(|(state, _)| {
-            let known = slept.and_then(|slept| slept.table.state(CstateIndex(state)));
-            known.map_or_else(|| format!("state {state}"), |state| state.name.clone())
-        });
-        let wakers = slept.and_then(|slept| slept.wakers).filter(|_| sleeps > 0);
-        let cause = |count: &dyn Fn(&Wakers) -> u64| {
-            wakers.as_ref().map_or_else(|| "-".to_owned(), |wakers| count(wakers).to_string())
+/// Which of its CPUs run how fast at the most, the slowest first.
+fn clocks(service: &governor::Status) -> String {
+    let mut by_cap: BTreeMap<u64, (CpuList, String)> = BTreeMap::new();
+    for &cpu in &service.allowed.0 {
+        let (order, told) = match service.clocks.get(&cpu) {
+            None | Some(FrequencyLimit::None) => (u64::MAX, "free".to_owned()),
+            Some(FrequencyLimit::AtMost(clock)) => (clock.0, format!("at most {clock}")),
+            Some(FrequencyLimit::Exactly(clock)) => (clock.0, clock.to_string()),
         };
-        let busy = usage.busy.map(|busy| Ratio::new(busy.as_secs_f64() / usage.elapsed.as_secs_f64()));
-        table.row(vec![
-            usage.cpu.to_string(),
-            format!("{:.1}", sleeps as f64 / seen.elapsed.as_secs_f64()),
-            cause(&|wakers| wakers.timer),
-            cause(&|wakers| wakers.device),
-            cause(&|wakers| wakers.ipi),
-            cause(&|wakers| wakers.unseen),
-            name.unwrap_or_else(|| "-".to_owned()),
-            busy.map_or_else(|| "-".to_owned(), |busy| busy.to_string()),
-        ]);
+        by_cap.entry(order).or_insert_with(|| (CpuList::default(), told)).0.0.insert(cpu);
     }
-    let mut text = table.text();
-    text += &format!(
-        "over {length}, by {}; a sleep that lasted all the time is not counted, since neither of its ends was seen\n",
-        seen.source
-    );
-    text.extend(notices.iter().map(|notice| format!("{notice}\n")));
-    Ok(text)
+    let parts: Vec<String> = by_cap.into_values().map(|(cpus, told)| format!("CPU {cpus} {told}")).collect();
+    parts.join(", ")
 }
 
 /// Changes it.

@@ -5,7 +5,7 @@
 use super::{METRICS, Page, Route};
 use anyhow::Result;
 use governor::Status;
-use machine::Duration;
+use machine::{Duration, FrequencyLimit};
 use policy::governing::Mode;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
@@ -87,6 +87,20 @@ impl Collector for Services {
             Some(Unit::Seconds),
             tails.collect::<Vec<_>>(),
         )?;
+        let caps = self.0.iter().flat_map(|s| {
+            s.clocks.iter().filter_map(move |(cpu, limit)| {
+                let (FrequencyLimit::AtMost(clock) | FrequencyLimit::Exactly(clock)) = limit else {
+                    return None;
+                };
+                Some(([("service", s.name.clone()), ("cpu", cpu.0.to_string())], clock.0 as f64 * 1e3))
+            })
+        });
+        page.gauge(
+            "clock_cap_hertz",
+            "The cap on a CPU's clock, where the service has one; a CPU that is not here is free.",
+            None,
+            caps.collect::<Vec<_>>(),
+        )?;
         page.gauge(
             "goal",
             "What the service shall keep.",
@@ -137,6 +151,8 @@ mod tests {
             seen_by: "sockets".into(),
             epochs: 7,
             missed: 0,
+            frequency: policy::governing::FrequencyMode::Sensitivity,
+            clocks: [(machine::CpuId(1), FrequencyLimit::AtMost(machine::Kilohertz(1_400_000)))].into(),
         }
     }
 
@@ -144,6 +160,11 @@ mod tests {
     fn what_was_not_seen_is_missing_and_not_zero() {
         let page = super::super::page(Services(vec![status()]));
         assert!(page.contains("roost_cores_active{service=\"cache\"} 2"), "{page}");
+        assert!(
+            page.contains("roost_clock_cap_hertz{service=\"cache\",cpu=\"1\"} 1400000000")
+                && !page.contains("cpu=\"0\""),
+            "{page}"
+        );
         assert!(page.contains("roost_goal_seconds{service=\"cache\"} 0.0005"), "{page}");
         assert!(page.contains("roost_epochs_total{service=\"cache\"} 7"), "{page}");
         assert!(!page.contains("roost_response_seconds{"), "{page}");

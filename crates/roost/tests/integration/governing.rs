@@ -354,6 +354,22 @@ fn what_is_wrong_is_one_clear_error_with_its_code() {
         assert_eq!(found, Some(code), "{words:?}: {said}");
         assert!(said.contains(told), "{words:?}: {said}");
     }
+    // Without cpufreq or counters, both of which most virtual machines lack: what is missing, and what to do.
+    let has_clocks = !host::speeds(&host::Root::system(), &host::allowed_cpus().expect("CPUs")).is_empty();
+    let has_counters = host::perf::WorkCounters::open(&host::allowed_cpus().expect("CPUs")).is_ok();
+    if has_clocks {
+        skipped("the refusal of clocks", "this machine has some");
+    } else {
+        for mode in ["sensitivity", "1700MHz"] {
+            let (code, said) = roost(&["govern", "--port", &free, "--frequency", mode]);
+            assert_eq!(code, Some(3), "{said}");
+            assert!(
+                said.contains("cpufreq") && said.contains("acpi-cpufreq") && said.contains("hint:"),
+                "{said}"
+            );
+            assert_eq!(said.contains("counters:"), mode == "sensitivity" && !has_counters, "{said}");
+        }
+    }
     fs::write(folder.path().join("a.toml"), "[[service]]\nname = \"cache\"\nport = 11211\n").expect("a file");
     let output = Command::new(ROOST)
         .args(["govern", "--print-config", "--config", "a.toml"])

@@ -323,7 +323,7 @@ impl Engine {
                     changed = true;
                 }
                 // Schedulers leave idle limits to `ActiveIdle`, and move connections instead of services.
-                Command::LimitIdle { .. } | Command::SetActiveCpus(_) => {}
+                Command::LimitIdle { .. } | Command::SetActiveCpus(_) | Command::SetFrequency { .. } => {}
             }
         }
         self.active_count = self.active.len();

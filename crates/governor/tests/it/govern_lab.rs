@@ -40,17 +40,17 @@ fn serves() {
     }
 }
 
-struct Server {
+pub struct Server {
     child: Child,
-    port: u16,
+    pub port: u16,
     slice: PathBuf,
 }
 
 impl Server {
     /// In a cgroup of its own.
-    fn start() -> Self {
+    pub fn start() -> Self {
         let mut child = Command::new(std::env::current_exe().expect("this program"))
-            .args(["lab::serves", "--exact", "--ignored", "--nocapture"])
+            .args(["govern_lab::serves", "--exact", "--ignored", "--nocapture"])
             .env(SERVES, "1")
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
@@ -108,14 +108,19 @@ fn limit_file(cpu: u16) -> String {
 }
 
 /// A daemon on a thread of its own, and what it says.
-struct Running {
+pub struct Running {
     stop: Sender<Event>,
     epochs: Receiver<Status>,
     thread: JoinHandle<Vec<String>>,
 }
 
 fn govern(server: &Server, folder: &Path) -> Running {
-    let service = ServiceConfig {
+    govern_as(service(server), folder)
+}
+
+/// CARB with a goal that everything keeps.
+pub fn service(server: &Server) -> ServiceConfig {
+    ServiceConfig {
         name: "shop".to_owned(),
         target: Target::Port(server.port),
         policy: Policy::Carb,
@@ -124,8 +129,13 @@ fn govern(server: &Server, folder: &Path) -> Running {
         min_cores: 1,
         cpus: None,
         idle: IdleMode::Shallow,
+        frequency: policy::governing::FrequencyMode::Stock,
+        slack: None,
         actuator: Some(ConfineActuator::CpusetV2),
-    };
+    }
+}
+
+pub fn govern_as(service: ServiceConfig, folder: &Path) -> Running {
     let config = Config {
         epoch: EPOCH,
         socket: folder.join("govern.sock"),
@@ -143,7 +153,7 @@ fn govern(server: &Server, folder: &Path) -> Running {
 }
 
 impl Running {
-    fn until(&self, what: &str, holds: impl Fn(&Status) -> bool) -> Status {
+    pub fn until(&self, what: &str, holds: impl Fn(&Status) -> bool) -> Status {
         for _ in 0..100 {
             let patience = std::time::Duration::from_secs(60);
             let status = self.epochs.recv_timeout(patience).expect("it goes on");
@@ -154,7 +164,7 @@ impl Running {
         panic!("no {what} in a hundred epochs");
     }
 
-    fn end(self) -> Vec<String> {
+    pub fn end(self) -> Vec<String> {
         self.stop.send(Event::Stop).expect("it listens");
         self.thread.join().expect("it does not panic")
     }

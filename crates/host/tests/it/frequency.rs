@@ -1,0 +1,144 @@
+//! A process that holds clocks and dies by SIGKILL at any point of a change leaves nothing that `restore` cannot put back.
+//!
+//! As in `crash`: the test runs itself again as a child, which changes clocks below a folder and kills itself at the step it
+//! was told.
+
+use crate::tree::{server, write};
+use host::{FrequencyControl, FrequencyOptions, Root, Step, restore};
+use machine::{CpuId, FrequencyLimit, Kilohertz};
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use tempfile::TempDir;
+
+const CHILD_ROOT: &str = "ROOST_TEST_CHILD_CLOCK_ROOT";
+const CHILD_PLAN: &str = "ROOST_TEST_CHILD_CLOCK_PLAN";
+
+/// Not a test of its own: the body of the child process.
+#[test]
+fn victim() {
+    let Ok(root) = std::env::var(CHILD_ROOT) else { return };
+    let plan = std::env::var(CHILD_PLAN).unwrap();
+    let (may_replace_governor, dies_at) = plan.split_once(' ').unwrap();
+    let mut left: Option<usize> = dies_at.parse().ok();
+    let checkpoint = Box::new(move |_: Step| {
+        if let Some(left) = &mut left {
+            *left -= 1;
+            if *left == 0 {
+                rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL)
+                    .unwrap();
+            }
+        }
+    });
+    let options = FrequencyOptions {
+        holder: "victim".into(),
+        may_replace_governor: may_replace_governor == "true",
+        checkpoint: Some(checkpoint),
+    };
+    let mut control = FrequencyControl::open(&Root::at(root), &"2-3".parse().unwrap(), options).unwrap();
+    let ghz = |tenths: u64| Kilohertz(tenths * 100_000);
+    // Every kind of change there is: caps and speeds, up and down, withdrawn and not.
+    control.limit(CpuId(2), FrequencyLimit::AtMost(ghz(14)));
+    control.limit(CpuId(3), FrequencyLimit::Exactly(ghz(20)));
+    control.limit(CpuId(3), FrequencyLimit::Exactly(ghz(10)));
+    control.limit(CpuId(2), FrequencyLimit::None);
+    control.limit(CpuId(3), FrequencyLimit::Exactly(ghz(23)));
+    control.limit(CpuId(2), FrequencyLimit::AtMost(ghz(17)));
+    println!("limits are in force");
+    std::thread::sleep(std::time::Duration::from_secs(600));
+}
+
+/// Runs a child to the given step of all its changes; false if it has fewer, and is killed after the last.
+pub fn dies_at(root: &Path, may_replace_governor: bool, step: usize) -> bool {
+    use std::io::{BufRead, BufReader};
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "frequency::victim", "--nocapture", "--test-threads=1"])
+        .env(CHILD_ROOT, root)
+        .env(CHILD_PLAN, format!("{may_replace_governor} {step}"))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(child.stdout.as_mut().unwrap()).lines();
+    let survived = lines.map_while(Result::ok).any(|line| line.contains("limits are in force"));
+    if survived {
+        child.kill().unwrap();
+    }
+    child.wait().unwrap();
+    !survived
+}
+
+/// Eight CPUs with a clock each.
+fn clocks(governor: &str, speed: &str) -> TempDir {
+    let folder = server();
+    for cpu in 0..8 {
+        for (file, text) in [
+            ("affected_cpus", cpu.to_string().as_str()),
+            ("cpuinfo_min_freq", "1000000"),
+            ("cpuinfo_max_freq", "2600000"),
+            ("scaling_min_freq", "1000000"),
+            ("scaling_max_freq", if cpu == 3 { "2300000" } else { "2600000" }),
+            ("scaling_setspeed", speed),
+            ("scaling_governor", governor),
+            ("scaling_available_governors", "ondemand userspace"),
+            ("scaling_available_frequencies", "2600000 2300000 2000000 1700000 1400000 1000000"),
+        ] {
+            write(
+                folder.path(),
+                &format!("sys/devices/system/cpu/cpufreq/policy{cpu}/{file}"),
+                &format!("{text}\n"),
+            );
+        }
+        let setting = format!("sys/devices/system/cpu/cpufreq/policy{cpu}/ondemand/up_threshold");
+        write(folder.path(), &setting, "80\n");
+    }
+    folder
+}
+
+fn all(root: &Path) -> Vec<String> {
+    let files = [
+        "scaling_min_freq",
+        "scaling_max_freq",
+        "scaling_setspeed",
+        "scaling_governor",
+        "ondemand/up_threshold",
+    ];
+    let read = |cpu: u16, file: &str| {
+        fs::read_to_string(root.join(format!("sys/devices/system/cpu/cpufreq/policy{cpu}/{file}"))).unwrap()
+    };
+    (0..8).flat_map(|cpu| files.map(|file| format!("{cpu} {file} {}", read(cpu, file)))).collect()
+}
+
+#[test]
+fn a_kill_between_any_two_steps_is_undone() {
+    for (governor, speed, may_replace) in
+        [("ondemand", "<unsupported>", false), ("userspace", "2600000", false), ("ondemand", "2000000", true)]
+    {
+        let mut changed = 0;
+        for step in 1.. {
+            let folder = clocks(governor, speed);
+            let before = all(folder.path());
+            let died = dies_at(folder.path(), may_replace, step);
+            changed += usize::from(all(folder.path()) != before);
+            let report = restore(&Root::at(folder.path())).unwrap();
+            assert_eq!(all(folder.path()), before, "{governor} {may_replace}, step {step}: {report:?}");
+            assert_eq!((report.left_alone, report.failed), (0, 0), "{governor}, step {step}: {report:?}");
+            assert_eq!(restore(&Root::at(folder.path())).unwrap().put_back, 0, "twice is once");
+            if !died {
+                assert!(step > 15 && changed > 10, "{governor}: {step} steps, {changed} left it changed");
+                break;
+            }
+        }
+    }
+}
+
+#[test]
+fn after_a_kill_somebody_elses_change_is_left_alone() {
+    let folder = clocks("ondemand", "<unsupported>");
+    assert!(!dies_at(folder.path(), false, 1000));
+    let file = "sys/devices/system/cpu/cpufreq/policy2/scaling_max_freq";
+    write(folder.path(), file, "1200000\n");
+    let report = restore(&Root::at(folder.path())).unwrap();
+    assert_eq!((report.left_alone, report.put_back), (1, 1), "{report:?}");
+    assert_eq!(fs::read_to_string(folder.path().join(file)).unwrap(), "1200000\n");
+}
