@@ -229,7 +229,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn source() -> Source {
-        Source::named("memcached:127.0.0.1:1", None, None).unwrap()
+        super::super::source::tests::source("memcached:127.0.0.1:1", None, None).unwrap()
     }
 
     fn at(seconds: u64) -> Instant {
