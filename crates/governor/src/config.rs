@@ -6,6 +6,7 @@
 //!
 //! Without a service it governs nothing: that is what a package installs.
 
+use crate::sources::TelemetrySource;
 use host::service::{self, Service, ServiceError};
 use host::{ConfineActuator, Root};
 use machine::{CpuList, Duration, Goal};
@@ -90,6 +91,8 @@ pub struct ServiceConfig {
     pub name: String,
     /// Where it is.
     pub target: Target,
+    /// From where its rate and times are known.
+    pub telemetry: TelemetrySource,
     /// How many cores it gets.
     pub policy: Policy,
     /// What it shall keep.
@@ -132,6 +135,7 @@ struct Written {
     idle: IdleMode,
     #[serde(skip_serializing_if = "Option::is_none")]
     actuator: Option<Actuator>,
+    telemetry: TelemetrySource,
 }
 
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -181,10 +185,21 @@ impl TryFrom<Written> for ServiceConfig {
             written.cores == Some(0) || written.min_cores == Some(0),
             "a service runs on at least one core: write 1",
         )?;
+        let source = &written.telemetry;
+        fix(
+            !source.tells_times() && written.policy != Policy::Fixed,
+            &format!("telemetry = \"{source}\" tells no response times: {}", source.fix()),
+        )?;
+        fix(
+            matches!(source, TelemetrySource::Memcached { address: None, .. })
+                && !matches!(target, Target::Port(_)),
+            "telemetry = \"memcached\" asks at the service's port = ...: write telemetry = \"memcached:HOST:PORT\"",
+        )?;
         let cpus = written.cpus.map(|cpus| cpus.parse()).transpose();
         let cpus = cpus.map_err(|error: machine::ParseCpuListError| format!("{name}: cpus: {error}"))?;
         Ok(Self {
             target,
+            telemetry: written.telemetry,
             policy: written.policy,
             goal: written.goal,
             cores: written.cores,
@@ -206,6 +221,7 @@ impl From<ServiceConfig> for Written {
     fn from(config: ServiceConfig) -> Self {
         let mut written = Self {
             name: Some(config.name),
+            telemetry: config.telemetry,
             policy: config.policy,
             goal: config.goal,
             cores: config.cores,
@@ -457,6 +473,16 @@ mod tests {
             ("[[service]]\nport = 1\nmin_cores = 0", "write 1"),
             ("[[service]]\nport = 1\ncores = 2", "needs policy = \"fixed\""),
             ("[[service]]\nport = 1\ngoal = \"1ms@p99\"\npolicy = \"fixed\"", "a goal needs policy"),
+            (
+                "[[service]]\nport = 1\ntelemetry = \"memcached\"",
+                "telemetry = \"memcached+requests\" for the",
+            ),
+            ("[[service]]\nport = 1\ntelemetry = { prometheus = \"http://h/\", rate = \"x\" }", "add tail"),
+            (
+                "[[service]]\npid = 1\npolicy = \"fixed\"\ntelemetry = \"memcached\"",
+                "\"memcached:HOST:PORT\"",
+            ),
+            ("[[service]]\nport = 1\ntelemetry = \"x\"", "telemetry = \"x\": write \"requests\""),
             ("[[service]]\nport = 1\ncpus = \"3-1\"", "ranges such as 0-3,8"),
             ("[[service]]\nport = 1\nname = \"../x\"", "letters, digits"),
             ("[[service]]\nport = 1\n[[service]]\nport = 1", "give it another name"),

@@ -1,7 +1,7 @@
 //! The daemon that governs services which were not changed: it looks, asks a policy, and does what it says.
 //!
 //! ```text
-//!   observe::requests (BPF)  --+                                          +--> host::Confiner      the service's CPUs
+//!   observe::requests, scrape --+                                         +--> host::Confiner      the service's CPUs
 //!   host::UsageMeter           +--> Reading --> policy::governing --> Decided --> holder --> host::IdleControl
 //!   signals, set, alarms     --+        |              |                  |
 //!                                       +---- record --+                  +--> audit, status
@@ -29,7 +29,9 @@ mod control;
 mod daemon;
 mod governed;
 mod holder;
+mod own_word;
 mod replay;
+mod sources;
 mod telemetry;
 
 pub use audit::{Audit, Entry};
@@ -39,4 +41,5 @@ pub use daemon::{Daemon, Event, Options, StartError};
 pub use governed::{Governed, News, OpenError, Outlook, Status};
 pub use holder::Holder;
 pub use replay::{Divergence, Replay, ReplayError};
-pub use telemetry::{Telemetry, Window};
+pub use sources::TelemetrySource;
+pub use telemetry::{Heard, Telemetry, Window};

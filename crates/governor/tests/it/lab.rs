@@ -116,6 +116,7 @@ struct Running {
 
 fn govern(server: &Server, folder: &Path) -> Running {
     let service = ServiceConfig {
+        telemetry: governor::TelemetrySource::Requests,
         name: "shop".to_owned(),
         target: Target::Port(server.port),
         policy: Policy::Carb,

@@ -17,7 +17,7 @@
 use super::source::Source;
 use super::tally::Answer;
 use super::timed;
-use machine::{Duration, Instant};
+use machine::{CpuList, Duration, Instant};
 use std::collections::BTreeSet;
 use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -25,9 +25,15 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 /// Asks when it is told to.
 #[derive(Debug)]
 pub struct Asker {
-    wishes: Sender<Instant>,
+    wishes: Sender<Wish>,
     answers: Receiver<(Instant, Duration, Answer)>,
     took: Duration,
+}
+
+/// What the thread is told.
+enum Wish {
+    Ask(Instant),
+    Stay(CpuList),
 }
 
 impl Asker {
@@ -51,8 +57,10 @@ impl Asker {
                     continue;
                 }
                 match wished.recv_timeout(wait.into()) {
-                    Ok(at) if due.len() < WISHES => drop(due.insert(at)),
-                    Ok(_) | Err(RecvTimeoutError::Timeout) => {}
+                    Ok(Wish::Ask(at)) if due.len() < WISHES => drop(due.insert(at)),
+                    // A cpuset may forbid it; then it is where it is.
+                    Ok(Wish::Stay(cpus)) => drop(host::pin_current_thread_to(&cpus)),
+                    Ok(Wish::Ask(_)) | Err(RecvTimeoutError::Timeout) => {}
                     Err(RecvTimeoutError::Disconnected) => return,
                 }
             }
@@ -63,7 +71,12 @@ impl Asker {
     /// An answer is wanted of this moment.
     pub fn next(&self, at: Instant) {
         // The thread ends only after this.
-        let _ = self.wishes.send(at);
+        let _ = self.wishes.send(Wish::Ask(at));
+    }
+
+    /// The thread keeps itself to these CPUs from now on, so that it wakes none that is parked.
+    pub fn stay_on(&self, cpus: &CpuList) {
+        let _ = self.wishes.send(Wish::Stay(cpus.clone()));
     }
 
     /// What was answered since the last call, in order.

@@ -23,7 +23,7 @@ mod tally;
 
 pub use self::asker::Asker;
 pub use self::source::{Failure, Names, Source};
-pub use self::tally::{Answer, Reading, Step, Tail, Tally};
+pub use self::tally::{Answer, Grown, Reading, Step, Tail, Tally, percentile};
 
 use machine::{Duration, Instant, Rate};
 use serde::Serialize;

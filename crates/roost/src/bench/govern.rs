@@ -205,6 +205,7 @@ fn one(
         cpus: None,
         idle: IdleMode::Stock,
         actuator: None,
+        telemetry: governor::TelemetrySource::Requests,
     };
     let root = Root::system();
     let never_parked = first_core(&root, &config)?;

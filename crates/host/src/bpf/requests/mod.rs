@@ -157,6 +157,11 @@ impl RequestProgram {
 
     /// This way or none.
     pub fn load_way(root: &Root, way: RequestWay, watched: &Watched) -> Result<Self, BpfError> {
+        Self::load_on(root, way, watched, MapType::RingBuf.is_supported().unwrap_or(false))
+    }
+
+    /// On a kernel with ring buffers (5.8) or one without.
+    fn load_on(root: &Root, way: RequestWay, watched: &Watched, alarms: bool) -> Result<Self, BpfError> {
         let name = format!("{way}");
         let targets: Vec<u32> = match way {
             RequestWay::Calls => watched.processes.clone(),
@@ -171,7 +176,6 @@ impl RequestProgram {
             return Err(BpfError::Refused { program: name, reason });
         }
         let heart = Heart::open().ok();
-        let alarms = MapType::RingBuf.is_supported().unwrap_or(false);
         let config = |open: &mut libbpf_rs::OpenObject| {
             let mut bytes: Vec<u8> = targets.iter().flat_map(|target| target.to_ne_bytes()).collect();
             bytes.resize(Watched::AT_MOST * size_of::<u32>(), 0);
@@ -310,7 +314,6 @@ fn root_cgroup(root: &Root) -> Result<File, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use machine::Instant;
     use std::io::{Read, Write};
     use std::net::{TcpListener, TcpStream};
     use std::sync::mpsc::RecvTimeoutError;
@@ -449,7 +452,7 @@ mod tests {
                 }
             };
             let (sender, heard) = std::sync::mpsc::channel();
-            let bell = program.bell(move |alarm| drop(sender.send(alarm))).unwrap();
+            let bell = program.bell(move |alarm| sender.send(alarm).unwrap_or_default()).unwrap();
             // Before anything is expected nothing is counted.
             converse(&listener, 200, std::time::Duration::ZERO);
             assert_eq!(program.pulse().peak, 0, "{way}");
@@ -478,6 +481,24 @@ mod tests {
                 heard.recv_timeout(std::time::Duration::from_secs(5)),
                 Err(RecvTimeoutError::Disconnected)
             ));
+        }
+    }
+
+    #[test]
+    fn a_kernel_without_ring_buffers_is_watched_without_alarms() {
+        for way in RequestWay::ALL {
+            let watched = Watched { ports: vec![1], processes: vec![1] };
+            let mut program = match RequestProgram::load_on(&Root::system(), way, &watched, false) {
+                Ok(program) => program,
+                Err(error) => {
+                    eprintln!("skipped: {way}: {error}");
+                    continue;
+                }
+            };
+            assert!(program.bell(|_| {}).unwrap_err().to_string().contains("5.8"), "{way}");
+            program.expect(Some(1), 1).unwrap();
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            assert_eq!(program.pulse().is_alive, Some(true), "{way}");
         }
     }
 
