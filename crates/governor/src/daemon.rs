@@ -416,6 +416,9 @@ impl Daemon {
             match same.map(|at| old.swap_remove(at)) {
                 Some(mut slot) => {
                     let mut news = News::default();
+                    if let State::Governed { governed, .. } = &mut slot.state {
+                        governed.set_epoch(self.config.epoch);
+                    }
                     if let State::Governed { governed, .. } = &mut slot.state
                         && slot.config != config
                     {

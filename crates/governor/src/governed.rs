@@ -308,6 +308,11 @@ impl Governed {
         self.telemetry.hear(heard);
     }
 
+    /// Epochs are so long from now on.
+    pub fn set_epoch(&mut self, epoch: Duration) {
+        self.telemetry.set_epoch(epoch);
+    }
+
     /// Its helpers keep to these CPUs.
     pub fn stay_on(&self, cpus: &CpuList) {
         self.telemetry.stay_on(cpus);

@@ -124,6 +124,11 @@ impl OwnWord {
         self.goal = goal;
     }
 
+    /// Epochs are so long from now on.
+    pub fn set_epoch(&mut self, epoch: Duration) {
+        self.epoch = epoch;
+    }
+
     /// Its thread keeps to these.
     pub fn stay_on(&self, cpus: &CpuList) {
         self.asker.stay_on(cpus);

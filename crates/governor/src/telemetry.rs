@@ -119,6 +119,13 @@ impl Telemetry {
         }
     }
 
+    /// Epochs are so long from now on.
+    pub fn set_epoch(&mut self, epoch: Duration) {
+        if let Some(own) = &mut self.own {
+            own.set_epoch(epoch);
+        }
+    }
+
     /// What happened since the last call, as a policy is told.
     pub fn read(&mut self, now: Instant) -> ServiceReading {
         let seen = self.requests.as_mut().map(|requests| requests.read(now, &mut self.notices));
@@ -322,6 +329,9 @@ mod tests {
     use super::*;
     use host::bpf::RequestWay;
     use machine::Rate;
+    use std::io::{Read as _, Write as _};
+    use std::net::{SocketAddr, TcpListener, TcpStream};
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
     fn epoch(times_us: impl IntoIterator<Item = u64>) -> RequestPattern {
         let mut response = Histogram::new_with_bounds(1, 60_000_000_000, 2).unwrap();
@@ -380,5 +390,84 @@ mod tests {
         slow.interrupt = epoch([50; 10]).response;
         let tail = window.take(&slow).tail.unwrap();
         assert!((Duration::from_micros(148)..Duration::from_micros(153)).contains(&tail), "{tail}");
+    }
+
+    /// Clients that ask, each with a pause of a tenth of a millisecond, until this is dropped: a load that no calm of the
+    /// machine makes faster.
+    struct Clients {
+        over: Arc<AtomicBool>,
+    }
+
+    impl Clients {
+        fn ask(address: SocketAddr, many: usize) -> Self {
+            let over = Arc::new(AtomicBool::new(false));
+            for _ in 0..many {
+                let over = Arc::clone(&over);
+                std::thread::spawn(move || {
+                    let mut client = TcpStream::connect(address).unwrap();
+                    client.set_nodelay(true).unwrap();
+                    while !over.load(Ordering::Relaxed) {
+                        client.write_all(b"x").unwrap();
+                        client.read_exact(&mut [0]).unwrap();
+                        std::thread::sleep(std::time::Duration::from_micros(100));
+                    }
+                });
+            }
+            Self { over }
+        }
+    }
+
+    impl Drop for Clients {
+        fn drop(&mut self) {
+            self.over.store(true, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn a_steady_load_rings_no_alarm_and_many_times_as_much_does() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        std::thread::spawn(move || {
+            for client in listener.incoming() {
+                let mut client = client.unwrap();
+                client.set_nodelay(true).unwrap();
+                std::thread::spawn(move || {
+                    let mut byte = [0];
+                    while client.read(&mut byte).is_ok_and(|read| read > 0) && client.write_all(&byte).is_ok()
+                    {
+                    }
+                });
+            }
+        });
+        let config: ServiceConfig = toml::from_str(&format!("port = {}", address.port())).unwrap();
+        let root = Root::system();
+        let service = config.target.find(&root).unwrap();
+        let mut telemetry =
+            match Telemetry::open(&root, &service, &config, Duration::from_millis(50), host::now()) {
+                Ok(telemetry) => telemetry,
+                Err(error) => return eprintln!("skipped: {error}"),
+            };
+        let rung = Arc::new(AtomicU64::new(0));
+        let ring = Arc::clone(&rung);
+        telemetry.hear(Arc::new(move |_| {
+            ring.fetch_add(1, Ordering::Relaxed);
+        }));
+        let mut epochs = |many: usize| {
+            for _ in 0..many {
+                std::thread::sleep(std::time::Duration::from_millis(50));
+                assert!(telemetry.read(host::now()).rate.is_some());
+                telemetry.arm(true);
+            }
+            rung.load(Ordering::Relaxed)
+        };
+        // Nobody asks.
+        assert_eq!(epochs(5), 0);
+        let steady = Clients::ask(address, 1);
+        // That it began is news; what it is like is learned meanwhile.
+        let learned = epochs(20);
+        assert_eq!(epochs(40), learned, "steady");
+        let burst = Clients::ask(address, 60);
+        assert!(epochs(4) > learned, "sixty times as many");
+        drop((steady, burst));
     }
 }
