@@ -212,10 +212,7 @@ impl Requests {
         // A request that went all the way through the programs proves as much as a beat of ours.
         if pulse.is_alive == Some(false) && pattern.requests == 0 {
             self.silent += 1;
-            if self.silent >= SILENT_MIN
-                && (self.silent / SILENT_MIN).is_power_of_two()
-                && self.silent % SILENT_MIN == 0
-            {
+            if self.silent.is_multiple_of(SILENT_MIN) && (self.silent / SILENT_MIN).is_power_of_two() {
                 self.load_again(now, notices);
             }
             return ServiceReading::default();
