@@ -6,6 +6,7 @@
 //!
 //! Without a service it governs nothing: that is what a package installs.
 
+use crate::sources::TelemetrySource;
 use host::service::{self, Service, ServiceError};
 use host::{ConfineActuator, Root};
 use machine::{CpuList, Duration, Goal, Ratio};
@@ -91,6 +92,8 @@ pub struct ServiceConfig {
     pub name: String,
     /// Where it is.
     pub target: Target,
+    /// From where its rate and times are known.
+    pub telemetry: TelemetrySource,
     /// How many cores it gets.
     pub policy: Policy,
     /// What it shall keep.
@@ -140,6 +143,7 @@ struct Written {
     slack: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     actuator: Option<Actuator>,
+    telemetry: TelemetrySource,
 }
 
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -209,10 +213,21 @@ impl TryFrom<Written> for ServiceConfig {
             written.slack.is_some_and(|slack| !(0.0..1.0).contains(&slack)),
             "slack is the share of its progress that a core may lose: write 0 to 0.99, such as slack = 0.05",
         )?;
+        let source = &written.telemetry;
+        fix(
+            !source.tells_times() && written.policy != Policy::Fixed,
+            &format!("telemetry = \"{source}\" tells no response times: {}", source.fix()),
+        )?;
+        fix(
+            matches!(source, TelemetrySource::Memcached { address: None, .. })
+                && !matches!(target, Target::Port(_)),
+            "telemetry = \"memcached\" asks at the service's port = ...: write telemetry = \"memcached:HOST:PORT\"",
+        )?;
         let cpus = written.cpus.map(|cpus| cpus.parse()).transpose();
         let cpus = cpus.map_err(|error: machine::ParseCpuListError| format!("{name}: cpus: {error}"))?;
         Ok(Self {
             target,
+            telemetry: written.telemetry,
             policy: written.policy,
             goal: written.goal,
             cores: written.cores,
@@ -236,6 +251,7 @@ impl From<ServiceConfig> for Written {
     fn from(config: ServiceConfig) -> Self {
         let mut written = Self {
             name: Some(config.name),
+            telemetry: config.telemetry,
             policy: config.policy,
             goal: config.goal,
             cores: config.cores,
@@ -533,6 +549,16 @@ mod tests {
             ("[[service]]\nport = 1\nslack = 0.1", "add that, or leave slack out"),
             ("[[service]]\nport = 1\nfrequency = \"sensitivity\"\nslack = 5", "such as slack = 0.05"),
             ("[[service]]\nport = 1\nfrequency = \"sensitivity\"\nslack = nan", "such as slack = 0.05"),
+            (
+                "[[service]]\nport = 1\ntelemetry = \"memcached\"",
+                "telemetry = \"memcached+requests\" for the",
+            ),
+            ("[[service]]\nport = 1\ntelemetry = { prometheus = \"http://h/\", rate = \"x\" }", "add tail"),
+            (
+                "[[service]]\npid = 1\npolicy = \"fixed\"\ntelemetry = \"memcached\"",
+                "\"memcached:HOST:PORT\"",
+            ),
+            ("[[service]]\nport = 1\ntelemetry = \"x\"", "telemetry = \"x\": write \"requests\""),
             ("[[service]]\nport = 1\ncpus = \"3-1\"", "ranges such as 0-3,8"),
             ("[[service]]\nport = 1\nname = \"../x\"", "letters, digits"),
             ("[[service]]\nport = 1\n[[service]]\nport = 1", "give it another name"),

@@ -9,12 +9,15 @@ use crate::clocks::{self, Clocks};
 use crate::config::{Config, ConfigError, ServiceConfig};
 use crate::control::{Answer, Ask, Control, ControlError, Set};
 use crate::governed::{Governed, News, OpenError};
+use crate::telemetry::Heard;
+use host::bpf::RequestAlarm;
 use host::{FrequencyError, IdleHolder, IdleOptions, LockError, Root};
 use machine::{CpuList, Duration, Goal, Instant};
 use policy::governing::{FrequencyMode, IdleMode, Input};
 use std::collections::BTreeSet;
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use thiserror::Error;
 
@@ -25,6 +28,8 @@ pub enum Event {
     Stop,
     /// Read the configuration again.
     Reload,
+    /// Far more came for this service than was reckoned with.
+    Alarm(String, RequestAlarm),
     /// A question, and the way back.
     Ask(Ask, Sender<Answer>),
 }
@@ -91,6 +96,8 @@ pub struct Daemon {
     say: Box<dyn FnMut(&str) + Send>,
     /// Where this thread keeps itself.
     own: CpuList,
+    /// Where alarms are told.
+    alarms: Option<Sender<Event>>,
 }
 
 /// A service that is configured.
@@ -133,6 +140,7 @@ impl Daemon {
             said: BTreeSet::new(),
             say: Box::new(say),
             own: CpuList::default(),
+            alarms: None,
             config,
         };
         daemon.hold()?;
@@ -152,6 +160,16 @@ impl Daemon {
         for slot in &mut self.slots {
             if let State::Governed { governed, .. } = &mut slot.state {
                 governed.watch_goal(goal);
+            }
+        }
+    }
+
+    /// Alarms come as events to `sender`, whose other end is what [`Self::run`] is given. Without this there are none.
+    pub fn hear_alarms(&mut self, sender: Sender<Event>) {
+        self.alarms = Some(sender);
+        for slot in &mut self.slots {
+            if let State::Governed { governed, .. } = &mut slot.state {
+                governed.hear(heard(self.alarms.as_ref(), &slot.config.name));
             }
         }
     }
@@ -183,6 +201,7 @@ impl Daemon {
             match events.recv_timeout(wait.into()) {
                 Ok(Event::Stop) => break,
                 Ok(Event::Reload) => self.reload(),
+                Ok(Event::Alarm(service, alarm)) => self.alarm(&service, &alarm),
                 Ok(Event::Ask(ask, reply)) => {
                     let answer = self.answer(ask);
                     // Who asked may have gone.
@@ -277,6 +296,9 @@ impl Daemon {
         match Governed::open(&self.root, &config, self.config.epoch, record, self.dry_run, now, &mut news) {
             Ok(mut governed) => {
                 governed.choose_clocks(self.clocks.as_ref());
+                if self.alarms.is_some() {
+                    governed.hear(heard(self.alarms.as_ref(), &config.name));
+                }
                 let state = State::Governed {
                     governed: Box::new(governed),
                     due: now + self.config.epoch,
@@ -352,6 +374,17 @@ impl Daemon {
         }
     }
 
+    fn alarm(&mut self, service: &str, alarm: &RequestAlarm) {
+        let Some(slot) = self.slots.iter_mut().find(|slot| slot.config.name == service) else { return };
+        let State::Governed { governed, settled, .. } = &mut slot.state else { return };
+        let mut news = News::default();
+        governed.alarm(host::now(), alarm, self.holder.as_mut(), &mut news);
+        if news.moved {
+            *settled = Some(host::now() + SETTLING);
+        }
+        self.tell(news);
+    }
+
     fn set(&mut self, service: &str, set: Set) -> Answer {
         let Some(slot) = self.slots.iter_mut().find(|slot| slot.config.name == service) else {
             let names: Vec<&str> = self.slots.iter().map(|slot| slot.config.name.as_str()).collect();
@@ -363,6 +396,13 @@ impl Daemon {
         let State::Governed { governed, settled, .. } = &mut slot.state else {
             return Answer::Refused(format!("{service} is not governed now; see `roost govern status`"));
         };
+        let source = &slot.config.telemetry;
+        if matches!(set, Set::Goal(_)) && !source.tells_times() {
+            return Answer::Refused(format!(
+                "telemetry = \"{source}\" tells no response times, which a goal is judged by: {}",
+                source.fix()
+            ));
+        }
         let (input, new) = match set {
             Set::Goal(goal) => (Input::Goal(goal), goal.to_string()),
             Set::Pause => (Input::Pause(true), "paused".to_owned()),
@@ -421,10 +461,14 @@ impl Daemon {
                     && slot.config.actuator == config.actuator
                     // Whether it has gears and counters is found out when it is opened.
                     && slot.config.frequency == config.frequency
+                    && slot.config.telemetry == config.telemetry
             });
             match same.map(|at| old.swap_remove(at)) {
                 Some(mut slot) => {
                     let mut news = News::default();
+                    if let State::Governed { governed, .. } = &mut slot.state {
+                        governed.set_epoch(self.config.epoch);
+                    }
                     if let State::Governed { governed, .. } = &mut slot.state
                         && slot.config != config
                     {
@@ -487,6 +531,11 @@ impl Daemon {
         if !awake.0.is_empty() && awake != self.own {
             // A cpuset of ours may forbid it; then we are where we are.
             let _ = host::pin_current_thread_to(&awake);
+            for slot in &self.slots {
+                if let State::Governed { governed, .. } = &slot.state {
+                    governed.stay_on(&awake);
+                }
+            }
             self.own = awake;
         }
     }
@@ -521,6 +570,16 @@ type Found = Result<(Slot, News), Box<NotThere>>;
 struct NotThere {
     config: ServiceConfig,
     error: OpenError,
+}
+
+/// Whoever rings may have outlived the daemon.
+fn heard(alarms: Option<&Sender<Event>>, service: &str) -> Heard {
+    let (alarms, service) = (alarms.cloned(), service.to_owned());
+    Arc::new(move |alarm| {
+        if let Some(alarms) = &alarms {
+            let _ = alarms.send(Event::Alarm(service.clone(), alarm));
+        }
+    })
 }
 
 fn kept(error: &ConfigError) -> String {

@@ -17,7 +17,8 @@
 use crate::audit::{Entry, now_unix_s};
 use crate::clocks::{self, Clocks, Pace, Repair};
 use crate::config::{ServiceConfig, Target};
-use crate::telemetry::Telemetry;
+use crate::telemetry::{Heard, Telemetry};
+use host::bpf::RequestAlarm;
 use host::service::{Service, ServiceError};
 use host::{
     ConfineActuator, ConfineError, ConfineOptions, Confiner, CpuUsage, FrequencyState, IdleHolder,
@@ -48,6 +49,14 @@ pub enum OpenError {
         /// Its name.
         service: String,
         /// What each way says.
+        reason: String,
+    },
+    /// It does not tell of itself.
+    #[error("{service} does not tell of itself: {reason}")]
+    Unheard {
+        /// Its name.
+        service: String,
+        /// Who was asked, what came, and what to do.
         reason: String,
     },
     /// It cannot be kept on CPUs.
@@ -219,14 +228,9 @@ impl Governed {
         news: &mut News,
     ) -> Result<Self, OpenError> {
         let outlook = Outlook::of(root, config)?;
-        let (telemetry, refused) = Telemetry::open(root, &outlook.service, config.goal, now);
-        let reasons: Vec<String> = refused.iter().map(|(way, error)| format!("{way}: {error}")).collect();
-        let telemetry = telemetry.map_err(|error| OpenError::Blind {
-            service: config.name.clone(),
-            reason: if reasons.is_empty() { error.to_string() } else { reasons.join("; ") },
-        })?;
-        news.notices
-            .extend(reasons.into_iter().map(|reason| format!("{}: not seen by {reason}", config.name)));
+        let mut telemetry = Telemetry::open(root, &outlook.service, config, epoch, now)?;
+        let notices = telemetry.drain_notices();
+        news.notices.extend(notices.into_iter().map(|notice| format!("{}: {notice}", config.name)));
         let confiner = if dry_run {
             None
         } else {
@@ -320,6 +324,9 @@ impl Governed {
             self.missed = if tail > goal.latency { self.missed + 1 } else { 0 };
         }
         self.tell(now, Input::Reading(reading), holder, news);
+        self.telemetry.arm(self.policy.wants_alarm());
+        let notices = self.telemetry.drain_notices();
+        news.notices.extend(notices.into_iter().map(|notice| format!("{}: {notice}", self.config.name)));
         if let Some(recording) = &mut self.recording
             && let Err(error) = recording.flush()
         {
@@ -333,6 +340,40 @@ impl Governed {
         if self.policy.goal().is_none() {
             self.telemetry.set_goal(Some(goal));
         }
+    }
+
+    /// Far more came than the last epochs let expect: what is late, or of a policy that has all cores, is no news.
+    pub fn alarm(
+        &mut self,
+        now: Instant,
+        alarm: &RequestAlarm,
+        holder: Option<&mut IdleHolder>,
+        news: &mut News,
+    ) {
+        if !self.telemetry.takes(alarm) || !self.policy.wants_alarm() {
+            return;
+        }
+        self.tell(now, Input::Alarm, holder, news);
+        let took = host::now().since(alarm.at);
+        let (name, arrivals) = (&self.config.name, alarm.arrivals);
+        let window = host::bpf::ALARM_WINDOW;
+        news.notices
+            .push(format!("{name}: alarm: {arrivals} requests within {window}; all cores {took} later"));
+    }
+
+    /// Calls `heard` at each alarm.
+    pub fn hear(&mut self, heard: Heard) {
+        self.telemetry.hear(heard);
+    }
+
+    /// Epochs are so long from now on.
+    pub fn set_epoch(&mut self, epoch: Duration) {
+        self.telemetry.set_epoch(epoch);
+    }
+
+    /// Its helpers keep to these CPUs.
+    pub fn stay_on(&self, cpus: &CpuList) {
+        self.telemetry.stay_on(cpus);
     }
 
     /// What happened until now belongs to how things were.
@@ -405,7 +446,7 @@ impl Governed {
             service: self.last.clone(),
             curve: self.policy.curve(),
             actuator: actuator.as_ref().map(ConfineActuator::to_string),
-            seen_by: self.telemetry.way().to_string(),
+            seen_by: self.telemetry.to_string(),
             epochs: self.epochs,
             missed: self.missed,
             frequency: self.config.frequency,
@@ -760,6 +801,108 @@ const BOUNDS: SegmentBounds = SegmentBounds { size: 16 << 20, kept: 16 };
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// This process as the service, which nobody asks for anything; `None`, said, where requests cannot be seen.
+    fn idle_service(
+        telemetry: crate::TelemetrySource,
+        port: u16,
+        news: &mut News,
+    ) -> Option<Result<Governed, OpenError>> {
+        let text = format!("name = \"test\"\nport = {port}\npolicy = \"fixed\"");
+        let mut config: ServiceConfig = toml::from_str(&text).unwrap();
+        config.telemetry = telemetry;
+        let epoch = Duration::from_millis(50);
+        match Governed::open(&Root::system(), &config, epoch, None, true, host::now(), news) {
+            Err(OpenError::Blind { reason, .. }) => {
+                eprintln!("skipped: {reason}");
+                None
+            }
+            other => Some(other),
+        }
+    }
+
+    /// Epochs until this holds, forty at the most.
+    fn until(governed: &mut Governed, news: &mut News, holds: impl Fn(&Governed) -> bool) -> bool {
+        (0..40).any(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            governed.epoch(host::now(), None, news);
+            holds(governed)
+        })
+    }
+
+    #[test]
+    fn programs_that_are_detached_are_no_silence_and_are_loaded_again() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let mut news = News::default();
+        let Some(governed) = idle_service(crate::TelemetrySource::Requests, port, &mut news) else { return };
+        let mut governed = governed.unwrap();
+        for _ in 0..5 {
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            governed.epoch(host::now(), None, &mut news);
+            assert_eq!(governed.last.rate, Some(machine::Rate::ZERO), "nobody asks, and that is seen");
+        }
+        governed.telemetry.sever();
+        let is_open = |governed: &Governed| matches!(governed.policy.mode(), Mode::Open { .. });
+        assert!(until(&mut governed, &mut news, is_open), "{:?}", governed.last);
+        let Mode::Open { failure, .. } = governed.policy.mode() else { unreachable!() };
+        assert_eq!(failure.to_string(), "nothing was seen of the service for 3 epochs");
+        // Loaded again meanwhile: it comes back by itself.
+        let is_back = |governed: &Governed| *governed.policy.mode() == Mode::Searching;
+        assert!(until(&mut governed, &mut news, is_back), "{:?}", news.notices);
+        assert_eq!(governed.last.rate, Some(machine::Rate::ZERO));
+        assert!(news.notices.iter().any(|notice| notice.contains("were loaded again")), "{:?}", news.notices);
+    }
+
+    #[test]
+    fn a_server_that_no_longer_answers_is_lost_and_comes_back() {
+        use std::io::{BufRead as _, BufReader, Write as _};
+        use std::sync::Arc;
+        use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let hangs = Arc::new(AtomicBool::new(false));
+        let hang = Arc::clone(&hangs);
+        std::thread::spawn(move || {
+            let count = AtomicU64::new(0);
+            for client in listener.incoming() {
+                let mut client = client.unwrap();
+                let _ = BufReader::new(&client).read_line(&mut String::new());
+                if !hang.load(Ordering::Relaxed) {
+                    let count = count.fetch_add(100, Ordering::Relaxed);
+                    let _ = client.write_all(format!("STAT cmd_get {count}\r\nEND\r\n").as_bytes());
+                }
+            }
+        });
+        let memcached = crate::TelemetrySource::Memcached { address: None, with_requests: false };
+        let mut news = News::default();
+        let mut governed = idle_service(memcached, port, &mut news).unwrap().unwrap();
+        assert_eq!(governed.status().seen_by, format!("memcached:127.0.0.1:{port}"));
+        let has_rate =
+            |governed: &Governed| governed.last.rate.is_some_and(|rate| rate > machine::Rate::ZERO);
+        assert!(until(&mut governed, &mut news, has_rate), "{:?}", news.notices);
+        hangs.store(true, Ordering::Relaxed);
+        let is_open = |governed: &Governed| matches!(governed.policy.mode(), Mode::Open { .. });
+        assert!(until(&mut governed, &mut news, is_open), "{:?}", governed.last);
+        hangs.store(false, Ordering::Relaxed);
+        let is_back = |governed: &Governed| *governed.policy.mode() == Mode::Searching;
+        assert!(until(&mut governed, &mut news, is_back) && has_rate(&governed), "{:?}", news.notices);
+    }
+
+    #[test]
+    fn a_source_that_is_not_there_is_one_error_with_its_fix() {
+        // A listener that is no memcached.
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let page = crate::TelemetrySource::Prometheus {
+            url: format!("http://{free}/metrics"),
+            rate: "requests_total".into(),
+            tail: None,
+        };
+        let error = idle_service(page, port, &mut News::default()).unwrap().err().unwrap().to_string();
+        assert!(error.contains("nobody listens there; start the service"), "{error}");
+    }
 
     #[test]
     fn a_recording_is_never_written_over() {

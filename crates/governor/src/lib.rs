@@ -1,8 +1,8 @@
 //! The daemon that governs services which were not changed: it looks, asks a policy, and does what it says.
 //!
 //! ```text
-//!   observe::requests (BPF)  --+                                          +--> host::Confiner      the service's CPUs
-//!   host::UsageMeter           +--> Reading --> policy::governing --> Decided --> host::IdleHolder (others ask it too)
+//!   observe::requests, scrape --+                                         +--> host::Confiner       the service's CPUs
+//!   host::UsageMeter           +--> Reading --> policy::governing --> Decided --> host::IdleHolder (others ask it too), Clocks
 //!   signals, set, alarms     --+        |              |                  |
 //!                                       +---- record --+                  +--> audit, status
 //! ```
@@ -13,8 +13,7 @@
 //! - [`Config`]: what `/etc/roost/roost.toml` and its `conf.d` say. After loading, no value can be wrong.
 //! - [`Telemetry`]: what a service does, as a `ServiceReading`.
 //! - [`Governed`]: one service, its policy and what keeps it on its CPUs.
-//! - [`Holder`]: one holder per knob. What several services ask of one CPU is combined, and withdrawn one by one.
-//! - [`Clocks`]: the same for how fast CPUs run, and [`Pace`], how fast they get on.
+//! - [`Clocks`]: what several services ask of one CPU's clock, combined; `host::IdleHolder` does so for idle limits; and [`Pace`], how fast they get on.
 //! - [`Daemon`]: all of them, and who asks in between.
 //! - [`Replay`]: what a run recorded, again, or under another policy.
 //!
@@ -30,7 +29,9 @@ mod config;
 mod control;
 mod daemon;
 mod governed;
+mod own_word;
 mod replay;
+mod sources;
 mod telemetry;
 
 pub use audit::{Audit, Entry};
@@ -40,4 +41,5 @@ pub use control::{Answer, Ask, ControlError, Set, ask};
 pub use daemon::{Daemon, Event, Options, StartError};
 pub use governed::{Governed, LastChange, News, OpenError, Outlook, Status};
 pub use replay::{Divergence, Replay, ReplayError};
-pub use telemetry::{Telemetry, Window};
+pub use sources::TelemetrySource;
+pub use telemetry::{Heard, Telemetry, Window};

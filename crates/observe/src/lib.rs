@@ -18,6 +18,7 @@ pub mod doctor;
 pub mod probe;
 pub mod recording;
 pub mod requests;
+pub mod scrape;
 pub mod sleep;
 pub mod verdict;
 pub mod verify;

@@ -16,7 +16,9 @@
 
 use hdrhistogram::Histogram;
 use host::Root;
-use host::bpf::{BpfError, RequestCounts, RequestProgram, RequestTimes, RequestWay, Watched};
+use host::bpf::{
+    Bell, BpfError, Pulse, RequestAlarm, RequestCounts, RequestProgram, RequestTimes, RequestWay, Watched,
+};
 use host::service::Service;
 use machine::{CpuId, Duration, Instant, Rate};
 use std::collections::BTreeMap;
@@ -108,6 +110,26 @@ impl RequestWatch {
         }
         add(&mut self.total, &seen);
         seen
+    }
+
+    /// Whether the programs are at work, and the peak since [`Self::expect`]; once an epoch.
+    pub fn pulse(&mut self) -> Pulse {
+        self.program.pulse()
+    }
+
+    /// So many arrivals within a window ring the bell from now on, once; the number that such an alarm bears.
+    pub fn expect(&mut self, arrivals: Option<u64>, batch: u64) -> Result<u64, BpfError> {
+        self.program.expect(arrivals, batch)
+    }
+
+    /// Calls `heard` at each alarm, on a thread of its own, until the bell is dropped.
+    pub fn bell(&self, heard: impl FnMut(RequestAlarm) + Send + 'static) -> Result<Bell, BpfError> {
+        self.program.bell(heard)
+    }
+
+    /// Takes the programs off their events, as somebody else might; for tests of those who must notice.
+    pub fn sever(&mut self) {
+        self.program.sever();
     }
 
     /// What all readings so far saw together.

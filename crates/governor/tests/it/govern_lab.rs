@@ -121,6 +121,7 @@ fn govern(server: &Server, folder: &Path) -> Running {
 /// CARB with a goal that everything keeps.
 pub fn service(server: &Server) -> ServiceConfig {
     ServiceConfig {
+        telemetry: governor::TelemetrySource::Requests,
         name: "shop".to_owned(),
         target: Target::Port(server.port),
         policy: Policy::Carb,

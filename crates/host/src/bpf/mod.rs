@@ -23,7 +23,9 @@ mod idle;
 mod requests;
 
 pub use idle::{IdleCounts, IdleNow, IdleProgram};
-pub use requests::{RequestCounts, RequestProgram, RequestTimes, RequestWay, Watched};
+pub use requests::{
+    ALARM_WINDOW, Bell, Pulse, RequestAlarm, RequestCounts, RequestProgram, RequestTimes, RequestWay, Watched,
+};
 
 use crate::root::Root;
 use libbpf_rs::btf::{Btf, BtfType, TypeId};
@@ -77,9 +79,9 @@ pub fn survey(root: &Root) -> Vec<(String, Result<(), String>)> {
 /// A program that is at work until this is dropped.
 struct Running {
     /// Closed before the object, so that no event comes to a map that is gone.
-    _links: Vec<Link>,
+    links: Vec<Link>,
     counts: MapHandle,
-    _object: Object,
+    object: Object,
     cpus: u32,
 }
 
@@ -100,6 +102,9 @@ enum Attachment<'a> {
 /// The map with one struct per CPU that every program of ours has.
 const COUNTS: &str = "cpus";
 
+/// Maps with one struct for the whole machine.
+const SINGLE: [&str; 2] = ["rules", "pulses"];
+
 /// Loads the object, with room for every CPU there may be, and attaches its programs. Those of `optional` that hang on an
 /// event which this kernel lacks are left out.
 fn run(
@@ -117,7 +122,10 @@ fn run(
     let mut open = ObjectBuilder::default().open_memory(object).map_err(refused)?;
     let cpus = possible_cpus();
     for mut map in open.maps_mut() {
-        if map.max_entries() == 1 && !map.name().to_string_lossy().contains('.') {
+        let name = map.name().to_string_lossy();
+        let is_per_cpu = !name.contains('.') && !SINGLE.contains(&name.as_ref());
+        drop(name);
+        if map.max_entries() == 1 && is_per_cpu {
             map.set_max_entries(cpus).map_err(refused)?;
         }
     }
@@ -136,10 +144,16 @@ fn run(
     let counts = object.maps().find(|map| map.name() == OsStr::new(COUNTS));
     let counts = counts.expect("every program of ours has this map");
     let counts = MapHandle::try_from(&counts).map_err(refused)?;
-    Ok(Running { _links: links, counts, _object: object, cpus })
+    Ok(Running { links, counts, object, cpus })
 }
 
 impl Running {
+    /// Another of its maps; `None` where the kernel cannot have it.
+    fn map(&self, name: &str) -> Option<MapHandle> {
+        let map = self.object.maps().find(|map| map.name() == OsStr::new(name))?;
+        MapHandle::try_from(&map).ok()
+    }
+
     /// The struct of each CPU, as it lies in the kernel's memory at this moment.
     fn read(&self) -> impl Iterator<Item = (u32, Vec<u8>)> + '_ {
         (0..self.cpus).filter_map(|cpu| {

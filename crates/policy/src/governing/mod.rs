@@ -27,11 +27,13 @@
 //! - A command is given when something changes and not otherwise.
 //! - A timeout that comes late, early or twice does no harm: there are none, epochs are the only clock.
 
+mod alarm;
 mod frequency;
 mod idle;
 mod order;
 mod replay;
 
+pub use alarm::{Expected, Tripwire};
 pub use frequency::{ClockWhy, Frequency, FrequencyMode, ServiceFrequency};
 pub use idle::{IdleMode, ServiceIdle};
 pub use order::seats;
@@ -308,6 +310,12 @@ impl Governing {
             Search::Goal(search) => search.curve().collect(),
             Search::Constant(_) | Search::Slope(_) => Vec::new(),
         }
+    }
+
+    /// An alarm would give it more cores than it has.
+    pub fn wants_alarm(&self) -> bool {
+        let can_grow = usize::from(self.active) < self.place.seats.len();
+        self.mode == Mode::Searching && can_grow && !matches!(self.search, Search::Constant(_))
     }
 
     /// The idle mode can change nothing on this machine.

@@ -67,6 +67,22 @@ fn it_parks_while_the_goal_is_kept_and_gives_all_when_sight_is_lost() {
 }
 
 #[test]
+fn an_alarm_gives_all_cores_where_that_is_more_and_is_not_wanted_otherwise() {
+    let mut governing = governed(IdleMode::Stock);
+    assert!(!governing.wants_alarm(), "it has all");
+    (0..20).for_each(|_| drop(tell(&mut governing, &seen(10.0, 100))));
+    assert!(governing.wants_alarm());
+    assert_eq!(tell(&mut governing, &Input::Alarm), [Decided { command: cpus("0-3"), why: Why::Alarm }]);
+    assert!(!governing.wants_alarm());
+    (0..20).for_each(|_| drop(tell(&mut governing, &seen(10.0, 100))));
+    assert!(governing.wants_alarm(), "it parks again");
+    tell(&mut governing, &Input::Pause(true));
+    assert!(!governing.wants_alarm());
+    let fixed = Governing::new(Params::new(Cores::Fixed(1), IdleMode::Stock), place(4));
+    assert!(!fixed.wants_alarm());
+}
+
+#[test]
 fn silence_is_no_failure() {
     let mut governing = governed(IdleMode::Stock);
     let service = ServiceReading { rate: Some(Rate::ZERO), ..ServiceReading::default() };

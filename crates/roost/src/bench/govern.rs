@@ -207,6 +207,7 @@ fn one(
         slack: None,
         idle: IdleMode::Stock,
         actuator: None,
+        telemetry: governor::TelemetrySource::Requests,
     };
     let root = Root::system();
     let never_parked = first_core(&root, &config)?;

@@ -7,7 +7,7 @@ use crate::exit::{Exit, coded, usage};
 use crate::metrics;
 use anyhow::{Context as _, Result};
 use governor::{Config, Daemon, Event, Governed, OpenError, Options, StartError};
-use host::{Contested, FrequencyError, Gaps, Root, rivals};
+use host::{Contested, FrequencyError, Gaps, LockError, Root, rivals};
 use policy::governing::{FrequencyMode, IdleMode, Mode};
 use sd_notify::NotifyState;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -39,6 +39,7 @@ pub fn run(args: &Governing) -> Result<ExitCode> {
     }
     let options = Options { root, config, file, dry_run: args.dry_run, strict };
     let mut daemon = Daemon::start(options, |line| eprintln!("{line}")).map_err(refused)?;
+    daemon.hear_alarms(sender.clone());
     daemon.listen(move |ask, reply| sender.send(Event::Ask(ask, reply)).is_ok()).map_err(refused)?;
     if is_empty {
         eprintln!(
@@ -126,9 +127,18 @@ pub fn refused(error: StartError) -> anyhow::Error {
         | StartError::NoClocks { .. }
         | StartError::Clocks(FrequencyError::Unsupported { .. }) => coded(Exit::Unsupported, error),
         StartError::Clocks(FrequencyError::Lock(_)) => coded(Exit::Refused, error),
-        StartError::Service(OpenError::Service(_) | OpenError::NoCpu { .. } | OpenError::Record { .. }) => {
-            usage(error)
-        }
+        StartError::Service(
+            OpenError::Service(_)
+            | OpenError::NoCpu { .. }
+            | OpenError::Record { .. }
+            | OpenError::Unheard { .. },
+        ) => usage(error),
+        // A user who may not keep locks, or not see the service's processes: root may.
+        StartError::Held(LockError::Unavailable { .. })
+        | StartError::Service(OpenError::Confine(
+            host::ConfineError::NoProcess { .. }
+            | host::ConfineError::Unavailable(LockError::Unavailable { .. }),
+        )) => coded(Exit::Unsupported, error),
         StartError::Held(_) | StartError::Service(OpenError::Confine(host::ConfineError::Held { .. })) => {
             coded(Exit::Refused, error)
         }

@@ -66,6 +66,16 @@ pub struct Governing {
     /// What the service shall keep, such as 500us@p99
     #[arg(long, value_name = "TIME@pQ", requires = "target")]
     pub goal: Option<Goal>,
+    /// From where its rate and times are known: requests (the kernel's programs), memcached (its `stats`; no times),
+    /// memcached+requests, or the address of a Prometheus page, http://HOST:PORT/metrics
+    #[arg(long, value_name = "SOURCE", requires = "target")]
+    pub telemetry: Option<String>,
+    /// The counter of requests on that page
+    #[arg(long, value_name = "NAME", requires = "telemetry")]
+    pub telemetry_rate: Option<String>,
+    /// The response times on that page, in seconds: a histogram, or a summary with the goal's quantile
+    #[arg(long, value_name = "NAME", requires = "telemetry")]
+    pub telemetry_tail: Option<String>,
     /// How the number of cores is found
     #[arg(long, value_enum, default_value_t = PolicyName::Carb, requires = "target")]
     pub policy: PolicyName,
@@ -213,6 +223,7 @@ impl Governing {
         put("pid", self.pid.map(|pid| i64::from(pid).into()));
         put("cgroup", self.cgroup.clone().map(Into::into));
         put("unit", self.unit.clone().map(Into::into));
+        put("telemetry", self.telemetry()?);
         put("goal", self.goal.map(toml::Value::try_from).transpose()?);
         put("policy", Some(named(self.policy)?));
         put("cores", self.cores.map(|cores| i64::from(cores).into()));
@@ -223,6 +234,31 @@ impl Governing {
         put("slack", self.slack.map(Into::into));
         put("actuator", self.actuator.map(named).transpose()?);
         toml::Value::Table(written).try_into().map_err(|error: toml::de::Error| usage(error.message()))
+    }
+}
+
+impl Governing {
+    /// A page and its names are one value in a file.
+    fn telemetry(&self) -> Result<Option<toml::Value>> {
+        let Some(source) = &self.telemetry else { return Ok(None) };
+        let names = [("rate", &self.telemetry_rate), ("tail", &self.telemetry_tail)];
+        if !source.starts_with("http") {
+            if let Some((name, _)) = names.iter().find(|(_, value)| value.is_some()) {
+                return Err(usage(format!(
+                    "--telemetry-{name} names a figure of a Prometheus page: leave it out, or name the page with \
+                     --telemetry http://HOST:PORT/metrics"
+                )));
+            }
+            return Ok(Some(source.clone().into()));
+        }
+        if self.telemetry_rate.is_none() {
+            return Err(usage("a page has many counters: name that of requests with --telemetry-rate"));
+        }
+        let mut page = toml::Table::from_iter([("prometheus".to_owned(), source.clone().into())]);
+        page.extend(names.iter().filter_map(|(name, value)| {
+            Some(((*name).to_owned(), toml::Value::from(value.as_ref()?.clone())))
+        }));
+        Ok(Some(page.into()))
     }
 }
 
@@ -288,6 +324,10 @@ mod tests {
             (&["--port", "1", "--goal", "1ms@p99", "--frequency", "pegasus"], "write policy = \"fixed\""),
             (&["--port", "1", "--slack", "0.1"], "leave slack out"),
             (&["--frequency", "pegasus"], "required"),
+            (&["--port", "1", "--telemetry", "memcached"], "memcached+requests"),
+            (&["--port", "1", "--telemetry", "http://h/"], "--telemetry-rate"),
+            (&["--port", "1", "--telemetry", "http://h/", "--telemetry-rate", "x"], "add tail"),
+            (&["--port", "1", "--telemetry", "memcached", "--telemetry-tail", "x"], "leave it out"),
             (&["--config", "/nowhere.toml"], "cannot read /nowhere.toml"),
         ] {
             let error = format!("{:#}", configured(words).expect_err("it is wrong"));

@@ -10,7 +10,7 @@
 //!
 //! The second test breaks the dashboard in each of these ways, so that the first cannot pass by seeing nothing.
 
-use super::exposition::samples;
+use observe::scrape::exposition::samples;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 

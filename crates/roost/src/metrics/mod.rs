@@ -5,14 +5,13 @@
 //!   sleep.rs        how a machine sleeps and a service answers (`roost observe --metrics`)
 //!   dashboard.rs    tests: the shipped dashboard shows what that page has
 //!   govern.rs       what governs services (`roost govern --metrics`)
-//!   exposition.rs   reading such a page
 //! ```
 //!
 //! Everything on a page is composed when somebody asks. Nobody asking costs nothing: the thread has no timer.
 
 #[cfg(test)]
 mod dashboard;
-pub mod exposition;
+
 pub mod govern;
 pub mod sleep;
 mod store;

@@ -5,11 +5,11 @@
 //! bucket to a doubling here, a quarter of what is kept: a page of 64 CPUs stays below 4000 lines.
 
 use super::{Buckets, METRICS, Page, Route};
-use crate::observe::scrape::Now;
 use anyhow::Result;
 use hdrhistogram::Histogram;
 use machine::{EnergyReading, LengthHistogram};
 use observe::requests::RequestPattern;
+use observe::scrape::Now;
 use observe::sleep::{Findings, Known, SleepPattern};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
@@ -234,9 +234,9 @@ fn of_times(times: &Histogram<u64>) -> Buckets {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::observe::scrape::Step;
     use host::bpf::RequestWay;
     use machine::{CpuId, Cstate, CstateKind, CstateTable, Duration};
+    use observe::scrape::Step;
     use observe::sleep::{CpuPattern, SleepSource, Wakers};
 
     /// One CPU, and no service.

@@ -6,7 +6,6 @@
 use super::answers::Answers;
 use super::page::RequestPoint;
 use super::results::{self, Observation, Verified};
-use super::scrape::Scraper;
 use super::watched::Watched;
 use super::{Args, sweep, table, view};
 use crate::exit::{Exit, coded, usage};
@@ -21,6 +20,7 @@ use host::perf::{HardwareResidency, WorkCounters};
 use host::service::{self, Service};
 use host::{EnergyMeter, Root};
 use machine::{Duration, EnergyReading, Instant, Microwatts};
+use observe::scrape::Scraper;
 use report::terminal::{Screen, Wish};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::io::IsTerminal as _;
@@ -143,7 +143,7 @@ impl Watch {
         if let Some(file) = &args.wake_latency {
             watched.measured(file)?;
         }
-        let scraper = Scraper::open(args)?;
+        let scraper = super::scrape::opened(args)?;
         let began = host::now();
         let (mut sleeps, mut notes) = SleepWatch::open(root, args.without(), began);
         if sleeps.read(began).cpus.is_empty() && sleeps.is_blind() {

@@ -5,7 +5,7 @@
 //!   live.rs       this machine, now
 //!   from.rs       a recording made elsewhere
 //!   power.rs      the user's own meter
-//!   scrape/       what the watched service tells about itself
+//!   scrape.rs     what the watched service tells about itself
 //!   answers.rs    how the watched service answered
 //!   sweep.rs      our own load at several rates, under each depth of sleep
 //!   view.rs       what the terminal shows meanwhile
@@ -22,7 +22,7 @@ mod options;
 mod page;
 mod power;
 mod results;
-pub mod scrape;
+mod scrape;
 mod sweep;
 mod table;
 mod view;

@@ -7,10 +7,10 @@
 
 use super::answers::Answers;
 use super::results::Observation;
-use super::scrape::Scraped;
 use ::observe::sleep::{CpuSlept, LengthShare, Part as PartOf, Slept, StateSlept};
 use ::observe::verdict::Class;
 use machine::{CstateKind, Duration, Rate};
+use observe::scrape::Scraped;
 use report::figures::{
     Bar, BarPart, Bars, Bucket, Card, Figure, Form, Lengths, Lines, Page, Part, Point, Quantity, Row,
     Section, Series, Style, Table, Tone, Unit,

@@ -2,7 +2,6 @@
 
 use super::answers::Answers;
 use super::page::{self, Facts, RequestPoint};
-use super::scrape::Scraped;
 use crate::exit::usage;
 use crate::machine_facts::this_machine;
 use crate::run_folder::{self, INFO, REPORT};
@@ -11,6 +10,7 @@ use ::observe::verdict::{Comparison, Verdict};
 use anyhow::Result;
 use host::perf::{CpuWork, StateShare};
 use machine::{CpuId, Duration, Microwatts, Ratio};
+use observe::scrape::Scraped;
 use report::run::RunInfo;
 use serde::Serialize;
 use std::io::Write as _;

@@ -2,10 +2,10 @@
 
 use super::answers::Answers;
 use super::results::Observation;
-use super::scrape::Scraped;
 use crate::table::{Table, wrap};
 use ::observe::sleep::{CpuSlept, Part, Slept, StateSlept, Wakers};
 use machine::{CstateKind, Ratio};
+use observe::scrape::Scraped;
 use std::fmt::Write as _;
 
 /// The whole of it, for a terminal of so many columns.

@@ -1,9 +1,9 @@
 //! From what a tick saw to what the terminal shows.
 
-use super::scrape::Now;
 use ::observe::requests::{RequestPattern, percentile};
 use ::observe::sleep::{CpuPattern, SleepPattern};
 use machine::{Duration, LengthHistogram, Ratio};
+use observe::scrape::Now;
 use report::terminal::{CpuSleeps, LengthBar, OwnWord, RequestNow, SleepView};
 
 /// The view as it grows.

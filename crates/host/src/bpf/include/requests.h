@@ -8,7 +8,11 @@
 const volatile struct {
     __u32 watched[WATCHED_MAX];
     __u32 count;
+    __u32 heart;  /* a port or process of our own, whose requests prove that all of this is at work; 0: none */
+    __u32 alarms; /* 1: the ring of alarms is there */
 } config SEC(".rodata.config");
+
+#include "pulse.h"
 
 static __always_inline bool is_watched(__u32 asked)
 {
@@ -21,12 +25,18 @@ static __always_inline bool is_watched(__u32 asked)
     return 0;
 }
 
+static __always_inline bool is_heart(__u32 asked)
+{
+    return asked && asked == config.heart;
+}
+
 /* One for each CPU. */
 struct seen {
     __u64 requests; /* first byte in to first byte out */
     __u64 merged;   /* data that came while a request of its connection was under way, and was taken as part of it */
     __u64 unfit;    /* connections for which there was no memory to follow them */
     __u64 wakes_hidden; /* packets whose CPU was woken for them, but said so only afterwards */
+    __u64 arrivals; /* data that came and is not yet added to the pulse's window */
     struct times response; /* ready to replied */
     struct times service;  /* taken to replied */
     struct times waiting;  /* ready to taken: queue and wake-up */

@@ -23,11 +23,13 @@ enum {
     BPF_MAP_TYPE_ARRAY = 2,
     BPF_MAP_TYPE_LRU_HASH = 9,
     BPF_MAP_TYPE_SK_STORAGE = 24,
+    BPF_MAP_TYPE_RINGBUF = 27,
 };
 enum {
     BPF_F_NO_PREALLOC = 1,
 };
 enum { BPF_SK_STORAGE_GET_F_CREATE = 1 };
+enum { BPF_RB_FORCE_WAKEUP = 2 };
 
 struct sock_common {
     __u16 skc_num;

@@ -22,11 +22,15 @@ struct returned {
 static __always_inline int begin(struct returned *call)
 {
     __u64 thread = bpf_get_current_pid_tgid(), now;
-    __u32 tid = thread;
+    __u32 tid = thread, process = thread >> 32;
+    struct seen *seen;
 
-    if (call->value <= 0 || !is_watched(thread >> 32))
+    if (call->value <= 0 || (!is_watched(process) && !is_heart(process)))
         return 0;
     now = bpf_ktime_get_ns();
+    seen = seen_here();
+    if (seen && is_watched(process))
+        arrived(&seen->arrivals, now);
     bpf_map_update_elem(&pending, &tid, &now, 0);
     return 0;
 }
@@ -34,18 +38,23 @@ static __always_inline int begin(struct returned *call)
 static __always_inline int end(void)
 {
     __u64 thread = bpf_get_current_pid_tgid();
-    __u32 tid = thread;
+    __u32 tid = thread, process = thread >> 32;
+    bool heart = is_heart(process);
     struct seen *seen;
     __u64 *since;
 
-    if (!is_watched(thread >> 32))
+    if (!is_watched(process) && !heart)
         return 0;
     since = bpf_map_lookup_elem(&pending, &tid);
     seen = seen_here();
     if (!since || !seen)
         return 0;
-    seen->requests += 1;
-    time_record(&seen->service, bpf_ktime_get_ns() - *since);
+    if (heart)
+        beat();
+    if (is_watched(process)) {
+        seen->requests += 1;
+        time_record(&seen->service, bpf_ktime_get_ns() - *since);
+    }
     bpf_map_delete_elem(&pending, &tid);
     return 0;
 }

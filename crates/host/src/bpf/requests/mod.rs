@@ -11,9 +11,15 @@
 //! - Requests that a client sends without waiting for the replies are one here; how often that was so is counted.
 //! - A way that cannot tell a time says `None`.
 
+mod pulse;
+
+pub use pulse::{ALARM_WINDOW, Bell, Pulse, RequestAlarm};
+
 use super::{Attachment, BpfError, Fields, Running, has_event, run};
 use crate::root::Root;
+use libbpf_rs::MapType;
 use machine::{CpuId, Duration};
+use pulse::{Heart, PulseMaps};
 use std::fmt;
 use std::fs::File;
 use std::mem::size_of;
@@ -125,9 +131,15 @@ pub struct RequestCounts {
 pub struct RequestProgram {
     running: Running,
     way: RequestWay,
+    maps: PulseMaps,
+    /// `None`: there is no loopback.
+    heart: Option<Heart>,
+    beats: u64,
+    /// Counts the calls of [`Self::expect`].
+    epoch: u64,
 }
 
-const BYTES: usize = 4 * size_of::<u64>() + 4 * (size_of::<u64>() + RequestTimes::BUCKETS * size_of::<u32>());
+const BYTES: usize = 5 * size_of::<u64>() + 4 * (size_of::<u64>() + RequestTimes::BUCKETS * size_of::<u32>());
 
 impl RequestProgram {
     /// The best way that this kernel allows, and why those before it do not.
@@ -145,6 +157,11 @@ impl RequestProgram {
 
     /// This way or none.
     pub fn load_way(root: &Root, way: RequestWay, watched: &Watched) -> Result<Self, BpfError> {
+        Self::load_on(root, way, watched, MapType::RingBuf.is_supported().unwrap_or(false))
+    }
+
+    /// On a kernel with ring buffers (5.8) or one without.
+    fn load_on(root: &Root, way: RequestWay, watched: &Watched, alarms: bool) -> Result<Self, BpfError> {
         let name = format!("{way}");
         let targets: Vec<u32> = match way {
             RequestWay::Calls => watched.processes.clone(),
@@ -158,14 +175,19 @@ impl RequestProgram {
             let reason = format!("it watches 1 to {} {what}, and {many} were named", Watched::AT_MOST);
             return Err(BpfError::Refused { program: name, reason });
         }
+        let heart = Heart::open().ok();
         let config = |open: &mut libbpf_rs::OpenObject| {
             let mut bytes: Vec<u8> = targets.iter().flat_map(|target| target.to_ne_bytes()).collect();
             bytes.resize(Watched::AT_MOST * size_of::<u32>(), 0);
             bytes.extend((targets.len() as u32).to_ne_bytes());
+            bytes.extend(heart.as_ref().map_or(0, |heart| heart.name(way)).to_ne_bytes());
+            bytes.extend(u32::from(alarms).to_ne_bytes());
             for mut map in open.maps_mut() {
                 // libbpf shortens the object's name before it, never the section's.
                 if map.name().to_string_lossy().ends_with(".rodata.config") {
                     map.set_initial_value(&bytes).expect("as long as the struct `config`");
+                } else if !alarms && map.name() == "alarms" {
+                    map.set_autocreate(false).expect("it is not loaded yet");
                 }
             }
         };
@@ -186,7 +208,56 @@ impl RequestProgram {
             }
             RequestWay::Calls => run(&name, include_bytes!("calls.bpf.o"), &[], config, &Attachment::Own)?,
         };
-        Ok(Self { running, way })
+        let map = |name: &str| {
+            let reason = || format!("its object has no map {name}");
+            running.map(name).ok_or_else(|| BpfError::Refused { program: format!("{way}"), reason: reason() })
+        };
+        let maps = PulseMaps {
+            rules: map("rules")?,
+            pulses: map("pulses")?,
+            alarms: alarms.then(|| running.map("alarms")).flatten(),
+        };
+        let mut program = Self { running, way, maps, heart, beats: 0, epoch: 0 };
+        if let Some(heart) = &mut program.heart {
+            heart.beat();
+        }
+        Ok(program)
+    }
+
+    /// Lets the heart beat, and tells whether the programs saw that of the last call. Once an epoch: two calls in a row leave
+    /// a beat no time to arrive.
+    pub fn pulse(&mut self) -> Pulse {
+        if let Some(heart) = &mut self.heart {
+            heart.beat();
+        }
+        let counted = self.maps.read().unwrap_or_default();
+        let has_grown = counted.beats > std::mem::replace(&mut self.beats, counted.beats);
+        // A window of an epoch in which nothing came is never begun.
+        let peak = if counted.epoch == self.epoch { counted.peak } else { 0 };
+        Pulse { is_alive: self.heart.is_some().then_some(has_grown), peak }
+    }
+
+    /// A new epoch: peaks are counted anew, and the first window with so many `arrivals` rings the [`Bell`]. `batch`: a CPU
+    /// adds its arrivals to the window so many at a time. Returns the number that an alarm of this epoch bears.
+    pub fn expect(&mut self, arrivals: Option<u64>, batch: u64) -> Result<u64, BpfError> {
+        self.epoch += 1;
+        self.maps.rule(self.epoch, arrivals.unwrap_or(0), batch.max(1))?;
+        Ok(self.epoch)
+    }
+
+    /// Calls `heard` at each alarm, on a thread of its own, until the bell is dropped.
+    pub fn bell(&self, heard: impl FnMut(RequestAlarm) + Send + 'static) -> Result<Bell, BpfError> {
+        let refused = |reason: String| BpfError::Refused { program: "alarm".to_owned(), reason };
+        let alarms = self.running.map("alarms").filter(|_| self.maps.alarms.is_some());
+        let alarms =
+            alarms.ok_or_else(|| refused("this kernel has no BPF ring buffers (Linux 5.8)".to_owned()))?;
+        Bell::hang(alarms, heard).map_err(|error| refused(error.to_string()))
+    }
+
+    /// Takes the programs off their events, as `bpftool link detach` does from outside; what was counted stays. For tests
+    /// of those who must notice.
+    pub fn sever(&mut self) {
+        self.running.links.clear();
     }
 
     /// How it sees them.
@@ -212,6 +283,7 @@ fn counts(cpu: CpuId, way: RequestWay, bytes: &[u8]) -> Option<RequestCounts> {
     }
     let mut fields = Fields(bytes);
     let (requests, merged, unfit, wakes_hidden) = (fields.u64(), fields.u64(), fields.u64(), fields.u64());
+    let _arrivals_not_yet_added = fields.u64();
     let mut times = |ways: &[RequestWay]| {
         let times = RequestTimes::take(&mut fields);
         ways.contains(&way).then_some(times)
@@ -244,6 +316,7 @@ mod tests {
     use super::*;
     use std::io::{Read, Write};
     use std::net::{TcpListener, TcpStream};
+    use std::sync::mpsc::RecvTimeoutError;
 
     #[test]
     fn buckets_of_times_follow_each_other_within_a_sixtieth() {
@@ -332,6 +405,100 @@ mod tests {
             } else {
                 assert!(seen.iter().all(|seen| seen.service.is_none() && seen.waiting.is_none()));
             }
+        }
+    }
+
+    #[test]
+    fn a_program_that_is_detached_has_no_pulse_and_one_that_is_idle_has() {
+        for way in RequestWay::ALL {
+            // Nobody listens there: the heart alone beats.
+            let watched = Watched { ports: vec![1], processes: vec![1] };
+            let mut program = match RequestProgram::load_way(&Root::system(), way, &watched) {
+                Ok(program) => program,
+                Err(error) => {
+                    eprintln!("skipped: {way}: {error}");
+                    continue;
+                }
+            };
+            let pause = || std::thread::sleep(std::time::Duration::from_millis(20));
+            for _ in 0..5 {
+                pause();
+                assert_eq!(program.pulse(), Pulse { is_alive: Some(true), peak: 0 }, "{way}");
+                assert!(way == RequestWay::Calls || program.read().is_empty(), "no beat is a request: {way}");
+            }
+            program.sever();
+            // The one that was under way.
+            program.pulse();
+            for _ in 0..3 {
+                pause();
+                assert_eq!(program.pulse().is_alive, Some(false), "{way}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_alarm_is_rung_once_an_epoch_at_its_threshold_and_never_below() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        for way in RequestWay::ALL {
+            let watched = Watched {
+                ports: vec![listener.local_addr().unwrap().port()],
+                processes: vec![std::process::id()],
+            };
+            let mut program = match RequestProgram::load_way(&Root::system(), way, &watched) {
+                Ok(program) => program,
+                Err(error) => {
+                    eprintln!("skipped: {way}: {error}");
+                    continue;
+                }
+            };
+            let (sender, heard) = std::sync::mpsc::channel();
+            let bell = program.bell(move |alarm| sender.send(alarm).unwrap_or_default()).unwrap();
+            // Before anything is expected nothing is counted.
+            converse(&listener, 200, std::time::Duration::ZERO);
+            assert_eq!(program.pulse().peak, 0, "{way}");
+            // Peaks are counted without a threshold as well.
+            program.expect(None, 1).unwrap();
+            converse(&listener, 200, std::time::Duration::ZERO);
+            let peak = program.pulse().peak;
+            assert!((2..=1000).contains(&peak), "{way}: {peak}");
+            program.expect(Some(100_000), 1).unwrap();
+            converse(&listener, 200, std::time::Duration::ZERO);
+            assert!(heard.recv_timeout(std::time::Duration::from_millis(50)).is_err(), "{way}");
+            for _ in 0..2 {
+                let before = crate::now();
+                let epoch = program.expect(Some(2), 1).unwrap();
+                converse(&listener, 400, std::time::Duration::ZERO);
+                let alarm = heard.recv_timeout(std::time::Duration::from_secs(5)).unwrap();
+                assert!(alarm.epoch == epoch && alarm.arrivals >= 2 && alarm.at > before, "{way}: {alarm:?}");
+                // Several CPUs may see the threshold passed at the same moment.
+                let more: Vec<RequestAlarm> = heard.try_iter().collect();
+                assert!(more.len() <= 1 && more.iter().all(|alarm| alarm.epoch == epoch), "{way}: {more:?}");
+            }
+            // Who lets go of the bell hears no more.
+            program.expect(Some(2), 1).unwrap();
+            drop(bell);
+            assert!(matches!(
+                heard.recv_timeout(std::time::Duration::from_secs(5)),
+                Err(RecvTimeoutError::Disconnected)
+            ));
+        }
+    }
+
+    #[test]
+    fn a_kernel_without_ring_buffers_is_watched_without_alarms() {
+        for way in RequestWay::ALL {
+            let watched = Watched { ports: vec![1], processes: vec![1] };
+            let mut program = match RequestProgram::load_on(&Root::system(), way, &watched, false) {
+                Ok(program) => program,
+                Err(error) => {
+                    eprintln!("skipped: {way}: {error}");
+                    continue;
+                }
+            };
+            assert!(program.bell(|_| {}).unwrap_err().to_string().contains("5.8"), "{way}");
+            program.expect(Some(1), 1).unwrap();
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            assert_eq!(program.pulse().is_alive, Some(true), "{way}");
         }
     }
 

@@ -61,20 +61,27 @@ int incoming(struct __sk_buff *skb)
     struct ports ports = {};
     struct peer peer = {};
     struct seen *seen;
+    bool heart;
     __u64 now;
 
-    if (parse(skb, 12, 8, &ports, &peer) <= 0 || !is_watched(bpf_ntohs(ports.target)))
+    if (parse(skb, 12, 8, &ports, &peer) <= 0)
+        return PASS;
+    heart = is_heart(bpf_ntohs(ports.target));
+    if (!heart && !is_watched(bpf_ntohs(ports.target)))
         return PASS;
     seen = seen_here();
     if (!seen)
         return PASS;
     peer.port = ports.source;
     peer.own = ports.target;
+    now = bpf_ktime_get_ns();
+    if (!heart)
+        arrived(&seen->arrivals, now);
     if (bpf_map_lookup_elem(&pending, &peer)) {
-        seen->merged += 1;
+        if (!heart)
+            seen->merged += 1;
         return PASS;
     }
-    now = bpf_ktime_get_ns();
     if (bpf_map_update_elem(&pending, &peer, &now, 0))
         seen->unfit += 1;
     return PASS;
@@ -87,8 +94,12 @@ int outgoing(struct __sk_buff *skb)
     struct peer peer = {};
     struct seen *seen;
     __u64 *since;
+    bool heart;
 
-    if (parse(skb, 16, 24, &ports, &peer) <= 0 || !is_watched(bpf_ntohs(ports.source)))
+    if (parse(skb, 16, 24, &ports, &peer) <= 0)
+        return PASS;
+    heart = is_heart(bpf_ntohs(ports.source));
+    if (!heart && !is_watched(bpf_ntohs(ports.source)))
         return PASS;
     seen = seen_here();
     peer.port = ports.target;
@@ -96,8 +107,12 @@ int outgoing(struct __sk_buff *skb)
     since = bpf_map_lookup_elem(&pending, &peer);
     if (!seen || !since)
         return PASS;
-    seen->requests += 1;
-    time_record(&seen->response, bpf_ktime_get_ns() - *since);
+    if (heart) {
+        beat();
+    } else {
+        seen->requests += 1;
+        time_record(&seen->response, bpf_ktime_get_ns() - *since);
+    }
     bpf_map_delete_elem(&pending, &peer);
     return PASS;
 }

@@ -61,7 +61,7 @@ static __always_inline bool is_served_here(const struct sock *sk)
         return 0;
     if (state != ESTABLISHED && state != CLOSE_WAIT)
         return 0;
-    return is_watched(sk->__sk_common.skc_num);
+    return is_watched(sk->__sk_common.skc_num) || is_heart(sk->__sk_common.skc_num);
 }
 
 SEC("tp_btf/sock_recv_length")
@@ -103,6 +103,11 @@ int BPF_PROG(sent, struct sock *sk, int length, int flags)
     /* A reply's later parts, or a server that speaks first. */
     if (!connection || !connection->ready)
         return 0;
+    if (is_heart(sk->__sk_common.skc_num)) {
+        connection->ready = 0;
+        beat();
+        return 0;
+    }
     seen = seen_here();
     if (!seen)
         return 0;
@@ -150,12 +155,21 @@ int BPF_PROG(data_ready, struct sock *sk)
     struct connection *connection;
     struct waking *waking;
     struct seen *seen;
+    __u64 now;
 
     if (!is_served_here(sk))
         return 0;
+    now = bpf_ktime_get_ns();
+    if (is_heart(sk->__sk_common.skc_num)) {
+        connection = bpf_sk_storage_get(&connections, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
+        if (connection)
+            connection->arrived = now;
+        return 0;
+    }
     seen = seen_here();
     if (!seen)
         return 0;
+    arrived(&seen->arrivals, now);
     waking = waking_here();
     if (waking && waking->delay) {
         if (waking->delay == 1)
@@ -169,7 +183,7 @@ int BPF_PROG(data_ready, struct sock *sk)
         seen->unfit += 1;
         return 0;
     }
-    if (__sync_val_compare_and_swap(&connection->arrived, 0, bpf_ktime_get_ns()))
+    if (__sync_val_compare_and_swap(&connection->arrived, 0, now))
         seen->merged += 1;
     return 0;
 }

@@ -4,7 +4,7 @@
 //! |---|---|---|---|
 //! | `memcached:HOST:PORT` | `stats` | the sum of its commands' counters | it has none |
 //! | `roost:HOST:PORT` | `stats roost-json`, as `roost top` does | its count | the worst worker's p99 |
-//! | `http://HOST:PORT/PATH` | GET | `--scrape-rate`, over all its labels | `--scrape-p99` |
+//! | `http://HOST:PORT/PATH` | GET | a counter that is named, over all its labels | a histogram, summary or gauge that is named |
 //!
 //! memcached 1.6 raises exactly one of the counters summed here per key of a command, also for meta commands (tried with each
 //! command on 1.6.18); `cas` counts as `cmd_set`. What a key counts, a request for many keys counts as often.
@@ -13,10 +13,11 @@
 //! us for ever. Every answer has a longest length. Names are resolved once, except a URL's, which the library resolves within
 //! its deadline.
 
+use super::exposition::{Sample, samples};
 use super::tally::{Reading, Tail};
-use crate::metrics::exposition::{Sample, samples};
 use machine::Duration;
-use server::status::Status;
+use serde::Deserialize;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs as _};
@@ -33,7 +34,18 @@ pub struct Source {
 enum Kind {
     Memcached(Vec<SocketAddr>),
     Roost(Vec<SocketAddr>),
-    Page { agent: ureq::Agent, rate: String, p99: Option<String> },
+    Page { agent: ureq::Agent, names: Names, quantile: f64 },
+}
+
+/// The names of figures on a page, which has many.
+#[derive(Clone, Debug, Default)]
+pub struct Names {
+    /// The counter of requests.
+    pub rate: Option<String>,
+    /// The tail: a histogram, a summary or a gauge.
+    pub tail: Option<String>,
+    /// How whoever asks calls these two, so that a mistake is told in the user's words: `--scrape-rate`, `--scrape-p99`.
+    pub called: [&'static str; 2],
 }
 
 /// Why there is no answer. `{}` tells what happened, `{:#}` also what to do.
@@ -44,15 +56,15 @@ pub struct Failure {
 }
 
 impl Source {
-    /// As a user names it.
-    pub fn named(named: &str, rate: Option<&str>, p99: Option<&str>) -> Result<Self, Failure> {
+    /// As a user names it. Summaries are asked for their `quantile`, a share of one.
+    pub fn named(named: &str, names: Names, quantile: f64) -> Result<Self, Failure> {
         let kind = if named.starts_with("http://") {
-            let Some(rate) = rate else {
+            if names.rate.is_none() {
                 return Err(Failure::new(
                     "a page has many counters",
-                    "name the counter of requests with --scrape-rate",
+                    format!("name the counter of requests with {}", names.called[0]),
                 ));
-            };
+            }
             let agent = ureq::Agent::config_builder()
                 .timeout_global(Some(PATIENCE.into()))
                 // The page is at the service; a proxy for the world outside does not know it.
@@ -60,18 +72,18 @@ impl Source {
                 .accept("text/plain")
                 .build()
                 .into();
-            Kind::Page { agent, rate: rate.to_owned(), p99: p99.map(str::to_owned) }
+            Kind::Page { agent, names, quantile }
         } else if named.starts_with("https://") {
             return Err(Failure::new(
                 "pages are read without encryption",
                 "name an address that begins with http://",
             ));
         } else {
-            for (flag, value) in [("--scrape-rate", rate), ("--scrape-p99", p99)] {
-                if value.is_some() {
+            for (called, name) in names.called.iter().zip([&names.rate, &names.tail]) {
+                if name.is_some() {
                     return Err(Failure::new(
                         "its figures have no names to choose",
-                        format!("leave out {flag}"),
+                        format!("leave out {called}"),
                     ));
                 }
             }
@@ -94,7 +106,7 @@ impl Source {
         match &self.kind {
             Kind::Memcached(addresses) => of_memcached(&exchange(addresses, "stats", MEMCACHED)?),
             Kind::Roost(addresses) => of_roost(&exchange(addresses, "stats roost-json", ROOST)?),
-            Kind::Page { agent, rate, p99 } => of_page(&page(agent, &self.named)?, rate, p99.as_deref()),
+            Kind::Page { agent, names, quantile } => of_page(&page(agent, &self.named)?, names, *quantile),
         }
     }
 
@@ -109,11 +121,16 @@ impl Source {
             Kind::Roost(_) => {
                 "its p99 is from ready to replied inside the server, the worst worker's, the median of all answers".to_owned()
             }
-            Kind::Page { rate, p99: None, .. } => format!("its rate is of {rate} over all labels"),
-            Kind::Page { rate, p99: Some(p99), .. } => format!(
-                "its rate is of {rate} over all labels; its p99 is of {p99}: of a histogram over the time watched, else the \
-                 worst label's, the median of all answers"
-            ),
+            Kind::Page { names, .. } => {
+                let rate = names.rate.as_deref().unwrap_or_default();
+                match &names.tail {
+                    None => format!("its rate is of {rate} over all labels"),
+                    Some(tail) => format!(
+                        "its rate is of {rate} over all labels; its p99 is of {tail}: of a histogram over the time watched, \
+                         else the worst label's, the median of all answers"
+                    ),
+                }
+            }
         }
     }
 }
@@ -224,10 +241,24 @@ fn of_memcached(answer: &str) -> Result<Reading, Failure> {
     })
 }
 
+/// What of a Roost's status (`server::status::Status`) is told here; the rest is passed over.
+#[derive(Deserialize)]
+struct RoostStatus {
+    uptime: Duration,
+    requests: u64,
+    connections: u32,
+    workers: Vec<RoostWorker>,
+}
+
+#[derive(Deserialize)]
+struct RoostWorker {
+    tail: Option<Duration>,
+}
+
 fn of_roost(answer: &str) -> Result<Reading, Failure> {
     let json = answer.trim_end().strip_prefix("STAT status ");
     let json = json.ok_or_else(|| Failure::new("it has no status", ROOST))?;
-    let status: Status = serde_json::from_str(json)
+    let status: RoostStatus = serde_json::from_str(json)
         .map_err(|cause| Failure::new(format!("it is another version of Roost ({cause})"), ROOST))?;
     Ok(Reading {
         requests: status.requests as f64,
@@ -253,28 +284,32 @@ fn page(agent: &ureq::Agent, url: &str) -> Result<String, Failure> {
     answer.body_mut().with_config().limit(PAGE_MAX).lossy_utf8(true).read_to_string().map_err(failed)
 }
 
-fn of_page(page: &str, rate: &str, p99: Option<&str>) -> Result<Reading, Failure> {
+fn of_page(page: &str, names: &Names, quantile: f64) -> Result<Reading, Failure> {
     let of = |name: &str| -> Vec<f64> {
         samples(page).filter(|sample| sample.name == name).map(|sample| sample.value).collect()
     };
+    let rate = names.rate.as_deref().unwrap_or_default();
     let mut counts = of(rate);
     if counts.is_empty() {
         // OpenMetrics speaks of a counter without its ending.
         counts = of(&format!("{rate}_total"));
     }
     if counts.is_empty() {
-        return Err(absent(page, rate, "--scrape-rate"));
+        return Err(absent(page, rate, names.called[0]));
     }
     let requests: f64 = counts.into_iter().sum();
     if !requests.is_finite() {
-        return Err(Failure::new(format!("{rate} is {requests}"), "name a counter with --scrape-rate"));
+        return Err(Failure::new(
+            format!("{rate} is {requests}"),
+            format!("name a counter with {}", names.called[0]),
+        ));
     }
-    let tail = p99.map(|name| tail(page, name)).transpose()?.flatten();
-    Ok(Reading { requests, tail, ..Reading::default() })
+    let tail = names.tail.as_ref().map(|name| tail(page, name, quantile, names.called[1]));
+    Ok(Reading { requests, tail: tail.transpose()?.flatten(), ..Reading::default() })
 }
 
 /// A histogram, a summary's quantile, or a gauge; `None` while it has no value.
-fn tail(page: &str, name: &str) -> Result<Option<Tail>, Failure> {
+fn tail(page: &str, name: &str, quantile: f64, called: &str) -> Result<Option<Tail>, Failure> {
     let bucket = format!("{}_bucket", name.strip_suffix("_bucket").unwrap_or(name));
     let bounds = samples(page).filter(|sample| sample.name == bucket);
     let mut buckets: Vec<(f64, f64)> = Vec::new();
@@ -292,11 +327,20 @@ fn tail(page: &str, name: &str) -> Result<Option<Tail>, Failure> {
         return Ok(Some(Tail::Buckets(buckets)));
     }
     let mut is_there = false;
+    let mut others: BTreeSet<String> = BTreeSet::new();
     let mut worst: Option<f64> = None;
-    let is_p99 = |sample: &Sample<'_>| {
-        sample.label("quantile").is_none_or(|quantile| quantile.parse().is_ok_and(|at: f64| at == 0.99))
-    };
-    for sample in samples(page).filter(|sample| sample.name == name).filter(is_p99) {
+    for sample in samples(page).filter(|sample| sample.name == name) {
+        match sample.label("quantile") {
+            Some(other) if other.parse().is_ok_and(|other: f64| (other - quantile).abs() < 1e-9) => {}
+            Some(other) => {
+                if others.len() < QUANTILES_SHOWN {
+                    others.insert(other.chars().take(LINE_SHOWN).collect());
+                }
+                continue;
+            }
+            // A gauge is the quantile that its name says.
+            None => {}
+        }
         is_there = true;
         // Before its first value a summary tells NaN.
         if sample.value.is_finite() && sample.value >= 0.0 {
@@ -304,10 +348,16 @@ fn tail(page: &str, name: &str) -> Result<Option<Tail>, Failure> {
         }
     }
     if is_there {
-        Ok(worst.map(|time| Tail::Recent(Duration::from_secs_f64(time))))
-    } else {
-        Err(absent(page, name, "--scrape-p99"))
+        return Ok(worst.map(|time| Tail::Recent(Duration::from_secs_f64(time.min(LONGEST_S)))));
     }
+    if others.is_empty() {
+        return Err(absent(page, name, called));
+    }
+    let others: Vec<String> = others.iter().map(|quantile| quantile.escape_debug().to_string()).collect();
+    Err(Failure::new(
+        format!("its {name} tells the quantile {}, and not {quantile}", others.join(", ")),
+        format!("name a histogram or another summary with {called}"),
+    ))
 }
 
 /// No such name: the most like it is shown.
@@ -343,6 +393,10 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const ANSWER_MAX: usize = 1 << 20;
 /// Pages of large services have some MiB.
 const PAGE_MAX: u64 = 16 << 20;
+/// Of a summary that has others than the one asked for.
+const QUANTILES_SHOWN: usize = 9;
+/// No service answers later than after a day; a page may hold any number.
+const LONGEST_S: f64 = 86_400.0;
 /// Of a line that is not understood.
 const LINE_SHOWN: usize = 60;
 const WHERE: &str = "start the service, or name the address where it listens";
@@ -352,12 +406,20 @@ const ROOST: &str = "name a Roost of this version";
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::metrics::sleep;
     use proptest::prelude::*;
     use std::io::{BufRead as _, BufReader};
     use std::net::TcpListener;
     use std::process::{Child, Command, Stdio};
-    use std::sync::{Arc, Mutex};
+
+    /// As `roost observe` asks.
+    pub fn source(named: &str, rate: Option<&str>, p99: Option<&str>) -> Result<Source, Failure> {
+        Source::named(named, names(rate, p99), 0.99)
+    }
+
+    fn names(rate: Option<&str>, p99: Option<&str>) -> Names {
+        let called = ["--scrape-rate", "--scrape-p99"];
+        Names { rate: rate.map(str::to_owned), tail: p99.map(str::to_owned), called }
+    }
 
     /// A server that gives these answers, one to a connection, once it has read a line, and then closes it.
     pub fn answering(answers: Vec<String>) -> SocketAddr {
@@ -382,7 +444,7 @@ pub(super) mod tests {
 
     fn ask(kind: &str, answer: impl Into<String>) -> Result<Reading, String> {
         let address = answering(vec![answer.into()]);
-        let source = Source::named(&format!("{kind}:{address}"), None, None).unwrap();
+        let source = source(&format!("{kind}:{address}"), None, None).unwrap();
         source.ask().map_err(|failure| format!("{failure:#}"))
     }
 
@@ -390,7 +452,7 @@ pub(super) mod tests {
         let answer =
             format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{page}", page.len());
         let address = answering(vec![answer]);
-        let source = Source::named(&format!("http://{address}/metrics"), Some(rate), p99).unwrap();
+        let source = source(&format!("http://{address}/metrics"), Some(rate), p99).unwrap();
         source.ask().map_err(|failure| format!("{failure:#}"))
     }
 
@@ -459,7 +521,7 @@ pub(super) mod tests {
         ] {
             let rate = named.starts_with("http").then_some("x");
             let began = Instant::now();
-            let said = format!("{:#}", Source::named(&named, rate, None).unwrap().ask().unwrap_err());
+            let said = format!("{:#}", source(&named, rate, None).unwrap().ask().unwrap_err());
             let took = began.elapsed().as_secs_f64();
             assert!(said.starts_with("no whole answer within 1"), "{named}: {said}");
             assert!((0.9..3.0).contains(&took), "{named}: {took} s");
@@ -509,7 +571,7 @@ pub(super) mod tests {
     fn a_page_that_is_not_there_or_never_ends_is_told() {
         let answers = ["HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", "no HTTP at all\r\n\r\n"];
         let address = answering(answers.map(Into::into).to_vec());
-        let source = Source::named(&format!("http://{address}/"), Some("x"), None).unwrap();
+        let source = source(&format!("http://{address}/"), Some("x"), None).unwrap();
         assert!(
             format!("{:#}", source.ask().unwrap_err())
                 .starts_with("it answers with status 404; name the whole")
@@ -518,19 +580,6 @@ pub(super) mod tests {
         assert!(said.contains("name the whole address") && said.lines().count() == 1, "{said}");
         let long = "x".repeat(PAGE_MAX as usize + 1);
         assert!(get(&long, "x", None).unwrap_err().contains("does not end within"));
-    }
-
-    #[test]
-    fn our_own_page_can_be_asked() {
-        let board = Arc::new(Mutex::new(Some(sleep::tests::everything())));
-        let address = sleep::serve("127.0.0.1:0".parse().unwrap(), board).unwrap();
-        let named = format!("http://{address}/metrics");
-        let tail = Some("roost_observed_response_seconds");
-        let reading = Source::named(&named, Some("roost_observed_requests"), tail).unwrap().ask().unwrap();
-        assert_eq!(reading.requests, 1.0);
-        let Some(Tail::Buckets(buckets)) = reading.tail else { panic!("no histogram: {reading:?}") };
-        assert_eq!(buckets.last(), Some(&(f64::INFINITY, 1.0)));
-        assert!(buckets.windows(2).all(|pair| pair[0].0 < pair[1].0 && pair[0].1 <= pair[1].1));
     }
 
     /// Ends with the test.
@@ -564,7 +613,7 @@ pub(super) mod tests {
             std::fs::read_to_string(&chosen).ok()?.trim_end().strip_prefix("TCP INET: ")?.parse::<u16>().ok()
         });
         let address = SocketAddr::from(([127, 0, 0, 1], port.expect("memcached says its port")));
-        let source = Source::named(&format!("memcached:{address}"), None, None).unwrap();
+        let source = source(&format!("memcached:{address}"), None, None).unwrap();
         let before = source.ask().unwrap();
         let client = TcpStream::connect(address).unwrap();
         let mut lines = BufReader::new(client.try_clone().unwrap());
@@ -611,7 +660,7 @@ pub(super) mod tests {
                 let _ = of_memcached(text);
                 let _ = of_roost(text);
                 for name in ["a", "le", ""] {
-                    let _ = of_page(text, name, Some(name));
+                    let _ = of_page(text, &names(Some(name), Some(name)), 0.99);
                 }
             }
         }

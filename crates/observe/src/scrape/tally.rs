@@ -28,6 +28,27 @@ pub struct Reading {
     pub tail: Option<Tail>,
 }
 
+/// What came between two readings.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Grown {
+    /// Requests.
+    pub requests: f64,
+    /// How many of them were at most as long as each bound; empty where it tells no histogram, or another one than before.
+    pub buckets: Vec<(f64, f64)>,
+}
+
+impl Reading {
+    /// What came since `before`; `None` if its counters fell, as after a restart.
+    pub fn since(&self, before: &Self) -> Option<Grown> {
+        if self.requests < before.requests || self.uptime < before.uptime {
+            return None;
+        }
+        let mut buckets = Vec::new();
+        add_between(&mut buckets, before.tail.as_ref(), self.tail.as_ref());
+        Some(Grown { requests: self.requests - before.requests, buckets })
+    }
+}
+
 /// A tail, as services tell it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Tail {
@@ -101,15 +122,16 @@ impl Tally {
             if at <= *then {
                 return;
             }
-            if now.requests < before.requests || now.uptime < before.uptime {
+            let Some(grown) = now.since(before) else {
                 self.restarts += 1;
                 self.step = None;
-            } else {
-                self.requests += now.requests - before.requests;
-                self.span += at.since(*then);
-                self.step = Some(Step::between(at.since(*then), before, &now));
-                add_between(&mut self.buckets, before.tail.as_ref(), now.tail.as_ref());
-            }
+                self.last = Some((at, now));
+                return;
+            };
+            self.requests += grown.requests;
+            self.span += at.since(*then);
+            self.step = Some(Step::between(at.since(*then), before, &now));
+            add_between(&mut self.buckets, before.tail.as_ref(), now.tail.as_ref());
         }
         self.last = Some((at, now));
     }
@@ -194,7 +216,7 @@ fn add_between(sum: &mut Vec<(f64, f64)>, before: Option<&Tail>, now: Option<&Ta
 
 /// Where a share of a histogram's values lies, taken as evenly spread within its bucket; the error is the longest bound, if it
 /// lies beyond that. `None` if there are no values.
-fn percentile(buckets: &[(f64, f64)], share: f64) -> Option<Result<Duration, Duration>> {
+pub fn percentile(buckets: &[(f64, f64)], share: f64) -> Option<Result<Duration, Duration>> {
     let total = buckets.last()?.1;
     if total <= 0.0 {
         return None;
@@ -229,7 +251,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn source() -> Source {
-        Source::named("memcached:127.0.0.1:1", None, None).unwrap()
+        super::super::source::tests::source("memcached:127.0.0.1:1", None, None).unwrap()
     }
 
     fn at(seconds: u64) -> Instant {

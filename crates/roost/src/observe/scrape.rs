@@ -1,0 +1,91 @@
+//! What the watched service tells about itself, as it is named on the command line (`--scrape`); `observe::scrape` asks it.
+
+use super::Args;
+use crate::exit::usage;
+use anyhow::{Context as _, Result};
+use observe::scrape::{Failure, Names, Scraper, Source};
+
+/// Asks the named service a first time; `None` if none is named.
+pub fn opened(args: &Args) -> Result<Option<Scraper>> {
+    let Some(named) = &args.scrape else { return Ok(None) };
+    let wrong = |failure: Failure| usage(format!("--scrape {named}: {failure:#}"));
+    let source = Source::named(named, names(args), 0.99).map_err(wrong)?;
+    let scraper = Scraper::open(source).context("cannot ask the service beside")?;
+    Ok(Some(scraper.map_err(wrong)?))
+}
+
+fn names(args: &Args) -> Names {
+    let called = ["--scrape-rate", "--scrape-p99"];
+    Names { rate: args.scrape_rate.clone(), tail: args.scrape_p99.clone(), called }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::sleep;
+    use clap::Parser as _;
+    use observe::scrape::Tail;
+    use std::sync::{Arc, Mutex};
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn opened(flags: &[&str]) -> Result<Option<Scraper>> {
+        super::opened(&parsed(flags))
+    }
+
+    fn parsed(flags: &[&str]) -> Args {
+        Line::try_parse_from([&["observe"], flags].concat()).unwrap().args
+    }
+
+    #[test]
+    fn a_service_that_cannot_be_asked_is_one_line_and_code_2() {
+        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        for (flags, told) in [
+            (vec![format!("memcached:{free}")], "start the service, or name the address where it listens"),
+            (vec!["memcached:nowhere.invalid:1".to_owned()], "write HOST:PORT"),
+            (vec!["memcached:11211".to_owned()], "write HOST:PORT"),
+            (
+                vec!["redis:127.0.0.1:6379".to_owned()],
+                "write memcached:HOST:PORT, roost:HOST:PORT or http://HOST:PORT/metrics",
+            ),
+            (vec![format!("http://{free}/metrics")], "name the counter of requests with --scrape-rate"),
+            (vec![format!("http://{free}/metrics"), "--scrape-rate=x".into()], "start the service, or name"),
+            (vec!["https://127.0.0.1/metrics".into(), "--scrape-rate=x".into()], "http://"),
+            (vec![format!("roost:{free}"), "--scrape-rate=x".into()], "leave out --scrape-rate"),
+        ] {
+            let flags: Vec<&str> =
+                std::iter::once("--scrape").chain(flags.iter().map(String::as_str)).collect();
+            let error = opened(&flags).err().expect("nobody answers there");
+            let said = format!("{error:#}");
+            assert!(said.starts_with(&format!("--scrape {}: ", flags[1])) && said.contains(told), "{said}");
+            assert_eq!(said.lines().count(), 1, "{said}");
+            assert_eq!(
+                format!("{:?}", crate::exit::code_of(&error)),
+                format!("{:?}", std::process::ExitCode::from(2))
+            );
+        }
+        assert!(opened(&[]).unwrap().is_none());
+    }
+
+    #[test]
+    fn our_own_page_can_be_asked() {
+        let board = Arc::new(Mutex::new(Some(sleep::tests::everything())));
+        let address = sleep::serve("127.0.0.1:0".parse().unwrap(), board).unwrap();
+        let page = format!("http://{address}/metrics");
+        let args = parsed(&[
+            "--scrape",
+            &page,
+            "--scrape-rate=roost_observed_requests",
+            "--scrape-p99=roost_observed_response_seconds",
+        ]);
+        let reading = Source::named(&page, names(&args), 0.99).unwrap().ask().unwrap();
+        assert_eq!(reading.requests, 1.0);
+        let Some(Tail::Buckets(buckets)) = reading.tail else { panic!("no histogram: {reading:?}") };
+        assert_eq!(buckets.last(), Some(&(f64::INFINITY, 1.0)));
+        assert!(buckets.windows(2).all(|pair| pair[0].0 < pair[1].0 && pair[0].1 <= pair[1].1));
+    }
+}
