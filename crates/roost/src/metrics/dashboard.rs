@@ -1,14 +1,14 @@
-//! The shipped Grafana dashboard against the page that it draws (`config/grafana/roost-observe.json`).
+//! The shipped Grafana dashboards (`config/grafana/`) against the pages that they draw.
 //!
 //! A dashboard breaks in silence: a metric that was renamed leaves a panel that says "No data", and nobody knows whether the
-//! machine is quiet or the panel is wrong. So the dashboard is read here with the page of a full observation beside it:
+//! machine is quiet or the panel is wrong. So each dashboard is read here with a page that has everything beside it:
 //!
 //! - every name in every expression, and in the queries of the variables, is a sample of the page;
 //! - every label that is selected, summed by or shown in a legend is on that metric, or one that Prometheus adds;
 //! - every variable that is used exists;
 //! - panels have what a reader needs (title, sentence, unit), lie on Grafana's 24 columns and do not overlap.
 //!
-//! The second test breaks the dashboard in each of these ways, so that the first cannot pass by seeing nothing.
+//! The last test breaks a dashboard in each of these ways, so that the others cannot pass by seeing nothing.
 
 use observe::scrape::exposition::samples;
 use serde_json::Value;
@@ -239,6 +239,21 @@ fn the_dashboard_shows_what_the_page_has() {
         .filter(|name| !shown.contains(name))
         .collect();
     assert_eq!(unseen, ["roost_observed_interrupt_seconds_bucket", "roost_observed_merged_total"].into());
+}
+
+#[test]
+fn the_dashboard_of_governed_services_shows_all_that_their_page_has() {
+    let text = include_str!("../../../../config/grafana/roost-govern.json");
+    let dashboard: Value = serde_json::from_str(text).expect("the dashboard is JSON");
+    let page = super::govern::tests::everything();
+    assert_eq!(faults(&dashboard, &page), Vec::<String>::new());
+    let shown = dashboard.to_string();
+    for name in ["instance", "service"] {
+        assert!(shown.contains(&format!("=~\\\"${name}\\\"")), "nothing is chosen by {name}");
+    }
+    let unseen: Vec<&str> =
+        samples(&page).map(|sample| sample.name).filter(|name| !shown.contains(name)).collect();
+    assert!(unseen.is_empty(), "{unseen:?}");
 }
 
 #[test]

@@ -130,7 +130,7 @@ impl Collector for Services {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
     use machine::{CpuList, Rate, ServiceReading};
 
@@ -154,6 +154,19 @@ mod tests {
             frequency: policy::governing::FrequencyMode::Sensitivity,
             clocks: [(machine::CpuId(1), FrequencyLimit::AtMost(machine::Kilohertz(1_400_000)))].into(),
         }
+    }
+
+    /// A page on which nothing is missing.
+    pub fn everything() -> String {
+        let time = Some(Duration::from_micros(300));
+        let service = ServiceReading {
+            rate: Some(Rate::per_second(1000.0)),
+            mean: time,
+            p95: time,
+            p99: time,
+            tail: time,
+        };
+        super::super::page(Services(vec![Status { service, ..status() }]))
     }
 
     #[test]
