@@ -40,6 +40,8 @@ pub struct Config {
     /// One line per change is appended to this file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub audit: Option<PathBuf>,
+    /// Who leaves the CPUs that a service has left.
+    pub park: Parking,
     /// The services. None: nothing is governed.
     #[serde(rename = "service", skip_serializing_if = "Vec::is_empty")]
     pub services: Vec<ServiceConfig>,
@@ -53,9 +55,21 @@ impl Default for Config {
             metrics: None,
             record: None,
             audit: None,
+            park: Parking::Service,
             services: Vec::new(),
         }
     }
+}
+
+/// Who leaves the CPUs that a service has left.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Parking {
+    /// The service alone.
+    #[default]
+    Service,
+    /// And everybody else who can be told: other cgroups or slices, the kernel's unbound work queues, new interrupts.
+    All,
 }
 
 /// How the number of cores is found.

@@ -6,9 +6,10 @@
 
 use crate::audit::{Audit, Entry, now_unix_s};
 use crate::clocks::{self, Clocks};
-use crate::config::{Config, ConfigError, ServiceConfig};
+use crate::config::{Config, ConfigError, Parking, ServiceConfig};
 use crate::control::{Answer, Ask, Control, ControlError, Set};
 use crate::governed::{Governed, News, OpenError};
+use crate::park::Park;
 use crate::telemetry::Heard;
 use host::bpf::RequestAlarm;
 use host::{FrequencyError, IdleHolder, IdleOptions, LockError, Root};
@@ -90,6 +91,7 @@ pub struct Daemon {
     slots: Vec<Slot>,
     holder: Option<IdleHolder>,
     clocks: Option<Clocks>,
+    park: Option<Park>,
     audit: Audit,
     control: Option<Control>,
     said: BTreeSet<String>,
@@ -135,6 +137,7 @@ impl Daemon {
             slots: Vec::new(),
             holder: None,
             clocks: None,
+            park: None,
             audit,
             control: None,
             said: BTreeSet::new(),
@@ -145,6 +148,7 @@ impl Daemon {
         };
         daemon.hold()?;
         daemon.hold_clocks()?;
+        daemon.hold_park()?;
         for config in daemon.config.services.clone() {
             let slot = daemon.opened(config);
             match slot {
@@ -264,6 +268,9 @@ impl Daemon {
                 State::Waiting { .. } => {}
             }
         }
+        if let Some(park) = &self.park {
+            all.notices.extend(park.drain_notices());
+        }
         self.tell(all);
         self.keep_out_of_the_way();
     }
@@ -296,6 +303,7 @@ impl Daemon {
         match Governed::open(&self.root, &config, self.config.epoch, record, self.dry_run, now, &mut news) {
             Ok(mut governed) => {
                 governed.choose_clocks(self.clocks.as_ref());
+                governed.keep_others_off(self.park.as_ref());
                 if self.alarms.is_some() {
                     governed.hear(heard(self.alarms.as_ref(), &config.name));
                 }
@@ -354,6 +362,25 @@ impl Daemon {
         let notices = clocks.drain_notices();
         self.clocks = Some(clocks);
         self.tell(News { notices, ..News::default() });
+        Ok(())
+    }
+
+    /// Takes, or gives back, the word on where everybody else is.
+    fn hold_park(&mut self) -> Result<(), StartError> {
+        let wanted = self.config.park == Parking::All && !self.dry_run && !self.config.services.is_empty();
+        match &self.park {
+            None if wanted => {
+                let park = Park::open(&self.root, "roost govern")?;
+                self.tell(News { notices: park.drain_notices(), ..News::default() });
+                self.park = Some(park);
+            }
+            Some(park) if !wanted => {
+                let lines = park.release();
+                self.park = None;
+                self.tell(News { notices: lines, ..News::default() });
+            }
+            _ => {}
+        }
         Ok(())
     }
 
@@ -452,6 +479,16 @@ impl Daemon {
         if let Err(error) = self.hold_clocks() {
             self.say(&error.to_string());
         }
+        match self.hold_park() {
+            Err(error) => self.say(&error.to_string()),
+            Ok(()) => {
+                for slot in &mut self.slots {
+                    if let State::Governed { governed, .. } = &mut slot.state {
+                        governed.keep_others_off(self.park.as_ref());
+                    }
+                }
+            }
+        }
         let mut old: Vec<Slot> = std::mem::take(&mut self.slots);
         for config in self.config.services.clone() {
             let same = old.iter().position(|slot| {
@@ -507,7 +544,8 @@ impl Daemon {
 
     /// Everything back.
     fn release(mut self) -> Vec<String> {
-        let mut lines = Vec::new();
+        // First: a service that lives among them gets its CPUs back from above.
+        let mut lines = self.park.as_ref().map(Park::release).unwrap_or_default();
         for slot in std::mem::take(&mut self.slots) {
             if let State::Governed { governed, .. } = slot.state {
                 lines.extend(governed.release(self.holder.as_mut()));

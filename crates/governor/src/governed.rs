@@ -17,6 +17,7 @@
 use crate::audit::{Entry, now_unix_s};
 use crate::clocks::{self, Clocks, Pace, Repair};
 use crate::config::{ServiceConfig, Target};
+use crate::park::Park;
 use crate::telemetry::{Heard, Telemetry};
 use host::bpf::RequestAlarm;
 use host::service::{Service, ServiceError};
@@ -105,6 +106,8 @@ pub struct Governed {
     pace: Option<Pace>,
     /// `None` in a dry run, and where no clock is to be chosen.
     clocks: Option<Clocks>,
+    /// Tells everybody else where to be.
+    park: Option<Park>,
     last_usage: Vec<CpuUsage>,
     recording: Option<Segments>,
     /// What could not be carried out yet.
@@ -273,6 +276,7 @@ impl Governed {
             premature,
             pace,
             clocks: None,
+            park: None,
             last_usage,
             recording,
             owed: None,
@@ -286,6 +290,17 @@ impl Governed {
             epochs: 0,
             missed: 0,
         })
+    }
+
+    /// What is not governed is kept off its parked CPUs from now on, through this.
+    pub fn keep_others_off(&mut self, park: Option<&Park>) {
+        let park = park.filter(|_| self.confiner.is_some());
+        if let Some(park) = park {
+            let allowed = CpuList(self.last_usage.iter().map(|usage| usage.cpu).collect());
+            park.join(&self.config.name, &allowed, self.confiner.as_ref().and_then(Confiner::place));
+            park.claim(&self.config.name, &self.cpus);
+        }
+        self.park = park.cloned();
     }
 
     /// Its clocks are chosen from now on, through this.
@@ -421,6 +436,9 @@ impl Governed {
 
     /// Puts everything of this service back.
     pub fn release(mut self, holder: Option<&mut IdleHolder>) -> Vec<String> {
+        if let Some(park) = &self.park {
+            park.leave(&self.config.name);
+        }
         if let Some(clocks) = &self.clocks {
             clocks.withdraw(&self.config.name);
         }
@@ -635,6 +653,9 @@ impl Governed {
     fn set_cpus(&mut self, cpus: &CpuList, decided: &Decided, news: &mut News) -> Result<(), String> {
         self.owed = None;
         let failing_open = matches!(decided.why, Why::Open(_) | Why::Paused);
+        if let Some(park) = &self.park {
+            park.claim(&self.config.name, &CpuList(&self.cpus.0 | &cpus.0));
+        }
         if let Some(confiner) = &mut self.confiner {
             if failing_open {
                 news.notices.extend(
@@ -650,6 +671,9 @@ impl Governed {
                 news.notices.push(format!("{}: cpus {cpus}: {reason}", self.config.name));
                 return Err(reason);
             }
+        }
+        if let Some(park) = &self.park {
+            park.claim(&self.config.name, cpus);
         }
         let old = std::mem::replace(&mut self.cpus, cpus.clone());
         news.moved |= old != *cpus;

@@ -30,13 +30,14 @@ mod control;
 mod daemon;
 mod governed;
 mod own_word;
+mod park;
 mod replay;
 mod sources;
 mod telemetry;
 
 pub use audit::{Audit, Entry};
 pub use clocks::{Clocks, Pace, Repair, gears, missing};
-pub use config::{Config, ConfigError, Policy, ServiceConfig, Target};
+pub use config::{Config, ConfigError, Parking, Policy, ServiceConfig, Target};
 pub use control::{Answer, Ask, ControlError, Set, ask};
 pub use daemon::{Daemon, Event, Options, StartError};
 pub use governed::{Governed, LastChange, News, OpenError, Outlook, Status};

@@ -12,6 +12,7 @@
 //!   FrequencyControl --- CpuLocks   one holder per clock     run/roost/cpuN.clock.lock
 //!       |-- Journal              the same
 //!       `-- setspeed | bounds    the kernel's files          sys/devices/system/cpu/cpufreq/policyN/...
+//!   Surroundings             everybody else, off parked CPUs run/roost/surroundings.lock
 //!   Confiner --- ServiceLocks    one holder per process      run/roost/processN.lock
 //!       |-- Journal              the same
 //!       `-- affinity | cpuset | systemd                      threads, sys/fs/cgroup/..., units
@@ -52,6 +53,7 @@ mod programs;
 mod root;
 mod segments;
 pub mod service;
+mod surroundings;
 mod threads;
 mod topology;
 mod tracepoints;
@@ -91,6 +93,7 @@ pub use process::{CpuTime, cpu_time, resident_bytes};
 pub use programs::{Contested, LatencyHolders, Program, Rival, latency_holders, rivals};
 pub use root::{FileError, Gaps, Root};
 pub use segments::{SegmentBounds, Segments};
+pub use surroundings::Surroundings;
 pub use topology::{NumaNode, numa_nodes, online_cpus, smt_active, topology, topology_of};
 pub use tracepoints::{TRACEPOINTS, Tracepoint, Tracing, described, tracing};
 pub use usage::{CpuUsage, UsageMeter};

@@ -32,6 +32,14 @@ pub enum LockError {
         /// The lock file.
         path: PathBuf,
     },
+    /// Another process tells everybody else where to be.
+    #[error("what is not governed is kept off parked CPUs by {holder} already: stop it (its lock is {path})", path = path.display())]
+    Surroundings {
+        /// Name and process of the holder, as it wrote them.
+        holder: String,
+        /// The lock file.
+        path: PathBuf,
+    },
     /// No lock can be made here, so nobody can know who holds what.
     #[error(
         "cannot keep a lock at {path}: {cause}; give this user the folder and what is in it (install -d -m 0700 -o USER FOLDER, chown USER FOLDER/*)",

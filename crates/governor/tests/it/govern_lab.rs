@@ -137,12 +137,12 @@ pub fn service(server: &Server) -> ServiceConfig {
 }
 
 pub fn govern_as(service: ServiceConfig, folder: &Path) -> Running {
-    let config = Config {
-        epoch: EPOCH,
-        socket: folder.join("govern.sock"),
-        services: vec![service],
-        ..Config::default()
-    };
+    let config = Config { services: vec![service], ..Config::default() };
+    run(config, folder)
+}
+
+fn run(config: Config, folder: &Path) -> Running {
+    let config = Config { epoch: EPOCH, socket: folder.join("govern.sock"), ..config };
     let options = Options { root: Root::system(), config, file: None, dry_run: false, strict: true };
     let (stop, events) = channel();
     let (told, epochs) = channel();
@@ -255,5 +255,67 @@ fn parked_cores_sleep_deeply_active_ones_do_not_and_all_is_as_it_was() {
     let caused = with as f64 - without as f64;
     let minutes = f64::from(WATCHED) * EPOCH.as_secs_f64() / 60.0;
     assert!(caused <= 7.0 * minutes + noise, "{caused} wake-ups in {minutes} minutes are the daemon's");
+    let _ = fs::remove_dir_all(&folder);
+}
+
+/// Somebody else, in a cgroup of its own.
+struct Neighbour {
+    child: Child,
+    group: PathBuf,
+}
+
+impl Neighbour {
+    fn start() -> Self {
+        let group = Path::new(CGROUPS).join("lab-neighbour");
+        fs::create_dir_all(&group).expect("this needs the lab's machine: run `lab/run govern`");
+        let child = Command::new("/bin/sleep").arg("600").spawn().expect("it sleeps");
+        fs::write(group.join("cgroup.procs"), child.id().to_string()).expect("it moves");
+        Self { child, group }
+    }
+
+    /// Where it may run, and where the kernel puts its own work and new interrupts.
+    fn state(&self) -> [String; 4] {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("it runs");
+        let line = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).expect("its CPUs");
+        let read = |path: &str| fs::read_to_string(path).expect("a mask").trim().to_owned();
+        [
+            line.trim().to_owned(),
+            read("/sys/devices/virtual/workqueue/cpumask"),
+            read("/proc/irq/default_smp_affinity"),
+            read("/sys/fs/cgroup/cgroup.subtree_control"),
+        ]
+    }
+}
+
+impl Drop for Neighbour {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        for _ in 0..1000 {
+            if fs::remove_dir(&self.group).is_ok() {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(2));
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs eight CPUs with idle states and cgroups of version 2: lab/run govern"]
+fn with_park_all_everybody_else_leaves_and_comes_back() {
+    let folder = std::env::temp_dir().join(format!("park-{}", std::process::id()));
+    fs::create_dir_all(&folder).expect("a folder");
+    let (server, neighbour) = (Server::start(), Neighbour::start());
+    let (before, before_around) = (server.state(), neighbour.state());
+    let config =
+        Config { services: vec![service(&server)], park: governor::Parking::All, ..Config::default() };
+    let daemon = run(config, &folder);
+    daemon.until("one core", |status| status.cores.0 == 1);
+    let [cpus, queues, interrupts, _] = neighbour.state();
+    assert_eq!((server.cpus(), cpus), ("0".to_owned(), "0".to_owned()));
+    assert_eq!((queues.trim_start_matches('0'), interrupts.trim_start_matches('0')), ("1", "1"));
+    let lines = daemon.end();
+    println!("{}", lines.join("\n"));
+    assert_eq!((server.state(), neighbour.state()), (before, before_around), "{lines:?}");
     let _ = fs::remove_dir_all(&folder);
 }

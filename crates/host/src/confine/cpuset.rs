@@ -230,7 +230,7 @@ impl Cpuset {
         self.ours = None;
     }
 
-    fn cpus_file(&self) -> String {
+    pub(super) fn cpus_file(&self) -> String {
         format!("{}/cpuset.cpus", self.folder)
     }
 

@@ -197,6 +197,15 @@ impl Confiner {
         }
     }
 
+    /// The file or property that names the service's CPUs, where there is one, as the journal calls it.
+    pub fn place(&self) -> Option<String> {
+        match &self.means {
+            Means::Threads(_) => None,
+            Means::Cpuset(cpuset) => Some(cpuset.cpus_file()),
+            Means::Unit(unit) => Some(unit.path().to_owned()),
+        }
+    }
+
     /// The CPUs that the service might use before us. It is never given others.
     pub fn allowed(&self) -> &CpuList {
         &self.allowed

@@ -103,6 +103,11 @@ impl Unit {
         Ok(drift)
     }
 
+    /// Its property, in the journal.
+    pub(super) fn path(&self) -> &str {
+        &self.path
+    }
+
     /// Everything has been put back.
     pub(super) fn forget(&mut self) {
         self.ours = None;

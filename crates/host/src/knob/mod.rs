@@ -11,6 +11,7 @@
 //! | `sys/fs/cgroup/.../cpuset.cpus` | the file; empty means "as the parent" in version 2 |
 //! | `sys/fs/cgroup/.../cgroup.subtree_control` | `cpuset` if that controller is enabled below, else nothing |
 //! | `sys/fs/cgroup/.../roost-N` | `present` or `absent`: a version-1 cpuset that we made |
+//! | `sys/devices/virtual/workqueue/cpumask`, `proc/irq/default_smp_affinity` | the file: a mask in hexadecimal |
 //! | `affinity/PROCESS:BEGAN/THREAD:BEGAN` | the CPUs on which that thread may run |
 //! | `unit/NAME/AllowedCPUs` | that property of a systemd unit; nothing if it is unset |
 //!
@@ -50,6 +51,7 @@ pub(crate) struct Knob {
 enum Kind {
     File(FileKnob),
     Cpus(CpusKnob),
+    Mask(FileKnob),
     Thread(ThreadKnob),
     Folder(FolderKnob),
     Controller(ControllerKnob),
@@ -65,6 +67,8 @@ impl Knob {
             Kind::Thread(ThreadKnob::new(name))
         } else if let Some(name) = unit::name_in(path) {
             Kind::Unit(UnitKnob::new(root, name))
+        } else if MASKS.contains(&path) {
+            Kind::Mask(FileKnob::new(root.path(path)))
         } else if is_idle_file(path) {
             Kind::File(FileKnob::new(root.path(path)))
         } else if let Some(file) = frequency_file(path) {
@@ -90,7 +94,7 @@ impl Knob {
     /// What it reads now.
     pub(crate) fn read(&mut self) -> Result<String, FileError> {
         match &mut self.kind {
-            Kind::File(knob) => knob.read(),
+            Kind::File(knob) | Kind::Mask(knob) => knob.read(),
             Kind::Cpus(knob) => knob.file.read(),
             Kind::Thread(knob) => knob.read(),
             Kind::Folder(knob) => Ok(knob.read()),
@@ -105,7 +109,7 @@ impl Knob {
     /// offline.
     pub(crate) fn write(&mut self, value: &str) -> Result<String, FileError> {
         let reads = match &mut self.kind {
-            Kind::File(knob) => knob.write(value)?,
+            Kind::File(knob) | Kind::Mask(knob) => knob.write(value)?,
             Kind::Cpus(knob) => knob.file.write(value)?,
             Kind::Thread(knob) => knob.write(value)?,
             Kind::Folder(knob) => knob.write(value).map(|()| knob.read())?,
@@ -139,6 +143,7 @@ impl Knob {
     pub(crate) fn same(&self, text: &str, reads: &str) -> bool {
         match self.kind {
             Kind::Thread(_) | Kind::Cpus(_) | Kind::Unit(_) => same_cpus(&self.root, text, reads),
+            Kind::Mask(_) => same_mask(text, reads),
             _ => text == reads,
         }
     }
@@ -153,7 +158,7 @@ impl Knob {
     /// leaves up, and threads when nothing narrows them any more.
     pub(crate) fn turn(&self) -> u8 {
         match self.kind {
-            Kind::File(_) | Kind::Cpus(_) | Kind::Unit(_) | Kind::Bound(_) => 0,
+            Kind::File(_) | Kind::Cpus(_) | Kind::Mask(_) | Kind::Unit(_) | Kind::Bound(_) => 0,
             // After the speed that only its successor takes.
             Kind::Folder(_) | Kind::Governor(_) => 1,
             Kind::Controller(_) => 2,
@@ -169,6 +174,29 @@ pub(crate) fn same_cpus(root: &Root, text: &str, reads: &str) -> bool {
     }
     let (Ok(asked), Ok(reads)) = (text.parse::<CpuList>(), reads.parse::<CpuList>()) else { return false };
     asked == reads || online_cpus(root).is_ok_and(|online| asked.0.intersection(&online.0).eq(reads.0.iter()))
+}
+
+/// Whose work the kernel puts where, beside the services: unbound work queues, and interrupts that are requested from now on.
+pub(crate) const MASKS: [&str; 2] =
+    ["sys/devices/virtual/workqueue/cpumask", "proc/irq/default_smp_affinity"];
+
+/// A mask as the kernel takes it: hexadecimal digits in groups of eight, the highest CPUs first.
+pub(crate) fn mask_of(cpus: &CpuList) -> String {
+    let groups = cpus.0.iter().map(|cpu| cpu.index() / 32).max().unwrap_or(0);
+    let mut words = vec![0u32; groups + 1];
+    for cpu in &cpus.0 {
+        words[cpu.index() / 32] |= 1 << (cpu.index() % 32);
+    }
+    let mut words = words.iter().rev();
+    let first = words.next().map_or_else(String::new, |word| format!("{word:x}"));
+    words.fold(first, |text, word| format!("{text},{word:08x}"))
+}
+
+/// True if two masks name the same CPUs: the kernel fills up with zeros as far as there are CPUs.
+fn same_mask(text: &str, reads: &str) -> bool {
+    let digits = |text: &str| text.replace(',', "").trim_start_matches('0').to_ascii_lowercase();
+    let is_mask = |text: &str| text.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b',');
+    is_mask(text) && is_mask(reads) && digits(text) == digits(reads)
 }
 
 /// What `path` names, for people.
@@ -217,6 +245,19 @@ mod tests {
     use crate::fake::FakeMachine;
 
     #[test]
+    fn masks_are_what_the_kernel_prints() {
+        for (cpus, mask) in
+            [("0", "1"), ("0-7", "ff"), ("4,31", "80000010"), ("33,64", "1,00000002,00000000")]
+        {
+            assert_eq!(mask_of(&cpus.parse().unwrap()), mask);
+        }
+        assert!(
+            same_mask("1", "00000001") && same_mask("3,00000000", "0003,00000000") && same_mask("F", "f")
+        );
+        assert!(!same_mask("1", "10") && !same_mask("x", "x"));
+    }
+
+    #[test]
     fn only_what_roost_changes_is_a_knob() {
         let machine = FakeMachine::intel_server(2);
         let ours = [
@@ -231,6 +272,9 @@ mod tests {
             "sys/fs/cgroup/cpuset/roost-12",
             "affinity/1:2/3:4",
             "unit/my-shop@1.service/AllowedCPUs",
+            "unit/system.slice/AllowedCPUs",
+            "sys/devices/virtual/workqueue/cpumask",
+            "proc/irq/default_smp_affinity",
         ];
         for path in ours {
             assert!(Knob::at(machine.root(), path).is_some(), "{path}");

@@ -29,7 +29,9 @@ pub(super) fn name_in(path: &str) -> Option<&str> {
 pub(crate) fn is_unit(name: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b":-_.\\@".contains(&byte);
     let kind = name.rsplit_once('.').map(|(_, kind)| kind);
-    matches!(kind, Some("service" | "scope")) && name.bytes().all(plain) && !name.starts_with(['-', '.'])
+    matches!(kind, Some("service" | "scope" | "slice"))
+        && name.bytes().all(plain)
+        && !name.starts_with(['-', '.'])
 }
 
 #[derive(Debug)]

@@ -101,6 +101,9 @@ pub struct Governing {
     /// By what it is kept on its CPUs [default: the best that works]
     #[arg(long, value_enum, requires = "target")]
     pub actuator: Option<ActuatorName>,
+    /// Keep everybody else off the parked CPUs, too: other cgroups or slices, unbound work queues, new interrupts
+    #[arg(long)]
+    pub park_all: bool,
     /// Time between two decisions
     #[arg(long, value_name = "TIME", requires = "target")]
     pub epoch: Option<Duration>,
@@ -208,6 +211,9 @@ impl Governing {
         config.record = self.record.clone().or(config.record);
         config.audit = self.audit.clone().or(config.audit);
         config.metrics = self.metrics.or(config.metrics);
+        if self.park_all {
+            config.park = governor::Parking::All;
+        }
         config.socket = self.socket.clone().unwrap_or(config.socket);
         config.check(Path::new("--epoch")).map_err(usage)?;
         Ok(config)

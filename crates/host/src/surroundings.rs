@@ -1,0 +1,171 @@
+//! Everybody else: keeps what is not governed off the CPUs that are parked.
+//!
+//! A CPU that its service has left still wakes for others: for the kernel's own work queues, for interrupts, for the rest of the
+//! machine's services. Those that can be told where to be are told here:
+//!
+//! | who | by | says |
+//! |---|---|---|
+//! | unbound work queues of the kernel | `workqueue/cpumask` | a mask |
+//! | interrupts requested from now on | `irq/default_smp_affinity` | a mask; those that are there already stay where they are |
+//! | other services, with systemd | `AllowedCPUs=` of each slice at the top, at run time | a list |
+//! | other cgroups, without systemd | `cpuset.cpus` of each at the top that has it (version 2) | a list |
+//!
+//! What cannot be told: threads of the kernel that belong to a CPU, processes in the root cgroup, timers that were set there.
+//! `roost govern status --wakeups` counts what is left.
+//!
+//! What always holds:
+//! - One Roost process does this: there is a lock, held until the end.
+//! - Everything is journalled first and put back: on release, on drop, and by [`restore`](crate::restore) after a SIGKILL.
+//! - A cgroup or unit that a [`Confiner`](crate::Confiner) keeps is its own and is left alone. Who narrows a service first widens everybody
+//!   else last, and the other way round: a service never waits for its surroundings.
+
+use crate::journal::{ChangeError, Journal};
+use crate::knob::{CGROUPS, MASKS, called, mask_of, path_of};
+use crate::lock::{LockError, Refusal, run_folder, take};
+use crate::root::{FileError, Root};
+use machine::CpuList;
+use std::collections::BTreeSet;
+use std::fs::File;
+
+/// Keeps everybody else on some CPUs.
+#[derive(Debug)]
+pub struct Surroundings {
+    root: Root,
+    journal: Journal,
+    /// What could not be told, each once.
+    refused: BTreeSet<String>,
+    notices: Vec<String>,
+    _lock: File,
+}
+
+impl Surroundings {
+    /// Takes the lock; an error names who has it.
+    pub fn open(root: &Root, holder: &str) -> Result<Self, LockError> {
+        let path = run_folder(root)?.join("surroundings.lock");
+        let lock = take(&path, holder).map_err(|refusal| match refusal {
+            Refusal::Taken(holder) => LockError::Surroundings { holder, path: path.clone() },
+            Refusal::Unavailable(cause) => LockError::Unavailable { path: path.clone(), cause },
+        })?;
+        let mut notices = Vec::new();
+        match crate::restore(root) {
+            Ok(report) if report.put_back + report.left_alone + report.failed > 0 => {
+                notices.extend(report.lines)
+            }
+            Ok(_) => {}
+            Err(error) => notices.push(error.to_string()),
+        }
+        let journal = Journal::begin(root, holder, None)?;
+        Ok(Self { root: root.clone(), journal, refused: BTreeSet::new(), notices, _lock: lock })
+    }
+
+    /// Everybody shall be on `cpus`, but for whom these places belong to (`Confiner::place`).
+    pub fn keep_on(&mut self, cpus: &CpuList, own: &BTreeSet<String>) {
+        let (mask, list) = (mask_of(cpus), cpus.to_string());
+        for path in MASKS {
+            self.set(path, &mask);
+        }
+        for path in self.groups() {
+            if !own.contains(&path) {
+                self.set(&path, &list);
+            }
+        }
+    }
+
+    /// What there is to say since the last call: what a dead run had left, and what could not be told where to be.
+    pub fn drain_notices(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.notices)
+    }
+
+    /// Puts everything back now, one line per thing that is news. Dropping does the same in silence.
+    pub fn release(&mut self) -> Vec<String> {
+        let done = self.journal.put_back_all();
+        done.iter().filter(|undone| undone.is_news()).map(ToString::to_string).collect()
+    }
+
+    fn set(&mut self, path: &str, value: &str) {
+        match self.journal.set(path, value) {
+            Ok(_) | Err(ChangeError::File(FileError::Missing { .. })) => {}
+            Err(error) => {
+                if self.refused.insert(path.to_owned()) {
+                    self.notices.push(format!("{} stays as it is: {error}", called(path)));
+                }
+            }
+        }
+    }
+
+    /// What is at the top of the tree of cgroups and can be told where to be.
+    fn groups(&self) -> Vec<String> {
+        let names = self.root.names(CGROUPS).unwrap_or_default();
+        if self.root.has("run/systemd/system") == Some(true) {
+            return names.iter().filter(|name| name.ends_with(".slice")).map(|name| path_of(name)).collect();
+        }
+        let file = |name: &String| format!("{CGROUPS}/{name}/cpuset.cpus");
+        // Of version 1 there is one such folder, the controller's own, and its root cannot be told.
+        let is_group =
+            |path: &String| self.root.has(&path.replace("cpuset.cpus", "cgroup.type")) == Some(true);
+        names.iter().map(file).filter(|path| self.root.has(path) == Some(true)).filter(is_group).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake::FakeMachine;
+
+    fn machine() -> FakeMachine {
+        let machine = FakeMachine::intel_server(8);
+        machine.write("sys/devices/virtual/workqueue/cpumask", "ff\n");
+        machine.write("proc/irq/default_smp_affinity", "ff\n");
+        for name in ["shop", "rest"] {
+            machine.write(&format!("sys/fs/cgroup/{name}/cgroup.type"), "domain\n");
+            machine.write(&format!("sys/fs/cgroup/{name}/cpuset.cpus"), "\n");
+        }
+        machine.write("sys/fs/cgroup/without/cgroup.type", "domain\n");
+        machine
+    }
+
+    fn reads(machine: &FakeMachine) -> [String; 4] {
+        [MASKS[0], MASKS[1], "sys/fs/cgroup/rest/cpuset.cpus", "sys/fs/cgroup/shop/cpuset.cpus"]
+            .map(|path| machine.read(path))
+    }
+
+    #[test]
+    fn everybody_else_is_moved_and_moved_back() {
+        let machine = machine();
+        let before = reads(&machine);
+        let mut around = Surroundings::open(machine.root(), "a test").unwrap();
+        around.keep_on(&"0-1".parse().unwrap(), &BTreeSet::new());
+        assert_eq!(reads(&machine), ["3", "3", "0-1", "0-1"]);
+        around.keep_on(&"0-3".parse().unwrap(), &BTreeSet::new());
+        assert_eq!(reads(&machine)[0], "f");
+        assert_eq!(around.drain_notices(), Vec::<String>::new());
+        around.release();
+        assert_eq!(reads(&machine), before);
+        around.keep_on(&"2".parse().unwrap(), &BTreeSet::new());
+        drop(around);
+        assert_eq!(reads(&machine), before);
+    }
+
+    #[test]
+    fn a_killed_run_is_put_back_and_somebody_elses_change_stays() {
+        let machine = machine();
+        let mut around = Surroundings::open(machine.root(), "a test").unwrap();
+        around.keep_on(&"0-1".parse().unwrap(), &BTreeSet::new());
+        // The administrator, meanwhile.
+        machine.write(MASKS[1], "f0\n");
+        let mut lines = around.release();
+        lines.retain(|line| line.contains("left alone"));
+        assert_eq!((lines.len(), machine.read(MASKS[1]).as_str()), (1, "f0"), "{lines:?}");
+        assert_eq!(machine.read(MASKS[0]), "ff");
+    }
+
+    #[test]
+    fn there_is_one_who_does_it_and_what_is_missing_is_no_error() {
+        let machine = FakeMachine::intel_server(2);
+        let mut first = Surroundings::open(machine.root(), "first").unwrap();
+        let error = Surroundings::open(machine.root(), "second").unwrap_err().to_string();
+        assert!(error.contains("first"), "{error}");
+        first.keep_on(&"0".parse().unwrap(), &BTreeSet::new());
+        assert_eq!(first.drain_notices(), Vec::<String>::new());
+    }
+}
