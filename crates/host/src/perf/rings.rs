@@ -1,6 +1,7 @@
 //! A tracepoint's events through perf's ring buffers, a buffer for each CPU.
 //!
-//! Who does not read a buffer in time loses events; the kernel says how many, and so do we.
+//! Who does not read a buffer in time loses events; the kernel says how many, and so do we. It also skips events when there
+//! are too many within a tick (`kernel.perf_event_max_sample_rate`), and says only that it did.
 //!
 //! What always holds: events of one CPU come in the order of their time; a loss is told where it happened.
 
@@ -102,6 +103,8 @@ impl Rings {
                         }
                     }
                     Ok(Record::Lost(lost)) => seen(RawEvent::Lost { cpu: *cpu, events: lost.lost }),
+                    // Too many within a tick: the kernel skips some and does not say how many. One at least.
+                    Ok(Record::Throttle(_)) => seen(RawEvent::Lost { cpu: *cpu, events: 1 }),
                     _ => {}
                 }
             }

@@ -2,6 +2,9 @@
 //!
 //! A mask that reads as it was written says where a thread *may* run. That it has left a CPU shows in the last switch away
 //! from it there.
+//!
+//! perf hands out nearly all of them: of those away from the idle task some are missing on kernels that were tried (6.18, in a
+//! virtual machine), of the others one in thousands, and nothing says so. When a thread *came* is not to be read from here.
 
 use super::rings::{PerfError, RawEvent, Rings, word};
 use machine::{CpuId, CpuList, Instant};
@@ -70,6 +73,9 @@ mod tests {
         }
     }
 
+    /// Where nobody else runs.
+    const IDLE: u32 = 0;
+
     #[test]
     fn who_comes_is_who_goes_next() {
         let cpus = crate::allowed_cpus().unwrap();
@@ -78,18 +84,24 @@ mod tests {
             Err(error) => return eprintln!("skipped: {error}"),
         };
         let mut runs = std::collections::BTreeMap::new();
-        let mut count = 0;
+        let own = rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned();
+        let (mut left, mut lost, mut missing) = (0, 0, 0);
         for _ in 0..20 {
             std::thread::sleep(std::time::Duration::from_millis(2));
-            let lost = switches.drain(|switch| {
-                if let Some(before) = runs.insert(switch.cpu, switch.to) {
-                    assert_eq!(before, switch.from, "{switch:?}");
+            let (mut seen, mut gaps) = (Vec::new(), Vec::new());
+            lost += switches.drain(|switch| seen.push(switch));
+            for switch in seen {
+                if let Some(before) = runs.insert(switch.cpu, switch.to)
+                    && before != switch.from
+                {
+                    gaps.push((before, switch));
                 }
-                count += 1;
-            });
-            assert_eq!(lost, 0, "a buffer of a megabyte ran over in 2 ms");
+                left += u32::from(switch.from == own);
+            }
+            gaps.retain(|(before, _)| *before != IDLE);
+            missing += gaps.len();
         }
-        // This thread alone went and came twenty times.
-        assert!(count >= 40, "{count}");
+        assert!(missing <= 2 || lost > 0, "{missing} events are missing, and nothing is said to be lost");
+        assert!(left >= 20, "this thread slept twenty times, and left {left} times");
     }
 }
