@@ -6,6 +6,7 @@
 //! | who | by | says |
 //! |---|---|---|
 //! | unbound work queues of the kernel | `workqueue/cpumask` | a mask |
+//! | the kernel's grace-period threads (`rcu_preempt`, `rcu_sched`) | their affinity | a list; every closed file of anybody wakes them |
 //! | interrupts requested from now on | `irq/default_smp_affinity` | a mask; those that are there already stay where they are |
 //! | other services, with systemd | `AllowedCPUs=` of each slice at the top, at run time | a list |
 //! | other cgroups, without systemd | `cpuset.cpus` of each at the top that has it (version 2) | a list |
@@ -23,6 +24,8 @@ use crate::journal::{ChangeError, Journal};
 use crate::knob::{CGROUPS, MASKS, called, mask_of, path_of};
 use crate::lock::{LockError, Refusal, run_folder, take};
 use crate::root::{FileError, Root};
+use crate::service::{command, parent};
+use crate::threads::{ThreadName, began};
 use machine::CpuList;
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -64,6 +67,9 @@ impl Surroundings {
         for path in MASKS {
             self.set(path, &mask);
         }
+        for path in self.grace_period_threads() {
+            self.set(&path, &list);
+        }
         for path in self.groups() {
             if !own.contains(&path) {
                 self.set(&path, &list);
@@ -93,6 +99,18 @@ impl Surroundings {
         }
     }
 
+    /// Threads of the kernel that belong to no CPU and have a timer running while anybody waits for a grace period: after each
+    /// file that is closed, on 6.1.
+    fn grace_period_threads(&self) -> Vec<String> {
+        let is_one = |name: &str| matches!(name, "rcu_preempt" | "rcu_sched");
+        let pids = self.root.names("proc").unwrap_or_default();
+        pids.iter()
+            .filter_map(|name| name.parse::<u32>().ok())
+            .filter(|&pid| is_one(&command(&self.root, pid)) && parent(&self.root, pid) == Some(KTHREADD))
+            .filter_map(|pid| Some(ThreadName::now(pid, began(pid, pid).ok()?, pid).ok()?.path()))
+            .collect()
+    }
+
     /// What is at the top of the tree of cgroups and can be told where to be.
     fn groups(&self) -> Vec<String> {
         let names = self.root.names(CGROUPS).unwrap_or_default();
@@ -106,6 +124,9 @@ impl Surroundings {
         names.iter().map(file).filter(|path| self.root.has(path) == Some(true)).filter(is_group).collect()
     }
 }
+
+/// Whose children the kernel's threads are.
+const KTHREADD: u32 = 2;
 
 #[cfg(test)]
 mod tests {

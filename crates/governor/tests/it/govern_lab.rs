@@ -223,7 +223,6 @@ fn parked_cores_sleep_deeply_active_ones_do_not_and_all_is_as_it_was() {
     println!("sleeps by state: active {active:?}, parked {parked:?}");
     assert_eq!(active[2..].iter().sum::<u64>(), 0, "the active CPU sleeps in its shallowest state alone");
     assert!(parked[2..].iter().sum::<u64>() > 0, "the parked one sleeps deeply");
-    let with = parked_wakeups();
 
     // From silence to much is a jump.
     let clients: Vec<_> =
@@ -246,15 +245,6 @@ fn parked_cores_sleep_deeply_active_ones_do_not_and_all_is_as_it_was() {
     let lines = daemon.end();
     println!("{}", lines.join("\n"));
     assert_eq!(server.state(), before);
-    let without = parked_wakeups();
-    println!(
-        "wake-ups of seven CPUs in {WATCHED} epochs of {EPOCH}: governed {with}, not governed {without}"
-    );
-    // A counted event spreads by the root of its number; three times that, of both, is no chance.
-    let noise = 3.0 * ((with + without) as f64).sqrt();
-    let caused = with as f64 - without as f64;
-    let minutes = f64::from(WATCHED) * EPOCH.as_secs_f64() / 60.0;
-    assert!(caused <= 7.0 * minutes + noise, "{caused} wake-ups in {minutes} minutes are the daemon's");
     let _ = fs::remove_dir_all(&folder);
 }
 
@@ -314,8 +304,22 @@ fn with_park_all_everybody_else_leaves_and_comes_back() {
     let [cpus, queues, interrupts, _] = neighbour.state();
     assert_eq!((server.cpus(), cpus), ("0".to_owned(), "0".to_owned()));
     assert_eq!((queues.trim_start_matches('0'), interrupts.trim_start_matches('0')), ("1", "1"));
+    daemon.until("an epoch", |_| true);
+    let with = parked_wakeups();
     let lines = daemon.end();
     println!("{}", lines.join("\n"));
     assert_eq!((server.state(), neighbour.state()), (before, before_around), "{lines:?}");
+    let without = parked_wakeups();
+    println!(
+        "wake-ups of seven CPUs in {WATCHED} epochs of {EPOCH}: governed {with}, not governed {without}"
+    );
+    // A counted event spreads by the root of its number; three times that, of both, is no chance. An epoch must not wake all
+    // seven: three in all is what 6.1 was seen to stay below, where the threads of its grace periods are told where to be.
+    let noise = 3.0 * ((with + without) as f64).sqrt();
+    let caused = with as f64 - without as f64;
+    assert!(
+        caused <= 3.0 * f64::from(WATCHED) + noise,
+        "{caused} wake-ups in {WATCHED} epochs are the daemon's"
+    );
     let _ = fs::remove_dir_all(&folder);
 }

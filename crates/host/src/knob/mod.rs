@@ -21,6 +21,7 @@
 mod cpuset;
 mod file;
 mod frequency;
+mod mask;
 mod thread;
 mod unit;
 
@@ -31,10 +32,12 @@ use cpuset::{ControllerKnob, CpusKnob, FolderKnob};
 use file::FileKnob;
 use frequency::{BoundKnob, GovernorKnob};
 use machine::CpuList;
+use mask::{MaskKnob, same_mask};
 use thread::ThreadKnob;
 use unit::UnitKnob;
 
 pub(crate) use cpuset::{CPUSET, PRESENT};
+pub(crate) use mask::{MASKS, mask_of};
 pub(crate) use unit::{is_unit, path_of};
 
 /// Where control groups are mounted, in every distribution. Elsewhere we change none.
@@ -51,7 +54,7 @@ pub(crate) struct Knob {
 enum Kind {
     File(FileKnob),
     Cpus(CpusKnob),
-    Mask(FileKnob),
+    Mask(MaskKnob),
     Thread(ThreadKnob),
     Folder(FolderKnob),
     Controller(ControllerKnob),
@@ -68,7 +71,7 @@ impl Knob {
         } else if let Some(name) = unit::name_in(path) {
             Kind::Unit(UnitKnob::new(root, name))
         } else if MASKS.contains(&path) {
-            Kind::Mask(FileKnob::new(root.path(path)))
+            Kind::Mask(MaskKnob::new(root.path(path)))
         } else if is_idle_file(path) {
             Kind::File(FileKnob::new(root.path(path)))
         } else if let Some(file) = frequency_file(path) {
@@ -94,7 +97,8 @@ impl Knob {
     /// What it reads now.
     pub(crate) fn read(&mut self) -> Result<String, FileError> {
         match &mut self.kind {
-            Kind::File(knob) | Kind::Mask(knob) => knob.read(),
+            Kind::File(knob) => knob.read(),
+            Kind::Mask(knob) => knob.read(),
             Kind::Cpus(knob) => knob.file.read(),
             Kind::Thread(knob) => knob.read(),
             Kind::Folder(knob) => Ok(knob.read()),
@@ -109,7 +113,8 @@ impl Knob {
     /// offline.
     pub(crate) fn write(&mut self, value: &str) -> Result<String, FileError> {
         let reads = match &mut self.kind {
-            Kind::File(knob) | Kind::Mask(knob) => knob.write(value)?,
+            Kind::File(knob) => knob.write(value)?,
+            Kind::Mask(knob) => knob.write(value).and_then(|()| knob.read())?,
             Kind::Cpus(knob) => knob.file.write(value)?,
             Kind::Thread(knob) => knob.write(value)?,
             Kind::Folder(knob) => knob.write(value).map(|()| knob.read())?,
@@ -176,29 +181,6 @@ pub(crate) fn same_cpus(root: &Root, text: &str, reads: &str) -> bool {
     asked == reads || online_cpus(root).is_ok_and(|online| asked.0.intersection(&online.0).eq(reads.0.iter()))
 }
 
-/// Whose work the kernel puts where, beside the services: unbound work queues, and interrupts that are requested from now on.
-pub(crate) const MASKS: [&str; 2] =
-    ["sys/devices/virtual/workqueue/cpumask", "proc/irq/default_smp_affinity"];
-
-/// A mask as the kernel takes it: hexadecimal digits in groups of eight, the highest CPUs first.
-pub(crate) fn mask_of(cpus: &CpuList) -> String {
-    let groups = cpus.0.iter().map(|cpu| cpu.index() / 32).max().unwrap_or(0);
-    let mut words = vec![0u32; groups + 1];
-    for cpu in &cpus.0 {
-        words[cpu.index() / 32] |= 1 << (cpu.index() % 32);
-    }
-    let mut words = words.iter().rev();
-    let first = words.next().map_or_else(String::new, |word| format!("{word:x}"));
-    words.fold(first, |text, word| format!("{text},{word:08x}"))
-}
-
-/// True if two masks name the same CPUs: the kernel fills up with zeros as far as there are CPUs.
-fn same_mask(text: &str, reads: &str) -> bool {
-    let digits = |text: &str| text.replace(',', "").trim_start_matches('0').to_ascii_lowercase();
-    let is_mask = |text: &str| text.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b',');
-    is_mask(text) && is_mask(reads) && digits(text) == digits(reads)
-}
-
 /// What `path` names, for people.
 pub(crate) fn called(path: &str) -> String {
     if let Some(name) = ThreadName::from_path(path) {
@@ -243,19 +225,6 @@ fn cgroup_file(path: &str) -> Option<&str> {
 mod tests {
     use super::*;
     use crate::fake::FakeMachine;
-
-    #[test]
-    fn masks_are_what_the_kernel_prints() {
-        for (cpus, mask) in
-            [("0", "1"), ("0-7", "ff"), ("4,31", "80000010"), ("33,64", "1,00000002,00000000")]
-        {
-            assert_eq!(mask_of(&cpus.parse().unwrap()), mask);
-        }
-        assert!(
-            same_mask("1", "00000001") && same_mask("3,00000000", "0003,00000000") && same_mask("F", "f")
-        );
-        assert!(!same_mask("1", "10") && !same_mask("x", "x"));
-    }
 
     #[test]
     fn only_what_roost_changes_is_a_knob() {

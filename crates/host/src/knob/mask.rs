@@ -1,0 +1,74 @@
+//! A mask of CPUs in a file: where the kernel puts work of its own, and interrupts.
+//!
+//! Files of `/proc` are written from their beginning and in one piece; the kernel refuses a position (ESPIPE), so that each
+//! writing opens the file anew.
+
+use crate::root::FileError;
+use machine::CpuList;
+use std::fs::{self, OpenOptions};
+use std::io::Write as _;
+use std::path::PathBuf;
+
+/// Whose work the kernel puts where, beside the services: unbound work queues, and interrupts that are requested from now on.
+pub(crate) const MASKS: [&str; 2] =
+    ["sys/devices/virtual/workqueue/cpumask", "proc/irq/default_smp_affinity"];
+
+/// A mask as the kernel takes it: hexadecimal digits in groups of eight, the highest CPUs first.
+pub(crate) fn mask_of(cpus: &CpuList) -> String {
+    let groups = cpus.0.iter().map(|cpu| cpu.index() / 32).max().unwrap_or(0);
+    let mut words = vec![0u32; groups + 1];
+    for cpu in &cpus.0 {
+        words[cpu.index() / 32] |= 1 << (cpu.index() % 32);
+    }
+    let mut words = words.iter().rev();
+    let first = words.next().map_or_else(String::new, |word| format!("{word:x}"));
+    words.fold(first, |text, word| format!("{text},{word:08x}"))
+}
+
+/// True if two masks name the same CPUs: the kernel fills up with zeros as far as there are CPUs.
+pub(super) fn same_mask(text: &str, reads: &str) -> bool {
+    let digits = |text: &str| text.replace(',', "").trim_start_matches('0').to_ascii_lowercase();
+    let is_mask = |text: &str| text.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b',');
+    is_mask(text) && is_mask(reads) && digits(text) == digits(reads)
+}
+
+#[derive(Debug)]
+pub(super) struct MaskKnob {
+    path: PathBuf,
+}
+
+impl MaskKnob {
+    pub(super) fn new(path: PathBuf) -> Self {
+        Self { path }
+    }
+
+    pub(super) fn read(&self) -> Result<String, FileError> {
+        let text = fs::read_to_string(&self.path);
+        text.map(|text| text.trim_end().to_owned()).map_err(|cause| FileError::unreadable(&self.path, cause))
+    }
+
+    pub(super) fn write(&self, value: &str) -> Result<(), FileError> {
+        // Not created where it is missing.
+        let file = OpenOptions::new().write(true).truncate(true).open(&self.path);
+        file.and_then(|mut file| file.write_all(format!("{value}\n").as_bytes()))
+            .map_err(|cause| FileError::unwritable(&self.path, value, cause))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn masks_are_what_the_kernel_prints() {
+        for (cpus, mask) in
+            [("0", "1"), ("0-7", "ff"), ("4,31", "80000010"), ("33,64", "1,00000002,00000000")]
+        {
+            assert_eq!(mask_of(&cpus.parse().unwrap()), mask);
+        }
+        assert!(
+            same_mask("1", "00000001") && same_mask("3,00000000", "0003,00000000") && same_mask("F", "f")
+        );
+        assert!(!same_mask("1", "10") && !same_mask("x", "x"));
+    }
+}
