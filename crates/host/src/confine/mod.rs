@@ -133,6 +133,9 @@ impl fmt::Display for Foreign {
     }
 }
 
+/// So many looks lie between two searches for new processes that a cpuset keeps already.
+const LOOKS_APART: u32 = 4;
+
 /// Keeps one service on a set of CPUs. Dropping it puts everything back, so also when a panic unwinds;
 /// `std::process::exit` drops nothing, so call [`Confiner::release`] before it.
 #[derive(Debug)]
@@ -144,6 +147,8 @@ pub struct Confiner {
     means: Means,
     /// What is asked for now.
     asked: Option<CpuList>,
+    /// How often it was looked for what changed.
+    looks: u32,
     notices: Vec<String>,
     /// Dropped before the locks: nobody else may have the service while it is not as it was.
     journal: Journal,
@@ -183,7 +188,8 @@ impl Confiner {
         let journal = Journal::begin(root, &options.holder, options.checkpoint)?;
         let means = Means::Threads(Threads::default());
         let (root, asked, _locks) = (root.clone(), None, locks);
-        let mut confiner = Self { root, processes, allowed, means, asked, notices, journal, _locks };
+        let mut confiner =
+            Self { root, processes, allowed, means, asked, looks: 0, notices, journal, _locks };
         confiner.choose(options.actuator)?;
         Ok(confiner)
     }
@@ -242,9 +248,15 @@ impl Confiner {
     }
 
     /// Looks again: finds processes and threads that are new, confines those threads, and reports what somebody else
-    /// changed without touching it. It looks at every process of the machine, at some microseconds each.
+    /// changed without touching it. To find processes it looks at every one of the machine, at some microseconds each; where a
+    /// cpuset keeps those that are born anyway, it does so every fourth time.
     pub fn check(&mut self) -> Result<Drift, ConfineError> {
-        self.find_processes()?;
+        self.forget_ended()?;
+        let are_kept = !matches!(self.means, Means::Threads(_));
+        if !are_kept || self.looks.is_multiple_of(LOOKS_APART) {
+            self.find_processes()?;
+        }
+        self.looks = self.looks.wrapping_add(1);
         let Some(asked) = &self.asked else { return Ok(Drift::default()) };
         let (journal, processes) = (&mut self.journal, &self.processes);
         match &mut self.means {
@@ -329,13 +341,19 @@ impl Confiner {
         })
     }
 
-    /// Drops processes that ended and adds those that descend from ours.
-    fn find_processes(&mut self) -> Result<(), ConfineError> {
-        self.processes
-            .retain(|&process, &mut began| kernel::began(process, process).is_ok_and(|now| now == began));
+    /// Drops processes that ended.
+    fn forget_ended(&mut self) -> Result<(), ConfineError> {
+        let lives = |process: u32, began: u64| kernel::began(process, process).is_ok_and(|now| now == began);
+        self.processes.retain(|&process, &mut began| lives(process, began));
         if self.processes.is_empty() {
+            // All that were known have ended; one that was born since the last look may live.
             return Err(ConfineError::Ended);
         }
+        Ok(())
+    }
+
+    /// Adds processes that descend from ours.
+    fn find_processes(&mut self) -> Result<(), ConfineError> {
         for process in place::family(&self.processes.keys().copied().collect())? {
             if let Ok(began) = kernel::began(process, process) {
                 self.processes.entry(process).or_insert(began);
