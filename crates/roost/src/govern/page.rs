@@ -285,13 +285,13 @@ mod tests {
     fn the_page_says_whether_the_goal_was_kept_and_what_is_not_known() {
         let mut told = history(&[(8, 100), (2, 300), (2, 700), (3, 320)]);
         let html = page(&info(), &told).html();
-        for words in ["75.0%", "3.75 of 8", "goal 500us@p99", "None was parked", "it kept all its cores"] {
+        for words in ["75.0 %", "3.75 of 8", "goal 500us@p99", "None was parked", "it kept all its cores"] {
             assert!(html.contains(words), "{words}: {html}");
         }
         let cache = told.services.get_mut("cache").unwrap();
-        cache.parked.insert(CpuId(7), Parked { epochs: 3, known: 2, busy: 0.02, ..Parked::default() });
+        cache.parked.insert(CpuId(7), Parked { epochs: 3, known: 2, busy: 0.5, ..Parked::default() });
         let html = page(&info(), &told).html();
-        assert!(html.contains("how deeply they slept is not known") && html.contains("1.0%"), "{html}");
+        assert!(html.contains("how deeply they slept is not known") && html.contains("25.0 %"), "{html}");
     }
 
     #[test]
