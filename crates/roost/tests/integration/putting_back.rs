@@ -126,9 +126,25 @@ fn restore_undoes_what_a_killed_run_left_and_leaves_alone_what_changed_since() {
 }
 
 #[test]
-fn a_second_holder_is_refused_with_the_first_ones_name() {
+fn a_second_store_asks_the_first_for_its_cpus() {
     let machine = machine();
     let server = start(machine.path(), &[]);
+    let mut command = Command::new(ROOST);
+    command.args(["serve", "--port", "0", "--active-idle", "poll", "--sysfs-root"]).arg(machine.path());
+    let log = machine.path().join("second.log");
+    command.stderr(fs::File::create(&log).unwrap());
+    let second = Server::start_command(&mut command);
+    let said = fs::read_to_string(&log).unwrap();
+    let first = format!("process {}", server.pid());
+    assert!(said.contains(&first) && said.contains("is asked for idle limits"), "{said}");
+    assert_eq!((second.terminate().0, server.terminate().0), (Some(0), Some(0)));
+}
+
+#[test]
+fn a_holder_that_takes_no_requests_is_named() {
+    let machine = machine();
+    let root = host::Root::at(machine.path());
+    let _locks = host::CpuLocks::take(&root, &host::allowed_cpus().unwrap(), "roost bench").unwrap();
     let output = Command::new(ROOST)
         .args(["serve", "--port", "0", "--sysfs-root"])
         .arg(machine.path())
@@ -136,7 +152,8 @@ fn a_second_holder_is_refused_with_the_first_ones_name() {
         .unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(4), "{said}");
-    assert!(said.contains(&format!("process {}", server.pid())) && said.contains("roost serve"), "{said}");
+    let own = format!("process {}", std::process::id());
+    assert!(said.contains(&own) && said.contains("roost bench"), "{said}");
 }
 
 #[test]
