@@ -1,6 +1,6 @@
 //! `report.html` of a governed run: was the goal kept, on how many cores, and what did the parked ones do.
 //!
-//! Pure but for [`write`]. What is not known has a sentence why instead of a figure; no CPU is called asleep that was not seen
+//! Pure but for [`write()`]. What is not known has a sentence why instead of a figure; no CPU is called asleep that was not seen
 //! asleep.
 
 use super::history::{History, Parked, Point, Told};
