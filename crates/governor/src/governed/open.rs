@@ -1,0 +1,248 @@
+//! Finding a service and taking hold of it; or why not.
+
+use super::{Governed, News};
+use crate::clocks::{self, Pace};
+use crate::config::ServiceConfig;
+use crate::telemetry::Telemetry;
+use host::service::{Service, ServiceError};
+use host::{
+    ConfineError, ConfineOptions, Confiner, PrematureSleeps, Root, SegmentBounds, Segments, UsageMeter,
+};
+use machine::{CpuId, CpuList, CstateKind, Duration, Instant, ServiceReading};
+use policy::governing::{FrequencyMode, Governing, IdleMode, Place, seats};
+use policy::log::state_line;
+use std::collections::BTreeMap;
+use std::path::Path;
+use thiserror::Error;
+
+/// Why a service cannot be governed.
+#[derive(Debug, Error)]
+pub enum OpenError {
+    /// It is not there.
+    #[error(transparent)]
+    Service(#[from] ServiceError),
+    /// Its requests cannot be seen.
+    #[error(
+        "the requests of {service} cannot be seen here: {reason}\nhint: `roost doctor` tells what is missing"
+    )]
+    Blind {
+        /// Its name.
+        service: String,
+        /// What each way says.
+        reason: String,
+    },
+    /// It does not tell of itself.
+    #[error("{service} does not tell of itself: {reason}")]
+    Unheard {
+        /// Its name.
+        service: String,
+        /// Who was asked, what came, and what to do.
+        reason: String,
+    },
+    /// It cannot be kept on CPUs.
+    #[error(transparent)]
+    Confine(#[from] ConfineError),
+    /// Its configuration leaves no CPU.
+    #[error("{service}: cpus = \"{asked}\" leaves none: it may run on {allowed}")]
+    NoCpu {
+        /// Its name.
+        service: String,
+        /// What the configuration says.
+        asked: CpuList,
+        /// What it had before.
+        allowed: CpuList,
+    },
+    /// Its clocks cannot be chosen here.
+    #[error("{service}: {reason}")]
+    Clocks {
+        /// Its name.
+        service: String,
+        /// What is missing, and what to do.
+        reason: String,
+    },
+    /// The recording cannot be begun.
+    #[error("cannot record into {folder}: {cause}\nhint: name another folder with --record")]
+    Record {
+        /// Where.
+        folder: String,
+        /// Why.
+        cause: std::io::Error,
+    },
+}
+
+/// What a dry run would work on.
+pub struct Outlook {
+    /// The service.
+    pub service: Service,
+    /// The CPUs that it may use.
+    pub allowed: CpuList,
+    /// Its seats and their idle states.
+    pub place: Place,
+}
+
+impl Outlook {
+    /// Looks, and touches nothing.
+    pub fn of(root: &Root, config: &ServiceConfig) -> Result<Self, OpenError> {
+        let service = config.target.find(root)?;
+        // Threads run on the CPUs of the machine that runs; a made-up one has CPUs of its own.
+        let allowed = if *root == Root::system() {
+            host::cpus_of(&service)?
+        } else {
+            host::online_cpus(root).map_err(ConfineError::from)?
+        };
+        let allowed = within(config, &allowed)?;
+        if let Some(reason) = clocks::missing(root, config.frequency, &allowed) {
+            return Err(OpenError::Clocks { service: config.name.clone(), reason });
+        }
+        let place = place(root, config, &allowed);
+        Ok(Self { service, allowed, place })
+    }
+}
+
+impl Governed {
+    /// Finds the service, begins to watch it, and takes hold of its CPUs, all of which it keeps for now.
+    pub fn open(
+        root: &Root,
+        config: &ServiceConfig,
+        epoch: Duration,
+        record: Option<&Path>,
+        dry_run: bool,
+        now: Instant,
+        news: &mut News,
+    ) -> Result<Self, OpenError> {
+        let outlook = Outlook::of(root, config)?;
+        let mut telemetry = Telemetry::open(root, &outlook.service, config, epoch, now)?;
+        let notices = telemetry.drain_notices();
+        news.notices.extend(notices.into_iter().map(|notice| format!("{}: {notice}", config.name)));
+        let confiner = if dry_run {
+            None
+        } else {
+            let options = ConfineOptions {
+                actuator: config.actuator,
+                ..ConfineOptions::new(format!("roost govern {}", config.name))
+            };
+            let mut confiner = Confiner::open(root, &outlook.service, options)?;
+            news.notices.extend(
+                confiner.drain_notices().into_iter().map(|notice| format!("{}: {notice}", config.name)),
+            );
+            Some(confiner)
+        };
+        let policy = Governing::new(config.params(epoch), outlook.place);
+        if policy.idle_has_no_effect() {
+            news.notices.push(format!(
+                "{}: idle = \"{}\" has no effect here: these CPUs have no second state that halts",
+                config.name, config.idle
+            ));
+        }
+        let recording = record.map(|folder| {
+            let instance = unused_instance(folder, &config.name);
+            Segments::begin(folder, &instance, BOUNDS, &state_line(&policy))
+                .map_err(|cause| OpenError::Record { folder: folder.display().to_string(), cause })
+        });
+        let recording = recording.transpose()?;
+        let premature = premature_sleeps(root, config, &outlook.allowed, news);
+        let pace = pace(config, &outlook.allowed)?;
+        let mut usage = UsageMeter::start(root, &outlook.allowed, now);
+        let last_usage = usage.read(now);
+        Ok(Self {
+            root: root.clone(),
+            config: config.clone(),
+            service: outlook.service,
+            cpus: policy.active(),
+            policy,
+            telemetry,
+            confiner,
+            usage,
+            premature,
+            pace,
+            clocks: None,
+            park: None,
+            last_usage,
+            recording,
+            owed: None,
+            owed_clocks: BTreeMap::new(),
+            repaired: false,
+            limits: BTreeMap::new(),
+            limits_of_clocks: BTreeMap::new(),
+            last: ServiceReading::default(),
+            last_cpus: Vec::new(),
+            last_change: None,
+            epochs: 0,
+            missed: 0,
+        })
+    }
+}
+
+/// Counting costs an interrupt for each CPU and epoch, so only where it decides something.
+fn pace(config: &ServiceConfig, cpus: &CpuList) -> Result<Option<Pace>, OpenError> {
+    if config.frequency != FrequencyMode::Sensitivity {
+        return Ok(None);
+    }
+    Pace::open(cpus).map(Some).map_err(|reason| OpenError::Clocks { service: config.name.clone(), reason })
+}
+
+/// A service that ended and came back, or a daemon that was started again, must not write over what was recorded before,
+/// nor go on with it: it begins with another state. `~` is in no service's name.
+pub(super) fn unused_instance(folder: &Path, name: &str) -> String {
+    let mut instances = (1u64..).map(|run| match run {
+        1 => format!("service-{name}"),
+        run => format!("service-{name}~{run}"),
+    });
+    // The first segments of a long run are gone, so any of them counts.
+    let taken: Vec<String> = std::fs::read_dir(folder)
+        .map(|entries| {
+            entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+        })
+        .unwrap_or_default();
+    let is_taken = |instance: &String| taken.iter().any(|file| file.starts_with(&format!("{instance}.")));
+    instances.find(|instance| !is_taken(instance)).expect("numbers do not end")
+}
+
+/// Only the loop on them asks for premature sleeps.
+pub(super) fn premature_sleeps(
+    root: &Root,
+    config: &ServiceConfig,
+    cpus: &CpuList,
+    news: &mut News,
+) -> PrematureSleeps {
+    if config.idle != IdleMode::Feedback {
+        return PrematureSleeps::start(root, &CpuList::default());
+    }
+    let sleeps = PrematureSleeps::start(root, cpus);
+    if sleeps.is_blind() {
+        news.notices.push(format!(
+            "{}: idle = \"feedback\" has no effect here: the kernel counts no premature sleeps (`above`, since 5.1)",
+            config.name
+        ));
+    }
+    sleeps
+}
+
+/// What of `allowed` the configuration leaves.
+fn within(config: &ServiceConfig, allowed: &CpuList) -> Result<CpuList, OpenError> {
+    let Some(asked) = &config.cpus else { return Ok(allowed.clone()) };
+    let left = CpuList(asked.0.intersection(&allowed.0).copied().collect());
+    if left.0.is_empty() {
+        let (asked, allowed) = (asked.clone(), allowed.clone());
+        return Err(OpenError::NoCpu { service: config.name.clone(), asked, allowed });
+    }
+    Ok(left)
+}
+
+fn place(root: &Root, config: &ServiceConfig, allowed: &CpuList) -> Place {
+    let topology = host::topology_of(root, allowed);
+    let halts = |&cpu: &CpuId| {
+        let table = host::idle_table(root, cpu).ok()?;
+        let halting = table.0.iter().filter(|state| state.kind == CstateKind::Halting);
+        let mut latencies: Vec<Duration> = halting.map(|state| state.exit_latency).collect();
+        latencies.sort_unstable();
+        latencies.dedup();
+        Some((cpu, latencies))
+    };
+    let wants_gears = config.frequency != FrequencyMode::Stock;
+    let gears = wants_gears.then(|| clocks::gears(root, allowed).ok()).flatten();
+    Place { seats: seats(&topology, allowed), halts: allowed.0.iter().filter_map(halts).collect(), gears }
+}
+
+/// 256 MiB for each service.
+const BOUNDS: SegmentBounds = SegmentBounds { size: 16 << 20, kept: 16 };
