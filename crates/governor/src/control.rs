@@ -140,7 +140,12 @@ impl Control {
         std::thread::Builder::new()
             .name("control".to_owned())
             .spawn(move || {
-                for stream in listener.incoming().flatten() {
+                for stream in listener.incoming() {
+                    let Ok(stream) = stream else {
+                        // Out of descriptors, say, and at once again if asked at once.
+                        std::thread::sleep(AFTER_TROUBLE);
+                        continue;
+                    };
                     let hear = hear.clone();
                     // One after the other: a peer that dawdles is given a second, and others wait for it.
                     let _ = attend(stream, hear);
@@ -204,6 +209,9 @@ fn understood(line: &str, may_write: bool) -> Result<Ask, String> {
         ask => Ok(ask),
     }
 }
+
+/// Until the next is accepted, where one could not be.
+const AFTER_TROUBLE: StdDuration = StdDuration::from_millis(100);
 
 /// A question is no longer than this.
 const QUESTION_MAX: usize = 4096;

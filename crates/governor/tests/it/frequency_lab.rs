@@ -4,6 +4,7 @@
 //! in force, tails by the same. What is *done* is real: a port of the machine, one for each CPU, reads what Linux commanded.
 
 use crate::govern_lab::{self, Server};
+use crate::lab_ports::commanded;
 use governor::{Clocks, Policy, ServiceConfig, gears};
 use host::{FrequencyState, Root};
 use machine::{
@@ -15,37 +16,6 @@ use policy::governing::{Cores, Frequency, FrequencyMode, Governing, IdleMode, In
 use policy::log::Recorded as _;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpStream;
-
-/// By CPU, as in `lab/ssdt`.
-const PORTS: [u16; 8] = [0x81, 0x82, 0x83, 0x87, 0x89, 0x8A, 0x8B, 0x8F];
-
-unsafe extern "C" {
-    fn ioperm(from: std::ffi::c_ulong, ports: std::ffi::c_ulong, on: std::ffi::c_int) -> std::ffi::c_int;
-}
-
-/// What each CPU's clock was last set to, in tenths of a GHz.
-fn commanded() -> [u8; 8] {
-    // SAFETY: a call of the C library with three numbers. It is for this thread alone, and lets it use these ports.
-    let permitted = unsafe { ioperm(0x80, 0x10, 1) };
-    assert_eq!(permitted, 0, "this needs root on the lab's machine: run `lab/run frequency-policies`");
-    PORTS.map(port)
-}
-
-#[cfg(target_arch = "x86_64")]
-fn port(number: u16) -> u8 {
-    let byte: u8;
-    // SAFETY: the port may be read, as was asked for above, and reading a page register of the old DMA controller does nothing
-    // else; neither memory nor flags are touched.
-    unsafe {
-        std::arch::asm!("in al, dx", in("dx") number, out("al") byte, options(nomem, nostack, preserves_flags));
-    }
-    byte
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-fn port(_: u16) -> u8 {
-    unimplemented!("the lab's machine is an x86")
-}
 
 fn all() -> CpuList {
     "0-7".parse().expect("CPUs")

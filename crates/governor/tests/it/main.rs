@@ -2,3 +2,5 @@
 
 mod frequency_lab;
 mod govern_lab;
+#[path = "../../../host/tests/it/lab_ports.rs"]
+mod lab_ports;

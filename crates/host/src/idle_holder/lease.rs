@@ -6,6 +6,7 @@ use machine::{CpuId, CpuList};
 use rustix::net::RecvFlags;
 use std::fs;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -46,7 +47,17 @@ impl Lease {
         Ok(Self { cpus: CpuList([cpu].into()), holder, socket, stream: BufReader::new(stream) })
     }
 
+    /// After an error the connection is of no use: an answer that came late would be taken for that to the next question. It
+    /// is hung up, and [`Self::has_ended`].
     pub(super) fn ask(&mut self, wish: &Wish) -> io::Result<LimitState> {
+        let answer = self.try_ask(wish);
+        if answer.is_err() {
+            let _ = self.stream.get_ref().shutdown(Shutdown::Both);
+        }
+        answer
+    }
+
+    fn try_ask(&mut self, wish: &Wish) -> io::Result<LimitState> {
         let line = serde_json::to_string(wish)? + "\n";
         self.stream.get_mut().write_all(line.as_bytes())?;
         let mut answer = String::new();
@@ -61,7 +72,8 @@ impl Lease {
     pub(super) fn has_ended(&self) -> bool {
         let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
         match rustix::net::recv(self.stream.get_ref(), &mut [0u8; 1], flags) {
-            Ok((_, length)) => length == 0,
+            // More than was asked for is an answer that came late.
+            Ok(_) => true,
             Err(cause) => cause != rustix::io::Errno::WOULDBLOCK,
         }
     }

@@ -19,6 +19,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 #[derive(Debug)]
 pub(super) struct Own {
@@ -43,6 +44,9 @@ struct State {
     connections_so_far: u64,
 }
 
+/// Until the next is accepted, where one could not be.
+const AFTER_TROUBLE: Duration = Duration::from_millis(100);
+
 /// More at a time are refused: a machine has a few such programs.
 const CONNECTIONS_MAX: usize = 64;
 
@@ -57,6 +61,7 @@ impl Own {
             std::process::id(),
             HOLDERS.fetch_add(1, Ordering::Relaxed)
         ));
+        remove_sockets_of_the_dead(&run_folder(root)?);
         let listener = listen(&socket);
         if let (Ok(_), Some(name)) = (&listener, socket.file_name()) {
             control.announce(&format!("{ASKED_AT}{}", name.to_string_lossy()));
@@ -119,6 +124,18 @@ impl Drop for Own {
     }
 }
 
+/// What a SIGKILL leaves. A process of the number may live again and be another: then its socket stays a little longer.
+fn remove_sockets_of_the_dead(folder: &Path) {
+    let process =
+        |name: &str| name.strip_prefix("holder-")?.strip_suffix(".sock")?.split('-').next()?.parse().ok();
+    for file in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let process: Option<u32> = file.file_name().to_str().and_then(process);
+        if process.is_some_and(|process| !Path::new(&format!("/proc/{process}")).exists()) {
+            let _ = fs::remove_file(file.path());
+        }
+    }
+}
+
 fn listen(socket: &Path) -> io::Result<UnixListener> {
     match fs::remove_file(socket) {
         // A process of this number was killed once.
@@ -151,12 +168,15 @@ impl Held {
 
     fn accept(held: &Arc<Self>, listener: &UnixListener) {
         for stream in listener.incoming() {
+            let Ok(stream) = stream else {
+                // Out of descriptors, say, and at once again if asked at once.
+                std::thread::sleep(AFTER_TROUBLE);
+                continue;
+            };
             let mut state = held.lock();
             if state.control.is_none() {
                 return;
             }
-            // Out of descriptors, or a peer that gave up: the next one may fare better.
-            let Ok(stream) = stream else { continue };
             let may_ask =
                 socket_peercred(&stream).is_ok_and(|peer| peer.uid.is_root() || peer.uid == geteuid());
             let Some(other_end) = stream.try_clone().ok().filter(|_| may_ask) else { continue };

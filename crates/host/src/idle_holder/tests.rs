@@ -139,6 +139,45 @@ fn a_holder_that_takes_no_requests_is_named() {
 }
 
 #[test]
+fn an_answer_that_comes_too_late_is_not_taken_for_the_next_one() {
+    let machine = FakeMachine::intel_server(1);
+    // A holder that has the lock and dawdles.
+    let _locks = crate::CpuLocks::take(machine.root(), &cpus("0"), "slow").unwrap();
+    let path = machine.path("run/roost/holder-slow.sock");
+    let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+    let lock = machine.path("run/roost/cpu0.lock");
+    let text = std::fs::read_to_string(&lock).unwrap() + "asked at holder-slow.sock\n";
+    std::fs::write(&lock, text).unwrap();
+    let mut asker = open(&machine, "0", "roost serve");
+    let (mut stream, _) = listener.accept().unwrap();
+    drop(listener);
+    let dawdler = std::thread::spawn(move || {
+        let _ = stream.read(&mut [0; 256]);
+        std::thread::sleep(std::time::Duration::from_millis(2500));
+        stream.write_all(b"{\"in_force\":{\"limit\":\"none\",\"kept_stricter\":false,\"has_effect\":true}}\n")
+    });
+    assert!(
+        matches!(asker.limit("serve", CpuId(0), us(10)), LimitState::Refused { .. }),
+        "it does not answer"
+    );
+    let _ = dawdler.join();
+    assert!(matches!(asker.limit("serve", CpuId(0), us(20)), LimitState::Refused { .. }), "the first answer");
+}
+
+#[test]
+fn sockets_of_the_dead_are_cleared_away_and_those_of_the_living_stay() {
+    let machine = FakeMachine::intel_server(2);
+    let _first = open(&machine, "0", "first");
+    let dead = machine.path("run/roost/holder-4194305-0.sock");
+    std::fs::write(&dead, "").unwrap();
+    let _second = open(&machine, "1", "second");
+    assert!(
+        !dead.exists() && socket(&machine).exists(),
+        "no process has a number beyond the kernel's greatest"
+    );
+}
+
+#[test]
 fn strangers_bytes_change_nothing_and_end_their_own_connection_only() {
     let machine = FakeMachine::intel_server(2);
     let mut holder = open(&machine, "0-1", "roost govern");

@@ -7,6 +7,7 @@ mod frequency;
 mod frequency_lab;
 mod idle_lab;
 mod idle_program;
+mod lab_ports;
 mod real_kernel;
 mod service;
 mod tree;

@@ -23,6 +23,9 @@ pub fn run(args: &Governing) -> Result<ExitCode> {
         crate::table::print(&toml::to_string(&config)?)?;
         return Ok(ExitCode::SUCCESS);
     }
+    let started = crate::run_folder::started()?;
+    let keeps = args.out.is_some() || (args.names_a_service() && !args.json);
+    let place = keeps.then(|| page::place(args.out.as_deref(), &started)).transpose()?;
     let root = args.root.clone().map_or_else(Root::system, Root::at);
     if !args.dry_run && !args.take_over {
         stand_back(&root, &config)?;
@@ -49,9 +52,7 @@ pub fn run(args: &Governing) -> Result<ExitCode> {
     ready();
     let until = args.length.map(|length| host::now() + length);
     let live = std::io::stdout().is_terminal() && !args.json;
-    let keeps = args.out.is_some() || (args.names_a_service() && !args.json);
-    let mut history = keeps.then(|| History::begin(host::now()));
-    let started = crate::run_folder::started()?;
+    let mut history = place.as_ref().map(|_| History::begin(host::now()));
     let lines = daemon.run(&events, until, |governed| {
         let _ = sd_notify::notify(&[NotifyState::Watchdog]);
         if let Some((_, board)) = &board {
@@ -67,8 +68,12 @@ pub fn run(args: &Governing) -> Result<ExitCode> {
         println!();
     }
     lines.iter().for_each(|line| eprintln!("{line}"));
-    if let Some(history) = history.filter(|history| !history.is_empty()) {
-        eprintln!("{}", page::write(args.out.as_deref(), started, &history)?);
+    if let (Some(history), Some(place)) = (history.filter(|history| !history.is_empty()), place) {
+        // What was governed was governed well: a full disk makes no failure of that.
+        match page::write(&place, started, &history) {
+            Ok(where_it_is) => eprintln!("{where_it_is}"),
+            Err(error) => eprintln!("no page was written: {error:#}"),
+        }
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -211,12 +211,6 @@ pub mod tests {
 
     pub fn status(cores: u16, tail_us: u64) -> Status {
         Status {
-            name: "cache".into(),
-            command: "memcached".into(),
-            processes: 1,
-            policy: "carb with a goal".into(),
-            goal: Some("500us@p99".parse().unwrap()),
-            mode: Mode::Searching,
             cpus: CpuList((0..cores).map(CpuId).collect()),
             allowed: CpuList((0..8).map(CpuId).collect()),
             cores: (cores, 8),
@@ -226,12 +220,7 @@ pub mod tests {
                 ..ServiceReading::default()
             },
             curve: vec![(2, Duration::from_micros(700)), (3, Duration::from_micros(320))],
-            actuator: Some("cpuset v2".into()),
-            seen_by: "sockets".into(),
-            frequency: policy::governing::FrequencyMode::Stock,
-            clocks: BTreeMap::new(),
-            epochs: 1,
-            missed: 0,
+            ..crate::metrics::govern::tests::status()
         }
     }
 

@@ -14,7 +14,7 @@ use report::figures::{
 };
 use report::run::RunInfo;
 use std::io::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// How the figures are got.
 const METHOD: [&str; 4] = [
@@ -30,23 +30,28 @@ const METHOD: [&str; 4] = [
 /// All that was kept.
 const EPOCHS: &str = "epochs.json";
 
-/// Writes the run's folder, and says where its page is.
-pub fn write(out: Option<&Path>, started: String, history: &History) -> Result<String> {
-    let name = format!("govern-{}", started.replace(" UTC", "").replace([' ', ':'], "-"));
-    let place = out.map_or_else(|| Path::new("runs").join(&name), Path::to_owned);
+/// Where a run that begins now leaves its page. One that was named is made now, while an error costs nothing.
+pub fn place(out: Option<&Path>, started: &str) -> Result<PathBuf> {
+    let Some(place) = out else { return Ok(Path::new("runs").join(name(started))) };
     if place.join(INFO).exists() && !place.join(EPOCHS).exists() {
         return Err(usage(format!(
             "{} has another kind of run\n\nhint: name another folder with --out",
             place.display()
         )));
     }
-    run_folder::create(&place)?;
-    run_folder::remove(&place, &[REPORT])?;
+    run_folder::create(place)?;
+    Ok(place.to_owned())
+}
+
+/// Writes the run's folder, and says where its page is.
+pub fn write(place: &Path, started: String, history: &History) -> Result<String> {
+    run_folder::create(place)?;
+    run_folder::remove(place, &[REPORT])?;
     let json = serde_json::to_string(history)?;
-    run_folder::write(&place, EPOCHS, |file| writeln!(file, "{json}"))?;
+    run_folder::write(place, EPOCHS, |file| writeln!(file, "{json}"))?;
     let info = RunInfo {
         format: RunInfo::FORMAT,
-        name,
+        name: name(&started),
         title: title(history),
         command: std::env::args().collect(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -55,8 +60,12 @@ pub fn write(out: Option<&Path>, started: String, history: &History) -> Result<S
         machine: this_machine(),
         config: toml::Table::new(),
     };
-    run_folder::write_info(&place, &info)?;
-    run_folder::write_report(&place, &page(&info, history).html())
+    run_folder::write_info(place, &info)?;
+    run_folder::write_report(place, &page(&info, history).html())
+}
+
+fn name(started: &str) -> String {
+    format!("govern-{}", started.replace(" UTC", "").replace([' ', ':'], "-"))
 }
 
 fn title(history: &History) -> String {

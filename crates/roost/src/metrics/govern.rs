@@ -134,7 +134,7 @@ pub mod tests {
     use super::*;
     use machine::{CpuList, Rate, ServiceReading};
 
-    fn status() -> Status {
+    pub fn status() -> Status {
         Status {
             name: "cache".into(),
             command: "memcached".into(),
