@@ -259,7 +259,8 @@ impl Requests {
 #[derive(Debug)]
 pub struct Window {
     goal: Option<Goal>,
-    epochs: VecDeque<Histogram<u64>>,
+    /// Their times, and how many were timed: where requests are many, one stands for several.
+    epochs: VecDeque<(Histogram<u64>, u64)>,
 }
 
 impl Window {
@@ -275,7 +276,7 @@ impl Window {
         let Some(times) = pattern.response.as_ref().or(pattern.service.as_ref()) else {
             return ServiceReading { rate, ..ServiceReading::default() };
         };
-        self.epochs.push_back(times.clone());
+        self.epochs.push_back((times.clone(), pattern.timed));
         if self.epochs.len() > EPOCHS {
             self.epochs.pop_front();
         }
@@ -301,17 +302,15 @@ impl Window {
 
     /// The times of as many of the last epochs as hold so many of them.
     fn enough(&self, samples: u64) -> Option<Histogram<u64>> {
-        let mut together: Option<Histogram<u64>> = None;
-        for epoch in self.epochs.iter().rev() {
-            match &mut together {
-                None => together = Some(epoch.clone()),
-                Some(together) => together.add(epoch).expect("all have the same bounds"),
-            }
-            if together.as_ref().is_some_and(|together| together.len() >= samples) {
-                return together;
-            }
-        }
-        None
+        let mut timed = 0;
+        let enough = self.epochs.iter().rev().position(|(_, epoch)| {
+            timed += epoch;
+            timed >= samples
+        })?;
+        let mut epochs = self.epochs.iter().rev().take(enough + 1).map(|(times, _)| times);
+        let mut together = epochs.next()?.clone();
+        epochs.for_each(|times| together.add(times).expect("all have the same bounds"));
+        Some(together)
     }
 }
 
@@ -337,6 +336,7 @@ mod tests {
             elapsed: Duration::from_secs(1),
             way: RequestWay::Sockets,
             requests: response.len(),
+            timed: response.len(),
             merged: 0,
             unfit: 0,
             response: Some(response),
@@ -363,6 +363,14 @@ mod tests {
         window.take(&epoch((0..500).map(|_| 9_000)));
         let tail = window.take(&epoch((0..1000).map(|_| 100))).tail.unwrap();
         assert!(tail < Duration::from_micros(110), "{tail}");
+    }
+
+    #[test]
+    fn requests_that_were_not_timed_are_no_evidence() {
+        let mut window = window();
+        let sparing = RequestPattern { timed: 300, ..epoch((0..2000).map(|_| 100)) };
+        let tails: Vec<bool> = (0..4).map(|_| window.take(&sparing).tail.is_some()).collect();
+        assert_eq!(tails, [false, false, false, true], "a p99 wants a thousand");
     }
 
     #[test]

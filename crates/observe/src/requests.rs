@@ -32,6 +32,9 @@ pub struct RequestPattern {
     pub way: RequestWay,
     /// Requests that were answered.
     pub requests: u64,
+    /// Those of them that were timed: what percentiles rest on. Where requests are many each timed one stands for several, so
+    /// that the histograms hold all.
+    pub timed: u64,
     /// Times that data came while a request of its connection was under way and was taken as part of it: clients that do
     /// not wait for replies, or long requests.
     pub merged: u64,
@@ -144,6 +147,7 @@ fn nothing(way: RequestWay) -> RequestPattern {
         elapsed: Duration::ZERO,
         way,
         requests: 0,
+        timed: 0,
         merged: 0,
         unfit: 0,
         response: here(&[RequestWay::Sockets, RequestWay::Packets]),
@@ -162,6 +166,7 @@ fn times() -> Histogram<u64> {
 fn take(seen: &mut RequestPattern, before: Option<&RequestCounts>, now: &RequestCounts) {
     let grown = |field: fn(&RequestCounts) -> u64| field(now).saturating_sub(before.map_or(0, field));
     seen.requests += grown(|counts| counts.requests);
+    seen.timed += grown(|counts| counts.timed);
     seen.merged += grown(|counts| counts.merged);
     seen.unfit += grown(|counts| counts.unfit);
     seen.wakes_hidden += grown(|counts| counts.wakes_hidden);
@@ -187,6 +192,7 @@ fn take(seen: &mut RequestPattern, before: Option<&RequestCounts>, now: &Request
 fn add(total: &mut RequestPattern, seen: &RequestPattern) {
     total.elapsed += seen.elapsed;
     total.requests += seen.requests;
+    total.timed += seen.timed;
     total.merged += seen.merged;
     total.unfit += seen.unfit;
     total.wakes_hidden += seen.wakes_hidden;
@@ -213,6 +219,7 @@ mod tests {
         RequestCounts {
             cpu: CpuId(0),
             requests,
+            timed: requests,
             merged: 1,
             unfit: 0,
             response: Some(times.clone()),

@@ -282,6 +282,7 @@ pub(crate) mod tests {
             elapsed: Duration::from_secs(1),
             way: RequestWay::ALL[0],
             requests: 1,
+            timed: 1,
             merged: 0,
             unfit: 0,
             response: Some(times.clone()),

@@ -15,6 +15,8 @@ pub struct Answers {
     pub way: String,
     /// Requests answered.
     pub requests: u64,
+    /// Those of them that were timed, where that was not each.
+    pub timed: u64,
     /// Per second.
     pub rate: Rate,
     /// Times that data came while a request of its connection was under way.
@@ -76,6 +78,7 @@ impl Answers {
             service,
             way: seen.way.to_string(),
             requests: seen.requests,
+            timed: seen.timed,
             rate: seen.rate(),
             merged: seen.merged,
             unfit: seen.unfit,

@@ -582,6 +582,7 @@ mod tests {
             elapsed: Duration::from_secs(1),
             way: host::bpf::RequestWay::ALL[0],
             requests: 1_200,
+            timed: 1_200,
             merged: 0,
             unfit: 0,
             response: Some(times),

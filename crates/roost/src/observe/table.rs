@@ -135,8 +135,12 @@ fn requests(answers: &Answers) -> String {
         (None, 1..) => ", the interrupted CPU's own waking not told apart: it halts",
         _ => "",
     };
+    let timed = match answers.timed {
+        timed if timed < answers.requests => format!(" ({timed} of them timed, by chance)"),
+        _ => String::new(),
+    };
     format!(
-        "{}: {} requests, {} seen at {}, {} merged{hidden}\n{}",
+        "{}: {} requests{timed}, {} seen at {}, {} merged{hidden}\n{}",
         answers.service,
         answers.requests,
         answers.rate,

@@ -67,13 +67,13 @@ static __always_inline void beat(void)
 }
 
 /* Data came for a watched port; `own` counts this CPU's that are not yet added to the window. */
-static __always_inline void arrived(__u64 *own, __u64 now)
+static __always_inline void arrived(__u64 *own)
 {
     struct pulse *pulse;
     struct alarm *alarm;
     struct rule *rule;
     __u32 only = 0;
-    __u64 count;
+    __u64 count, now;
 
     rule = bpf_map_lookup_elem(&rules, &only);
     if (!rule || !rule->batch)
@@ -87,6 +87,7 @@ static __always_inline void arrived(__u64 *own, __u64 now)
     pulse = the_pulse();
     if (!pulse)
         return;
+    now = bpf_ktime_get_ns();
     if (pulse->epoch != rule->epoch) {
         pulse->epoch = rule->epoch;
         pulse->peak = 0;

@@ -10,6 +10,7 @@ const volatile struct {
     __u32 count;
     __u32 heart;  /* a port or process of our own, whose requests prove that all of this is at work; 0: none */
     __u32 alarms; /* 1: the ring of alarms is there */
+    __u32 sparing; /* 1: where requests are many, some are timed and stand for the others; 0: each is timed */
 } config SEC(".rodata.config");
 
 #include "pulse.h"
@@ -30,6 +31,15 @@ static __always_inline bool is_heart(__u32 asked)
     return asked && asked == config.heart;
 }
 
+/* Reading clocks and filling histograms is most of what watching costs. So on a CPU with many requests only some are timed, and
+ * each of them counts for as many as it was drawn from: gaps are drawn at random, so that no rhythm of the load is met or
+ * missed, and before the request that they lead to, so that counts and means stay right whatever the load does. */
+struct choice {
+    __u32 left;   /* requests until the next one that is timed */
+    __u32 doubles; /* that one counts for two to the power of this */
+    __u64 last;   /* when the last one was timed */
+};
+
 /* One for each CPU. */
 struct seen {
     __u64 requests; /* first byte in to first byte out */
@@ -37,6 +47,8 @@ struct seen {
     __u64 unfit;    /* connections for which there was no memory to follow them */
     __u64 wakes_hidden; /* packets whose CPU was woken for them, but said so only afterwards */
     __u64 arrivals; /* data that came and is not yet added to the pulse's window */
+    __u64 timed;    /* requests that were timed, of those that were seen */
+    struct choice choice;
     struct times response; /* ready to replied */
     struct times service;  /* taken to replied */
     struct times waiting;  /* ready to taken: queue and wake-up */
@@ -49,6 +61,47 @@ struct {
     __type(key, __u32);
     __type(value, struct seen);
 } cpus SEC(".maps");
+
+/* A moment as connections keep it: in its last bits, for how many requests it stands. */
+#define NONE 0
+#define UNTIMED 1
+#define DOUBLES_MAX 5
+#define DOUBLES_MASK 7ull
+/* As many as this and a CPU times fewer; as few as this and it times more: 1900 to 7600 a second. */
+#define OFTEN (1ull << 17)
+#define SELDOM (1ull << 19)
+
+/* Now, if this request is one to be timed; UNTIMED otherwise. */
+static __always_inline __u64 moment(struct choice *choice)
+{
+    /* An interrupt may choose in between: then a gap is a little longer or shorter, and never endless. */
+    __u32 left = *(volatile __u32 *)&choice->left;
+    __u64 now, since;
+
+    if (config.sparing && left) {
+        choice->left = left - 1;
+        return UNTIMED;
+    }
+    now = bpf_ktime_get_ns() & ~DOUBLES_MASK;
+    if (!config.sparing)
+        return now;
+    since = now - choice->last;
+    choice->last = now;
+    now |= choice->doubles & DOUBLES_MASK;
+    if (since < OFTEN && choice->doubles < DOUBLES_MAX)
+        choice->doubles += 1;
+    else if (since > SELDOM && choice->doubles)
+        choice->doubles -= 1;
+    /* From 0 to 2 (2^doubles - 1), so one in 2^doubles on average. */
+    if (choice->doubles)
+        choice->left = bpf_get_prandom_u32() % ((2u << (choice->doubles & DOUBLES_MASK)) - 1);
+    return now;
+}
+
+static __always_inline __u32 stands_for(__u64 moment)
+{
+    return 1u << (moment & DOUBLES_MASK);
+}
 
 static __always_inline struct seen *seen_here(void)
 {

@@ -13,7 +13,8 @@ struct times {
     __u32 counts[TIME_BUCKETS];
 };
 
-static __always_inline void time_record(struct times *times, __u64 nanos)
+/* `weight`: so many requests took this long, of which one was timed. */
+static __always_inline void time_record(struct times *times, __u64 nanos, __u32 weight)
 {
     __u64 octave, bucket = 0;
 
@@ -28,6 +29,6 @@ static __always_inline void time_record(struct times *times, __u64 nanos)
     forget(bucket);
     if (bucket >= TIME_BUCKETS)
         return;
-    times->counts[bucket] += 1;
-    times->total += nanos;
+    times->counts[bucket] += weight;
+    times->total += nanos * weight;
 }

@@ -30,7 +30,7 @@ static __always_inline int begin(struct returned *call)
     now = bpf_ktime_get_ns();
     seen = seen_here();
     if (seen && is_watched(process))
-        arrived(&seen->arrivals, now);
+        arrived(&seen->arrivals);
     bpf_map_update_elem(&pending, &tid, &now, 0);
     return 0;
 }
@@ -53,7 +53,7 @@ static __always_inline int end(void)
         beat();
     if (is_watched(process)) {
         seen->requests += 1;
-        time_record(&seen->service, bpf_ktime_get_ns() - *since);
+        time_record(&seen->service, bpf_ktime_get_ns() - *since, 1);
     }
     bpf_map_delete_elem(&pending, &tid);
     return 0;

@@ -76,7 +76,7 @@ int incoming(struct __sk_buff *skb)
     peer.own = ports.target;
     now = bpf_ktime_get_ns();
     if (!heart)
-        arrived(&seen->arrivals, now);
+        arrived(&seen->arrivals);
     if (bpf_map_lookup_elem(&pending, &peer)) {
         if (!heart)
             seen->merged += 1;
@@ -111,7 +111,7 @@ int outgoing(struct __sk_buff *skb)
         beat();
     } else {
         seen->requests += 1;
-        time_record(&seen->response, bpf_ktime_get_ns() - *since);
+        time_record(&seen->response, bpf_ktime_get_ns() - *since, 1);
     }
     bpf_map_delete_elem(&pending, &peer);
     return PASS;

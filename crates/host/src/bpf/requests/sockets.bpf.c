@@ -21,9 +21,9 @@
 /* Data becomes ready on whichever CPU took the packet, at the same time as the server's thread replies to the request before.
  * So they share one word, which is only ever exchanged whole; the rest is the thread's own. */
 struct connection {
-    __u64 arrived; /* when data became ready that nobody has taken yet; 0: none */
-    __u64 ready;   /* when the request under way became ready; 0: none */
-    __u64 taken;   /* when its first byte was read */
+    __u64 arrived; /* the moment at which data became ready that nobody has taken yet, or NONE */
+    __u64 ready;   /* the moment at which the request under way became ready, or NONE */
+    __u64 taken;   /* when its first byte was read, if it is timed */
 };
 
 struct {
@@ -76,17 +76,28 @@ int BPF_PROG(received, struct sock *sk, int length, int flags)
     connection = bpf_sk_storage_get(&connections, sk, 0, 0);
     if (!connection)
         return 0;
-    arrived = __sync_lock_test_and_set(&connection->arrived, 0);
-    if (!connection->ready) {
-        connection->taken = bpf_ktime_get_ns();
-        /* What became ready while the read before was ending was taken for that one's: it waited for nobody. */
-        connection->ready = arrived ? arrived : connection->taken;
-    } else if (arrived) {
+    /* Exchanging costs more than looking, and mostly there is something or nothing to take for long. */
+    arrived = connection->arrived ? __sync_lock_test_and_set(&connection->arrived, NONE) : NONE;
+    if (connection->ready) {
         /* The rest of a long request, or the next one taken before this one's reply. */
-        seen = seen_here();
-        if (seen)
-            seen->merged += 1;
+        if (arrived) {
+            seen = seen_here();
+            if (seen)
+                seen->merged += 1;
+        }
+        return 0;
     }
+    if (!arrived) {
+        /* What became ready while the read before was ending was taken for that one's: it waited for nobody. */
+        seen = seen_here();
+        if (!seen)
+            return 0;
+        arrived = moment(&seen->choice);
+        connection->taken = arrived & ~DOUBLES_MASK;
+    } else if (arrived != UNTIMED) {
+        connection->taken = bpf_ktime_get_ns();
+    }
+    connection->ready = arrived;
     return 0;
 }
 
@@ -95,7 +106,7 @@ int BPF_PROG(sent, struct sock *sk, int length, int flags)
 {
     struct connection *connection;
     struct seen *seen;
-    __u64 now;
+    __u64 now, ready, taken;
 
     if (length <= 0 || !is_served_here(sk))
         return 0;
@@ -103,20 +114,24 @@ int BPF_PROG(sent, struct sock *sk, int length, int flags)
     /* A reply's later parts, or a server that speaks first. */
     if (!connection || !connection->ready)
         return 0;
+    ready = connection->ready;
+    connection->ready = NONE;
     if (is_heart(sk->__sk_common.skc_num)) {
-        connection->ready = 0;
         beat();
         return 0;
     }
     seen = seen_here();
     if (!seen)
         return 0;
-    now = bpf_ktime_get_ns();
     seen->requests += 1;
-    time_record(&seen->response, now - connection->ready);
-    time_record(&seen->service, now - connection->taken);
-    time_record(&seen->waiting, connection->taken - connection->ready);
-    connection->ready = 0;
+    if (ready == UNTIMED)
+        return 0;
+    now = bpf_ktime_get_ns();
+    taken = connection->taken;
+    seen->timed += 1;
+    time_record(&seen->response, now - (ready & ~DOUBLES_MASK), stands_for(ready));
+    time_record(&seen->service, now - taken, stands_for(ready));
+    time_record(&seen->waiting, taken - (ready & ~DOUBLES_MASK), stands_for(ready));
     return 0;
 }
 
@@ -155,27 +170,25 @@ int BPF_PROG(data_ready, struct sock *sk)
     struct connection *connection;
     struct waking *waking;
     struct seen *seen;
-    __u64 now;
 
     if (!is_served_here(sk))
         return 0;
-    now = bpf_ktime_get_ns();
     if (is_heart(sk->__sk_common.skc_num)) {
         connection = bpf_sk_storage_get(&connections, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
         if (connection)
-            connection->arrived = now;
+            connection->arrived = UNTIMED;
         return 0;
     }
     seen = seen_here();
     if (!seen)
         return 0;
-    arrived(&seen->arrivals, now);
+    arrived(&seen->arrivals);
     waking = waking_here();
     if (waking && waking->delay) {
         if (waking->delay == 1)
             seen->wakes_hidden += 1;
         else
-            time_record(&seen->interrupt, waking->delay);
+            time_record(&seen->interrupt, waking->delay, 1);
         waking->delay = 0;
     }
     connection = bpf_sk_storage_get(&connections, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
@@ -183,7 +196,7 @@ int BPF_PROG(data_ready, struct sock *sk)
         seen->unfit += 1;
         return 0;
     }
-    if (__sync_val_compare_and_swap(&connection->arrived, 0, now))
+    if (connection->arrived || __sync_val_compare_and_swap(&connection->arrived, NONE, moment(&seen->choice)))
         seen->merged += 1;
     return 0;
 }
