@@ -12,7 +12,7 @@ use host::{ConfineActuator, Root};
 use machine::{CpuList, Duration, Goal, Ratio};
 use policy::carb;
 use policy::frequency::{pegasus, sensitivity};
-use policy::governing::{Cores, Frequency, FrequencyMode, IdleMode, Params};
+use policy::governing::{Cores, Frequency, FrequencyMode, IdleModes, Params};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fmt;
@@ -119,7 +119,7 @@ pub struct ServiceConfig {
     /// It may use these CPUs; all that it has where this says nothing.
     pub cpus: Option<CpuList>,
     /// How deeply its active CPUs sleep.
-    pub idle: IdleMode,
+    pub idle: IdleModes,
     /// How fast its CPUs run.
     pub frequency: FrequencyMode,
     /// How much of its progress a core may lose to a slower clock, under `sensitivity`.
@@ -151,7 +151,7 @@ struct Written {
     min_cores: Option<u16>,
     #[serde(skip_serializing_if = "Option::is_none")]
     cpus: Option<String>,
-    idle: IdleMode,
+    idle: IdleModes,
     frequency: FrequencyMode,
     #[serde(skip_serializing_if = "Option::is_none")]
     slack: Option<f64>,
@@ -271,7 +271,7 @@ impl From<ServiceConfig> for Written {
             cores: config.cores,
             min_cores: Some(config.min_cores),
             cpus: config.cpus.map(|cpus| cpus.to_string()),
-            idle: config.idle,
+            idle: config.idle.clone(),
             frequency: config.frequency,
             slack: config.slack.map(Ratio::as_f64),
             actuator: config.actuator.map(|actuator| match actuator {
@@ -340,7 +340,7 @@ impl ServiceConfig {
                 Cores::Goal(goal, carb::GoalParams { epoch, min_active, ..carb::GoalParams::default() })
             }
         };
-        Params { frequency: self.frequency(epoch), ..Params::new(cores, self.idle) }
+        Params { frequency: self.frequency(epoch), ..Params::new(cores, self.idle.clone()) }
     }
 
     fn frequency(&self, epoch: Duration) -> Frequency {
@@ -514,7 +514,7 @@ mod tests {
         let names: Vec<&str> = config.services.iter().map(|service| service.name.as_str()).collect();
         assert_eq!(names, ["port-11211", "api", "search"]);
         assert_eq!(config.epoch, Duration::from_millis(500));
-        assert_eq!(config.services[1].idle, IdleMode::Limit(Duration::from_micros(50)));
+        assert_eq!(config.services[1].idle, "50us".parse().unwrap());
         let Cores::Goal(goal, params) = config.services[0].params(config.epoch).cores else { panic!() };
         assert_eq!((goal.to_string(), params.epoch), ("500us@p99".to_owned(), Duration::from_millis(500)));
     }
@@ -547,7 +547,7 @@ mod tests {
     fn what_is_wrong_is_told_with_its_fix() {
         for (text, told) in [
             ("epock = \"1s\"", "unknown field `epock`"),
-            ("[[service]]\nport = 1\nidle = \"deepest\"", "write stock, shallow, feedback or"),
+            ("[[service]]\nport = 1\nidle = \"deepest\"", "write stock, shallow, deep, feedback or"),
             ("[[service]]\nport = 1\ngoal = \"fast\"", "such as 300us@p99"),
             ("[[service]]\nname = \"x\"", "write port = 11211"),
             ("[[service]]\nport = 1\npid = 2", "leave the others out"),

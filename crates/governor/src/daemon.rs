@@ -320,7 +320,7 @@ impl Daemon {
 
     /// Takes the CPUs whose idle states some service wants limited.
     fn hold(&mut self) -> Result<(), StartError> {
-        let wants = |service: &&ServiceConfig| service.idle != IdleMode::Stock;
+        let wants = |service: &&ServiceConfig| service.idle.any(|mode| mode != IdleMode::Stock);
         if self.dry_run
             || self.holder.is_some()
             || !self.config.services.iter().any(|service| wants(&service))

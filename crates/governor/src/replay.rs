@@ -107,7 +107,7 @@ impl Replay {
                 let steps = log::steps::<Governing>(&text).map_err(diverged)?;
                 if other.is_none() {
                     had = steps.state.active();
-                    other = Some(Governing::new(params, steps.state.place().clone()));
+                    other = Some(Governing::new(params.clone(), steps.state.place().clone()));
                 }
                 let policy = other.as_mut().expect("set just now");
                 for (at, input, output) in steps.steps {

@@ -25,7 +25,8 @@ pub(crate) fn to_text(limit: IdleLimit) -> String {
     /// `INT_MAX` itself is refused.
     const MICROS_MAX: u64 = i32::MAX as u64 - 1;
     match limit {
-        IdleLimit::None => "0".to_owned(),
+        // A floor is no bound on latency, and is set elsewhere.
+        IdleLimit::None | IdleLimit::Deepest => "0".to_owned(),
         IdleLimit::ExitLatency(Duration::ZERO) => "n/a".to_owned(),
         // Less than a microsecond must not be rounded to `0`, which would lift the limit.
         IdleLimit::ExitLatency(latency) => latency.as_micros().clamp(1, MICROS_MAX).to_string(),
@@ -49,7 +50,7 @@ pub(crate) fn stricter(one: IdleLimit, other: IdleLimit) -> IdleLimit {
 /// The longest exit latency that the limit lets through.
 pub(crate) fn bound(limit: IdleLimit) -> Duration {
     match limit {
-        IdleLimit::None => Duration::MAX,
+        IdleLimit::None | IdleLimit::Deepest => Duration::MAX,
         IdleLimit::ExitLatency(latency) => latency,
     }
 }

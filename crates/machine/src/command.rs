@@ -56,6 +56,8 @@ pub enum IdleLimit {
     None,
     /// Only states with an exit latency of at most this. [`Duration::ZERO`] means polling.
     ExitLatency(Duration),
+    /// Only the deepest state that is allowed, however short the sleep.
+    Deepest,
 }
 
 /// How fast a CPU may run.

@@ -230,6 +230,7 @@ fn describe(status: &Status, emit: &mut dyn FnMut(&str, &str)) {
             "idle_limit_us",
             &match cpu.limit {
                 IdleLimit::None => "none".to_owned(),
+                IdleLimit::Deepest => "deepest".to_owned(),
                 IdleLimit::ExitLatency(latency) => latency.as_micros().to_string(),
             },
         );

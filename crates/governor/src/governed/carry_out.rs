@@ -198,6 +198,7 @@ impl Governed {
 fn told(limit: IdleLimit) -> String {
     match limit {
         IdleLimit::None => "none".to_owned(),
+        IdleLimit::Deepest => "the deepest state".to_owned(),
         IdleLimit::ExitLatency(latency) => format!("exit latency <= {latency}"),
     }
 }

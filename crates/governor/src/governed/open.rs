@@ -205,7 +205,7 @@ pub(super) fn premature_sleeps(
     cpus: &CpuList,
     news: &mut News,
 ) -> PrematureSleeps {
-    if config.idle != IdleMode::Feedback {
+    if !config.idle.any(|mode| mode == IdleMode::Feedback) {
         return PrematureSleeps::start(root, &CpuList::default());
     }
     let sleeps = PrematureSleeps::start(root, cpus);

@@ -177,7 +177,7 @@ fn a_running_server_s_clocks_are_slowed_by_the_daemon_and_found_as_they_were() {
     let config = ServiceConfig {
         policy: Policy::Fixed,
         goal: Some("10s@p50".parse().expect("a goal")),
-        idle: IdleMode::Stock,
+        idle: IdleMode::Stock.into(),
         frequency: FrequencyMode::Pegasus,
         ..govern_lab::service(&server)
     };

@@ -129,7 +129,7 @@ pub fn service(server: &Server) -> ServiceConfig {
         cores: None,
         min_cores: 1,
         cpus: None,
-        idle: IdleMode::Shallow,
+        idle: IdleMode::Shallow.into(),
         frequency: policy::governing::FrequencyMode::Stock,
         slack: None,
         actuator: Some(ConfineActuator::CpusetV2),
@@ -245,6 +245,49 @@ fn parked_cores_sleep_deeply_active_ones_do_not_and_all_is_as_it_was() {
     let lines = daemon.end();
     println!("{}", lines.join("\n"));
     assert_eq!(server.state(), before);
+    let _ = fs::remove_dir_all(&folder);
+}
+
+#[test]
+#[ignore = "needs eight CPUs with idle states and cgroups of version 2: lab/run govern"]
+fn active_cpus_sleep_as_each_was_told() {
+    let folder = std::env::temp_dir().join(format!("govern-deep-{}", std::process::id()));
+    fs::create_dir_all(&folder).expect("a folder");
+    let server = Server::start();
+    let forbidden = || {
+        let file = |state| format!("/sys/devices/system/cpu/cpu2/cpuidle/state{state}/disable");
+        (0..4)
+            .map(|state| fs::read_to_string(file(state)).expect("a state").trim().to_owned())
+            .collect::<String>()
+    };
+    let before = (server.state(), forbidden());
+    let all = ServiceConfig {
+        policy: governor::Policy::Fixed,
+        goal: None,
+        cores: Some(8),
+        idle: "stock; 1=shallow; 2-3=deep".parse().expect("modes"),
+        ..service(&server)
+    };
+    let daemon = govern_as(all, &folder);
+    for _ in 0..3 {
+        daemon.until("an epoch", |_| true);
+    }
+    assert_eq!(forbidden(), "1110");
+    let counted: Vec<_> = (1..4).map(usage).collect();
+    for _ in 0..10 {
+        daemon.until("an epoch", |_| true);
+    }
+    let grown = |cpu: u16| -> Vec<u64> {
+        usage(cpu).iter().zip(&counted[usize::from(cpu) - 1]).map(|(now, before)| now - before).collect()
+    };
+    let (shallow, deep) = (grown(1), [grown(2), grown(3)]);
+    println!("sleeps by state: shallow {shallow:?}, deep {deep:?}");
+    assert_eq!(shallow[2..].iter().sum::<u64>(), 0);
+    // One of them may have slept all the time.
+    assert_eq!(deep.iter().flat_map(|states| &states[..3]).sum::<u64>(), 0, "{deep:?}");
+    assert!(deep.iter().any(|states| states[3] > 0), "{deep:?}");
+    println!("{}", daemon.end().join("\n"));
+    assert_eq!((server.state(), forbidden()), before);
     let _ = fs::remove_dir_all(&folder);
 }
 

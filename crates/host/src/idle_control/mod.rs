@@ -9,7 +9,7 @@
 //! - [`IdleActuator::Disable`]: the `disable` file of each state whose exit latency is above the limit. For kernels
 //!   whose governor does not heed pm_qos; needs CAP_SYS_ADMIN. The shallowest state is never forbidden.
 //!
-//! That is a *ceiling*. The opposite extreme, every sleep in the deepest state, takes a *floor*
+//! That is a *ceiling*. The opposite extreme, every sleep in the deepest state ([`IdleLimit::Deepest`]), takes a *floor*
 //! ([`IdleControl::forbid_shallower`]): no interface of the kernel speaks of one, so it is the `disable` files of all
 //! shallower states, polling among them, whatever the actuator. A CPU has one of the two from us at a time; setting
 //! one withdraws the other.
@@ -126,6 +126,7 @@ impl fmt::Display for LimitState {
         };
         match limit {
             IdleLimit::None => f.write_str("none")?,
+            IdleLimit::Deepest => f.write_str("the deepest state")?,
             IdleLimit::ExitLatency(Duration::ZERO) => f.write_str("polling only")?,
             IdleLimit::ExitLatency(latency) => write!(f, "exit latency <= {latency}")?,
         }
@@ -316,6 +317,11 @@ impl IdleControl {
     }
 
     fn try_apply(&mut self, cpu: CpuId, limit: IdleLimit) -> Result<LimitState, String> {
+        if limit == IdleLimit::Deepest {
+            let deepest =
+                self.deepest_allowed(cpu).ok_or("no idle state of this CPU is known and allowed")?;
+            return self.try_forbid_shallower(cpu, deepest);
+        }
         let owned = self.cpus.get(&cpu).ok_or(NOT_OURS)?;
         let journal = self.journal.as_mut().map_err(|reason| reason.clone())?;
         match self.actuator {

@@ -2,7 +2,8 @@
 //!
 //! The kernel has one slot per CPU for all of user space, so two programs that write it undo each other. Here the process that
 //! came first holds the CPU's lock and writes; whoever comes second finds the lock taken, and in the lock's file the socket at
-//! which its holder listens. What all of them ask of a CPU is combined as the kernel's own pm_qos does: the strictest wins.
+//! which its holder listens. What all of them ask of a CPU is combined as the kernel's own pm_qos does: the strictest wins. That every sleep be the deepest
+//! ([`IdleLimit::Deepest`]) is a wish for power, and yields to anybody's bound on latency.
 //!
 //! ```text
 //!   IdleHolder --- Own    (own.rs)     IdleControl + what everybody asks      run/roost/cpuN.lock
@@ -10,7 +11,7 @@
 //!       '--------- Lease  (lease.rs)   a connection to who holds the rest
 //! ```
 //!
-//! A request is a line of JSON, `{"asker":"serve","cpu":3,"limit":{"exit_latency":2000}}` (nanoseconds, or `"none"`), and so is
+//! A request is a line of JSON, `{"asker":"serve","cpu":3,"limit":{"exit_latency":2000}}` (nanoseconds, or `"none"`, `"deepest"`), and so is
 //! the answer, a [`LimitState`]. It lasts as long as its connection: who ends, however it ends, asks for nothing any more.
 //!
 //! What always holds:
@@ -54,8 +55,8 @@ pub struct Asked {
     pub cpu: CpuId,
     /// Who.
     pub asker: String,
-    /// States with an exit latency of at most this.
-    pub limit: Duration,
+    /// What; never [`IdleLimit::None`].
+    pub limit: IdleLimit,
 }
 
 /// The idle limits of some CPUs, on behalf of this process and of those who ask it. Everything is put back when it is dropped.
@@ -74,16 +75,26 @@ pub struct IdleHolder {
 }
 
 /// By CPU and asker.
-type Wishes = BTreeMap<CpuId, BTreeMap<String, Duration>>;
+type Wishes = BTreeMap<CpuId, BTreeMap<String, IdleLimit>>;
 
 /// Notes that `asker` wants `limit` on `cpu`, and returns what all of them want together.
 fn combine(wishes: &mut Wishes, asker: &str, cpu: CpuId, limit: IdleLimit) -> IdleLimit {
     let asked = wishes.entry(cpu).or_default();
     match limit {
         IdleLimit::None => asked.remove(asker),
-        IdleLimit::ExitLatency(latency) => asked.insert(asker.to_owned(), latency),
+        wish => asked.insert(asker.to_owned(), wish),
     };
-    asked.values().min().map_or(IdleLimit::None, |&latency| IdleLimit::ExitLatency(latency))
+    strictest(asked.values())
+}
+
+/// What serves everybody: the least latency that anybody asks for, and where nobody does, the deepest sleep.
+fn strictest<'a>(asked: impl Iterator<Item = &'a IdleLimit>) -> IdleLimit {
+    let rank = |limit: &&IdleLimit| match limit {
+        IdleLimit::ExitLatency(latency) => (0, *latency),
+        IdleLimit::Deepest => (1, Duration::ZERO),
+        IdleLimit::None => (2, Duration::ZERO),
+    };
+    asked.min_by_key(rank).copied().unwrap_or(IdleLimit::None)
 }
 
 impl IdleHolder {
@@ -135,8 +146,9 @@ impl IdleHolder {
             Ok(()) => {
                 self.notices.push(format!("CPU {lost}: their holder has ended, and they are taken over"));
                 for cpu in lost.0 {
-                    if let Some(&latency) = self.wishes.get(&cpu).and_then(|asked| asked.values().min()) {
-                        self.put(cpu, IdleLimit::ExitLatency(latency));
+                    if let Some(asked) = self.wishes.get(&cpu).filter(|asked| !asked.is_empty()) {
+                        let together = strictest(asked.values());
+                        self.put(cpu, together);
                     }
                 }
             }

@@ -67,7 +67,7 @@ fn who_comes_second_asks_who_came_first() {
     let state = second.limit("serve", CpuId(1), us(10));
     assert_eq!((state.limit(), limit_of(&machine, 1).as_str()), (Some(us(10)), "10"));
     let asked = first.asked_by_others();
-    assert_eq!((asked.len(), asked[0].cpu, asked[0].limit), (1, CpuId(1), Duration::from_micros(10)));
+    assert_eq!((asked.len(), asked[0].cpu, asked[0].limit), (1, CpuId(1), us(10)));
     assert!(asked[0].asker.starts_with("roost serve"), "{asked:?}");
     // What is free it holds itself, and nobody has what nobody opened.
     second.limit("serve", CpuId(2), us(7));
@@ -125,6 +125,33 @@ fn two_that_asked_agree_on_who_takes_over() {
     drop(third);
     soon("withdrawn", || limit_of(&machine, 0) == "30");
     drop(second);
+}
+
+#[test]
+fn the_deepest_sleep_yields_to_anybodys_bound_and_comes_back() {
+    let machine = FakeMachine::intel_server(1);
+    let disabled = || {
+        let states = 0..idle_table(machine.root(), CpuId(0)).unwrap().0.len();
+        let file = |state| format!("sys/devices/system/cpu/cpu0/cpuidle/state{state}/disable");
+        states.map(|state| machine.read(&file(state))).collect::<String>()
+    };
+    let before = disabled();
+    let mut first = open(&machine, "0", "roost govern");
+    let mut second = open(&machine, "0", "roost serve");
+    let state = first.limit("batch", CpuId(0), IdleLimit::Deepest);
+    assert!(matches!(state, LimitState::Floor { has_effect: true, .. }), "{state:?}");
+    let floor = disabled();
+    assert!(floor.ends_with('0') && floor[..floor.len() - 1].chars().all(|state| state == '1'), "{floor}");
+    second.limit("serve", CpuId(0), us(10));
+    assert_eq!((disabled(), limit_of(&machine, 0).as_str()), (before.clone(), "10"));
+    second.limit("serve", CpuId(0), IdleLimit::None);
+    assert_eq!((disabled(), limit_of(&machine, 0).as_str()), (floor, "0"));
+    // Asked over the socket as well.
+    first.withdraw("batch");
+    assert!(matches!(second.limit("serve", CpuId(0), IdleLimit::Deepest), LimitState::Floor { .. }));
+    drop(second);
+    drop(first);
+    assert_eq!(disabled(), before);
 }
 
 #[test]

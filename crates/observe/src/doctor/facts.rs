@@ -404,7 +404,7 @@ fn halts(states: &[IdleState]) -> impl Iterator<Item = &IdleState> {
 /// The longest exit latency that a limit lets through.
 pub(super) fn latency_of(limit: IdleLimit) -> Duration {
     match limit {
-        IdleLimit::None => Duration::MAX,
+        IdleLimit::None | IdleLimit::Deepest => Duration::MAX,
         IdleLimit::ExitLatency(latency) => latency,
     }
 }

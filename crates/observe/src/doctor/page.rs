@@ -574,6 +574,7 @@ fn bullet(page: &mut Page, mark: &str, text: &str) {
 fn limit(limit: IdleLimit) -> String {
     match limit {
         IdleLimit::None => "no limit".to_owned(),
+        IdleLimit::Deepest => "the deepest state".to_owned(),
         IdleLimit::ExitLatency(Duration::ZERO) => "polling only".to_owned(),
         IdleLimit::ExitLatency(latency) => format!("exit latency <= {latency}"),
     }

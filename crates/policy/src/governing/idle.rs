@@ -6,10 +6,12 @@
 //! where more than a quarter of an epoch's sleeps were premature, and one deeper after so many good epochs \[D\]; never below the
 //! shallowest state that halts, since polling is no sleep.
 //!
+//! CPUs of one service may have modes of their own ([`IdleModes`]).
+//!
 //! What always holds: a limit is asked for when it changes and not otherwise; a CPU without a known table is never limited
 //! but by a number that a person gave.
 
-use machine::{Command, CpuId, CpuReading, Duration, IdleLimit};
+use machine::{Command, CpuId, CpuList, CpuReading, Duration, IdleLimit};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -27,6 +29,8 @@ pub enum IdleMode {
     Limit(Duration),
     /// As deep as the loop on premature sleeps allows.
     Feedback,
+    /// Its deepest state, however short the sleep: least power, longest waking.
+    Deep,
 }
 
 impl FromStr for IdleMode {
@@ -37,9 +41,10 @@ impl FromStr for IdleMode {
             "stock" => Ok(Self::Stock),
             "shallow" => Ok(Self::Shallow),
             "feedback" => Ok(Self::Feedback),
+            "deep" => Ok(Self::Deep),
             other => other.parse().map(Self::Limit).map_err(|_| {
                 format!(
-                    "`{text}` is no idle mode: write stock, shallow, feedback or the longest exit latency, such as 50us"
+                    "`{text}` is no idle mode: write stock, shallow, deep, feedback or the longest exit latency, such as 50us"
                 )
             }),
         }
@@ -52,19 +57,76 @@ impl fmt::Display for IdleMode {
             Self::Stock => f.write_str("stock"),
             Self::Shallow => f.write_str("shallow"),
             Self::Feedback => f.write_str("feedback"),
+            Self::Deep => f.write_str("deep"),
             // In whole nanoseconds: what is written must read back as the same.
             Self::Limit(latency) => write!(f, "{}ns", latency.as_nanos()),
         }
     }
 }
 
-impl Serialize for IdleMode {
+/// A mode for all CPUs of a service, and others for some of them: `stock; 0-1=shallow; 6,7=deep`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct IdleModes {
+    /// Of every CPU that is not named.
+    pub all: IdleMode,
+    /// Of those that are; no CPU twice.
+    pub of: Vec<(CpuList, IdleMode)>,
+}
+
+impl IdleModes {
+    /// What `cpu` may do.
+    pub fn mode(&self, cpu: CpuId) -> IdleMode {
+        self.of.iter().find(|(cpus, _)| cpus.0.contains(&cpu)).map_or(self.all, |&(_, mode)| mode)
+    }
+
+    /// True if any CPU has a mode for which this holds.
+    pub fn any(&self, holds: impl Fn(IdleMode) -> bool) -> bool {
+        holds(self.all) || self.of.iter().any(|&(_, mode)| holds(mode))
+    }
+}
+
+impl From<IdleMode> for IdleModes {
+    fn from(all: IdleMode) -> Self {
+        Self { all, of: Vec::new() }
+    }
+}
+
+impl FromStr for IdleModes {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut parts = text.split(';');
+        let mut modes = Self::from(parts.next().unwrap_or_default().parse::<IdleMode>()?);
+        let mut named = CpuList::default();
+        for part in parts {
+            let wrong =
+                |why: String| format!("`{}`: {why}: write CPUS=MODE, such as 0-1=shallow", part.trim());
+            let (cpus, mode) = part.split_once('=').ok_or_else(|| wrong("no `=`".to_owned()))?;
+            let cpus: CpuList = cpus.trim().parse().map_err(|error| wrong(format!("{error}")))?;
+            if let Some(twice) = cpus.0.intersection(&named.0).next() {
+                return Err(wrong(format!("{twice} has a mode already")));
+            }
+            named.0.extend(&cpus.0);
+            modes.of.push((cpus, mode.parse()?));
+        }
+        Ok(modes)
+    }
+}
+
+impl fmt::Display for IdleModes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.all.fmt(f)?;
+        self.of.iter().try_for_each(|(cpus, mode)| write!(f, "; {cpus}={mode}"))
+    }
+}
+
+impl Serialize for IdleModes {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
 }
 
-impl<'de> Deserialize<'de> for IdleMode {
+impl<'de> Deserialize<'de> for IdleModes {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
     }
@@ -82,7 +144,7 @@ struct Loop {
 /// The idle limits of the CPUs of one service.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ServiceIdle {
-    mode: IdleMode,
+    modes: IdleModes,
     /// By CPU the exit latencies of its states that halt, the shallowest first.
     halts: BTreeMap<CpuId, Vec<Duration>>,
     loops: BTreeMap<CpuId, Loop>,
@@ -92,39 +154,38 @@ pub struct ServiceIdle {
 impl ServiceIdle {
     /// No limit yet on any of `cpus`.
     pub fn new(
-        mode: IdleMode,
+        modes: impl Into<IdleModes>,
         cpus: impl IntoIterator<Item = CpuId>,
         halts: BTreeMap<CpuId, Vec<Duration>>,
     ) -> Self {
         let loops = halts.iter().filter(|(_, halts)| !halts.is_empty());
         let loops = loops.map(|(&cpu, halts)| (cpu, Loop { cap: halts.len() - 1, good: 0 })).collect();
         let in_force = cpus.into_iter().map(|cpu| (cpu, IdleLimit::None)).collect();
-        Self { mode, halts, loops, in_force }
+        Self { modes: modes.into(), halts, loops, in_force }
     }
 
-    /// Another mode from now on.
-    pub fn set_mode(&mut self, mode: IdleMode) {
-        self.mode = mode;
+    /// Other modes from now on.
+    pub fn set_modes(&mut self, modes: IdleModes) {
+        self.modes = modes;
     }
 
     /// True if the mode can change nothing here: no CPU has a second state that halts, and polling was not asked for.
     pub fn has_no_effect(&self) -> bool {
-        match self.mode {
-            IdleMode::Stock => false,
-            IdleMode::Limit(latency) if latency.is_zero() => false,
-            IdleMode::Limit(_) | IdleMode::Shallow | IdleMode::Feedback => {
-                self.halts.values().all(|halts| halts.len() < 2)
-            }
-        }
+        let asks = |cpu: &CpuId| self.modes.mode(*cpu) != IdleMode::Stock;
+        let changes = |cpu: &CpuId| match self.modes.mode(*cpu) {
+            IdleMode::Limit(latency) if latency.is_zero() => true,
+            _ => self.halts.get(cpu).is_some_and(|halts| halts.len() > 1),
+        };
+        let mut asked = self.in_force.keys().filter(|cpu| asks(cpu)).peekable();
+        asked.peek().is_some() && !asked.any(changes)
     }
 
     /// An epoch is over: the loop learns from the CPUs that were active in it.
     pub fn handle_epoch(&mut self, active: &BTreeSet<CpuId>, cpus: &[CpuReading]) {
-        if self.mode != IdleMode::Feedback {
-            return;
-        }
-        for reading in cpus.iter().filter(|reading| active.contains(&reading.cpu)) {
-            let (Some(halts), Some(state)) = (self.halts.get(&reading.cpu), self.loops.get_mut(&reading.cpu))
+        let (modes, loops) = (&self.modes, &mut self.loops);
+        let is_looped = |cpu: CpuId| active.contains(&cpu) && modes.mode(cpu) == IdleMode::Feedback;
+        for reading in cpus.iter().filter(|reading| is_looped(reading.cpu)) {
+            let (Some(halts), Some(state)) = (self.halts.get(&reading.cpu), loops.get_mut(&reading.cpu))
             else {
                 continue;
             };
@@ -144,14 +205,15 @@ impl ServiceIdle {
 
     /// What has to change, when these CPUs are active.
     pub fn limits(&mut self, active: &BTreeSet<CpuId>) -> Vec<Command> {
-        let Self { mode, halts, loops, in_force } = self;
+        let Self { modes, halts, loops, in_force } = self;
         let mut commands = Vec::new();
         for (&cpu, current) in in_force {
             let halts = halts.get(&cpu).filter(|halts| halts.len() > 1);
-            let limit = match (*mode, halts) {
+            let limit = match (modes.mode(cpu), halts) {
                 _ if !active.contains(&cpu) => IdleLimit::None,
                 (IdleMode::Limit(latency), _) => IdleLimit::ExitLatency(latency),
                 (IdleMode::Stock, _) | (_, None) => IdleLimit::None,
+                (IdleMode::Deep, Some(_)) => IdleLimit::Deepest,
                 (IdleMode::Shallow, Some(halts)) => IdleLimit::ExitLatency(halts[0]),
                 (IdleMode::Feedback, Some(halts)) => {
                     let cap = loops.get(&cpu).map_or(halts.len() - 1, |state| state.cap);
@@ -255,6 +317,7 @@ mod tests {
         for (mode, without) in [
             (IdleMode::Shallow, true),
             (IdleMode::Feedback, true),
+            (IdleMode::Deep, true),
             (IdleMode::Limit(US(50)), true),
             (IdleMode::Limit(Duration::ZERO), false),
             (IdleMode::Stock, false),
@@ -268,10 +331,35 @@ mod tests {
     }
 
     #[test]
+    fn cpus_may_have_modes_of_their_own() {
+        let modes: IdleModes = "stock; 0=shallow;1 = deep".parse().unwrap();
+        assert_eq!(modes.to_string(), "stock; 0=shallow; 1=deep");
+        assert_eq!(modes.to_string().parse(), Ok(modes.clone()));
+        let halts = idle(IdleMode::Stock).halts;
+        let mut idle = ServiceIdle::new(modes, [0, 1, 2].map(CpuId), halts);
+        assert_eq!(
+            idle.limits(&set(&[0, 1, 2])),
+            [limit(0, IdleLimit::ExitLatency(US(2))), limit(1, IdleLimit::Deepest)]
+        );
+        assert_eq!(idle.limits(&set(&[0])), [limit(1, IdleLimit::None)]);
+        assert!(!idle.has_no_effect());
+        for (wrong, told) in [
+            ("stock; shallow", "no `=`"),
+            ("stock; 0-x=shallow", "0-1=shallow"),
+            ("stock; 0-1=shallow; 1=deep", "cpu1 has a mode already"),
+            ("0=deep", "write stock"),
+            ("stock; 0=deeper", "write stock"),
+        ] {
+            assert!(wrong.parse::<IdleModes>().unwrap_err().contains(told), "{wrong}");
+        }
+    }
+
+    #[test]
     fn modes_read_as_a_person_writes_them() {
         for (text, mode) in [
             ("stock", IdleMode::Stock),
             ("feedback", IdleMode::Feedback),
+            ("deep", IdleMode::Deep),
             ("0us", IdleMode::Limit(Duration::ZERO)),
             ("50us", IdleMode::Limit(US(50))),
         ] {

@@ -35,7 +35,7 @@ mod replay;
 
 pub use alarm::{Expected, Tripwire};
 pub use frequency::{ClockWhy, Frequency, FrequencyMode, ServiceFrequency};
-pub use idle::{IdleMode, ServiceIdle};
+pub use idle::{IdleMode, IdleModes, ServiceIdle};
 pub use order::seats;
 
 use crate::carb::{self, Controller, Epoch, GoalParams, GoalSearch};
@@ -60,12 +60,12 @@ pub enum Cores {
 }
 
 /// What a service is governed by.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Params {
     /// How many cores.
     pub cores: Cores,
     /// How deeply the active ones sleep.
-    pub idle: IdleMode,
+    pub idle: IdleModes,
     /// How fast they run.
     #[serde(default)]
     pub frequency: Frequency,
@@ -77,8 +77,8 @@ pub struct Params {
 
 impl Params {
     /// With the default patience for failures.
-    pub fn new(cores: Cores, idle: IdleMode) -> Self {
-        Self { cores, idle, frequency: Frequency::Stock, lost_after: 3, retry_epochs: 10 }
+    pub fn new(cores: Cores, idle: impl Into<IdleModes>) -> Self {
+        Self { cores, idle: idle.into(), frequency: Frequency::Stock, lost_after: 3, retry_epochs: 10 }
     }
 }
 
@@ -250,12 +250,12 @@ impl Governing {
         assert!(!place.seats.is_empty(), "a service runs somewhere");
         let seats = place.seats.len() as u16;
         let cpus = place.seats.iter().flatten().copied();
-        let idle = ServiceIdle::new(params.idle, cpus, place.halts.clone());
+        let idle = ServiceIdle::new(params.idle.clone(), cpus, place.halts.clone());
         Self {
-            params,
             search: search(params.cores, seats),
             idle,
             frequency: ServiceFrequency::new(params.frequency, &place),
+            params,
             mode: Mode::Searching,
             active: seats,
             lost: 0,
@@ -348,7 +348,7 @@ impl Governing {
                     self.frequency.forget(&self.place);
                 }
             }
-            Input::Reload(params) => self.reload(*params),
+            Input::Reload(params) => self.reload(params.clone()),
         }
     }
 
@@ -444,8 +444,8 @@ impl Governing {
     }
 
     fn reload(&mut self, params: Params) {
-        let before = std::mem::replace(&mut self.params, params);
-        self.idle.set_mode(params.idle);
+        let before = std::mem::replace(&mut self.params, params.clone());
+        self.idle.set_modes(params.idle);
         self.frequency.set_mode(params.frequency, &self.place);
         match (before.cores, params.cores, &mut self.search) {
             // What was learned of the service stays.

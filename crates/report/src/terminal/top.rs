@@ -214,6 +214,7 @@ fn cpu_line(cpu: &CpuFrame) -> String {
     line.push_str("  limit ");
     match cpu.limit {
         IdleLimit::None => line.push_str("none"),
+        IdleLimit::Deepest => line.push_str("the deepest"),
         IdleLimit::ExitLatency(latency) if latency.is_zero() => line.push_str("poll"),
         IdleLimit::ExitLatency(latency) => {
             let _ = write!(line, "{latency}");

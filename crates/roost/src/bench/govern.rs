@@ -205,7 +205,7 @@ fn one(
         cpus: None,
         frequency: policy::governing::FrequencyMode::Stock,
         slack: None,
-        idle: IdleMode::Stock,
+        idle: IdleMode::Stock.into(),
         actuator: None,
         telemetry: governor::TelemetrySource::Requests,
     };

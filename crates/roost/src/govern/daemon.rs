@@ -81,7 +81,7 @@ pub fn run(args: &Governing) -> Result<ExitCode> {
 /// Refuses beside a program that sets the same knobs: two that correct each other help nobody.
 fn stand_back(root: &Root, config: &Config) -> Result<()> {
     let mut wanted = vec![Contested::Cpus];
-    if config.services.iter().any(|service| service.idle != IdleMode::Stock) {
+    if config.services.iter().any(|service| service.idle.any(|mode| mode != IdleMode::Stock)) {
         wanted.push(Contested::Idle);
     }
     if config.services.iter().any(|service| service.frequency != FrequencyMode::Stock) {

@@ -5,7 +5,7 @@ use anyhow::Result;
 use clap::{Parser, Subcommand, ValueEnum};
 use governor::{Config, ServiceConfig};
 use machine::{Duration, Goal};
-use policy::governing::{FrequencyMode, IdleMode};
+use policy::governing::{FrequencyMode, IdleModes};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -88,9 +88,10 @@ pub struct Governing {
     /// It may use these CPUs, such as 0-3,8 [default: all that it has]
     #[arg(long, value_name = "LIST", requires = "target")]
     pub cpus: Option<String>,
-    /// How deeply active CPUs sleep: stock, shallow, feedback, or the longest exit latency
+    /// How deeply active CPUs sleep: stock, shallow, deep, feedback, or the longest exit latency; some of them otherwise:
+    /// "stock; 0-1=shallow"
     #[arg(long, value_name = "MODE", requires = "target")]
-    pub idle: Option<IdleMode>,
+    pub idle: Option<IdleModes>,
     /// How fast its CPUs run: stock, sensitivity (each core by its own progress), pegasus (all by the goal; needs --policy fixed),
     /// or the highest clock, such as 1700MHz
     #[arg(long, value_name = "MODE", requires = "target")]
@@ -235,7 +236,7 @@ impl Governing {
         put("cores", self.cores.map(|cores| i64::from(cores).into()));
         put("min_cores", self.min_cores.map(|cores| i64::from(cores).into()));
         put("cpus", self.cpus.clone().map(Into::into));
-        put("idle", self.idle.map(|idle| idle.to_string().into()));
+        put("idle", self.idle.as_ref().map(|idle| idle.to_string().into()));
         put("frequency", self.frequency.map(|frequency| frequency.to_string().into()));
         put("slack", self.slack.map(Into::into));
         put("actuator", self.actuator.map(named).transpose()?);

@@ -16,7 +16,7 @@ struct Plan {
     name: String,
     policy: &'static str,
     goal: Option<machine::Goal>,
-    idle: policy::governing::IdleMode,
+    idle: policy::governing::IdleModes,
     frequency: policy::governing::FrequencyMode,
     /// What was found, or why not.
     found: Result<Found, String>,
@@ -72,7 +72,7 @@ fn plan(root: &Root, config: &ServiceConfig) -> Plan {
         name: config.name.clone(),
         policy: config.policy_name(),
         goal: config.goal,
-        idle: config.idle,
+        idle: config.idle.clone(),
         frequency: config.frequency,
         found,
     }

@@ -6,7 +6,7 @@ use crate::exit::{Exit, coded, usage};
 use crate::table::{Table, print};
 use anyhow::Result;
 use governor::{Answer, Ask, ControlError, ask};
-use machine::{CpuList, FrequencyLimit};
+use machine::{CpuList, FrequencyLimit, IdleLimit};
 use policy::governing::{FrequencyMode, Mode};
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -58,8 +58,7 @@ pub fn show(args: &Status) -> Result<ExitCode> {
         notes += &format!("{name}: not governed now: {why}\n");
     }
     for asked in &asked {
-        notes +=
-            &format!("{}: {} asks for an exit latency of at most {}\n", asked.cpu, asked.asker, asked.limit);
+        notes += &format!("{}: {} asks for {}\n", asked.cpu, asked.asker, wish(asked.limit));
     }
     if dry_run {
         notes += "a dry run: nothing is touched\n";
@@ -99,4 +98,11 @@ pub fn set(args: &Set) -> Result<ExitCode> {
 
 fn unheard(error: ControlError) -> anyhow::Error {
     coded(Exit::Failed, error)
+}
+fn wish(limit: IdleLimit) -> String {
+    match limit {
+        IdleLimit::None => "nothing".to_owned(),
+        IdleLimit::ExitLatency(latency) => format!("an exit latency of at most {latency}"),
+        IdleLimit::Deepest => "the deepest state".to_owned(),
+    }
 }

@@ -340,7 +340,8 @@ impl Engine {
             for command in placing.active_idle.handle_active(&active) {
                 let Command::LimitIdle { cpu, limit } = command else { continue };
                 let limit_ns = match limit {
-                    IdleLimit::None => u64::MAX,
+                    // That a sleep be deep is no bound on latency, and active_idle never asks for it.
+                    IdleLimit::None | IdleLimit::Deepest => u64::MAX,
                     IdleLimit::ExitLatency(latency) => latency.as_nanos(),
                 };
                 self.limit_idle(cpu.index(), limit_ns);
