@@ -100,6 +100,14 @@ pub struct Daemon {
     own: CpuList,
     /// Where alarms are told.
     alarms: Option<Sender<Event>>,
+    heart: Option<Heart>,
+}
+
+/// Says now and then that the loop goes round.
+struct Heart {
+    every: Duration,
+    next: Instant,
+    beat: Box<dyn FnMut() + Send>,
 }
 
 /// A service that is configured.
@@ -144,6 +152,7 @@ impl Daemon {
             say: Box::new(say),
             own: CpuList::default(),
             alarms: None,
+            heart: None,
             config,
         };
         daemon.hold()?;
@@ -178,6 +187,12 @@ impl Daemon {
         }
     }
 
+    /// Calls `beat` this often, by the loop itself and so whether or not there is a service: a watchdog hears of a daemon that
+    /// hangs, and not of one that has nothing to do.
+    pub fn keep_alive(&mut self, every: Duration, beat: impl FnMut() + Send + 'static) {
+        self.heart = Some(Heart { every, next: host::now(), beat: Box::new(beat) });
+    }
+
     /// Answers at the configured socket; questions come back as events through `hear`.
     pub fn listen(
         &mut self,
@@ -200,7 +215,8 @@ impl Daemon {
             if until.is_some_and(|until| until <= now) {
                 break;
             }
-            let next = self.slots.iter().map(Slot::due).chain(until).min();
+            let beat = self.heart.as_ref().map(|heart| heart.next);
+            let next = self.slots.iter().map(Slot::due).chain(until).chain(beat).min();
             let wait = next.map_or(Duration::from_secs(3600), |next| next.since(now));
             match events.recv_timeout(wait.into()) {
                 Ok(Event::Stop) => break,
@@ -216,6 +232,10 @@ impl Daemon {
                 Err(RecvTimeoutError::Disconnected) => host::sleep_until(now + wait),
             }
             self.turn(&mut look);
+            if let Some(heart) = self.heart.as_mut().filter(|heart| heart.next <= host::now()) {
+                (heart.beat)();
+                heart.next = host::now() + heart.every;
+            }
         }
         self.release()
     }

@@ -50,11 +50,16 @@ pub fn run(args: &Governing) -> Result<ExitCode> {
         );
     }
     ready();
+    if let Some(patience) = sd_notify::watchdog_enabled() {
+        // Two may come late or be lost.
+        daemon.keep_alive((patience / 3).into(), || {
+            let _ = sd_notify::notify(&[NotifyState::Watchdog]);
+        });
+    }
     let until = args.length.map(|length| host::now() + length);
     let live = std::io::stdout().is_terminal() && !args.json;
     let mut history = place.as_ref().map(|_| History::begin(host::now()));
     let lines = daemon.run(&events, until, |governed| {
-        let _ = sd_notify::notify(&[NotifyState::Watchdog]);
         if let Some((_, board)) = &board {
             board.take(governed.status());
         }

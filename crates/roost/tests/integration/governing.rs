@@ -421,6 +421,36 @@ fn a_dry_run_decides_and_touches_nothing() {
     assert_eq!(server.place(), before);
 }
 
+/// What a daemon says to systemd next.
+fn told(systemd: &UnixDatagram) -> String {
+    let mut bytes = [0; 256];
+    let length = systemd.recv(&mut bytes).expect("systemd is told");
+    String::from_utf8_lossy(&bytes[..length]).into_owned()
+}
+
+#[test]
+fn a_daemon_with_nothing_to_govern_is_not_taken_for_one_that_hangs() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let config = folder.path().join("roost.toml");
+    // Whoever is not there is looked for ever more rarely: more rarely than the watchdog would wait.
+    let absent = "[[service]]\nname = \"cache\"\nunit = \"no-such.service\"\ngoal = \"1s@p99\"\n";
+    for text in ["", absent] {
+        fs::write(&config, text).expect("a file");
+        let notified = folder.path().join(format!("notify-{}", text.len()));
+        let systemd = UnixDatagram::bind(&notified).expect("a socket");
+        systemd.set_read_timeout(Some(Duration::from_secs(30))).expect("a time-out");
+        let flags = ["--config", config.to_str().expect("UTF-8")];
+        let governor = Governor::start_with(folder.path(), &flags, |command| {
+            command.env("NOTIFY_SOCKET", &notified).env("WATCHDOG_USEC", "150000").env_remove("WATCHDOG_PID");
+        });
+        assert!(told(&systemd).contains("READY=1"));
+        for beat in 0..5 {
+            assert!(told(&systemd).contains("WATCHDOG=1"), "beat {beat}");
+        }
+        assert_eq!(governor.end().0, Some(0));
+    }
+}
+
 #[test]
 fn a_service_that_ends_is_waited_for_and_a_wrong_reload_changes_nothing() {
     if cannot("a service that ends") {
@@ -441,13 +471,9 @@ fn a_service_that_ends_is_waited_for_and_a_wrong_reload_changes_nothing() {
     systemd.set_read_timeout(Some(Duration::from_secs(30))).expect("a time-out");
     let flags = ["--config", config.to_str().expect("UTF-8")];
     let mut governor = Governor::start_with(folder.path(), &flags, |command| {
-        command.env("NOTIFY_SOCKET", &notified);
+        command.env("NOTIFY_SOCKET", &notified).env("WATCHDOG_USEC", "30000000").env_remove("WATCHDOG_PID");
     });
-    let told = || {
-        let mut bytes = [0; 256];
-        let length = systemd.recv(&mut bytes).expect("systemd is told");
-        String::from_utf8_lossy(&bytes[..length]).into_owned()
-    };
+    let told = || told(&systemd);
     assert!(told().contains("READY=1"));
     governor.until("one core", |epoch| cpus(epoch) == 1);
     assert!(told().contains("WATCHDOG=1"));
