@@ -6,7 +6,7 @@
 
 use crate::audit::{Audit, Entry, now_unix_s};
 use crate::clocks::{self, Clocks};
-use crate::config::{Config, ConfigError, Parking, ServiceConfig};
+use crate::config::{Config, Parking, ServiceConfig};
 use crate::control::{Answer, Ask, Control, ControlError, Set};
 use crate::governed::{Governed, News, OpenError};
 use crate::park::Park;
@@ -16,6 +16,7 @@ use host::{FrequencyError, IdleHolder, IdleOptions, LockError, Root};
 use machine::{CpuList, Duration, Goal, Instant};
 use policy::governing::{FrequencyMode, IdleMode, Input};
 use std::collections::BTreeSet;
+use std::fmt::Display;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -101,7 +102,11 @@ pub struct Daemon {
     /// Where alarms are told.
     alarms: Option<Sender<Event>>,
     heart: Option<Heart>,
+    /// Why a configuration that is read again may not be taken, if so.
+    objection: Objection,
 }
+
+type Objection = Box<dyn Fn(&Config) -> Option<String> + Send>;
 
 /// Says now and then that the loop goes round.
 struct Heart {
@@ -153,6 +158,7 @@ impl Daemon {
             own: CpuList::default(),
             alarms: None,
             heart: None,
+            objection: Box::new(|_| None),
             config,
         };
         daemon.hold()?;
@@ -191,6 +197,12 @@ impl Daemon {
     /// hangs, and not of one that has nothing to do.
     pub fn keep_alive(&mut self, every: Duration, beat: impl FnMut() + Send + 'static) {
         self.heart = Some(Heart { every, next: host::now(), beat: Box::new(beat) });
+    }
+
+    /// A configuration that is read again is taken only where `objection` has none: what was no reason against starting with nothing
+    /// to govern may be one against a service.
+    pub fn object(&mut self, objection: impl Fn(&Config) -> Option<String> + Send + 'static) {
+        self.objection = Box::new(objection);
     }
 
     /// Answers at the configured socket; questions come back as events through `hear`.
@@ -485,8 +497,11 @@ impl Daemon {
         };
         let config = match Config::load(&file) {
             Ok(config) => config,
-            Err(error) => return self.say(&kept(&error)),
+            Err(error) => return self.say(&kept(error)),
         };
+        if let Some(reason) = (self.objection)(&config) {
+            return self.say(&kept(reason));
+        }
         let before = std::mem::replace(&mut self.config, config);
         if (&before.socket, &before.metrics, &before.audit)
             != (&self.config.socket, &self.config.metrics, &self.config.audit)
@@ -640,8 +655,8 @@ fn heard(alarms: Option<&Sender<Event>>, service: &str) -> Heard {
     })
 }
 
-fn kept(error: &ConfigError) -> String {
-    format!("the configuration is not taken, the earlier one stays: {error}")
+fn kept(reason: impl Display) -> String {
+    format!("the configuration is not taken, the earlier one stays: {reason}")
 }
 
 impl Slot {

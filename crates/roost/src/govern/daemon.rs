@@ -40,8 +40,11 @@ pub fn run(args: &Governing) -> Result<ExitCode> {
     if let Some((address, _)) = &board {
         eprintln!("metrics on http://{address}/metrics");
     }
-    let options = Options { root, config, file, dry_run: args.dry_run, strict };
+    let options = Options { root: root.clone(), config, file, dry_run: args.dry_run, strict };
     let mut daemon = Daemon::start(options, |line| eprintln!("{line}")).map_err(refused)?;
+    if !args.dry_run && !args.take_over {
+        daemon.object(move |config| stand_back(&root, config).err().map(|error| format!("{error:#}")));
+    }
     daemon.hear_alarms(sender.clone());
     daemon.listen(move |ask, reply| sender.send(Event::Ask(ask, reply)).is_ok()).map_err(refused)?;
     if is_empty {

@@ -452,6 +452,41 @@ fn a_daemon_with_nothing_to_govern_is_not_taken_for_one_that_hangs() {
 }
 
 #[test]
+fn a_service_that_is_configured_later_is_refused_beside_a_rival_too() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let root = folder.path().join("root");
+    for (file, text) in [("proc/10/comm", "tuned\n"), ("sys/devices/system/cpu/online", "0-1\n")] {
+        let path = root.join(file);
+        fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+        fs::write(path, text).expect("a file");
+    }
+    let config = folder.path().join("roost.toml");
+    fs::write(&config, "").expect("a file");
+    let notified = folder.path().join("notify");
+    let systemd = UnixDatagram::bind(&notified).expect("a socket");
+    systemd.set_read_timeout(Some(Duration::from_secs(30))).expect("a time-out");
+    let paths = [&config, &root].map(|path| path.to_str().expect("UTF-8"));
+    let flags = ["--config", paths[0], "--root", paths[1]];
+    let mut governor = Governor::start_with(folder.path(), &flags, |command| {
+        command.env("NOTIFY_SOCKET", &notified);
+    });
+    assert!(told(&systemd).contains("READY=1"));
+    let text = "[[service]]\nname = \"cache\"\nunit = \"memcached.service\"\ngoal = \"1s@p99\"\nidle = \"shallow\"\n";
+    fs::write(&config, text).expect("a file");
+    signal(governor.child.id(), "HUP");
+    let mut stderr =
+        BufReader::new(governor.child.stderr.take().expect("piped")).lines().map_while(Result::ok);
+    let said = stderr.find(|line| line.contains("earlier one stays")).expect("a line");
+    assert!(said.contains("tuned (process 10)"), "{said}");
+    let status = String::from_utf8(governor.ask(&["status"]).stdout).expect("text");
+    assert!(!status.contains("cache"), "{status}");
+    assert_eq!(governor.end().0, Some(0));
+    // From the start it does not even start.
+    let refused = Command::new(ROOST).arg("govern").args(flags).output().expect("roost runs");
+    assert_eq!(refused.status.code(), Some(4), "{refused:?}");
+}
+
+#[test]
 fn a_service_that_ends_is_waited_for_and_a_wrong_reload_changes_nothing() {
     if cannot("a service that ends") {
         return;
