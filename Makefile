@@ -10,12 +10,13 @@ demo: ## the main job on this machine's own CPUs, about a minute; ends with runs
 
 # Property tests draw the same cases everywhere. Others: make test PROPTEST_RNG_SEED=$$RANDOM
 test: export PROPTEST_RNG_SEED ?= 20261120
-test: ## unit, property, conformance and integration tests, the soak included; then the kernel lab
+test: ## unit, property, conformance and integration tests, the soak included; then the kernel lab and the one with systemd
 	@scripts/setup test
 	cargo build --locked --workspace --all-targets
 	cargo test --locked --workspace -- --nocapture --test-threads 2
 	@# 3: no emulator or kernel can be had here; it has said why.
 	lab/run || { code=$$?; if [ $$code = 3 ]; then echo "lab: SKIPPED"; else exit $$code; fi; }
+	lab/systemd || { code=$$?; if [ $$code = 3 ]; then echo "lab: systemd SKIPPED"; else exit $$code; fi; }
 
 check: ## what CI asks besides the tests: format, lints, docs, licences, advisories
 	cargo fmt --all --check
@@ -38,3 +39,4 @@ deb: build ## a Debian package of this machine's architecture: target/deb/roost_
 
 lab: ## idle states, frequencies and programs in the kernel on stock Debian kernels, in an emulator
 	lab/run
+	lab/systemd

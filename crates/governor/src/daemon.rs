@@ -6,7 +6,7 @@
 
 use crate::audit::{Audit, Entry, now_unix_s};
 use crate::clocks::{self, Clocks};
-use crate::config::{Config, ConfigError, Parking, ServiceConfig};
+use crate::config::{Config, Parking, ServiceConfig};
 use crate::control::{Answer, Ask, Control, ControlError, Set};
 use crate::governed::{Governed, News, OpenError};
 use crate::park::Park;
@@ -16,6 +16,7 @@ use host::{FrequencyError, IdleHolder, IdleOptions, LockError, Root};
 use machine::{CpuList, Duration, Goal, Instant};
 use policy::governing::{FrequencyMode, IdleMode, Input};
 use std::collections::BTreeSet;
+use std::fmt::Display;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -100,6 +101,18 @@ pub struct Daemon {
     own: CpuList,
     /// Where alarms are told.
     alarms: Option<Sender<Event>>,
+    heart: Option<Heart>,
+    /// Why a configuration that is read again may not be taken, if so.
+    objection: Objection,
+}
+
+type Objection = Box<dyn Fn(&Config) -> Option<String> + Send>;
+
+/// Says now and then that the loop goes round.
+struct Heart {
+    every: Duration,
+    next: Instant,
+    beat: Box<dyn FnMut() + Send>,
 }
 
 /// A service that is configured.
@@ -144,6 +157,8 @@ impl Daemon {
             say: Box::new(say),
             own: CpuList::default(),
             alarms: None,
+            heart: None,
+            objection: Box::new(|_| None),
             config,
         };
         daemon.hold()?;
@@ -178,6 +193,18 @@ impl Daemon {
         }
     }
 
+    /// Calls `beat` this often, by the loop itself and so whether or not there is a service: a watchdog hears of a daemon that
+    /// hangs, and not of one that has nothing to do.
+    pub fn keep_alive(&mut self, every: Duration, beat: impl FnMut() + Send + 'static) {
+        self.heart = Some(Heart { every, next: host::now(), beat: Box::new(beat) });
+    }
+
+    /// A configuration that is read again is taken only where `objection` has none: what was no reason against starting with nothing
+    /// to govern may be one against a service.
+    pub fn object(&mut self, objection: impl Fn(&Config) -> Option<String> + Send + 'static) {
+        self.objection = Box::new(objection);
+    }
+
     /// Answers at the configured socket; questions come back as events through `hear`.
     pub fn listen(
         &mut self,
@@ -200,7 +227,8 @@ impl Daemon {
             if until.is_some_and(|until| until <= now) {
                 break;
             }
-            let next = self.slots.iter().map(Slot::due).chain(until).min();
+            let beat = self.heart.as_ref().map(|heart| heart.next);
+            let next = self.slots.iter().map(Slot::due).chain(until).chain(beat).min();
             let wait = next.map_or(Duration::from_secs(3600), |next| next.since(now));
             match events.recv_timeout(wait.into()) {
                 Ok(Event::Stop) => break,
@@ -216,6 +244,10 @@ impl Daemon {
                 Err(RecvTimeoutError::Disconnected) => host::sleep_until(now + wait),
             }
             self.turn(&mut look);
+            if let Some(heart) = self.heart.as_mut().filter(|heart| heart.next <= host::now()) {
+                (heart.beat)();
+                heart.next = host::now() + heart.every;
+            }
         }
         self.release()
     }
@@ -465,8 +497,11 @@ impl Daemon {
         };
         let config = match Config::load(&file) {
             Ok(config) => config,
-            Err(error) => return self.say(&kept(&error)),
+            Err(error) => return self.say(&kept(error)),
         };
+        if let Some(reason) = (self.objection)(&config) {
+            return self.say(&kept(reason));
+        }
         let before = std::mem::replace(&mut self.config, config);
         if (&before.socket, &before.metrics, &before.audit)
             != (&self.config.socket, &self.config.metrics, &self.config.audit)
@@ -620,8 +655,8 @@ fn heard(alarms: Option<&Sender<Event>>, service: &str) -> Heard {
     })
 }
 
-fn kept(error: &ConfigError) -> String {
-    format!("the configuration is not taken, the earlier one stays: {error}")
+fn kept(reason: impl Display) -> String {
+    format!("the configuration is not taken, the earlier one stays: {reason}")
 }
 
 impl Slot {

@@ -190,6 +190,12 @@ impl Journal {
         self.knob(path).read()
     }
 
+    /// Writes once more what it holds already. `value` stands in the journal, so nothing new is written there.
+    pub(crate) fn write_again(&mut self, path: &str, value: &str) -> Result<(), FileError> {
+        debug_assert!(self.held.get(path).is_some_and(|held| held.ours.iter().any(|ours| ours == value)));
+        self.knob(path).write(value).map(drop)
+    }
+
     /// True if what is there, `reads`, is what `text` asks for, but for CPUs that are offline.
     pub(crate) fn same(&mut self, path: &str, text: &str, reads: &str) -> bool {
         self.knob(path).same(text, reads)

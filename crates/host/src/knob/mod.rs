@@ -131,7 +131,15 @@ impl Knob {
     pub(crate) fn give_back(&mut self, before: &str) -> Result<String, FileError> {
         match &mut self.kind {
             Kind::Cpus(knob) => return knob.give_back(before),
-            Kind::Unit(knob) if before.is_empty() => knob.free(&self.root)?,
+            Kind::Unit(knob) if before.is_empty() => {
+                knob.free(&self.root)?;
+                knob.write(before)?;
+                let reads = knob.read()?;
+                if reads.is_empty() {
+                    knob.forget();
+                }
+                return Ok(reads);
+            }
             Kind::Thread(knob) => {
                 knob.free()?;
                 let reads = knob.read()?;

@@ -3,9 +3,14 @@
 //! Where systemd owns the tree of cgroups it also rewrites it, so it is asked instead: `systemctl set-property --runtime
 //! UNIT AllowedCPUs=LIST`. Nothing but the runtime copy below `/run` is changed. An unset property reads as nothing,
 //! and setting it to nothing unsets it.
+//!
+//! systemd keeps what it was told in a drop-in below `/run/systemd/system.control`, also that it was told nothing; and what
+//! stands there overrides every drop-in of the administrator's in `/etc/systemd/system`. So where a unit had no list, that file is
+//! taken away again.
 
 use crate::root::{FileError, Root};
 use machine::CpuList;
+use std::fs;
 use std::io;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
@@ -82,6 +87,20 @@ impl UnitKnob {
         self.write(&root.text("sys/devices/system/cpu/possible")?)
     }
 
+    /// Takes away the drop-in that says "no list", which nobody but us has made where there was none before. systemd itself knows
+    /// no list by then; until its next `daemon-reload` it says that a file has changed.
+    pub(super) fn forget(&self) {
+        let folder = self.root.path(&format!("run/systemd/system.control/{}.d", self.name));
+        let file = folder.join("50-AllowedCPUs.conf");
+        let settles =
+            |line: &str| line.strip_prefix("AllowedCPUs=").is_some_and(|list| !list.trim().is_empty());
+        if fs::read_to_string(&file).is_ok_and(|text| !text.lines().any(settles)) {
+            let _ = fs::remove_file(&file);
+            // Only if nothing else is in it.
+            let _ = fs::remove_dir(&folder);
+        }
+    }
+
     fn systemctl(&self, words: &[&str]) -> io::Result<Output> {
         let output = Command::new(self.path())
             .args(["--no-ask-password", "--no-pager"])
@@ -105,7 +124,7 @@ impl UnitKnob {
 mod tests {
     use super::*;
     use crate::fake::FakeMachine;
-    use std::fs::{self, Permissions};
+    use std::fs::Permissions;
     use std::os::unix::fs::PermissionsExt;
 
     /// Plays systemctl: keeps the property in a file, notes how it was called.
@@ -152,6 +171,29 @@ esac"#;
         assert_eq!(set, ["2", "0-7", ""], "{calls}");
         knob.give_back("1-3").unwrap();
         assert_eq!(machine.read("property"), "1-3");
+    }
+
+    #[test]
+    fn no_drop_in_stays_that_would_override_an_administrator_later() {
+        let machine = machine(HONEST);
+        machine.write("sys/devices/system/cpu/possible", "0-7\n");
+        let folder = "run/systemd/system.control/shop.service.d";
+        let (ours, other) = (format!("{folder}/50-AllowedCPUs.conf"), format!("{folder}/50-CPUWeight.conf"));
+        machine.write(&ours, "# by systemctl set-property\n[Service]\nAllowedCPUs=\n");
+        machine.write(&other, "[Service]\nCPUWeight=50\n");
+        let mut knob = crate::knob::Knob::at(machine.root(), "unit/shop.service/AllowedCPUs").unwrap();
+        knob.write("2").unwrap();
+        knob.give_back("").unwrap();
+        assert!(!machine.path(&ours).exists() && machine.path(&other).exists());
+
+        // What somebody set since is theirs, and a folder with nothing in it goes too.
+        machine.write(&ours, "[Service]\nAllowedCPUs=1\n");
+        UnitKnob::new(machine.root(), "shop.service").forget();
+        assert!(machine.path(&ours).exists());
+        machine.remove(&other);
+        machine.write(&ours, "[Service]\nAllowedCPUs=\n");
+        knob.give_back("").unwrap();
+        assert!(!machine.path(folder).exists());
     }
 
     #[test]

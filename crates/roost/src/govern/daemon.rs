@@ -40,8 +40,11 @@ pub fn run(args: &Governing) -> Result<ExitCode> {
     if let Some((address, _)) = &board {
         eprintln!("metrics on http://{address}/metrics");
     }
-    let options = Options { root, config, file, dry_run: args.dry_run, strict };
+    let options = Options { root: root.clone(), config, file, dry_run: args.dry_run, strict };
     let mut daemon = Daemon::start(options, |line| eprintln!("{line}")).map_err(refused)?;
+    if !args.dry_run && !args.take_over {
+        daemon.object(move |config| stand_back(&root, config).err().map(|error| format!("{error:#}")));
+    }
     daemon.hear_alarms(sender.clone());
     daemon.listen(move |ask, reply| sender.send(Event::Ask(ask, reply)).is_ok()).map_err(refused)?;
     if is_empty {
@@ -50,11 +53,16 @@ pub fn run(args: &Governing) -> Result<ExitCode> {
         );
     }
     ready();
+    if let Some(patience) = sd_notify::watchdog_enabled() {
+        // Two may come late or be lost.
+        daemon.keep_alive((patience / 3).into(), || {
+            let _ = sd_notify::notify(&[NotifyState::Watchdog]);
+        });
+    }
     let until = args.length.map(|length| host::now() + length);
     let live = std::io::stdout().is_terminal() && !args.json;
     let mut history = place.as_ref().map(|_| History::begin(host::now()));
     let lines = daemon.run(&events, until, |governed| {
-        let _ = sd_notify::notify(&[NotifyState::Watchdog]);
         if let Some((_, board)) = &board {
             board.take(governed.status());
         }

@@ -421,6 +421,71 @@ fn a_dry_run_decides_and_touches_nothing() {
     assert_eq!(server.place(), before);
 }
 
+/// What a daemon says to systemd next.
+fn told(systemd: &UnixDatagram) -> String {
+    let mut bytes = [0; 256];
+    let length = systemd.recv(&mut bytes).expect("systemd is told");
+    String::from_utf8_lossy(&bytes[..length]).into_owned()
+}
+
+#[test]
+fn a_daemon_with_nothing_to_govern_is_not_taken_for_one_that_hangs() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let config = folder.path().join("roost.toml");
+    // Whoever is not there is looked for ever more rarely: more rarely than the watchdog would wait.
+    let absent = "[[service]]\nname = \"cache\"\nunit = \"no-such.service\"\ngoal = \"1s@p99\"\n";
+    for text in ["", absent] {
+        fs::write(&config, text).expect("a file");
+        let notified = folder.path().join(format!("notify-{}", text.len()));
+        let systemd = UnixDatagram::bind(&notified).expect("a socket");
+        systemd.set_read_timeout(Some(Duration::from_secs(30))).expect("a time-out");
+        let flags = ["--config", config.to_str().expect("UTF-8")];
+        let governor = Governor::start_with(folder.path(), &flags, |command| {
+            command.env("NOTIFY_SOCKET", &notified).env("WATCHDOG_USEC", "150000").env_remove("WATCHDOG_PID");
+        });
+        assert!(told(&systemd).contains("READY=1"));
+        for beat in 0..5 {
+            assert!(told(&systemd).contains("WATCHDOG=1"), "beat {beat}");
+        }
+        assert_eq!(governor.end().0, Some(0));
+    }
+}
+
+#[test]
+fn a_service_that_is_configured_later_is_refused_beside_a_rival_too() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let root = folder.path().join("root");
+    for (file, text) in [("proc/10/comm", "tuned\n"), ("sys/devices/system/cpu/online", "0-1\n")] {
+        let path = root.join(file);
+        fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+        fs::write(path, text).expect("a file");
+    }
+    let config = folder.path().join("roost.toml");
+    fs::write(&config, "").expect("a file");
+    let notified = folder.path().join("notify");
+    let systemd = UnixDatagram::bind(&notified).expect("a socket");
+    systemd.set_read_timeout(Some(Duration::from_secs(30))).expect("a time-out");
+    let paths = [&config, &root].map(|path| path.to_str().expect("UTF-8"));
+    let flags = ["--config", paths[0], "--root", paths[1]];
+    let mut governor = Governor::start_with(folder.path(), &flags, |command| {
+        command.env("NOTIFY_SOCKET", &notified);
+    });
+    assert!(told(&systemd).contains("READY=1"));
+    let text = "[[service]]\nname = \"cache\"\nunit = \"memcached.service\"\ngoal = \"1s@p99\"\nidle = \"shallow\"\n";
+    fs::write(&config, text).expect("a file");
+    signal(governor.child.id(), "HUP");
+    let mut stderr =
+        BufReader::new(governor.child.stderr.take().expect("piped")).lines().map_while(Result::ok);
+    let said = stderr.find(|line| line.contains("earlier one stays")).expect("a line");
+    assert!(said.contains("tuned (process 10)"), "{said}");
+    let status = String::from_utf8(governor.ask(&["status"]).stdout).expect("text");
+    assert!(!status.contains("cache"), "{status}");
+    assert_eq!(governor.end().0, Some(0));
+    // From the start it does not even start.
+    let refused = Command::new(ROOST).arg("govern").args(flags).output().expect("roost runs");
+    assert_eq!(refused.status.code(), Some(4), "{refused:?}");
+}
+
 #[test]
 fn a_service_that_ends_is_waited_for_and_a_wrong_reload_changes_nothing() {
     if cannot("a service that ends") {
@@ -441,13 +506,9 @@ fn a_service_that_ends_is_waited_for_and_a_wrong_reload_changes_nothing() {
     systemd.set_read_timeout(Some(Duration::from_secs(30))).expect("a time-out");
     let flags = ["--config", config.to_str().expect("UTF-8")];
     let mut governor = Governor::start_with(folder.path(), &flags, |command| {
-        command.env("NOTIFY_SOCKET", &notified);
+        command.env("NOTIFY_SOCKET", &notified).env("WATCHDOG_USEC", "30000000").env_remove("WATCHDOG_PID");
     });
-    let told = || {
-        let mut bytes = [0; 256];
-        let length = systemd.recv(&mut bytes).expect("systemd is told");
-        String::from_utf8_lossy(&bytes[..length]).into_owned()
-    };
+    let told = || told(&systemd);
     assert!(told().contains("READY=1"));
     governor.until("one core", |epoch| cpus(epoch) == 1);
     assert!(told().contains("WATCHDOG=1"));
