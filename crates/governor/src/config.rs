@@ -42,6 +42,9 @@ pub struct Config {
     pub audit: Option<PathBuf>,
     /// Who leaves the CPUs that a service has left.
     pub park: Parking,
+    /// Interrupts that are there leave those CPUs, too. Their masks are put back in the end, and yet not all is as it was: to which
+    /// CPU of its mask an interrupt goes, the kernel then chooses anew. So it is asked for by name.
+    pub move_interrupts: bool,
     /// The services. None: nothing is governed.
     #[serde(rename = "service", skip_serializing_if = "Vec::is_empty")]
     pub services: Vec<ServiceConfig>,
@@ -56,6 +59,7 @@ impl Default for Config {
             record: None,
             audit: None,
             park: Parking::Service,
+            move_interrupts: false,
             services: Vec::new(),
         }
     }

@@ -12,7 +12,7 @@ use crate::governed::{Governed, News, OpenError};
 use crate::park::Park;
 use crate::telemetry::Heard;
 use host::bpf::RequestAlarm;
-use host::{FrequencyError, IdleHolder, IdleOptions, LockError, Root};
+use host::{FrequencyError, IdleHolder, IdleOptions, LockError, Root, Scope};
 use machine::{CpuList, Duration, Goal, Instant};
 use policy::governing::{FrequencyMode, IdleMode, Input};
 use std::collections::BTreeSet;
@@ -399,19 +399,24 @@ impl Daemon {
 
     /// Takes, or gives back, the word on where everybody else is.
     fn hold_park(&mut self) -> Result<(), StartError> {
-        let wanted = self.config.park == Parking::All && !self.dry_run && !self.config.services.is_empty();
-        match &self.park {
-            None if wanted => {
-                let park = Park::open(&self.root, "roost govern")?;
-                self.tell(News { notices: park.drain_notices(), ..News::default() });
-                self.park = Some(park);
+        let scope =
+            Scope { everybody: self.config.park == Parking::All, interrupts: self.config.move_interrupts };
+        let wanted = scope != Scope::default() && !self.dry_run && !self.config.services.is_empty();
+        // Whoever is to be told changes: all back, and anew.
+        let others = self.park.take_if(|park| !wanted || park.scope() != scope);
+        if let Some(park) = others {
+            self.tell(News { notices: park.release(), ..News::default() });
+            // They have it too, and with it its lock.
+            for slot in &mut self.slots {
+                if let State::Governed { governed, .. } = &mut slot.state {
+                    governed.keep_others_off(None);
+                }
             }
-            Some(park) if !wanted => {
-                let lines = park.release();
-                self.park = None;
-                self.tell(News { notices: lines, ..News::default() });
-            }
-            _ => {}
+        }
+        if wanted && self.park.is_none() {
+            let park = Park::open(&self.root, "roost govern", scope)?;
+            self.tell(News { notices: park.drain_notices(), ..News::default() });
+            self.park = Some(park);
         }
         Ok(())
     }

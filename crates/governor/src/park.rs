@@ -1,4 +1,4 @@
-//! `park = "all"`: what is not governed leaves the CPUs that services have left.
+//! `park = "all"` and `move_interrupts = true`: what is not governed leaves the CPUs that services have left.
 //!
 //! A service alone on its cores does not make the others sleep: work queues, other services and new interrupts go on waking them.
 //! So everybody else is told to be on the CPUs that some service has and on those that no service could have
@@ -7,7 +7,7 @@
 //! What always holds: before a service gets a CPU everybody else may be there, and only after it has left one must they leave.
 //! A service that lives inside a slice that is told, too, is so never narrower than its policy wants.
 
-use host::{LockError, Root, Surroundings};
+use host::{LockError, Root, Scope, Surroundings};
 use machine::{CpuId, CpuList};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -38,10 +38,15 @@ struct Claim {
 
 impl Park {
     /// Nobody is told anything yet.
-    pub fn open(root: &Root, name: &str) -> Result<Self, LockError> {
-        let around = Surroundings::open(root, name)?;
+    pub fn open(root: &Root, name: &str, scope: Scope) -> Result<Self, LockError> {
+        let around = Surroundings::open(root, name, scope)?;
         let held = Held { root: root.clone(), around, services: BTreeMap::new(), awake: CpuList::default() };
         Ok(Self(Arc::new(Mutex::new(held))))
+    }
+
+    /// Who is told.
+    pub fn scope(&self) -> Scope {
+        self.held().around.scope()
     }
 
     /// `service` could have `allowed`, and has all of them; its own cpuset is at `place`.
@@ -142,7 +147,7 @@ mod tests {
         let (folder, root) = machine();
         let read = |path: &str| fs::read_to_string(folder.path().join(path)).unwrap().trim().to_owned();
         let (queues, rest) = ("sys/devices/virtual/workqueue/cpumask", "sys/fs/cgroup/rest/cpuset.cpus");
-        let park = Park::open(&root, "a test").unwrap();
+        let park = Park::open(&root, "a test", Scope { everybody: true, interrupts: false }).unwrap();
         let own = Some("sys/fs/cgroup/shop/cpuset.cpus".to_owned());
         park.join("shop", &"4-7".parse().unwrap(), own);
         park.join("cache", &"6-7".parse().unwrap(), None);

@@ -7,11 +7,20 @@
 //! |---|---|---|
 //! | unbound work queues of the kernel | `workqueue/cpumask` | a mask |
 //! | the kernel's grace-period threads (`rcu_preempt`, `rcu_sched`) | their affinity | a list; every closed file of anybody wakes them |
-//! | interrupts requested from now on | `irq/default_smp_affinity` | a mask; those that are there already stay where they are |
+//! | interrupts requested from now on | `irq/default_smp_affinity` | a mask |
 //! | other services, with systemd | `AllowedCPUs=` of each slice at the top, at run time | a list |
 //! | other cgroups, without systemd | `cpuset.cpus` of each at the top that has it (version 2) | a list |
 //!
-//! What cannot be told: threads of the kernel that belong to a CPU, processes in the root cgroup, timers that were set there.
+//! And where that is asked for ([`Scope::interrupts`]), for it cannot be undone whole:
+//!
+//! | what | by | says |
+//! |---|---|---|
+//! | interrupts that are there, a network card's queues among them | `irq/N/smp_affinity` | a mask |
+//! | the work of network queues that is spread by software (RPS) | `rps_cpus` | a mask |
+//!
+//! The masks come back as they were; to which of their CPUs the kernel then sends an interrupt is its own choice, made anew.
+//!
+//! What cannot be told: interrupts that their drivers keep (a queue for each CPU of an NVMe disk), threads of the kernel that belong to a CPU, processes in the root cgroup, timers that were set there.
 //! `roost govern status --wakeups` counts what is left.
 //!
 //! What always holds:
@@ -21,7 +30,7 @@
 //!   else last, and the other way round: a service never waits for its surroundings.
 
 use crate::journal::{ChangeError, Journal};
-use crate::knob::{CGROUPS, MASKS, called, mask_of, path_of};
+use crate::knob::{CGROUPS, MASKS, called, cpus_of, mask_of, path_of};
 use crate::lock::{LockError, Refusal, run_folder, take};
 use crate::root::{FileError, Root};
 use crate::service::{command, parent};
@@ -30,10 +39,20 @@ use machine::CpuList;
 use std::collections::BTreeSet;
 use std::fs::File;
 
+/// Who is told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Scope {
+    /// Work queues, new interrupts, other services.
+    pub everybody: bool,
+    /// Interrupts that are there already.
+    pub interrupts: bool,
+}
+
 /// Keeps everybody else on some CPUs.
 #[derive(Debug)]
 pub struct Surroundings {
     root: Root,
+    scope: Scope,
     journal: Journal,
     /// What could not be told, each once.
     refused: BTreeSet<String>,
@@ -43,7 +62,7 @@ pub struct Surroundings {
 
 impl Surroundings {
     /// Takes the lock; an error names who has it.
-    pub fn open(root: &Root, holder: &str) -> Result<Self, LockError> {
+    pub fn open(root: &Root, holder: &str, scope: Scope) -> Result<Self, LockError> {
         let path = run_folder(root)?.join("surroundings.lock");
         let lock = take(&path, holder).map_err(|refusal| match refusal {
             Refusal::Taken(holder) => LockError::Surroundings { holder, path: path.clone() },
@@ -58,11 +77,22 @@ impl Surroundings {
             Err(error) => notices.push(error.to_string()),
         }
         let journal = Journal::begin(root, holder, None)?;
-        Ok(Self { root: root.clone(), journal, refused: BTreeSet::new(), notices, _lock: lock })
+        Ok(Self { root: root.clone(), scope, journal, refused: BTreeSet::new(), notices, _lock: lock })
+    }
+
+    /// Who is told.
+    pub fn scope(&self) -> Scope {
+        self.scope
     }
 
     /// Everybody shall be on `cpus`, but for whom these places belong to (`Confiner::place`).
     pub fn keep_on(&mut self, cpus: &CpuList, own: &BTreeSet<String>) {
+        if self.scope.interrupts {
+            self.move_interrupts(cpus);
+        }
+        if !self.scope.everybody {
+            return;
+        }
         let (mask, list) = (mask_of(cpus), cpus.to_string());
         for path in MASKS {
             self.set(path, &mask);
@@ -97,6 +127,48 @@ impl Surroundings {
                 }
             }
         }
+    }
+
+    /// Those that could come to another CPU shall not; one that could come to none of `cpus` may come to all of them.
+    fn move_interrupts(&mut self, cpus: &CpuList) {
+        let mut kept = Vec::new();
+        for path in self.interrupt_masks() {
+            let Some(before) = self.journal.earlier(&path).ok().and_then(|mask| cpus_of(&mask)) else {
+                continue;
+            };
+            // No mask at all: the queue's work is not spread.
+            if before.0.is_empty() {
+                continue;
+            }
+            let both = CpuList(&before.0 & &cpus.0);
+            let wanted = if both.0.is_empty() { cpus } else { &both };
+            let told = if *wanted == before {
+                self.journal.put_back(&path).map(drop)
+            } else {
+                self.journal.set(&path, &mask_of(wanted)).map(drop)
+            };
+            // Gone meanwhile, or its driver's own: the kernel says EIO or EPERM of those.
+            if told.is_err() && self.refused.insert(path.clone()) {
+                kept.push(path);
+            }
+        }
+        if let Some(first) = kept.first() {
+            let more = if kept.len() > 1 { format!(" and {} more", kept.len() - 1) } else { String::new() };
+            self.notices.push(format!("{first}{more} stay as they are: the kernel or a driver keeps those"));
+        }
+    }
+
+    fn interrupt_masks(&self) -> Vec<String> {
+        let names = |folder: &str| self.root.names(folder).unwrap_or_default();
+        let numbers =
+            names("proc/irq").into_iter().filter(|name| name.bytes().all(|byte| byte.is_ascii_digit()));
+        let own = numbers.map(|number| format!("proc/irq/{number}/smp_affinity"));
+        let spread = names("sys/class/net").into_iter().flat_map(|device| {
+            let queues = format!("sys/class/net/{device}/queues");
+            let receive = names(&queues).into_iter().filter(|queue| queue.starts_with("rx-"));
+            receive.map(|queue| format!("{queues}/{queue}/rps_cpus")).collect::<Vec<_>>()
+        });
+        own.chain(spread).collect()
     }
 
     /// Threads of the kernel that belong to no CPU and have a timer running while anybody waits for a grace period: after each
@@ -145,6 +217,8 @@ mod tests {
         machine
     }
 
+    const EVERYBODY: Scope = Scope { everybody: true, interrupts: false };
+
     fn reads(machine: &FakeMachine) -> [String; 4] {
         [MASKS[0], MASKS[1], "sys/fs/cgroup/rest/cpuset.cpus", "sys/fs/cgroup/shop/cpuset.cpus"]
             .map(|path| machine.read(path))
@@ -154,7 +228,7 @@ mod tests {
     fn everybody_else_is_moved_and_moved_back() {
         let machine = machine();
         let before = reads(&machine);
-        let mut around = Surroundings::open(machine.root(), "a test").unwrap();
+        let mut around = Surroundings::open(machine.root(), "a test", EVERYBODY).unwrap();
         around.keep_on(&"0-1".parse().unwrap(), &BTreeSet::new());
         assert_eq!(reads(&machine), ["3", "3", "0-1", "0-1"]);
         around.keep_on(&"0-3".parse().unwrap(), &BTreeSet::new());
@@ -170,7 +244,7 @@ mod tests {
     #[test]
     fn a_killed_run_is_put_back_and_somebody_elses_change_stays() {
         let machine = machine();
-        let mut around = Surroundings::open(machine.root(), "a test").unwrap();
+        let mut around = Surroundings::open(machine.root(), "a test", EVERYBODY).unwrap();
         around.keep_on(&"0-1".parse().unwrap(), &BTreeSet::new());
         // The administrator, meanwhile.
         machine.write(MASKS[1], "f0\n");
@@ -181,10 +255,33 @@ mod tests {
     }
 
     #[test]
+    fn interrupts_move_where_that_is_asked_for_and_masks_come_back() {
+        let machine = machine();
+        let masks = ["proc/irq/4/smp_affinity", "proc/irq/9/smp_affinity", "proc/irq/31/smp_affinity"];
+        let queues = ["rx-0", "rx-1"].map(|queue| format!("sys/class/net/eth0/queues/{queue}/rps_cpus"));
+        let before = ["ff", "c0", "01", "00", "f0"];
+        let files: Vec<&str> = masks.into_iter().chain(queues.iter().map(String::as_str)).collect();
+        for (file, mask) in files.iter().zip(before) {
+            machine.write(file, &format!("{mask}\n"));
+        }
+        machine.write("sys/class/net/lo/mtu", "65536\n");
+        let read = || files.iter().map(|file| machine.read(file)).collect::<Vec<_>>();
+        let interrupts = Scope { everybody: false, interrupts: true };
+        let mut around = Surroundings::open(machine.root(), "a test", interrupts).unwrap();
+        around.keep_on(&"0-1".parse().unwrap(), &BTreeSet::new());
+        assert_eq!(read(), ["3", "3", "01", "00", "3"]);
+        assert_eq!(machine.read(MASKS[0]), "ff", "nobody else was asked for");
+        around.keep_on(&"0-1,6".parse().unwrap(), &BTreeSet::new());
+        assert_eq!(read(), ["43", "40", "01", "00", "40"], "as near to what it was as there is");
+        drop(around);
+        assert_eq!(read(), before);
+    }
+
+    #[test]
     fn there_is_one_who_does_it_and_what_is_missing_is_no_error() {
         let machine = FakeMachine::intel_server(2);
-        let mut first = Surroundings::open(machine.root(), "first").unwrap();
-        let error = Surroundings::open(machine.root(), "second").unwrap_err().to_string();
+        let mut first = Surroundings::open(machine.root(), "first", EVERYBODY).unwrap();
+        let error = Surroundings::open(machine.root(), "second", EVERYBODY).unwrap_err().to_string();
         assert!(error.contains("first"), "{error}");
         first.keep_on(&"0".parse().unwrap(), &BTreeSet::new());
         assert_eq!(first.drain_notices(), Vec::<String>::new());

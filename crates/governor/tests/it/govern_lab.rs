@@ -307,7 +307,7 @@ impl Neighbour {
     }
 
     /// Where it may run, and where the kernel puts its own work and new interrupts.
-    fn state(&self) -> [String; 4] {
+    fn state(&self) -> [String; 5] {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("it runs");
         let line = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).expect("its CPUs");
         let read = |path: &str| fs::read_to_string(path).expect("a mask").trim().to_owned();
@@ -315,6 +315,8 @@ impl Neighbour {
             line.trim().to_owned(),
             read("/sys/devices/virtual/workqueue/cpumask"),
             read("/proc/irq/default_smp_affinity"),
+            // The console's.
+            read("/proc/irq/4/smp_affinity"),
             read("/sys/fs/cgroup/cgroup.subtree_control"),
         ]
     }
@@ -340,13 +342,17 @@ fn with_park_all_everybody_else_leaves_and_comes_back() {
     fs::create_dir_all(&folder).expect("a folder");
     let (server, neighbour) = (Server::start(), Neighbour::start());
     let (before, before_around) = (server.state(), neighbour.state());
-    let config =
-        Config { services: vec![service(&server)], park: governor::Parking::All, ..Config::default() };
+    let config = Config {
+        services: vec![service(&server)],
+        park: governor::Parking::All,
+        move_interrupts: true,
+        ..Config::default()
+    };
     let daemon = run(config, &folder);
     daemon.until("one core", |status| status.cores.0 == 1);
-    let [cpus, queues, interrupts, _] = neighbour.state();
+    let [cpus, queues, interrupts, console, _] = neighbour.state();
     assert_eq!((server.cpus(), cpus), ("0".to_owned(), "0".to_owned()));
-    assert_eq!((queues.trim_start_matches('0'), interrupts.trim_start_matches('0')), ("1", "1"));
+    assert_eq!([queues, interrupts, console].map(|mask| mask.trim_start_matches('0').to_owned()), ["1"; 3]);
     daemon.until("an epoch", |_| true);
     let with = parked_wakeups();
     let lines = daemon.end();

@@ -12,6 +12,7 @@
 //! | `sys/fs/cgroup/.../cgroup.subtree_control` | `cpuset` if that controller is enabled below, else nothing |
 //! | `sys/fs/cgroup/.../roost-N` | `present` or `absent`: a version-1 cpuset that we made |
 //! | `sys/devices/virtual/workqueue/cpumask`, `proc/irq/default_smp_affinity` | the file: a mask in hexadecimal |
+//! | `proc/irq/N/smp_affinity`, `sys/class/net/DEVICE/queues/rx-N/rps_cpus` | the same |
 //! | `affinity/PROCESS:BEGAN/THREAD:BEGAN` | the CPUs on which that thread may run |
 //! | `unit/NAME/AllowedCPUs` | that property of a systemd unit; nothing if it is unset |
 //!
@@ -32,12 +33,12 @@ use cpuset::{ControllerKnob, CpusKnob, FolderKnob};
 use file::FileKnob;
 use frequency::{BoundKnob, GovernorKnob};
 use machine::CpuList;
-use mask::{MaskKnob, same_mask};
+use mask::{MaskKnob, is_mask_file, same_mask};
 use thread::ThreadKnob;
 use unit::UnitKnob;
 
 pub(crate) use cpuset::{CPUSET, PRESENT};
-pub(crate) use mask::{MASKS, mask_of};
+pub(crate) use mask::{MASKS, cpus_of, mask_of};
 pub(crate) use unit::{is_unit, path_of};
 
 /// Where control groups are mounted, in every distribution. Elsewhere we change none.
@@ -70,7 +71,7 @@ impl Knob {
             Kind::Thread(ThreadKnob::new(name))
         } else if let Some(name) = unit::name_in(path) {
             Kind::Unit(UnitKnob::new(root, name))
-        } else if MASKS.contains(&path) {
+        } else if is_mask_file(path) {
             Kind::Mask(MaskKnob::new(root.path(path)))
         } else if is_idle_file(path) {
             Kind::File(FileKnob::new(root.path(path)))

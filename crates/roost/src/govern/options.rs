@@ -105,6 +105,10 @@ pub struct Governing {
     /// Keep everybody else off the parked CPUs, too: other cgroups or slices, unbound work queues, new interrupts
     #[arg(long)]
     pub park_all: bool,
+    /// Move interrupts that are there off the parked CPUs, too. Their masks are put back; on which of their CPUs they then land
+    /// is the kernel's choice, so this cannot be undone whole
+    #[arg(long)]
+    pub move_interrupts: bool,
     /// Time between two decisions
     #[arg(long, value_name = "TIME", requires = "target")]
     pub epoch: Option<Duration>,
@@ -212,6 +216,7 @@ impl Governing {
         config.record = self.record.clone().or(config.record);
         config.audit = self.audit.clone().or(config.audit);
         config.metrics = self.metrics.or(config.metrics);
+        config.move_interrupts |= self.move_interrupts;
         if self.park_all {
             config.park = governor::Parking::All;
         }
