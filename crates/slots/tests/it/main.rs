@@ -2,6 +2,7 @@
 
 mod bell;
 mod hostile;
+mod java;
 mod native;
 mod race;
 mod vectors;

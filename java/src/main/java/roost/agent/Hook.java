@@ -23,6 +23,9 @@ public final class Hook {
     /** The class of virtual threads, where this JVM has them. They change carriers inside a call: no slot can tell. */
     private static final Class<?> VIRTUAL = virtualThreads();
 
+    private static final String CUT_SHORT =
+            "the slot file was cut short; the hook is off until the server is restarted";
+
     /** Not volatile: to notice it a little late costs nothing. */
     private static boolean isOff;
 
@@ -95,7 +98,7 @@ public final class Hook {
         } catch (InternalError fault) {
             // The one that was waited for.
         }
-        say("the slot file was cut short; the hook is off until the server is restarted");
+        say(CUT_SHORT);
         return ThreadSlot.NOT_RECORDED;
     }
 
@@ -106,6 +109,11 @@ public final class Hook {
         }
         isOff = true;
         try {
+            if (failure instanceof InternalError) {
+                // The JVM's word for a fault in a mapped file.
+                say(CUT_SHORT);
+                return ThreadSlot.NOT_RECORDED;
+            }
             say("the hook is off: " + failure);
             FILE.count(ERRORS);
         } catch (Throwable again) {

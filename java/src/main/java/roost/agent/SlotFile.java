@@ -73,6 +73,7 @@ final class SlotFile {
             }
             Files.move(fresh, path, StandardCopyOption.ATOMIC_MOVE);
         } finally {
+            // After the renaming there is none of that name.
             Files.deleteIfExists(fresh);
         }
         return file;
@@ -125,7 +126,7 @@ final class SlotFile {
                 // It comes again if the server has cleared its thread locals.
                 return new ThreadSlot(this, i, map32(slotOffset(i) + TID));
             }
-            if (owners.get(i) != null && (owner == null || !owner.isAlive())) {
+            if (owners.get(i) != null && (owner == null || owner.getState() == Thread.State.TERMINATED)) {
                 free(i);
             }
             if (owners.get(i) == null && index < 0) {
