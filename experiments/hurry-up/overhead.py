@@ -60,17 +60,20 @@ def index(engine, most):
     settings = {"settings": {"number_of_shards": 1, "number_of_replicas": 0, "refresh_interval": "-1"}}
     engine.ask("PUT", "/" + INDEX, json.dumps(settings))
     words, lines, count = {}, [], 0
-    kind = "_doc"
+    # Types are gone since version 8.
+    (node,) = json.loads(engine.ask("GET", "/_nodes/_local"))["nodes"].values()
+    major = int(node["version"].split(".")[0])
+    bulk = f"/{INDEX}/_doc/_bulk" if major < 7 else f"/{INDEX}/_bulk"
     for paragraph in paragraphs(most):
         lines += [json.dumps({"index": {}}), json.dumps({"text": paragraph})]
         count += 1
         for word in set(re.findall(r"[a-z]{3,12}", paragraph.lower())):
             words[word] = words.get(word, 0) + 1
         if len(lines) >= 4000:
-            engine.ask("POST", f"/{INDEX}/{kind}/_bulk", "\n".join(lines) + "\n", "application/x-ndjson")
+            engine.ask("POST", bulk, "\n".join(lines) + "\n", "application/x-ndjson")
             lines = []
     if lines:
-        engine.ask("POST", f"/{INDEX}/{kind}/_bulk", "\n".join(lines) + "\n", "application/x-ndjson")
+        engine.ask("POST", bulk, "\n".join(lines) + "\n", "application/x-ndjson")
     engine.ask("POST", f"/{INDEX}/_forcemerge?max_num_segments=1")
     engine.ask("POST", f"/{INDEX}/_refresh")
     ranked = sorted(words, key=lambda word: (-words[word], word))[:5000]
@@ -103,6 +106,8 @@ def main():
     parser.add_argument("--seed", type=int, default=20261122)
     parser.add_argument("--out")
     options = parser.parse_args()
+    if options.blocks < 4:
+        parser.error("--blocks must be at least 4: an interval needs more than one pair")
     engine, source = Engine(options.port), random.Random(options.seed)
     count, ranked = index(engine, options.documents)
     weights = [1 / (rank + 1) for rank in range(len(ranked))]
