@@ -27,6 +27,7 @@ import java.util.Set;
  */
 final class SlotFile {
     final MappedByteBuffer map;
+    final Words words;
     final Path path;
     private final int slots;
     final int events;
@@ -34,6 +35,7 @@ final class SlotFile {
 
     private SlotFile(MappedByteBuffer map, Path path, int slots, int events) {
         this.map = map;
+        this.words = Words.of(map);
         this.path = path;
         this.slots = slots;
         this.events = events;
