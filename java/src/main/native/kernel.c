@@ -30,11 +30,6 @@ JNIEXPORT jint JNICALL Java_roost_agent_Kernel_gettid(JNIEnv *env, jclass kernel
     return (jint)call3(GETTID, 0, 0, 0);
 }
 
-JNIEXPORT jlong JNICALL Java_roost_agent_Kernel_bufferAddress(JNIEnv *env, jclass kernel, jobject buffer) {
-    (void)kernel;
-    return (jlong)(*env)->GetDirectBufferAddress(env, buffer);
-}
-
 /* Wakes one that waits for the word at `offset` of a mapped buffer; how many were woken, or a negative errno. */
 JNIEXPORT jint JNICALL Java_roost_agent_Kernel_futexWake(JNIEnv *env, jclass kernel, jobject buffer, jint offset) {
     (void)kernel;

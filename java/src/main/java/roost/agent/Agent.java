@@ -30,7 +30,7 @@ public final class Agent {
             return;
         }
         try {
-            Installed.file = open(options, instrumentation);
+            Installed.file = open(options);
         } catch (IOException | RuntimeException failure) {
             say("the hook is off: file=" + options.file() + ": " + reason(failure));
             return;
@@ -41,12 +41,11 @@ public final class Agent {
         retransform(options, instrumentation);
     }
 
-    private static SlotFile open(Options options, Instrumentation instrumentation) throws IOException {
+    private static SlotFile open(Options options) throws IOException {
         String why = Kernel.load(options.file().getParent());
         if (why != null) {
             say("no doorbell, the governor has to look by itself: " + why);
         }
-        Words.open(instrumentation);
         return SlotFile.create(
                 options.file(), options.slots(), options.events(), java.util.List.of(),
                 "roost-agent " + version() + " java " + Runtime.version().feature(), Identity.own(),

@@ -2,11 +2,13 @@ package roost.agent;
 
 import static roost.agent.Layout.*;
 
+import java.nio.MappedByteBuffer;
+
 /**
  * What watched methods call: {@link #enter} first, {@link #exit} on every way out, with what enter returned.
  *
  * <p>The server's own threads run this, so it never waits, never throws and, a thread's first call aside, never allocates.
- * The file and its words are constants of this class, so that the compiler folds them: {@link Installed} holds them
+ * The file and its mapping are constants of this class, so that the compiler folds them: {@link Installed} holds them
  * before anything touches this class.
  *
  * <p>If the file is cut short under us, the JVM turns the fault into an {@link InternalError}, which it throws a little
@@ -15,7 +17,7 @@ import static roost.agent.Layout.*;
  */
 public final class Hook {
     private static final SlotFile FILE = Installed.file;
-    private static final Words WORDS = FILE.words;
+    private static final MappedByteBuffer MAP = FILE.map;
     private static final boolean HAS_EVENTS = FILE.events != 0;
     private static final ThreadLocal<ThreadSlot> SLOT = new ThreadLocal<>();
     /** The class of virtual threads, where this JVM has them. They change carriers inside a call: no slot can tell. */
@@ -35,7 +37,7 @@ public final class Hook {
             return ThreadSlot.NOT_RECORDED;
         }
         try {
-            long enable = WORDS.get(ENABLE);
+            long enable = (long) WORD64.getOpaque(MAP, ENABLE);
             if ((int) (enable >>> 32) != CHECK_WORD) {
                 return lost();
             }
@@ -51,7 +53,7 @@ public final class Hook {
             if (slot == null || slot.isTired()) {
                 slot = register(thread);
             }
-            return slot.enter(WORDS, method, System.nanoTime());
+            return slot.enter(method, System.nanoTime());
         } catch (Throwable failure) {
             return fail(failure);
         }
@@ -63,14 +65,14 @@ public final class Hook {
             return;
         }
         try {
-            long enable = WORDS.get(ENABLE);
+            long enable = (long) WORD64.getOpaque(MAP, ENABLE);
             if ((int) (enable >>> 32) != CHECK_WORD) {
                 lost();
                 return;
             }
             boolean wantsTime = (enable & ENABLE_EXIT_TIMES) != 0;
             long now = wantsTime || HAS_EVENTS ? System.nanoTime() : 0;
-            ThreadSlot.exit(FILE, WORDS, token, method, wantsTime, now);
+            ThreadSlot.exit(FILE, token, method, wantsTime, now);
         } catch (Throwable failure) {
             fail(failure);
         }

@@ -9,9 +9,9 @@ import java.security.AccessController;
 import java.security.PrivilegedAction;
 
 /**
- * What Java has no way to ask: a thread's own number, a futex's wake, and where a buffer lies.
+ * The system calls that Java has no way to make: a thread's own number and a futex's wake.
  *
- * <p>They are in a library of a few hundred instructions that the jar carries and {@link #load} loads before the
+ * <p>Both are in a library of a few hundred instructions that the jar carries and {@link #load} loads before the
  * server's security is set up. Where it cannot be loaded (another processor, a temporary folder that forbids execution)
  * numbers come from /proc, and the slot file says that its doorbell cannot be rung: the governor then looks by itself.
  */
@@ -81,14 +81,7 @@ final class Kernel {
         return isLoaded && futexWake(map, offset) >= 0;
     }
 
-    /** Where a direct buffer begins; 0 if that cannot be had. */
-    static long address(ByteBuffer map) {
-        return isLoaded ? bufferAddress(map) : 0;
-    }
-
     private static native int gettid();
-
-    private static native long bufferAddress(ByteBuffer map);
 
     private static native int futexWake(ByteBuffer map, int offset);
 }

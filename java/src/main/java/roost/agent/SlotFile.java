@@ -27,7 +27,6 @@ import java.util.Set;
  */
 final class SlotFile {
     final MappedByteBuffer map;
-    final Words words;
     final Path path;
     private final int slots;
     final int events;
@@ -35,7 +34,6 @@ final class SlotFile {
 
     private SlotFile(MappedByteBuffer map, Path path, int slots, int events) {
         this.map = map;
-        this.words = Words.of(map);
         this.path = path;
         this.slots = slots;
         this.events = events;

@@ -3,6 +3,7 @@ package roost.agent;
 import static roost.agent.Layout.*;
 
 import java.lang.invoke.VarHandle;
+import java.nio.MappedByteBuffer;
 
 /**
  * A thread's slot, written by that thread alone.
@@ -20,6 +21,7 @@ final class ThreadSlot {
     private static final int MISSES = 1024;
 
     private final SlotFile file;
+    private final MappedByteBuffer map;
     private final int events;
     private final int index;
     private final int tid;
@@ -27,6 +29,7 @@ final class ThreadSlot {
 
     ThreadSlot(SlotFile file, int index, int tid) {
         this.file = file;
+        this.map = file.map;
         this.events = file.events;
         this.index = index;
         this.tid = tid;
@@ -45,59 +48,55 @@ final class ThreadSlot {
         return index < 0 && ++misses >= MISSES;
     }
 
-    /**
-     * The thread is inside. What is returned goes to {@link #exit}: the slot, and the depth before.
-     *
-     * @param words the file's; a caller to whom they are a constant hands the constant in
-     */
-    int enter(Words words, int method, long now) {
+    /** The thread is inside. What is returned goes to {@link #exit}: the slot, and the depth before. */
+    int enter(int method, long now) {
         if (index < 0) {
             file.count(NO_SLOT);
             return NOT_RECORDED;
         }
         int offset = slotOffset(index);
         // Only this thread writes it.
-        long state = words.get(offset);
+        long state = (long) WORD64.get(map, offset);
         int depth = (int) (state >>> 32) & 0xffff;
         if (depth == 0) {
             VarHandle.storeStoreFence();
-            words.set(offset + ENTERED_AT, now);
+            WORD64.setOpaque(map, offset + ENTERED_AT, now);
             state = state + 1 & 0xffff_ffffL | 1L << 32 | (long) method << 48;
         } else if (depth < DEPTH_MAX) {
-            words.set(offset + NESTED, words.get(offset + NESTED) + 1);
+            WORD64.setOpaque(map, offset + NESTED, (long) WORD64.get(map, offset + NESTED) + 1);
             state += 1L << 32;
         } else {
             file.count(TOO_DEEP);
             return NOT_RECORDED;
         }
-        words.release(offset, state);
+        WORD64.setRelease(map, offset, state);
         if (events != 0) {
             file.record(now, tid, method, ENTER, state);
         }
-        // The doorbell is in the upper half.
-        if ((int) words.get(ASLEEP) != 0) {
+        if ((int) WORD32.getOpaque(map, ASLEEP) != 0) {
             file.ring();
         }
         return index + 1 << 16 | depth;
     }
 
     /** When a call is over; calls inside it that never told their end are over too. Once more does nothing. */
-    static void exit(SlotFile file, Words words, int token, int method, boolean wantsTime, long now) {
+    static void exit(SlotFile file, int token, int method, boolean wantsTime, long now) {
+        MappedByteBuffer map = file.map;
         int offset = slotOffset((token >>> 16) - 1);
         int depth = token & 0xffff;
-        long state = words.get(offset);
+        long state = (long) WORD64.get(map, offset);
         if (((int) (state >>> 32) & 0xffff) <= depth) {
             return;
         }
         if (depth == 0) {
             if (wantsTime) {
-                words.set(offset + EXITED_AT, now);
+                WORD64.setOpaque(map, offset + EXITED_AT, now);
             }
             state = state & 0xffff_0000_0000_0000L | state + 1 & 0xffff_ffffL;
         } else {
             state = state & 0xffff_0000_ffff_ffffL | (long) depth << 32;
         }
-        words.release(offset, state);
+        WORD64.setRelease(map, offset, state);
         if (file.events != 0) {
             file.record(now, file.map32(offset + TID), method, EXIT, state);
         }

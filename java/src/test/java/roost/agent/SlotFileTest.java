@@ -81,13 +81,13 @@ class SlotFileTest {
                 case "enter" -> {
                     Actor actor = actors.get(words[1]);
                     int method = Integer.parseInt(words[2]);
-                    actor.calls().push(new int[] {actor.slot().enter(file.words, method, Long.parseLong(words[3])), method});
+                    actor.calls().push(new int[] {actor.slot().enter(method, Long.parseLong(words[3])), method});
                 }
                 case "exit" -> {
                     Actor actor = actors.get(words[1]);
                     int[] call = actor.calls().pop();
                     if (call[0] != ThreadSlot.NOT_RECORDED) {
-                        ThreadSlot.exit(file, file.words, call[0], call[1], enable == 3, Long.parseLong(words[2]));
+                        ThreadSlot.exit(file, call[0], call[1], enable == 3, Long.parseLong(words[2]));
                     }
                 }
                 case "end" -> file.free(actors.get(words[1]).slot().index());
@@ -111,11 +111,11 @@ class SlotFileTest {
             Thread thread = new Thread(() -> {
                 for (int pair = 0; pair < pairs; pair++) {
                     int sequence = 2 * pair + 1;
-                    int token = slot[0].enter(file.words, sequence % 3, time(sequence));
+                    int token = slot[0].enter(sequence % 3, time(sequence));
                     for (int wait = pair % 32; wait > 0; wait--) {
                         Thread.onSpinWait();
                     }
-                    ThreadSlot.exit(file, file.words, token, sequence % 3, false, 0);
+                    ThreadSlot.exit(file, token, sequence % 3, false, 0);
                 }
                 running.decrementAndGet();
             });

@@ -22,16 +22,13 @@ import org.openjdk.jmh.annotations.Warmup;
 @State(Scope.Benchmark)
 @BenchmarkMode(Mode.AverageTime)
 @OutputTimeUnit(TimeUnit.NANOSECONDS)
-@Fork(value = 3, jvmArgsAppend = "--add-exports=java.base/jdk.internal.misc=ALL-UNNAMED")
+@Fork(3)
 @Warmup(iterations = 3, time = 1)
 @Measurement(iterations = 5, time = 1)
 public class PairBench {
     private void install(int enable, int events) throws Exception {
         Path folder = Files.createTempDirectory(Path.of("/dev/shm"), "roost-bench");
-        String why = Kernel.load(folder);
-        if (why != null) {
-            throw new IllegalStateException(why);
-        }
+        Kernel.load(folder);
         SlotFile file = SlotFile.create(
                 folder.resolve("slots"), 64, events, List.of("m"), "bench", Identity.own(), 0);
         file.map.putInt(Layout.ENABLE, Integer.reverseBytes(enable));
