@@ -1,6 +1,6 @@
 # The two that matter: `make demo` shows what Roost does on this machine, `make test` shows that it works.
 
-.PHONY: demo test check build lab bench papers deb clean-runs
+.PHONY: demo test check build java java-bench lab bench papers deb clean-runs
 
 demo: ## the main job on this machine's own CPUs, about a minute; ends with runs/<name>/report.html
 	@scripts/setup build
@@ -12,6 +12,7 @@ demo: ## the main job on this machine's own CPUs, about a minute; ends with runs
 test: export PROPTEST_RNG_SEED ?= 20261120
 test: ## unit, property, conformance and integration tests, the soak included; then the kernel lab and the one with systemd
 	@scripts/setup test
+	mvn -q -B -f java/pom.xml verify
 	cargo build --locked --workspace --all-targets
 	cargo test --locked --workspace -- --nocapture --test-threads 2
 	@# 3: no emulator or kernel can be had here; it has said why.
@@ -36,6 +37,14 @@ papers: build ## every figure of the papers simulated, claims judged, ESTIMATEs 
 
 deb: build ## a Debian package of this machine's architecture: target/deb/roost_VERSION_ARCH.deb
 	scripts/deb target/release/roost target/deb
+
+java: ## the agent for JVM servers, tested on every JDK here: target/java/roost-agent.jar
+	@scripts/setup test
+	mvn -q -B -f java/pom.xml verify
+
+java-bench: ## what a call costs under the agent, by JMH; about two minutes
+	@scripts/setup test
+	java/bench/run
 
 lab: ## idle states, frequencies and programs in the kernel on stock Debian kernels, in an emulator
 	lab/run

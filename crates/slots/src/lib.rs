@@ -1,0 +1,45 @@
+//! Hot-function slots: which threads of a service are inside its hot function now, and since when, told through a
+//! mapped file.
+//!
+//! The problem: speed is to be given to the requests that stay long in the function that makes them slow. Only the
+//! service knows when a thread enters and leaves it, only the governor may change a clock, and what passes between
+//! them must cost the service next to nothing, whatever the governor does: be slow, be stopped, be dead.
+//!
+//! The approach: publish *state, not a queue*. Each thread owns one slot of 64 bytes and overwrites it. A slot cannot
+//! overflow, is in no other thread's cache line, and can be read late, twice or never. Writers are this crate's
+//! [`Writer`] (Rust), `include/roost.h` (C and C++) and `java/` (an agent for any JVM server); they agree byte for byte,
+//! which `testdata/slots` checks. The reader is [`Reader`]. `docs/formats.md` has the tables.
+//!
+//! ```text
+//!   service's threads                         file (on tmpfs)                       governor
+//!   enter: time, then state ----- store ----> slot 0, slot 1, ... ---- pread -----> Reader::look
+//!   asleep? clear it, ring ------ futex ----> doorbell <-------------- futex wait - Reader::sleep
+//!                                             enable <---------------- pwrite ----- Reader::enable
+//! ```
+//!
+//! Terms:
+//! - A *slot's state* is one 64-bit word: sequence, depth, method. It changes in one store, so it is never torn.
+//! - *Sequence*: odd while the thread is inside, and 2N after N calls from outside. Calls from inside (recursion, or
+//!   another watched method) change the depth only.
+//! - *Doorbell*: a counter that is also a futex. It is rung only by an enter that finds the word *asleep* set, and that
+//!   enter clears it; so a governor that is awake costs no system call, and one that sleeps costs one.
+//!
+//! What always holds:
+//! - Enter and exit never wait, allocate, lock or fail. Where there is no room for a thread it is counted and left out.
+//! - `entered_at` is written while the sequence is even, and read between two equal odd ones: what is read belongs to
+//!   the call that is told. See [`Reader::look`].
+//! - The reader maps nothing that it loads from: a file that is cut short under it is an error, not a SIGBUS. It trusts
+//!   no number in the file before it has bounded it.
+
+mod events;
+mod identity;
+mod layout;
+mod map;
+mod reader;
+mod writer;
+
+pub use events::{Event, EventKind, Events};
+pub use identity::Identity;
+pub use layout::{FILE_VERSION, Failures, METHODS_MAX, SLOTS_MAX};
+pub use reader::{Activity, Bell, Enable, Method, MethodState, Reader, ReaderError, Slot, Woken};
+pub use writer::{Inside, MethodId, ThreadSlot, Writer, WriterError, WriterOptions};

@@ -1,0 +1,82 @@
+//! The doorbell: rung once per sleep, by the first enter; never missed; a sleep that nothing ends costs one look.
+
+use crate::memory_folder;
+use machine::Duration;
+use slots::{Reader, Woken, Writer, WriterOptions};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration as StdDuration, Instant as Clock};
+
+#[test]
+fn an_enter_ends_the_sleep_at_once_and_a_sleep_ends_by_itself() {
+    let folder = memory_folder();
+    let path = folder.path().join("slots");
+    let writer = Writer::create(&path, &["m"], WriterOptions::default()).unwrap();
+    let mut reader = Reader::open(&path).unwrap();
+    assert_eq!(reader.sleep(Some(Duration::from_millis(20))).unwrap(), Woken::TimedOut);
+    let began = Clock::now();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            thread::sleep(StdDuration::from_millis(50));
+            let slot = writer.register();
+            let _inside = slot.enter(writer.method(0).unwrap());
+            thread::sleep(StdDuration::from_millis(200));
+        });
+        assert_eq!(reader.sleep(Some(Duration::from_secs(10))).unwrap(), Woken::Entered);
+        assert!(began.elapsed() < StdDuration::from_millis(245), "woken by the enter, not by the exit");
+        // Somebody is inside: no sleep at all.
+        assert_eq!(reader.sleep(None).unwrap(), Woken::Entered);
+    });
+}
+
+#[test]
+fn a_call_from_another_thread_ends_the_sleep() {
+    let folder = memory_folder();
+    let path = folder.path().join("slots");
+    let _writer = Writer::create(&path, &["m"], WriterOptions::default()).unwrap();
+    let mut reader = Reader::open(&path).unwrap();
+    let bell = reader.bell();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            thread::sleep(StdDuration::from_millis(30));
+            bell.ring().unwrap();
+        });
+        assert_eq!(reader.sleep(None).unwrap(), Woken::Called);
+    });
+}
+
+/// Calls that begin in the very moment at which the reader falls asleep: none may be slept through. A call that is
+/// missed would hold the test until the sleep's own end.
+#[test]
+fn no_enter_is_slept_through() {
+    const SLEEPS: usize = 400;
+    let folder = memory_folder();
+    let path = folder.path().join("slots");
+    let writer = Writer::create(&path, &["m"], WriterOptions::default()).unwrap();
+    let mut reader = Reader::open(&path).unwrap();
+    let (is_awake, is_over) = (AtomicBool::new(false), AtomicBool::new(false));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let slot = writer.register();
+            let mut turn = 0u32;
+            while !is_over.load(Ordering::Acquire) {
+                // A little later each time, so that every moment of falling asleep is met.
+                turn = turn.wrapping_add(1);
+                for _ in 0..(turn % 200) * 50 {
+                    std::hint::spin_loop();
+                }
+                let inside = slot.enter(writer.method(0).unwrap());
+                while !is_awake.swap(false, Ordering::AcqRel) && !is_over.load(Ordering::Acquire) {
+                    thread::yield_now();
+                }
+                drop(inside);
+            }
+        });
+        for _ in 0..SLEEPS {
+            assert_eq!(reader.sleep(Some(Duration::from_secs(5))).unwrap(), Woken::Entered);
+            is_awake.store(true, Ordering::Release);
+            thread::yield_now();
+        }
+        is_over.store(true, Ordering::Release);
+    });
+}
