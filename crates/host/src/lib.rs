@@ -78,7 +78,7 @@ pub use cpuidle::{
 pub use energy::{EnergyMeter, MeterZone, meter_zones, processor};
 pub use frequency_control::{
     FrequencyActuator, FrequencyControl, FrequencyDrift, FrequencyError, FrequencyOptions, FrequencyState,
-    Speeds, speeds,
+    Speeds, speeds, speeds_by,
 };
 pub use idle_control::{IdleActuator, IdleControl, IdleOptions, LimitState};
 pub use idle_holder::{Asked, IdleHolder};

@@ -8,6 +8,9 @@
 //! | `sys/devices/system/cpu/cpufreq/policyN/scaling_setspeed` | the file; `<unsupported>` under another governor than `userspace` |
 //! | `.../scaling_min_freq`, `.../scaling_max_freq` | the file, which the kernel brings up to date a little after a write |
 //! | `.../scaling_governor` | who sets the clock, and that governor's settings, which go with it |
+//! | `.../energy_performance_preference` | the file |
+//! | `msr/cpuN/clock_modulation` | five bits of a register of CPU N, through `dev/cpu/N/msr` |
+//! | `sys/class/powercap/intel-rapl:N/constraint_0_power_limit_uw`, `.../enabled` | the file; the kernel rounds a limit to its unit |
 //! | `sys/fs/cgroup/.../cpuset.cpus` | the file; empty means "as the parent" in version 2 |
 //! | `sys/fs/cgroup/.../cgroup.subtree_control` | `cpuset` if that controller is enabled below, else nothing |
 //! | `sys/fs/cgroup/.../roost-N` | `present` or `absent`: a version-1 cpuset that we made |
@@ -22,6 +25,8 @@ mod cpuset;
 mod file;
 mod frequency;
 mod mask;
+mod msr;
+mod power;
 mod thread;
 mod unit;
 
@@ -33,11 +38,15 @@ use file::FileKnob;
 use frequency::{BoundKnob, GovernorKnob};
 use machine::CpuList;
 use mask::{MaskKnob, same_mask};
+use msr::DutyCycleKnob;
+use power::power_file;
 use thread::ThreadKnob;
 use unit::UnitKnob;
 
 pub(crate) use cpuset::{CPUSET, PRESENT};
 pub(crate) use mask::{MASKS, mask_of};
+pub(crate) use msr::{bits_of, duty_cycle_of, registers_of, text_of};
+pub(crate) use power::{UNIT_UW, same_power};
 pub(crate) use unit::{is_unit, path_of};
 
 /// Where control groups are mounted, in every distribution. Elsewhere we change none.
@@ -61,6 +70,8 @@ enum Kind {
     Unit(UnitKnob),
     Bound(BoundKnob),
     Governor(GovernorKnob),
+    DutyCycle(DutyCycleKnob),
+    Power(FileKnob),
 }
 
 impl Knob {
@@ -76,9 +87,19 @@ impl Knob {
             Kind::File(FileKnob::new(root.path(path)))
         } else if let Some(file) = frequency_file(path) {
             match file {
-                "scaling_setspeed" => Kind::File(FileKnob::new(root.path(path))),
+                "scaling_setspeed" | "energy_performance_preference" => {
+                    Kind::File(FileKnob::new(root.path(path)))
+                }
                 "scaling_min_freq" | "scaling_max_freq" => Kind::Bound(BoundKnob::new(root.path(path))),
                 "scaling_governor" => Kind::Governor(GovernorKnob::new(root, path)),
+                _ => return None,
+            }
+        } else if let Some(cpu) = msr::cpu_in(path) {
+            Kind::DutyCycle(DutyCycleKnob::new(root.path(&registers_of(cpu))))
+        } else if let Some(file) = power_file(path) {
+            match file {
+                "constraint_0_power_limit_uw" => Kind::Power(FileKnob::new(root.path(path))),
+                "enabled" => Kind::File(FileKnob::new(root.path(path))),
                 _ => return None,
             }
         } else {
@@ -106,6 +127,8 @@ impl Knob {
             Kind::Unit(knob) => knob.read(),
             Kind::Bound(knob) => knob.read(),
             Kind::Governor(knob) => knob.read(),
+            Kind::DutyCycle(knob) => knob.read(),
+            Kind::Power(knob) => knob.read(),
         }
     }
 
@@ -122,6 +145,8 @@ impl Knob {
             Kind::Unit(knob) => knob.write(value).and_then(|()| knob.read())?,
             Kind::Bound(knob) => knob.write(value)?,
             Kind::Governor(knob) => knob.write(value)?,
+            Kind::DutyCycle(knob) => knob.write(value).and_then(|()| knob.read())?,
+            Kind::Power(knob) => knob.write(value)?,
         };
         Ok(if self.same(value, &reads) { value.to_owned() } else { reads })
     }
@@ -149,6 +174,7 @@ impl Knob {
         match self.kind {
             Kind::Thread(_) | Kind::Cpus(_) | Kind::Unit(_) => same_cpus(&self.root, text, reads),
             Kind::Mask(_) => same_mask(text, reads),
+            Kind::Power(_) => same_power(text, reads),
             _ => text == reads,
         }
     }
@@ -163,7 +189,13 @@ impl Knob {
     /// leaves up, and threads when nothing narrows them any more.
     pub(crate) fn turn(&self) -> u8 {
         match self.kind {
-            Kind::File(_) | Kind::Cpus(_) | Kind::Mask(_) | Kind::Unit(_) | Kind::Bound(_) => 0,
+            Kind::File(_)
+            | Kind::Cpus(_)
+            | Kind::Mask(_)
+            | Kind::Unit(_)
+            | Kind::Bound(_)
+            | Kind::DutyCycle(_)
+            | Kind::Power(_) => 0,
             // After the speed that only its successor takes.
             Kind::Folder(_) | Kind::Governor(_) => 1,
             Kind::Controller(_) => 2,
@@ -185,6 +217,9 @@ pub(crate) fn same_cpus(root: &Root, text: &str, reads: &str) -> bool {
 pub(crate) fn called(path: &str) -> String {
     if let Some(name) = ThreadName::from_path(path) {
         return format!("CPUs of thread {} of process {}", name.thread, name.process);
+    }
+    if let Some(cpu) = msr::cpu_in(path) {
+        return format!("duty cycle of CPU {cpu} (MSR 0x19a)");
     }
     match unit::name_in(path) {
         Some(name) => format!("AllowedCPUs= of {name}"),
@@ -236,6 +271,10 @@ mod tests {
             "sys/devices/system/cpu/cpufreq/policy0/scaling_min_freq",
             "sys/devices/system/cpu/cpufreq/policy0/scaling_setspeed",
             "sys/devices/system/cpu/cpufreq/policy0/scaling_governor",
+            "sys/devices/system/cpu/cpufreq/policy0/energy_performance_preference",
+            "sys/class/powercap/intel-rapl:1/constraint_0_power_limit_uw",
+            "sys/class/powercap/intel-rapl:0/enabled",
+            "msr/cpu3/clock_modulation",
             "sys/fs/cgroup/a b/cpuset.cpus",
             "sys/fs/cgroup/cgroup.subtree_control",
             "sys/fs/cgroup/cpuset/roost-12",
@@ -255,6 +294,11 @@ mod tests {
             "sys/devices/system/cpu/cpufreq/policy/scaling_max_freq",
             "sys/devices/system/cpu/cpufreq/boost",
             "sys/devices/system/cpu/cpufreq/policy0/cpuinfo_max_freq",
+            "sys/class/powercap/intel-rapl:0:0/constraint_0_power_limit_uw",
+            "sys/class/powercap/intel-rapl:0/../../../../etc/shadow",
+            "sys/class/powercap/intel-rapl:0/constraint_1_power_limit_uw",
+            "msr/cpu3/0x10",
+            "dev/cpu/3/msr",
             "sys/fs/cgroup/../../../etc/cpuset.cpus",
             "sys/fs/cgroup//cpuset.cpus",
             "sys/fs/cgroup/a/cpuset.mems",
