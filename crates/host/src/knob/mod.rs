@@ -8,7 +8,7 @@
 //! | `sys/devices/system/cpu/cpufreq/policyN/scaling_setspeed` | the file; `<unsupported>` under another governor than `userspace` |
 //! | `.../scaling_min_freq`, `.../scaling_max_freq` | the file, which the kernel brings up to date a little after a write |
 //! | `.../scaling_governor` | who sets the clock, and that governor's settings, which go with it |
-//! | `.../energy_performance_preference` | the file |
+//! | `.../energy_performance_preference` | the file; a number may read back as a name |
 //! | `msr/cpuN/clock_modulation` | five bits of a register of CPU N, through `dev/cpu/N/msr` |
 //! | `sys/class/powercap/intel-rapl:N/constraint_0_power_limit_uw`, `.../enabled` | the file; the kernel rounds a limit to its unit |
 //! | `sys/fs/cgroup/.../cpuset.cpus` | the file; empty means "as the parent" in version 2 |
@@ -52,6 +52,9 @@ pub(crate) use unit::{is_unit, path_of};
 /// Where control groups are mounted, in every distribution. Elsewhere we change none.
 pub(crate) const CGROUPS: &str = "sys/fs/cgroup";
 
+/// The hints to hardware that chooses its clock by itself, the fastest first.
+const PREFERENCES: [&str; 4] = ["performance", "balance_performance", "balance_power", "power"];
+
 /// One thing that can be read and written.
 #[derive(Debug)]
 pub(crate) struct Knob {
@@ -62,6 +65,7 @@ pub(crate) struct Knob {
 #[derive(Debug)]
 enum Kind {
     File(FileKnob),
+    Preference(FileKnob),
     Cpus(CpusKnob),
     Mask(MaskKnob),
     Thread(ThreadKnob),
@@ -87,9 +91,8 @@ impl Knob {
             Kind::File(FileKnob::new(root.path(path)))
         } else if let Some(file) = frequency_file(path) {
             match file {
-                "scaling_setspeed" | "energy_performance_preference" => {
-                    Kind::File(FileKnob::new(root.path(path)))
-                }
+                "scaling_setspeed" => Kind::File(FileKnob::new(root.path(path))),
+                "energy_performance_preference" => Kind::Preference(FileKnob::new(root.path(path))),
                 "scaling_min_freq" | "scaling_max_freq" => Kind::Bound(BoundKnob::new(root.path(path))),
                 "scaling_governor" => Kind::Governor(GovernorKnob::new(root, path)),
                 _ => return None,
@@ -118,7 +121,7 @@ impl Knob {
     /// What it reads now.
     pub(crate) fn read(&mut self) -> Result<String, FileError> {
         match &mut self.kind {
-            Kind::File(knob) => knob.read(),
+            Kind::File(knob) | Kind::Preference(knob) | Kind::Power(knob) => knob.read(),
             Kind::Mask(knob) => knob.read(),
             Kind::Cpus(knob) => knob.file.read(),
             Kind::Thread(knob) => knob.read(),
@@ -128,7 +131,6 @@ impl Knob {
             Kind::Bound(knob) => knob.read(),
             Kind::Governor(knob) => knob.read(),
             Kind::DutyCycle(knob) => knob.read(),
-            Kind::Power(knob) => knob.read(),
         }
     }
 
@@ -136,7 +138,7 @@ impl Knob {
     /// offline.
     pub(crate) fn write(&mut self, value: &str) -> Result<String, FileError> {
         let reads = match &mut self.kind {
-            Kind::File(knob) => knob.write(value)?,
+            Kind::File(knob) | Kind::Preference(knob) | Kind::Power(knob) => knob.write(value)?,
             Kind::Mask(knob) => knob.write(value).and_then(|()| knob.read())?,
             Kind::Cpus(knob) => knob.file.write(value)?,
             Kind::Thread(knob) => knob.write(value)?,
@@ -146,7 +148,6 @@ impl Knob {
             Kind::Bound(knob) => knob.write(value)?,
             Kind::Governor(knob) => knob.write(value)?,
             Kind::DutyCycle(knob) => knob.write(value).and_then(|()| knob.read())?,
-            Kind::Power(knob) => knob.write(value)?,
         };
         Ok(if self.same(value, &reads) { value.to_owned() } else { reads })
     }
@@ -185,11 +186,21 @@ impl Knob {
         matches!(self.kind, Kind::Bound(_))
     }
 
+    /// What else it may read once `value` is written: a driver calls a number by its name where it has one, and which name
+    /// that is depends on the processor.
+    pub(crate) fn other_words(&self, value: &str) -> &'static [&'static str] {
+        match self.kind {
+            Kind::Preference(_) if value.parse::<u8>().is_ok() => &PREFERENCES,
+            _ => &[],
+        }
+    }
+
     /// In which order things are put back: a cpuset's CPUs while it is there, then what makes it be there, from the
     /// leaves up, and threads when nothing narrows them any more.
     pub(crate) fn turn(&self) -> u8 {
         match self.kind {
             Kind::File(_)
+            | Kind::Preference(_)
             | Kind::Cpus(_)
             | Kind::Mask(_)
             | Kind::Unit(_)
