@@ -5,17 +5,23 @@
 //! force on a CPU while every service that has a say there has one, and it is the fastest of them.
 //!
 //! What a policy needs beforehand is looked up here as well ([`gears`]): which speeds there are, and what each costs. Power is
-//! *modelled*: with the cube of the clock, since voltage goes down with it. Pegasus needs no more than its order of magnitude.
+//! *modelled*: with the cube of the clock, since voltage goes down with it; with a duty cycle in proportion, since it does not.
+//! Pegasus needs no more than its order of magnitude.
 //!
 //! [`Pace`] is how fast each CPU got on: instructions and cycles by the processor's own counters, through perf. The kernel reads
 //! them on their own CPU, which it interrupts for that, so a CPU that was idle is not asked: its share is taken over the time
 //! since it was last read.
 //!
+//! By which of the kernel's means speed is set is one choice for the daemon ([`ClockMeans`]), since a socket's power cap is one for
+//! all services on it. Without a choice it is the clock; a preference, a duty cycle and a power cap are for those who name them.
+//!
 //! What always holds: what is asked for CPUs that share a clock is combined by `host::FrequencyControl`; withdrawing gives what
 //! the rest asks for; two services that were dropped leave every clock as it was.
 
 use host::perf::WorkCounters;
-use host::{CpuUsage, FrequencyControl, FrequencyError, FrequencyOptions, FrequencyState, Root};
+use host::{
+    CpuUsage, FrequencyActuator, FrequencyControl, FrequencyError, FrequencyOptions, FrequencyState, Root,
+};
 use machine::{CpuId, CpuList, Duration, FrequencyLimit, Gear, GearKind, Kilohertz, Microwatts, Rate};
 use policy::frequency::GearTable;
 use policy::governing::FrequencyMode;
@@ -34,6 +40,15 @@ struct Held {
     repaired: BTreeSet<String>,
 }
 
+/// By what speed is set.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ClockMeans {
+    /// `None`: the clock, in the way that its governor takes.
+    pub actuator: Option<FrequencyActuator>,
+    /// A model-specific register may be written, which taints the kernel until it is booted again.
+    pub allow_msr: bool,
+}
+
 /// What became of somebody else's change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Repair {
@@ -47,8 +62,15 @@ pub enum Repair {
 
 impl Clocks {
     /// Locks the clocks of `cpus` for this process.
-    pub fn open(root: &Root, cpus: &CpuList, name: &str) -> Result<Self, FrequencyError> {
-        let control = FrequencyControl::open(root, cpus, FrequencyOptions::new(name))?;
+    pub fn open(root: &Root, cpus: &CpuList, name: &str, means: ClockMeans) -> Result<Self, FrequencyError> {
+        let options = FrequencyOptions {
+            actuator: means.actuator,
+            allow_msr: means.allow_msr,
+            // Who names the speed wants the governor that takes one.
+            may_replace_governor: means.actuator == Some(FrequencyActuator::SetSpeed),
+            ..FrequencyOptions::new(name)
+        };
+        let control = FrequencyControl::open(root, cpus, options)?;
         Ok(Self(Arc::new(Mutex::new(Held { control, asked: BTreeMap::new(), repaired: BTreeSet::new() }))))
     }
 
@@ -126,15 +148,15 @@ fn combined(asked: &BTreeMap<String, FrequencyLimit>) -> FrequencyLimit {
 }
 
 /// What the mode needs and this machine lacks, in one text with what to do; `None` if nothing.
-pub fn missing(root: &Root, mode: FrequencyMode, cpus: &CpuList) -> Option<String> {
+pub fn missing(root: &Root, mode: FrequencyMode, cpus: &CpuList, means: ClockMeans) -> Option<String> {
     if mode == FrequencyMode::Stock {
         return None;
     }
     let mut lacks = Vec::new();
-    match (gears(root, cpus), mode) {
+    match (gears(root, cpus, means.actuator), mode) {
         (Ok(table), FrequencyMode::Cap(cap)) => {
-            let (slowest, fastest) =
-                bounds(root, cpus).unwrap_or((table.khz(table.slowest()), table.khz(table.fastest())));
+            let (slowest, fastest) = bounds(root, cpus, means.actuator)
+                .unwrap_or((table.khz(table.slowest()), table.khz(table.fastest())));
             if cap < slowest || cap > fastest {
                 lacks.push(format!("{cap} is beyond what these CPUs can do: write {slowest} to {fastest}"));
             }
@@ -153,6 +175,13 @@ pub fn missing(root: &Root, mode: FrequencyMode, cpus: &CpuList) -> Option<Strin
     if lacks.is_empty() {
         return None;
     }
+    if let Some(actuator) = means.actuator.filter(|_| lacks.iter().any(|why| why.contains("\nhint:"))) {
+        // It says itself what to do.
+        return Some(format!(
+            "frequency = \"{mode}\" by frequency_actuator = \"{actuator}\": {}",
+            lacks.join("; and ")
+        ));
+    }
     let instead = match (mode, lacks.as_slice()) {
         (FrequencyMode::Sensitivity, [only]) if only.starts_with(COUNTERS) => "; pegasus needs no counters",
         _ => "; stock needs nothing",
@@ -163,17 +192,24 @@ pub fn missing(root: &Root, mode: FrequencyMode, cpus: &CpuList) -> Option<Strin
     ))
 }
 
-fn bounds(root: &Root, cpus: &CpuList) -> Option<(Kilohertz, Kilohertz)> {
-    let all = host::speeds(root, cpus);
+fn bounds(
+    root: &Root,
+    cpus: &CpuList,
+    actuator: Option<FrequencyActuator>,
+) -> Option<(Kilohertz, Kilohertz)> {
+    let all = host::speeds_by(root, cpus, actuator).ok()?;
     Some((
         all.iter().map(|speeds| speeds.hardware.0).max()?,
         all.iter().map(|speeds| speeds.hardware.1).min()?,
     ))
 }
 
-/// The gears that all of `cpus` have, slow to fast; or why there are none. Turbo is not among them.
-pub fn gears(root: &Root, cpus: &CpuList) -> Result<GearTable, String> {
-    let all = host::speeds(root, cpus);
+/// The gears that all of `cpus` have by this means, slow to fast; or why there are none. Turbo is not among them.
+pub fn gears(root: &Root, cpus: &CpuList, actuator: Option<FrequencyActuator>) -> Result<GearTable, String> {
+    let all = match host::speeds_by(root, cpus, actuator) {
+        Err(FrequencyError::Unsupported { .. }) => Vec::new(),
+        result => result.map_err(|error| error.to_string())?,
+    };
     let Some(first) = all.first() else {
         return Err("cpufreq: the kernel sets no clock of these CPUs (virtual machines have none; on a real one load its driver, such as acpi-cpufreq)".to_owned());
     };
@@ -198,10 +234,14 @@ pub fn gears(root: &Root, cpus: &CpuList) -> Result<GearTable, String> {
     let places = GearTable::MAX_GEARS.min(steps.len());
     let kept = (0..places).map(|place| steps[place * last / (places - 1).max(1)]);
     let nominal = steps.last().map_or(1.0, |step| step.0 as f64);
+    let (exponent, kind) = match actuator {
+        Some(FrequencyActuator::DutyCycle) => (1, GearKind::DutyCycle),
+        _ => (3, GearKind::Pstate),
+    };
     let gear = |frequency: Kilohertz| Gear {
         frequency,
-        power: Microwatts::from_watts(10.0 * (frequency.0 as f64 / nominal).powi(3)),
-        kind: GearKind::Pstate,
+        power: Microwatts::from_watts(10.0 * (frequency.0 as f64 / nominal).powi(exponent)),
+        kind,
     };
     kept.map(gear).collect::<Vec<_>>().try_into().map_err(|error| format!("usable clocks: {error}"))
 }
@@ -305,7 +345,7 @@ mod tests {
     fn the_fastest_wins_and_withdrawing_gives_what_the_rest_asks_for() {
         let (_folder, root, max) = machine(STEPS);
         let reads = || fs::read_to_string(&max).unwrap().trim().to_owned();
-        let clocks = Clocks::open(&root, &cpus("0-1"), "a test").unwrap();
+        let clocks = Clocks::open(&root, &cpus("0-1"), "a test", ClockMeans::default()).unwrap();
         clocks.join("cache", &cpus("0-1"));
         clocks.limit("cache", CpuId(0), at_most(1_000));
         assert_eq!(reads(), "2600000", "cpu1 is free, and shares the clock");
@@ -328,7 +368,7 @@ mod tests {
     #[test]
     fn somebody_elses_change_is_repaired_once() {
         let (_folder, root, max) = machine(STEPS);
-        let clocks = Clocks::open(&root, &cpus("0-1"), "a test").unwrap();
+        let clocks = Clocks::open(&root, &cpus("0-1"), "a test", ClockMeans::default()).unwrap();
         for cpu in [0, 1] {
             clocks.limit("cache", CpuId(cpu), at_most(1_400));
         }
@@ -345,33 +385,99 @@ mod tests {
     #[test]
     fn gears_are_what_all_cpus_have() {
         let (_folder, root, _) = machine(STEPS);
-        let table = gears(&root, &cpus("0-1")).unwrap();
+        let table = gears(&root, &cpus("0-1"), None).unwrap();
         assert_eq!((table.count(), table.khz(table.slowest())), (4, Kilohertz(1_000_000)));
-        assert!(gears(&root, &cpus("0-2")).unwrap_err().contains("2 of 3 CPUs"));
+        assert!(gears(&root, &cpus("0-2"), None).unwrap_err().contains("2 of 3 CPUs"));
         // Any speed: every 100 MHz.
         let (_folder, root, _) = machine("");
-        let table = gears(&root, &cpus("0-1")).unwrap();
+        let table = gears(&root, &cpus("0-1"), None).unwrap();
         assert_eq!((table.count(), table.khz(table.fastest())), (17, Kilohertz(2_600_000)));
         // More than a table holds.
         let many: Vec<String> = (0..100).map(|step| (1_000_000 + step * 16_000).to_string()).collect();
         let (_folder, root, _) = machine(&many.join(" "));
-        let table = gears(&root, &cpus("0-1")).unwrap();
+        let table = gears(&root, &cpus("0-1"), None).unwrap();
         assert_eq!((table.count(), table.khz(table.fastest())), (32, Kilohertz(2_584_000)));
         let (_folder, root, _) = machine("1000000");
-        assert_eq!(gears(&root, &cpus("0-1")).unwrap().count(), 1);
+        assert_eq!(gears(&root, &cpus("0-1"), None).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn gears_of_a_duty_cycle_cost_in_proportion_and_those_of_a_power_cap_are_even() {
+        let (folder, root, _) = machine(STEPS);
+        for (file, text) in [
+            ("proc/cpuinfo", "vendor_id : GenuineIntel\nflags : acpi\n"),
+            ("sys/devices/system/cpu/online", "0-1\n"),
+            ("dev/cpu/0/msr", ""),
+            ("dev/cpu/1/msr", ""),
+            ("sys/class/powercap/intel-rapl:0/name", "package-0\n"),
+            ("sys/class/powercap/intel-rapl:0/constraint_0_power_limit_uw", "100000000\n"),
+        ] {
+            let path = folder.path().join(file);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        let table = gears(&root, &cpus("0-1"), Some(FrequencyActuator::DutyCycle)).unwrap();
+        let slowest = table.slowest();
+        assert_eq!((table.count(), table.speed(slowest), table.power(slowest).as_watts()), (8, 0.125, 1.25));
+        let table = gears(&root, &cpus("0-1"), Some(FrequencyActuator::PowerCap)).unwrap();
+        let watts: Vec<f64> = table.iter().map(|gear| table.power(gear).as_watts()).collect();
+        assert_eq!(watts.len(), 32);
+        assert!(watts.windows(2).all(|two| (two[1] - two[0] - 10.0 / 32.0).abs() < 1e-3), "{watts:?}");
+    }
+
+    #[test]
+    fn services_share_a_sockets_power_and_the_most_wins() {
+        let (folder, root, _) = machine(STEPS);
+        let zone = folder.path().join("sys/class/powercap/intel-rapl:0");
+        fs::create_dir_all(&zone).unwrap();
+        fs::write(folder.path().join("sys/devices/system/cpu/online"), "0-1\n").unwrap();
+        fs::write(zone.join("name"), "package-0\n").unwrap();
+        let limit = zone.join("constraint_0_power_limit_uw");
+        fs::write(&limit, "100000000\n").unwrap();
+        let reads = || fs::read_to_string(&limit).unwrap().trim().to_owned();
+        let means = ClockMeans { actuator: Some(FrequencyActuator::PowerCap), allow_msr: false };
+        let clocks = Clocks::open(&root, &cpus("0-1"), "a test", means).unwrap();
+        clocks.limit("cache", CpuId(0), at_most(1_300));
+        clocks.limit("search", CpuId(1), at_most(2_100));
+        // Of 2.6 GHz: 0.527 of full power, rounded down to 16 of 32 steps, between 30 and 100 W.
+        assert_eq!(reads(), "65000000");
+        clocks.withdraw("search");
+        assert_eq!(reads(), "100000000", "cpu1 is asked nothing now, and wants all");
+        clocks.limit("search", CpuId(1), at_most(1_300));
+        assert_eq!(reads(), "38750000");
+        fs::write(&limit, "90000000\n").unwrap();
+        assert!(matches!(clocks.repair("cache"), Repair::Done(_)));
+        fs::write(&limit, "90000000\n").unwrap();
+        assert!(matches!(clocks.repair("cache"), Repair::Vain(_)));
+        clocks.release();
+        assert_eq!(reads(), "90000000", "theirs stays");
     }
 
     #[test]
     fn what_is_missing_is_told_with_what_to_do() {
         let folder = tempfile::tempdir().unwrap();
         let bare = Root::at(folder.path());
-        assert_eq!(missing(&bare, FrequencyMode::Stock, &cpus("0")), None);
-        let told = missing(&bare, FrequencyMode::Sensitivity, &cpus("0")).unwrap();
+        assert_eq!(missing(&bare, FrequencyMode::Stock, &cpus("0"), ClockMeans::default()), None);
+        let told = missing(&bare, FrequencyMode::Sensitivity, &cpus("0"), ClockMeans::default()).unwrap();
         assert!(told.contains("cpufreq") && told.contains("hint:"), "{told}");
         let (_folder, root, _) = machine(STEPS);
-        assert_eq!(missing(&root, FrequencyMode::Pegasus, &cpus("0-1")), None);
-        assert_eq!(missing(&root, FrequencyMode::Cap(Kilohertz(1_500_000)), &cpus("0-1")), None);
-        let told = missing(&root, FrequencyMode::Cap(Kilohertz(900_000)), &cpus("0-1")).unwrap();
+        for (actuator, told) in [
+            (FrequencyActuator::Preference, "amd_pstate=active"),
+            (FrequencyActuator::DutyCycle, "Intel's processors"),
+            (FrequencyActuator::PowerCap, "/sys/class/powercap"),
+        ] {
+            let means = ClockMeans { actuator: Some(actuator), allow_msr: true };
+            let reason = missing(&root, FrequencyMode::Pegasus, &cpus("0-1"), means).unwrap();
+            assert!(reason.contains(told) && reason.matches("hint:").count() == 1, "{reason}");
+        }
+        assert_eq!(missing(&root, FrequencyMode::Pegasus, &cpus("0-1"), ClockMeans::default()), None);
+        assert_eq!(
+            missing(&root, FrequencyMode::Cap(Kilohertz(1_500_000)), &cpus("0-1"), ClockMeans::default()),
+            None
+        );
+        let told =
+            missing(&root, FrequencyMode::Cap(Kilohertz(900_000)), &cpus("0-1"), ClockMeans::default())
+                .unwrap();
         assert!(told.contains("900MHz is beyond") && told.contains("write 1000MHz to 2600MHz"), "{told}");
     }
 

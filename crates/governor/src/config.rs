@@ -6,9 +6,10 @@
 //!
 //! Without a service it governs nothing: that is what a package installs.
 
+use crate::clocks::ClockMeans;
 use crate::sources::TelemetrySource;
 use host::service::{self, Service, ServiceError};
-use host::{ConfineActuator, Root};
+use host::{ConfineActuator, FrequencyActuator, Root};
 use machine::{CpuList, Duration, Goal, Ratio};
 use policy::carb;
 use policy::frequency::{pegasus, sensitivity};
@@ -45,6 +46,11 @@ pub struct Config {
     /// Interrupts that are there leave those CPUs, too. Their masks are put back in the end, and yet not all is as it was: to which
     /// CPU of its mask an interrupt goes, the kernel then chooses anew. So it is asked for by name.
     pub move_interrupts: bool,
+    /// By what the clocks of services are set that have a `frequency`; the clock itself where this says nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub frequency_actuator: Option<FrequencyActuator>,
+    /// Model-specific registers may be written, which taints the kernel until it is booted again.
+    pub allow_msr: bool,
     /// The services. None: nothing is governed.
     #[serde(rename = "service", skip_serializing_if = "Vec::is_empty")]
     pub services: Vec<ServiceConfig>,
@@ -60,6 +66,8 @@ impl Default for Config {
             audit: None,
             park: Parking::Service,
             move_interrupts: false,
+            frequency_actuator: None,
+            allow_msr: false,
             services: Vec::new(),
         }
     }
@@ -404,6 +412,28 @@ pub enum ConfigError {
         /// The name.
         name: String,
     },
+    /// Clocks by a register, and no leave to write it.
+    #[error(
+        "{path}: frequency_actuator = \"duty-cycle\" writes a model-specific register, which taints the kernel: what is written is \
+         put back, and the taint stays until the next boot\nhint: allow it with allow_msr = true (--allow-msr)", path = path.display()
+    )]
+    MsrNotAllowed {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A power cap for what limits single cores.
+    #[error(
+        "{path}: {service}: frequency = \"{frequency}\" limits cores, and frequency_actuator = \"rapl\" caps the power of a whole \
+         socket\nhint: write frequency = \"pegasus\", or another actuator", path = path.display()
+    )]
+    PowerCap {
+        /// The file.
+        path: PathBuf,
+        /// The service.
+        service: String,
+        /// What it wants.
+        frequency: FrequencyMode,
+    },
     /// An epoch that is no use.
     #[error("{path}: epoch = {epoch}: write 20ms to 1h\nhint: 1s is a good start", path = path.display())]
     Epoch {
@@ -437,10 +467,28 @@ impl Config {
 
     /// Refuses what no file can say well; `file` is where it was said.
     pub fn check(&self, file: &Path) -> Result<(), ConfigError> {
-        if (Duration::from_millis(20)..=Duration::from_secs(3600)).contains(&self.epoch) {
-            return Ok(());
+        let path = || file.to_owned();
+        if !(Duration::from_millis(20)..=Duration::from_secs(3600)).contains(&self.epoch) {
+            return Err(ConfigError::Epoch { path: path(), epoch: self.epoch });
         }
-        Err(ConfigError::Epoch { path: file.to_owned(), epoch: self.epoch })
+        if self.frequency_actuator == Some(FrequencyActuator::DutyCycle) && !self.allow_msr {
+            return Err(ConfigError::MsrNotAllowed { path: path() });
+        }
+        let limits_cores = |service: &&ServiceConfig| {
+            !matches!(service.frequency, FrequencyMode::Stock | FrequencyMode::Pegasus)
+        };
+        match self.services.iter().find(limits_cores) {
+            Some(service) if self.frequency_actuator == Some(FrequencyActuator::PowerCap) => {
+                let (service, frequency) = (service.name.clone(), service.frequency);
+                Err(ConfigError::PowerCap { path: path(), service, frequency })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// By what clocks are set.
+    pub fn clock_means(&self) -> ClockMeans {
+        ClockMeans { actuator: self.frequency_actuator, allow_msr: self.allow_msr }
     }
 }
 
@@ -548,6 +596,22 @@ mod tests {
     }
 
     #[test]
+    fn means_are_words_that_read_back() {
+        assert_eq!(loaded(&[("roost.toml", "")]).unwrap().clock_means(), ClockMeans::default());
+        for word in ["bounds", "speed", "epp", "duty-cycle", "rapl"] {
+            let text = format!(
+                "frequency_actuator = \"{word}\"\nallow_msr = true\n[[service]]\nport = 1\npolicy = \"fixed\"\n\
+                 goal = \"1ms@p99\"\nfrequency = \"pegasus\"\n"
+            );
+            let config = loaded(&[("roost.toml", &text)]).unwrap();
+            assert_eq!(config.frequency_actuator.map(FrequencyActuator::word), Some(word));
+            assert!(config.clock_means().allow_msr);
+            let printed = toml::to_string(&config).unwrap();
+            assert_eq!(loaded(&[("roost.toml", &printed)]).unwrap(), config, "{printed}");
+        }
+    }
+
+    #[test]
     fn what_is_wrong_is_told_with_its_fix() {
         for (text, told) in [
             ("epock = \"1s\"", "unknown field `epock`"),
@@ -582,6 +646,18 @@ mod tests {
             ("[[service]]\nport = 1\n[[service]]\nport = 1", "give it another name"),
             ("epoch = \"1ms\"", "write 20ms to 1h"),
             ("epoch = 1", "expected"),
+            (
+                "frequency_actuator = \"msr\"",
+                "expected one of `speed`, `bounds`, `epp`, `duty-cycle`, `rapl`",
+            ),
+            (
+                "frequency_actuator = \"duty-cycle\"",
+                "the taint stays until the next boot\nhint: allow it with allow_msr = true",
+            ),
+            (
+                "frequency_actuator = \"rapl\"\n[[service]]\nport = 1\nfrequency = \"sensitivity\"",
+                "port-1: frequency = \"sensitivity\" limits cores",
+            ),
         ] {
             let error = loaded(&[("roost.toml", text)]).unwrap_err().to_string();
             assert!(error.contains(told) && error.contains("roost.toml"), "{text}: {error}");

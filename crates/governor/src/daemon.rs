@@ -331,8 +331,7 @@ impl Daemon {
     fn opened(&self, config: ServiceConfig) -> Found {
         let mut news = News::default();
         let now = host::now();
-        let record = self.config.record.as_deref();
-        match Governed::open(&self.root, &config, self.config.epoch, record, self.dry_run, now, &mut news) {
+        match Governed::open(&self.root, &self.config, &config, self.dry_run, now, &mut news) {
             Ok(mut governed) => {
                 governed.choose_clocks(self.clocks.as_ref());
                 governed.keep_others_off(self.park.as_ref());
@@ -379,10 +378,11 @@ impl Daemon {
             return Ok(());
         }
         let online = host::online_cpus(&self.root).unwrap_or_default();
+        let means = self.config.clock_means();
         let mut all = CpuList::default();
         for service in self.config.services.iter().filter(wants) {
             let cpus = service.cpus.clone().unwrap_or_else(|| online.clone());
-            if let Some(reason) = clocks::missing(&self.root, service.frequency, &cpus) {
+            if let Some(reason) = clocks::missing(&self.root, service.frequency, &cpus, means) {
                 return Err(StartError::NoClocks { service: service.name.clone(), reason });
             }
             all.0.extend(cpus.0);
@@ -390,7 +390,7 @@ impl Daemon {
         if self.dry_run || self.clocks.is_some() {
             return Ok(());
         }
-        let clocks = Clocks::open(&self.root, &all, "roost govern")?;
+        let clocks = Clocks::open(&self.root, &all, "roost govern", means)?;
         let notices = clocks.drain_notices();
         self.clocks = Some(clocks);
         self.tell(News { notices, ..News::default() });
@@ -512,6 +512,11 @@ impl Daemon {
             != (&self.config.socket, &self.config.metrics, &self.config.audit)
         {
             self.say("socket, metrics and audit are taken when the daemon starts: restart it to move them");
+        }
+        if self.clocks.is_some() && before.clock_means() != self.config.clock_means() {
+            (self.config.frequency_actuator, self.config.allow_msr) =
+                (before.frequency_actuator, before.allow_msr);
+            self.say("frequency_actuator and allow_msr are taken when clocks are: restart the daemon to change them");
         }
         if let Err(error) = self.hold() {
             self.say(&error.to_string());

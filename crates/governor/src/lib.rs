@@ -36,7 +36,7 @@ mod sources;
 mod telemetry;
 
 pub use audit::{Audit, Entry};
-pub use clocks::{Clocks, Pace, Repair, gears, missing};
+pub use clocks::{ClockMeans, Clocks, Pace, Repair, gears, missing};
 pub use config::{Config, ConfigError, Parking, Policy, ServiceConfig, Target};
 pub use control::{Answer, Ask, ControlError, Set, ask};
 pub use daemon::{Daemon, Event, Options, StartError};

@@ -115,6 +115,18 @@ pub fn pstate_mode(root: &Root, gaps: &mut Gaps) -> Option<(&'static str, String
     })
 }
 
+/// The clock of a CPU at full speed, turbo apart: as cpufreq says, else as the processor's name does (`@ 2.60GHz`).
+pub(crate) fn nominal_clock(root: &Root, cpu: CpuId) -> Option<Kilohertz> {
+    let domains = frequency_domains(root, &mut Gaps::default());
+    let domain = domains.into_iter().find(|domain| domain.cpus.0.contains(&cpu));
+    if let Some(clock) = domain.and_then(|domain| domain.base.or(domain.hardware_max)) {
+        return Some(clock);
+    }
+    let name = crate::processor(root).model_name;
+    let (_, clock) = name.rsplit_once('@')?;
+    clock.trim().parse().ok()
+}
+
 /// Numbers between spaces, which is how cpufreq writes CPUs, unlike the rest of sysfs.
 pub(crate) fn spaced_list(text: &str) -> Option<CpuList> {
     text.split_whitespace().map(|number| number.parse().ok().map(CpuId)).collect::<Option<_>>().map(CpuList)

@@ -2,6 +2,7 @@
 
 use crate::Root;
 use std::fs;
+use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
 use tempfile::TempDir;
 
@@ -83,6 +84,21 @@ impl FakeMachine {
 
     pub(crate) fn read(&self, below: &str) -> String {
         fs::read_to_string(self.path(below)).unwrap().trim_end().to_owned()
+    }
+
+    /// A register of a CPU, in an ordinary file that is read and written at the register's number as the device is.
+    pub(crate) fn set_register(&self, cpu: u16, register: u64, value: u64) {
+        let path = self.path(&format!("dev/cpu/{cpu}/msr"));
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        let file = fs::OpenOptions::new().create(true).write(true).truncate(false).open(path).unwrap();
+        file.write_all_at(&value.to_le_bytes(), register).unwrap();
+    }
+
+    pub(crate) fn register(&self, cpu: u16, register: u64) -> u64 {
+        let mut bytes = [0; 8];
+        let file = fs::File::open(self.path(&format!("dev/cpu/{cpu}/msr"))).unwrap();
+        file.read_exact_at(&mut bytes, register).unwrap();
+        u64::from_le_bytes(bytes)
     }
 
     pub(crate) fn remove(&self, below: &str) {

@@ -11,7 +11,9 @@
 //!       `-- pm_qos | disable     the kernel's files          sys/devices/system/cpu/cpuN/...
 //!   FrequencyControl --- CpuLocks   one holder per clock     run/roost/cpuN.clock.lock
 //!       |-- Journal              the same
-//!       `-- setspeed | bounds    the kernel's files          sys/devices/system/cpu/cpufreq/policyN/...
+//!       |-- setspeed | bounds | preference                   sys/devices/system/cpu/cpufreq/policyN/...
+//!       |-- duty cycle           a register, where allowed   dev/cpu/N/msr
+//!       `-- power cap            of a socket                 sys/class/powercap/intel-rapl:N/...
 //!   Surroundings             everybody else, off parked CPUs run/roost/surroundings.lock
 //!   Confiner --- ServiceLocks    one holder per process      run/roost/processN.lock
 //!       |-- Journal              the same
@@ -78,7 +80,7 @@ pub use cpuidle::{
 pub use energy::{EnergyMeter, MeterZone, meter_zones, processor};
 pub use frequency_control::{
     FrequencyActuator, FrequencyControl, FrequencyDrift, FrequencyError, FrequencyOptions, FrequencyState,
-    Speeds, speeds,
+    Speeds, speeds, speeds_by,
 };
 pub use idle_control::{IdleActuator, IdleControl, IdleOptions, LimitState};
 pub use idle_holder::{Asked, IdleHolder};

@@ -87,14 +87,20 @@ impl Governed {
         news: &mut News,
     ) -> Result<(), String> {
         self.owed_clocks.remove(&cpu);
+        let mut by = String::new();
         let old = self.limits_of_clocks.get(&cpu).copied().unwrap_or(FrequencyLimit::None);
         if self.confiner.is_some() {
             let Some(clocks) = &self.clocks else { return Ok(()) };
             let state = clocks.limit(&self.config.name, cpu, limit);
             news.notices.extend(clocks.drain_notices());
-            if let FrequencyState::Refused { reason } = state {
-                self.owed_clocks.insert(cpu, decided.clone());
-                return Err(reason);
+            match state {
+                FrequencyState::Refused { reason } => {
+                    self.owed_clocks.insert(cpu, decided.clone());
+                    return Err(reason);
+                }
+                // What it is on this machine, where that is no clock.
+                FrequencyState::InForce { setting: Some(setting), .. } => by = format!(" ({setting})"),
+                FrequencyState::InForce { .. } | FrequencyState::Free => {}
             }
         }
         self.limits_of_clocks.insert(cpu, limit);
@@ -103,7 +109,7 @@ impl Governed {
         let entry = self.entry(
             &format!("clock of {cpu}"),
             clock_told(old),
-            clock_told(limit),
+            clock_told(limit) + &by,
             decided.why.to_string(),
         );
         news.entries.push(entry);

@@ -28,7 +28,7 @@ pub use open::{OpenError, Outlook};
 pub use status::{LastChange, Status};
 
 use crate::audit::Entry;
-use crate::clocks::{Clocks, Pace};
+use crate::clocks::{ClockMeans, Clocks, Pace};
 use crate::config::{ServiceConfig, Target};
 use crate::park::Park;
 use crate::telemetry::{Heard, Telemetry};
@@ -58,6 +58,8 @@ pub struct Governed {
     premature: PrematureSleeps,
     /// How its CPUs get on, where that decides their clocks.
     pace: Option<Pace>,
+    /// By what its clocks are chosen.
+    means: ClockMeans,
     /// `None` in a dry run, and where no clock is to be chosen.
     clocks: Option<Clocks>,
     /// Tells everybody else where to be.

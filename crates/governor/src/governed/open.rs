@@ -1,8 +1,8 @@
 //! Finding a service and taking hold of it; or why not.
 
 use super::{Governed, News};
-use crate::clocks::{self, Pace};
-use crate::config::ServiceConfig;
+use crate::clocks::{self, ClockMeans, Pace};
+use crate::config::{Config, ServiceConfig};
 use crate::telemetry::Telemetry;
 use host::service::{Service, ServiceError};
 use host::{
@@ -82,7 +82,7 @@ pub struct Outlook {
 
 impl Outlook {
     /// Looks, and touches nothing.
-    pub fn of(root: &Root, config: &ServiceConfig) -> Result<Self, OpenError> {
+    pub fn of(root: &Root, config: &ServiceConfig, means: ClockMeans) -> Result<Self, OpenError> {
         let service = config.target.find(root)?;
         // Threads run on the CPUs of the machine that runs; a made-up one has CPUs of its own.
         let allowed = if *root == Root::system() {
@@ -91,26 +91,26 @@ impl Outlook {
             host::online_cpus(root).map_err(ConfineError::from)?
         };
         let allowed = within(config, &allowed)?;
-        if let Some(reason) = clocks::missing(root, config.frequency, &allowed) {
+        if let Some(reason) = clocks::missing(root, config.frequency, &allowed, means) {
             return Err(OpenError::Clocks { service: config.name.clone(), reason });
         }
-        let place = place(root, config, &allowed);
+        let place = place(root, config, &allowed, means);
         Ok(Self { service, allowed, place })
     }
 }
 
 impl Governed {
-    /// Finds the service, begins to watch it, and takes hold of its CPUs, all of which it keeps for now.
+    /// Finds the service of this configuration and of its daemon's, begins to watch it, and takes hold of its CPUs, all of which it keeps for now.
     pub fn open(
         root: &Root,
+        daemon: &Config,
         config: &ServiceConfig,
-        epoch: Duration,
-        record: Option<&Path>,
         dry_run: bool,
         now: Instant,
         news: &mut News,
     ) -> Result<Self, OpenError> {
-        let outlook = Outlook::of(root, config)?;
+        let (means, epoch) = (daemon.clock_means(), daemon.epoch);
+        let outlook = Outlook::of(root, config, means)?;
         let mut telemetry = Telemetry::open(root, &outlook.service, config, epoch, now)?;
         let notices = telemetry.drain_notices();
         news.notices.extend(notices.into_iter().map(|notice| format!("{}: {notice}", config.name)));
@@ -134,7 +134,7 @@ impl Governed {
                 config.name, config.idle
             ));
         }
-        let recording = record.map(|folder| {
+        let recording = daemon.record.as_deref().map(|folder| {
             let instance = unused_instance(folder, &config.name);
             Segments::begin(folder, &instance, BOUNDS, &state_line(&policy))
                 .map_err(|cause| OpenError::Record { folder: folder.display().to_string(), cause })
@@ -155,6 +155,7 @@ impl Governed {
             usage,
             premature,
             pace,
+            means,
             clocks: None,
             park: None,
             last_usage,
@@ -229,7 +230,7 @@ fn within(config: &ServiceConfig, allowed: &CpuList) -> Result<CpuList, OpenErro
     Ok(left)
 }
 
-fn place(root: &Root, config: &ServiceConfig, allowed: &CpuList) -> Place {
+fn place(root: &Root, config: &ServiceConfig, allowed: &CpuList, means: ClockMeans) -> Place {
     let topology = host::topology_of(root, allowed);
     let halts = |&cpu: &CpuId| {
         let table = host::idle_table(root, cpu).ok()?;
@@ -240,7 +241,7 @@ fn place(root: &Root, config: &ServiceConfig, allowed: &CpuList) -> Place {
         Some((cpu, latencies))
     };
     let wants_gears = config.frequency != FrequencyMode::Stock;
-    let gears = wants_gears.then(|| clocks::gears(root, allowed).ok()).flatten();
+    let gears = wants_gears.then(|| clocks::gears(root, allowed, means.actuator).ok()).flatten();
     Place { seats: seats(&topology, allowed), halts: allowed.0.iter().filter_map(halts).collect(), gears }
 }
 

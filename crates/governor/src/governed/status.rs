@@ -1,7 +1,7 @@
 //! A service, for those who ask.
 
 use super::Governed;
-use host::{ConfineActuator, Confiner};
+use host::{ConfineActuator, Confiner, FrequencyActuator};
 use machine::{CpuId, CpuList, Duration, FrequencyLimit, Goal, ServiceReading};
 use policy::governing::{FrequencyMode, Mode};
 use serde::{Deserialize, Serialize};
@@ -43,6 +43,9 @@ pub struct Status {
     /// What chooses its clocks.
     #[serde(default)]
     pub frequency: FrequencyMode,
+    /// By what they are set, where somebody has named it.
+    #[serde(default)]
+    pub frequency_actuator: Option<FrequencyActuator>,
     /// The caps on the clocks of its CPUs; one that is not here is free.
     #[serde(default)]
     pub clocks: BTreeMap<CpuId, FrequencyLimit>,
@@ -78,6 +81,7 @@ impl Governed {
             epochs: self.epochs,
             missed: self.missed,
             frequency: self.config.frequency,
+            frequency_actuator: self.means.actuator,
             clocks: (self.limits_of_clocks.iter())
                 .filter(|(_, limit)| **limit != FrequencyLimit::None)
                 .map(|(&cpu, &limit)| (cpu, limit))

@@ -1,5 +1,6 @@
 use super::open::unused_instance;
 use super::*;
+use crate::config::Config;
 use policy::governing::Mode;
 
 /// This process as the service, which nobody asks for anything; `None`, said, where requests cannot be seen.
@@ -11,8 +12,8 @@ fn idle_service(
     let text = format!("name = \"test\"\nport = {port}\npolicy = \"fixed\"");
     let mut config: ServiceConfig = toml::from_str(&text).unwrap();
     config.telemetry = telemetry;
-    let epoch = Duration::from_millis(50);
-    match Governed::open(&Root::system(), &config, epoch, None, true, host::now(), news) {
+    let daemon = Config { epoch: Duration::from_millis(50), ..Config::default() };
+    match Governed::open(&Root::system(), &daemon, &config, true, host::now(), news) {
         Err(OpenError::Blind { reason, .. }) => {
             eprintln!("skipped: {reason}");
             None

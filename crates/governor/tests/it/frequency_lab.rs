@@ -5,7 +5,7 @@
 
 use crate::govern_lab::{self, Server};
 use crate::lab_ports::commanded;
-use governor::{Clocks, Policy, ServiceConfig, gears};
+use governor::{ClockMeans, Clocks, Policy, ServiceConfig, gears};
 use host::{FrequencyState, Root};
 use machine::{
     Command, CpuId, CpuList, CpuReading, Duration, FrequencyLimit, Goal, Instant, Kilohertz, Rate, Ratio,
@@ -60,9 +60,10 @@ impl Driven {
     fn by(frequency: Frequency) -> Self {
         let root = Root::system();
         let seats = (0..8).map(|cpu| vec![CpuId(cpu)]).collect();
-        let place = Place { seats, gears: Some(gears(&root, &all()).expect("clocks")), ..Place::default() };
+        let place =
+            Place { seats, gears: Some(gears(&root, &all(), None).expect("clocks")), ..Place::default() };
         let params = Params { frequency, ..Params::new(Cores::All, IdleMode::Stock) };
-        let clocks = Clocks::open(&root, &all(), "lab").expect("nobody else has them");
+        let clocks = Clocks::open(&root, &all(), "lab", ClockMeans::default()).expect("nobody else has them");
         clocks.join("shop", &all());
         Self { policy: Governing::new(params, place), clocks, now: Instant::ZERO }
     }

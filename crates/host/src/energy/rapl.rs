@@ -6,7 +6,7 @@
 //! read by root alone, and starts again from zero after `max_energy_range_uj`.
 
 use crate::root::{FileError, Gaps, Root};
-use machine::Microjoules;
+use machine::{Microjoules, Microwatts};
 use serde::Serialize;
 
 const FOLDER: &str = "sys/class/powercap";
@@ -87,6 +87,8 @@ pub struct MeterZone {
     pub name: String,
     /// Why its counter cannot be read; `None` if it can.
     pub unreadable: Option<String>,
+    /// The cap on its average power, where it has one.
+    pub cap: Option<Microwatts>,
 }
 
 /// RAPL's meters, whether or not this user may read them; none in a virtual machine.
@@ -99,7 +101,9 @@ pub fn meter_zones(root: &Root, gaps: &mut Gaps) -> Vec<MeterZone> {
             continue;
         };
         let counter = root.parse::<u64>(&format!("{folder}/energy_uj"), "microjoules");
-        zones.push(MeterZone { zone, name, unreadable: counter.err().map(|error| error.reason()) });
+        let cap = gaps.parse(root, &format!("{folder}/constraint_0_power_limit_uw"), "microwatts");
+        let unreadable = counter.err().map(|error| error.reason());
+        zones.push(MeterZone { zone, name, unreadable, cap: cap.map(Microwatts) });
     }
     zones
 }

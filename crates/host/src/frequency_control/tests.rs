@@ -1,8 +1,12 @@
+use super::clock::{GOVERNOR, MAX, MIN, SPEED, USERSPACE};
 use super::*;
+use crate::cpufreq::FOLDER;
 use crate::fake::FakeMachine;
 use crate::journal::Step;
 use FrequencyLimit::{AtMost, Exactly, None as Free};
+use machine::Kilohertz;
 use proptest::prelude::*;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 const GHZ: fn(u64) -> Kilohertz = |tenths| Kilohertz(tenths * 100_000);
@@ -59,7 +63,13 @@ fn a_cap_reaches_its_own_domain_alone_and_goes_with_its_owner() {
         let by = if governor == USERSPACE { FrequencyActuator::SetSpeed } else { FrequencyActuator::Bounds };
         assert_eq!(
             state,
-            FrequencyState::InForce { limit: AtMost(GHZ(14)), reads: GHZ(14), by, kept_stricter: false }
+            FrequencyState::InForce {
+                limit: AtMost(GHZ(14)),
+                reads: GHZ(14),
+                by,
+                setting: None,
+                kept_stricter: false
+            }
         );
         assert_eq!(reads(&machine, 2), expected, "{governor}");
         for other in [0, 1, 3] {

@@ -146,7 +146,12 @@ impl Journal {
             }
             return Ok(Set { reads: value, changed: false });
         }
-        self.append(Record::Intent { path: path.to_owned(), before: before.clone(), after: value.clone() })?;
+        let words =
+            std::iter::once(value.as_str()).chain(self.knob(path).other_words(&value).iter().copied());
+        let intent =
+            |word: &str| Record::Intent { path: path.into(), before: before.clone(), after: word.into() };
+        let intents: Vec<Record> = words.map(intent).collect();
+        self.append_all(&intents)?;
         self.at(Step::Journalled);
         let knob = self.knob(path);
         let written = if value == before { knob.give_back(&value) } else { knob.write(&value) };
@@ -246,12 +251,13 @@ impl Journal {
     ) -> Result<(), ChangeError> {
         let mut ours = self.held.get(path).map(|held| held.ours.clone()).unwrap_or_default();
         ours.push(value);
-        if after != before && !ours.contains(&after) {
+        let is_new = after != before && !ours.contains(&after);
+        if is_new {
             ours.push(after.clone());
-            self.append(Record::Intent { path: path.to_owned(), before: before.clone(), after })?;
         }
-        self.held.insert(path.to_owned(), Held { before, ours });
-        Ok(())
+        // Held first: a journal that is written anew just now must have both.
+        self.held.insert(path.to_owned(), Held { before: before.clone(), ours });
+        if is_new { self.append(Record::Intent { path: path.to_owned(), before, after }) } else { Ok(()) }
     }
 
     /// True if the file, which reads `current`, may yet come to read another value of ours.
@@ -288,11 +294,16 @@ impl Journal {
     }
 
     fn append(&mut self, record: Record) -> Result<(), ChangeError> {
-        let result = self.try_append(&record);
+        self.append_all(&[record])
+    }
+
+    /// In one piece: what belongs together must not be parted by the journal's being written anew.
+    fn append_all(&mut self, records: &[Record]) -> Result<(), ChangeError> {
+        let result = self.try_append(&records.iter().map(Record::line).collect::<String>());
         result.map_err(|cause| ChangeError::Journal { path: self.path.clone(), cause })
     }
 
-    fn try_append(&mut self, record: &Record) -> io::Result<()> {
+    fn try_append(&mut self, lines: &str) -> io::Result<()> {
         if self.length > self.length_max {
             let mut text = self.run.line();
             for (path, Held { before, ours }) in &self.held {
@@ -304,13 +315,12 @@ impl Journal {
             (self.file, self.length) = write_anew(&self.path, &text)?;
             self.length_max = LENGTH_MAX.max(2 * self.length);
         }
-        let line = record.line();
-        if let Err(cause) = self.file.write_all(line.as_bytes()) {
+        if let Err(cause) = self.file.write_all(lines.as_bytes()) {
             // Half a line would spoil the next one.
             let _ = self.file.set_len(self.length);
             return Err(cause);
         }
-        self.length += line.len() as u64;
+        self.length += lines.len() as u64;
         Ok(())
     }
 }
@@ -353,11 +363,29 @@ fn boot_id() -> String {
 mod tests {
     use super::*;
     use crate::fake::FakeMachine;
+    use std::sync::{Arc, Mutex};
 
     const KNOB: &str = "sys/devices/system/cpu/cpu1/power/pm_qos_resume_latency_us";
 
     fn journal(machine: &FakeMachine) -> Journal {
         Journal::begin(machine.root(), "test", None).unwrap()
+    }
+
+    #[test]
+    fn a_number_that_may_read_as_a_name_is_ours_by_either_until_it_is_read() {
+        let machine = FakeMachine::intel_server(2);
+        let file = "sys/devices/system/cpu/cpufreq/policy0/energy_performance_preference";
+        machine.write(file, "balance_performance\n");
+        let mut journal = journal(&machine);
+        let (path, seen) = (journal.path.clone(), Arc::new(Mutex::new(Vec::new())));
+        let at_each_step = Arc::clone(&seen);
+        journal.checkpoint = Some(Box::new(move |_| {
+            let account = record::Account::read(&fs::read(&path).unwrap());
+            at_each_step.lock().unwrap().extend(account.held.get(file).map(|held| held.ours.clone()));
+        }));
+        journal.set(file, "255").unwrap();
+        let killed_here = ["255", "performance", "balance_performance", "balance_power", "power"];
+        assert_eq!(*seen.lock().unwrap(), [killed_here.to_vec(), killed_here.to_vec(), vec!["255"]]);
     }
 
     #[test]

@@ -8,6 +8,9 @@
 //! | `sys/devices/system/cpu/cpufreq/policyN/scaling_setspeed` | the file; `<unsupported>` under another governor than `userspace` |
 //! | `.../scaling_min_freq`, `.../scaling_max_freq` | the file, which the kernel brings up to date a little after a write |
 //! | `.../scaling_governor` | who sets the clock, and that governor's settings, which go with it |
+//! | `.../energy_performance_preference` | the file; a number may read back as a name |
+//! | `msr/cpuN/clock_modulation` | five bits of a register of CPU N, through `dev/cpu/N/msr` |
+//! | `sys/class/powercap/intel-rapl:N/constraint_0_power_limit_uw`, `.../enabled` | the file; the kernel rounds a limit to its unit |
 //! | `sys/fs/cgroup/.../cpuset.cpus` | the file; empty means "as the parent" in version 2 |
 //! | `sys/fs/cgroup/.../cgroup.subtree_control` | `cpuset` if that controller is enabled below, else nothing |
 //! | `sys/fs/cgroup/.../roost-N` | `present` or `absent`: a version-1 cpuset that we made |
@@ -23,6 +26,8 @@ mod cpuset;
 mod file;
 mod frequency;
 mod mask;
+mod msr;
+mod power;
 mod thread;
 mod unit;
 
@@ -34,15 +39,22 @@ use file::FileKnob;
 use frequency::{BoundKnob, GovernorKnob};
 use machine::CpuList;
 use mask::{MaskKnob, is_mask_file, same_mask};
+use msr::DutyCycleKnob;
+use power::power_file;
 use thread::ThreadKnob;
 use unit::UnitKnob;
 
 pub(crate) use cpuset::{CPUSET, PRESENT};
 pub(crate) use mask::{MASKS, cpus_of, mask_of};
+pub(crate) use msr::{bits_of, duty_cycle_of, registers_of, text_of};
+pub(crate) use power::{UNIT_UW, same_power};
 pub(crate) use unit::{is_unit, path_of};
 
 /// Where control groups are mounted, in every distribution. Elsewhere we change none.
 pub(crate) const CGROUPS: &str = "sys/fs/cgroup";
+
+/// The hints to hardware that chooses its clock by itself, the fastest first.
+const PREFERENCES: [&str; 4] = ["performance", "balance_performance", "balance_power", "power"];
 
 /// One thing that can be read and written.
 #[derive(Debug)]
@@ -54,6 +66,7 @@ pub(crate) struct Knob {
 #[derive(Debug)]
 enum Kind {
     File(FileKnob),
+    Preference(FileKnob),
     Cpus(CpusKnob),
     Mask(MaskKnob),
     Thread(ThreadKnob),
@@ -62,6 +75,8 @@ enum Kind {
     Unit(UnitKnob),
     Bound(BoundKnob),
     Governor(GovernorKnob),
+    DutyCycle(DutyCycleKnob),
+    Power(FileKnob),
 }
 
 impl Knob {
@@ -78,8 +93,17 @@ impl Knob {
         } else if let Some(file) = frequency_file(path) {
             match file {
                 "scaling_setspeed" => Kind::File(FileKnob::new(root.path(path))),
+                "energy_performance_preference" => Kind::Preference(FileKnob::new(root.path(path))),
                 "scaling_min_freq" | "scaling_max_freq" => Kind::Bound(BoundKnob::new(root.path(path))),
                 "scaling_governor" => Kind::Governor(GovernorKnob::new(root, path)),
+                _ => return None,
+            }
+        } else if let Some(cpu) = msr::cpu_in(path) {
+            Kind::DutyCycle(DutyCycleKnob::new(root.path(&registers_of(cpu))))
+        } else if let Some(file) = power_file(path) {
+            match file {
+                "constraint_0_power_limit_uw" => Kind::Power(FileKnob::new(root.path(path))),
+                "enabled" => Kind::File(FileKnob::new(root.path(path))),
                 _ => return None,
             }
         } else {
@@ -98,7 +122,7 @@ impl Knob {
     /// What it reads now.
     pub(crate) fn read(&mut self) -> Result<String, FileError> {
         match &mut self.kind {
-            Kind::File(knob) => knob.read(),
+            Kind::File(knob) | Kind::Preference(knob) | Kind::Power(knob) => knob.read(),
             Kind::Mask(knob) => knob.read(),
             Kind::Cpus(knob) => knob.file.read(),
             Kind::Thread(knob) => knob.read(),
@@ -107,6 +131,7 @@ impl Knob {
             Kind::Unit(knob) => knob.read(),
             Kind::Bound(knob) => knob.read(),
             Kind::Governor(knob) => knob.read(),
+            Kind::DutyCycle(knob) => knob.read(),
         }
     }
 
@@ -114,7 +139,7 @@ impl Knob {
     /// offline.
     pub(crate) fn write(&mut self, value: &str) -> Result<String, FileError> {
         let reads = match &mut self.kind {
-            Kind::File(knob) => knob.write(value)?,
+            Kind::File(knob) | Kind::Preference(knob) | Kind::Power(knob) => knob.write(value)?,
             Kind::Mask(knob) => knob.write(value).and_then(|()| knob.read())?,
             Kind::Cpus(knob) => knob.file.write(value)?,
             Kind::Thread(knob) => knob.write(value)?,
@@ -123,6 +148,7 @@ impl Knob {
             Kind::Unit(knob) => knob.write(value).and_then(|()| knob.read())?,
             Kind::Bound(knob) => knob.write(value)?,
             Kind::Governor(knob) => knob.write(value)?,
+            Kind::DutyCycle(knob) => knob.write(value).and_then(|()| knob.read())?,
         };
         Ok(if self.same(value, &reads) { value.to_owned() } else { reads })
     }
@@ -158,6 +184,7 @@ impl Knob {
         match self.kind {
             Kind::Thread(_) | Kind::Cpus(_) | Kind::Unit(_) => same_cpus(&self.root, text, reads),
             Kind::Mask(_) => same_mask(text, reads),
+            Kind::Power(_) => same_power(text, reads),
             _ => text == reads,
         }
     }
@@ -168,11 +195,27 @@ impl Knob {
         matches!(self.kind, Kind::Bound(_))
     }
 
+    /// What else it may read once `value` is written: a driver calls a number by its name where it has one, and which name
+    /// that is depends on the processor.
+    pub(crate) fn other_words(&self, value: &str) -> &'static [&'static str] {
+        match self.kind {
+            Kind::Preference(_) if value.parse::<u8>().is_ok() => &PREFERENCES,
+            _ => &[],
+        }
+    }
+
     /// In which order things are put back: a cpuset's CPUs while it is there, then what makes it be there, from the
     /// leaves up, and threads when nothing narrows them any more.
     pub(crate) fn turn(&self) -> u8 {
         match self.kind {
-            Kind::File(_) | Kind::Cpus(_) | Kind::Mask(_) | Kind::Unit(_) | Kind::Bound(_) => 0,
+            Kind::File(_)
+            | Kind::Preference(_)
+            | Kind::Cpus(_)
+            | Kind::Mask(_)
+            | Kind::Unit(_)
+            | Kind::Bound(_)
+            | Kind::DutyCycle(_)
+            | Kind::Power(_) => 0,
             // After the speed that only its successor takes.
             Kind::Folder(_) | Kind::Governor(_) => 1,
             Kind::Controller(_) => 2,
@@ -194,6 +237,9 @@ pub(crate) fn same_cpus(root: &Root, text: &str, reads: &str) -> bool {
 pub(crate) fn called(path: &str) -> String {
     if let Some(name) = ThreadName::from_path(path) {
         return format!("CPUs of thread {} of process {}", name.thread, name.process);
+    }
+    if let Some(cpu) = msr::cpu_in(path) {
+        return format!("duty cycle of CPU {cpu} (MSR 0x19a)");
     }
     match unit::name_in(path) {
         Some(name) => format!("AllowedCPUs= of {name}"),
@@ -245,6 +291,10 @@ mod tests {
             "sys/devices/system/cpu/cpufreq/policy0/scaling_min_freq",
             "sys/devices/system/cpu/cpufreq/policy0/scaling_setspeed",
             "sys/devices/system/cpu/cpufreq/policy0/scaling_governor",
+            "sys/devices/system/cpu/cpufreq/policy0/energy_performance_preference",
+            "sys/class/powercap/intel-rapl:1/constraint_0_power_limit_uw",
+            "sys/class/powercap/intel-rapl:0/enabled",
+            "msr/cpu3/clock_modulation",
             "sys/fs/cgroup/a b/cpuset.cpus",
             "sys/fs/cgroup/cgroup.subtree_control",
             "sys/fs/cgroup/cpuset/roost-12",
@@ -264,6 +314,11 @@ mod tests {
             "sys/devices/system/cpu/cpufreq/policy/scaling_max_freq",
             "sys/devices/system/cpu/cpufreq/boost",
             "sys/devices/system/cpu/cpufreq/policy0/cpuinfo_max_freq",
+            "sys/class/powercap/intel-rapl:0:0/constraint_0_power_limit_uw",
+            "sys/class/powercap/intel-rapl:0/../../../../etc/shadow",
+            "sys/class/powercap/intel-rapl:0/constraint_1_power_limit_uw",
+            "msr/cpu3/0x10",
+            "dev/cpu/3/msr",
             "sys/fs/cgroup/../../../etc/cpuset.cpus",
             "sys/fs/cgroup//cpuset.cpus",
             "sys/fs/cgroup/a/cpuset.mems",

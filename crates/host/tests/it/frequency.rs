@@ -4,7 +4,7 @@
 //! was told.
 
 use crate::tree::{server, write};
-use host::{FrequencyControl, FrequencyOptions, Root, Step, restore};
+use host::{FrequencyActuator, FrequencyControl, FrequencyOptions, FrequencyState, Root, Step, restore};
 use machine::{CpuId, FrequencyLimit, Kilohertz};
 use std::fs;
 use std::path::Path;
@@ -19,7 +19,7 @@ const CHILD_PLAN: &str = "ROOST_TEST_CHILD_CLOCK_PLAN";
 fn victim() {
     let Ok(root) = std::env::var(CHILD_ROOT) else { return };
     let plan = std::env::var(CHILD_PLAN).unwrap();
-    let (may_replace_governor, dies_at) = plan.split_once(' ').unwrap();
+    let (means, dies_at) = plan.split_once(' ').unwrap();
     let mut left: Option<usize> = dies_at.parse().ok();
     let checkpoint = Box::new(move |_: Step| {
         if let Some(left) = &mut left {
@@ -30,31 +30,52 @@ fn victim() {
             }
         }
     });
+    let actuator = match means {
+        "epp" => Some(FrequencyActuator::Preference),
+        "duty-cycle" => Some(FrequencyActuator::DutyCycle),
+        "rapl" => Some(FrequencyActuator::PowerCap),
+        _ => None,
+    };
     let options = FrequencyOptions {
-        holder: "victim".into(),
-        may_replace_governor: may_replace_governor == "true",
+        actuator,
+        allow_msr: true,
+        may_replace_governor: means == "true",
         checkpoint: Some(checkpoint),
+        ..FrequencyOptions::new("victim")
     };
     let mut control = FrequencyControl::open(&Root::at(root), &"2-3".parse().unwrap(), options).unwrap();
     let ghz = |tenths: u64| Kilohertz(tenths * 100_000);
-    // Every kind of change there is: caps and speeds, up and down, withdrawn and not.
-    control.limit(CpuId(2), FrequencyLimit::AtMost(ghz(14)));
-    control.limit(CpuId(3), FrequencyLimit::Exactly(ghz(20)));
-    control.limit(CpuId(3), FrequencyLimit::Exactly(ghz(10)));
-    control.limit(CpuId(2), FrequencyLimit::None);
-    control.limit(CpuId(3), FrequencyLimit::Exactly(ghz(23)));
-    control.limit(CpuId(2), FrequencyLimit::AtMost(ghz(17)));
+    // Every kind of change there is: caps and, where it has them, speeds, up and down, withdrawn and not.
+    let exactly = match actuator {
+        Some(FrequencyActuator::Preference | FrequencyActuator::PowerCap) => FrequencyLimit::AtMost,
+        _ => FrequencyLimit::Exactly,
+    };
+    let mut limit = |cpu, limit| match control.limit(CpuId(cpu), limit) {
+        FrequencyState::Refused { reason } => panic!("{reason}"),
+        state => state,
+    };
+    limit(2, FrequencyLimit::AtMost(ghz(14)));
+    limit(3, exactly(ghz(20)));
+    limit(3, exactly(ghz(10)));
+    limit(2, FrequencyLimit::None);
+    limit(3, exactly(ghz(23)));
+    limit(2, FrequencyLimit::AtMost(ghz(17)));
     println!("limits are in force");
     std::thread::sleep(std::time::Duration::from_secs(600));
 }
 
 /// Runs a child to the given step of all its changes; false if it has fewer, and is killed after the last.
 pub fn dies_at(root: &Path, may_replace_governor: bool, step: usize) -> bool {
+    dies_by(root, &may_replace_governor.to_string(), step)
+}
+
+/// The same by this means.
+fn dies_by(root: &Path, means: &str, step: usize) -> bool {
     use std::io::{BufRead, BufReader};
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "frequency::victim", "--nocapture", "--test-threads=1"])
         .env(CHILD_ROOT, root)
-        .env(CHILD_PLAN, format!("{may_replace_governor} {step}"))
+        .env(CHILD_PLAN, format!("{means} {step}"))
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()
@@ -141,4 +162,91 @@ fn after_a_kill_somebody_elses_change_is_left_alone() {
     let report = restore(&Root::at(folder.path())).unwrap();
     assert_eq!((report.left_alone, report.put_back), (1, 1), "{report:?}");
     assert_eq!(fs::read_to_string(folder.path().join(file)).unwrap(), "1200000\n");
+}
+
+/// CPUs 2 and 3 as both threads of a core, which is a socket: with a preference, a register each, and a power limit.
+fn knobs() -> TempDir {
+    let folder = clocks("powersave", "<unsupported>");
+    let root = folder.path();
+    write(root, "proc/cpuinfo", "vendor_id : GenuineIntel\nflags : acpi\n");
+    for cpu in 0..8 {
+        let policy = format!("sys/devices/system/cpu/cpufreq/policy{cpu}");
+        write(root, &format!("{policy}/scaling_driver"), "amd-pstate-epp\n");
+        write(root, &format!("{policy}/energy_performance_preference"), "performance\n");
+        let names = "default performance balance_performance balance_power power\n";
+        write(root, &format!("{policy}/energy_performance_available_preferences"), names);
+        for file in ["core_id", "physical_package_id"] {
+            let place = format!("sys/devices/system/cpu/cpu{cpu}/topology/{file}");
+            write(root, &place, &format!("{}\n", cpu / 2));
+        }
+        write(root, &format!("dev/cpu/{cpu}/msr"), &"\0".repeat(0x200));
+    }
+    for socket in 0..4 {
+        let zone = format!("sys/class/powercap/intel-rapl:{socket}");
+        write(root, &format!("{zone}/name"), &format!("package-{socket}\n"));
+        write(root, &format!("{zone}/constraint_0_power_limit_uw"), "100000000\n");
+        write(root, &format!("{zone}/constraint_0_max_power_uw"), "90000000\n");
+        write(root, &format!("{zone}/enabled"), "0\n");
+    }
+    folder
+}
+
+/// Every file that the kernel would show, with its bytes.
+fn everything(root: &Path) -> Vec<(std::path::PathBuf, Vec<u8>)> {
+    let (mut files, mut folders) = (Vec::new(), vec![root.join("sys"), root.join("dev")]);
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                files.push((path.clone(), fs::read(&path).unwrap()));
+            }
+        }
+    }
+    files.sort();
+    files
+}
+
+#[test]
+fn a_kill_is_undone_whatever_the_means() {
+    for means in ["epp", "duty-cycle", "rapl"] {
+        let mut changed = 0;
+        for step in 1.. {
+            let folder = knobs();
+            let before = everything(folder.path());
+            let died = dies_by(folder.path(), means, step);
+            changed += usize::from(everything(folder.path()) != before);
+            let report = restore(&Root::at(folder.path())).unwrap();
+            assert!(everything(folder.path()) == before, "{means}, step {step}: {report:?}");
+            assert_eq!((report.left_alone, report.failed), (0, 0), "{means}, step {step}: {report:?}");
+            assert_eq!(restore(&Root::at(folder.path())).unwrap().put_back, 0, "twice is once");
+            if !died {
+                assert!(step > 10 && changed > 5, "{means}: {step} steps, {changed} left it changed");
+                break;
+            }
+        }
+    }
+}
+
+#[test]
+fn after_a_kill_somebody_elses_change_survives_whatever_the_means() {
+    // CPU 3's clock is so near the fastest that its preference stays; a socket has a switch beside its limit.
+    for (means, others, file, theirs) in [
+        (
+            "epp",
+            0,
+            "sys/devices/system/cpu/cpufreq/policy2/energy_performance_preference",
+            "balance_performance\n",
+        ),
+        ("rapl", 1, "sys/class/powercap/intel-rapl:1/constraint_0_power_limit_uw", "80000000\n"),
+        ("duty-cycle", 1, "dev/cpu/3/msr", &format!("{}\u{12}{}", "\0".repeat(0x19A), "\0".repeat(0x65))),
+    ] {
+        let folder = knobs();
+        assert!(!dies_by(folder.path(), means, 1000));
+        write(folder.path(), file, theirs);
+        let report = restore(&Root::at(folder.path())).unwrap();
+        assert_eq!((report.left_alone, report.put_back), (1, others), "{means}: {report:?}");
+        assert_eq!(fs::read_to_string(folder.path().join(file)).unwrap(), theirs);
+    }
 }

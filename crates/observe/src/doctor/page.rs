@@ -411,7 +411,11 @@ fn meters(page: &mut Page, facts: &Facts) {
     let (readable, closed): (Vec<_>, Vec<_>) =
         facts.meters.iter().partition(|zone| zone.unreadable.is_none());
     let zones = |zones: &[&host::MeterZone]| {
-        zones.iter().map(|zone| format!("{} ({})", zone.name, zone.zone)).collect::<Vec<_>>().join(", ")
+        let one = |zone: &&host::MeterZone| {
+            let cap = zone.cap.map_or_else(String::new, |cap| format!(", capped at {:.0} W", cap.as_watts()));
+            format!("{} ({}{cap})", zone.name, zone.zone)
+        };
+        zones.iter().map(one).collect::<Vec<_>>().join(", ")
     };
     if !readable.is_empty() {
         page.line("RAPL", &zones(&readable));

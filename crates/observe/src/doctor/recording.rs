@@ -58,6 +58,7 @@ const FILES: &[&str] = &[
     "sys/devices/system/cpu/amd_pstate/status",
     "sys/devices/system/node/node#/cpulist",
     "sys/class/powercap/*/name",
+    "sys/class/powercap/*/constraint_0_power_limit_uw",
     "sys/class/powercap/*/energy_uj",
     "sys/class/dmi/id/sys_vendor",
     "sys/class/dmi/id/product_name",

@@ -270,6 +270,9 @@ fn clocks(facts: &Facts, case: &mut Case) {
     {
         case.good("intel_pstate is active: bounds are kept, the hardware chooses within them");
     }
+    if domains.iter().all(|domain| domain.preference.is_some()) {
+        case.good("the hardware takes a preference as well (EPP): frequency_actuator = \"epp\"");
+    }
 }
 
 fn sensitivity(facts: &Facts) -> Verdict {
@@ -303,7 +306,15 @@ fn may_count(facts: &Facts) -> bool {
 
 fn clocks_by_load(facts: &Facts) -> Verdict {
     let mut case = Case::of("clocks by load", "pegasus, rubik, hurry-up");
-    clocks(facts, &mut case);
+    let capped = facts.meters.iter().any(|zone| zone.name.starts_with("package-") && zone.cap.is_some());
+    if capped && facts.frequency.domains.is_empty() {
+        case.less("no cpufreq: pegasus alone, by the sockets' power (frequency_actuator = \"rapl\")", "");
+    } else {
+        clocks(facts, &mut case);
+    }
+    if capped && !facts.frequency.domains.is_empty() {
+        case.good("sockets have a power cap, which pegasus can move: frequency_actuator = \"rapl\"");
+    }
     let widest = facts.frequency.domains.iter().map(|domain| domain.cpus.0.len()).max().unwrap_or(0);
     let threads = facts.threads_per_core();
     if widest > threads {

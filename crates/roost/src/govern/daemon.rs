@@ -138,7 +138,10 @@ pub fn refused(error: StartError) -> anyhow::Error {
     match error {
         StartError::Service(OpenError::Blind { .. } | OpenError::Clocks { .. })
         | StartError::NoClocks { .. }
-        | StartError::Clocks(FrequencyError::Unsupported { .. }) => coded(Exit::Unsupported, error),
+        | StartError::Clocks(FrequencyError::Unsupported { .. } | FrequencyError::Lacking { .. }) => {
+            coded(Exit::Unsupported, error)
+        }
+        StartError::Clocks(FrequencyError::MsrNotAllowed) => usage(error),
         StartError::Clocks(FrequencyError::Lock(_)) => coded(Exit::Refused, error),
         StartError::Service(
             OpenError::Service(_)

@@ -4,6 +4,7 @@ use crate::exit::usage;
 use anyhow::Result;
 use clap::{Parser, Subcommand, ValueEnum};
 use governor::{Config, ServiceConfig};
+use host::FrequencyActuator;
 use machine::{Duration, Goal};
 use policy::governing::{FrequencyMode, IdleModes};
 use std::net::SocketAddr;
@@ -22,6 +23,7 @@ Examples:
   roost govern --port 11211                         CARB without a goal: by the slope of the tail
   roost govern --unit memcached --policy fixed --cores 4
   roost govern --port 11211 --policy fixed --goal 500us@p99 --frequency pegasus   all cores, as slow as the goal allows
+  roost govern --port 11211 --policy fixed --goal 500us@p99 --frequency pegasus --frequency-actuator rapl   by the socket's power
   roost govern plan --port 11211 --goal 500us@p99   what would be done, and touch nothing
   roost govern                                      what /etc/roost/roost.toml and its conf.d say
   roost govern status                               how the services of a running daemon are
@@ -96,6 +98,13 @@ pub struct Governing {
     /// or the highest clock, such as 1700MHz
     #[arg(long, value_name = "MODE", requires = "target")]
     pub frequency: Option<FrequencyMode>,
+    /// By what its clocks are set [default: scaling_setspeed under the governor userspace, else the bounds]
+    #[arg(long, value_enum, value_name = "MEANS")]
+    pub frequency_actuator: Option<ClockActuatorName>,
+    /// Let `--frequency-actuator duty-cycle` write a model-specific register, which taints the kernel: what is written is put
+    /// back, the taint stays until the next boot
+    #[arg(long)]
+    pub allow_msr: bool,
     /// How much of its progress a core may lose to a slower clock, under `--frequency sensitivity` [default: 0.05]
     #[arg(long, value_name = "SHARE", requires = "target")]
     pub slack: Option<f64>,
@@ -199,6 +208,32 @@ pub enum ActuatorName {
     Systemd,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ClockActuatorName {
+    /// scaling_min_freq and scaling_max_freq
+    Bounds,
+    /// scaling_setspeed; the governor is userspace meanwhile
+    Speed,
+    /// The energy-performance preference: a hint to hardware that chooses by itself (intel_pstate, amd-pstate in active mode)
+    Epp,
+    /// The clock stands still for part of the time (Intel; needs --allow-msr)
+    DutyCycle,
+    /// A cap on each socket's average power, for --frequency pegasus
+    Rapl,
+}
+
+impl From<ClockActuatorName> for FrequencyActuator {
+    fn from(name: ClockActuatorName) -> Self {
+        match name {
+            ClockActuatorName::Bounds => Self::Bounds,
+            ClockActuatorName::Speed => Self::SetSpeed,
+            ClockActuatorName::Epp => Self::Preference,
+            ClockActuatorName::DutyCycle => Self::DutyCycle,
+            ClockActuatorName::Rapl => Self::PowerCap,
+        }
+    }
+}
+
 impl Governing {
     /// True if a service is named here and not in a file.
     pub fn names_a_service(&self) -> bool {
@@ -220,6 +255,9 @@ impl Governing {
         if self.park_all {
             config.park = governor::Parking::All;
         }
+        config.frequency_actuator =
+            self.frequency_actuator.map(FrequencyActuator::from).or(config.frequency_actuator);
+        config.allow_msr |= self.allow_msr;
         config.socket = self.socket.clone().unwrap_or(config.socket);
         config.check(Path::new("--epoch")).map_err(usage)?;
         Ok(config)
@@ -336,6 +374,12 @@ mod tests {
             (&["--port", "1", "--goal", "1ms@p99", "--frequency", "pegasus"], "write policy = \"fixed\""),
             (&["--port", "1", "--slack", "0.1"], "leave slack out"),
             (&["--frequency", "pegasus"], "required"),
+            (&["--port", "1", "--frequency-actuator", "msr"], "duty-cycle"),
+            (&["--port", "1", "--frequency-actuator", "duty-cycle"], "--allow-msr"),
+            (
+                &["--port", "1", "--frequency", "1700MHz", "--frequency-actuator", "rapl"],
+                "write frequency = \"pegasus\"",
+            ),
             (&["--port", "1", "--telemetry", "memcached"], "memcached+requests"),
             (&["--port", "1", "--telemetry", "http://h/"], "--telemetry-rate"),
             (&["--port", "1", "--telemetry", "http://h/", "--telemetry-rate", "x"], "add tail"),
@@ -344,6 +388,17 @@ mod tests {
         ] {
             let error = format!("{:#}", configured(words).expect_err("it is wrong"));
             assert!(error.contains(told), "{words:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn means_of_clocks_are_those_of_a_file() {
+        for name in ClockActuatorName::value_variants() {
+            let word = name.to_possible_value().unwrap().get_name().to_owned();
+            let config = configured(&["--port", "1", "--allow-msr", "--frequency-actuator", &word]).unwrap();
+            let text = toml::to_string(&config).unwrap();
+            let line = format!("frequency_actuator = \"{word}\"");
+            assert!(text.contains(&line) && text.contains("allow_msr = true"), "{text}");
         }
     }
 

@@ -3,8 +3,8 @@
 use super::options::Governing;
 use crate::table::print;
 use anyhow::Result;
-use governor::{Outlook, ServiceConfig};
-use host::Root;
+use governor::{ClockMeans, Outlook, ServiceConfig};
+use host::{FrequencyActuator, Root};
 use machine::{CpuList, Kilohertz};
 use serde::Serialize;
 use std::fmt::Write as _;
@@ -18,6 +18,8 @@ struct Plan {
     goal: Option<machine::Goal>,
     idle: policy::governing::IdleModes,
     frequency: policy::governing::FrequencyMode,
+    /// By what its clocks are set, where somebody has named it.
+    frequency_actuator: Option<FrequencyActuator>,
     /// What was found, or why not.
     found: Result<Found, String>,
 }
@@ -39,7 +41,8 @@ struct Found {
 pub fn run(args: &Governing) -> Result<ExitCode> {
     let config = args.configuration()?;
     let root = Root::system();
-    let plans: Vec<Plan> = config.services.iter().map(|service| plan(&root, service)).collect();
+    let plans: Vec<Plan> =
+        config.services.iter().map(|service| plan(&root, service, config.clock_means())).collect();
     if args.json {
         print(&format!("{}\n", serde_json::to_string_pretty(&plans)?))?;
         return Ok(ExitCode::SUCCESS);
@@ -55,8 +58,8 @@ pub fn run(args: &Governing) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn plan(root: &Root, config: &ServiceConfig) -> Plan {
-    let found = Outlook::of(root, config).map_err(|error| error.to_string()).map(|outlook| Found {
+fn plan(root: &Root, config: &ServiceConfig, means: ClockMeans) -> Plan {
+    let found = Outlook::of(root, config, means).map_err(|error| error.to_string()).map(|outlook| Found {
         command: outlook.service.name,
         processes: outlook.service.processes.into_iter().collect(),
         ports: outlook.service.ports.into_iter().collect(),
@@ -74,6 +77,7 @@ fn plan(root: &Root, config: &ServiceConfig) -> Plan {
         goal: config.goal,
         idle: config.idle.clone(),
         frequency: config.frequency,
+        frequency_actuator: means.actuator,
         found,
     }
 }
@@ -109,9 +113,31 @@ fn tell(text: &mut String, plan: &Plan) {
             );
             if let (Some(slowest), Some(fastest)) = (found.clocks.first(), found.clocks.last()) {
                 let count = found.clocks.len();
-                let _ = writeln!(text, "  clocks capped between {slowest} and {fastest}, in {count} steps");
+                let _ = writeln!(
+                    text,
+                    "  clocks capped between {slowest} and {fastest}, in {count} steps{}",
+                    by_what(plan.frequency_actuator)
+                );
             }
             let _ = writeln!(text, "  nothing was touched; the same without `plan` governs it");
+        }
+    }
+}
+
+/// What a cap is made of, where that is no clock.
+fn by_what(actuator: Option<FrequencyActuator>) -> &'static str {
+    match actuator {
+        None => "",
+        Some(FrequencyActuator::SetSpeed) => ", by scaling_setspeed; the governor is userspace meanwhile",
+        Some(FrequencyActuator::Bounds) => ", by the bounds",
+        Some(FrequencyActuator::Preference) => {
+            ", by the energy preference: a hint to the hardware, from what it is now to `power`"
+        }
+        Some(FrequencyActuator::DutyCycle) => {
+            ", by duty cycle: writes an MSR, which taints the kernel until the next boot"
+        }
+        Some(FrequencyActuator::PowerCap) => {
+            ", by a cap on each socket's power: 30 % (or the least that RAPL takes) to what it is now"
         }
     }
 }

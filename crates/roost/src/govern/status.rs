@@ -47,7 +47,8 @@ pub fn show(args: &Status) -> Result<ExitCode> {
             }
         }
         if service.frequency != FrequencyMode::Stock {
-            notes += &format!("{}: frequency {}: {}\n", service.name, service.frequency, clocks(service));
+            let by = service.frequency_actuator.map_or_else(String::new, |by| format!(" by {by}"));
+            notes += &format!("{}: frequency {}{by}: {}\n", service.name, service.frequency, clocks(service));
         }
         if service.missed > 3 {
             notes += &format!("{}: the goal is missed for {} epochs\n", service.name, service.missed);

@@ -152,6 +152,7 @@ pub mod tests {
             epochs: 7,
             missed: 0,
             frequency: policy::governing::FrequencyMode::Sensitivity,
+            frequency_actuator: None,
             clocks: [(machine::CpuId(1), FrequencyLimit::AtMost(machine::Kilohertz(1_400_000)))].into(),
         }
     }

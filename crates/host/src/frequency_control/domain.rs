@@ -1,0 +1,213 @@
+//! CPUs that can only change speed together, what is asked for each of them, and by what their speed is set.
+//!
+//! Which CPUs those are depends on the means: cpufreq has its policies, duty cycles go by core (of two hyperthreads the one
+//! decides for the other, which one depends on the processor), power caps by socket. The rest is the same for all means: a
+//! domain gets the fastest of what its CPUs ask for, and one of which somebody else has a CPU is left as it is.
+
+use super::clock::Clock;
+use super::duty_cycle::DutyCycle;
+use super::power_cap::PowerCap;
+use super::preference::Preference;
+use super::state::FrequencyState;
+use crate::journal::{ChangeError, Journal};
+use machine::{CpuId, CpuList, FrequencyLimit, Kilohertz};
+use std::collections::BTreeMap;
+
+/// What a domain can do, for who chooses among its speeds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Speeds {
+    /// Its CPUs.
+    pub cpus: CpuList,
+    /// The slowest and the fastest of the hardware.
+    pub hardware: (Kilohertz, Kilohertz),
+    /// The fastest without turbo, where the driver tells.
+    pub base: Option<Kilohertz>,
+    /// Those that there are, slow to fast; empty where the driver takes any.
+    pub steps: Vec<Kilohertz>,
+}
+
+#[derive(Debug)]
+pub(super) struct Domain {
+    pub(super) means: Means,
+    pub(super) speeds: Speeds,
+    /// CPUs of it that are not ours; with any, it stays as it is.
+    pub(super) foreign: CpuList,
+    /// By CPU what is asked for it; none: as fast as can be.
+    pub(super) asked: BTreeMap<CpuId, FrequencyLimit>,
+    pub(super) state: FrequencyState,
+}
+
+/// By what the speed of a domain is set.
+#[derive(Debug)]
+pub(super) enum Means {
+    Clock(Clock),
+    Preference(Preference),
+    DutyCycle(DutyCycle),
+    PowerCap(PowerCap),
+}
+
+impl Domain {
+    /// All of it ours, and nothing asked for.
+    pub(super) fn new(means: Means, speeds: Speeds) -> Self {
+        Self {
+            means,
+            speeds,
+            foreign: CpuList::default(),
+            asked: BTreeMap::new(),
+            state: FrequencyState::Free,
+        }
+    }
+
+    /// An error if the limit is none for this domain.
+    pub(super) fn permits(&self, limit: FrequencyLimit) -> Result<(), String> {
+        let (FrequencyLimit::AtMost(asked) | FrequencyLimit::Exactly(asked)) = limit else { return Ok(()) };
+        if !self.foreign.0.is_empty() {
+            return Err(format!(
+                "CPU {} can only change speed together, and CPU {} is not ours: take all of them, or none",
+                self.speeds.cpus, self.foreign
+            ));
+        }
+        let (slowest, fastest) = self.speeds.hardware;
+        if asked < slowest || asked > fastest {
+            return Err(format!(
+                "{asked} is beyond what CPU {} can do: write {slowest} to {fastest}",
+                self.speeds.cpus
+            ));
+        }
+        let only_caps = match self.means {
+            Means::Clock(_) | Means::DutyCycle(_) => return Ok(()),
+            Means::Preference(_) => "a preference",
+            Means::PowerCap(_) => "a power cap",
+        };
+        match limit {
+            FrequencyLimit::Exactly(_) => {
+                Err(format!("{only_caps} sets no speed, only a limit to it: choose bounds or speed instead"))
+            }
+            FrequencyLimit::AtMost(_) | FrequencyLimit::None => Ok(()),
+        }
+    }
+
+    /// The fastest of what its CPUs ask for. A speed among caps counts as a cap: who asked for a cap may be slower.
+    pub(super) fn combined(&self) -> FrequencyLimit {
+        let mut fastest: Option<(Kilohertz, bool)> = None;
+        for cpu in &self.speeds.cpus.0 {
+            let (asked, exactly) = match self.asked.get(cpu) {
+                None | Some(FrequencyLimit::None) => return FrequencyLimit::None,
+                Some(FrequencyLimit::AtMost(asked)) => (*asked, false),
+                Some(FrequencyLimit::Exactly(asked)) => (*asked, true),
+            };
+            fastest = Some(match fastest {
+                None => (asked, exactly),
+                Some((other, and)) => (other.max(asked), and && exactly),
+            });
+        }
+        match fastest {
+            None => FrequencyLimit::None,
+            Some((speed, true)) => FrequencyLimit::Exactly(speed),
+            Some((speed, false)) => FrequencyLimit::AtMost(speed),
+        }
+    }
+
+    /// Puts in force what its CPUs ask for together.
+    pub(super) fn put_in_force(&mut self, journal: &mut Journal) -> Result<FrequencyState, String> {
+        let limit = self.combined();
+        let Some(step) = self.speeds.step(limit) else {
+            return self.free(journal).map(|()| FrequencyState::Free).map_err(|error| self.explain(&error));
+        };
+        let result = match &mut self.means {
+            Means::Clock(clock) => clock.put_in_force(journal, &self.speeds, limit, step),
+            Means::Preference(preference) => preference.put_in_force(journal, &self.speeds, limit, step),
+            Means::DutyCycle(duty) => duty.put_in_force(journal, &self.speeds, limit, step),
+            Means::PowerCap(cap) => cap.put_in_force(journal, &self.speeds, limit, step),
+        };
+        result.map_err(|trouble| match trouble {
+            Trouble::Told(reason) => reason,
+            Trouble::Change(error) => self.explain(&error),
+        })
+    }
+
+    /// Nothing is asked for.
+    pub(super) fn free(&self, journal: &mut Journal) -> Result<(), ChangeError> {
+        match &self.means {
+            Means::Clock(clock) => clock.free(journal),
+            Means::Preference(preference) => preference.free(journal),
+            Means::DutyCycle(duty) => duty.free(journal),
+            Means::PowerCap(cap) => cap.free(journal),
+        }
+    }
+
+    /// True if what the journal calls `path` belongs to this domain.
+    pub(super) fn has(&self, path: &str) -> bool {
+        match &self.means {
+            Means::Clock(clock) => clock.has(path),
+            Means::Preference(preference) => preference.has(path),
+            Means::DutyCycle(duty) => duty.has(path),
+            Means::PowerCap(cap) => cap.has(path),
+        }
+    }
+
+    /// Why a change was not made, with what to do.
+    pub(super) fn explain(&self, error: &ChangeError) -> String {
+        let own = match (&self.means, error) {
+            (Means::Preference(_), ChangeError::File(file)) => Preference::explain(file),
+            (Means::DutyCycle(_), ChangeError::File(file)) => DutyCycle::explain(file),
+            (Means::PowerCap(_), ChangeError::File(file)) => PowerCap::explain(file),
+            _ => None,
+        };
+        own.unwrap_or_else(|| reason(error))
+    }
+}
+
+impl Speeds {
+    /// What of the steps comes nearest: a cap rounds down and a speed up, as the kernel does. `None` for no limit.
+    pub(super) fn step(&self, limit: FrequencyLimit) -> Option<Kilohertz> {
+        let steps = &self.steps;
+        match limit {
+            FrequencyLimit::None => None,
+            FrequencyLimit::AtMost(asked) => {
+                Some(steps.iter().rfind(|&&step| step <= asked).or(steps.first()).copied().unwrap_or(asked))
+            }
+            FrequencyLimit::Exactly(asked) => {
+                Some(steps.iter().find(|&&step| step >= asked).or(steps.last()).copied().unwrap_or(asked))
+            }
+        }
+    }
+}
+
+/// Why a limit is not in force.
+#[derive(Debug)]
+pub(super) enum Trouble {
+    /// In words that need no more.
+    Told(String),
+    /// A change was not made.
+    Change(ChangeError),
+}
+
+impl From<String> for Trouble {
+    fn from(reason: String) -> Self {
+        Self::Told(reason)
+    }
+}
+
+impl From<ChangeError> for Trouble {
+    fn from(error: ChangeError) -> Self {
+        Self::Change(error)
+    }
+}
+
+impl From<crate::root::FileError> for Trouble {
+    fn from(error: crate::root::FileError) -> Self {
+        Self::Change(error.into())
+    }
+}
+
+pub(super) fn reason(error: &ChangeError) -> String {
+    match error {
+        ChangeError::File(file) => {
+            let name =
+                file.path().file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+            format!("{name} {}", file.reason())
+        }
+        ChangeError::Journal { .. } => error.to_string(),
+    }
+}
