@@ -159,7 +159,9 @@ impl Manner {
     }
 }
 
-const BYTES: usize = 8 * size_of::<u64>() + 4 * (size_of::<u64>() + RequestTimes::BUCKETS * size_of::<u32>());
+/// `struct seen` up to its times: five counts, how many were timed, and the two words of its `choice`.
+const BEFORE_TIMES: usize = size_of::<[u64; 8]>();
+const BYTES: usize = BEFORE_TIMES + 4 * (size_of::<u64>() + RequestTimes::BUCKETS * size_of::<u32>());
 
 impl RequestProgram {
     /// The best way that this kernel allows, and why those before it do not.
