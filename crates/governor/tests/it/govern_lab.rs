@@ -273,6 +273,12 @@ fn active_cpus_sleep_as_each_was_told() {
         daemon.until("an epoch", |_| true);
     }
     assert_eq!(forbidden(), "1110");
+    // No limit ends a sleep that has begun, and it is counted when it ends: so each of them is woken once.
+    let anywhere = host::allowed_cpus().expect("CPUs");
+    for cpu in 1..4 {
+        host::pin_current_thread(CpuId(cpu)).expect("it may be pinned");
+    }
+    host::pin_current_thread_to(&anywhere).expect("it may run anywhere again");
     let counted: Vec<_> = (1..4).map(usage).collect();
     for _ in 0..10 {
         daemon.until("an epoch", |_| true);
