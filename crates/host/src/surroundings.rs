@@ -20,7 +20,8 @@
 //!
 //! The masks come back as they were; to which of their CPUs the kernel then sends an interrupt is its own choice, made anew.
 //!
-//! What cannot be told: interrupts that their drivers keep (a queue for each CPU of an NVMe disk), threads of the kernel that belong to a CPU, processes in the root cgroup, timers that were set there.
+//! What cannot be told: interrupts that their drivers keep (a queue for each CPU of an NVMe disk), threads of the kernel that belong
+//! to a CPU, processes in the root cgroup, timers that were set there.
 //! `roost govern status --wakeups` counts what is left.
 //!
 //! What always holds:

@@ -10,7 +10,6 @@ const volatile struct {
     __u32 count;
     __u32 heart;  /* a port or process of our own, whose requests prove that all of this is at work; 0: none */
     __u32 alarms; /* 1: the ring of alarms is there */
-    __u32 sparing; /* 1: where requests are many, some are timed and stand for the others; 0: each is timed */
 } config SEC(".rodata.config");
 
 #include "pulse.h"
@@ -78,13 +77,11 @@ static __always_inline __u64 moment(struct choice *choice)
     __u32 left = *(volatile __u32 *)&choice->left;
     __u64 now, since;
 
-    if (config.sparing && left) {
+    if (left) {
         choice->left = left - 1;
         return UNTIMED;
     }
     now = bpf_ktime_get_ns() & ~DOUBLES_MASK;
-    if (!config.sparing)
-        return now;
     since = now - choice->last;
     choice->last = now;
     now |= choice->doubles & DOUBLES_MASK;

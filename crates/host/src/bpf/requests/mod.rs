@@ -144,21 +144,6 @@ pub struct RequestProgram {
     epoch: u64,
 }
 
-/// What the programs do beside counting.
-#[derive(Clone, Copy, Debug)]
-struct Manner {
-    /// The kernel has ring buffers (5.8).
-    alarms: bool,
-    /// Where requests are many, not each is timed.
-    sparing: bool,
-}
-
-impl Manner {
-    fn here() -> Self {
-        Self { alarms: MapType::RingBuf.is_supported().unwrap_or(false), sparing: true }
-    }
-}
-
 /// `struct seen` up to its times: five counts, how many were timed, and the two words of its `choice`.
 const BEFORE_TIMES: usize = size_of::<[u64; 8]>();
 const BYTES: usize = BEFORE_TIMES + 4 * (size_of::<u64>() + RequestTimes::BUCKETS * size_of::<u32>());
@@ -179,11 +164,11 @@ impl RequestProgram {
 
     /// This way or none.
     pub fn load_way(root: &Root, way: RequestWay, watched: &Watched) -> Result<Self, BpfError> {
-        Self::load_as(root, way, watched, Manner::here())
+        Self::load_on(root, way, watched, MapType::RingBuf.is_supported().unwrap_or(false))
     }
 
-    fn load_as(root: &Root, way: RequestWay, watched: &Watched, manner: Manner) -> Result<Self, BpfError> {
-        let Manner { alarms, sparing } = manner;
+    /// On a kernel with ring buffers (5.8), which alarms take, or one without.
+    fn load_on(root: &Root, way: RequestWay, watched: &Watched, alarms: bool) -> Result<Self, BpfError> {
         let name = format!("{way}");
         let targets: Vec<u32> = match way {
             RequestWay::Calls => watched.processes.clone(),
@@ -204,7 +189,6 @@ impl RequestProgram {
             bytes.extend((targets.len() as u32).to_ne_bytes());
             bytes.extend(heart.as_ref().map_or(0, |heart| heart.name(way)).to_ne_bytes());
             bytes.extend(u32::from(alarms).to_ne_bytes());
-            bytes.extend(u32::from(sparing).to_ne_bytes());
             for mut map in open.maps_mut() {
                 // libbpf shortens the object's name before it, never the section's.
                 if map.name().to_string_lossy().ends_with(".rodata.config") {
@@ -356,6 +340,22 @@ mod tests {
         assert_eq!(RequestTimes::bounds(1).0, Duration::from_nanos(256));
     }
 
+    /// The program, or said that this kernel has none.
+    fn told(way: RequestWay, program: Result<RequestProgram, BpfError>) -> Option<RequestProgram> {
+        program.inspect_err(|error| eprintln!("skipped: {way}: {error}")).ok()
+    }
+
+    fn watching(way: RequestWay, watched: &Watched) -> Option<RequestProgram> {
+        told(way, RequestProgram::load_way(&Root::system(), way, watched))
+    }
+
+    /// A client and its server's end, in one thread.
+    fn connected(listener: &TcpListener) -> (TcpStream, TcpStream) {
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        client.set_nodelay(true).unwrap();
+        (client, listener.accept().unwrap().0)
+    }
+
     /// A server of one connection that answers each byte after a while, `rounds` times; and a client.
     fn converse(listener: &TcpListener, rounds: usize, service: std::time::Duration) {
         std::thread::scope(|scope| {
@@ -401,13 +401,7 @@ mod tests {
                 ports: vec![listener.local_addr().unwrap().port()],
                 processes: vec![std::process::id()],
             };
-            let program = match RequestProgram::load_way(&Root::system(), way, &watched) {
-                Ok(program) => program,
-                Err(error) => {
-                    eprintln!("skipped: {way}: {error}");
-                    continue;
-                }
-            };
+            let Some(program) = watching(way, &watched) else { continue };
             converse(&listener, 50, service);
             let seen = program.read();
             let requests: u64 = seen.iter().map(|seen| seen.requests).sum();
@@ -439,13 +433,7 @@ mod tests {
         for way in RequestWay::ALL {
             // Nobody listens there: the heart alone beats.
             let watched = Watched { ports: vec![1], processes: vec![1] };
-            let mut program = match RequestProgram::load_way(&Root::system(), way, &watched) {
-                Ok(program) => program,
-                Err(error) => {
-                    eprintln!("skipped: {way}: {error}");
-                    continue;
-                }
-            };
+            let Some(mut program) = watching(way, &watched) else { continue };
             let pause = || std::thread::sleep(std::time::Duration::from_millis(20));
             for _ in 0..5 {
                 pause();
@@ -470,13 +458,7 @@ mod tests {
                 ports: vec![listener.local_addr().unwrap().port()],
                 processes: vec![std::process::id()],
             };
-            let mut program = match RequestProgram::load_way(&Root::system(), way, &watched) {
-                Ok(program) => program,
-                Err(error) => {
-                    eprintln!("skipped: {way}: {error}");
-                    continue;
-                }
-            };
+            let Some(mut program) = watching(way, &watched) else { continue };
             let (sender, heard) = std::sync::mpsc::channel();
             let bell = program.bell(move |alarm| sender.send(alarm).unwrap_or_default()).unwrap();
             // Before anything is expected nothing is counted.
@@ -517,13 +499,8 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let watched = Watched { ports: vec![listener.local_addr().unwrap().port()], processes: Vec::new() };
         let (rounds, slow) = (40_000_u64, std::time::Duration::from_micros(200));
-        let program = match RequestProgram::load_way(&Root::system(), RequestWay::Sockets, &watched) {
-            Ok(program) => program,
-            Err(error) => return eprintln!("skipped: {error}"),
-        };
-        let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        client.set_nodelay(true).unwrap();
-        let (mut server, _) = listener.accept().unwrap();
+        let Some(program) = watching(RequestWay::Sockets, &watched) else { return };
+        let (mut client, mut server) = connected(&listener);
         let mut byte = [0];
         let began = std::time::Instant::now();
         // One thread is both ends, so requests follow each other as fast as one CPU can.
@@ -562,15 +539,11 @@ mod tests {
 
     #[test]
     fn a_kernel_without_ring_buffers_is_watched_without_alarms() {
-        let manner = Manner { alarms: false, sparing: true };
         for way in RequestWay::ALL {
             let watched = Watched { ports: vec![1], processes: vec![1] };
-            let mut program = match RequestProgram::load_as(&Root::system(), way, &watched, manner) {
-                Ok(program) => program,
-                Err(error) => {
-                    eprintln!("skipped: {way}: {error}");
-                    continue;
-                }
+            let Some(mut program) = told(way, RequestProgram::load_on(&Root::system(), way, &watched, false))
+            else {
+                continue;
             };
             assert!(program.bell(|_| {}).unwrap_err().to_string().contains("5.8"), "{way}");
             program.expect(Some(1), 1).unwrap();
@@ -585,13 +558,9 @@ mod tests {
             (TcpListener::bind("127.0.0.1:0").unwrap(), TcpListener::bind("127.0.0.1:0").unwrap());
         let watched = Watched { ports: vec![other.local_addr().unwrap().port()], processes: Vec::new() };
         for way in [RequestWay::Sockets, RequestWay::Packets] {
-            match RequestProgram::load_way(&Root::system(), way, &watched) {
-                Ok(program) => {
-                    converse(&listener, 5, std::time::Duration::ZERO);
-                    assert_eq!(program.read(), []);
-                }
-                Err(error) => eprintln!("skipped: {way}: {error}"),
-            }
+            let Some(program) = watching(way, &watched) else { continue };
+            converse(&listener, 5, std::time::Duration::ZERO);
+            assert_eq!(program.read(), []);
         }
     }
 
@@ -599,13 +568,8 @@ mod tests {
     fn requests_that_do_not_wait_are_merged_and_the_rest_of_a_long_one_is_no_other() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let watched = Watched { ports: vec![listener.local_addr().unwrap().port()], processes: Vec::new() };
-        let program = match RequestProgram::load_way(&Root::system(), RequestWay::Sockets, &watched) {
-            Ok(program) => program,
-            Err(error) => return eprintln!("skipped: {error}"),
-        };
-        let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        client.set_nodelay(true).unwrap();
-        let (mut server, _) = listener.accept().unwrap();
+        let Some(program) = watching(RequestWay::Sockets, &watched) else { return };
+        let (mut client, mut server) = connected(&listener);
         let mut bytes = [0; 8];
         // Two that arrive before the first is read.
         client.write_all(b"a").unwrap();
