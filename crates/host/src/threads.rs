@@ -9,6 +9,7 @@
 
 use machine::{CpuId, CpuList};
 use rustix::io::Errno;
+use rustix::process::test_kill_process;
 use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -63,6 +64,12 @@ pub(crate) fn began(process: u32, thread: u32) -> io::Result<u64> {
     let length = File::open(format!("/proc/{process}/task/{thread}/stat"))?.read(&mut text)?;
     let nonsense = || io::Error::new(io::ErrorKind::InvalidData, "no start time in its stat");
     began_in(&String::from_utf8_lossy(&text[..length])).ok_or_else(nonsense)
+}
+
+/// True if a process has this number now.
+pub(crate) fn lives(process: u32) -> bool {
+    let process = i32::try_from(process).ok().and_then(Pid::from_raw);
+    process.is_some_and(|process| test_kill_process(process) != Err(Errno::SRCH))
 }
 
 /// Field 22, counted after the command: that stands in parentheses and may hold spaces and parentheses itself.
