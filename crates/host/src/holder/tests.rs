@@ -1,6 +1,10 @@
 use super::*;
+use crate::cpuidle::idle_table;
 use crate::fake::FakeMachine;
+use crate::idle_control::{IdleActuator, IdleOptions, LimitState};
 use proptest::prelude::*;
+use machine::CpuId;
+use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
@@ -15,7 +19,13 @@ fn us(us: u64) -> IdleLimit {
 }
 
 fn open(machine: &FakeMachine, list: &str, name: &str) -> IdleHolder {
-    IdleHolder::open(machine.root(), &cpus(list), IdleOptions::new(name)).unwrap()
+    IdleHolder::open(machine.root(), &cpus(list), name, IdleActuator::PmQos).unwrap()
+}
+
+/// The line that asks for this.
+fn asks(asker: &str, cpu: u16, limit: IdleLimit) -> Vec<u8> {
+    let ask = wire::Ask::Idle { cpu: CpuId(cpu), limit };
+    wire::line(&wire::Request { v: wire::VERSION, asker: asker.to_owned(), ask })
 }
 
 fn limit_of(machine: &FakeMachine, cpu: u16) -> String {
@@ -67,8 +77,15 @@ fn who_comes_second_asks_who_came_first() {
     let state = second.limit("serve", CpuId(1), us(10));
     assert_eq!((state.limit(), limit_of(&machine, 1).as_str()), (Some(us(10)), "10"));
     let asked = first.asked_by_others();
-    assert_eq!((asked.len(), asked[0].cpu, asked[0].limit), (1, CpuId(1), us(10)));
-    assert!(asked[0].asker.starts_with("roost serve"), "{asked:?}");
+    let [asked] = asked.as_slice() else { panic!("{asked:?}") };
+    assert_eq!((asked.cpus.to_string(), asked.wish, asked.together), ("1".into(), Wish::Idle(us(10)), Some(Wish::Idle(us(10)))));
+    assert_eq!((asked.asker.as_str(), asked.process), ("roost serve", std::process::id()));
+    assert!(now_unix_s() - asked.since_unix_s < 60);
+    // And what each of them says of itself.
+    let all = first.asked();
+    assert!(all.iter().any(|asked| asked.asker == "shop" && asked.wish == Wish::Idle(us(100)) && asked.held_by.is_none()), "{all:?}");
+    let all = second.asked();
+    assert!(all.iter().any(|asked| asked.asker == "serve" && asked.held_by.as_ref().is_some_and(|by| by.starts_with("roost govern"))), "{all:?}");
     // What is free it holds itself, and nobody has what nobody opened.
     second.limit("serve", CpuId(2), us(7));
     assert_eq!(limit_of(&machine, 2), "7");
@@ -98,7 +115,7 @@ fn when_the_holder_ends_who_asked_takes_over_with_what_it_asked_for() {
     second.drain_notices();
     second.look_after();
     assert_eq!(limit_of(&machine, 0), "40");
-    assert!(second.drain_notices().iter().any(|notice| notice.contains("taken over")));
+    assert!(second.drain_notices().iter().any(|notice| notice.contains("seen to anew")));
     // And now it is the one who is asked.
     let mut third = open(&machine, "0", "roost wake");
     third.limit("wake", CpuId(0), us(3));
@@ -159,7 +176,7 @@ fn a_holder_that_takes_no_requests_is_named() {
     let machine = FakeMachine::intel_server(2);
     let _bench =
         crate::IdleControl::open(machine.root(), &cpus("1"), IdleOptions::new("roost bench")).unwrap();
-    let error = IdleHolder::open(machine.root(), &cpus("0-1"), IdleOptions::new("roost serve")).unwrap_err();
+    let error = IdleHolder::open(machine.root(), &cpus("0-1"), "roost serve", IdleActuator::PmQos).unwrap_err();
     assert!(error.to_string().contains("roost bench"), "{error}");
     // It took nothing.
     open(&machine, "0", "another");
@@ -181,7 +198,7 @@ fn an_answer_that_comes_too_late_is_not_taken_for_the_next_one() {
     let dawdler = std::thread::spawn(move || {
         let _ = stream.read(&mut [0; 256]);
         std::thread::sleep(std::time::Duration::from_millis(2500));
-        stream.write_all(b"{\"in_force\":{\"limit\":\"none\",\"kept_stricter\":false,\"has_effect\":true}}\n")
+        stream.write_all(b"{\"idle\":{\"in_force\":{\"limit\":\"none\",\"kept_stricter\":false,\"has_effect\":true}}}\n")
     });
     assert!(
         matches!(asker.limit("serve", CpuId(0), us(10)), LimitState::Refused { .. }),
@@ -211,7 +228,7 @@ fn strangers_bytes_change_nothing_and_end_their_own_connection_only() {
     let path = socket(&machine);
     assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     let mut good = UnixStream::connect(&path).unwrap();
-    good.write_all(b"{\"asker\":\"good\",\"cpu\":1,\"limit\":{\"exit_latency\":9000}}\n").unwrap();
+    good.write_all(&asks("good", 1, us(9))).unwrap();
     soon("heard", || limit_of(&machine, 1) == "9");
     let long = vec![b'x'; 1 << 20];
     for bytes in [&b"\n"[..], b"\xff\xfe\n", b"{\"asker\":1}\n", &long] {
@@ -224,8 +241,8 @@ fn strangers_bytes_change_nothing_and_end_their_own_connection_only() {
         assert!(answer.len() < 2048 && !String::from_utf8_lossy(&answer).contains("in_force"), "{answer:?}");
     }
     // A CPU that is not held here is refused, and the connection goes on.
-    good.write_all(b"{\"asker\":\"good\",\"cpu\":77,\"limit\":\"none\"}\n").unwrap();
-    good.write_all(b"{\"asker\":\"good\",\"cpu\":0,\"limit\":{\"exit_latency\":8000}}\n").unwrap();
+    good.write_all(&asks("good", 77, IdleLimit::None)).unwrap();
+    good.write_all(&asks("good", 0, us(8))).unwrap();
     soon("heard", || limit_of(&machine, 0) == "8");
     assert_eq!(limit_of(&machine, 1), "9");
     drop(good);
@@ -242,12 +259,8 @@ fn more_askers_than_a_machine_has_are_hung_up_on() {
     let many: Vec<UnixStream> = (0..80).map(|_| UnixStream::connect(&path).unwrap()).collect();
     let mut answered = 0;
     for (number, mut stream) in (1u64..).zip(many.iter()) {
-        let line = format!(
-            "{{\"asker\":\"a\",\"cpu\":0,\"limit\":{{\"exit_latency\":{}}}}}\n",
-            number * 1000 + 5000
-        );
         let mut byte = [0; 1];
-        let said = stream.write_all(line.as_bytes()).and_then(|()| stream.read(&mut byte));
+        let said = stream.write_all(&asks("a", 0, us(number + 5))).and_then(|()| stream.read(&mut byte));
         answered += usize::from(said.is_ok_and(|length| length == 1));
     }
     assert_eq!((answered, limit_of(&machine, 0).as_str()), (64, "6"));
