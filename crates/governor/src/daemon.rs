@@ -12,7 +12,8 @@ use crate::governed::{Governed, News, OpenError};
 use crate::park::Park;
 use crate::telemetry::Heard;
 use host::bpf::RequestAlarm;
-use host::{FrequencyError, IdleHolder, IdleOptions, LockError, Root, Scope};
+use host::holder::IdleHolder;
+use host::{FrequencyActuator, FrequencyError, IdleActuator, LockError, Root, Scope};
 use machine::{CpuList, Duration, Goal, Instant};
 use policy::governing::{FrequencyMode, IdleMode, Input};
 use std::collections::BTreeSet;
@@ -259,6 +260,13 @@ impl Daemon {
             holder.look_after();
             all.notices.extend(holder.drain_notices());
         }
+        if let Some(clocks) = &self.clocks {
+            clocks.look_after();
+            all.notices.extend(clocks.drain_notices());
+        }
+        if let Some(park) = &self.park {
+            park.look_after();
+        }
         for at in 0..self.slots.len() {
             let now = host::now();
             let slot = &mut self.slots[at];
@@ -352,10 +360,7 @@ impl Daemon {
     /// Takes the CPUs whose idle states some service wants limited.
     fn hold(&mut self) -> Result<(), StartError> {
         let wants = |service: &&ServiceConfig| service.idle.any(|mode| mode != IdleMode::Stock);
-        if self.dry_run
-            || self.holder.is_some()
-            || !self.config.services.iter().any(|service| wants(&service))
-        {
+        if self.dry_run || !self.config.services.iter().any(|service| wants(&service)) {
             return Ok(());
         }
         let online = host::online_cpus(&self.root).unwrap_or_default();
@@ -364,7 +369,10 @@ impl Daemon {
             all.0.extend(cpus.unwrap_or_else(|| online.clone()).0);
             all
         });
-        let mut holder = IdleHolder::open(&self.root, &cpus, IdleOptions::new("roost govern"))?;
+        if let Some(holder) = &mut self.holder {
+            return Ok(holder.extend(&cpus)?);
+        }
+        let mut holder = IdleHolder::open(&self.root, &cpus, NAME, IdleActuator::default())?;
         let notices = holder.drain_notices();
         self.holder = Some(holder);
         self.tell(News { notices, ..News::default() });
@@ -373,51 +381,65 @@ impl Daemon {
 
     /// Takes the clocks that some service wants chosen. What they need and this machine lacks is told before anything is held.
     fn hold_clocks(&mut self) -> Result<(), StartError> {
-        let wants = |service: &&ServiceConfig| service.frequency != FrequencyMode::Stock;
-        if !self.config.services.iter().any(|service| wants(&service)) {
+        let cpus = wanted_clocks(&self.root, &self.config)?;
+        if self.dry_run || cpus.0.is_empty() {
             return Ok(());
         }
-        let online = host::online_cpus(&self.root).unwrap_or_default();
-        let means = self.config.clock_means();
-        let mut all = CpuList::default();
-        for service in self.config.services.iter().filter(wants) {
-            let cpus = service.cpus.clone().unwrap_or_else(|| online.clone());
-            if let Some(reason) = clocks::missing(&self.root, service.frequency, &cpus, means) {
-                return Err(StartError::NoClocks { service: service.name.clone(), reason });
-            }
-            all.0.extend(cpus.0);
+        if let Some(clocks) = &self.clocks {
+            return Ok(clocks.extend(&cpus)?);
         }
-        if self.dry_run || self.clocks.is_some() {
-            return Ok(());
-        }
-        let clocks = Clocks::open(&self.root, &all, "roost govern", means)?;
+        let clocks = Clocks::open(&self.root, &cpus, NAME, self.config.clock_means())?;
         let notices = clocks.drain_notices();
         self.clocks = Some(clocks);
         self.tell(News { notices, ..News::default() });
         Ok(())
     }
 
-    /// Takes, or gives back, the word on where everybody else is.
+    /// Clocks are set by other means from now on: what the old ones did is put back, and the services whose clocks are chosen are
+    /// opened anew, since other means have other gears. Where the new ones are not to be had after all, it is the old ones again.
+    fn change_clock_means(&mut self, before: &Config) {
+        let (chosen, others) = std::mem::take(&mut self.slots)
+            .into_iter()
+            .partition(|slot| slot.config.frequency != FrequencyMode::Stock);
+        self.slots = others;
+        let chosen: Vec<Slot> = chosen;
+        chosen.into_iter().for_each(|slot| self.let_go(slot));
+        // The last handle: with it the locks go, and may be taken again.
+        let lines = self.clocks.take().map(|clocks| clocks.release()).unwrap_or_default();
+        lines.iter().for_each(|line| self.say(line));
+        if let Err(error) = self.hold_clocks() {
+            (self.config.frequency_actuator, self.config.allow_msr) =
+                (before.frequency_actuator, before.allow_msr);
+            let again = self.hold_clocks().err().map_or_else(
+                || "clocks are set as before".to_owned(),
+                |error| format!("and not as before either: {error}"),
+            );
+            self.say(&format!("{error}; {again}"));
+        }
+    }
+
+    /// Finds who knows which CPUs are needed, and says whom the parked ones concern.
     fn hold_park(&mut self) -> Result<(), StartError> {
         let scope =
             Scope { everybody: self.config.park == Parking::All, interrupts: self.config.move_interrupts };
-        let wanted = scope != Scope::default() && !self.dry_run && !self.config.services.is_empty();
-        // Whoever is to be told changes: all back, and anew.
-        let others = self.park.take_if(|park| !wanted || park.scope() != scope);
-        if let Some(park) = others {
-            self.tell(News { notices: park.release(), ..News::default() });
-            // They have it too, and with it its lock.
-            for slot in &mut self.slots {
-                if let State::Governed { governed, .. } = &mut slot.state {
-                    governed.keep_others_off(None);
+        if self.dry_run || self.config.services.is_empty() {
+            return Ok(());
+        }
+        let park = match &self.park {
+            Some(park) => park,
+            None => match Park::open(&self.root, NAME) {
+                Ok(park) => self.park.insert(park),
+                // It governs without, where nobody else was to be told anything.
+                Err(error) if scope.is_nobody() => {
+                    self.say_once(&format!("other processes do not know which CPUs are needed: {error}"));
+                    return Ok(());
                 }
-            }
-        }
-        if wanted && self.park.is_none() {
-            let park = Park::open(&self.root, "roost govern", scope)?;
-            self.tell(News { notices: park.drain_notices(), ..News::default() });
-            self.park = Some(park);
-        }
+                Err(error) => return Err(error.into()),
+            },
+        };
+        park.concern(scope);
+        let notices = park.drain_notices();
+        self.tell(News { notices, ..News::default() });
         Ok(())
     }
 
@@ -431,7 +453,9 @@ impl Daemon {
                         State::Waiting { why, .. } => waiting.push((slot.config.name.clone(), why.clone())),
                     }
                 }
-                let asked = self.holder.as_ref().map(IdleHolder::asked_by_others).unwrap_or_default();
+                let mut asked = self.park.as_ref().map(Park::asked).unwrap_or_default();
+                asked.extend(self.holder.iter().flat_map(IdleHolder::asked));
+                asked.extend(self.clocks.iter().flat_map(Clocks::asked));
                 Answer::Status { governed, waiting, asked, dry_run: self.dry_run }
             }
             Ask::Set { service, set } => self.set(&service, set),
@@ -507,21 +531,21 @@ impl Daemon {
         if let Some(reason) = (self.objection)(&config) {
             return self.say(&kept(reason));
         }
+        if let Err(error) = wanted_clocks(&self.root, &config) {
+            return self.say(&kept(error));
+        }
         let before = std::mem::replace(&mut self.config, config);
         if (&before.socket, &before.metrics, &before.audit)
             != (&self.config.socket, &self.config.metrics, &self.config.audit)
         {
             self.say("socket, metrics and audit are taken when the daemon starts: restart it to move them");
         }
-        if self.clocks.is_some() && before.clock_means() != self.config.clock_means() {
-            (self.config.frequency_actuator, self.config.allow_msr) =
-                (before.frequency_actuator, before.allow_msr);
-            self.say("frequency_actuator and allow_msr are taken when clocks are: restart the daemon to change them");
-        }
         if let Err(error) = self.hold() {
             self.say(&error.to_string());
         }
-        if let Err(error) = self.hold_clocks() {
+        if self.clocks.is_some() && before.clock_means() != self.config.clock_means() {
+            self.change_clock_means(&before);
+        } else if let Err(error) = self.hold_clocks() {
             self.say(&error.to_string());
         }
         match self.hold_park() {
@@ -665,6 +689,26 @@ fn heard(alarms: Option<&Sender<Event>>, service: &str) -> Heard {
     })
 }
 
+/// The CPUs whose clocks are to be chosen; an error if some service cannot have that here.
+fn wanted_clocks(root: &Root, config: &Config) -> Result<CpuList, StartError> {
+    let means = config.clock_means();
+    let mut all = CpuList::default();
+    for service in config.services.iter().filter(|service| service.frequency != FrequencyMode::Stock) {
+        if means.actuator == Some(FrequencyActuator::DutyCycle) && !means.allow_msr {
+            return Err(FrequencyError::MsrNotAllowed.into());
+        }
+        let cpus = match &service.cpus {
+            Some(cpus) => cpus.clone(),
+            None => host::online_cpus(root).unwrap_or_default(),
+        };
+        if let Some(reason) = clocks::missing(root, service.frequency, &cpus, means) {
+            return Err(StartError::NoClocks { service: service.name.clone(), reason });
+        }
+        all.0.extend(cpus.0);
+    }
+    Ok(all)
+}
+
 fn kept(reason: impl Display) -> String {
     format!("the configuration is not taken, the earlier one stays: {reason}")
 }
@@ -684,6 +728,9 @@ impl News {
         self.notices.extend(other.notices);
     }
 }
+
+/// As other processes on the machine know it.
+const NAME: &str = "roost govern";
 
 /// A change of a running service's CPUs takes effect within 15 ms in 99 of 100 cases (`bpf-and-wakeups.md` measured 12).
 const SETTLING: Duration = Duration::from_millis(20);

@@ -110,7 +110,10 @@ impl Surroundings {
     /// Everybody shall be there; who is in two scopes is told by each.
     pub fn keep_on(&mut self, whereabouts: &Whereabouts) {
         self.move_interrupts(whereabouts.interrupts.as_ref());
-        let (mask, list) = (whereabouts.everybody.as_ref().map(mask_of), whereabouts.everybody.as_ref().map(CpuList::to_string));
+        let (mask, list) = (
+            whereabouts.everybody.as_ref().map(mask_of),
+            whereabouts.everybody.as_ref().map(CpuList::to_string),
+        );
         for path in MASKS {
             self.set(path, mask.as_deref());
         }

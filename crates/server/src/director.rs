@@ -19,7 +19,7 @@ use crate::connection::Connection;
 use crate::learned::Learned;
 use crate::recording::RecordedScheduler;
 use crate::shared::{Mail, Notice, Response, Shared};
-use host::IdleHolder;
+use host::holder::{ActiveCpus, Claim, IdleHolder};
 use machine::{
     Command, ConnId, CpuId, CpuList, Duration, IdleLimit, Instant, Reading, ServiceReading, WorkerId,
 };
@@ -40,6 +40,14 @@ const NEGLIGIBLE: f64 = 0.1;
 /// How often learned limits are written, when they changed.
 const SAVE_PERIOD: Duration = Duration::from_secs(30);
 
+/// What the store asks of the machine; `None` where that is to be left alone, or is not to be had.
+pub(crate) struct Knobs {
+    /// How deeply its CPUs sleep.
+    pub(crate) idle_control: Option<IdleHolder>,
+    /// Which of them it needs.
+    pub(crate) active_cpus: Option<ActiveCpus>,
+}
+
 pub(crate) struct Director {
     shared: Arc<Shared>,
     acceptor: Acceptor,
@@ -47,7 +55,7 @@ pub(crate) struct Director {
     worker_cpus: Vec<CpuId>,
     active: BTreeSet<WorkerId>,
     active_idle: ActiveIdle,
-    idle_control: Option<IdleHolder>,
+    knobs: Knobs,
     learned: Learned,
     guidance: Guidance,
     connections_so_far: u64,
@@ -65,7 +73,7 @@ impl Director {
         acceptor: Acceptor,
         scheduling: RecordedScheduler,
         active_idle: ActiveIdle,
-        idle_control: Option<IdleHolder>,
+        knobs: Knobs,
         learned: Learned,
     ) -> Self {
         let now = shared.now();
@@ -75,7 +83,7 @@ impl Director {
             worker_cpus: config.worker_cpus.clone(),
             active: (0..config.worker_cpus.len() as u16).map(WorkerId).collect(),
             active_idle,
-            idle_control,
+            knobs,
             learned,
             guidance: Guidance::default(),
             connections_so_far: 0,
@@ -214,9 +222,7 @@ impl Director {
                 port.mailbox.post(Mail::Order(Order::Guidance(guidance)));
             }
         }
-        if let Some(idle_control) = &mut self.idle_control {
-            idle_control.look_after();
-        }
+        self.look_after();
         self.shared.director_dozes(!served);
         self.next_tick = if served {
             Some(now + self.shared.report_period())
@@ -281,11 +287,24 @@ impl Director {
     }
 
     fn limit_idle(&mut self, cpu: CpuId, limit: IdleLimit) {
-        let Some(idle_control) = &mut self.idle_control else { return };
+        let Some(idle_control) = &mut self.knobs.idle_control else { return };
         let in_force = idle_control.limit("store", cpu, limit).limit().is_some();
         self.shared.view().set_limit(cpu, limit, in_force);
         for notice in idle_control.drain_notices() {
             self.shared.log.say(&notice);
+        }
+    }
+
+    /// Takes over what a process held that has ended.
+    fn look_after(&mut self) {
+        if let Some(idle_control) = &mut self.knobs.idle_control {
+            idle_control.look_after();
+        }
+        if let Some(active_cpus) = &mut self.knobs.active_cpus {
+            active_cpus.look_after();
+            for notice in active_cpus.drain_notices() {
+                self.shared.log.say(&notice);
+            }
         }
     }
 
@@ -303,6 +322,12 @@ impl Director {
         }
         self.shared.view().set_active(&active, now);
         let cpus = CpuList(active.iter().map(|worker| self.worker_cpus[worker.index()]).collect());
+        if let Some(active_cpus) = &mut self.knobs.active_cpus
+            && let Err(reason) =
+                active_cpus.claim("store", &Claim { active: cpus.clone(), ..Claim::default() })
+        {
+            self.shared.log.say(&reason);
+        }
         if !cpus.0.is_empty() {
             // Where this is not permitted the thread stays where the kernel puts it.
             let _ = host::pin_current_thread_to(&cpus);

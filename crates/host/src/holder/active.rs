@@ -118,7 +118,9 @@ impl ActiveCpus {
         }
         // An error: somebody is about to; ask again next time.
         if self.take(true).is_ok() {
-            self.notices.push("who kept the register of CPUs that are needed has gone, and it is seen to anew".to_owned());
+            self.notices.push(
+                "who kept the register of CPUs that are needed has gone, and it is seen to anew".to_owned(),
+            );
             if let Err(reason) = self.tell() {
                 self.notices.push(reason);
             }
@@ -136,7 +138,9 @@ impl ActiveCpus {
                 let told = self.own().chain(others).flat_map(|of| told(of, Some(&open), None));
                 told.collect()
             }
-            Place::There(lease) => self.own().flat_map(|of| told(of, None, Some(lease.holder.clone()))).collect(),
+            Place::There(lease) => {
+                self.own().flat_map(|of| told(of, None, Some(lease.holder.clone()))).collect()
+            }
             Place::Nowhere => self.own().flat_map(|of| told(of, None, None)).collect(),
         }
     }
@@ -194,7 +198,10 @@ impl ActiveCpus {
                 let lease = socket_beside(&path)
                     .and_then(|socket| Lease::open(socket, holder.clone(), &self.name).ok())
                     .ok_or(LockError::Register { holder, path })?;
-                self.notices.push(format!("{} keeps the register of CPUs that are needed, and is asked", lease.holder));
+                self.notices.push(format!(
+                    "{} keeps the register of CPUs that are needed, and is asked",
+                    lease.holder
+                ));
                 Place::There(lease)
             }
         };
@@ -205,9 +212,13 @@ impl ActiveCpus {
 fn unheard(lease: &Lease, answer: std::io::Result<Answer>) -> String {
     let holder = &lease.holder;
     match answer {
-        Ok(Answer::Refused(reason)) => format!("{holder}, which keeps the register of CPUs that are needed, refuses: {reason}"),
+        Ok(Answer::Refused(reason)) => {
+            format!("{holder}, which keeps the register of CPUs that are needed, refuses: {reason}")
+        }
         Ok(other) => format!("{holder} answers something else: {other:?}"),
-        Err(cause) => format!("{holder} keeps the register of CPUs that are needed, and does not answer: {cause}"),
+        Err(cause) => {
+            format!("{holder} keeps the register of CPUs that are needed, and does not answer: {cause}")
+        }
     }
 }
 
@@ -239,7 +250,10 @@ fn told(
         Some(open) => vec![(&left - &open.0, Some(Wish::Parked)), (&left & &open.0, Some(Wish::Active))],
     };
     all.extend(
-        parts.into_iter().filter(|(cpus, _)| !cpus.is_empty()).map(|(cpus, is)| asked(cpus, Wish::Parked, is)),
+        parts
+            .into_iter()
+            .filter(|(cpus, _)| !cpus.is_empty())
+            .map(|(cpus, is)| asked(cpus, Wish::Parked, is)),
     );
     all
 }
@@ -267,7 +281,9 @@ impl Register {
         let mut notices = Vec::new();
         // Who kept it before may have been killed.
         match restore(root) {
-            Ok(report) if report.put_back + report.left_alone + report.failed > 0 => notices.extend(report.lines),
+            Ok(report) if report.put_back + report.left_alone + report.failed > 0 => {
+                notices.extend(report.lines)
+            }
             Ok(_) => {}
             Err(error) => notices.push(error.to_string()),
         }
@@ -344,9 +360,8 @@ impl Register {
         } else {
             let around = match &mut self.around {
                 Some(around) => around,
-                none => none.insert(
-                    Surroundings::open(&self.root, &self.name).map_err(|error| error.to_string())?,
-                ),
+                none => none
+                    .insert(Surroundings::open(&self.root, &self.name).map_err(|error| error.to_string())?),
             };
             around.keep_on(&now);
         }
@@ -381,7 +396,9 @@ impl Held for Register {
 
     fn forget(&mut self, connection: u64) {
         self.claims.retain(|who, _| who.connection != connection);
-        if self.lock.is_some() && let Err(reason) = self.tell() {
+        if self.lock.is_some()
+            && let Err(reason) = self.tell()
+        {
             self.notices.push(reason);
         }
     }

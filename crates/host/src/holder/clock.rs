@@ -4,10 +4,10 @@
 //! force on a CPU while everybody who has a say there has one, and it is the fastest of them. By which of the kernel's means is
 //! the holder's choice: what is asked for is a clock, whatever the means makes of it.
 
+use super::Wish;
 use super::laws::fastest;
 use super::per_cpu::{Holder, Knob, Taken};
 use super::wire::{Answer, Ask};
-use super::Wish;
 use crate::frequency_control::{
     FrequencyActuator, FrequencyControl, FrequencyDrift, FrequencyError, FrequencyOptions, FrequencyState,
 };

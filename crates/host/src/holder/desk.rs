@@ -140,7 +140,8 @@ impl<H: Held> Shared<H> {
                 std::thread::sleep(AFTER_TROUBLE);
                 continue;
             };
-            let peer = socket_peercred(&stream).ok().filter(|peer| peer.uid.is_root() || peer.uid == geteuid());
+            let peer =
+                socket_peercred(&stream).ok().filter(|peer| peer.uid.is_root() || peer.uid == geteuid());
             let (Some(peer), Ok(other_end)) = (peer, stream.try_clone()) else { continue };
             let mut peers = shared.peers();
             if peers.has_ended {
@@ -171,9 +172,7 @@ impl<H: Held> Shared<H> {
             let asked = request(&said);
             let is_understood = asked.is_ok();
             let answer = match asked {
-                Ok(asked) => {
-                    self.held().hear(&Who { connection, process, name: asked.asker }, asked.ask)
-                }
+                Ok(asked) => self.held().hear(&Who { connection, process, name: asked.asker }, asked.ask),
                 Err(reason) => Answer::Refused(reason),
             };
             if reader.get_mut().write_all(&line(&answer)).is_err() || !is_understood {

@@ -1,9 +1,9 @@
 //! How deeply each CPU may sleep, as several ask for it.
 
+use super::Wish;
 use super::laws::strictest;
 use super::per_cpu::{Holder, Knob, Taken};
 use super::wire::{Answer, Ask};
-use super::Wish;
 use crate::cpuidle::idle_table;
 use crate::idle_control::{IdleActuator, IdleControl, IdleOptions, LimitState};
 use crate::lock::LockError;

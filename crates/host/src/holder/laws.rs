@@ -75,8 +75,11 @@ pub(super) fn open_to<'a>(
     claims: impl Iterator<Item = &'a Claim> + Clone,
     of: fn(&Scope) -> bool,
 ) -> CpuList {
-    let could: BTreeSet<CpuId> =
-        claims.clone().filter(|claim| of(&claim.scope)).flat_map(|claim| claim.could.0.iter().copied()).collect();
+    let could: BTreeSet<CpuId> = claims
+        .clone()
+        .filter(|claim| of(&claim.scope))
+        .flat_map(|claim| claim.could.0.iter().copied())
+        .collect();
     let parked = &could - &needed(claims).0;
     let left = &online.0 - &parked;
     if left.is_empty() { online.clone() } else { CpuList(left) }
@@ -124,7 +127,8 @@ impl<W: Ord + Clone, L: Copy + PartialEq> Wishes<W, L> {
 
     /// The CPUs in which this one has a say.
     pub(super) fn cpus_of(&self, is: impl Fn(&W) -> bool) -> Vec<(CpuId, W)> {
-        let named = self.by_cpu.iter().flat_map(|(&cpu, asked)| asked.keys().map(move |who| (cpu, who.clone())));
+        let named =
+            self.by_cpu.iter().flat_map(|(&cpu, asked)| asked.keys().map(move |who| (cpu, who.clone())));
         named.filter(|(_, who)| is(who)).collect()
     }
 
@@ -168,11 +172,8 @@ mod tests {
     }
 
     fn claim() -> impl Strategy<Value = Claim> {
-        (cpus(), cpus(), any::<bool>(), any::<bool>()).prop_map(|(active, could, everybody, interrupts)| Claim {
-            active,
-            could,
-            scope: Scope { everybody, interrupts },
-            places: BTreeSet::new(),
+        (cpus(), cpus(), any::<bool>(), any::<bool>()).prop_map(|(active, could, everybody, interrupts)| {
+            Claim { active, could, scope: Scope { everybody, interrupts }, places: BTreeSet::new() }
         })
     }
 

@@ -1,9 +1,9 @@
 //! A knob of some CPUs, on behalf of this process and of those who ask it: held where it was free, asked for where it was not.
 
 use super::desk::{Desk, Held, Who};
+use super::laws::Wishes;
 use super::lease::{Lease, socket_beside};
 use super::wire::{Answer, Ask};
-use super::laws::Wishes;
 use super::{Asked, Backoff, Wish, grouped, now_unix_s};
 use crate::lock::LockError;
 use crate::root::Root;
@@ -148,7 +148,10 @@ impl<K: Knob> Holder<K> {
         let lost = std::mem::take(&mut self.lost);
         match self.take(&lost) {
             Ok(()) => {
-                self.notices.push(format!("CPU {lost}: the holder of their {} has gone, and they are seen to anew", K::NAME));
+                self.notices.push(format!(
+                    "CPU {lost}: the holder of their {} has gone, and they are seen to anew",
+                    K::NAME
+                ));
                 for cpu in self.wishes.cpus().into_iter().filter(|cpu| lost.0.contains(cpu)) {
                     self.put(cpu);
                 }
@@ -156,6 +159,11 @@ impl<K: Knob> Holder<K> {
             // Somebody is about to; ask again next time.
             Err(_) => self.lost = lost,
         }
+    }
+
+    /// The CPUs in which `asker` has a say.
+    pub fn cpus_of(&self, asker: &str) -> CpuList {
+        CpuList(self.wishes.cpus_of(|who| who == asker).into_iter().map(|(cpu, _)| cpu).collect())
     }
 
     /// Who asks for what, of the CPUs that are held here and of those that are asked for elsewhere.
@@ -250,7 +258,9 @@ impl<K: Knob> Holder<K> {
         let mut leases: Vec<(CpuList, Lease)> = Vec::new();
         for Taken { cpu, holder, path } in held {
             let socket = socket_beside(&path);
-            if let Some((cpus, _)) = leases.iter_mut().find(|(_, lease)| Some(&lease.socket) == socket.as_ref()) {
+            if let Some((cpus, _)) =
+                leases.iter_mut().find(|(_, lease)| Some(&lease.socket) == socket.as_ref())
+            {
                 cpus.0.insert(cpu);
                 continue;
             }
@@ -259,7 +269,11 @@ impl<K: Knob> Holder<K> {
             leases.push((CpuList([cpu].into()), lease));
         }
         for (cpus, lease) in &leases {
-            self.notices.push(format!("CPU {cpus}: held by {}, which is asked for {}", lease.holder, K::NAME));
+            self.notices.push(format!(
+                "CPU {cpus}: held by {}, which is asked for {}",
+                lease.holder,
+                K::NAME
+            ));
         }
         self.own.extend(own);
         self.leases.extend(leases);

@@ -2,8 +2,8 @@ use super::*;
 use crate::cpuidle::idle_table;
 use crate::fake::FakeMachine;
 use crate::idle_control::{IdleActuator, IdleOptions, LimitState};
-use proptest::prelude::*;
 use machine::CpuId;
+use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
@@ -78,14 +78,26 @@ fn who_comes_second_asks_who_came_first() {
     assert_eq!((state.limit(), limit_of(&machine, 1).as_str()), (Some(us(10)), "10"));
     let asked = first.asked_by_others();
     let [asked] = asked.as_slice() else { panic!("{asked:?}") };
-    assert_eq!((asked.cpus.to_string(), asked.wish, asked.together), ("1".into(), Wish::Idle(us(10)), Some(Wish::Idle(us(10)))));
+    assert_eq!(
+        (asked.cpus.to_string(), asked.wish, asked.together),
+        ("1".into(), Wish::Idle(us(10)), Some(Wish::Idle(us(10))))
+    );
     assert_eq!((asked.asker.as_str(), asked.process), ("roost serve", std::process::id()));
     assert!(now_unix_s() - asked.since_unix_s < 60);
     // And what each of them says of itself.
     let all = first.asked();
-    assert!(all.iter().any(|asked| asked.asker == "shop" && asked.wish == Wish::Idle(us(100)) && asked.held_by.is_none()), "{all:?}");
+    assert!(
+        all.iter().any(|asked| asked.asker == "shop"
+            && asked.wish == Wish::Idle(us(100))
+            && asked.held_by.is_none()),
+        "{all:?}"
+    );
     let all = second.asked();
-    assert!(all.iter().any(|asked| asked.asker == "serve" && asked.held_by.as_ref().is_some_and(|by| by.starts_with("roost govern"))), "{all:?}");
+    assert!(
+        all.iter().any(|asked| asked.asker == "serve"
+            && asked.held_by.as_ref().is_some_and(|by| by.starts_with("roost govern"))),
+        "{all:?}"
+    );
     // What is free it holds itself, and nobody has what nobody opened.
     second.limit("serve", CpuId(2), us(7));
     assert_eq!(limit_of(&machine, 2), "7");
@@ -176,7 +188,8 @@ fn a_holder_that_takes_no_requests_is_named() {
     let machine = FakeMachine::intel_server(2);
     let _bench =
         crate::IdleControl::open(machine.root(), &cpus("1"), IdleOptions::new("roost bench")).unwrap();
-    let error = IdleHolder::open(machine.root(), &cpus("0-1"), "roost serve", IdleActuator::PmQos).unwrap_err();
+    let error =
+        IdleHolder::open(machine.root(), &cpus("0-1"), "roost serve", IdleActuator::PmQos).unwrap_err();
     assert!(error.to_string().contains("roost bench"), "{error}");
     // It took nothing.
     open(&machine, "0", "another");
@@ -198,7 +211,9 @@ fn an_answer_that_comes_too_late_is_not_taken_for_the_next_one() {
     let dawdler = std::thread::spawn(move || {
         let _ = stream.read(&mut [0; 256]);
         std::thread::sleep(std::time::Duration::from_millis(2500));
-        stream.write_all(b"{\"idle\":{\"in_force\":{\"limit\":\"none\",\"kept_stricter\":false,\"has_effect\":true}}}\n")
+        stream.write_all(
+            b"{\"idle\":{\"in_force\":{\"limit\":\"none\",\"kept_stricter\":false,\"has_effect\":true}}}\n",
+        )
     });
     assert!(
         matches!(asker.limit("serve", CpuId(0), us(10)), LimitState::Refused { .. }),

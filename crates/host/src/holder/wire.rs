@@ -135,7 +135,8 @@ mod tests {
     #[test]
     fn the_documented_lines_are_understood() {
         let ask = |text: &str| {
-            request(format!("{{\"v\":1,\"asker\":\"x\",\"ask\":{text}}}").as_bytes()).map(|request| request.ask)
+            request(format!("{{\"v\":1,\"asker\":\"x\",\"ask\":{text}}}").as_bytes())
+                .map(|request| request.ask)
         };
         let cpu = CpuId(3);
         let limit = IdleLimit::ExitLatency(Duration::from_micros(2));
