@@ -13,8 +13,8 @@
 //! What always holds:
 //! - A CPU that anybody has active is parked for nobody, and a claim is in force when [`ActiveCpus::claim`] returns: a process
 //!   that claims a CPU before it goes there, and gives it up after it has left, never is where its surroundings may not be.
-//! - Who takes the register over from a process that has ended, however it ended, parks nothing for [`GRACE`]: those whose claims
-//!   were lost with it have to come first.
+//! - Who takes the register over from a process that was killed, or that others asked, parks nothing for [`GRACE`]: those whose
+//!   claims were lost with it have to come first.
 
 use super::desk::{Desk, Held, Who};
 use super::laws::{Claim, needed, open_to};
@@ -27,7 +27,7 @@ use crate::root::Root;
 use crate::surroundings::{Surroundings, Whereabouts};
 use machine::{CpuList, Duration, Instant};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::Write as _;
 
 /// The CPUs that the parts of this process need, among those of all others.
@@ -186,8 +186,9 @@ impl ActiveCpus {
 
     fn take(&mut self, over: bool) -> Result<(), LockError> {
         let path = run_folder(&self.root)?.join("active.lock");
-        // Somebody kept it since the machine was booted; those who told that one what they need may not have noticed yet.
-        let quiet_until = (over || path.exists()).then(|| crate::now() + GRACE);
+        // Who kept it last was asked by others, or was killed: they may not have noticed yet.
+        let has_text = fs::metadata(&path).is_ok_and(|file| file.len() > 0);
+        let quiet_until = (over || has_text).then(|| crate::now() + GRACE);
         self.place = match take(&path, &self.name) {
             Ok(lock) => {
                 let register = Register::open(&self.root, &self.name, lock, quiet_until);
@@ -406,11 +407,16 @@ impl Held for Register {
     fn end(&mut self) {
         // The surroundings before the lock: nobody else may tell them something while ours is in force.
         self.around = None;
-        self.lock = None;
+        if let Some(lock) = self.lock.take()
+            && self.claims.keys().all(|who| who.connection == 0)
+        {
+            // Whoever is next need not wait for anybody.
+            let _ = lock.set_len(0);
+        }
     }
 }
 
 /// An epoch of most daemons, and two of its looks: who is alive has claimed by then what it needs.
-pub const GRACE: Duration = Duration::from_secs(3);
+pub(super) const GRACE: Duration = Duration::from_secs(3);
 
 const NOBODY: &str = "nobody keeps the register of CPUs that are needed just now; it is taken over soon";
