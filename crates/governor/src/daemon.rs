@@ -4,20 +4,22 @@
 //! is not there is looked for again, ever more rarely; one that ends is released and looked for. The thread keeps itself on the
 //! CPUs that the services have: those are awake anyway, and a parked CPU is not woken for its sake.
 
+mod knobs;
+mod reload;
+
 use crate::audit::{Audit, Entry, now_unix_s};
-use crate::clocks::{self, Clocks};
-use crate::config::{Config, Parking, ServiceConfig};
+use crate::clocks::Clocks;
+use crate::config::{Config, ServiceConfig};
 use crate::control::{Answer, Ask, Control, ControlError, Set};
 use crate::governed::{Governed, News, OpenError};
 use crate::park::Park;
 use crate::telemetry::Heard;
 use host::bpf::RequestAlarm;
 use host::holder::IdleHolder;
-use host::{FrequencyActuator, FrequencyError, IdleActuator, LockError, Root, Scope};
+use host::{FrequencyError, LockError, Root};
 use machine::{CpuList, Duration, Goal, Instant};
-use policy::governing::{FrequencyMode, IdleMode, Input};
+use policy::governing::Input;
 use std::collections::BTreeSet;
-use std::fmt::Display;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -357,92 +359,6 @@ impl Daemon {
         }
     }
 
-    /// Takes the CPUs whose idle states some service wants limited.
-    fn hold(&mut self) -> Result<(), StartError> {
-        let wants = |service: &&ServiceConfig| service.idle.any(|mode| mode != IdleMode::Stock);
-        if self.dry_run || !self.config.services.iter().any(|service| wants(&service)) {
-            return Ok(());
-        }
-        let online = host::online_cpus(&self.root).unwrap_or_default();
-        let named = self.config.services.iter().filter(wants).map(|service| service.cpus.clone());
-        let cpus = named.fold(CpuList::default(), |mut all, cpus| {
-            all.0.extend(cpus.unwrap_or_else(|| online.clone()).0);
-            all
-        });
-        if let Some(holder) = &mut self.holder {
-            return Ok(holder.extend(&cpus)?);
-        }
-        let mut holder = IdleHolder::open(&self.root, &cpus, NAME, IdleActuator::default())?;
-        let notices = holder.drain_notices();
-        self.holder = Some(holder);
-        self.tell(News { notices, ..News::default() });
-        Ok(())
-    }
-
-    /// Takes the clocks that some service wants chosen. What they need and this machine lacks is told before anything is held.
-    fn hold_clocks(&mut self) -> Result<(), StartError> {
-        let cpus = wanted_clocks(&self.root, &self.config)?;
-        if self.dry_run || cpus.0.is_empty() {
-            return Ok(());
-        }
-        if let Some(clocks) = &self.clocks {
-            return Ok(clocks.extend(&cpus)?);
-        }
-        let clocks = Clocks::open(&self.root, &cpus, NAME, self.config.clock_means())?;
-        let notices = clocks.drain_notices();
-        self.clocks = Some(clocks);
-        self.tell(News { notices, ..News::default() });
-        Ok(())
-    }
-
-    /// Clocks are set by other means from now on: what the old ones did is put back, and the services whose clocks are chosen are
-    /// opened anew, since other means have other gears. Where the new ones are not to be had after all, it is the old ones again.
-    fn change_clock_means(&mut self, before: &Config) {
-        let (chosen, others) = std::mem::take(&mut self.slots)
-            .into_iter()
-            .partition(|slot| slot.config.frequency != FrequencyMode::Stock);
-        self.slots = others;
-        let chosen: Vec<Slot> = chosen;
-        chosen.into_iter().for_each(|slot| self.let_go(slot));
-        // The last handle: with it the locks go, and may be taken again.
-        let lines = self.clocks.take().map(|clocks| clocks.release()).unwrap_or_default();
-        lines.iter().for_each(|line| self.say(line));
-        if let Err(error) = self.hold_clocks() {
-            (self.config.frequency_actuator, self.config.allow_msr) =
-                (before.frequency_actuator, before.allow_msr);
-            let again = self.hold_clocks().err().map_or_else(
-                || "clocks are set as before".to_owned(),
-                |error| format!("and not as before either: {error}"),
-            );
-            self.say(&format!("{error}; {again}"));
-        }
-    }
-
-    /// Finds who knows which CPUs are needed, and says whom the parked ones concern.
-    fn hold_park(&mut self) -> Result<(), StartError> {
-        let scope =
-            Scope { everybody: self.config.park == Parking::All, interrupts: self.config.move_interrupts };
-        if self.dry_run || self.config.services.is_empty() {
-            return Ok(());
-        }
-        let park = match &self.park {
-            Some(park) => park,
-            None => match Park::open(&self.root, NAME) {
-                Ok(park) => self.park.insert(park),
-                // It governs without, where nobody else was to be told anything.
-                Err(error) if scope.is_nobody() => {
-                    self.say_once(&format!("other processes do not know which CPUs are needed: {error}"));
-                    return Ok(());
-                }
-                Err(error) => return Err(error.into()),
-            },
-        };
-        park.concern(scope);
-        let notices = park.drain_notices();
-        self.tell(News { notices, ..News::default() });
-        Ok(())
-    }
-
     fn answer(&mut self, ask: Ask) -> Answer {
         match ask {
             Ask::Status => {
@@ -517,91 +433,6 @@ impl Daemon {
         }
         self.tell(news);
         Answer::Done
-    }
-
-    /// Reads the configuration again; one that is wrong changes nothing.
-    fn reload(&mut self) {
-        let Some(file) = self.file.clone() else {
-            return self.say("there is no configuration file to read again");
-        };
-        let config = match Config::load(&file) {
-            Ok(config) => config,
-            Err(error) => return self.say(&kept(error)),
-        };
-        if let Some(reason) = (self.objection)(&config) {
-            return self.say(&kept(reason));
-        }
-        if let Err(error) = wanted_clocks(&self.root, &config) {
-            return self.say(&kept(error));
-        }
-        let before = std::mem::replace(&mut self.config, config);
-        if (&before.socket, &before.metrics, &before.audit)
-            != (&self.config.socket, &self.config.metrics, &self.config.audit)
-        {
-            self.say("socket, metrics and audit are taken when the daemon starts: restart it to move them");
-        }
-        if let Err(error) = self.hold() {
-            self.say(&error.to_string());
-        }
-        if self.clocks.is_some() && before.clock_means() != self.config.clock_means() {
-            self.change_clock_means(&before);
-        } else if let Err(error) = self.hold_clocks() {
-            self.say(&error.to_string());
-        }
-        match self.hold_park() {
-            Err(error) => self.say(&error.to_string()),
-            Ok(()) => {
-                for slot in &mut self.slots {
-                    if let State::Governed { governed, .. } = &mut slot.state {
-                        governed.keep_others_off(self.park.as_ref());
-                    }
-                }
-            }
-        }
-        let mut old: Vec<Slot> = std::mem::take(&mut self.slots);
-        for config in self.config.services.clone() {
-            let same = old.iter().position(|slot| {
-                slot.config.name == config.name
-                    && slot.config.target == config.target
-                    && slot.config.cpus == config.cpus
-                    && slot.config.actuator == config.actuator
-                    // Whether it has gears and counters is found out when it is opened.
-                    && slot.config.frequency == config.frequency
-                    && slot.config.telemetry == config.telemetry
-            });
-            match same.map(|at| old.swap_remove(at)) {
-                Some(mut slot) => {
-                    let mut news = News::default();
-                    if let State::Governed { governed, .. } = &mut slot.state {
-                        governed.set_epoch(self.config.epoch);
-                    }
-                    if let State::Governed { governed, .. } = &mut slot.state
-                        && slot.config != config
-                    {
-                        governed.reload(
-                            host::now(),
-                            &config,
-                            self.config.epoch,
-                            self.holder.as_mut(),
-                            &mut news,
-                        );
-                    }
-                    slot.config = config;
-                    self.slots.push(slot);
-                    self.tell(news);
-                }
-                None => {
-                    // Its CPUs may be held by the service of the same name that goes.
-                    if let Some(at) = old.iter().position(|slot| slot.config.name == config.name) {
-                        self.let_go(old.swap_remove(at));
-                    }
-                    let found = self.opened(config);
-                    self.take(found);
-                }
-            }
-        }
-        old.into_iter().for_each(|slot| self.let_go(slot));
-        self.say(&format!("{} read again", file.display()));
     }
 
     fn let_go(&mut self, slot: Slot) {
@@ -689,30 +520,6 @@ fn heard(alarms: Option<&Sender<Event>>, service: &str) -> Heard {
     })
 }
 
-/// The CPUs whose clocks are to be chosen; an error if some service cannot have that here.
-fn wanted_clocks(root: &Root, config: &Config) -> Result<CpuList, StartError> {
-    let means = config.clock_means();
-    let mut all = CpuList::default();
-    for service in config.services.iter().filter(|service| service.frequency != FrequencyMode::Stock) {
-        if means.actuator == Some(FrequencyActuator::DutyCycle) && !means.allow_msr {
-            return Err(FrequencyError::MsrNotAllowed.into());
-        }
-        let cpus = match &service.cpus {
-            Some(cpus) => cpus.clone(),
-            None => host::online_cpus(root).unwrap_or_default(),
-        };
-        if let Some(reason) = clocks::missing(root, service.frequency, &cpus, means) {
-            return Err(StartError::NoClocks { service: service.name.clone(), reason });
-        }
-        all.0.extend(cpus.0);
-    }
-    Ok(all)
-}
-
-fn kept(reason: impl Display) -> String {
-    format!("the configuration is not taken, the earlier one stays: {reason}")
-}
-
 impl Slot {
     fn due(&self) -> Instant {
         match &self.state {
@@ -743,3 +550,6 @@ const LAST_WAIT: Duration = Duration::from_secs(60);
 
 /// So many different lines are said at the most: a daemon that runs for years must not remember them all.
 const SAID_MAX: usize = 10_000;
+
+#[cfg(test)]
+mod tests;

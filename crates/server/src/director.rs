@@ -27,7 +27,7 @@ use policy::Guidance;
 use policy::active_idle::ActiveIdle;
 use policy::peafowl::{ConnectionLoad, Order};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fd::OwnedFd;
+use rustix::fd::{BorrowedFd, OwnedFd};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -46,6 +46,20 @@ pub(crate) struct Knobs {
     pub(crate) idle_control: Option<IdleHolder>,
     /// Which of them it needs.
     pub(crate) active_cpus: Option<ActiveCpus>,
+}
+
+impl Knobs {
+    /// Each readable when a process that holds something of ours ends.
+    fn bells(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let idle = self.idle_control.iter().flat_map(IdleHolder::bells);
+        idle.chain(self.active_cpus.iter().filter_map(ActiveCpus::bell))
+    }
+
+    /// True if one has ended, and nobody has taken over yet.
+    fn is_waiting(&self) -> bool {
+        self.idle_control.as_ref().is_some_and(IdleHolder::is_waiting)
+            || self.active_cpus.as_ref().is_some_and(ActiveCpus::is_waiting)
+    }
 }
 
 pub(crate) struct Director {
@@ -116,8 +130,10 @@ impl Director {
                 self.scheduling.handle_timeout(now);
             }
             self.carry_out(now);
-            if !self.stopping {
-                self.wait(now);
+            if !self.stopping && self.wait(now) {
+                self.look_after();
+                // Without clients there is no timer, and somebody may have to be asked again.
+                self.next_tick.get_or_insert(now + IDLE_PERIOD);
             }
         }
         self.learned.save(shared.ports(), &shared.log);
@@ -127,7 +143,8 @@ impl Director {
         // Dropping the idle control puts every limit back; the workers drain meanwhile.
     }
 
-    fn wait(&self, now: Instant) {
+    /// Until something happens; true if a process that holds something of ours has ended.
+    fn wait(&self, now: Instant) -> bool {
         let mailbox = self.shared.director();
         let timers = [self.next_tick, self.scheduling.poll_timeout(), self.acceptor.resumes_at()];
         let due = timers.into_iter().flatten().min();
@@ -139,6 +156,7 @@ impl Director {
         let mut watched: Vec<PollFd<'_>> = self
             .acceptor
             .watched()
+            .chain(self.knobs.bells())
             .chain([mailbox.bell()])
             .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
             .collect();
@@ -149,6 +167,9 @@ impl Director {
         if watched.last().is_some_and(|bell| bell.revents().contains(PollFlags::IN)) {
             let _ = rustix::io::read(mailbox.bell(), &mut [0_u8; 8]);
         }
+        let others = self.acceptor.watched().count();
+        let holders = watched.get(others..watched.len() - 1).unwrap_or_default();
+        holders.iter().any(|holder| !holder.revents().is_empty())
     }
 
     fn handle_notice(&mut self, notice: Notice) {
@@ -226,7 +247,7 @@ impl Director {
         self.shared.director_dozes(!served);
         self.next_tick = if served {
             Some(now + self.shared.report_period())
-        } else if self.shared.connections() > 0 {
+        } else if self.shared.connections() > 0 || self.knobs.is_waiting() {
             Some(now + IDLE_PERIOD)
         } else {
             None

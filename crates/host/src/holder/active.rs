@@ -29,6 +29,7 @@ use machine::{CpuList, Duration, Instant};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::Write as _;
+use std::os::fd::BorrowedFd;
 
 /// The CPUs that the parts of this process need, among those of all others.
 #[derive(Debug)]
@@ -125,6 +126,19 @@ impl ActiveCpus {
                 self.notices.push(reason);
             }
         }
+    }
+
+    /// Readable when the process that keeps the register ends: then it is time for [`Self::look_after`].
+    pub fn bell(&self) -> Option<BorrowedFd<'_>> {
+        match &self.place {
+            Place::There(lease) => Some(lease.bell()),
+            Place::Here(_) | Place::Nowhere => None,
+        }
+    }
+
+    /// True while nobody keeps the register: then [`Self::look_after`] is to be called soon again.
+    pub fn is_waiting(&self) -> bool {
+        matches!(self.place, Place::Nowhere)
     }
 
     /// Who needs which CPUs.

@@ -5,6 +5,7 @@ use rustix::net::RecvFlags;
 use std::fs;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::Shutdown;
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -69,6 +70,11 @@ impl Lease {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         answer(&came).map_err(|reason| io::Error::new(io::ErrorKind::InvalidData, reason))
+    }
+
+    /// Readable when the holder ends.
+    pub(super) fn bell(&self) -> BorrowedFd<'_> {
+        self.stream.get_ref().as_fd()
     }
 
     /// True if nobody is at the other end.

@@ -9,6 +9,7 @@ use crate::lock::LockError;
 use crate::root::Root;
 use machine::{CpuId, CpuList};
 use std::fmt;
+use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 
 /// Something that each CPU has one of, and that several want set.
@@ -159,6 +160,16 @@ impl<K: Knob> Holder<K> {
             // Somebody is about to; ask again next time.
             Err(_) => self.lost = lost,
         }
+    }
+
+    /// Each readable when a process that is asked ends: then it is time for [`Self::look_after`].
+    pub fn bells(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.leases.iter().map(|(_, lease)| lease.bell())
+    }
+
+    /// True while the holder of some CPU has gone and nobody has taken it: then [`Self::look_after`] is to be called soon again.
+    pub fn is_waiting(&self) -> bool {
+        !self.lost.0.is_empty()
     }
 
     /// The CPUs in which `asker` has a say.
