@@ -6,8 +6,8 @@
 //!
 //! Without a service it governs nothing: that is what a package installs.
 
-use crate::clocks::ClockMeans;
 use crate::sources::TelemetrySource;
+use host::holder::ClockMeans;
 use host::service::{self, Service, ServiceError};
 use host::{ConfineActuator, FrequencyActuator, Root};
 use machine::{CpuList, Duration, Goal, Ratio};

@@ -5,7 +5,7 @@
 //! change, or learns who has it. The lock is `flock`'s: the kernel lets go of it when the holder ends, however it
 //! ends, so a file left by a SIGKILL blocks nobody. A CPU's clock has a lock of its own, `cpuN.clock.lock`. The first line of
 //! the file, the holder's name and process, is for people; a second one may say at which socket the holder can be asked
-//! (`idle_holder`).
+//! (`holder`).
 
 use crate::root::{Gaps, Root};
 use machine::{CpuId, CpuList};
@@ -35,6 +35,14 @@ pub enum LockError {
     /// Another process tells everybody else where to be.
     #[error("what is not governed is kept off parked CPUs by {holder} already: stop it (its lock is {path})", path = path.display())]
     Surroundings {
+        /// Name and process of the holder, as it wrote them.
+        holder: String,
+        /// The lock file.
+        path: PathBuf,
+    },
+    /// Another process knows which CPUs are needed, and cannot be asked.
+    #[error("which CPUs are needed is known to {holder}, which takes no claims: stop it (its lock is {path})", path = path.display())]
+    Register {
         /// Name and process of the holder, as it wrote them.
         holder: String,
         /// The lock file.

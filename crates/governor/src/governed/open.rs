@@ -1,9 +1,10 @@
 //! Finding a service and taking hold of it; or why not.
 
 use super::{Governed, News};
-use crate::clocks::{self, ClockMeans, Pace};
+use crate::clocks::{self, Pace};
 use crate::config::{Config, ServiceConfig};
 use crate::telemetry::Telemetry;
+use host::holder::ClockMeans;
 use host::service::{Service, ServiceError};
 use host::{
     ConfineError, ConfineOptions, Confiner, PrematureSleeps, Root, SegmentBounds, Segments, UsageMeter,
@@ -11,7 +12,7 @@ use host::{
 use machine::{CpuId, CpuList, CstateKind, Duration, Instant, ServiceReading};
 use policy::governing::{FrequencyMode, Governing, IdleMode, Place, seats};
 use policy::log::state_line;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use thiserror::Error;
 
@@ -164,6 +165,7 @@ impl Governed {
             owed_clocks: BTreeMap::new(),
             repaired: false,
             limits: BTreeMap::new(),
+            yielded: BTreeSet::new(),
             limits_of_clocks: BTreeMap::new(),
             last: ServiceReading::default(),
             last_cpus: Vec::new(),

@@ -5,7 +5,8 @@
 
 use crate::govern_lab::{self, Server};
 use crate::lab_ports::commanded;
-use governor::{ClockMeans, Clocks, Policy, ServiceConfig, gears};
+use governor::{Clocks, Policy, ServiceConfig, gears};
+use host::holder::ClockMeans;
 use host::{FrequencyState, Root};
 use machine::{
     Command, CpuId, CpuList, CpuReading, Duration, FrequencyLimit, Goal, Instant, Kilohertz, Rate, Ratio,

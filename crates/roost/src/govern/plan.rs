@@ -3,7 +3,8 @@
 use super::options::Governing;
 use crate::table::print;
 use anyhow::Result;
-use governor::{ClockMeans, Outlook, ServiceConfig};
+use governor::{Outlook, ServiceConfig};
+use host::holder::ClockMeans;
 use host::{FrequencyActuator, Root};
 use machine::{CpuList, Kilohertz};
 use serde::Serialize;
