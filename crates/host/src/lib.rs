@@ -15,6 +15,7 @@
 //!       |-- duty cycle           a register, where allowed   dev/cpu/N/msr
 //!       `-- power cap            of a socket                 sys/class/powercap/intel-rapl:N/...
 //!   Surroundings             everybody else, off parked CPUs run/roost/surroundings.lock
+//!   Hotplug                  parked CPUs, offline            run/roost/hotplug.lock
 //!   Confiner --- ServiceLocks    one holder per process      run/roost/processN.lock
 //!       |-- Journal              the same
 //!       `-- affinity | cpuset | systemd                      threads, sys/fs/cgroup/..., units
@@ -39,8 +40,10 @@ mod energy;
 #[cfg(test)]
 mod fake;
 mod frequency_control;
+mod hotplug;
 mod idle_control;
 mod idle_holder;
+mod interrupts;
 mod journal;
 mod kernel_command_line;
 mod knob;
@@ -82,6 +85,7 @@ pub use frequency_control::{
     FrequencyActuator, FrequencyControl, FrequencyDrift, FrequencyError, FrequencyOptions, FrequencyState,
     Speeds, speeds, speeds_by,
 };
+pub use hotplug::{Hotplug, HotplugError};
 pub use idle_control::{IdleActuator, IdleControl, IdleOptions, LimitState};
 pub use idle_holder::{Asked, IdleHolder};
 pub use journal::{Checkpoint, RestoreError, Restored, Step, restore};

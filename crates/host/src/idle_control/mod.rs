@@ -28,7 +28,7 @@
 //!   [`IdleControl::drain_notices`], never an exit: the service runs on with the machine as it is.
 
 use crate::cpuidle::{disable_file, idle_driver, idle_table};
-use crate::journal::{ChangeError, Checkpoint, Journal, restore};
+use crate::journal::{ChangeError, Checkpoint, Journal, restore_at_start};
 use crate::lock::{CpuLocks, LockError};
 use crate::pm_qos::{bound, from_text, global_limit, resume_latency_file, stricter, to_text};
 use crate::root::{FileError, Root};
@@ -170,13 +170,7 @@ impl IdleControl {
             Err(held @ LockError::Held { .. }) => return Err(held),
             Err(unavailable) => (None, Err(unavailable.to_string())),
             Ok(locks) => {
-                match restore(root) {
-                    Ok(report) if report.put_back + report.left_alone + report.failed > 0 => {
-                        notices.extend(report.lines)
-                    }
-                    Ok(_) => {}
-                    Err(error) => notices.push(error.to_string()),
-                }
+                notices.extend(restore_at_start(root));
                 let journal = Journal::begin(root, &options.holder, options.checkpoint);
                 (Some(locks), journal.map_err(|error| error.to_string()))
             }

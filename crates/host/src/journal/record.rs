@@ -35,6 +35,35 @@ pub(crate) struct Held {
     pub(crate) ours: Vec<String>,
 }
 
+/// Among the texts that are ours: the file goes away with its CPU, and what it reads when it is there again is the kernel's doing.
+/// No file of the kernel's reads so.
+pub(crate) const LOST: &str = "<gone with its CPU>";
+
+/// Before a text among those that are ours: the kernel may set it so because of what we do elsewhere.
+const BY_KERNEL: &str = "<by the kernel> ";
+
+/// What stands in `ours` for a text that the kernel may set.
+pub(super) fn by_kernel(text: &str) -> String {
+    format!("{BY_KERNEL}{text}")
+}
+
+impl Held {
+    /// Every text that it can have because of us, the kernel's doing included.
+    pub(super) fn texts(&self) -> impl Iterator<Item = &str> {
+        self.ours.iter().map(|ours| ours.strip_prefix(BY_KERNEL).unwrap_or(ours))
+    }
+
+    /// True if we have written nothing else than what was there.
+    pub(super) fn is_unwritten(&self) -> bool {
+        self.ours.iter().all(|ours| *ours == self.before || ours.starts_with(BY_KERNEL))
+    }
+
+    /// True for a file that may go away with its CPU.
+    pub(crate) fn may_be_lost(&self) -> bool {
+        self.ours.iter().any(|ours| ours == LOST)
+    }
+}
+
 /// What a journal adds up to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Account {
