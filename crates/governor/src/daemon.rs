@@ -9,10 +9,10 @@ use crate::clocks::{self, Clocks};
 use crate::config::{Config, Parking, ServiceConfig};
 use crate::control::{Answer, Ask, Control, ControlError, Set};
 use crate::governed::{Governed, News, OpenError};
-use crate::park::Park;
+use crate::park::{Park, Reach};
 use crate::telemetry::Heard;
 use host::bpf::RequestAlarm;
-use host::{FrequencyError, IdleHolder, IdleOptions, LockError, Root, Scope};
+use host::{FrequencyError, HotplugError, IdleHolder, IdleOptions, LockError, Root, Scope};
 use machine::{CpuList, Duration, Goal, Instant};
 use policy::governing::{FrequencyMode, IdleMode, Input};
 use std::collections::BTreeSet;
@@ -56,6 +56,9 @@ pub enum StartError {
     /// The clocks cannot be held.
     #[error(transparent)]
     Clocks(#[from] FrequencyError),
+    /// Parked CPUs cannot be taken offline, or what else is told where to be is another's.
+    #[error(transparent)]
+    Park(#[from] HotplugError),
     /// The control socket.
     #[error(transparent)]
     Control(#[from] ControlError),
@@ -329,6 +332,19 @@ impl Daemon {
     }
 
     fn opened(&self, config: ServiceConfig) -> Found {
+        // It is asked which CPUs it may use, and those that are offline by us are among them.
+        let parks = self.park.as_ref().filter(|park| !park.taken().0.is_empty());
+        match parks.filter(|_| config.target.find(&self.root).is_ok()) {
+            None => self.opened_now(config),
+            Some(park) => {
+                let found = park.with_all_online(|| self.opened_now(config));
+                park.resume();
+                found
+            }
+        }
+    }
+
+    fn opened_now(&self, config: ServiceConfig) -> Found {
         let mut news = News::default();
         let now = host::now();
         match Governed::open(&self.root, &self.config, &config, self.dry_run, now, &mut news) {
@@ -349,6 +365,12 @@ impl Daemon {
         }
     }
 
+    /// Those that are online, or would be without us.
+    fn cpus_there(&self) -> CpuList {
+        let taken = self.park.as_ref().map(Park::taken).unwrap_or_default();
+        CpuList(&host::online_cpus(&self.root).unwrap_or_default().0 | &taken.0)
+    }
+
     /// Takes the CPUs whose idle states some service wants limited.
     fn hold(&mut self) -> Result<(), StartError> {
         let wants = |service: &&ServiceConfig| service.idle.any(|mode| mode != IdleMode::Stock);
@@ -358,7 +380,7 @@ impl Daemon {
         {
             return Ok(());
         }
-        let online = host::online_cpus(&self.root).unwrap_or_default();
+        let online = self.cpus_there();
         let named = self.config.services.iter().filter(wants).map(|service| service.cpus.clone());
         let cpus = named.fold(CpuList::default(), |mut all, cpus| {
             all.0.extend(cpus.unwrap_or_else(|| online.clone()).0);
@@ -377,7 +399,7 @@ impl Daemon {
         if !self.config.services.iter().any(|service| wants(&service)) {
             return Ok(());
         }
-        let online = host::online_cpus(&self.root).unwrap_or_default();
+        let online = self.cpus_there();
         let means = self.config.clock_means();
         let mut all = CpuList::default();
         for service in self.config.services.iter().filter(wants) {
@@ -399,11 +421,15 @@ impl Daemon {
 
     /// Takes, or gives back, the word on where everybody else is.
     fn hold_park(&mut self) -> Result<(), StartError> {
-        let scope =
+        let others =
             Scope { everybody: self.config.park == Parking::All, interrupts: self.config.move_interrupts };
-        let wanted = scope != Scope::default() && !self.dry_run && !self.config.services.is_empty();
+        let reach = Reach { others, hotplug: self.config.services.iter().any(|service| service.hotplug) };
+        if reach.hotplug {
+            host::Hotplug::supported(&self.root)?;
+        }
+        let wanted = reach != Reach::default() && !self.dry_run && !self.config.services.is_empty();
         // Whoever is to be told changes: all back, and anew.
-        let others = self.park.take_if(|park| !wanted || park.scope() != scope);
+        let others = self.park.take_if(|park| !wanted || park.reach() != reach);
         if let Some(park) = others {
             self.tell(News { notices: park.release(), ..News::default() });
             // They have it too, and with it its lock.
@@ -414,7 +440,7 @@ impl Daemon {
             }
         }
         if wanted && self.park.is_none() {
-            let park = Park::open(&self.root, "roost govern", scope)?;
+            let park = Park::open(&self.root, "roost govern", reach)?;
             self.tell(News { notices: park.drain_notices(), ..News::default() });
             self.park = Some(park);
         }
@@ -541,6 +567,7 @@ impl Daemon {
                     && slot.config.target == config.target
                     && slot.config.cpus == config.cpus
                     && slot.config.actuator == config.actuator
+                    && slot.config.hotplug == config.hotplug
                     // Whether it has gears and counters is found out when it is opened.
                     && slot.config.frequency == config.frequency
                     && slot.config.telemetry == config.telemetry

@@ -30,7 +30,7 @@ pub use status::{LastChange, Status};
 use crate::audit::Entry;
 use crate::clocks::{ClockMeans, Clocks, Pace};
 use crate::config::{ServiceConfig, Target};
-use crate::park::Park;
+use crate::park::{Claim, Park};
 use crate::telemetry::{Heard, Telemetry};
 use host::bpf::RequestAlarm;
 use host::service::Service;
@@ -101,9 +101,13 @@ impl Governed {
     pub fn keep_others_off(&mut self, park: Option<&Park>) {
         let park = park.filter(|_| self.confiner.is_some());
         if let Some(park) = park {
-            let allowed = CpuList(self.last_usage.iter().map(|usage| usage.cpu).collect());
-            park.join(&self.config.name, &allowed, self.confiner.as_ref().and_then(Confiner::place));
-            park.claim(&self.config.name, &self.cpus);
+            let claim = Claim {
+                allowed: CpuList(self.last_usage.iter().map(|usage| usage.cpu).collect()),
+                active: self.cpus.clone(),
+                hotplug: self.config.hotplug,
+                place: self.confiner.as_ref().and_then(Confiner::place),
+            };
+            park.join(&self.config.name, claim);
         }
         self.park = park.cloned();
     }
