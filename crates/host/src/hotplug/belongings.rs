@@ -254,9 +254,9 @@ impl Hotplug {
     }
 
     /// What of it cannot be read while the CPU is away.
-    pub(super) fn vanished(&mut self, cpu: CpuId) -> BTreeSet<String> {
-        let files = self.lost.get(&cpu).cloned().unwrap_or_default();
-        files.into_iter().filter(|path| self.journal.read(path).is_err()).collect()
+    pub(super) fn vanished(&self, cpu: CpuId) -> BTreeSet<String> {
+        let files = self.lost.get(&cpu).into_iter().flatten();
+        files.filter(|path| self.root.text(path).is_err()).cloned().collect()
     }
 
     /// The CPU is there again.

@@ -200,9 +200,7 @@ impl Journal {
             let before = self.knob(path).read()?;
             self.held.insert(path.to_owned(), Held { before, ours: Vec::new() });
         }
-        self.expect_also(path, LOST.to_owned())?;
-        self.at(Step::Journalled);
-        Ok(())
+        self.expect_also(path, LOST.to_owned())
     }
 
     /// Gives a file that was lost, and is there again, what it read before; it is held no longer.

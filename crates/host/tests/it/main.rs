@@ -7,6 +7,7 @@ mod frequency;
 // The lab's machine is an x86.
 #[cfg(target_arch = "x86_64")]
 mod frequency_lab;
+mod hotplug_lab;
 mod idle_lab;
 mod idle_program;
 #[cfg(target_arch = "x86_64")]
