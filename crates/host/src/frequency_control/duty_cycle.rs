@@ -19,7 +19,7 @@
 //! somebody else's change is therefore looked for once a minute. Where the firmware or the ACPI driver slows a hot core down by the
 //! same register, the slower of the two stays.
 
-use super::domain::{Domain, Means, Speeds, Trouble};
+use super::domain::{Domain, Means, Order, Speeds, Trouble};
 use super::state::{FrequencyActuator, FrequencyState};
 use crate::cpufreq::nominal_clock;
 use crate::journal::{ChangeError, Journal};
@@ -43,10 +43,9 @@ impl DutyCycle {
     pub(super) fn put_in_force(
         &self,
         journal: &mut Journal,
-        speeds: &Speeds,
-        limit: FrequencyLimit,
-        clock: Kilohertz,
+        order: &Order<'_>,
     ) -> Result<FrequencyState, Trouble> {
+        let &Order { speeds, limit, clock } = order;
         let nominal = speeds.hardware.1;
         let asked = (clock.0 as f64 / nominal.0 as f64 * f64::from(self.steps)).round() as u8;
         let asked = asked.clamp(1, self.steps);

@@ -25,7 +25,7 @@
 //! the reason says so.
 
 use super::clock::{GOVERNOR, policies};
-use super::domain::{Domain, Means, Speeds, Trouble};
+use super::domain::{Domain, Means, Order, Speeds, Trouble};
 use super::state::{FrequencyActuator, FrequencyState};
 use crate::journal::{ChangeError, Journal};
 use crate::root::{FileError, Gaps, Root};
@@ -45,10 +45,9 @@ impl Preference {
     pub(super) fn put_in_force(
         &mut self,
         journal: &mut Journal,
-        speeds: &Speeds,
-        limit: FrequencyLimit,
-        clock: Kilohertz,
+        order: &Order<'_>,
     ) -> Result<FrequencyState, Trouble> {
+        let &Order { speeds, limit, clock } = order;
         let governor = journal.read(&format!("{}/{GOVERNOR}", self.folder))?;
         if governor.split(' ').next() == Some("performance") {
             return Err(Trouble::Told(UNDER_PERFORMANCE.to_owned()));

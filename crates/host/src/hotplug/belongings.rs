@@ -76,23 +76,9 @@ impl Hotplug {
     pub(super) fn arrange(&mut self, staying: &CpuList) -> BTreeSet<CpuId> {
         // Before cpusets change: that makes threads forget, on old kernels.
         self.note_threads(staying);
-        self.expect_forgotten();
         self.arrange_cpusets(staying);
         self.arrange_interrupts(staying);
-        let stuck = self.arrange_threads(staying);
-        // What is set is ours alone; the next CPU that goes or comes makes it the kernel's again.
-        self.expect_forgotten();
-        stuck
-    }
-
-    fn expect_forgotten(&mut self) {
-        for (path, texts) in &self.forgotten {
-            for text in texts {
-                if let Err(error) = self.journal.expect(path, text) {
-                    self.notices.push(error.to_string());
-                }
-            }
-        }
+        self.arrange_threads(staying)
     }
 
     fn arrange_cpusets(&mut self, staying: &CpuList) {
@@ -139,15 +125,18 @@ impl Hotplug {
             held.map(|(path, held)| (path.clone(), held.before.clone())).collect();
         let mut stuck = BTreeSet::new();
         for (path, before) in held {
+            // What the kernel would make of it, so that a text stands in the journal that can be read back.
+            let within = self.within.get(&path).map(|cpuset| CpuList(&cpuset.0 & &staying.0));
+            let all = within.filter(|all| !all.0.is_empty()).unwrap_or_else(|| staying.clone());
             let result = self.journal.set_from(&path, |own| match own.parse::<CpuList>() {
-                Ok(cpus) if cpus.0.is_disjoint(&staying.0) => staying.to_string(),
+                Ok(cpus) if cpus.0.is_disjoint(&staying.0) => all.to_string(),
                 _ => own.to_owned(),
             });
             match result {
                 Ok(_) => {}
                 Err(ChangeError::File(FileError::Missing { .. })) => {
                     let _ = self.journal.forget(&path);
-                    self.forgotten.remove(&path);
+                    self.within.remove(&path);
                 }
                 Err(error) => {
                     self.tell(format!("CPU {before} stays online: {error}"));
@@ -209,10 +198,12 @@ impl Hotplug {
                 Err(cause) => return Err(FileError::unreadable(path.as_ref(), cause).into()),
             }
         }
-        if let Some(default) = default.filter(|_| is_held && self.forgets_pins) {
-            let left = CpuList(&default.0 & &staying.0);
-            self.forgotten.entry(path).or_default().extend([default.to_string(), left.to_string()]);
+        let Some(default) = default.filter(|_| is_held) else { return Ok(()) };
+        if self.forgets_pins {
+            self.journal.expect(&path, &default.to_string())?;
+            self.journal.expect(&path, &CpuList(&default.0 & &staying.0).to_string())?;
         }
+        self.within.insert(path, default);
         Ok(())
     }
 

@@ -51,8 +51,8 @@ pub struct Hotplug {
     lost: BTreeMap<CpuId, Vec<String>>,
     /// A thread forgets the CPUs that it chose when a CPU of its cpuset comes or goes.
     forgets_pins: bool,
-    /// Where it does, what the kernel may have given each thread that is held.
-    forgotten: BTreeMap<String, BTreeSet<String>>,
+    /// What each thread that is held could have of its cpuset, where it is in one.
+    within: BTreeMap<String, CpuList>,
     told: BTreeSet<String>,
     notices: Vec<String>,
     /// Dropped before the lock.
@@ -116,7 +116,7 @@ impl Hotplug {
             theirs: BTreeSet::new(),
             lost: BTreeMap::new(),
             forgets_pins: !crate::threads::remembers_pins(&crate::threads::kernel_release()),
-            forgotten: BTreeMap::new(),
+            within: BTreeMap::new(),
             told: BTreeSet::new(),
             notices,
             journal: Journal::begin(root, holder, checkpoint)?,
@@ -146,7 +146,7 @@ impl Hotplug {
     pub fn release(&mut self) -> Vec<String> {
         let done = self.journal.put_back_all();
         self.lost.clear();
-        self.forgotten.clear();
+        self.within.clear();
         // One that could not be brought back is held still.
         let held = self.journal.held();
         self.taken.retain(|&cpu| held.contains_key(&switch_of(cpu)));

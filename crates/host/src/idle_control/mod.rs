@@ -311,19 +311,19 @@ impl IdleControl {
     }
 
     fn try_apply(&mut self, cpu: CpuId, limit: IdleLimit) -> Result<LimitState, String> {
+        let owned = self.cpus.get(&cpu).ok_or(NOT_OURS)?;
         if limit == IdleLimit::Deepest {
             let deepest =
                 self.deepest_allowed(cpu).ok_or("no idle state of this CPU is known and allowed")?;
             return self.try_forbid_shallower(cpu, deepest);
         }
-        let owned = self.cpus.get(&cpu).ok_or(NOT_OURS)?;
         let journal = self.journal.as_mut().map_err(|reason| reason.clone())?;
         match self.actuator {
             IdleActuator::PmQos => free_states(journal, cpu, &owned.table)
                 .and_then(|()| limit_latency(journal, cpu, &owned.table, limit)),
             IdleActuator::Disable => disable_states(journal, cpu, &owned.table, limit),
         }
-        .map_err(|error| reason(&error))
+        .map_err(|error| error.reason())
     }
 
     fn try_forbid_shallower(&mut self, cpu: CpuId, than: CstateIndex) -> Result<LimitState, String> {
@@ -335,7 +335,7 @@ impl IdleControl {
         let Some(floor) = table.state(than) else {
             return Err(format!("no state {}; the deepest is {}", than.0, table.0.len() - 1));
         };
-        let allowed = allowed(journal, &self.root, cpu, table).map_err(|error| reason(&error))?;
+        let allowed = allowed(journal, &self.root, cpu, table).map_err(|error| error.reason())?;
         let is_left =
             table.0.iter().zip(allowed).any(|(state, is_allowed)| is_allowed && !is_shallower(state, floor));
         if !is_left {
@@ -349,7 +349,7 @@ impl IdleControl {
             // Half a floor is none. What cannot be undone now stays in the journal.
             let _ = free_states(journal, cpu, table);
         }
-        done.map_err(|error| reason(&error))
+        done.map_err(|error| error.reason())
     }
 
     fn tell_once(&mut self, cpu: CpuId, reason: &str) {
@@ -368,17 +368,6 @@ impl Drop for IdleControl {
     fn drop(&mut self) {
         // The journal before the locks: nobody else may hold a CPU that still has a limit of ours.
         self.journal = Err("ended".to_owned());
-    }
-}
-
-fn reason(error: &ChangeError) -> String {
-    match error {
-        ChangeError::File(file) => {
-            let name =
-                file.path().file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-            format!("{name} {}", file.reason())
-        }
-        ChangeError::Journal { .. } => error.to_string(),
     }
 }
 

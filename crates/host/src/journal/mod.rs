@@ -71,6 +71,19 @@ pub(crate) enum ChangeError {
     Journal { path: PathBuf, cause: io::Error },
 }
 
+impl ChangeError {
+    /// The reason with the file's name and without its path: what several CPUs that fail alike have in common.
+    pub(crate) fn reason(&self) -> String {
+        match self {
+            Self::File(file) => {
+                let name = file.path().file_name().unwrap_or_default().to_string_lossy();
+                format!("{name} {}", file.reason())
+            }
+            Self::Journal { .. } => self.to_string(),
+        }
+    }
+}
+
 /// What became of a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Set {
@@ -144,7 +157,7 @@ impl Journal {
         let before = self.without_us(path, &current);
         let value = choose(&before);
         if self.knob(path).same(&value, &current) && !self.is_pending(path, &current) {
-            if before == current && self.held.get(path).is_some_and(|held| held.ours != [current.as_str()]) {
+            if before == current && self.held.get(path).is_some_and(|held| !held.is_written(&current)) {
                 // Somebody else has set it to the very value that we want: it is theirs now.
                 self.settle(path, before, current)?;
             }

@@ -276,7 +276,8 @@ fn all_comes_back_and_others_changes_stay(many: bool) {
 
     let mut hotplug = Hotplug::open(&root, "test", None).unwrap();
     hotplug.keep_offline(&wanted);
-    pin(neighbours.chosen[0], "0");
+    let theirs = if many { "2" } else { "0" };
+    pin(neighbours.chosen[0], theirs);
     let others = neighbours.files.iter().find(|(path, _)| path.ends_with("smp_affinity")).map(|(path, _)| {
         fs::write(path, "1").unwrap();
         path
