@@ -254,13 +254,22 @@ impl Pace {
             busy.get(&cpu).is_some_and(|&now| now - before >= WORKED)
         };
         let work = self.counters.read_of(worked);
-        let pace = work.into_iter().filter_map(|work| {
-            let now =
-                Seen { instructions: work.instructions, cycles: work.cycles, busy: *busy.get(&work.cpu)? };
+        let (mut paces, mut stopped) = (BTreeMap::new(), Vec::new());
+        for work in work {
+            let Some(&busy) = busy.get(&work.cpu) else { continue };
+            let now = Seen { instructions: work.instructions, cycles: work.cycles, busy };
             let before = self.last.insert(work.cpu, now).unwrap_or_default();
-            Some((work.cpu, pace(before, now)?))
-        });
-        pace.collect()
+            if before != Seen::default() && before.cycles == now.cycles {
+                stopped.push((work.cpu, Seen { busy, ..Seen::default() }));
+            }
+            paces.extend(pace(before, now).map(|pace| (work.cpu, pace)));
+        }
+        // It worked without a cycle: it was offline in between, which takes its counters from it.
+        for (cpu, from_here) in stopped {
+            self.counters.open_again(cpu);
+            self.last.insert(cpu, from_here);
+        }
+        paces
     }
 }
 

@@ -16,7 +16,7 @@ use crate::park::Park;
 use crate::telemetry::Heard;
 use host::bpf::RequestAlarm;
 use host::holder::IdleHolder;
-use host::{FrequencyError, LockError, Root};
+use host::{FrequencyError, HotplugError, LockError, Root};
 use machine::{CpuList, Duration, Goal, Instant};
 use policy::governing::Input;
 use std::collections::BTreeSet;
@@ -59,6 +59,9 @@ pub enum StartError {
     /// The clocks cannot be held.
     #[error(transparent)]
     Clocks(#[from] FrequencyError),
+    /// Parked CPUs cannot be taken offline.
+    #[error(transparent)]
+    Hotplug(#[from] HotplugError),
     /// The control socket.
     #[error(transparent)]
     Control(#[from] ControlError),
@@ -339,6 +342,15 @@ impl Daemon {
     }
 
     fn opened(&self, config: ServiceConfig) -> Found {
+        let park = self.park.as_ref().filter(|park| park.offline().is_ok_and(|cpus| !cpus.0.is_empty()));
+        match park.filter(|_| config.target.find(&self.root).is_ok()) {
+            None => self.opened_now(config),
+            // It is asked which CPUs it may use, and those that are offline by us are among them.
+            Some(park) => park.with_all_online(&self.cpus_there(), || self.opened_now(config)),
+        }
+    }
+
+    fn opened_now(&self, config: ServiceConfig) -> Found {
         let mut news = News::default();
         let now = host::now();
         match Governed::open(&self.root, &self.config, &config, self.dry_run, now, &mut news) {

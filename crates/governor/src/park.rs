@@ -1,12 +1,14 @@
-//! What services need of the CPUs that they share with the rest of the machine; `park = "all"` and `move_interrupts = true`.
+//! What services need of the CPUs that they share with the rest of the machine; `park = "all"`, `move_interrupts = true` and
+//! `actuator = "hotplug"`.
 //!
 //! Each service says which CPUs it has, so that no other process parks them (`host::holder::ActiveCpus`). A service alone on its
 //! cores does not make the others sleep, though: work queues, other services and new interrupts go on waking them. So, where that is asked for,
 //! everybody else is told to be on the CPUs that some service has, of this daemon or of another process, and on those that no
-//! service could have (`host::Surroundings` says who can be told, and who cannot).
+//! service could have (`host::Surroundings` says who can be told, and who cannot); or a CPU that a service could have and none has goes
+//! offline (`host::Hotplug`).
 //!
-//! What always holds: before a service gets a CPU everybody else may be there, and only after it has left one must they leave.
-//! A service that lives inside a slice that is told, too, is so never narrower than its policy wants.
+//! What always holds: before a service gets a CPU it is online and everybody else may be there, and only after it has left one must
+//! they leave, and it go offline. A service that lives inside a slice that is told, too, is so never narrower than its policy wants.
 
 use host::holder::{ActiveCpus, Asked, Claim};
 use host::{LockError, Root, Scope};
@@ -43,14 +45,8 @@ impl Park {
         }
     }
 
-    /// `service` could have `allowed`, and has `active` of them; its own cpuset is at `place`.
-    pub fn join(&self, service: &str, allowed: &CpuList, active: &CpuList, place: Option<String>) {
-        let claim = Claim {
-            active: active.clone(),
-            could: allowed.clone(),
-            places: place.into_iter().collect(),
-            ..Claim::default()
-        };
+    /// `service` claims CPUs from now on; whom that concerns is [`Self::concern`]'s.
+    pub fn join(&self, service: &str, claim: Claim) {
         let mut held = self.held();
         held.services.insert(service.to_owned(), claim);
         held.tell(service);
@@ -75,6 +71,22 @@ impl Park {
     /// Which CPUs other processes need; an error where nobody can tell just now.
     pub fn needed_by_others(&self) -> Result<CpuList, String> {
         self.held().register.needed().map(|needed| needed.by_others)
+    }
+
+    /// CPUs that are offline by us, or by who keeps the register; an error where nobody can tell just now.
+    pub fn offline(&self) -> Result<CpuList, String> {
+        self.held().register.needed().map(|needed| needed.offline)
+    }
+
+    /// All CPUs are online while `act` runs: a service that is looked at tells which it may use, and an offline one is none.
+    pub fn with_all_online<T>(&self, all: &CpuList, act: impl FnOnce() -> T) -> T {
+        let claim = Claim { active: all.clone(), ..Claim::default() };
+        let told = self.held().register.claim(LOOK, &claim);
+        let done = act();
+        let mut held = self.held();
+        held.notices.extend(told.err());
+        held.register.withdraw(LOOK);
+        done
     }
 
     /// Takes over from a process that has ended.
@@ -105,6 +117,9 @@ impl Park {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+/// A part of this process for as long as a service is looked at; no service has such a name.
+const LOOK: &str = "(a look at a service)";
 
 impl Held {
     fn tell(&mut self, service: &str) {
@@ -149,9 +164,14 @@ mod tests {
         let park = Park::open(&root, "a test").unwrap();
         park.concern(Scope { everybody: true, interrupts: false });
         let own = Some("sys/fs/cgroup/shop/cpuset.cpus".to_owned());
-        let cpus = |text: &str| text.parse::<CpuList>().unwrap();
-        park.join("shop", &cpus("4-7"), &cpus("4-7"), own);
-        park.join("cache", &cpus("6-7"), &cpus("6-7"), None);
+        let claim = |could: &str, active: &str, place: Option<String>| Claim {
+            active: active.parse().unwrap(),
+            could: could.parse().unwrap(),
+            places: place.into_iter().collect(),
+            ..Claim::default()
+        };
+        park.join("shop", claim("4-7", "4-7", own));
+        park.join("cache", claim("6-7", "6-7", None));
         assert_eq!((read(queues), read(rest)), ("ff".into(), String::new()), "nothing is parked");
         park.claim("shop", &"4".parse().unwrap());
         assert_eq!(read(rest), "0-4,6-7", "another service has 6 and 7");

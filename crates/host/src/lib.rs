@@ -15,7 +15,8 @@
 //!       |-- duty cycle           a register, where allowed   dev/cpu/N/msr
 //!       `-- power cap            of a socket                 sys/class/powercap/intel-rapl:N/...
 //!   holder::ActiveCpus       which CPUs are needed           run/roost/active.lock
-//!       `-- Surroundings     everybody else, off parked CPUs run/roost/surroundings.lock
+//!       |-- Surroundings     everybody else, off parked CPUs run/roost/surroundings.lock
+//!       `-- Hotplug          parked CPUs, offline            run/roost/hotplug.lock
 //!   Confiner --- ServiceLocks    one holder per process      run/roost/processN.lock
 //!       |-- Journal              the same
 //!       `-- affinity | cpuset | systemd                      threads, sys/fs/cgroup/..., units
@@ -41,7 +42,9 @@ mod energy;
 mod fake;
 mod frequency_control;
 pub mod holder;
+mod hotplug;
 mod idle_control;
+mod interrupts;
 mod journal;
 mod kernel_command_line;
 mod knob;
@@ -83,6 +86,7 @@ pub use frequency_control::{
     FrequencyActuator, FrequencyControl, FrequencyDrift, FrequencyError, FrequencyOptions, FrequencyState,
     Speeds, speeds, speeds_by,
 };
+pub use hotplug::{Hotplug, HotplugError};
 pub use idle_control::{IdleActuator, IdleControl, IdleOptions, LimitState};
 pub use journal::{Checkpoint, RestoreError, Restored, Step, restore};
 pub use kernel_command_line::{BootWord, boot_words, meaningful};

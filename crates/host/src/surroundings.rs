@@ -30,7 +30,8 @@
 //! - A cgroup or unit that a [`Confiner`](crate::Confiner) keeps is its own and is left alone. Who narrows a service first widens everybody
 //!   else last, and the other way round: a service never waits for its surroundings.
 
-use crate::journal::{ChangeError, Journal};
+use crate::interrupts::{masks_of_interrupts, masks_of_queues};
+use crate::journal::{ChangeError, Journal, restore_at_start};
 use crate::knob::{CGROUPS, MASKS, called, cpus_of, mask_of, path_of};
 use crate::lock::{LockError, Refusal, run_folder, take};
 use crate::root::{FileError, Root};
@@ -95,14 +96,7 @@ impl Surroundings {
             Refusal::Taken(holder) => LockError::Surroundings { holder, path: path.clone() },
             Refusal::Unavailable(cause) => LockError::Unavailable { path: path.clone(), cause },
         })?;
-        let mut notices = Vec::new();
-        match crate::restore(root) {
-            Ok(report) if report.put_back + report.left_alone + report.failed > 0 => {
-                notices.extend(report.lines)
-            }
-            Ok(_) => {}
-            Err(error) => notices.push(error.to_string()),
-        }
+        let notices = restore_at_start(root);
         let journal = Journal::begin(root, holder, None)?;
         Ok(Self { root: root.clone(), journal, refused: BTreeSet::new(), notices, _lock: lock })
     }
@@ -157,7 +151,7 @@ impl Surroundings {
     fn move_interrupts(&mut self, cpus: Option<&CpuList>) {
         let Some(cpus) = cpus else { return self.give_interrupts_back() };
         let mut kept = Vec::new();
-        for path in self.interrupt_masks() {
+        for path in masks_of_interrupts(&self.root).into_iter().chain(masks_of_queues(&self.root)) {
             let Some(before) = self.journal.earlier(&path).ok().and_then(|mask| cpus_of(&mask)) else {
                 continue;
             };
@@ -178,30 +172,22 @@ impl Surroundings {
             }
         }
         if let Some(first) = kept.first() {
-            let more = if kept.len() > 1 { format!(" and {} more", kept.len() - 1) } else { String::new() };
-            self.notices.push(format!("{first}{more} stay as they are: the kernel or a driver keeps those"));
+            let first = called(first);
+            self.notices.push(match kept.len() - 1 {
+                0 => format!("{first} stays as it is: the kernel or its driver keeps it"),
+                more => {
+                    format!("{first} and {more} more stay as they are: the kernel or their drivers keep them")
+                }
+            });
         }
     }
 
     fn give_interrupts_back(&mut self) {
-        for path in self.interrupt_masks() {
+        for path in masks_of_interrupts(&self.root).into_iter().chain(masks_of_queues(&self.root)) {
             if self.journal.put_back(&path).is_err() && self.refused.insert(path.clone()) {
-                self.notices.push(format!("{path} cannot be put back now; it is tried again at the end"));
+                self.notices.push(format!("/{path} cannot be put back now; it is tried again at the end"));
             }
         }
-    }
-
-    fn interrupt_masks(&self) -> Vec<String> {
-        let names = |folder: &str| self.root.names(folder).unwrap_or_default();
-        let numbers =
-            names("proc/irq").into_iter().filter(|name| name.bytes().all(|byte| byte.is_ascii_digit()));
-        let own = numbers.map(|number| format!("proc/irq/{number}/smp_affinity"));
-        let spread = names("sys/class/net").into_iter().flat_map(|device| {
-            let queues = format!("sys/class/net/{device}/queues");
-            let receive = names(&queues).into_iter().filter(|queue| queue.starts_with("rx-"));
-            receive.map(|queue| format!("{queues}/{queue}/rps_cpus")).collect::<Vec<_>>()
-        });
-        own.chain(spread).collect()
     }
 
     /// Threads of the kernel that belong to no CPU and have a timer running while anybody waits for a grace period: after each

@@ -77,6 +77,42 @@ fn began_in(stat: &str) -> Option<u64> {
     stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(19)?.parse().ok()
 }
 
+/// True for a thread of the kernel's that nobody may move: it belongs to its CPU (`PF_NO_SETAFFINITY`), or follows the interrupt
+/// that it serves (`irq/N-NAME`).
+pub(crate) fn is_kept_by_kernel(process: u32, thread: u32) -> io::Result<bool> {
+    let text = fs::read_to_string(format!("/proc/{process}/task/{thread}/stat"))?;
+    Ok(is_kept_in(&text))
+}
+
+/// Field 9 is the flags, of which this one and the one that says "the kernel's own" are as old as the kernel's sources in git.
+fn is_kept_in(stat: &str) -> bool {
+    const NO_SETAFFINITY: u32 = 0x0400_0000;
+    const KTHREAD: u32 = 0x0020_0000;
+    let Some((head, tail)) = stat.rsplit_once(')') else { return false };
+    let flags: u32 = tail.split_ascii_whitespace().nth(6).and_then(|flags| flags.parse().ok()).unwrap_or(0);
+    let serves_interrupt = head.split_once('(').is_some_and(|(_, name)| name.starts_with("irq/"));
+    flags & NO_SETAFFINITY != 0 || (flags & KTHREAD != 0 && serves_interrupt)
+}
+
+/// The cpuset in which a thread is, as a path in the tree that has the controller; `None` where the kernel does not tell.
+pub(crate) fn cpuset_of(process: u32, thread: u32) -> Option<String> {
+    let text = fs::read_to_string(format!("/proc/{process}/task/{thread}/cpuset")).ok()?;
+    Some(text.trim_end().to_owned())
+}
+
+/// This kernel's release: `6.1.0-32-cloud-amd64`.
+pub(crate) fn kernel_release() -> String {
+    fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned()
+}
+
+/// True if a kernel of this release remembers the CPUs that a thread chose for itself when its cpuset changes or a CPU goes: since
+/// 6.2. Before, every thread of the cpuset is given all that the cpuset has.
+pub(crate) fn remembers_pins(release: &str) -> bool {
+    let mut numbers = release.split(|byte: char| !byte.is_ascii_digit()).map_while(|part| part.parse().ok());
+    let version: (u32, u32) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    version >= (6, 2)
+}
+
 /// The threads of a process; none if it has ended.
 pub(crate) fn of_process(process: u32) -> io::Result<Vec<u32>> {
     let entries = match fs::read_dir(format!("/proc/{process}/task")) {
@@ -167,6 +203,20 @@ mod tests {
         assert_eq!(began_in(&format!("7 (a) S b) S {fields} 4711 23")), Some(4711));
         for nonsense in ["", "7 (a", "7 (a) S 1 2"] {
             assert_eq!(began_in(nonsense), None, "{nonsense}");
+        }
+    }
+
+    #[test]
+    fn who_belongs_to_a_cpu_or_an_interrupt_is_not_to_be_moved() {
+        for (stat, kept) in [
+            ("16 (cpuhp/1) S 2 0 0 0 -1 69238848 0 0", true),
+            ("90 (irq/25-ACPI:Ged) S 2 0 0 0 -1 2097216 0 0", true),
+            ("15 (rcu_preempt) I 2 0 0 0 -1 2129984 0 0", false),
+            ("7 (irq/25-fake) S 1 0 0 0 -1 4194560 0 0", false),
+            ("7 (a) S b) S 1 0 0 0 -1 67108864 0 0", true),
+            ("", false),
+        ] {
+            assert_eq!(is_kept_in(stat), kept, "{stat}");
         }
     }
 

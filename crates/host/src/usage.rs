@@ -7,6 +7,8 @@
 //! What always holds:
 //! - Times are since the meter was made, so that a lost reading loses nothing.
 //! - busy + residency + asleep never exceed the time that passed, by more than the kernel's own rounding.
+//! - A CPU that is offline is not idle, and not busy either: all of it is `None`, as long as it is away. What it does over a
+//!   whole time in which it came back is not known exactly: the kernel may count its absence as idleness or not at all.
 //! - Without cpuidle, residency is `None` and busy comes from `/proc/stat` alone; without that too, busy is `None`.
 
 use crate::cpuidle::{Residency, idle_table};
@@ -74,6 +76,11 @@ impl UsageMeter {
         let idle = self.stat.idle_times();
         let root = &self.root;
         let usage = |watched: &mut Watched| {
+            // Its files may stay, and stand still.
+            if !idle.is_empty() && !idle.contains_key(&watched.cpu) {
+                let (cpu, asleep) = (watched.cpu, Duration::ZERO);
+                return CpuUsage { cpu, elapsed, busy: None, residency: None, asleep };
+            }
             let residency =
                 watched.residency.as_mut().and_then(|counts| Some(counts.read(root).ok()?.to_vec()));
             let idle = idle.get(&watched.cpu).zip(watched.idle_before).map(|(&now, before)| now - before);
@@ -193,6 +200,19 @@ mod tests {
         machine.write("proc/stat", "");
         let usage = meter.read(at(10)).remove(0);
         assert_eq!(usage.busy, None, "missing, not zero");
+    }
+
+    #[test]
+    fn a_cpu_that_is_offline_is_neither_busy_nor_idle() {
+        let machine = FakeMachine::intel_server(2);
+        machine.write("proc/stat", "cpu0 0 0 0 100 0 0\ncpu1 0 0 0 100 0 0\n");
+        let mut meter = UsageMeter::start(machine.root(), &"0-1".parse().unwrap(), at(0));
+        machine.write("proc/stat", "cpu0 0 0 0 600 0 0\n");
+        let usage = meter.read(at(10));
+        assert_eq!(usage[0].busy, Some(secs(5)));
+        assert_eq!((usage[1].busy, usage[1].residency.clone()), (None, None), "its files are there still");
+        machine.write("proc/stat", "cpu0 0 0 0 1100 0 0\ncpu1 0 0 0 100 0 0\n");
+        assert!(meter.read(at(20))[1].busy.is_some());
     }
 
     #[test]

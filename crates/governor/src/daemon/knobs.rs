@@ -11,13 +11,20 @@ use machine::CpuList;
 use policy::governing::{FrequencyMode, IdleMode};
 
 impl Daemon {
+    /// Those that are online, or would be without us.
+    pub(super) fn cpus_there(&self) -> CpuList {
+        let online = host::online_cpus(&self.root).unwrap_or_default();
+        let offline = self.park.as_ref().and_then(|park| park.offline().ok()).unwrap_or_default();
+        CpuList(&online.0 | &offline.0)
+    }
+
     /// Takes the CPUs whose idle states some service wants limited.
     pub(super) fn hold(&mut self) -> Result<(), StartError> {
         let wants = |service: &&ServiceConfig| service.idle.any(|mode| mode != IdleMode::Stock);
         if self.dry_run || !self.config.services.iter().any(|service| wants(&service)) {
             return Ok(());
         }
-        let online = host::online_cpus(&self.root).unwrap_or_default();
+        let online = self.cpus_there();
         let named = self.config.services.iter().filter(wants).map(|service| service.cpus.clone());
         let cpus = named.fold(CpuList::default(), |mut all, cpus| {
             all.0.extend(cpus.unwrap_or_else(|| online.clone()).0);
@@ -35,7 +42,7 @@ impl Daemon {
 
     /// Takes the clocks that some service wants chosen. What they need and this machine lacks is told before anything is held.
     pub(super) fn hold_clocks(&mut self) -> Result<(), StartError> {
-        let cpus = wanted_clocks(&self.root, &self.config)?;
+        let cpus = wanted_clocks(&self.root, &self.config, &self.cpus_there())?;
         if self.dry_run || cpus.0.is_empty() {
             return Ok(());
         }
@@ -74,6 +81,9 @@ impl Daemon {
 
     /// Finds who knows which CPUs are needed, and says whom the parked ones concern.
     pub(super) fn hold_park(&mut self) -> Result<(), StartError> {
+        if self.config.services.iter().any(|service| service.hotplug) {
+            host::Hotplug::supported(&self.root)?;
+        }
         let scope =
             Scope { everybody: self.config.park == Parking::All, interrupts: self.config.move_interrupts };
         if self.dry_run || self.config.services.is_empty() {
@@ -98,8 +108,8 @@ impl Daemon {
     }
 }
 
-/// The CPUs whose clocks are to be chosen; an error if some service cannot have that here.
-pub(super) fn wanted_clocks(root: &Root, config: &Config) -> Result<CpuList, StartError> {
+/// The CPUs whose clocks are to be chosen, of those that are `there`; an error if some service cannot have that here.
+pub(super) fn wanted_clocks(root: &Root, config: &Config, there: &CpuList) -> Result<CpuList, StartError> {
     let means = config.clock_means();
     let mut all = CpuList::default();
     for service in config.services.iter().filter(|service| service.frequency != FrequencyMode::Stock) {
@@ -108,7 +118,7 @@ pub(super) fn wanted_clocks(root: &Root, config: &Config) -> Result<CpuList, Sta
         }
         let cpus = match &service.cpus {
             Some(cpus) => cpus.clone(),
-            None => host::online_cpus(root).unwrap_or_default(),
+            None => there.clone(),
         };
         if let Some(reason) = clocks::missing(root, service.frequency, &cpus, means) {
             return Err(StartError::NoClocks { service: service.name.clone(), reason });

@@ -22,7 +22,7 @@ impl Daemon {
         if let Some(reason) = (self.objection)(&config) {
             return self.say(&kept(reason));
         }
-        if let Err(error) = wanted_clocks(&self.root, &config) {
+        if let Err(error) = wanted_clocks(&self.root, &config, &self.cpus_there()) {
             return self.say(&kept(error));
         }
         let before = std::mem::replace(&mut self.config, config);
@@ -56,6 +56,7 @@ impl Daemon {
                     && slot.config.target == config.target
                     && slot.config.cpus == config.cpus
                     && slot.config.actuator == config.actuator
+                    && slot.config.hotplug == config.hotplug
                     // Whether it has gears and counters is found out when it is opened.
                     && slot.config.frequency == config.frequency
                     && slot.config.telemetry == config.telemetry

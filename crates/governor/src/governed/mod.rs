@@ -33,7 +33,7 @@ use crate::config::{ServiceConfig, Target};
 use crate::park::Park;
 use crate::telemetry::{Heard, Telemetry};
 use host::bpf::RequestAlarm;
-use host::holder::{ClockMeans, IdleHolder};
+use host::holder::{Claim, ClockMeans, IdleHolder};
 use host::service::Service;
 use host::{Confiner, CpuUsage, PrematureSleeps, Root, Segments, UsageMeter};
 use machine::Duration;
@@ -104,9 +104,15 @@ impl Governed {
     pub fn keep_others_off(&mut self, park: Option<&Park>) {
         let park = park.filter(|_| self.confiner.is_some());
         if let Some(park) = park {
-            let allowed = CpuList(self.last_usage.iter().map(|usage| usage.cpu).collect());
-            let place = self.confiner.as_ref().and_then(Confiner::place);
-            park.join(&self.config.name, &allowed, &self.cpus, place);
+            let could = CpuList(self.last_usage.iter().map(|usage| usage.cpu).collect());
+            let claim = Claim {
+                active: self.cpus.clone(),
+                offline: if self.config.hotplug { could.clone() } else { CpuList::default() },
+                could,
+                places: self.confiner.as_ref().and_then(Confiner::place).into_iter().collect(),
+                ..Claim::default()
+            };
+            park.join(&self.config.name, claim);
         }
         self.park = park.cloned();
     }

@@ -133,6 +133,7 @@ pub fn service(server: &Server) -> ServiceConfig {
         frequency: policy::governing::FrequencyMode::Stock,
         slack: None,
         actuator: Some(ConfineActuator::CpusetV2),
+        hotplug: false,
     }
 }
 

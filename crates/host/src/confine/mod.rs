@@ -42,7 +42,7 @@ mod unit;
 pub use error::ConfineError;
 
 use crate::Root;
-use crate::journal::{Checkpoint, Journal, restore};
+use crate::journal::{Checkpoint, Journal, restore_at_start};
 use crate::process::Births;
 use crate::service::Service;
 use crate::threads as kernel;
@@ -180,14 +180,7 @@ impl Confiner {
             return Err(ConfineError::NoProcess { service: service.name.clone() });
         }
         let locks = ServiceLocks::take(root, &processes, &options.holder)?;
-        let mut notices = Vec::new();
-        match restore(root) {
-            Ok(report) if report.put_back + report.left_alone + report.failed > 0 => {
-                notices.extend(report.lines)
-            }
-            Ok(_) => {}
-            Err(error) => notices.push(error.to_string()),
-        }
+        let notices = restore_at_start(root);
         let allowed = allowed_of(&processes)?;
         let journal = Journal::begin(root, &options.holder, options.checkpoint)?;
         let means = Means::Threads(Threads::default());

@@ -35,7 +35,7 @@ mod state;
 pub use domain::Speeds;
 pub use state::{FrequencyActuator, FrequencyDrift, FrequencyState};
 
-use crate::journal::{Checkpoint, Journal, restore};
+use crate::journal::{Checkpoint, Journal, restore_at_start};
 use crate::lock::{CpuLocks, LockError};
 use crate::root::Root;
 use domain::{Domain, Means};
@@ -136,14 +136,7 @@ impl FrequencyControl {
         }
         let mut domains = domains(root, cpus, options.actuator)?;
         let locks = CpuLocks::take_clocks(root, cpus, &options.holder)?;
-        let mut notices = Vec::new();
-        match restore(root) {
-            Ok(report) if report.put_back + report.left_alone + report.failed > 0 => {
-                notices.extend(report.lines)
-            }
-            Ok(_) => {}
-            Err(error) => notices.push(error.to_string()),
-        }
+        let notices = restore_at_start(root);
         for domain in &mut domains {
             domain.foreign = CpuList(domain.speeds.cpus.0.difference(&cpus.0).copied().collect());
         }

@@ -1,27 +1,29 @@
 //! Which CPUs are needed on this machine, by whom, and what follows for everybody else.
 //!
 //! Each process that runs a service on CPUs of its choice says which it has *active*, and if others shall leave the CPUs that it
-//! has left, which those could be ([`Claim`]). One process keeps the register, and it alone tells the surroundings where to be,
-//! for all who asked for that:
+//! has left, which those could be ([`Claim`]). One process keeps the register, and it alone tells the surroundings where to be and
+//! takes CPUs offline, for all who asked for that:
 //!
 //! ```text
-//!   roost govern ---------------- holds active.lock --> Register --> Surroundings   (while somebody asks for that)
-//!   roost govern, another ------- Lease ----------------^   claims: active, could, whom it concerns
+//!   roost govern ---------------- holds active.lock --> Register --> Surroundings, Hotplug   (while somebody asks for that)
+//!   roost govern, another ------- Lease ----------------^   claims: active, could, whom it concerns, what goes offline
 //!   roost serve ----------------- Lease ----------------'
 //! ```
 //!
 //! What always holds:
 //! - A CPU that anybody has active is parked for nobody, and a claim is in force when [`ActiveCpus::claim`] returns: a process
-//!   that claims a CPU before it goes there, and gives it up after it has left, never is where its surroundings may not be.
+//!   that claims a CPU before it goes there, and gives it up after it has left, never is where its surroundings may not be, and
+//!   the CPU is online.
 //! - Who takes the register over from a process that was killed, or that others asked, parks nothing for [`GRACE`]: those whose
 //!   claims were lost with it have to come first.
 
 use super::desk::{Desk, Held, Who};
-use super::laws::{Claim, needed, open_to};
+use super::laws::{Claim, going, needed, open_to};
 use super::lease::{Lease, socket_beside};
 use super::wire::{Answer, Ask, Needed};
 use super::{Asked, Backoff, Wish, now_unix_s};
-use crate::journal::restore;
+use crate::hotplug::Hotplug;
+use crate::journal::restore_at_start;
 use crate::lock::{LockError, Refusal, run_folder, take};
 use crate::root::Root;
 use crate::surroundings::{Surroundings, Whereabouts};
@@ -285,6 +287,8 @@ struct Register {
     around: Option<Surroundings>,
     /// What they were told last.
     told: Whereabouts,
+    /// While somebody wants CPUs offline.
+    hotplug: Option<Hotplug>,
     /// What was put back since it was asked.
     put_back: Vec<String>,
     notices: Vec<String>,
@@ -293,15 +297,8 @@ struct Register {
 
 impl Register {
     fn open(root: &Root, name: &str, lock: File, quiet_until: Option<Instant>) -> Self {
-        let mut notices = Vec::new();
         // Who kept it before may have been killed.
-        match restore(root) {
-            Ok(report) if report.put_back + report.left_alone + report.failed > 0 => {
-                notices.extend(report.lines)
-            }
-            Ok(_) => {}
-            Err(error) => notices.push(error.to_string()),
-        }
+        let notices = restore_at_start(root);
         Self {
             root: root.clone(),
             name: name.to_owned(),
@@ -309,6 +306,7 @@ impl Register {
             quiet_until,
             around: None,
             told: Whereabouts::default(),
+            hotplug: None,
             put_back: Vec::new(),
             notices,
             lock: Some(lock),
@@ -324,7 +322,7 @@ impl Register {
         if self.lock.is_none() {
             return Err("its holder is about to end".to_owned());
         }
-        let concerns_others = !claim.scope.is_nobody();
+        let concerns_others = !claim.scope.is_nobody() || !claim.offline.0.is_empty();
         if claim == Claim::default() {
             self.claims.remove(who);
         } else {
@@ -339,6 +337,7 @@ impl Register {
         Needed {
             by_all: needed(self.claims.values().map(|(claim, _)| claim)),
             by_others: needed(others.map(|(_, (claim, _))| claim)),
+            offline: self.taken(),
         }
     }
 
@@ -351,22 +350,58 @@ impl Register {
         }
     }
 
-    fn open_to_everybody(&self) -> CpuList {
-        let online = crate::online_cpus(&self.root).unwrap_or_default();
-        open_to(&online, self.claims.values().map(|(claim, _)| claim), |scope| !scope.is_nobody())
+    fn taken(&self) -> CpuList {
+        self.hotplug.as_ref().map(Hotplug::taken).unwrap_or_default()
     }
 
-    /// Tells the surroundings what follows from all claims, where that has changed.
+    /// Those that are online, or would be without us.
+    fn there(&self) -> CpuList {
+        CpuList(&crate::online_cpus(&self.root).unwrap_or_default().0 | &self.taken().0)
+    }
+
+    fn open_to_everybody(&self) -> CpuList {
+        open_to(&self.there(), self.claims.values().map(|(claim, _)| claim), |scope| !scope.is_nobody())
+    }
+
+    /// Does what follows from all claims: CPUs come back before anybody is sent there, and go after everybody has left.
     fn tell(&mut self) -> Result<(), String> {
-        let online = crate::online_cpus(&self.root).unwrap_or_default();
+        let there = self.there();
         let claims = || self.claims.values().map(|(claim, _)| claim);
+        let is_quiet = self.quiet_until.is_some();
+        let going = if is_quiet { CpuList::default() } else { going(&there, claims()) };
         // Where all are open, everybody goes back to where they were.
-        let narrower = |cpus: CpuList| (cpus != online && self.quiet_until.is_none()).then_some(cpus);
+        let narrower = |cpus: CpuList| (cpus != there && !is_quiet).then_some(cpus);
         let now = Whereabouts {
-            everybody: narrower(open_to(&online, claims(), |scope| scope.everybody)),
-            interrupts: narrower(open_to(&online, claims(), |scope| scope.interrupts)),
+            everybody: narrower(open_to(&there, claims(), |scope| scope.everybody)),
+            interrupts: narrower(open_to(&there, claims(), |scope| scope.interrupts)),
             own: claims().flat_map(|claim| claim.places.iter().cloned()).collect(),
         };
+        if let Some(hotplug) = &mut self.hotplug {
+            hotplug.keep_offline(&CpuList(&going.0 & &hotplug.taken().0));
+        }
+        let told = self.tell_surroundings(now);
+        told.and(self.take_offline(&going))
+    }
+
+    fn take_offline(&mut self, going: &CpuList) -> Result<(), String> {
+        if self.claims.values().all(|(claim, _)| claim.offline.0.is_empty()) {
+            let hotplug = self.hotplug.take();
+            self.put_back.extend(hotplug.into_iter().flat_map(|mut hotplug| hotplug.release()));
+            return Ok(());
+        }
+        let hotplug = match &mut self.hotplug {
+            Some(hotplug) => hotplug,
+            None if going.0.is_empty() => return Ok(()),
+            none => {
+                none.insert(Hotplug::open(&self.root, &self.name, None).map_err(|error| error.to_string())?)
+            }
+        };
+        hotplug.keep_offline(going);
+        Ok(())
+    }
+
+    /// Tells them where to be, where that has changed.
+    fn tell_surroundings(&mut self, now: Whereabouts) -> Result<(), String> {
         if now == self.told || (now.is_nowhere() && self.told.is_nowhere()) {
             return Ok(());
         }
@@ -386,7 +421,8 @@ impl Register {
 
     fn drain_notices(&mut self) -> Vec<String> {
         let around = self.around.as_mut().map(Surroundings::drain_notices).unwrap_or_default();
-        self.notices.drain(..).chain(around).collect()
+        let hotplug = self.hotplug.as_mut().map(Hotplug::drain_notices).unwrap_or_default();
+        self.notices.drain(..).chain(around).chain(hotplug).collect()
     }
 }
 
@@ -419,7 +455,8 @@ impl Held for Register {
     }
 
     fn end(&mut self) {
-        // The surroundings before the lock: nobody else may tell them something while ours is in force.
+        // Both before the lock: nobody else may tell them something while ours is in force. CPUs come back first.
+        self.hotplug = None;
         self.around = None;
         if let Some(lock) = self.lock.take()
             && self.claims.keys().all(|who| who.connection == 0)

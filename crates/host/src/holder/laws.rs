@@ -45,6 +45,9 @@ pub struct Claim {
     pub could: CpuList,
     /// Who shall leave the CPUs that it has left.
     pub scope: Scope,
+    /// Of those that it could run on, these go offline where nobody has them active.
+    #[serde(with = "list")]
+    pub offline: CpuList,
     /// Cpusets and units that it keeps itself, and that are nobody's surroundings (`Confiner::place`).
     pub places: BTreeSet<String>,
 }
@@ -55,6 +58,7 @@ impl Claim {
         parts.fold(Self::default(), |mut all, part| {
             all.active.0.extend(&part.active.0);
             all.could.0.extend(&part.could.0);
+            all.offline.0.extend(&part.offline.0);
             all.scope.everybody |= part.scope.everybody;
             all.scope.interrupts |= part.scope.interrupts;
             all.places.extend(part.places.iter().cloned());
@@ -83,6 +87,13 @@ pub(super) fn open_to<'a>(
     let parked = &could - &needed(claims).0;
     let left = &online.0 - &parked;
     if left.is_empty() { online.clone() } else { CpuList(left) }
+}
+
+/// What goes offline of the CPUs that are `there`: what some claim says so of, and none has active. Never all.
+pub(super) fn going<'a>(there: &CpuList, claims: impl Iterator<Item = &'a Claim> + Clone) -> CpuList {
+    let left: BTreeSet<CpuId> = claims.clone().flat_map(|claim| claim.offline.0.iter().copied()).collect();
+    let going = &(&left - &needed(claims).0) & &there.0;
+    if going == there.0 { CpuList::default() } else { CpuList(going) }
 }
 
 /// What is asked of each CPU, by whom, and since when, in seconds of the Unix clock.
@@ -172,9 +183,12 @@ mod tests {
     }
 
     fn claim() -> impl Strategy<Value = Claim> {
-        (cpus(), cpus(), any::<bool>(), any::<bool>()).prop_map(|(active, could, everybody, interrupts)| {
-            Claim { active, could, scope: Scope { everybody, interrupts }, places: BTreeSet::new() }
-        })
+        (cpus(), cpus(), cpus(), any::<bool>(), any::<bool>()).prop_map(
+            |(active, could, offline, everybody, interrupts)| {
+                let scope = Scope { everybody, interrupts };
+                Claim { active, could, scope, offline, ..Claim::default() }
+            },
+        )
     }
 
     /// Two orders of the same.
@@ -197,6 +211,7 @@ mod tests {
             let online = "0-7".parse().unwrap();
             let of: fn(&Scope) -> bool = |scope| scope.everybody;
             prop_assert_eq!(open_to(&online, claims.iter(), of), open_to(&online, again.iter(), of));
+            prop_assert_eq!(going(&online, claims.iter()), going(&online, again.iter()));
         }
 
         /// Combining some first and the others later, as parts of a process and processes do, is combining all.
@@ -240,6 +255,37 @@ mod tests {
             prop_assert!(open.0.is_subset(&online.0));
             let needed = needed(claims.iter());
             prop_assert!(needed.0.intersection(&online.0).all(|cpu| open.0.contains(cpu)));
+        }
+
+        /// Not all CPUs go, none that somebody needs or that is not there, and none that nobody wants to go.
+        #[test]
+        fn what_is_needed_stays_online(claims in proptest::collection::vec(claim(), 0..6), there in cpus()) {
+            let going = going(&there, claims.iter());
+            prop_assert!(going.0.is_disjoint(&needed(claims.iter()).0));
+            prop_assert!(going.0.is_subset(&there.0) && (going != there || there.0.is_empty()));
+            prop_assert!(going.0.iter().all(|cpu| claims.iter().any(|claim| claim.offline.0.contains(cpu))));
+        }
+    }
+
+    #[test]
+    fn only_what_a_service_gives_up_and_no_other_has_goes_offline() {
+        let cpus = |text: &str| text.parse::<CpuList>().unwrap();
+        let claim = |could: &str, active: &str, goes: bool| Claim {
+            active: cpus(active),
+            could: cpus(could),
+            offline: if goes { cpus(could) } else { CpuList::default() },
+            ..Claim::default()
+        };
+        let there = cpus("0-7");
+        for (claims, goes) in [
+            (vec![claim("2-7", "2", true)], Some("3-7")),
+            (vec![claim("2-7", "2", false)], None),
+            (vec![claim("2-7", "2", true), claim("0-7", "5-6", false)], Some("3-4,7")),
+            (vec![claim("0-3", "0", true), claim("4-7", "4", false)], Some("1-3")),
+            (vec![claim("0-9", "0", true)], Some("1-7")),
+            (vec![claim("0-7", "0-7", true)], None),
+        ] {
+            assert_eq!(going(&there, claims.iter()), goes.map(cpus).unwrap_or_default(), "{claims:?}");
         }
     }
 

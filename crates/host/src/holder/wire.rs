@@ -76,6 +76,9 @@ pub struct Needed {
     /// By others than the asker.
     #[serde(with = "list")]
     pub by_others: CpuList,
+    /// Not needed, and offline by whoever keeps the register: without us they were there.
+    #[serde(with = "list")]
+    pub offline: CpuList,
 }
 
 /// Of this format.

@@ -207,6 +207,7 @@ fn one(
         slack: None,
         idle: IdleMode::Stock.into(),
         actuator: None,
+        hotplug: false,
         telemetry: governor::TelemetrySource::Requests,
     };
     let root = Root::system();

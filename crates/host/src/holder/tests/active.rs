@@ -44,8 +44,11 @@ fn what_another_process_needs_is_not_parked_and_is_when_it_has_gone() {
         ("0-2,6-7".into(), "c7".into()),
         "in force on return"
     );
-    assert_eq!(governor.needed(), Ok(Needed { by_all: cpus("0-2"), by_others: cpus("1-2") }));
-    assert_eq!(store.needed(), Ok(Needed { by_all: cpus("0-2"), by_others: cpus("0") }));
+    assert_eq!(
+        governor.needed(),
+        Ok(Needed { by_all: cpus("0-2"), by_others: cpus("1-2"), ..Needed::default() })
+    );
+    assert_eq!(store.needed(), Ok(Needed { by_all: cpus("0-2"), by_others: cpus("0"), ..Needed::default() }));
     store.claim("store", &needs("2")).unwrap();
     assert_eq!(machine.read(REST), "0,2,6-7");
     let asked = governor.asked();
@@ -157,4 +160,29 @@ fn one_that_takes_no_claims_is_named() {
     let _lock = crate::lock::take(&machine.path("run/roost/active.lock"), "something old").ok().unwrap();
     let error = ActiveCpus::open(machine.root(), "roost govern").unwrap_err().to_string();
     assert!(error.contains("something old") && error.contains("stop it"), "{error}");
+}
+
+#[test]
+fn a_cpu_that_another_process_comes_to_need_is_back_online_when_its_claim_returns() {
+    let machine = machine();
+    let switch = |cpu: u16| format!("sys/devices/system/cpu/cpu{cpu}/online");
+    (1..8).for_each(|cpu| machine.write(&switch(cpu), "1\n"));
+    let are = || (1..5).map(|cpu| machine.read(&switch(cpu))).collect::<String>();
+    let mut governor = active(&machine, "roost govern");
+    let mut store = active(&machine, "roost serve");
+    let goes = |active: &str| Claim { offline: cpus("0-3"), ..Claim { could: cpus("0-3"), ..needs(active) } };
+    governor.claim("cache", &goes("0")).unwrap();
+    assert_eq!(are(), "0001");
+    // This folder's kernel does not notice by itself.
+    machine.write("sys/devices/system/cpu/online", "0,4-7\n");
+    assert_eq!(store.needed().unwrap().offline, cpus("1-3"));
+    store.claim("store", &needs("2")).unwrap();
+    assert_eq!(are(), "0101");
+    machine.write("sys/devices/system/cpu/online", "0,2,4-7\n");
+    governor.claim("cache", &goes("0,3")).unwrap();
+    assert_eq!(are(), "0111");
+    machine.write("sys/devices/system/cpu/online", "0,2-7\n");
+    governor.withdraw("cache");
+    assert_eq!(are(), "1111", "nobody wants any of them offline");
+    assert_eq!(governor.needed().unwrap().offline, CpuList::default());
 }
