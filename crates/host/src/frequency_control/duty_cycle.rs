@@ -26,7 +26,7 @@ use crate::journal::{ChangeError, Journal};
 use crate::knob::{bits_of, duty_cycle_of, registers_of, text_of};
 use crate::root::{FileError, Root};
 use crate::topology::{online_cpus, topology_of};
-use machine::{CpuId, CpuList, FrequencyLimit, Kilohertz};
+use machine::{CpuId, CpuList, Kilohertz};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -199,6 +199,7 @@ mod tests {
     use crate::fake::FakeMachine;
     use crate::{FrequencyControl, FrequencyError, FrequencyOptions};
     use FrequencyLimit::{AtMost, Exactly, None as Free};
+    use machine::FrequencyLimit;
 
     const MODULATION: u64 = 0x19A;
     const MHZ: fn(u64) -> Kilohertz = |mhz| Kilohertz(mhz * 1_000);

@@ -26,7 +26,7 @@ use crate::journal::{ChangeError, Journal};
 use crate::knob::{UNIT_UW, same_power};
 use crate::root::{FileError, Gaps, Root, cpu_folder};
 use crate::topology::{online_cpus, topology_of};
-use machine::{CpuId, CpuList, FrequencyLimit, Kilohertz, Microwatts};
+use machine::{CpuId, CpuList, Kilohertz, Microwatts};
 
 /// The power cap of one socket.
 #[derive(Debug)]
@@ -223,6 +223,7 @@ mod tests {
     use crate::fake::FakeMachine;
     use crate::{FrequencyControl, FrequencyError, FrequencyOptions};
     use FrequencyLimit::{AtMost, None as Free};
+    use machine::FrequencyLimit;
     use proptest::prelude::*;
 
     /// Two sockets of two CPUs, 100 W each, at 2 GHz.

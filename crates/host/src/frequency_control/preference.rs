@@ -29,7 +29,7 @@ use super::domain::{Domain, Means, Order, Speeds, Trouble};
 use super::state::{FrequencyActuator, FrequencyState};
 use crate::journal::{ChangeError, Journal};
 use crate::root::{FileError, Gaps, Root};
-use machine::{CpuList, FrequencyLimit, Kilohertz};
+use machine::{CpuList, Kilohertz};
 
 /// The preference of one cpufreq policy.
 #[derive(Debug)]
@@ -206,6 +206,7 @@ mod tests {
     use crate::{FrequencyControl, FrequencyError, FrequencyOptions};
     use FrequencyLimit::{AtMost, None as Free};
     use machine::CpuId;
+    use machine::FrequencyLimit;
 
     const GHZ: fn(u64) -> Kilohertz = |tenths| Kilohertz(tenths * 100_000);
 
