@@ -379,3 +379,65 @@ fn with_park_all_everybody_else_leaves_and_comes_back() {
     );
     let _ = fs::remove_dir_all(&folder);
 }
+
+#[test]
+#[ignore = "needs eight CPUs that can go offline: lab/run govern"]
+fn parked_cpus_go_offline_and_all_is_as_it_was() {
+    let folder = std::env::temp_dir().join(format!("hotplug-{}", std::process::id()));
+    fs::create_dir_all(&folder).expect("a folder");
+    let (server, neighbour) = (Server::start(), Neighbour::start());
+    // A thread that chose a CPU which will go.
+    let pinned = Command::new("/bin/sleep").arg("600").spawn().expect("it sleeps");
+    let mut set = rustix::thread::CpuSet::new();
+    set.set(6);
+    let pid = rustix::process::Pid::from_raw(pinned.id() as i32);
+    rustix::thread::sched_setaffinity(pid, &set).expect("it may be pinned");
+    let choice = || {
+        let status = fs::read_to_string(format!("/proc/{}/status", pinned.id())).expect("it runs");
+        status
+            .lines()
+            .find_map(|line| line.strip_prefix("Cpus_allowed_list:\t"))
+            .expect("its CPUs")
+            .to_owned()
+    };
+    let online = || fs::read_to_string("/sys/devices/system/cpu/online").expect("CPUs").trim().to_owned();
+    let before = (server.state(), neighbour.state(), choice(), online());
+    assert_eq!((before.2.as_str(), before.3.as_str()), ("6", "0-7"));
+
+    let hotplug = ServiceConfig { actuator: None, hotplug: true, ..service(&server) };
+    let daemon = govern_as(hotplug, &folder);
+    let status = daemon.until("one core", |status| status.cores.0 == 1);
+    assert_eq!((online().as_str(), server.cpus().as_str(), choice().as_str()), ("0", "0", "0"));
+    assert!(status.actuator.expect("it is kept").contains("hotplug"));
+    // CPUs that are away are no reading, and what is there goes on.
+    for _ in 0..3 {
+        let status = daemon.until("an epoch", |_| true);
+        assert_eq!((status.cores, status.mode), ((1, 8), policy::governing::Mode::Searching));
+    }
+
+    let clients: Vec<_> =
+        (0..4).map(|_| TcpStream::connect(("127.0.0.1", server.port)).expect("it accepts")).collect();
+    std::thread::scope(|scope| {
+        for client in &clients {
+            scope.spawn(move || {
+                let mut lines = BufReader::new(client).lines();
+                let mut writer = client;
+                while writer.write_all(b"hello\n").is_ok() && lines.next().is_some_and(|line| line.is_ok()) {}
+            });
+        }
+        daemon.until("all cores", |status| status.cores.0 == 8);
+        assert_eq!((online().as_str(), server.cpus().as_str(), choice().as_str()), ("0-7", "0-7", "6"));
+        for client in &clients {
+            let _ = client.shutdown(std::net::Shutdown::Both);
+        }
+    });
+    daemon.until("one core again", |status| status.cores.0 == 1);
+    assert_eq!(online(), "0");
+    let lines = daemon.end();
+    println!("{}", lines.join("\n"));
+    assert_eq!((server.state(), neighbour.state(), choice(), online()), before, "{lines:?}");
+    let mut pinned = pinned;
+    pinned.kill().expect("it is ours");
+    pinned.wait().expect("it ends");
+    let _ = fs::remove_dir_all(&folder);
+}
