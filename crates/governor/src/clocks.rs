@@ -34,6 +34,7 @@ pub struct Clocks(Arc<Mutex<Held>>);
 #[derive(Debug)]
 struct Held {
     holder: ClockHolder,
+    cpus: CpuList,
     /// For these, drift was repaired at their last look.
     repaired: BTreeSet<String>,
 }
@@ -53,12 +54,13 @@ impl Clocks {
     /// Holds the clocks of `cpus`, or asks who does.
     pub fn open(root: &Root, cpus: &CpuList, name: &str, means: ClockMeans) -> Result<Self, FrequencyError> {
         let holder = ClockHolder::open(root, cpus, name, means)?;
-        Ok(Self(Arc::new(Mutex::new(Held { holder, repaired: BTreeSet::new() }))))
+        let (cpus, repaired) = (cpus.clone(), BTreeSet::new());
+        Ok(Self(Arc::new(Mutex::new(Held { holder, cpus, repaired }))))
     }
 
-    /// The clocks of these CPUs as well.
-    pub fn extend(&self, cpus: &CpuList) -> Result<(), FrequencyError> {
-        self.held().holder.extend(cpus)
+    /// True if it was opened for all of these.
+    pub fn is_for(&self, cpus: &CpuList) -> bool {
+        cpus.0.is_subset(&self.held().cpus.0)
     }
 
     /// `service` has a say in these clocks from now on, and asks for nothing yet.
@@ -84,7 +86,7 @@ impl Clocks {
     /// process holds are that one's to repair.
     pub fn repair(&self, service: &str) -> Repair {
         let mut held = self.held();
-        let Held { holder, repaired } = &mut *held;
+        let Held { holder, repaired, .. } = &mut *held;
         let its = holder.cpus_of(service);
         let drift = holder.drift().into_iter().find(|drift| !drift.cpus.0.is_disjoint(&its.0));
         let Some(drift) = drift else {

@@ -4,8 +4,8 @@
 //! Each service says which CPUs it has, so that no other process parks them (`host::holder::ActiveCpus`). A service alone on its
 //! cores does not make the others sleep, though: work queues, other services and new interrupts go on waking them. So, where that is asked for,
 //! everybody else is told to be on the CPUs that some service has, of this daemon or of another process, and on those that no
-//! service could have (`host::Surroundings` says who can be told, and who cannot); or a CPU that a service could have and none has goes
-//! offline (`host::Hotplug`).
+//! service could have (`surroundings` of `host` says who can be told, and who cannot); or a CPU that a service could have and none
+//! has goes offline (`host::Hotplug`).
 //!
 //! What always holds: before a service gets a CPU it is online and everybody else may be there, and only after it has left one must
 //! they leave, and it go offline. A service that lives inside a slice that is told, too, is so never narrower than its policy wants.

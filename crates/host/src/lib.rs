@@ -99,7 +99,7 @@ pub use process::{CpuTime, cpu_time, resident_bytes};
 pub use programs::{Contested, LatencyHolders, Program, Rival, latency_holders, rivals};
 pub use root::{FileError, Gaps, Root};
 pub use segments::{SegmentBounds, Segments};
-pub use surroundings::{Scope, Surroundings, Whereabouts};
+pub use surroundings::Scope;
 pub use topology::{NumaNode, numa_nodes, online_cpus, smt_active, topology, topology_of};
 pub use tracepoints::{TRACEPOINTS, Tracepoint, Tracing, described, tracing};
 pub use usage::{CpuUsage, UsageMeter};

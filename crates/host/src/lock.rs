@@ -3,7 +3,7 @@
 //! Two programs that limit the same CPU's idle states undo each other's work, and each puts the other's value back as
 //! if it had been the administrator's. So a Roost process takes `/run/roost/cpuN.lock` for every CPU that it means to
 //! change, or learns who has it. The lock is `flock`'s: the kernel lets go of it when the holder ends, however it
-//! ends, so a file left by a SIGKILL blocks nobody. A CPU's clock has a lock of its own, `cpuN.clock.lock`. The first line of
+//! ends, so a file left by a SIGKILL blocks nobody. A CPU's clock has a lock of its own, `cpuN.clock.lock`, and so has the register of CPUs that are needed, `active.lock`. The first line of
 //! the file, the holder's name and process, is for people; a second one may say at which socket the holder can be asked
 //! (`holder`).
 

@@ -61,25 +61,25 @@ impl Scope {
 
 /// Who shall be where.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Whereabouts {
+pub(crate) struct Whereabouts {
     /// Work queues, new interrupts, other services; `None`: where they were before.
-    pub everybody: Option<CpuList>,
+    pub(crate) everybody: Option<CpuList>,
     /// Interrupts that are there already; `None`: where they were before.
-    pub interrupts: Option<CpuList>,
+    pub(crate) interrupts: Option<CpuList>,
     /// Places that are not told anything (`Confiner::place`).
-    pub own: BTreeSet<String>,
+    pub(crate) own: BTreeSet<String>,
 }
 
 impl Whereabouts {
     /// True if all are where they were before.
-    pub fn is_nowhere(&self) -> bool {
+    pub(crate) fn is_nowhere(&self) -> bool {
         self.everybody.is_none() && self.interrupts.is_none()
     }
 }
 
 /// Keeps everybody else on some CPUs.
 #[derive(Debug)]
-pub struct Surroundings {
+pub(crate) struct Surroundings {
     root: Root,
     journal: Journal,
     /// What could not be told, each once.
@@ -90,7 +90,7 @@ pub struct Surroundings {
 
 impl Surroundings {
     /// Takes the lock; an error names who has it.
-    pub fn open(root: &Root, holder: &str) -> Result<Self, LockError> {
+    pub(crate) fn open(root: &Root, holder: &str) -> Result<Self, LockError> {
         let path = run_folder(root)?.join("surroundings.lock");
         let lock = take(&path, holder).map_err(|refusal| match refusal {
             Refusal::Taken(holder) => LockError::Surroundings { holder, path: path.clone() },
@@ -102,7 +102,7 @@ impl Surroundings {
     }
 
     /// Everybody shall be there; who is in two scopes is told by each.
-    pub fn keep_on(&mut self, whereabouts: &Whereabouts) {
+    pub(crate) fn keep_on(&mut self, whereabouts: &Whereabouts) {
         self.move_interrupts(whereabouts.interrupts.as_ref());
         let (mask, list) = (
             whereabouts.everybody.as_ref().map(mask_of),
@@ -121,12 +121,12 @@ impl Surroundings {
     }
 
     /// What there is to say since the last call: what a dead run had left, and what could not be told where to be.
-    pub fn drain_notices(&mut self) -> Vec<String> {
+    pub(crate) fn drain_notices(&mut self) -> Vec<String> {
         std::mem::take(&mut self.notices)
     }
 
     /// Puts everything back now, one line per thing that is news. Dropping does the same in silence.
-    pub fn release(&mut self) -> Vec<String> {
+    pub(crate) fn release(&mut self) -> Vec<String> {
         let done = self.journal.put_back_all();
         done.iter().filter(|undone| undone.is_news()).map(ToString::to_string).collect()
     }

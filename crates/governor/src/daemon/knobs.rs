@@ -43,11 +43,8 @@ impl Daemon {
     /// Takes the clocks that some service wants chosen. What they need and this machine lacks is told before anything is held.
     pub(super) fn hold_clocks(&mut self) -> Result<(), StartError> {
         let cpus = wanted_clocks(&self.root, &self.config, &self.cpus_there())?;
-        if self.dry_run || cpus.0.is_empty() {
+        if self.dry_run || cpus.0.is_empty() || self.clocks.is_some() {
             return Ok(());
-        }
-        if let Some(clocks) = &self.clocks {
-            return Ok(clocks.extend(&cpus)?);
         }
         let clocks = Clocks::open(&self.root, &cpus, NAME, self.config.clock_means())?;
         let notices = clocks.drain_notices();
@@ -56,9 +53,10 @@ impl Daemon {
         Ok(())
     }
 
-    /// Clocks are set by other means from now on: what the old ones did is put back, and the services whose clocks are chosen are
-    /// opened anew, since other means have other gears. Where the new ones are not to be had after all, it is the old ones again.
-    pub(super) fn change_clock_means(&mut self, before: &Config) {
+    /// Clocks are held anew, by other means or for more CPUs: CPUs that share a clock are held together or not at all. What was done
+    /// is put back, and the services whose clocks are chosen are opened anew, since other means have other gears. Where the new
+    /// means are not to be had after all, it is the old ones again.
+    pub(super) fn hold_clocks_anew(&mut self, before: &Config) {
         let (chosen, others) = std::mem::take(&mut self.slots)
             .into_iter()
             .partition(|slot| slot.config.frequency != FrequencyMode::Stock);

@@ -22,9 +22,10 @@ impl Daemon {
         if let Some(reason) = (self.objection)(&config) {
             return self.say(&kept(reason));
         }
-        if let Err(error) = wanted_clocks(&self.root, &config, &self.cpus_there()) {
-            return self.say(&kept(error));
-        }
+        let clocks = match wanted_clocks(&self.root, &config, &self.cpus_there()) {
+            Ok(clocks) => clocks,
+            Err(error) => return self.say(&kept(error)),
+        };
         let before = std::mem::replace(&mut self.config, config);
         if (&before.socket, &before.metrics, &before.audit)
             != (&self.config.socket, &self.config.metrics, &self.config.audit)
@@ -34,8 +35,9 @@ impl Daemon {
         if let Err(error) = self.hold() {
             self.say(&error.to_string());
         }
-        if self.clocks.is_some() && before.clock_means() != self.config.clock_means() {
-            self.change_clock_means(&before);
+        let is_other = before.clock_means() != self.config.clock_means();
+        if self.clocks.as_ref().is_some_and(|held| is_other || !held.is_for(&clocks)) {
+            self.hold_clocks_anew(&before);
         } else if let Err(error) = self.hold_clocks() {
             self.say(&error.to_string());
         }

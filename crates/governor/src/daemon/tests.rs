@@ -89,6 +89,35 @@ fn other_means_of_clocks_are_taken_on_reload_and_the_old_ones_put_back() {
 }
 
 #[test]
+fn a_clock_that_is_shared_with_further_cpus_can_be_set_when_those_are_named_too() {
+    let mut made = made("");
+    let file = made.folder.path().join("roost.toml");
+    let mut reload = |cpus: &str| {
+        fs::write(&file, service("") + &format!("cpus = \"{cpus}\"\n")).unwrap();
+        made.daemon.reload();
+        let clocks = made.daemon.clocks.clone().unwrap();
+        let cap = machine::FrequencyLimit::AtMost(machine::Kilohertz(1_400_000));
+        for cpu in 0..2 {
+            clocks.limit("a test", machine::CpuId(cpu), cap);
+        }
+        let max = fs::read_to_string(made.folder.path().join(POLICY).join("scaling_max_freq")).unwrap();
+        clocks.withdraw("a test");
+        max.trim().to_owned()
+    };
+    // Fewer CPUs are no reason to hold them anew.
+    assert_eq!(reload("0"), "1400000");
+    assert_eq!(reload("0-1"), "1400000");
+    // More are: of a clock that is held in part nothing may be set.
+    let mut made = self::made("");
+    made.daemon.clocks = None;
+    let root = Root::at(made.folder.path());
+    let means = host::holder::ClockMeans::default();
+    made.daemon.clocks = Some(Clocks::open(&root, &"0".parse().unwrap(), NAME, means).unwrap());
+    let said = made.reload("");
+    assert!(made.daemon.clocks.as_ref().unwrap().is_for(&"0-1".parse().unwrap()), "{said}");
+}
+
+#[test]
 fn means_that_cannot_be_had_change_nothing() {
     let mut made = made("frequency_actuator = \"speed\"");
     let before = made.daemon.config.clone();

@@ -49,6 +49,11 @@ pub struct Server {
 impl Server {
     /// In a cgroup of its own.
     pub fn start() -> Self {
+        Self::start_in("lab-govern")
+    }
+
+    /// Below this one.
+    pub fn start_in(slice: &str) -> Self {
         let mut child = Command::new(std::env::current_exe().expect("this program"))
             .args(["govern_lab::serves", "--exact", "--ignored", "--nocapture"])
             .env(SERVES, "1")
@@ -62,7 +67,7 @@ impl Server {
             .expect("it says where it listens");
         // What the harness prints later must not end it.
         std::thread::spawn(move || lines.for_each(drop));
-        let slice = Path::new(CGROUPS).join("lab-govern");
+        let slice = Path::new(CGROUPS).join(slice);
         let folder = slice.join("shop");
         fs::create_dir_all(&folder).expect("this needs the lab's machine: run `lab/run govern`");
         fs::write(folder.join("cgroup.procs"), child.id().to_string()).expect("it moves");
@@ -116,6 +121,55 @@ pub struct Running {
 
 fn govern(server: &Server, folder: &Path) -> Running {
     govern_as(service(server), folder)
+}
+
+const GOVERNS: &str = "ROOST_LAB_GOVERNS";
+
+/// Not a test: another daemon, when this program starts itself again. The service is what the variable says.
+#[test]
+#[ignore = "another daemon of the other tests"]
+fn governs() {
+    let Some(text) = std::env::var_os(GOVERNS) else { return };
+    let service = toml::from_str(text.to_str().expect("a text")).expect("a service");
+    let folder = std::env::temp_dir().join(format!("govern-{}", std::process::id()));
+    fs::create_dir_all(&folder).expect("a folder");
+    let daemon = govern_as(service, &folder);
+    println!("\ngoverns");
+    // Until its standard input ends.
+    let _ = std::io::stdin().read_line(&mut String::new());
+    println!("{}", daemon.end().join("\n"));
+    let _ = fs::remove_dir_all(&folder);
+}
+
+/// A daemon in a process of its own.
+pub struct Other(pub Child);
+
+impl Other {
+    pub fn govern(service: &ServiceConfig) -> Self {
+        let mut child = Command::new(std::env::current_exe().expect("this program"))
+            .args(["govern_lab::governs", "--exact", "--ignored", "--nocapture"])
+            .env(GOVERNS, toml::to_string(service).expect("a service"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("it starts itself");
+        let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+        assert!(lines.any(|line| line.expect("a line") == "governs"), "it does not govern");
+        std::thread::spawn(move || lines.for_each(drop));
+        Self(child)
+    }
+
+    /// Ends it as an operator would.
+    pub fn end(mut self) {
+        drop(self.0.stdin.take());
+        assert!(self.0.wait().expect("it ends").success());
+    }
+
+    /// Ends it without a chance to put anything back.
+    pub fn kill(mut self) {
+        self.0.kill().expect("it runs");
+        self.0.wait().expect("it ends");
+    }
 }
 
 /// CARB with a goal that everything keeps.
@@ -217,6 +271,10 @@ fn parked_cores_sleep_deeply_active_ones_do_not_and_all_is_as_it_was() {
     for _ in 0..10 {
         daemon.until("an epoch", |_| true);
     }
+    // A sleep is counted when it ends, and a parked CPU may have slept all the time: it is woken once.
+    let anywhere = host::allowed_cpus().expect("CPUs");
+    host::pin_current_thread(CpuId(5)).expect("it may be pinned");
+    host::pin_current_thread_to(&anywhere).expect("it may run anywhere again");
     let grown = |now: Vec<u64>, before: &[u64]| -> Vec<u64> {
         now.iter().zip(before).map(|(now, before)| now - before).collect()
     };

@@ -19,7 +19,7 @@
 //!
 //! *Active* is what a service needs of the machine, and not where it is confined: its cpuset or affinity is its own. Several
 //! services share what is done to a CPU for everybody, so whoever would park one asks here first: no other slice, work queue or
-//! interrupt leaves a CPU that anybody has active ([`Surroundings`](crate::Surroundings)), a floor under its sleep yields to others who have it
+//! interrupt leaves a CPU that anybody has active (`surroundings`), a floor under its sleep yields to others who have it
 //! active, and who would take a CPU offline asks [`ActiveCpus::needed`].
 //!
 //! What always holds:
