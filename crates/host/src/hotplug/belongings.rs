@@ -125,6 +125,10 @@ impl Hotplug {
             held.map(|(path, held)| (path.clone(), held.before.clone())).collect();
         let mut stuck = BTreeSet::new();
         for (path, before) in held {
+            // Somebody else has taken all of its CPUs away: it does not say which they are.
+            if self.journal.read(&path).is_ok_and(|reads| reads.is_empty()) {
+                continue;
+            }
             // What the kernel would make of it, so that a text stands in the journal that can be read back.
             let within = self.within.get(&path).map(|cpuset| CpuList(&cpuset.0 & &staying.0));
             let all = within.filter(|all| !all.0.is_empty()).unwrap_or_else(|| staying.clone());

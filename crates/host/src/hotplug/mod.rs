@@ -144,6 +144,9 @@ impl Hotplug {
 
     /// Brings all CPUs back and puts everything back now, one line per thing that is news. Dropping does the same in silence.
     pub fn release(&mut self) -> Vec<String> {
+        if let Ok(online) = online_cpus(&self.root) {
+            self.note_before_forgetting(&online.0);
+        }
         let done = self.journal.put_back_all();
         self.lost.clear();
         self.within.clear();
@@ -159,6 +162,7 @@ impl Hotplug {
         self.theirs.retain(|cpu| wanted.contains(cpu));
         let back: Vec<CpuId> = self.taken.difference(wanted).copied().collect();
         if !back.is_empty() {
+            self.note_before_forgetting(&online);
             for cpu in back {
                 self.bring_back(cpu);
             }
@@ -181,6 +185,13 @@ impl Hotplug {
             self.arrange(&online_cpus(&self.root)?);
         }
         Ok(())
+    }
+
+    /// What others have chosen since is lost when CPUs come back, on kernels that make threads forget.
+    fn note_before_forgetting(&mut self, online: &BTreeSet<CpuId>) {
+        if self.forgets_pins && !self.taken.is_empty() {
+            self.arrange(&CpuList(online.clone()));
+        }
     }
 
     /// Those that somebody else has brought back.
@@ -220,6 +231,11 @@ impl Hotplug {
 
     fn bring_back(&mut self, cpu: CpuId) {
         let vanished = self.vanished(cpu);
+        for path in &vanished {
+            if let Err(error) = self.journal.expect_fresh(path) {
+                self.tell(error.to_string());
+            }
+        }
         if let Err(error) = self.journal.put_back(&switch_of(cpu)) {
             self.tell(format!("{cpu} stays offline: {error}"));
             return;

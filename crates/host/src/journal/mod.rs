@@ -30,7 +30,7 @@ use crate::Root;
 use crate::knob::{Knob, cpu_of_switch};
 use crate::lock::{LockError, run_folder};
 use crate::root::FileError;
-use record::{LOST, Record, by_kernel, settle};
+use record::{FRESH, LOST, Record, by_kernel, settle};
 use rustix::fs::{FlockOperation, flock};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -216,16 +216,19 @@ impl Journal {
         self.expect_also(path, LOST.to_owned())
     }
 
+    /// Notes that such a file is away, and comes back with its CPU, which is to be brought back now.
+    pub(crate) fn expect_fresh(&mut self, path: &str) -> Result<(), ChangeError> {
+        self.expect_also(path, FRESH.to_owned())
+    }
+
     /// Gives a file that was lost, and is there again, what it read before; it is held no longer.
     pub(crate) fn replace_lost(&mut self, path: &str) -> Result<(), ChangeError> {
         let Some(held) = self.held.get(path) else { return Ok(()) };
         let before = held.before.clone();
+        // From here on it is told from what somebody else sets.
         let reads = self.knob(path).read()?;
-        if !self.knob(path).same(&before, &reads) {
-            self.knob(path).give_back(&before)?;
-            self.at(Step::Written);
-        }
-        self.forget(path)
+        self.settle(path, before, reads)?;
+        self.put_back(path)
     }
 
     /// Drops what is known of something that is gone.

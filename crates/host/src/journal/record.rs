@@ -39,6 +39,9 @@ pub(crate) struct Held {
 /// No file of the kernel's reads so.
 pub(crate) const LOST: &str = "<gone with its CPU>";
 
+/// It could not be read, and its CPU is being brought back: whatever it reads is the kernel's doing.
+pub(crate) const FRESH: &str = "<back with its CPU>";
+
 /// Before a text among those that are ours: the kernel may set it so because of what we do elsewhere.
 const BY_KERNEL: &str = "<by the kernel> ";
 
@@ -66,6 +69,16 @@ impl Held {
     /// True for a file that may go away with its CPU.
     pub(crate) fn may_be_lost(&self) -> bool {
         self.ours.iter().any(|ours| ours == LOST)
+    }
+
+    /// True for one that was lost.
+    pub(super) fn is_fresh(&self) -> bool {
+        self.ours.iter().any(|ours| ours == FRESH)
+    }
+
+    /// True if the kernel may have set it because of what we do elsewhere.
+    pub(super) fn may_be_forgotten(&self) -> bool {
+        self.ours.iter().any(|ours| ours.starts_with(BY_KERNEL))
     }
 }
 

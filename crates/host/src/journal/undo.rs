@@ -95,11 +95,8 @@ pub(super) fn undo_all(
             knobs.insert(path, knob);
         }
     }
-    // Before any CPU is brought back.
-    let vanished: BTreeSet<&String> = (held.iter().filter(|(_, held)| held.may_be_lost()))
-        .filter(|(path, _)| knobs.get_mut(*path).is_some_and(|knob| knob.read().is_err()))
-        .map(|(path, _)| path)
-        .collect();
+    let mut held = held.clone();
+    let vanished = look_before_cpus_come_back(knobs, &mut held);
     let mut paths: Vec<&String> = held.keys().filter(|path| knobs.contains_key(*path)).collect();
     paths.sort_by_key(|path| {
         let inside_first = knobs[*path].is_undone_from_inside();
@@ -118,8 +115,31 @@ pub(super) fn undo_all(
         }
     }
     // Those whose elders are held; a cpuset frees whoever is in it by itself.
-    done.extend(undo_inherited(root, held));
+    done.extend(undo_inherited(root, &held));
     done
+}
+
+/// What is to be known while CPUs are away. Files that are away with them are returned. And what somebody else set of a thread that
+/// the kernel makes forget its CPUs when one comes back belongs there from now on.
+fn look_before_cpus_come_back(
+    knobs: &mut BTreeMap<String, Knob>,
+    held: &mut BTreeMap<String, Held>,
+) -> BTreeSet<String> {
+    let mut vanished = BTreeSet::new();
+    for (path, held) in held {
+        let Some(knob) = knobs.get_mut(path).filter(|_| held.may_be_lost() || held.may_be_forgotten()) else {
+            continue;
+        };
+        match knob.read() {
+            Err(_) if held.may_be_lost() => drop(vanished.insert(path.clone())),
+            Ok(_) if held.is_fresh() => drop(vanished.insert(path.clone())),
+            Ok(reads) if !reads.is_empty() && !held.texts().any(|text| knob.same(text, &reads)) => {
+                held.before = reads;
+            }
+            _ => {}
+        }
+    }
+    vanished
 }
 
 /// Gives one file its earlier text back if it still reads one of ours.
