@@ -237,7 +237,8 @@ mod tests {
     #[test]
     fn more_threads_than_any_file_holds_are_left_out() {
         let mut policy = service(params());
-        let many: Vec<Happened> = (0..THREADS_MAX as u32 + 10).map(|thread| placed(thread, 0, true)).collect();
+        let many: Vec<Happened> =
+            (0..THREADS_MAX as u32 + 10).map(|thread| placed(thread, 0, true)).collect();
         policy.handle_look(ms(1), &many);
         assert_eq!(policy.threads.len(), THREADS_MAX);
     }
@@ -249,7 +250,8 @@ mod tests {
         let work = prop_oneof![Just(Work::Idle), Just(Work::Other), Just(Work::Runtime)];
         prop_oneof![
             (thread(), 0_u64..2_000).prop_map(|(thread, at)| Happened::Entered { thread, at: ms(at) }),
-            (thread(), prop::option::of(length())).prop_map(|(thread, length)| Happened::Left { thread, length }),
+            (thread(), prop::option::of(length()))
+                .prop_map(|(thread, length)| Happened::Left { thread, length }),
             length().prop_map(|length| Happened::Passed { length }),
             (thread(), prop::option::of(cpu()), any::<bool>())
                 .prop_map(|(thread, cpu, runs)| Happened::Placed { thread, cpu, runs }),

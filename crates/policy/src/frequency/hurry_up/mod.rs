@@ -133,8 +133,13 @@ impl HurryUp {
         bound.sort_by_key(|(thread, _)| *thread);
         bound.dedup_by_key(|(thread, _)| *thread);
         let mut policy = Self::of_service(params, gears, bound.iter().map(|(_, cpu)| vec![*cpu]));
-        let thread =
-            |(id, cpu)| Thread { id, core: policy.cores.place(cpu), runs: true, call: None, level: Level::Min };
+        let thread = |(id, cpu)| Thread {
+            id,
+            core: policy.cores.place(cpu),
+            runs: true,
+            call: None,
+            level: Level::Min,
+        };
         policy.threads = bound.into_iter().map(thread).collect();
         policy
     }
