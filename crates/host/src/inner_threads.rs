@@ -8,6 +8,7 @@
 
 use crate::threads;
 use machine::{Duration, Instant};
+use rustix::time::{ClockId, Timespec, clock_gettime};
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::fd::OwnedFd;
@@ -19,6 +20,17 @@ pub struct OuterThread {
     pub number: u32,
     /// When it began, in clock ticks since boot.
     pub began: u64,
+}
+
+impl OuterThread {
+    /// When it began, on the monotonic clock, a hundredth of a second early or late.
+    pub fn began_at(&self) -> Instant {
+        let nanos = |time: Timespec| time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64;
+        // Threads are dated by a clock that goes on while the machine is suspended.
+        let suspended = nanos(clock_gettime(ClockId::Boottime)).saturating_sub(crate::now().as_nanos());
+        let tick = 1_000_000_000 / rustix::param::clock_ticks_per_second().max(1);
+        Instant::from_nanos(self.began.saturating_mul(tick).saturating_sub(suspended))
+    }
 }
 
 /// The threads of one process.
@@ -129,6 +141,8 @@ mod tests {
         let found = own.find(Instant::ZERO, me).unwrap();
         assert_eq!(found, OuterThread { number: me, began: threads::began(std::process::id(), me).unwrap() });
         assert!(own.is_alive() && own.inner_process() == std::process::id() && own.command(me).is_some());
+        let age = crate::now().since(found.began_at());
+        assert!(age < Duration::from_secs(600), "{age}");
         assert_eq!(own.find(Instant::ZERO, u32::MAX), None);
         assert!(InnerThreads::of(u32::MAX).is_none());
     }

@@ -48,6 +48,17 @@ pub enum Occupant {
     Other,
 }
 
+/// When a CPU shall tell of itself, once. The numbers are those of the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kick {
+    /// Not at all.
+    Never = 0,
+    /// When it has worked for `bpf::KICK_PATIENCE` at a stretch.
+    WhenItWorks = 1,
+    /// When it is idle.
+    WhenItIsIdle = 2,
+}
+
 /// The threads of one process.
 #[derive(Debug)]
 pub struct ThreadPlaces {
@@ -116,12 +127,10 @@ impl ThreadPlaces {
         }
     }
 
-    /// Asks an idle CPU to kick, once, when it has worked for `bpf::KICK_PATIENCE` at a stretch; or not any more.
-    pub fn ask_kick(&self, cpu: CpuId, when_it_works: bool) {
-        match &self.way {
-            Way::Program(program) if when_it_works => program.ask_kick(cpu),
-            Way::Program(program) => program.ask_no_kick(cpu),
-            Way::Files(_) => {}
+    /// Asks a CPU to kick, instead of what it was asked before.
+    pub fn ask_kick(&self, cpu: CpuId, kick: Kick) {
+        if let Way::Program(program) = &self.way {
+            program.ask_kick(cpu, kick);
         }
     }
 

@@ -1,8 +1,8 @@
 //! Where the threads of one process are and what each CPU does, told by the scheduler's own events (`threads.bpf.c`) through memory
 //! that both sides share: a look is a few loads.
 //!
-//! Terms. A CPU that is asked to *kick* tells once, through a ring buffer, that it has worked for longer than
-//! [`KICK_PATIENCE`] at a stretch: who slowed it because it was idle needs no timer to find out.
+//! Terms. A CPU that is asked to *kick* tells once, through a ring buffer, that it is idle, or that it has worked for longer than
+//! [`KICK_PATIENCE`] at a stretch: who chose its clock by what it did needs no timer to find out.
 //!
 //! What always holds:
 //! - A place is one word: CPU and state belong together.
@@ -12,7 +12,7 @@
 
 use super::mapped::MappedWords;
 use super::{Attachment, Bell, BpfError, Running, run};
-use crate::thread_places::{Occupant, PlaceState, ThreadPlace};
+use crate::thread_places::{Kick, Occupant, PlaceState, ThreadPlace};
 use crate::threads;
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
 use machine::{CpuId, Duration};
@@ -44,7 +44,7 @@ const THREADS_MAX: u32 = 16_384;
 /// Words of `struct cpu`.
 const CPU_WORDS: usize = 8;
 const NOW: usize = 0;
-const SLOW: usize = 1;
+const ASKED: usize = 1;
 const SINCE: usize = 2;
 /// Inode of the first pid namespace in the kernel's own file system of namespaces (`PROC_PID_INIT_INO`).
 const FIRST_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
@@ -89,7 +89,11 @@ impl ThreadProgram {
     /// Follows this thread from now on. One that has ended, or is one too many, is not followed.
     pub fn watch(&mut self, thread: u32) {
         if self.watched.contains_key(&thread) {
-            return;
+            if self.place(thread).is_some() {
+                return;
+            }
+            // Another thread has got the number of one that has ended.
+            self.forget(thread);
         }
         let Some(index) = self.free.pop() else { return };
         let word = self.places.word(index as usize).expect("as many words as indices");
@@ -130,18 +134,11 @@ impl ThreadProgram {
         })
     }
 
-    /// Asks an idle CPU to kick when it works.
-    pub fn ask_kick(&self, cpu: CpuId) {
-        if let (Some(since), Some(slow)) = (self.cpu_word(cpu, SINCE), self.cpu_word(cpu, SLOW)) {
+    /// Asks a CPU to kick, instead of what it was asked before.
+    pub fn ask_kick(&self, cpu: CpuId, kick: Kick) {
+        if let (Some(since), Some(asked)) = (self.cpu_word(cpu, SINCE), self.cpu_word(cpu, ASKED)) {
             since.store(0, Relaxed);
-            slow.store(1, Relaxed);
-        }
-    }
-
-    /// Does not ask it any more.
-    pub fn ask_no_kick(&self, cpu: CpuId) {
-        if let Some(slow) = self.cpu_word(cpu, SLOW) {
-            slow.store(0, Relaxed);
+            asked.store(kick as u64, Relaxed);
         }
     }
 
@@ -182,7 +179,7 @@ fn place_in(word: u64) -> Option<ThreadPlace> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::{AtomicBool, AtomicU64};
+    use std::sync::atomic::AtomicBool;
     use std::sync::{Arc, mpsc};
     use std::thread;
 
@@ -206,7 +203,7 @@ mod tests {
         let patience = std::time::Instant::now() + std::time::Duration::from_secs(20);
         while !holds() {
             assert!(std::time::Instant::now() < patience, "{what}");
-            thread::yield_now();
+            thread::sleep(std::time::Duration::from_millis(1));
         }
     }
 
@@ -258,30 +255,39 @@ mod tests {
         });
     }
 
+    /// Of a CPU, in ticks: the fourth number of its line in `/proc/stat`.
+    fn idle_ticks(cpu: CpuId) -> String {
+        let text = std::fs::read_to_string("/proc/stat").unwrap();
+        let line = text.lines().find(|line| line.starts_with(&format!("{cpu} "))).unwrap();
+        line.split_ascii_whitespace().nth(4).unwrap().to_owned()
+    }
+
     #[test]
-    fn a_cpu_that_works_kicks_once_and_one_that_does_little_does_not() {
+    fn a_cpu_kicks_once_when_it_works_and_once_when_it_is_idle() {
         let Some(program) = program() else { return };
-        let kicks = Arc::new(AtomicU64::new(0));
-        let counted = kicks.clone();
-        let _bell = program.hear_kicks(move || {
-            counted.fetch_add(1, Relaxed);
-        });
+        let (kicks, kick) = mpsc::channel();
+        let _bell = program.hear_kicks(move || kicks.send(()).unwrap());
+        let (soon, long) = (std::time::Duration::from_millis(50), std::time::Duration::from_secs(20));
         let cpu = *crate::allowed_cpus().unwrap().0.first().unwrap();
         // Another process: our own turns are passed over.
         let mut worker = std::process::Command::new("sh")
             .args(["-c", &format!("taskset -cp {} $$ >/dev/null; while :; do :; done", cpu.0)])
             .spawn()
             .unwrap();
-        let works = || program.occupant(cpu).is_some_and(|now| now != Occupant::Idle);
-        until("it works", works);
-        program.ask_kick(cpu);
-        until("it kicks", || kicks.load(Relaxed) == 1);
-        thread::sleep(std::time::Duration::from_millis(50));
-        assert_eq!(kicks.load(Relaxed), 1, "once for each time that it is asked");
+        until("it works", || program.occupant(cpu).is_some_and(|now| now != Occupant::Idle));
+        program.ask_kick(cpu, Kick::WhenItWorks);
+        kick.recv_timeout(long).expect("it works");
+        kick.recv_timeout(soon).expect_err("once for each time that it is asked");
+        program.ask_kick(cpu, Kick::Never);
+        kick.recv_timeout(soon).expect_err("it is not asked any more");
+        program.ask_kick(cpu, Kick::WhenItIsIdle);
         worker.kill().unwrap();
         worker.wait().unwrap();
-        program.ask_kick(cpu);
-        program.ask_no_kick(cpu);
+        let idle = idle_ticks(cpu);
+        if kick.recv_timeout(long).is_err() {
+            assert_eq!(idle_ticks(cpu), idle, "it was idle, and said nothing");
+            println!("SKIPPED: others kept {cpu} busy all the time");
+        }
         assert_eq!(program.occupant(CpuId(u16::MAX)), None);
     }
 }

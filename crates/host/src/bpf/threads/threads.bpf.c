@@ -6,9 +6,9 @@
  * A word changes in one store, so it is never torn. Only threads that user space has given an index are followed; another
  * process costs a comparison. The watcher's own turns are passed over: a CPU on which it looks goes on doing what it did.
  *
- * A CPU whose clock was slowed because it was idle may be asked to kick: once, when it has worked for longer than `patience`
- * at a stretch. Switches tell when work begins, and the scheduler's own accounting, which comes with every tick of a CPU that works,
- * tells that it goes on. */
+ * A CPU may be asked to kick, once: when it is idle, or, if its clock was slowed because it was idle, when it has worked for longer
+ * than `patience` at a stretch. Switches tell when work begins, and the scheduler's own accounting, which comes with every tick of a CPU
+ * that works, tells that it goes on. */
 #include "../include/vmlinux.h"
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_core_read.h>
@@ -17,6 +17,7 @@
 #define THREADS_MAX 16384
 
 enum state { UNKNOWN, RUNS, READY, WAITS, GONE };
+enum ask { NOTHING, WHEN_IT_WORKS, WHEN_IT_IS_IDLE };
 
 struct config {
     __u32 watched;  /* the process */
@@ -28,8 +29,8 @@ const volatile struct config config SEC(".rodata.config");
 
 struct cpu {
     __u64 now;   /* thread, process << 32; 0 idle */
-    __u64 slow;  /* kick when it works */
-    __u64 since; /* while slow: it has worked since, 0 if it does not */
+    __u64 asked; /* when to kick */
+    __u64 since; /* asked to kick when it works: it has worked since then, 0 if it does not */
     __u64 line[5];
 };
 
@@ -78,23 +79,26 @@ static __always_inline void put(__u32 thread, enum state state, __u32 cpu)
         *place = (__u64)state << 32 | cpu;
 }
 
-/* Whether its CPU has worked for too long, and says so once. */
-static __always_inline void perhaps_kick(struct cpu *own, __u32 cpu)
+static __always_inline void kick(struct cpu *own, __u32 cpu)
 {
-    __u64 now = bpf_ktime_get_ns(), *told;
+    __u64 *told;
 
-    if (!own->since) {
-        own->since = now;
-        return;
-    }
-    if (now - own->since < config.patience)
-        return;
-    own->slow = 0;
+    own->asked = NOTHING;
     told = bpf_ringbuf_reserve(&kicks, sizeof(*told), 0);
     if (!told)
         return;
     *told = cpu;
     bpf_ringbuf_submit(told, BPF_RB_FORCE_WAKEUP);
+}
+
+static __always_inline void works(struct cpu *own, __u32 cpu)
+{
+    __u64 now = bpf_ktime_get_ns();
+
+    if (!own->since)
+        own->since = now;
+    else if (now - own->since >= config.patience)
+        kick(own, cpu);
 }
 
 SEC("tp_btf/sched_switch")
@@ -117,11 +121,13 @@ int BPF_PROG(switched, bool preempt, struct task_struct *prev, struct task_struc
         return 0;
     }
     own->now = next->pid ? (__u64)to << 32 | (__u32)next->pid : 0;
-    if (own->slow) {
+    if (own->asked == WHEN_IT_WORKS) {
         if (next->pid)
-            perhaps_kick(own, cpu);
+            works(own, cpu);
         else
             own->since = 0;
+    } else if (own->asked == WHEN_IT_IS_IDLE && !next->pid) {
+        kick(own, cpu);
     }
     return 0;
 }
@@ -162,8 +168,8 @@ int BPF_PROG(goes_on)
     __u32 cpu = bpf_get_smp_processor_id();
     struct cpu *own = bpf_map_lookup_elem(&cpus, &cpu);
 
-    if (own && own->slow && own->now)
-        perhaps_kick(own, cpu);
+    if (own && own->asked == WHEN_IT_WORKS && own->now)
+        works(own, cpu);
     return 0;
 }
 

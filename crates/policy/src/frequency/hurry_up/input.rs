@@ -7,7 +7,7 @@
 //! What always holds: an enter that lies in the future (a file that a stranger writes may say anything) is now; threads
 //! beyond [`THREADS_MAX`] are left out; what a thread did that was never placed is ignored.
 
-use super::levels::{Level, Work};
+use super::levels::Work;
 use super::{HurryUp, Shift, Thread, ThreadId};
 use crate::log::Recorded;
 use machine::{CpuId, Duration, Instant};
@@ -28,7 +28,7 @@ pub enum Happened {
     Left {
         /// Which.
         thread: ThreadId,
-        /// How long the call took, if that is known.
+        /// How long the call took, if that is known: by when the look was made says little.
         length: Option<Duration>,
     },
     /// A call that came and went between two looks.
@@ -66,22 +66,15 @@ impl HurryUp {
     pub(super) fn happen(&mut self, now: Instant, happened: Happened) {
         match happened {
             Happened::Entered { thread, at } => self.handle_enter(at.min(now), thread),
-            Happened::Left { thread, length } => self.exit(now, thread, length),
+            Happened::Left { thread, length } => self.exit(now, thread, |_| length),
             Happened::Passed { length } => self.record(now, length),
             Happened::Placed { thread, cpu, runs } => {
                 let core = cpu.and_then(|cpu| self.cores.place(cpu));
                 match self.place(thread) {
-                    Some(place) => {
-                        let known = &mut self.threads[place];
-                        if (known.core, known.runs) != (core, runs) {
-                            (known.core, known.runs) = (core, runs);
-                            self.note(now, place);
-                        }
-                    }
+                    Some(place) => self.move_thread(now, place, core, runs),
                     None if self.threads.len() < THREADS_MAX => {
                         let place = self.threads.partition_point(|other| other.id < thread);
-                        let new = Thread { id: thread, core, runs, call: None, level: Level::Min };
-                        self.threads.insert(place, new);
+                        self.threads.insert(place, Thread::new(thread, core, runs));
                     }
                     None => {}
                 }
@@ -98,10 +91,34 @@ impl HurryUp {
                 }
             }
             Happened::Works { cpu, work } => {
-                if self.params.follows_work && self.cores.set_work(cpu, work) && self.params.sleep.is_none() {
-                    self.settle();
+                if self.params.follows_work {
+                    self.cores.set_work(cpu, work, now + self.params.grace);
+                    self.after_pauses(now);
                 }
             }
+        }
+    }
+
+    fn move_thread(&mut self, now: Instant, place: usize, core: Option<usize>, runs: bool) {
+        let waits_from = now + self.params.grace;
+        let thread = &mut self.threads[place];
+        let is_new = (thread.core, thread.runs, thread.waits_from.is_none()) != (core, runs, true);
+        thread.core = core;
+        match (thread.runs, runs) {
+            (true, false) if thread.call.is_some() => thread.waits_from = thread.waits_from.or(Some(waits_from)),
+            _ => (thread.runs, thread.waits_from) = (runs, None),
+        }
+        if is_new {
+            self.note(now, place);
+            self.after_pauses(now);
+        }
+    }
+
+    /// Where there is no grace, who pauses has paused.
+    fn after_pauses(&mut self, now: Instant) {
+        if self.params.sleep.is_none() {
+            self.pause(now);
+            self.settle();
         }
     }
 }
@@ -119,7 +136,7 @@ impl Recorded for HurryUp {
 #[cfg(test)]
 mod tests {
     use super::super::tests::{MAX, MID, MIN, ms};
-    use super::super::{Learned, Params, Threshold};
+    use super::super::{Learned, Level, Params, Threshold};
     use super::*;
     use crate::frequency::gears::tests::nine_gears;
     use crate::log;
@@ -130,7 +147,7 @@ mod tests {
     const LATE: Duration = Duration::from_millis(50);
 
     fn params() -> Params {
-        Params { threshold: Threshold::Fixed(LATE), ..Params::default() }
+        Params { threshold: Threshold::Fixed(LATE), grace: Duration::ZERO, ..Params::default() }
     }
 
     /// cpu0 alone, cpu1 with cpu2, cpu3 with cpu4; cpu5 is not ours.
@@ -199,6 +216,24 @@ mod tests {
     }
 
     #[test]
+    fn who_pauses_for_a_moment_changes_no_clock() {
+        let grace = Duration::from_millis(10);
+        let mut policy = service(Params { grace, ..params() });
+        look(&mut policy, 0, &[works(0, Work::Other), placed(7, 1, true), entered(7, 0)]);
+        assert_eq!(look(&mut policy, 1, &[works(0, Work::Idle), placed(7, 1, false)]), []);
+        assert_eq!(policy.poll_timeout(), Some(ms(11)));
+        assert_eq!(look(&mut policy, 9, &[works(0, Work::Other), placed(7, 1, true)]), []);
+        assert_eq!(look(&mut policy, 11, &[]), [], "both went on");
+        assert_eq!(look(&mut policy, 20, &[works(0, Work::Idle), placed(7, 1, false)]), []);
+        // Told again, it is idle since the first time.
+        assert_eq!(look(&mut policy, 25, &[works(0, Work::Idle), placed(7, 1, false)]), []);
+        assert_eq!(look(&mut policy, 30, &[]), [(0, MIN), (1, MIN), (2, MIN)]);
+        assert_eq!(policy.poll_timeout(), Some(ms(50)), "it is late then, whether it waits or not");
+        assert_eq!(look(&mut policy, 50, &[Happened::Gone { thread: ThreadId(7) }]), []);
+        assert_eq!(policy.poll_timeout(), None);
+    }
+
+    #[test]
     fn a_call_that_is_late_when_first_seen_goes_to_the_maximum_at_once() {
         let mut policy = service(params());
         look(&mut policy, 0, &[]);
@@ -216,7 +251,8 @@ mod tests {
         look(&mut policy, 1, &[passed(10), passed(20), placed(7, 0, true), entered(7, 0)]);
         let length = Some(Duration::from_millis(30));
         look(&mut policy, 900, &[Happened::Left { thread: ThreadId(7), length }, passed(40)]);
-        look(&mut policy, 901, &[entered(7, 901)]);
+        // How long this one took nobody knows.
+        look(&mut policy, 950, &[entered(7, 901), Happened::Left { thread: ThreadId(7), length: None }]);
         let threshold = policy.threshold().as_millis();
         assert!((29..=31).contains(&threshold), "{threshold} ms, not the 900 that the look came late");
     }

@@ -13,13 +13,15 @@
 //! The last line is about a stop of the whole runtime. A thread that is inside when garbage is collected, or when all
 //! threads are brought to a safepoint, cannot run, and its time goes on: what it waits for is as urgent as itself.
 //!
+//! What pauses for less than a *grace* has not stopped: a core becomes idle, and a thread stops to count, only then.
+//!
 //! Terms. A *domain* is the CPUs that can only change speed together: those that share a clock, and siblings of one core.
 //!
 //! What always holds: a domain's level is the greatest that one of its CPUs needs; the order in which needs are told
 //! leaves no trace.
 
 use super::super::GearIndex;
-use machine::CpuId;
+use machine::{CpuId, Instant};
 use serde::{Deserialize, Serialize};
 
 /// How fast; a greater one is faster.
@@ -60,6 +62,8 @@ struct Core {
     cpu: CpuId,
     domain: usize,
     work: Work,
+    /// It is idle, and will count as such from then on.
+    idle_from: Option<Instant>,
     commanded: Option<GearIndex>,
 }
 
@@ -69,7 +73,8 @@ impl Cores {
         let mut cores = Vec::new();
         let mut count = 0;
         for (domain, cpus) in domains.into_iter().enumerate() {
-            cores.extend(cpus.into_iter().map(|cpu| Core { cpu, domain, work: Work::Idle, commanded: None }));
+            let core = |cpu| Core { cpu, domain, work: Work::Idle, idle_from: None, commanded: None };
+            cores.extend(cpus.into_iter().map(core));
             count = domain + 1;
         }
         cores.sort_by_key(|core| (core.cpu, core.domain));
@@ -85,13 +90,29 @@ impl Cores {
         self.cores[core].cpu
     }
 
-    /// False if it is none of ours.
-    pub(super) fn set_work(&mut self, cpu: CpuId, work: Work) -> bool {
-        let place = self.place(cpu);
-        if let Some(place) = place {
-            self.cores[place].work = work;
+    /// What the CPU does. An idle one counts as such from `idle_from` on; one that is none of ours does nothing.
+    pub(super) fn set_work(&mut self, cpu: CpuId, work: Work, idle_from: Instant) {
+        let Some(place) = self.place(cpu) else { return };
+        let core = &mut self.cores[place];
+        match work {
+            Work::Idle if core.work == Work::Idle => {}
+            Work::Idle => core.idle_from = core.idle_from.or(Some(idle_from)),
+            work => (core.work, core.idle_from) = (work, None),
         }
-        place.is_some()
+    }
+
+    /// When the next core will count as idle.
+    pub(super) fn next_idle(&self) -> Option<Instant> {
+        self.cores.iter().filter_map(|core| core.idle_from).min()
+    }
+
+    /// Cores that have been idle for long enough are.
+    pub(super) fn pause(&mut self, now: Instant) {
+        for core in &mut self.cores {
+            if core.idle_from.is_some_and(|from| from <= now) {
+                (core.work, core.idle_from) = (Work::Idle, None);
+            }
+        }
     }
 
     /// Begins to find levels: from work alone, if that counts. `is_awaited`: a thread that is inside waits for something.

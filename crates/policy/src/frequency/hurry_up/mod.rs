@@ -76,6 +76,8 @@ struct Thread {
     core: Option<usize>,
     /// It runs or waits for its turn to; otherwise it waits for something else.
     runs: bool,
+    /// It waits, and will count as waiting from then on.
+    waits_from: Option<Instant>,
     /// The call it is in.
     call: Option<Call>,
     /// What that call needs: f_min for none.
@@ -87,6 +89,12 @@ struct Call {
     entered: Instant,
     /// When the call turns out to be heavy.
     late_at: Instant,
+}
+
+impl Thread {
+    fn new(id: ThreadId, core: Option<usize>, runs: bool) -> Self {
+        Self { id, core, runs, waits_from: None, call: None, level: Level::Min }
+    }
 }
 
 /// A thread that is inside, for who shows it to people.
@@ -133,13 +141,7 @@ impl HurryUp {
         bound.sort_by_key(|(thread, _)| *thread);
         bound.dedup_by_key(|(thread, _)| *thread);
         let mut policy = Self::of_service(params, gears, bound.iter().map(|(_, cpu)| vec![*cpu]));
-        let thread = |(id, cpu)| Thread {
-            id,
-            core: policy.cores.place(cpu),
-            runs: true,
-            call: None,
-            level: Level::Min,
-        };
+        let thread = |(id, cpu)| Thread::new(id, policy.cores.place(cpu), true);
         policy.threads = bound.into_iter().map(thread).collect();
         policy
     }
@@ -180,14 +182,16 @@ impl HurryUp {
 
     /// The thread left it.
     pub fn handle_exit(&mut self, now: Instant, thread: ThreadId) {
-        self.exit(now, thread, None);
+        self.exit(now, thread, |call| Some(now.since(call.entered)));
     }
 
-    /// `length`: how long the call really took, where it is known better than by `now`.
-    fn exit(&mut self, now: Instant, thread: ThreadId, length: Option<Duration>) {
+    /// `length`: how long the call took; one of which that is not known teaches nothing.
+    fn exit(&mut self, now: Instant, thread: ThreadId, length: impl FnOnce(Call) -> Option<Duration>) {
         let Some(place) = self.place(thread) else { return };
         let Some(call) = self.threads[place].call.take() else { return };
-        self.record(now, length.unwrap_or_else(|| now.since(call.entered)));
+        if let Some(length) = length(call) {
+            self.record(now, length);
+        }
         self.note(now, place);
     }
 
@@ -212,7 +216,10 @@ impl HurryUp {
             return self.look_at;
         }
         let inside = self.threads.iter().filter(|thread| thread.level == Level::Mid);
-        inside.filter_map(|thread| thread.call).map(|call| call.late_at).min()
+        let late = inside.filter_map(|thread| thread.call).map(|call| call.late_at);
+        // Who is outside counts for nothing, and may wait as it likes.
+        let waits = self.threads.iter().filter(|thread| thread.call.is_some());
+        late.chain(waits.filter_map(|thread| thread.waits_from)).chain(self.cores.next_idle()).min()
     }
 
     /// Looks whose call turned out to be heavy. A call that is too early does nothing.
@@ -220,6 +227,7 @@ impl HurryUp {
         if self.poll_timeout().is_none_or(|due| now < due) {
             return;
         }
+        self.pause(now);
         for place in 0..self.threads.len() {
             self.decide(now, place);
         }
@@ -237,6 +245,11 @@ impl HurryUp {
     /// After how long in the hot function a call counts as heavy, now.
     pub fn threshold(&self) -> Duration {
         self.threshold
+    }
+
+    /// Whether what cores do besides is of interest.
+    pub fn follows_work(&self) -> bool {
+        self.params.follows_work
     }
 
     /// Who is inside, in order of number.
@@ -287,6 +300,16 @@ impl HurryUp {
             Some(call) if call.late_at < now || !polled && call.late_at == now => Level::Max,
             Some(_) => Level::Mid,
         };
+    }
+
+    /// Threads that have waited for long enough do.
+    fn pause(&mut self, now: Instant) {
+        for thread in &mut self.threads {
+            if thread.waits_from.is_some_and(|from| from <= now) {
+                (thread.runs, thread.waits_from) = (false, None);
+            }
+        }
+        self.cores.pause(now);
     }
 
     /// What every core needs, from what its threads and its other work do.

@@ -56,6 +56,10 @@ pub struct Params {
     /// A thread counts where it is and while it can run, and other work counts as inside. Else threads alone count, wherever
     /// they wait, as in the paper's flowchart.
     pub follows_work: bool,
+    /// A core that is idle, and a thread that waits, count as before for so long: who pauses for a moment shall not change
+    /// clocks. 10 ms, a thousand changes of clock \[D\]. Without effect where work is not followed.
+    #[serde(with = "machine::duration_text")]
+    pub grace: Duration,
 }
 
 impl Default for Params {
@@ -67,6 +71,7 @@ impl Default for Params {
             sleep: None,
             threshold: Threshold::Learned(Learned::default()),
             follows_work: true,
+            grace: Duration::from_millis(10),
         }
     }
 }
