@@ -69,7 +69,9 @@ pub enum HurryError {
         allowed: CpuList,
     },
     /// No clock can be set here.
-    #[error("{0}\nhint: `roost doctor` tells more; --dry-run shows who is in the hot function and what would be done")]
+    #[error(
+        "{0}\nhint: `roost doctor` tells more; --dry-run shows who is in the hot function and what would be done"
+    )]
     NoClocks(String),
     /// Clocks cannot be held.
     #[error(transparent)]

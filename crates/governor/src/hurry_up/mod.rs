@@ -190,7 +190,10 @@ impl Hurry {
         let done = host::now();
         for happened in &happened {
             if let Happened::Entered { thread, at } = *happened
-                && self.policy.hot().any(|hot| hot.thread == thread && hot.cpu.is_some_and(|cpu| cpus.contains(&cpu)))
+                && self
+                    .policy
+                    .hot()
+                    .any(|hot| hot.thread == thread && hot.cpu.is_some_and(|cpu| cpus.contains(&cpu)))
             {
                 self.tally.delays.saturating_record(done.since(at).as_nanos());
             }
@@ -277,7 +280,12 @@ impl Hurry {
         let last = self.tally.thresholds.last().map(|(_, last)| *last);
         self.tally.threshold_is(now, threshold);
         if let Some(last) = last.filter(|last| *last != threshold) {
-            self.tell("threshold", &last.to_string(), &threshold.to_string(), "learned from the calls seen".to_owned());
+            self.tell(
+                "threshold",
+                &last.to_string(),
+                &threshold.to_string(),
+                "learned from the calls seen".to_owned(),
+            );
         }
     }
 
@@ -322,8 +330,11 @@ impl Hurry {
 /// What a clock of the policy's means for that means: a hint and a power cap only limit.
 fn limit(actuator: Option<FrequencyActuator>, shift: &Shift) -> FrequencyLimit {
     match actuator {
-        Some(FrequencyActuator::Preference | FrequencyActuator::PowerCap) => FrequencyLimit::AtMost(shift.frequency),
-        None | Some(FrequencyActuator::SetSpeed | FrequencyActuator::Bounds | FrequencyActuator::DutyCycle) => {
+        Some(FrequencyActuator::Preference | FrequencyActuator::PowerCap) => {
+            FrequencyLimit::AtMost(shift.frequency)
+        }
+        None
+        | Some(FrequencyActuator::SetSpeed | FrequencyActuator::Bounds | FrequencyActuator::DutyCycle) => {
             FrequencyLimit::Exactly(shift.frequency)
         }
     }

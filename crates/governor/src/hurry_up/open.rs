@@ -81,7 +81,9 @@ impl Hurry {
     pub fn open(options: &HurryOptions) -> Result<Self, HurryError> {
         let HurryOptions { root, slots: path, means, .. } = options;
         let reader = Reader::open(path).map_err(|error| match error {
-            ReaderError::Io { source, path } if source.kind() == io::ErrorKind::NotFound => HurryError::NoSlots { path },
+            ReaderError::Io { source, path } if source.kind() == io::ErrorKind::NotFound => {
+                HurryError::NoSlots { path }
+            }
             error => error.into(),
         })?;
         let mut notices = about(&reader)?;
@@ -90,14 +92,18 @@ impl Hurry {
         let (table, groups) = match gears(root, &cpus, means.actuator) {
             Ok(table) => (table, domains(root, &cpus, means.actuator)?),
             Err(why) if options.dry_run => {
-                notices.push(format!("{}\nhint: a dry run goes on with made-up clocks", why.replace("\nhint:", ";")));
+                notices.push(format!(
+                    "{}\nhint: a dry run goes on with made-up clocks",
+                    why.replace("\nhint:", ";")
+                ));
                 (made_up(options.clocks)?, cores(root, &cpus))
             }
             Err(why) => return Err(HurryError::NoClocks(why)),
         };
         let params = params(options, &table);
         params.check()?;
-        let clocks = (!options.dry_run).then(|| Clocks::open(root, &cpus, super::SERVICE, *means)).transpose()?;
+        let clocks =
+            (!options.dry_run).then(|| Clocks::open(root, &cpus, super::SERVICE, *means)).transpose()?;
         if let Some(clocks) = &clocks {
             clocks.join(super::SERVICE, &cpus);
         }
@@ -109,10 +115,14 @@ impl Hurry {
             ));
         }
         let policy = HurryUp::of_service(params, &table, groups);
-        let recording = options.record.as_deref().map(|folder| record(folder, process, &policy)).transpose()?;
+        let recording =
+            options.record.as_deref().map(|folder| record(folder, process, &policy)).transpose()?;
         let audit = options.audit.as_deref().map(|path| {
-            Audit::append_to(path)
-                .map_err(|cause| HurryError::Output { path: path.to_owned(), cause, flag: "--audit" })
+            Audit::append_to(path).map_err(|cause| HurryError::Output {
+                path: path.to_owned(),
+                cause,
+                flag: "--audit",
+            })
         });
         let audit = audit.transpose()?.unwrap_or_default();
         let bell = reader.bell();
@@ -171,10 +181,13 @@ fn about(reader: &Reader) -> Result<Vec<String>, HurryError> {
     }
     let failures = reader.failures()?;
     if failures.no_tid > 0 {
-        notices.push(format!("{} threads could not tell their numbers and are not followed", failures.no_tid));
+        notices
+            .push(format!("{} threads could not tell their numbers and are not followed", failures.no_tid));
     }
     if failures.errors > 0 {
-        notices.push("the agent has switched itself off after an error: see the service's standard error".to_owned());
+        notices.push(
+            "the agent has switched itself off after an error: see the service's standard error".to_owned(),
+        );
     }
     Ok(notices)
 }
@@ -186,14 +199,21 @@ fn writer_of(reader: &Reader, path: &Path, asked: Option<u32>) -> Result<(u32, I
     let Some(process) = asked else {
         // Its number is that of its own namespace; the time at which it began tells whether that is ours.
         let threads = InnerThreads::of(writer.pid).filter(|_| writer.is_alive());
-        return threads.map(|threads| (writer.pid, threads)).ok_or(HurryError::Left { path, writer: writer.pid });
+        return threads
+            .map(|threads| (writer.pid, threads))
+            .ok_or(HurryError::Left { path, writer: writer.pid });
     };
     let threads = InnerThreads::of(process).ok_or(HurryError::NoProcess(process))?;
     let here = Identity::own().boot_id;
-    let is_writer = (writer.pid, writer.started, writer.boot_id) == (threads.inner_process(), threads.began(), here);
+    let is_writer =
+        (writer.pid, writer.started, writer.boot_id) == (threads.inner_process(), threads.began(), here);
     if !is_writer {
         let inner = threads.inner_process();
-        let inner = if inner == process { String::new() } else { format!(" (it is {inner} in its own pid namespace)") };
+        let inner = if inner == process {
+            String::new()
+        } else {
+            format!(" (it is {inner} in its own pid namespace)")
+        };
         return Err(HurryError::OtherProcess { path, writer: writer.pid, process, inner });
     }
     Ok((process, threads))
@@ -232,8 +252,11 @@ fn params(options: &HurryOptions, table: &GearTable) -> Params {
 /// The clocks that were named, or the paper's, where there are none.
 fn made_up(asked: ClocksAsked) -> Result<GearTable, HurryError> {
     let paper = PAPER_KHZ.map(Kilohertz);
-    let clocks: BTreeSet<Kilohertz> =
-        [asked.min, asked.mid, asked.max].into_iter().zip(paper).map(|(asked, paper)| asked.unwrap_or(paper)).collect();
+    let clocks: BTreeSet<Kilohertz> = [asked.min, asked.mid, asked.max]
+        .into_iter()
+        .zip(paper)
+        .map(|(asked, paper)| asked.unwrap_or(paper))
+        .collect();
     let gear = |frequency| Gear { frequency, power: Microwatts::from_watts(1.0), kind: GearKind::Pstate };
     let gears: Vec<Gear> = clocks.into_iter().map(gear).collect();
     gears.try_into().map_err(|error| HurryError::NoClocks(format!("clocks to show: {error}")))
@@ -241,14 +264,20 @@ fn made_up(asked: ClocksAsked) -> Result<GearTable, HurryError> {
 
 fn record(folder: &Path, process: u32, policy: &HurryUp) -> Result<Segments, HurryError> {
     let instance = unused_name(folder, &format!("hurry-up-{process}"));
-    Segments::begin(folder, &instance, BOUNDS, &state_line(policy))
-        .map_err(|cause| HurryError::Output { path: folder.to_owned(), cause, flag: "--record" })
+    Segments::begin(folder, &instance, BOUNDS, &state_line(policy)).map_err(|cause| HurryError::Output {
+        path: folder.to_owned(),
+        cause,
+        flag: "--record",
+    })
 }
 
 /// Tells when the service ends, from a thread that waits for it and for nothing else, until what is returned is dropped.
 fn watch_end(threads: &InnerThreads, ended: Arc<AtomicBool>, bell: slots::Bell) -> io::Result<OwnedFd> {
     let end = threads.end().ok_or_else(|| {
-        io::Error::new(io::ErrorKind::NotFound, "it has ended, or this kernel cannot tell of its end (Linux 5.3)")
+        io::Error::new(
+            io::ErrorKind::NotFound,
+            "it has ended, or this kernel cannot tell of its end (Linux 5.3)",
+        )
     })?;
     let (let_go, held) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
     std::thread::Builder::new().name("end".to_owned()).spawn(move || {

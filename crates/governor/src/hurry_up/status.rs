@@ -112,7 +112,8 @@ impl HurryStatus {
             Duration::from_micros(self.threshold_us),
             if self.dry_run { " (dry run: nothing is touched)" } else { "" }
         );
-        let cpus = self.cpus.iter().map(|cpu| format!("{} {} ({})", cpu.cpu, level_word(cpu.level), cpu.clock));
+        let cpus =
+            self.cpus.iter().map(|cpu| format!("{} {} ({})", cpu.cpu, level_word(cpu.level), cpu.clock));
         let _ = writeln!(text, "  {}", cpus.collect::<Vec<_>>().join("   "));
         for hot in self.hot.iter().take(THREADS_SHOWN) {
             let place = hot.cpu.map_or_else(|| "elsewhere".to_owned(), |cpu| cpu.to_string());

@@ -105,7 +105,9 @@ impl HurryUp {
         let is_new = (thread.core, thread.runs, thread.waits_from.is_none()) != (core, runs, true);
         thread.core = core;
         match (thread.runs, runs) {
-            (true, false) if thread.call.is_some() => thread.waits_from = thread.waits_from.or(Some(waits_from)),
+            (true, false) if thread.call.is_some() => {
+                thread.waits_from = thread.waits_from.or(Some(waits_from))
+            }
             _ => (thread.runs, thread.waits_from) = (runs, None),
         }
         if is_new {

@@ -28,7 +28,8 @@ const DRAW_EVERY: Duration = Duration::from_millis(100);
 pub fn run(args: &Args) -> Result<ExitCode> {
     let options = args.options()?;
     let started = crate::run_folder::started()?;
-    let place = (args.out.is_some() || !args.json).then(|| page::place(args.out.as_deref(), &started)).transpose()?;
+    let place =
+        (args.out.is_some() || !args.json).then(|| page::place(args.out.as_deref(), &started)).transpose()?;
     if !args.dry_run && !args.take_over {
         stand_back_from_clocks(&Root::system())?;
     }
@@ -74,11 +75,15 @@ fn ended(ending: Result<Ending, HurryError>) -> Result<ExitCode> {
         }
         Ok(Ending::ServiceEnded { inside }) => Err(coded(
             Exit::Failed,
-            format!("the service died with {inside} of its threads in the hot function; the clocks are as they were"),
+            format!(
+                "the service died with {inside} of its threads in the hot function; the clocks are as they were"
+            ),
         )),
         Ok(Ending::Contested { what }) => Err(coded(
             Exit::Refused,
-            format!("somebody else sets these clocks: {what}\nhint: stop it, or leave it these CPUs with --cpus; theirs stays in force"),
+            format!(
+                "somebody else sets these clocks: {what}\nhint: stop it, or leave it these CPUs with --cpus; theirs stays in force"
+            ),
         )),
         Err(error) => Err(coded(Exit::Failed, format!("{error}; the clocks are as they were"))),
     }
@@ -86,12 +91,12 @@ fn ended(ending: Result<Ending, HurryError>) -> Result<ExitCode> {
 
 fn refused(error: HurryError) -> anyhow::Error {
     match &error {
-        HurryError::NoClocks(_) | HurryError::Clocks(FrequencyError::Unsupported { .. } | FrequencyError::Lacking { .. }) => {
+        HurryError::NoClocks(_)
+        | HurryError::Clocks(FrequencyError::Unsupported { .. } | FrequencyError::Lacking { .. }) => {
             coded(Exit::Unsupported, error)
         }
-        HurryError::Clocks(FrequencyError::Lock(host::LockError::Unavailable { .. })) | HurryError::Watch { .. } => {
-            coded(Exit::Unsupported, error)
-        }
+        HurryError::Clocks(FrequencyError::Lock(host::LockError::Unavailable { .. }))
+        | HurryError::Watch { .. } => coded(Exit::Unsupported, error),
         HurryError::Clocks(FrequencyError::Lock(_)) => coded(Exit::Refused, error),
         _ => usage(error),
     }
@@ -107,7 +112,10 @@ fn hear(mut signals: Signals, stop: Stop) -> Result<()> {
             stop.now();
         }
     };
-    std::thread::Builder::new().name("signals".to_owned()).spawn(listen).context("cannot watch for signals")?;
+    std::thread::Builder::new()
+        .name("signals".to_owned())
+        .spawn(listen)
+        .context("cannot watch for signals")?;
     Ok(())
 }
 

@@ -123,10 +123,14 @@ impl Args {
 
 fn parse_threshold(text: &str) -> Result<Threshold, String> {
     let Some(percent) = text.strip_prefix('p') else {
-        let told = |_| format!("`{text}` is no threshold: write a time such as 450ms, or a share of calls such as p75");
+        let told = |_| {
+            format!("`{text}` is no threshold: write a time such as 450ms, or a share of calls such as p75")
+        };
         return text.parse().map(Threshold::Fixed).map_err(told);
     };
-    let percent: f64 = percent.parse().map_err(|_| format!("`{text}` is no share of calls: write one such as p75 or p99.9"))?;
+    let percent: f64 = percent
+        .parse()
+        .map_err(|_| format!("`{text}` is no share of calls: write one such as p75 or p99.9"))?;
     if !(0.0..=100.0).contains(&percent) {
         return Err(format!("`{text}` is no share of calls: write p0 to p100"));
     }

@@ -53,7 +53,10 @@ pub struct Told {
 pub fn place(out: Option<&Path>, started: &str) -> Result<PathBuf> {
     let Some(place) = out else { return Ok(Path::new("runs").join(name(started))) };
     if place.join(INFO).exists() && !place.join(NUMBERS).exists() {
-        return Err(usage(format!("{} has another kind of run\n\nhint: name another folder with --out", place.display())));
+        return Err(usage(format!(
+            "{} has another kind of run\n\nhint: name another folder with --out",
+            place.display()
+        )));
     }
     run_folder::create(place)?;
     Ok(place.to_owned())
@@ -94,7 +97,11 @@ fn told(hurry: &Hurry) -> Told {
         clocks: hurry.clocks(),
         length_s: tally.length(now).as_secs_f64(),
         calls: if calls.is_empty() { Vec::new() } else { SHARES.iter().map(share).collect() },
-        thresholds: tally.thresholds.iter().map(|(at, threshold)| (at.as_secs_f64(), threshold.as_nanos())).collect(),
+        thresholds: tally
+            .thresholds
+            .iter()
+            .map(|(at, threshold)| (at.as_secs_f64(), threshold.as_nanos()))
+            .collect(),
         cpus: tally.cpus(now),
     }
 }
@@ -114,7 +121,8 @@ fn page(info: &RunInfo, told: &Told) -> Page {
     };
     page.facts.extend(info.machine.cpu_model.clone());
     if told.last.dry_run {
-        page.alarms.push("A dry run: no clock was touched. Levels are what would have been asked for.".to_owned());
+        page.alarms
+            .push("A dry run: no clock was touched. Levels are what would have been asked for.".to_owned());
     }
     page
 }
@@ -186,7 +194,11 @@ fn calls(told: &Told) -> Section {
         );
         let end = (told.length_s, threshold_ns(told));
         let points = told.thresholds.iter().chain([&end]).map(|&(at, ns)| Mark::new(at, Some(ns as f64)));
-        lines.series.push(Series { name: "threshold".to_owned(), style: Style::Steps, points: points.collect() });
+        lines.series.push(Series {
+            name: "threshold".to_owned(),
+            style: Style::Steps,
+            points: points.collect(),
+        });
         parts.push(Part::Figure(lines.figure()));
     }
     Section { title, text: String::new(), parts }
@@ -226,7 +238,11 @@ fn levels(told: &Told) -> Section {
     if told.cpus.len() > CPUS_DRAWN {
         text += &format!("The first {CPUS_DRAWN} CPUs are drawn; the table has all.");
     }
-    Section { title: "How fast each CPU was".to_owned(), text, parts: vec![Part::Figure(lines.figure()), Part::Table(table)] }
+    Section {
+        title: "How fast each CPU was".to_owned(),
+        text,
+        parts: vec![Part::Figure(lines.figure()), Part::Table(table)],
+    }
 }
 
 /// More lines than this nobody tells apart.
@@ -284,7 +300,15 @@ mod tests {
     #[test]
     fn the_page_tells_calls_threshold_and_clocks() {
         let html = page(&info(), &run(vec![(0.5, 3_000_000), (0.99, 40_000_000)], false)).html();
-        for words in ["10.0 %", "75.0 %", "2600MHz", "p99 of 11", "threshold at the end", "Calls by their length", "6 came after"] {
+        for words in [
+            "10.0 %",
+            "75.0 %",
+            "2600MHz",
+            "p99 of 11",
+            "threshold at the end",
+            "Calls by their length",
+            "6 came after",
+        ] {
             assert!(html.contains(words), "{words}: {html}");
         }
         assert!(!html.contains("dry run:"), "{html}");
