@@ -14,6 +14,7 @@
 //! - [`Telemetry`]: what a service does, as a `ServiceReading`.
 //! - [`Governed`]: one service, its policy and what keeps it on its CPUs.
 //! - [`Clocks`]: what several services ask of one CPU's clock; and [`Pace`], how fast they get on.
+//! - [`hurry_up`]: the other way to govern: clocks by who is in a service's hot function.
 //! - [`Daemon`]: all of them, and who asks in between.
 //! - [`Replay`]: what a run recorded, again, or under another policy.
 //!
@@ -29,6 +30,7 @@ mod config;
 mod control;
 mod daemon;
 mod governed;
+pub mod hurry_up;
 mod own_word;
 mod park;
 mod replay;

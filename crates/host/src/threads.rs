@@ -7,12 +7,14 @@
 //!
 //! Everything is read from the real `/proc`, even under a moved root: a system call reaches real threads only.
 
+use crate::thread_places::{PlaceState, ThreadPlace};
 use machine::{CpuId, CpuList};
 use rustix::io::Errno;
 use rustix::process::test_kill_process;
 use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
 use std::fs::{self, File};
 use std::io::{self, Read};
+use std::os::unix::fs::FileExt as _;
 
 /// How the path of a thread's affinity begins in a journal.
 pub(crate) const AFFINITY: &str = "affinity/";
@@ -111,6 +113,36 @@ pub(crate) fn remembers_pins(release: &str) -> bool {
     let mut numbers = release.split(|byte: char| !byte.is_ascii_digit()).map_while(|part| part.parse().ok());
     let version: (u32, u32) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
     version >= (6, 2)
+}
+
+/// Where a thread is; `None` if it has ended.
+pub(crate) fn place(process: u32, thread: u32) -> Option<ThreadPlace> {
+    place_from(&File::open(format!("/proc/{process}/task/{thread}/stat")).ok()?)
+}
+
+/// The same from its `stat`, kept open: reading fails when the thread has ended, whoever has its number then.
+pub(crate) fn place_from(stat: &File) -> Option<ThreadPlace> {
+    let mut text = [0; 1024];
+    let length = stat.read_at(&mut text, 0).ok()?;
+    place_in(&String::from_utf8_lossy(&text[..length]))
+}
+
+/// Fields 3 and 39, counted after the command.
+fn place_in(stat: &str) -> Option<ThreadPlace> {
+    let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
+    let state = match fields.next()? {
+        "R" => PlaceState::Runs,
+        // Ended, and not yet waited for.
+        "Z" | "X" => return None,
+        _ => PlaceState::Waits,
+    };
+    Some(ThreadPlace { cpu: CpuId(fields.nth(35)?.parse().ok()?), state })
+}
+
+/// What a thread calls itself.
+pub(crate) fn command(process: u32, thread: u32) -> Option<String> {
+    let text = fs::read_to_string(format!("/proc/{process}/task/{thread}/comm")).ok()?;
+    Some(text.trim_end().to_owned())
 }
 
 /// The threads of a process; none if it has ended.
@@ -217,6 +249,32 @@ mod tests {
             ("", false),
         ] {
             assert_eq!(is_kept_in(stat), kept, "{stat}");
+        }
+    }
+
+    #[test]
+    fn a_place_is_the_state_and_the_cpu_and_an_ended_thread_has_none() {
+        let stat = |state: &str| {
+            let fields = (4..=38).map(|field| field.to_string()).collect::<Vec<_>>().join(" ");
+            format!("7 (a) S 9 b) {state} {fields} 3 40 41")
+        };
+        let place = |state| Some(ThreadPlace { cpu: CpuId(3), state });
+        assert_eq!(place_in(&stat("R")), place(PlaceState::Runs));
+        assert_eq!(place_in(&stat("S")), place(PlaceState::Waits));
+        assert_eq!((place_in(&stat("Z")), place_in("7 (a) R 1 2"), place_in("")), (None, None, None));
+        let kept = std::thread::spawn(|| {
+            let mine = u32::try_from(rustix::thread::gettid().as_raw_nonzero().get()).unwrap();
+            let file = File::open(format!("/proc/self/task/{mine}/stat")).unwrap();
+            assert_eq!(place_from(&file).map(|place| place.state), Some(PlaceState::Runs));
+            assert!(command(std::process::id(), mine).is_some_and(|name| !name.is_empty()));
+            file
+        });
+        let kept = kept.join().unwrap();
+        let patience = std::time::Instant::now() + std::time::Duration::from_secs(20);
+        while place_from(&kept).is_some() {
+            // `join` returns a little before the kernel has let go of the thread.
+            assert!(std::time::Instant::now() < patience);
+            std::thread::yield_now();
         }
     }
 

@@ -24,6 +24,7 @@ mod carry_out;
 mod open;
 mod status;
 
+pub(crate) use open::unused_name;
 pub use open::{OpenError, Outlook};
 pub use status::{LastChange, Status};
 

@@ -187,9 +187,14 @@ fn pace(config: &ServiceConfig, cpus: &CpuList) -> Result<Option<Pace>, OpenErro
 /// A service that ended and came back, or a daemon that was started again, must not write over what was recorded before,
 /// nor go on with it: it begins with another state. `~` is in no service's name.
 pub(super) fn unused_instance(folder: &Path, name: &str) -> String {
+    unused_name(folder, &format!("service-{name}"))
+}
+
+/// `name`, or where a recording of that name is there, `name~2` and so on.
+pub(crate) fn unused_name(folder: &Path, name: &str) -> String {
     let mut instances = (1u64..).map(|run| match run {
-        1 => format!("service-{name}"),
-        run => format!("service-{name}~{run}"),
+        1 => name.to_owned(),
+        run => format!("{name}~{run}"),
     });
     // The first segments of a long run are gone, so any of them counts.
     let taken: Vec<String> = std::fs::read_dir(folder)

@@ -98,6 +98,15 @@ fn stand_back(root: &Root, config: &Config) -> Result<()> {
     if config.services.is_empty() {
         return Ok(());
     }
+    stand_back_from(root, &wanted)
+}
+
+/// The same for who sets clocks and nothing else.
+pub fn stand_back_from_clocks(root: &Root) -> Result<()> {
+    stand_back_from(root, &[Contested::Frequency])
+}
+
+fn stand_back_from(root: &Root, wanted: &[Contested]) -> Result<()> {
     let found = rivals(root, &mut Gaps::default());
     let Some(rival) = found.iter().find(|rival| rival.contests.iter().any(|knob| wanted.contains(knob)))
     else {

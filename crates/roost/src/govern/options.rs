@@ -29,6 +29,7 @@ Examples:
   roost govern status                               how the services of a running daemon are
   roost govern status --wakeups                     and what wakes the CPUs that are parked
   roost govern set port-11211 goal=600us@p99        change something; also: pause, resume
+  roost govern hurry-up --slots FILE                speed for the requests that are long in the hot function
 
 Exit codes: 2 a name or the configuration is wrong, 3 this machine lacks what it needs, 4 somebody else holds the knob."
 )]
@@ -48,6 +49,7 @@ pub enum Subject {
     Status(Status),
     /// Change something of a running daemon: goal=500us@p99, pause or resume
     Set(Set),
+    HurryUp(Box<super::hurry_up::Args>),
 }
 
 /// What to govern.

@@ -9,6 +9,9 @@ mod fixture;
 mod governing;
 mod holding;
 mod hostile;
+mod hurrying;
+#[path = "../../../slots/tests/it/jvm.rs"]
+mod jvm;
 mod observing;
 mod papers;
 mod putting_back;

@@ -27,6 +27,7 @@ enum {
 };
 enum {
     BPF_F_NO_PREALLOC = 1,
+    BPF_F_MMAPABLE = 1024,
 };
 enum { BPF_SK_STORAGE_GET_F_CREATE = 1 };
 enum { BPF_RB_FORCE_WAKEUP = 2 };
@@ -42,6 +43,16 @@ struct sock {
 } PER_KERNEL;
 
 struct irqaction;
+
+struct thread_info {
+    __u32 cpu;
+} PER_KERNEL;
+
+struct task_struct {
+    struct thread_info thread_info;
+    int pid;  /* of the thread */
+    int tgid; /* of the process; both in the first pid namespace */
+} PER_KERNEL;
 
 /* What a cgroup's filter may see of a packet: a stable interface, not the kernel's own structure. */
 struct __sk_buff {
