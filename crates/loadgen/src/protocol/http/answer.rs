@@ -276,6 +276,7 @@ const TOOK_MS_MAX: u64 = 24 * 3600 * 1000;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     /// All answers in `input`, given in pieces of `piece` bytes, as a lane gives them.
     fn read(input: &[u8], piece: usize) -> Result<Vec<Whole>, Garbled> {
@@ -386,6 +387,28 @@ mod tests {
             "",
         ] {
             assert_eq!(took(body), None, "{body}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn how_bytes_are_cut_changes_nothing(bytes in prop::collection::vec(any::<u8>(), 0..200), piece in 1usize..50) {
+            prop_assert_eq!(read(&bytes, piece).ok(), read(&bytes, usize::MAX).ok());
+        }
+
+        #[test]
+        fn nor_for_what_looks_like_answers(
+            parts in prop::collection::vec(
+                prop::sample::select(vec![
+                    "HTTP/1.1 200 OK\r\n", "HTTP/1.0 404 No\n", "HTTP/1.1 100 \r\n\r\n", "Content-Length: 3\r\n",
+                    "Transfer-Encoding: chunked\r\n", "Connection: close\r\n", "\r\n", "3\r\n", "abc", "0\r\n", "{\"took\":1,", "\n",
+                ]),
+                0..12,
+            ),
+            piece in 1usize..20,
+        ) {
+            let text = parts.concat();
+            prop_assert_eq!(read(text.as_bytes(), piece).ok(), read(text.as_bytes(), usize::MAX).ok());
         }
     }
 }
