@@ -30,7 +30,7 @@ from engine import BODY, Engine
 
 ROOT = simulate.ROOT
 HERE = simulate.HERE
-ROOST = ROOT / "target/release/roost"
+ROOST = simulate.ROOST
 VERSION = "6.5.4"
 SLOTS = f"/dev/shm/roost-es-{VERSION}/slots"
 # A second of the paper's fastest load has a few hundred events here.

@@ -5,11 +5,14 @@ requests; the simulator plays it on the paper's own machine, a socket of 12 core
 shorter than the paper's, so the paper's settings of time (threshold, sleep, deadline) are scaled by how much."""
 
 import json
+import os
 import pathlib
 import subprocess
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
+# Another build, for who works on Roost itself.
+ROOST = pathlib.Path(os.environ.get("ROOST", ROOT / "target/release/roost"))
 
 # The paper's settings, in seconds (sections V-B, V-F), and cores of the socket that its server had (V-A).
 DEADLINE, THRESHOLD, SLEEP = 1.0, 0.450, 0.050
@@ -78,7 +81,7 @@ horizon = "whole"
 replications = 1
 
 {chr(10).join(contestants)}""")
-    command = [ROOT / "target/release/roost", "sim", "run", scenario, "--json", "--no-report", "--out", folder / name]
+    command = [ROOST, "sim", "run", scenario, "--json", "--no-report", "--out", folder / name]
     asked = subprocess.run(command, capture_output=True, text=True)
     if asked.returncode != 0:
         raise SystemExit(f"roost sim run {scenario}:\n{asked.stderr}")
