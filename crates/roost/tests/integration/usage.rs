@@ -29,7 +29,10 @@ fn bad_flags_end_with_code_2_and_name_the_fix() {
         (&["load", "http", "http://h/", "--rate", "1", "--words", "/nonexistent"], "most frequent first"),
         (&["load", "http", "http://h/{words}", "--words", "Cargo.toml", "--keywords", "19"], "12-18"),
         (&["load", "http", "http://h/", "--rate", "1", "--body", "@/nonexistent"], "--body @/nonexistent"),
-        (&["load", "http", "http://h/", "--rate", "1", "--body", "x", "--content-type", "a\r\nb: c"], "application/json"),
+        (
+            &["load", "http", "http://h/", "--rate", "1", "--body", "x", "--content-type", "a\r\nb: c"],
+            "application/json",
+        ),
         (&["load", "http", "http://127.0.0.1:1/", "--rate", "1", "--timeout", "1ms"], "at least 100ms"),
         (&["report", "Cargo.toml"], "docs/formats.md"),
     ];
