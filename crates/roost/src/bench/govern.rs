@@ -18,7 +18,7 @@ use crate::table::{Table, print};
 use anyhow::{Context as _, Result, bail};
 use governor::{Config, Daemon, Event, Options, Outlook, Policy, ServiceConfig, Status, Target};
 use host::{EnergyMeter, IdleControl, IdleOptions, Root};
-use loadgen::{Pace, Plan};
+use loadgen::{Items, Pace, Plan};
 use machine::{CpuId, CpuList, Duration, Goal, IdleLimit, Rate};
 use policy::governing::IdleMode;
 use serde::Serialize;
@@ -303,7 +303,7 @@ fn plan(args: &Args, server: &Contestant, rate: Option<Rate>, generator: CpuId, 
         connections: 32,
         cpus: Some(CpuList([generator].into())),
         length,
-        workload: Workload { keys: 10_000, seed: u64::from(round) + 1, ..Workload::default() },
+        asks: Items::of(Workload { keys: 10_000, seed: u64::from(round) + 1, ..Workload::default() }),
         ..Plan::new(server.target(), pace)
     })
 }

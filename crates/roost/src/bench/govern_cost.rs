@@ -15,7 +15,7 @@ use crate::exit::{Exit, usage};
 use crate::machine_facts::this_machine;
 use crate::table::print;
 use anyhow::{Context as _, Result, bail};
-use loadgen::{Pace, Plan};
+use loadgen::{Items, Pace, Plan};
 use machine::{Duration, Rate};
 use rustix::process::{Pid, Signal, kill_process};
 use serde::Serialize;
@@ -101,7 +101,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let plan = Plan {
         connections: 16,
         length: args.length + Duration::from_secs(5),
-        workload: Workload { keys: 1_000, ..Workload::default() },
+        asks: Items::of(Workload { keys: 1_000, ..Workload::default() }),
         ..Plan::new(
             server.target(),
             Pace::Open {

@@ -30,7 +30,9 @@ public final class Entry {
         try {
             File jar = new File(Entry.class.getProtectionDomain().getCodeSource().getLocation().toURI());
             instrumentation.appendToBootstrapClassLoaderSearch(new JarFile(jar));
-            Class.forName("roost.agent.Agent", true, null)
+            // By this class's own loader, which asks its parents first: to name the boot loader is a right that a security
+            // manager may refuse to an agent that comes late.
+            Class.forName("roost.agent.Agent")
                     .getMethod("start", String.class, Instrumentation.class)
                     .invoke(null, options, instrumentation);
         } catch (Throwable failure) {
