@@ -18,6 +18,14 @@ public final class Agent {
 
     /** Called by {@link Entry}, once per attachment. */
     public static synchronized void start(String text, Instrumentation instrumentation) {
+        if (Count.isAsked(text)) {
+            try {
+                Count.start(text, instrumentation);
+            } catch (IllegalArgumentException wrong) {
+                say(wrong.getMessage());
+            }
+            return;
+        }
         Options options;
         try {
             options = Options.parse(text);
