@@ -213,7 +213,8 @@ mod tests {
 
     #[test]
     fn with_five_shards_five_calls_are_right_and_a_person_may_say_so() {
-        let sharded = [candidate(0.9, 3.0, Some(4.96)), candidate(0.3, 1.0, Some(1.0)), candidate(0.9, 2.0, Some(0.0))];
+        let sharded =
+            [candidate(0.9, 3.0, Some(4.96)), candidate(0.3, 1.0, Some(1.0)), candidate(0.9, 2.0, Some(0.0))];
         assert_eq!(rank(&sharded, None)[0], Ranked { index: 0, verdict: Verdict::Hot { calls: 5 } });
         assert_eq!(rank(&sharded, Some(1))[0], Ranked { index: 1, verdict: Verdict::Hot { calls: 1 } });
         assert!(rank(&sharded, Some(7)).iter().all(|place| !matches!(place.verdict, Verdict::Hot { .. })));
@@ -222,7 +223,8 @@ mod tests {
 
     #[test]
     fn what_was_not_counted_and_half_calls_fit_nothing() {
-        for calls in [None, Some(0.5), Some(1.4), Some(f64::NAN), Some(f64::INFINITY), Some(-1.0), Some(70.0)] {
+        for calls in [None, Some(0.5), Some(1.4), Some(f64::NAN), Some(f64::INFINITY), Some(-1.0), Some(70.0)]
+        {
             let ranked = rank(&[candidate(1.0, 1.0, calls)], None);
             assert!(!matches!(ranked[0].verdict, Verdict::Hot { .. } | Verdict::Part { .. }), "{calls:?}");
         }
@@ -245,7 +247,8 @@ mod tests {
             (0.0..70.0f64).prop_map(Some),
             any::<f64>().prop_map(Some),
         ];
-        (0.0..=1.0f64, 0u32..40, calls).prop_map(|(share, depth, calls)| candidate(share, f64::from(depth), calls))
+        (0.0..=1.0f64, 0u32..40, calls)
+            .prop_map(|(share, depth, calls)| candidate(share, f64::from(depth), calls))
     }
 
     proptest! {
