@@ -18,7 +18,7 @@ use host::symbols::{SymbolError, build_id, function, readable};
 use host::{FileError, Root};
 use machine::{Duration, Instant};
 use slots::{Identity, Map, Memory, Reader, ReaderError, WriterOptions};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io;
 use std::path::PathBuf;
@@ -115,28 +115,16 @@ impl FunctionWatch {
         wanted: &[FunctionName],
         tallies: bool,
     ) -> Result<Self, FunctionError> {
-        let files = code_files(root, pid)?;
-        let mut read: BTreeMap<String, Binary> = BTreeMap::new();
+        let mut binaries = Binaries::of(root, pid)?;
         let mut probes = Vec::new();
         let mut names = Vec::new();
         for one in wanted {
-            let known = || files.iter().filter(|file| !file.contains("/ld-linux")).cloned().collect();
-            let file = code_file_named(&files, &one.binary).ok_or_else(|| FunctionError::NoBinary {
-                pid,
-                binary: one.binary.clone(),
-                known: known(),
-            })?;
-            if !read.contains_key(&file) {
-                read.insert(file.clone(), Binary::read(root, pid, &file)?);
-            }
-            let binary = &read[&file];
-            let found = function(&binary.bytes, binary.debug.as_deref(), &one.symbol)
-                .map_err(|source| FunctionError::Symbol { binary: file.clone(), source })?;
-            if found.exits.is_empty() && !tallies {
+            let (probe, file) = binaries.probe(one)?;
+            if probe.function.exits.is_empty() && !tallies {
                 return Err(FunctionError::Endless(one.to_string()));
             }
-            names.push(format!("{file}:{}", readable(&found.name)));
-            probes.push(Probe { binary: binary.path.clone(), function: found });
+            names.push(format!("{file}:{}", readable(&probe.function.name)));
+            probes.push(probe);
         }
         let options = WriterOptions {
             slots: SLOT_COUNT,
@@ -148,6 +136,11 @@ impl FunctionWatch {
         let image = slots::image(&methods, &options);
         let program = FunctionProgram::attach(pid, &probes, &image, tallies)?;
         Ok(Self { program, pid, names })
+    }
+
+    /// Whether a function could be watched, as far as the files tell.
+    pub fn find(root: &Root, pid: u32, name: &FunctionName) -> Result<(), FunctionError> {
+        Binaries::of(root, pid)?.probe(name).map(drop)
     }
 
     /// A reader of the slots. It may outlive this, and then sees no change any more.
@@ -183,6 +176,14 @@ impl FunctionWatch {
     }
 }
 
+/// The files with a process's code, read as they are needed.
+struct Binaries<'a> {
+    root: &'a Root,
+    pid: u32,
+    files: BTreeSet<String>,
+    read: BTreeMap<String, Binary>,
+}
+
 /// A file with code, and its debug symbols if they lie where distributions put them.
 struct Binary {
     path: PathBuf,
@@ -190,19 +191,37 @@ struct Binary {
     debug: Option<Vec<u8>>,
 }
 
-impl Binary {
-    fn read(root: &Root, pid: u32, file: &str) -> Result<Self, FunctionError> {
-        let path = seen_from_here(root, pid, file);
-        let bytes =
-            fs::read(&path).map_err(|source| FunctionError::Unreadable { path: path.clone(), source })?;
+impl<'a> Binaries<'a> {
+    fn of(root: &'a Root, pid: u32) -> Result<Self, FunctionError> {
+        Ok(Self { root, pid, files: code_files(root, pid)?, read: BTreeMap::new() })
+    }
+
+    /// Where a function is, and the file in the process's own words.
+    fn probe(&mut self, name: &FunctionName) -> Result<(Probe, String), FunctionError> {
+        let file = code_file_named(&self.files, &name.binary).ok_or_else(|| FunctionError::NoBinary {
+            pid: self.pid,
+            binary: name.binary.clone(),
+            known: self.files.iter().filter(|file| !file.contains("/ld-linux")).cloned().collect(),
+        })?;
+        if !self.read.contains_key(&file) {
+            self.read.insert(file.clone(), self.binary(&file)?);
+        }
+        let binary = &self.read[&file];
+        let found = function(&binary.bytes, binary.debug.as_deref(), &name.symbol)
+            .map_err(|source| FunctionError::Symbol { binary: file.clone(), source })?;
+        Ok((Probe { binary: binary.path.clone(), function: found }, file))
+    }
+
+    fn binary(&self, file: &str) -> Result<Binary, FunctionError> {
+        let path = seen_from_here(self.root, self.pid, file);
+        let bytes = fs::read(&path).map_err(|source| FunctionError::Unreadable { path: path.clone(), source })?;
         let debug = build_id(&bytes).filter(|id| id.len() > 2).and_then(|id| {
             let (folder, name) = id.split_at(2);
-            let name = format!("usr/lib/debug/.build-id/{folder}/{name}.debug");
-            fs::read(root.path(&format!("proc/{pid}/root/{name}")))
-                .or_else(|_| fs::read(root.path(&name)))
-                .ok()
+            let name = format!("/usr/lib/debug/.build-id/{folder}/{name}.debug");
+            let theirs = fs::read(seen_from_here(self.root, self.pid, &name));
+            theirs.or_else(|_| fs::read(self.root.path(name.trim_start_matches('/')))).ok()
         });
-        Ok(Self { path, bytes, debug })
+        Ok(Binary { path, bytes, debug })
     }
 }
 

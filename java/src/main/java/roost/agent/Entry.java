@@ -28,13 +28,25 @@ public final class Entry {
 
     private static void enter(String options, Instrumentation instrumentation) {
         try {
-            File jar = new File(Entry.class.getProtectionDomain().getCodeSource().getLocation().toURI());
-            instrumentation.appendToBootstrapClassLoaderSearch(new JarFile(jar));
+            if (!isThere()) {
+                File jar = new File(Entry.class.getProtectionDomain().getCodeSource().getLocation().toURI());
+                instrumentation.appendToBootstrapClassLoaderSearch(new JarFile(jar));
+            }
             Class.forName("roost.agent.Agent", true, null)
                     .getMethod("start", String.class, Instrumentation.class)
                     .invoke(null, options, instrumentation);
         } catch (Throwable failure) {
             System.err.println("roost-agent: the hook is off: " + failure);
+        }
+    }
+
+    /** On the boot class path, from an attachment before, whose jar may be gone. */
+    private static boolean isThere() {
+        try {
+            Class.forName("roost.agent.Agent", false, null);
+            return true;
+        } catch (ClassNotFoundException first) {
+            return false;
         }
     }
 }
