@@ -214,7 +214,8 @@ impl<'a> Binaries<'a> {
 
     fn binary(&self, file: &str) -> Result<Binary, FunctionError> {
         let path = seen_from_here(self.root, self.pid, file);
-        let bytes = fs::read(&path).map_err(|source| FunctionError::Unreadable { path: path.clone(), source })?;
+        let bytes =
+            fs::read(&path).map_err(|source| FunctionError::Unreadable { path: path.clone(), source })?;
         let debug = build_id(&bytes).filter(|id| id.len() > 2).and_then(|id| {
             let (folder, name) = id.split_at(2);
             let name = format!("/usr/lib/debug/.build-id/{folder}/{name}.debug");

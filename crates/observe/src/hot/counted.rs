@@ -57,7 +57,10 @@ impl Counted {
 
 impl Default for Times {
     fn default() -> Self {
-        Self(Histogram::new_with_bounds(1, 86_400_000_000_000, 2).expect("the bounds and two digits are allowed"))
+        Self(
+            Histogram::new_with_bounds(1, 86_400_000_000_000, 2)
+                .expect("the bounds and two digits are allowed"),
+        )
     }
 }
 
@@ -89,7 +92,9 @@ impl Times {
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum CountError {
     /// Another kind of file.
-    #[error("it is no file of counted calls, or of another version of the agent: it does not begin with \"{HEAD}\"")]
+    #[error(
+        "it is no file of counted calls, or of another version of the agent: it does not begin with \"{HEAD}\""
+    )]
     NotOne,
     /// Its end is missing.
     #[error("it ends in the middle")]
@@ -148,7 +153,10 @@ fn method(text: &str) -> Option<(String, Counted)> {
     };
     let (calls, nanos) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
     let elapsed = Duration::from_nanos(nanos);
-    Some((words.next()?.to_owned(), Counted { state, calls, elapsed, times: Times::default(), why: String::new() }))
+    Some((
+        words.next()?.to_owned(),
+        Counted { state, calls, elapsed, times: Times::default(), why: String::new() },
+    ))
 }
 
 #[cfg(test)]
@@ -179,7 +187,10 @@ mod tests {
         assert_eq!(read_counts("").unwrap_err(), CountError::NotOne);
         assert_eq!(read_counts(TEXT.trim_end().trim_end_matches("end")).unwrap_err(), CountError::Unfinished);
         assert_eq!(read_counts("roost-count 1\ntimes 1:1\nend").unwrap_err(), CountError::Line(2));
-        assert_eq!(read_counts("roost-count 1\nmethod watched x 1 a b\nend").unwrap_err(), CountError::Line(2));
+        assert_eq!(
+            read_counts("roost-count 1\nmethod watched x 1 a b\nend").unwrap_err(),
+            CountError::Line(2)
+        );
     }
 
     proptest! {

@@ -43,7 +43,9 @@ pub enum JvmError {
     #[error(transparent)]
     File(#[from] FileError),
     /// Another user's.
-    #[error("process {pid} belongs to user {uid}, and a JVM lets in nobody else\nhint: run this as root, or as that user")]
+    #[error(
+        "process {pid} belongs to user {uid}, and a JVM lets in nobody else\nhint: run this as root, or as that user"
+    )]
     OtherUser {
         /// Which process.
         pid: u32,
@@ -51,16 +53,24 @@ pub enum JvmError {
         uid: u32,
     },
     /// In a container.
-    #[error("process {0} sees other files than this one, as in a container\nhint: run roost inside it, or by nsenter -t {0} -m")]
+    #[error(
+        "process {0} sees other files than this one, as in a container\nhint: run roost inside it, or by nsenter -t {0} -m"
+    )]
     Elsewhere(u32),
     /// The JDK lacks what is needed.
-    #[error("there is no {0} beside the libjvm.so that the process runs\nhint: attaching needs the JDK's own `java`")]
+    #[error(
+        "there is no {0} beside the libjvm.so that the process runs\nhint: attaching needs the JDK's own `java`"
+    )]
     NoJava(PathBuf),
     /// A jar is missing.
-    #[error("{0} is missing\nhint: `make java` makes the agent and fetches async-profiler from Maven Central; --jars names another folder")]
+    #[error(
+        "{0} is missing\nhint: `make java` makes the agent and fetches async-profiler from Maven Central; --jars names another folder"
+    )]
     NoJar(PathBuf),
     /// The JVM refused.
-    #[error("the JVM did not let {what} in: {said}\nhint: it must not run with -XX:+DisableAttachMechanism, nor under another root")]
+    #[error(
+        "the JVM did not let {what} in: {said}\nhint: it must not run with -XX:+DisableAttachMechanism, nor under another root"
+    )]
     Refused {
         /// Who.
         what: &'static str,
@@ -68,7 +78,9 @@ pub enum JvmError {
         said: String,
     },
     /// The count never came.
-    #[error("the agent gave no count within {0}: look at the server's standard error for lines that begin with roost-agent:")]
+    #[error(
+        "the agent gave no count within {0}: look at the server's standard error for lines that begin with roost-agent:"
+    )]
     Silent(Duration),
     /// A file of ours.
     #[error("{path}: {source}")]
@@ -89,7 +101,14 @@ pub enum JvmError {
 impl JvmError {
     /// Whether this machine or this user lacks what is needed, rather than something having failed.
     pub fn is_unsupported(&self) -> bool {
-        matches!(self, Self::OtherUser { .. } | Self::Elsewhere(_) | Self::NoJava(_) | Self::NoJar(_) | Self::Refused { .. })
+        matches!(
+            self,
+            Self::OtherUser { .. }
+                | Self::Elsewhere(_)
+                | Self::NoJava(_)
+                | Self::NoJar(_)
+                | Self::Refused { .. }
+        )
     }
 }
 
@@ -182,8 +201,23 @@ pub fn profile_jvm(jvm: &Jvm, jars: &Path, length: Duration) -> Result<Stacks, J
     let out = jvm.file("stacks")?;
     let mut command = jvm.command();
     command.arg(format!("-Dap_loader_extraction_dir={}", jvm.folder()?.display()));
-    command.arg("-jar").arg(jar).args(["profiler", "-e", "ctimer", "-i", "2ms", "-t", "--sig", "-o", "collapsed", "-d"]);
-    command.arg(length.as_secs_f64().ceil().max(1.0).to_string()).arg("-f").arg(&out).arg(jvm.pid.to_string());
+    command.arg("-jar").arg(jar).args([
+        "profiler",
+        "-e",
+        "ctimer",
+        "-i",
+        "2ms",
+        "-t",
+        "--sig",
+        "-o",
+        "collapsed",
+        "-d",
+    ]);
+    command
+        .arg(length.as_secs_f64().ceil().max(1.0).to_string())
+        .arg("-f")
+        .arg(&out)
+        .arg(jvm.pid.to_string());
     let text = said(&mut command, "async-profiler", &jvm.java).and_then(|_| taken(&out));
     let _ = fs::remove_file(&out);
     Ok(read_async_profiler(&text?)?)
@@ -227,7 +261,8 @@ fn said(command: &mut Command, what: &'static str, java: &Path) -> Result<(), Jv
         return Ok(());
     }
     let text = [done.stderr, done.stdout].concat();
-    let lines: Vec<&str> = std::str::from_utf8(&text).unwrap_or("").lines().filter(|line| !line.trim().is_empty()).collect();
+    let lines: Vec<&str> =
+        std::str::from_utf8(&text).unwrap_or("").lines().filter(|line| !line.trim().is_empty()).collect();
     let said = lines.iter().take(3).map(|line| line.trim()).collect::<Vec<_>>().join("; ");
     Err(JvmError::Refused { what, said: if said.is_empty() { done.status.to_string() } else { said } })
 }
@@ -237,7 +272,9 @@ fn taken(path: &Path) -> Result<String, JvmError> {
     let failed = |source| JvmError::Io { path: path.to_owned(), source };
     let length = fs::metadata(path).map_err(failed)?.len();
     if length > MOST {
-        return Err(failed(io::Error::other(format!("{length} bytes are more than {MOST}; profile for a shorter time"))));
+        return Err(failed(io::Error::other(format!(
+            "{length} bytes are more than {MOST}; profile for a shorter time"
+        ))));
     }
     Ok(String::from_utf8_lossy(&fs::read(path).map_err(failed)?).into_owned())
 }

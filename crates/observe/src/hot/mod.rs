@@ -18,12 +18,14 @@
 //! meanwhile. What profilers print is a stranger's: any bytes are a profile or an error.
 
 mod counted;
+mod energy;
 mod jvm;
 mod native;
 mod profile;
 mod stacks;
 
 pub use counted::{CountError, Counted, CountedState, Times, read_counts};
+pub use energy::{ClockMeasured, clocks, measure};
 pub use jvm::{Jvm, JvmError, count_calls, profile_jvm};
 pub use native::{NativeError, Unwinding, count_functions, profile_native};
 pub use profile::{Pool, Profile, Seen};

@@ -27,7 +27,9 @@ pub enum NativeError {
     #[error("`perf` cannot be run: {0}\nhint: apt-get install linux-perf")]
     NoPerf(io::Error),
     /// This user may not.
-    #[error("perf may not sample process {pid}: {said}\nhint: run as root, or set /proc/sys/kernel/perf_event_paranoid to 1 or less for one's own processes")]
+    #[error(
+        "perf may not sample process {pid}: {said}\nhint: run as root, or set /proc/sys/kernel/perf_event_paranoid to 1 or less for one's own processes"
+    )]
     NotPermitted {
         /// Which process.
         pid: u32,
@@ -55,7 +57,9 @@ pub fn profile_native(pid: u32, length: Duration, unwinding: Unwinding) -> Resul
     };
     // A clock of the kernel's, because virtual machines have no counters; a prime, so that no timer of the service's is met.
     let mut record = Command::new("perf");
-    record.args(["record", "-q", "-e", "cpu-clock", "-F", "499", "--call-graph", graph, "-p"]).arg(pid.to_string());
+    record
+        .args(["record", "-q", "-e", "cpu-clock", "-F", "499", "--call-graph", graph, "-p"])
+        .arg(pid.to_string());
     record.arg("-o").arg(&data).args(["--", "sleep"]).arg(length.as_secs_f64().to_string());
     let done = record.stdin(Stdio::null()).output().map_err(NativeError::NoPerf)?;
     if !done.status.success() {
@@ -63,8 +67,12 @@ pub fn profile_native(pid: u32, length: Duration, unwinding: Unwinding) -> Resul
     }
     let mut script = Command::new("perf");
     script.args(["script", "-F", "comm,tid,ip,sym,dso", "--no-demangle", "--no-inline", "-i"]).arg(&data);
-    let mut running =
-        script.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().map_err(NativeError::NoPerf)?;
+    let mut running = script
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .map_err(NativeError::NoPerf)?;
     let mut bytes = Vec::new();
     let mut output = running.stdout.take().expect("it is piped").take(MOST);
     let read = output.read_to_end(&mut bytes);
@@ -146,7 +154,8 @@ fn too_often(watch: &FunctionWatch, elapsed: Duration) -> Vec<usize> {
 }
 
 fn refusal(pid: u32, said: &str) -> NativeError {
-    let text = said.lines().map(str::trim).filter(|line| !line.is_empty()).take(3).collect::<Vec<_>>().join("; ");
+    let text =
+        said.lines().map(str::trim).filter(|line| !line.is_empty()).take(3).collect::<Vec<_>>().join("; ");
     let lower = said.to_lowercase();
     if ["permi", "paranoid", "access", "not allowed"].iter().any(|word| lower.contains(word)) {
         NativeError::NotPermitted { pid, said: text }
@@ -168,6 +177,9 @@ mod tests {
     fn a_refusal_is_told_from_a_failure() {
         let paranoid = "Error:\nAccess to performance monitoring and observability operations is limited.\n";
         assert!(matches!(refusal(7, paranoid), NativeError::NotPermitted { pid: 7, .. }));
-        assert!(matches!(refusal(7, "Couldn't create thread/CPU maps: No such process"), NativeError::Perf(_)));
+        assert!(matches!(
+            refusal(7, "Couldn't create thread/CPU maps: No such process"),
+            NativeError::Perf(_)
+        ));
     }
 }

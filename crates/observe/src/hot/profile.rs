@@ -19,6 +19,13 @@ pub struct Pool {
     pub serves: bool,
 }
 
+impl Pool {
+    /// Whether a thread of this name is one of them.
+    pub fn holds(&self, thread: &str) -> bool {
+        pool_of(thread) == self.name
+    }
+}
+
 /// A function of the service's own.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Seen {
@@ -79,7 +86,9 @@ impl Profile {
                 depth: sum.depths / sum.within.max(1.0),
             })
             .collect();
-        functions.sort_by(|one, other| other.share.as_f64().total_cmp(&one.share.as_f64()).then(one.frame.cmp(&other.frame)));
+        functions.sort_by(|one, other| {
+            other.share.as_f64().total_cmp(&one.share.as_f64()).then(one.frame.cmp(&other.frame))
+        });
         Self { pools, functions }
     }
 }
@@ -121,10 +130,18 @@ fn pools(stacks: &Stacks, threads: Option<&str>) -> Vec<Pool> {
                 // Threads of the JVM itself run none of the service's functions.
                 None => sum.working > 0.0 && (sum.reads || sum.working >= WORKING * working),
             };
-            Pool { name, threads: sum.tids.len(), share: Ratio::new(sum.weight / whole.max(1.0)), reads: sum.reads, serves }
+            Pool {
+                name,
+                threads: sum.tids.len(),
+                share: Ratio::new(sum.weight / whole.max(1.0)),
+                reads: sum.reads,
+                serves,
+            }
         })
         .collect();
-    pools.sort_by(|one, other| other.share.as_f64().total_cmp(&one.share.as_f64()).then(one.name.cmp(&other.name)));
+    pools.sort_by(|one, other| {
+        other.share.as_f64().total_cmp(&one.share.as_f64()).then(one.name.cmp(&other.name))
+    });
     pools
 }
 
@@ -202,7 +219,10 @@ mod tests {
     fn recursion_is_counted_once_a_stack() {
         let stacks = read_async_profiler("[t tid=1];a/B.c()V;a/B.c()V;a/B.c()V 10").unwrap();
         let profile = Profile::of(&stacks, None);
-        assert_eq!((profile.functions.len(), profile.functions[0].share, profile.functions[0].depth), (1, Ratio::ONE, 0.0));
+        assert_eq!(
+            (profile.functions.len(), profile.functions[0].share, profile.functions[0].depth),
+            (1, Ratio::ONE, 0.0)
+        );
     }
 
     proptest! {

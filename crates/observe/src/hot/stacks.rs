@@ -47,7 +47,9 @@ pub struct Stacks {
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum StackError {
     /// Not one stack.
-    #[error("no stack was sampled: the service did next to nothing meanwhile\nhint: send it load, and profile for longer (--for)")]
+    #[error(
+        "no stack was sampled: the service did next to nothing meanwhile\nhint: send it load, and profile for longer (--for)"
+    )]
     Empty,
     /// Of another kind.
     #[error("of {0} lines none is a stack; the profiler speaks another language than ours")]
@@ -102,7 +104,8 @@ pub fn read_async_profiler(text: &str) -> Result<Stacks, StackError> {
     let (mut found, mut numbers, mut lines) = (Stacks::default(), Numbers::default(), 0);
     for line in text.lines().filter(|line| !line.trim().is_empty()) {
         lines += 1;
-        let Some((stack, weight)) = line.rsplit_once(' ').and_then(|(stack, count)| Some((stack, count.parse().ok()?)))
+        let Some((stack, weight)) =
+            line.rsplit_once(' ').and_then(|(stack, count)| Some((stack, count.parse().ok()?)))
         else {
             found.odd_lines += 1;
             continue;
@@ -131,8 +134,15 @@ fn java_frame(frame: &str) -> Frame {
     let name = format!("{class}::{method}({}", descriptor.replace('|', ";"));
     let is_jdk = ["java.", "jdk.", "sun."].iter().any(|jdk| class.starts_with(jdk));
     // Hidden classes bear another name in each run, and cannot be made anew.
-    let is_hidden = class.contains("$$Lambda") || class.contains("LambdaForm") || class.contains(".0x") || class.contains('+');
-    let is_fit = !is_jdk && !is_hidden && !method.starts_with('<') && !name.contains(',') && !name.contains(char::is_whitespace);
+    let is_hidden = class.contains("$$Lambda")
+        || class.contains("LambdaForm")
+        || class.contains(".0x")
+        || class.contains('+');
+    let is_fit = !is_jdk
+        && !is_hidden
+        && !method.starts_with('<')
+        && !name.contains(',')
+        && !name.contains(char::is_whitespace);
     Frame { symbol: is_fit.then(|| name.clone()), name, file: None }
 }
 
@@ -143,7 +153,9 @@ pub fn read_perf_script(text: &str) -> Result<Stacks, StackError> {
     let mut places: BTreeMap<(String, u32, Vec<u32>), usize> = BTreeMap::new();
     let mut open: Option<(String, u32, Vec<u32>)> = None;
     let mut close = |open: &mut Option<(String, u32, Vec<u32>)>, stacks: &mut Vec<Stack>| {
-        let Some((thread, tid, mut frames)) = open.take().filter(|(_, _, frames)| !frames.is_empty()) else { return };
+        let Some((thread, tid, mut frames)) = open.take().filter(|(_, _, frames)| !frames.is_empty()) else {
+            return;
+        };
         frames.reverse();
         let place = *places.entry((thread.clone(), tid, frames.clone())).or_insert_with(|| {
             stacks.push(Stack { thread, tid, frames, weight: 0 });
@@ -171,7 +183,8 @@ pub fn read_perf_script(text: &str) -> Result<Stacks, StackError> {
         }
         close(&mut open, &mut found.stacks);
         // A command may hold spaces; the number is the last word.
-        match line.trim().rsplit_once(' ').and_then(|(thread, tid)| Some((thread.trim(), tid.parse().ok()?))) {
+        match line.trim().rsplit_once(' ').and_then(|(thread, tid)| Some((thread.trim(), tid.parse().ok()?)))
+        {
             Some((thread, tid)) => open = Some((thread.to_owned(), tid, Vec::new())),
             None => found.odd_lines += 1,
         }
@@ -189,7 +202,11 @@ fn native_frame(line: &str) -> Option<Frame> {
     let is_named = symbol != "[unknown]" && !symbol.is_empty();
     if !is_named {
         let short = file.rsplit('/').next().unwrap_or(file);
-        return Some(Frame { name: format!("[{short}]"), file: file_has_code.then(|| file.to_owned()), symbol: None });
+        return Some(Frame {
+            name: format!("[{short}]"),
+            file: file_has_code.then(|| file.to_owned()),
+            symbol: None,
+        });
     }
     Some(Frame {
         name: readable(symbol),
@@ -212,8 +229,14 @@ mod tests {
         let text = "[es[n][search][T#1] tid=695];java/lang/Thread.run()V;org/es/SearchService.query(Lorg/es/Request|I)V;read 7\n\
                     [G1 Conc#0 tid=9];G1ConcurrentMark::mark 3\nnonsense\n";
         let found = read_async_profiler(text).unwrap();
-        assert_eq!(names(&found, 0), ["java.lang.Thread::run()V", "org.es.SearchService::query(Lorg/es/Request;I)V", "read"]);
-        assert_eq!((found.stacks[0].thread.as_str(), found.stacks[0].tid, found.stacks[0].weight), ("es[n][search][T#1]", 695, 7));
+        assert_eq!(
+            names(&found, 0),
+            ["java.lang.Thread::run()V", "org.es.SearchService::query(Lorg/es/Request;I)V", "read"]
+        );
+        assert_eq!(
+            (found.stacks[0].thread.as_str(), found.stacks[0].tid, found.stacks[0].weight),
+            ("es[n][search][T#1]", 695, 7)
+        );
         let fit: Vec<bool> = found.functions.iter().map(|function| function.symbol.is_some()).collect();
         assert_eq!(fit, [false, true, false, false]);
         assert_eq!((found.odd_lines, found.weight()), (1, 10));
@@ -221,25 +244,41 @@ mod tests {
 
     #[test]
     fn what_the_agent_cannot_watch_is_shown_and_not_offered() {
-        for frame in ["a/B$$Lambda$5.0x00007ff3ec000a08.run()V", "a/B.<init>()V", "jdk/internal/X.y()V", "a/B$$Lambda+0x1.run()V"] {
+        for frame in [
+            "a/B$$Lambda$5.0x00007ff3ec000a08.run()V",
+            "a/B.<init>()V",
+            "jdk/internal/X.y()V",
+            "a/B$$Lambda+0x1.run()V",
+        ] {
             assert_eq!(java_frame(frame).symbol, None, "{frame}");
         }
-        assert_eq!(java_frame("a/B.lambda$run$0(Ljava/net/Socket|)V").symbol.as_deref(), Some("a.B::lambda$run$0(Ljava/net/Socket;)V"));
+        assert_eq!(
+            java_frame("a/B.lambda$run$0(Ljava/net/Socket|)V").symbol.as_deref(),
+            Some("a.B::lambda$run$0(Ljava/net/Socket;)V")
+        );
     }
 
     #[test]
     fn perf_s_stacks_are_turned_and_counted() {
-        let stack = |tid: u32| format!(
-            "my server {tid} \n\t    24f4 score (/opt/my srv)\n\t    254e _ZN6Server6searchEi (/opt/my srv)\n\t 89 [unknown] (/lib/libstdc++.so.6)\n\
+        let stack = |tid: u32| {
+            format!(
+                "my server {tid} \n\t    24f4 score (/opt/my srv)\n\t    254e _ZN6Server6searchEi (/opt/my srv)\n\t 89 [unknown] (/lib/libstdc++.so.6)\n\
              \tffffffff81 do_syscall_64 ([kernel.kallsyms])\n\n"
-        );
+            )
+        };
         let text = [stack(7), stack(7), stack(8)].concat();
         let found = read_perf_script(&text).unwrap();
         assert_eq!(found.stacks.len(), 2);
-        assert_eq!((found.stacks[0].weight, found.stacks[0].thread.as_str(), found.stacks[1].tid), (2, "my server", 8));
+        assert_eq!(
+            (found.stacks[0].weight, found.stacks[0].thread.as_str(), found.stacks[1].tid),
+            (2, "my server", 8)
+        );
         assert_eq!(names(&found, 0), ["do_syscall_64", "[libstdc++.so.6]", "Server::search(int)", "score"]);
         let search = &found.functions[found.stacks[0].frames[2] as usize];
-        assert_eq!((search.file.as_deref(), search.symbol.as_deref()), (Some("/opt/my srv"), Some("_ZN6Server6searchEi")));
+        assert_eq!(
+            (search.file.as_deref(), search.symbol.as_deref()),
+            (Some("/opt/my srv"), Some("_ZN6Server6searchEi"))
+        );
         assert!(found.functions.iter().filter(|function| function.symbol.is_some()).count() == 2);
         assert_eq!(found.collapsed().lines().count(), 2);
     }
