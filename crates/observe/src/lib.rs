@@ -15,6 +15,8 @@
 //! - Nothing here decides for a machine: a verdict is words for people.
 
 pub mod doctor;
+pub mod functions;
+pub mod hot;
 pub mod probe;
 pub mod recording;
 pub mod requests;

@@ -16,6 +16,7 @@
 //! - [`scheduling`]: one of them, or none, as the store drives it.
 //! - [`active_idle`]: how deep the CPUs of active workers may sleep.
 //! - [`frequency`]: how fast the cores run.
+//! - [`hot`]: which function of a service tells that a request is being worked on, and the clock that light requests are cheapest at.
 //! - [`idle`]: which idle state a CPU goes to: menu, TEO, and what curbs or bounds them.
 //! - [`timing`]: when to be awake: work delayed as long as its goal allows.
 //! - [`wake_plan`]: which CPUs are awake in time for work that can be foreseen.
@@ -33,6 +34,7 @@ pub mod check;
 pub mod cores;
 pub mod frequency;
 pub mod governing;
+pub mod hot;
 pub mod idle;
 pub mod log;
 pub mod peafowl;

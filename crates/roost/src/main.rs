@@ -6,6 +6,7 @@ mod doctor;
 mod exit;
 mod frames;
 mod govern;
+mod hot;
 mod load;
 mod machine_facts;
 mod manual;
@@ -42,6 +43,7 @@ enum Command {
     Load(load::Args),
     Observe(observe::Args),
     Govern(Box<govern::Args>),
+    Hot(hot::Args),
     Replay(replay::Args),
     Sim(sim::Args),
     Top(top::Args),
@@ -60,6 +62,7 @@ fn main() -> ExitCode {
         Command::Load(args) => load::run(&args),
         Command::Observe(args) => observe::run(&args),
         Command::Govern(args) => govern::run(&args),
+        Command::Hot(args) => hot::run(&args),
         Command::Replay(args) => replay::run(&args),
         Command::Sim(args) => sim::run(&args),
         Command::Top(args) => top::run(&args),

@@ -1,7 +1,7 @@
 //! `roost report`: the page of a run, made again from its folder; or a page that a script wrote as JSON.
 
 use crate::exit::usage;
-use crate::{observe, sim};
+use crate::{hot, observe, sim};
 use anyhow::{Context as _, Result};
 use report::figures::Page;
 use report::run::{Run, RunWriter};
@@ -85,7 +85,10 @@ fn draw(args: &Args) -> Result<ExitCode> {
 
 /// Simulations and observations keep no frames: the page for one would be empty, in the place of the page that was made.
 fn check_recorded(folder: &Path) -> Result<()> {
-    let Some(maker) = sim::maker(folder).or_else(|| observe::maker(folder)) else { return Ok(()) };
+    let Some(maker) = sim::maker(folder).or_else(|| observe::maker(folder)).or_else(|| hot::maker(folder))
+    else {
+        return Ok(());
+    };
     let (place, page) = (folder.display(), folder.join(sim::REPORT));
     let hint = if page.is_file() {
         format!("open {}", page.display())

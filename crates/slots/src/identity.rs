@@ -16,7 +16,11 @@ pub struct Identity {
 impl Identity {
     /// The calling process. What `/proc` does not tell is zero.
     pub fn own() -> Self {
-        let pid = std::process::id();
+        Self::of(std::process::id())
+    }
+
+    /// The process that has this number now, in our pid namespace.
+    pub fn of(pid: u32) -> Self {
         Self { pid, started: process_started(pid).unwrap_or(0), boot_id: boot_id() }
     }
 

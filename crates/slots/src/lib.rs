@@ -35,11 +35,14 @@ mod events;
 mod identity;
 mod layout;
 mod map;
+mod memory;
 mod reader;
 mod writer;
 
 pub use events::{Event, EventKind, Events};
 pub use identity::Identity;
 pub use layout::{FILE_VERSION, Failures, METHODS_MAX, SLOTS_MAX};
+pub use map::Map;
+pub use memory::Memory;
 pub use reader::{Activity, Bell, Enable, Method, MethodState, Reader, ReaderError, Slot, Woken};
-pub use writer::{Inside, MethodId, ThreadSlot, Writer, WriterError, WriterOptions};
+pub use writer::{Inside, MethodId, ThreadSlot, Writer, WriterError, WriterOptions, image};

@@ -5,11 +5,12 @@ use std::ffi::c_void;
 use std::fs::File;
 use std::io;
 use std::ptr::NonNull;
+use std::sync::atomic::Ordering::Acquire;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 /// Mapped memory; unmapped when dropped.
 #[derive(Debug)]
-pub(crate) struct Map {
+pub struct Map {
     start: NonNull<c_void>,
     length: usize,
 }
@@ -28,6 +29,23 @@ impl Map {
         };
         let start = NonNull::new(start).ok_or(io::ErrorKind::AddrNotAvailable)?;
         Ok(Self { start, length })
+    }
+
+    /// Copies bytes from `offset` on, in words of 64 bits, each whole. Both must be multiples of four, and inside.
+    pub fn copy(&self, bytes: &mut [u8], offset: usize) {
+        let mut at = offset;
+        for word in bytes.chunks_mut(8) {
+            if word.len() == 8 && at.is_multiple_of(8) {
+                word.copy_from_slice(&self.word64(at).load(Acquire).to_le_bytes());
+            } else {
+                for half in word.chunks_mut(4) {
+                    half.copy_from_slice(&self.word32(at).load(Acquire).to_le_bytes()[..half.len()]);
+                    at += 4;
+                }
+                continue;
+            }
+            at += 8;
+        }
     }
 
     /// The word of 32 bits at `offset`.

@@ -13,15 +13,11 @@
 use crate::events::{Event, Events, parse as parse_event};
 use crate::identity::Identity;
 use crate::layout::{self, EVENT, Failures, SLOT, SLOTS, State, header, slot};
-use crate::map::Map;
+use crate::memory::{FileMemory, Memory};
 use machine::{Duration, Instant};
 use rustix::fs::{Mode, OFlags};
-use rustix::io::Errno;
-use rustix::thread::futex;
-use rustix::time::Timespec;
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -59,9 +55,7 @@ pub struct Reader {
 #[derive(Debug)]
 struct Source {
     path: PathBuf,
-    file: File,
-    /// Never loaded from: see the module's header.
-    map: Map,
+    memory: Box<dyn Memory>,
 }
 
 /// Why a file is not read, or no longer.
@@ -217,8 +211,15 @@ impl Reader {
                 about.len()
             )));
         }
+        let memory = FileMemory::new(file).map_err(failed)?;
+        Self::from_memory(Box::new(memory), about.len(), path)
+    }
+
+    /// Reads memory of `length` bytes in which a slot file lies; `path` is what errors call it.
+    pub fn from_memory(memory: Box<dyn Memory>, length: u64, path: &Path) -> Result<Self, ReaderError> {
+        let not_one = |why: String| ReaderError::NotOne { path: path.to_owned(), why };
         let mut bytes = [0; layout::HEADER];
-        file.read_exact_at(&mut bytes, 0).map_err(failed)?;
+        memory.read(&mut bytes, 0).map_err(|source| ReaderError::Io { path: path.to_owned(), source })?;
         if bytes[..8] != layout::MAGIC {
             return Err(not_one("it does not begin with ROOSTHOT".into()));
         }
@@ -237,10 +238,9 @@ impl Reader {
             let most = layout::EVENTS_MAX;
             return Err(not_one(format!("it claims {event_count} events, not a power of two up to {most}")));
         }
-        if about.len() < layout::file_length(slot_count, event_count) as u64 {
-            return Err(ReaderError::Truncated { path: path.to_owned(), at: about.len() });
+        if length < layout::file_length(slot_count, event_count) as u64 {
+            return Err(ReaderError::Truncated { path: path.to_owned(), at: length });
         }
-        let map = Map::new(&file, layout::HEADER).map_err(failed)?;
         Ok(Self {
             slot_count,
             event_count,
@@ -251,7 +251,7 @@ impl Reader {
             slots: Vec::new(),
             next_event: u64_at(&bytes, header::EVENT_HEAD),
             awaited: None,
-            source: Arc::new(Source { path: path.to_owned(), file, map }),
+            source: Arc::new(Source { path: path.to_owned(), memory }),
         })
     }
 
@@ -464,9 +464,7 @@ impl Bell {
     pub fn ring(&self) -> Result<(), ReaderError> {
         let doorbell = self.source.word32(header::DOORBELL)?;
         self.source.write32(header::DOORBELL, doorbell ^ CALLED)?;
-        // Nobody sleeps: nobody to wake.
-        let _ = futex::wake(self.source.map.word32(header::DOORBELL), futex::Flags::empty(), 1);
-        Ok(())
+        self.source.memory.wake().map_err(|error| self.source.failed(error))
     }
 }
 
@@ -474,14 +472,18 @@ impl Bell {
 const CALLED: u32 = 1 << 31;
 
 impl Source {
+    fn failed(&self, source: io::Error) -> ReaderError {
+        let path = self.path.clone();
+        match source.kind() {
+            io::ErrorKind::UnexpectedEof => {
+                ReaderError::Truncated { path, at: self.memory.length().unwrap_or(0) }
+            }
+            _ => ReaderError::Io { path, source },
+        }
+    }
+
     fn read(&self, bytes: &mut [u8], offset: usize) -> Result<(), ReaderError> {
-        self.file.read_exact_at(bytes, offset as u64).map_err(|source| match source.kind() {
-            io::ErrorKind::UnexpectedEof => ReaderError::Truncated {
-                path: self.path.clone(),
-                at: self.file.metadata().map_or(offset as u64, |about| about.len()),
-            },
-            _ => ReaderError::Io { path: self.path.clone(), source },
-        })
+        self.memory.read(bytes, offset).map_err(|error| self.failed(error))
     }
 
     fn word32(&self, offset: usize) -> Result<u32, ReaderError> {
@@ -499,25 +501,14 @@ impl Source {
     /// Refused where the file has ended before: writing must not make it longer.
     fn write32(&self, offset: usize, word: u32) -> Result<(), ReaderError> {
         self.word32(offset)?;
-        let written = self.file.write_all_at(&word.to_le_bytes(), offset as u64);
-        written.map_err(|source| ReaderError::Io { path: self.path.clone(), source })
+        self.memory.write32(offset, word).map_err(|error| self.failed(error))
     }
 
     /// Waits while the doorbell is `doorbell`; whether it rang.
     fn wait(&self, doorbell: u32, timeout: Option<Duration>) -> Result<bool, ReaderError> {
-        let timeout = timeout.map(|timeout| Timespec {
-            tv_sec: (timeout.as_nanos() / 1_000_000_000).try_into().unwrap_or(i64::MAX),
-            tv_nsec: (timeout.as_nanos() % 1_000_000_000) as _,
-        });
-        let word = self.map.word32(header::DOORBELL);
-        match futex::wait(word, futex::Flags::empty(), doorbell, timeout.as_ref()) {
-            Err(Errno::TIMEDOUT) => Ok(false),
-            // Woken by nobody's ring, or by a signal: the look that follows decides.
-            Err(Errno::INTR) => Ok(false),
-            Ok(()) | Err(Errno::AGAIN) => Ok(self.word32(header::DOORBELL)? != doorbell),
-            Err(Errno::FAULT) => Err(ReaderError::Truncated { path: self.path.clone(), at: 0 }),
-            Err(error) => Err(ReaderError::Io { path: self.path.clone(), source: error.into() }),
-        }
+        self.memory.wait(doorbell, timeout).map_err(|error| self.failed(error))?;
+        // Woken by nobody's ring, or by a signal: then it is what it was, and the look that follows decides.
+        Ok(self.word32(header::DOORBELL)? != doorbell)
     }
 }
 

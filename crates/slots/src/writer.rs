@@ -332,6 +332,14 @@ fn used_by(path: &Path) -> Option<u32> {
 
 /// Every byte is written, so that a full disk is an error now and not a SIGBUS later.
 fn image_onto(file: &File, methods: &[&str], options: &WriterOptions) -> io::Result<Map> {
+    let image = image(methods, options);
+    file.write_all_at(&image, 0)?;
+    Map::new(file, image.len())
+}
+
+/// A new file's bytes. Methods beyond [`METHODS_MAX`](crate::METHODS_MAX) are left out.
+pub fn image(methods: &[&str], options: &WriterOptions) -> Vec<u8> {
+    let methods = &methods[..methods.len().min(layout::METHODS_MAX as usize)];
     let length = layout::file_length(options.slots, options.events);
     let mut image = vec![0u8; length];
     let mut put = |offset: usize, bytes: &[u8]| image[offset..offset + bytes.len()].copy_from_slice(bytes);
@@ -352,8 +360,7 @@ fn image_onto(file: &File, methods: &[&str], options: &WriterOptions) -> io::Res
         put(offset + 4, &(name.len() as u32).to_le_bytes());
         put(offset + 8, name.as_bytes());
     }
-    file.write_all_at(&image, 0)?;
-    Map::new(file, length)
+    image
 }
 
 /// At most `length` bytes of `text`, whole characters.

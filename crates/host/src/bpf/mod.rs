@@ -21,12 +21,16 @@
 //! - What the kernel refuses is a [`BpfError`] that says what to do; nothing panics over it.
 
 mod bell;
+mod functions;
 mod idle;
 mod mapped;
 mod requests;
 mod threads;
 
 pub use bell::Bell;
+pub use functions::{
+    FUNCTIONS_MAX, FunctionProgram, FunctionTally, ImageRings, Probe, SLOT_COUNT, stack_of_sleeper,
+};
 pub use idle::{IdleCounts, IdleNow, IdleProgram};
 pub use requests::{
     ALARM_WINDOW, Pulse, RequestAlarm, RequestCounts, RequestProgram, RequestTimes, RequestWay, Watched,
@@ -35,7 +39,9 @@ pub use threads::{KICK_PATIENCE, ThreadProgram};
 
 use crate::root::Root;
 use libbpf_rs::btf::{Btf, BtfType, TypeId};
-use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, OpenObject, PrintLevel};
+use libbpf_rs::{
+    Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, OpenObject, PrintLevel, ProgramMut, UprobeOpts,
+};
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::sync::{Mutex, OnceLock};
@@ -105,13 +111,27 @@ enum Attachment<'a> {
     Own,
     /// To all processes below a cgroup.
     Cgroup(std::os::fd::BorrowedFd<'a>),
+    /// To places in a process's program; programs without a section of their own.
+    Places(&'a [Place]),
+}
+
+/// Where in a process's program one of ours runs.
+struct Place {
+    /// Which of ours.
+    program: &'static str,
+    process: i32,
+    binary: std::path::PathBuf,
+    /// In the binary's file.
+    offset: usize,
+    /// What `bpf_get_attach_cookie` tells there.
+    cookie: u64,
 }
 
 /// The map with one struct per CPU that every program of ours has.
 const COUNTS: &str = "cpus";
 
 /// Maps with one struct for the whole machine.
-const SINGLE: [&str; 2] = ["rules", "pulses"];
+const SINGLE: [&str; 4] = ["rules", "pulses", "image", "blank"];
 
 /// Loads the object, with room for every CPU there may be, and attaches its programs. Those of `optional` that hang on an
 /// event which this kernel lacks are left out.
@@ -145,14 +165,31 @@ fn run(
     prepare(&mut open);
     let object = open.load().map_err(refused)?;
     let attached = object.progs_mut().filter(|program| program.autoload()).map(|program| match attachment {
-        Attachment::Own => program.attach(),
-        Attachment::Cgroup(cgroup) => program.attach_cgroup(std::os::fd::AsRawFd::as_raw_fd(cgroup)),
+        Attachment::Own => Ok(vec![program.attach()?]),
+        Attachment::Cgroup(cgroup) => {
+            Ok(vec![program.attach_cgroup(std::os::fd::AsRawFd::as_raw_fd(cgroup))?])
+        }
+        Attachment::Places(places) => attach_at(&program, places),
     });
-    let links = attached.collect::<Result<Vec<Link>, _>>().map_err(refused)?;
+    let links: Vec<Link> =
+        attached.collect::<Result<Vec<_>, _>>().map_err(refused)?.into_iter().flatten().collect();
     let counts = object.maps().find(|map| map.name() == OsStr::new(COUNTS));
     let counts = counts.expect("every program of ours has this map");
     let counts = MapHandle::try_from(&counts).map_err(refused)?;
     Ok(Running { links, counts, object, cpus })
+}
+
+/// At its places; where its section says if it has none.
+fn attach_at(program: &ProgramMut<'_>, places: &[Place]) -> Result<Vec<Link>, libbpf_rs::Error> {
+    let mut own = places.iter().filter(|place| program.name() == OsStr::new(place.program)).peekable();
+    if own.peek().is_none() {
+        return Ok(vec![program.attach()?]);
+    }
+    own.map(|place| {
+        let options = UprobeOpts { cookie: place.cookie, ..UprobeOpts::default() };
+        program.attach_uprobe_with_opts(place.process, &place.binary, place.offset, options)
+    })
+    .collect()
 }
 
 impl Running {

@@ -21,12 +21,14 @@
 //!   areas.rs     how a whole is divided, over something
 //!   lengths.rs   where time goes, by the length of periods
 //!   heat_map.rs  values over two things
+//!   flame.rs     sampled stacks
 //!   table.rs     rows and columns
 //!   page.rs      all of it on one self-contained page
 //! ```
 
 mod areas;
 mod bars;
+mod flame;
 mod heat_map;
 mod labels;
 mod lengths;
@@ -38,6 +40,7 @@ mod unit;
 
 pub use areas::{Areas, Layer, Panel};
 pub use bars::{Bar, BarPart, Bars, Form, Tone};
+pub use flame::Flame;
 pub use heat_map::{Cell, HeatMap, Labels};
 pub use lengths::{Bucket, Lengths};
 pub use lines::{Limit, Lines};

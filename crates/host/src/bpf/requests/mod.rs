@@ -100,7 +100,7 @@ impl RequestTimes {
         (begin(bucket), begin(bucket + 1))
     }
 
-    fn take(fields: &mut Fields<'_>) -> Self {
+    pub(super) fn take(fields: &mut Fields<'_>) -> Self {
         let total = Duration::from_nanos(fields.u64());
         Self { total, counts: (0..Self::BUCKETS).map(|_| fields.u32()).collect() }
     }

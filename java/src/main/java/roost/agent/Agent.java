@@ -27,6 +27,14 @@ public final class Agent {
     }
 
     private static void begin(String text, Instrumentation instrumentation) {
+        if (Count.isAsked(text)) {
+            try {
+                Count.start(text, instrumentation);
+            } catch (IllegalArgumentException wrong) {
+                say(wrong.getMessage());
+            }
+            return;
+        }
         Options options;
         try {
             options = Options.parse(text);

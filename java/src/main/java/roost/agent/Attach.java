@@ -18,13 +18,14 @@ public final class Attach {
             System.exit(2);
         }
         try {
+            boolean isCount = Count.isAsked(arguments[1]);
             // A wrong option is better told here than over there.
-            Options options = Options.parse(arguments[1]);
+            Options options = isCount ? null : Options.parse(arguments[1]);
             File jar = new File(Attach.class.getProtectionDomain().getCodeSource().getLocation().toURI());
             VirtualMachine machine = VirtualMachine.attach(arguments[0]);
             try {
                 // The other JVM has a folder of its own for names that are relative.
-                String text = arguments[1].replaceAll("(^|,)file=[^,]*", "") + ",file=" + file(arguments[1], options);
+                String text = isCount ? arguments[1] : arguments[1].replaceAll("(^|,)file=[^,]*", "") + ",file=" + file(arguments[1], options);
                 machine.loadAgent(jar.getAbsolutePath(), text.startsWith(",") ? text.substring(1) : text);
             } finally {
                 machine.detach();

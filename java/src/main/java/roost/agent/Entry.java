@@ -28,8 +28,10 @@ public final class Entry {
 
     private static void enter(String options, Instrumentation instrumentation) {
         try {
-            File jar = new File(Entry.class.getProtectionDomain().getCodeSource().getLocation().toURI());
-            instrumentation.appendToBootstrapClassLoaderSearch(new JarFile(jar));
+            if (!isThere(instrumentation)) {
+                File jar = new File(Entry.class.getProtectionDomain().getCodeSource().getLocation().toURI());
+                instrumentation.appendToBootstrapClassLoaderSearch(new JarFile(jar));
+            }
             // By this class's own loader, which asks its parents first: to name the boot loader is a right that a security
             // manager may refuse to an agent that comes late.
             Class.forName("roost.agent.Agent")
@@ -38,5 +40,15 @@ public final class Entry {
         } catch (Throwable failure) {
             System.err.println("roost-agent: the hook is off: " + failure);
         }
+    }
+
+    /** On the boot class path, from an attachment before, whose jar may be gone. Nobody needs a right to be told of that loader. */
+    private static boolean isThere(Instrumentation instrumentation) {
+        for (Class<?> loaded : instrumentation.getAllLoadedClasses()) {
+            if (loaded.getName().equals("roost.agent.Agent") && loaded.getClassLoader() == null) {
+                return true;
+            }
+        }
+        return false;
     }
 }

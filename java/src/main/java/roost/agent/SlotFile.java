@@ -25,7 +25,7 @@ import java.util.Set;
  * has ended, so the dead are looked for whenever a new one comes: between two such moments a dead thread's slot tells
  * "outside", which it is.
  */
-final class SlotFile {
+final class SlotFile implements Methods {
     final MappedByteBuffer map;
     final Path path;
     private final int slots;
@@ -98,8 +98,8 @@ final class SlotFile {
         }
     }
 
-    /** The number of one more method; its class is waited for. */
-    synchronized int addMethod(String name) {
+    @Override
+    public synchronized int addMethod(String name) {
         int id = map32(METHOD_COUNT);
         if (id >= METHODS_MAX) {
             throw new IllegalArgumentException("more than " + METHODS_MAX + " methods");
@@ -109,12 +109,31 @@ final class SlotFile {
         return id;
     }
 
-    synchronized void setMethod(int id, String name, int state) {
+    @Override
+    public synchronized void setMethod(int id, String name, int state) {
         int offset = methodOffset(id);
         byte[] bytes = cut(name, METHOD_NAME);
         map.put(offset + 8, bytes);
         WORD32.setRelease(map, offset + 4, bytes.length);
         WORD32.setRelease(map, offset, state);
+        if (state == WATCHED) {
+            tell(id, "watching " + name + " in " + path);
+        }
+    }
+
+    @Override
+    public boolean isWanted(int id) {
+        return true;
+    }
+
+    @Override
+    public String hook() {
+        return "roost/agent/Hook";
+    }
+
+    @Override
+    public void tell(int id, String line) {
+        Agent.say(line);
     }
 
     /** A slot for a thread; one without room where all are taken. */

@@ -13,7 +13,7 @@ import org.objectweb.asm.Opcodes;
  * Puts the hook around methods of a class file.
  *
  * <pre>
- *   int token = Hook.enter(method);
+ *   int token = Hook.enter(method);    or another hook's
  *   try {
  *       ... as it was; before each return: Hook.exit(token, method);
  *   } catch (Throwable any) {
@@ -26,17 +26,16 @@ import org.objectweb.asm.Opcodes;
  * Frames are written as they were, never computed: computing them would load the server's classes while it loads them.
  */
 final class Watch {
-    private static final String HOOK = "roost/agent/Hook";
-
     private Watch() {}
 
     /**
      * The class with the hook around some of its methods.
      *
+     * @param hook the class that has enter and exit, by its internal name
      * @param chosen by name and descriptor: the method's number
      * @param locals by name and descriptor: how many local variables each has
      */
-    static byte[] around(ClassReader reader, Map<String, Integer> chosen, Map<String, Integer> locals) {
+    static byte[] around(String hook, ClassReader reader, Map<String, Integer> chosen, Map<String, Integer> locals) {
         ClassWriter writer = new ClassWriter(reader, ClassWriter.COMPUTE_MAXS);
         reader.accept(
                 new ClassVisitor(Opcodes.ASM9, writer) {
@@ -45,7 +44,7 @@ final class Watch {
                             int access, String name, String descriptor, String signature, String[] exceptions) {
                         MethodVisitor next = super.visitMethod(access, name, descriptor, signature, exceptions);
                         Integer id = chosen.get(name + descriptor);
-                        return id == null ? next : new Around(next, id, locals.get(name + descriptor));
+                        return id == null ? next : new Around(hook, next, id, locals.get(name + descriptor));
                     }
                 },
                 ClassReader.EXPAND_FRAMES);
@@ -53,14 +52,16 @@ final class Watch {
     }
 
     private static final class Around extends MethodVisitor {
+        private final String hook;
         private final int id;
         private final int token;
         private final Label start = new Label();
         private final Label end = new Label();
         private final Label handler = new Label();
 
-        Around(MethodVisitor next, int id, int locals) {
+        Around(String hook, MethodVisitor next, int id, int locals) {
             super(Opcodes.ASM9, next);
+            this.hook = hook;
             this.id = id;
             this.token = locals;
         }
@@ -69,7 +70,7 @@ final class Watch {
         public void visitCode() {
             super.visitCode();
             pushId();
-            super.visitMethodInsn(Opcodes.INVOKESTATIC, HOOK, "enter", "(I)I", false);
+            super.visitMethodInsn(Opcodes.INVOKESTATIC, hook, "enter", "(I)I", false);
             super.visitVarInsn(Opcodes.ISTORE, token);
             super.visitLabel(start);
         }
@@ -112,7 +113,7 @@ final class Watch {
         private void exit() {
             super.visitVarInsn(Opcodes.ILOAD, token);
             pushId();
-            super.visitMethodInsn(Opcodes.INVOKESTATIC, HOOK, "exit", "(II)V", false);
+            super.visitMethodInsn(Opcodes.INVOKESTATIC, hook, "exit", "(II)V", false);
         }
 
         private void pushId() {

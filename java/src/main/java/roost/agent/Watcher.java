@@ -17,18 +17,18 @@ import org.objectweb.asm.ClassReader;
  * the hook, because its call would fail in the middle of the server. A refusal leaves the class as it was.
  */
 final class Watcher implements ClassFileTransformer {
-    private final SlotFile file;
+    private final Methods methods;
     /** By the class's internal name: what is to be watched there. */
     private final Map<String, List<Wanted>> wanted = new HashMap<>();
 
     private record Wanted(int id, Options.Target target) {}
 
-    Watcher(SlotFile file) {
-        this.file = file;
+    Watcher(Methods methods) {
+        this.methods = methods;
     }
 
     synchronized void want(Options.Target target) {
-        int id = file.addMethod(target.toString());
+        int id = methods.addMethod(target.toString());
         wanted.computeIfAbsent(target.className().replace('.', '/'), any -> new ArrayList<>()).add(new Wanted(id, target));
     }
 
@@ -56,28 +56,30 @@ final class Watcher implements ClassFileTransformer {
 
     private byte[] watch(ClassLoader loader, String className, List<Wanted> here, byte[] bytes) {
         ClassReader reader = new ClassReader(bytes);
-        List<Watch.Found> methods = Watch.methods(reader);
+        List<Watch.Found> there = Watch.methods(reader);
         Map<String, Integer> chosen = new HashMap<>();
         Map<String, Integer> locals = new HashMap<>();
         for (Wanted one : here) {
+            if (!methods.isWanted(one.id())) {
+                continue;
+            }
             Options.Target target = one.target();
-            List<Watch.Found> fitting = methods.stream()
+            List<Watch.Found> fitting = there.stream()
                     .filter(method -> method.name().equals(target.method()) && target.fits(method.descriptor()))
                     .toList();
-            String refusal = refusal(loader, target, fitting, methods);
+            String refusal = refusal(loader, target, fitting, there);
             if (refusal != null) {
-                file.setMethod(one.id(), target.toString(), Layout.REFUSED);
-                Agent.say(refusal);
+                methods.setMethod(one.id(), target.toString(), Layout.REFUSED);
+                methods.tell(one.id(), refusal);
                 continue;
             }
             Watch.Found method = fitting.get(0);
             if (chosen.putIfAbsent(method.toString(), one.id()) == null) {
                 locals.put(method.toString(), method.locals());
-                file.setMethod(one.id(), className + "::" + method, Layout.WATCHED);
-                Agent.say("watching " + className + "::" + method + " in " + file.path);
+                methods.setMethod(one.id(), className + "::" + method, Layout.WATCHED);
             }
         }
-        return chosen.isEmpty() ? null : Watch.around(reader, chosen, locals);
+        return chosen.isEmpty() ? null : Watch.around(methods.hook(), reader, chosen, locals);
     }
 
     /** Why a method is not watched; null if it is. */

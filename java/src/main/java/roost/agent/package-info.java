@@ -4,6 +4,7 @@
  * <pre>
  *   Entry (the application's loader) -> Agent -> Options, Kernel, SlotFile      once, at the start
  *                                        Watcher -> Watch                        once per class that is named
+ *                                        Count -> Tally                          for some seconds, when asked
  *                                        Hook -> ThreadSlot -> the mapped file   on every call
  * </pre>
  *

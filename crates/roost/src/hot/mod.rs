@@ -1,0 +1,40 @@
+//! `roost hot`: finds a service's hot function, and the clock at which its light requests take the least energy.
+//!
+//! ```text
+//!   options.rs   what is asked for
+//!   find.rs      profile, count, rank: observe's eyes, policy's judgement
+//!   energy.rs    joules per request by clock: measured where that can be, else modelled
+//!   results.rs   the table, the page, hot.json
+//! ```
+
+mod energy;
+mod find;
+mod options;
+mod results;
+
+pub use options::Args;
+pub use results::maker;
+
+use crate::exit::{Exit, usage};
+use crate::table::print;
+use anyhow::Result;
+use machine::Duration;
+use std::process::ExitCode;
+
+/// Finds it.
+pub fn run(args: &Args) -> Result<ExitCode> {
+    if args.length < Duration::from_secs(1) || args.slots_for < Duration::from_millis(200) {
+        return Err(usage("--for needs a second or more, and --slots-for 200ms or more"));
+    }
+    let mut found = find::find(args)?;
+    if args.energy {
+        found.energy = Some(energy::of(args, &found)?);
+    }
+    let place = results::write(args.out.as_deref(), &found)?;
+    if args.json {
+        print(&format!("{}\n", serde_json::to_string_pretty(&found)?))?;
+    } else {
+        print(&format!("{}\nreport: {}\n", results::text(&found), place.display()))?;
+    }
+    Ok(if found.is_found() { ExitCode::SUCCESS } else { Exit::GoalMissed.into() })
+}

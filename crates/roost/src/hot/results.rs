@@ -1,0 +1,359 @@
+//! What was found: the table, the page with its flame graph, and `hot.json`.
+
+use super::energy::Energy;
+use crate::exit::usage;
+use crate::machine_facts::this_machine;
+use crate::run_folder::{self, INFO, REPORT};
+use crate::table::{Table, columns, wrap};
+use ::observe::hot::Pool;
+use anyhow::Result;
+use machine::{Duration, Ratio};
+use policy::hot::Verdict;
+use report::figures::{Card, Flame, Page, Part, Row as PageRow, Section, Table as PageTable};
+use report::run::RunInfo;
+use serde::Serialize;
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+/// What runs the service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// A JVM.
+    Jvm,
+    /// A native program.
+    Native,
+}
+
+/// Everything that was found.
+#[derive(Clone, Debug, Serialize)]
+pub struct Found {
+    /// Its name.
+    pub service: String,
+    /// Its process.
+    pub pid: u32,
+    /// What runs it.
+    pub kind: Kind,
+    /// Stacks that were sampled.
+    pub samples: u64,
+    /// Requests a second while calls were counted.
+    pub requests_per_s: Option<f64>,
+    /// Its threads.
+    pub pools: Vec<PoolFound>,
+    /// Best first.
+    pub rows: Vec<Row>,
+    /// What to type to have the best one watched; `None` if none fits.
+    pub option: Option<String>,
+    /// What a reader must know.
+    pub notes: Vec<String>,
+    /// By clock, if it was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub energy: Option<Energy>,
+    /// Of the request threads, for the flame graph.
+    #[serde(skip)]
+    pub stacks: Vec<(Vec<String>, u64)>,
+    /// Of all threads, for other tools.
+    #[serde(skip)]
+    pub collapsed: String,
+}
+
+/// Threads of one kind.
+#[derive(Clone, Debug, Serialize)]
+pub struct PoolFound {
+    /// Their name, `#` for a number.
+    pub name: String,
+    /// How many worked.
+    pub threads: usize,
+    /// Of all CPU time.
+    pub share: Ratio,
+    /// Whether they were seen reading from sockets.
+    pub reads: bool,
+    /// Whether they count as request threads.
+    pub serves: bool,
+}
+
+/// One function.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    /// As people read it.
+    pub function: String,
+    /// The file with its code, of native ones.
+    pub file: Option<String>,
+    /// As the agent or the file calls it.
+    pub symbol: Option<String>,
+    /// Of the request threads' CPU time.
+    pub share: Ratio,
+    /// The same without what it called.
+    pub own: Ratio,
+    /// Frames before it.
+    pub depth: f64,
+    /// Calls for each request.
+    pub calls_per_request: Option<f64>,
+    /// In the function, in the middle.
+    pub p50: Option<Duration>,
+    /// And in the tail.
+    pub p99: Option<Duration>,
+    /// Mean of those up to the middle.
+    pub light: Option<Duration>,
+    /// What it is.
+    pub verdict: Verdict,
+    /// Why it was not counted.
+    pub why: Option<String>,
+}
+
+impl PoolFound {
+    /// As observed.
+    pub fn of(pool: &Pool) -> Self {
+        let Pool { name, threads, share, reads, serves } = pool.clone();
+        Self { name, threads, share, reads, serves }
+    }
+}
+
+impl Found {
+    /// Whether a function fits.
+    pub fn is_found(&self) -> bool {
+        self.option.is_some()
+    }
+}
+
+const HEAD: [&str; 6] = ["function", "share", "calls/request", "p50", "p99", "verdict"];
+
+fn cells(row: &Row) -> Vec<String> {
+    let length = |length: Option<Duration>| length.map_or("-".to_owned(), |length| length.to_string());
+    let calls = row.calls_per_request.map_or("-".to_owned(), |calls| format!("{calls:.2}"));
+    vec![row.share.to_string(), calls, length(row.p50), length(row.p99), row.verdict.to_string()]
+}
+
+/// For people.
+pub fn text(found: &Found) -> String {
+    let mut text = String::new();
+    let serving: Vec<String> = found
+        .pools
+        .iter()
+        .filter(|pool| pool.serves)
+        .map(|pool| format!("{} ({} of them, {} of the CPU time)", pool.name, pool.threads, pool.share))
+        .collect();
+    wrap(&mut text, "request threads: ", &serving.join(", "), columns());
+    if let Some(rate) = found.requests_per_s {
+        let _ = writeln!(text, "requests: {rate:.0}/s while calls were counted");
+    }
+    text.push('\n');
+    let mut table = Table::new(1, HEAD.map(str::to_owned).to_vec());
+    for row in &found.rows {
+        table.row(std::iter::once(row.function.clone()).chain(cells(row)).collect());
+    }
+    text.push_str(&table.text());
+    text.push('\n');
+    for row in found.rows.iter().filter(|row| row.verdict == Verdict::NotCounted) {
+        let why = row.why.as_deref().unwrap_or("requests were not seen");
+        wrap(&mut text, "- ", &format!("{}: {why}", row.function), columns());
+    }
+    for note in &found.notes {
+        wrap(&mut text, "- ", note, columns());
+    }
+    if let Some(energy) = &found.energy {
+        text.push_str(&energy_text(energy));
+    }
+    match &found.option {
+        Some(option) => {
+            let _ = writeln!(text, "\n{option}");
+        }
+        None => text.push_str("no function is called once a request with most of the work in it\n"),
+    }
+    text
+}
+
+fn energy_text(energy: &Energy) -> String {
+    let mut text = format!("\nenergy of a light request, {}:\n", energy.source);
+    let (head, rows) = energy_rows(energy);
+    let mut table = Table::new(1, head);
+    rows.into_iter().for_each(|row| table.row(row));
+    text.push_str(&table.text());
+    if let Some(best) = energy.best {
+        let _ = writeln!(text, "least energy at {best}");
+    }
+    for note in &energy.notes {
+        wrap(&mut text, "- ", note, columns());
+    }
+    text
+}
+
+fn energy_rows(energy: &Energy) -> (Vec<String>, Vec<Vec<String>>) {
+    let joules = |joules: f64| format!("{:.3} mJ", joules * 1e3);
+    if energy.modelled.is_empty() {
+        let row = |clock: &::observe::hot::ClockMeasured| {
+            let figure = clock.joules.map(joules).or(clock.why.clone()).unwrap_or_default();
+            vec![clock.frequency.to_string(), clock.requests.to_string(), figure]
+        };
+        let head = ["clock", "requests", "a request"].map(str::to_owned).to_vec();
+        return (head, energy.measured.iter().map(row).collect());
+    }
+    let head = ["clock", "time", "machine on for it", "machine on anyway", ""].map(str::to_owned).to_vec();
+    let row = |clock: &super::energy::Modelled| {
+        let carries = if clock.alone.carries { "" } else { "too slow for this load" };
+        vec![
+            clock.alone.frequency.to_string(),
+            clock.alone.time.to_string(),
+            joules(clock.alone.joules),
+            joules(clock.shared.joules),
+            carries.to_owned(),
+        ]
+    };
+    (head, energy.modelled.iter().map(row).collect())
+}
+
+/// Writes the run's folder, and returns where its page is.
+pub fn write(out: Option<&Path>, found: &Found) -> Result<PathBuf> {
+    let started = run_folder::started()?;
+    let name = format!("hot-{}", started.replace(" UTC", "").replace([' ', ':'], "-"));
+    let place = out.map_or_else(|| Path::new("runs").join(&name), Path::to_owned);
+    if place.join(INFO).exists() && !place.join(HOT).exists() {
+        return Err(usage(format!(
+            "{} has another kind of run\n\nhint: name another folder with --out",
+            place.display()
+        )));
+    }
+    run_folder::create(&place)?;
+    // Until the page is there, nobody shall take an older one for it.
+    run_folder::remove(&place, &[REPORT])?;
+    let json = serde_json::to_string_pretty(found)?;
+    run_folder::write(&place, HOT, |file| writeln!(file, "{json}"))?;
+    run_folder::write(&place, STACKS, |file| file.write_all(found.collapsed.as_bytes()))?;
+    let info = RunInfo {
+        format: RunInfo::FORMAT,
+        name,
+        title: title(found),
+        command: std::env::args().collect(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        started,
+        method: METHOD.map(str::to_owned).to_vec(),
+        machine: this_machine(),
+        config: toml::Table::new(),
+    };
+    run_folder::write_info(&place, &info)?;
+    run_folder::write_report(&place, &page(&info, found).html())?;
+    Ok(place.join(REPORT))
+}
+
+fn title(found: &Found) -> String {
+    format!("The hot function of {}", found.service)
+}
+
+fn page(info: &RunInfo, found: &Found) -> Page {
+    let best = found.rows.first().filter(|_| found.is_found());
+    let summary = match best {
+        Some(row) => format!(
+            "{}: {}, with {} of the request threads' CPU time in it.",
+            row.function, row.verdict, row.share
+        ),
+        None => "No function is called once a request with most of the work in it.".to_owned(),
+    };
+    let card = |what: &str, figure: String, remark: &str| Card {
+        what: what.into(),
+        figure,
+        remark: remark.into(),
+        met: None,
+    };
+    let cards = best.into_iter().flat_map(|row| {
+        let length = |length: Option<Duration>| length.map_or("-".to_owned(), |length| length.to_string());
+        [
+            card("share", row.share.to_string(), "of the request threads' CPU time"),
+            card(
+                "calls a request",
+                row.calls_per_request.map_or("-".into(), |calls| format!("{calls:.2}")),
+                "",
+            ),
+            card("in it, p50", length(row.p50), "of all calls that were counted"),
+            card("in it, p99", length(row.p99), "the same"),
+        ]
+    });
+    let rows = found.rows.iter().map(|row| PageRow {
+        name: row.function.clone(),
+        remark: row.why.clone().or_else(|| row.file.clone()).unwrap_or_default(),
+        cells: cells(row),
+        look: None,
+    });
+    let pools = found.pools.iter().map(|pool| {
+        let word = |is: bool| if is { "yes" } else { "no" }.to_owned();
+        let cells =
+            vec![pool.threads.to_string(), pool.share.to_string(), word(pool.reads), word(pool.serves)];
+        PageRow { name: pool.name.clone(), remark: String::new(), cells, look: None }
+    });
+    let flame = Flame {
+        title: "Where the request threads' CPU time goes".to_owned(),
+        see: " The outermost function is at the bottom; a box is as wide as its share. The hot function has a frame.".to_owned(),
+        stacks: found.stacks.clone(),
+        marked: best.map(|row| row.function.clone()),
+    };
+    let head = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
+    let mut sections = vec![
+        Section {
+            title: "Candidates".to_owned(),
+            text: "Best first. Wanted is the innermost function that is called once a request, or once a shard, and holds nearly all of the work.".to_owned(),
+            parts: vec![Part::Table(PageTable { title: String::new(), head: head(&HEAD), rows: rows.collect() })],
+        },
+        Section { title: "Stacks".to_owned(), text: String::new(), parts: vec![Part::Figure(flame.figure())] },
+        Section {
+            title: "Threads".to_owned(),
+            text: "Those that read from sockets or do a tenth of the work serve requests, unless --threads says otherwise.".to_owned(),
+            parts: vec![Part::Table(PageTable {
+                title: String::new(),
+                head: head(&["threads", "at work", "CPU time", "read from sockets", "serve requests"]),
+                rows: pools.collect(),
+            })],
+        },
+    ];
+    if let Some(energy) = &found.energy {
+        let (head, rows) = energy_rows(energy);
+        let rows = rows.into_iter().map(|mut row| {
+            let name = row.remove(0);
+            PageRow { name, remark: String::new(), cells: row, look: None }
+        });
+        sections.push(Section {
+            title: format!("Energy of a light request by clock, {}", energy.source),
+            text: energy.best.map_or(String::new(), |best| format!("Least at {best}.")),
+            parts: std::iter::once(Part::Table(PageTable {
+                title: String::new(),
+                head,
+                rows: rows.collect(),
+            }))
+            .chain(energy.notes.iter().cloned().map(Part::Text))
+            .collect(),
+        });
+    }
+    Page {
+        name: info.name.clone(),
+        title: info.title.clone(),
+        summary,
+        facts: vec![
+            info.started.clone(),
+            format!("Roost {}", info.version),
+            format!("{} samples", found.samples),
+        ],
+        alarms: found.notes.clone(),
+        cards: cards.collect(),
+        sections,
+        notes: info.method.clone(),
+        folded: found.option.iter().map(|option| ("To have it watched".to_owned(), option.clone())).collect(),
+        command: info.command.clone(),
+        ..Page::default()
+    }
+}
+
+const METHOD: [&str; 4] = [
+    "Share: samples of the request threads' CPU time with the function on the stack, by async-profiler (ctimer, 2 ms) or perf (cpu-clock, 499 Hz).",
+    "Calls: counted while the agent or uprobes were on them, recursion as one; requests: counted at the service's sockets meanwhile.",
+    "In-function times are wall time, and hold what counting costs: some 100 ns a call in a JVM, some microseconds under uprobes.",
+    "Ranked by policy::hot: the innermost function that is called a whole number of times a request (within 15 %) and holds 90 % of the best one's share.",
+];
+
+/// `roost hot`, if it made a folder. Such a folder keeps no frames.
+pub fn maker(folder: &Path) -> Option<&'static str> {
+    folder.join(HOT).is_file().then_some("roost hot")
+}
+
+/// All that was found.
+const HOT: &str = "hot.json";
+/// Collapsed, for other tools.
+const STACKS: &str = "stacks.folded";
