@@ -196,8 +196,7 @@ fn whole_lines(path: &Path, is_last: bool) -> Result<(String, bool), ReplayError
 }
 
 fn commands_in<P: Recorded<Output = Vec<C>>, C>(text: &str) -> usize {
-    log::steps::<P>(text)
-        .map_or(0, |steps| steps.steps.iter().map(|(_, _, output)| output.len()).sum())
+    log::steps::<P>(text).map_or(0, |steps| steps.steps.iter().map(|(_, _, output)| output.len()).sum())
 }
 
 fn cpus_of(output: &[Decided]) -> Option<CpuList> {

@@ -44,6 +44,8 @@ struct Seen {
     /// Its thread has ended, and left it so.
     is_dead: bool,
     place: Option<ThreadPlace>,
+    /// When its thread was last known to live by `/proc`.
+    lived: Instant,
 }
 
 /// How the threads of HotSpot's collectors, and the one that stops all threads, call themselves (as much as the kernel keeps of it).
@@ -60,6 +62,9 @@ const RUNTIME: [&str; 11] = [
     "VM Thread",
     "Concurrent Mark",
 ];
+
+/// A thread that waits inside is looked for in `/proc` so often.
+const DOUBT_AFTER: Duration = Duration::from_secs(1);
 
 /// A thread's number may be another's later, which calls itself otherwise.
 const ASK_NAME_AGAIN: Duration = Duration::from_secs(10);
@@ -97,6 +102,7 @@ impl Eyes {
                     is_inside: false,
                     is_dead: false,
                     place: None,
+                    lived: now,
                 },
             };
             self.follow(now, slot, &mut seen, &mut happened);
@@ -149,7 +155,14 @@ impl Eyes {
             self.places.watch(thread.number);
         }
         let Some(thread) = seen.thread else { return };
-        let Some(place) = self.places.place(thread.number) else {
+        let place = self.places.place(thread.number);
+        let waits = place.is_some_and(|place| place.state == PlaceState::Waits);
+        // Who waits for ever may have died before anybody looked: asked now and then, since no event will tell.
+        let is_doubtful = waits && now.since(seen.lived) >= DOUBT_AFTER;
+        if is_doubtful {
+            seen.lived = now;
+        }
+        let Some(place) = place.filter(|_| !is_doubtful || self.threads.has(thread)) else {
             self.let_go(seen, happened);
             seen.is_dead = true;
             seen.is_inside = false;

@@ -22,7 +22,8 @@ const VICTIM: &str = "ROOST_LAB_HURRY_UP";
 #[test]
 fn victim() {
     let Ok(path) = std::env::var(VICTIM) else { return };
-    let writer = Writer::create(Path::new(&path), &["lab::hot"], WriterOptions::default()).expect("a slot file");
+    let writer =
+        Writer::create(Path::new(&path), &["lab::hot"], WriterOptions::default()).expect("a slot file");
     let hot = writer.method(0).expect("its method");
     let (commands, command) = std::sync::mpsc::channel::<String>();
     // It computes between two commands, so it must not wait for them.
@@ -34,7 +35,9 @@ fn victim() {
                 Ok("enter") => inside = Some(slot.enter(hot)),
                 Ok("leave") => drop(inside.take()),
                 Ok("wait") => std::thread::sleep(std::time::Duration::from_secs(600)),
-                Ok(cpus) => host::pin_current_thread_to(&cpus.parse::<CpuList>().expect("CPUs")).expect("a CPU"),
+                Ok(cpus) => {
+                    host::pin_current_thread_to(&cpus.parse::<CpuList>().expect("CPUs")).expect("a CPU")
+                }
                 Err(_) => std::thread::yield_now(),
             }
         }
@@ -68,7 +71,12 @@ impl Service {
     }
 
     fn tell(&mut self, what: &str) {
-        self.child.stdin.as_mut().expect("piped").write_all(format!("{what}\n").as_bytes()).expect("it reads");
+        self.child
+            .stdin
+            .as_mut()
+            .expect("piped")
+            .write_all(format!("{what}\n").as_bytes())
+            .expect("it reads");
     }
 }
 
@@ -124,9 +132,11 @@ impl Governor {
 
 fn begin() {
     for cpu in 0..8 {
-        for (file, text) in
-            [("scaling_governor", "userspace"), ("scaling_setspeed", "1000000"), ("scaling_setspeed", "2300000")]
-        {
+        for (file, text) in [
+            ("scaling_governor", "userspace"),
+            ("scaling_setspeed", "1000000"),
+            ("scaling_setspeed", "2300000"),
+        ] {
             let path = format!("/sys/devices/system/cpu/cpufreq/policy{cpu}/{file}");
             std::fs::write(path, text).expect("this needs the lab's machine: run `lab/run hurry-up`");
         }

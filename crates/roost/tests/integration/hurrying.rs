@@ -49,6 +49,11 @@ fn puppet() {
                     return;
                 }
             }
+            // Threads of a server live on, and keep their slots.
+            drop(inside);
+            loop {
+                std::thread::park();
+            }
         };
         std::thread::Builder::new().name(name.to_owned()).spawn(body).unwrap();
     }
@@ -265,7 +270,8 @@ fn a_killed_governor_is_undone_by_restore() {
     signal(governor.child.id(), "KILL");
     governor.child.wait().unwrap();
     assert!(!machine.is_as_it_was());
-    let restored = Command::new(ROOST).args(["restore", "--sysfs-root"]).arg(machine.folder.path()).output().unwrap();
+    let restored =
+        Command::new(ROOST).args(["restore", "--sysfs-root"]).arg(machine.folder.path()).output().unwrap();
     assert_eq!(restored.status.code(), Some(0), "{}", String::from_utf8_lossy(&restored.stderr));
     assert!(machine.is_as_it_was(), "{:?}", machine.clocks());
 }
@@ -323,7 +329,8 @@ fn a_run_leaves_a_page_and_a_recording_that_replays() {
     assert_eq!(code, Some(0), "{said}");
     let page = fs::read_to_string(out.join("report.html")).unwrap();
     assert!(page.contains("Calls by their length") && page.contains("Clocks over time"), "{page}");
-    let numbers: Value = serde_json::from_str(&fs::read_to_string(out.join("hurry-up.json")).unwrap()).unwrap();
+    let numbers: Value =
+        serde_json::from_str(&fs::read_to_string(out.join("hurry-up.json")).unwrap()).unwrap();
     assert!(numbers["last"]["calls"].as_u64() >= Some(3), "{numbers}");
     let replayed = Command::new(ROOST).arg("replay").arg(&record).output().unwrap();
     let said = String::from_utf8_lossy(&replayed.stdout).into_owned();

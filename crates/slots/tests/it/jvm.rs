@@ -75,7 +75,8 @@ fn jar() -> Result<(PathBuf, PathBuf), String> {
     let made = root.join("target/java");
     let (jar, classes) = (made.join("roost-agent.jar"), made.join("test-classes"));
     let changed = |path: &Path| fs::metadata(path).and_then(|about| about.modified()).ok();
-    let (class, source) = (classes.join("tiny/Server.class"), root.join("java/src/test/java/tiny/Server.java"));
+    let (class, source) =
+        (classes.join("tiny/Server.class"), root.join("java/src/test/java/tiny/Server.java"));
     if !jar.exists() || changed(&class) < changed(&source) {
         let mut maven = Command::new("mvn");
         maven.args(["-q", "-B", "-DskipTests", "package", "-f"]).arg(root.join("java/pom.xml"));
