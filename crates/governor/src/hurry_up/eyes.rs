@@ -10,7 +10,7 @@
 //! lives, and only if that thread is old enough to have begun the call. A slot of which that does not hold is *dead*: its thread
 //! is gone for the policy, and the reader's sleep is not disturbed by it.
 //!
-//! What always holds: where only those threads are asked that are inside; a slot without a number, or with that of no thread of this
+//! What always holds: only threads that are inside are asked where they are; a slot without a number, or with that of no thread of this
 //! service, is passed over; nothing here is as long as a stranger's number says.
 
 use host::{InnerThreads, Kick, Occupant, OuterThread, PlaceState, ThreadPlace, ThreadPlaces};
@@ -44,6 +44,8 @@ struct Seen {
     /// Its thread has ended, and left it so.
     is_dead: bool,
     place: Option<ThreadPlace>,
+    /// So often its thread was looked for in vain, in this call.
+    searches: u8,
     /// When its thread was last known to live by `/proc`.
     lived: Instant,
 }
@@ -62,6 +64,9 @@ const RUNTIME: [&str; 11] = [
     "VM Thread",
     "Concurrent Mark",
 ];
+
+/// A thread that is not found in so many looks is none of this service, or has died: nobody wakes up for it any more.
+const SEARCHES_MAX: u8 = 10;
 
 /// A thread that waits inside is looked for in `/proc` so often.
 const DOUBT_AFTER: Duration = Duration::from_secs(1);
@@ -102,6 +107,7 @@ impl Eyes {
                     is_inside: false,
                     is_dead: false,
                     place: None,
+                    searches: 0,
                     lived: now,
                 },
             };
@@ -123,6 +129,9 @@ impl Eyes {
     fn follow(&mut self, now: Instant, slot: &Slot, seen: &mut Seen, happened: &mut Vec<Happened>) {
         let is_same_call = seen.is_inside && seen.sequence == slot.sequence;
         let passed = slot.sequence.wrapping_sub(seen.sequence) > 1;
+        if slot.sequence != seen.sequence {
+            seen.searches = 0;
+        }
         seen.sequence = slot.sequence;
         let entered = match slot.activity {
             Activity::Inside { since, .. } => Some(since),
@@ -146,7 +155,13 @@ impl Eyes {
             return;
         }
         if seen.thread.is_none() {
-            let Some(thread) = self.threads.find(now, seen.tid) else { return };
+            if seen.searches >= SEARCHES_MAX {
+                return;
+            }
+            let Some(thread) = self.threads.find(now, seen.tid) else {
+                seen.searches += 1;
+                return;
+            };
             seen.is_dead = !is_old_enough(thread, since);
             if seen.is_dead {
                 return;
@@ -230,9 +245,10 @@ impl Eyes {
         self.reader.sleep_beside(is_known, timeout)
     }
 
-    /// True if somebody is inside whose thread was not found: it may be found later.
+    /// True if somebody is inside whose thread was not found yet, and is worth another search.
     pub(super) fn has_strangers(&self) -> bool {
-        self.slots.values().any(|seen| seen.sequence % 2 == 1 && seen.thread.is_none())
+        let is_one = |seen: &Seen| seen.sequence % 2 == 1 && seen.thread.is_none() && !seen.is_dead;
+        self.slots.values().any(|seen| is_one(seen) && seen.searches < SEARCHES_MAX)
     }
 
     /// Asks every CPU to tell when it does something else than now.
