@@ -87,7 +87,7 @@ impl InnerThreads {
         }
         // Its number may be another thread's by now.
         if let Some(known) = self.by_inner.get(&inner)
-            && outer(known.number) == Some(*known)
+            && self.has(*known)
         {
             return Some(*known);
         }
@@ -101,6 +101,11 @@ impl InnerThreads {
             .filter_map(|number| Some((*numbers(self.process, number)?.last()?, outer(number)?)));
         self.by_inner = named.collect();
         self.by_inner.get(&inner).copied()
+    }
+
+    /// True if that very thread still runs.
+    pub fn has(&self, thread: OuterThread) -> bool {
+        threads::began(self.process, thread.number).is_ok_and(|began| began == thread.began)
     }
 
     /// What a thread calls itself, by our number.
@@ -141,6 +146,7 @@ mod tests {
         let found = own.find(Instant::ZERO, me).unwrap();
         assert_eq!(found, OuterThread { number: me, began: threads::began(std::process::id(), me).unwrap() });
         assert!(own.is_alive() && own.inner_process() == std::process::id() && own.command(me).is_some());
+        assert!(own.has(found) && !own.has(OuterThread { began: found.began + 1, ..found }));
         let age = crate::now().since(found.began_at());
         assert!(age < Duration::from_secs(600), "{age}");
         assert_eq!(own.find(Instant::ZERO, u32::MAX), None);

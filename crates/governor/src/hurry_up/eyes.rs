@@ -10,7 +10,7 @@
 //! lives, and only if that thread is old enough to have begun the call. A slot of which that does not hold is *dead*: its thread
 //! is gone for the policy, and the reader's sleep is not disturbed by it.
 //!
-//! What always holds: where only those threads are asked that are inside; a slot without a number, or with that of no thread of this
+//! What always holds: only threads that are inside are asked where they are; a slot without a number, or with that of no thread of this
 //! service, is passed over; nothing here is as long as a stranger's number says.
 
 use host::{InnerThreads, Kick, Occupant, OuterThread, PlaceState, ThreadPlace, ThreadPlaces};
@@ -44,6 +44,10 @@ struct Seen {
     /// Its thread has ended, and left it so.
     is_dead: bool,
     place: Option<ThreadPlace>,
+    /// So often its thread was looked for in vain, in this call.
+    searches: u8,
+    /// When its thread was last known to live by `/proc`.
+    lived: Instant,
 }
 
 /// How the threads of HotSpot's collectors, and the one that stops all threads, call themselves (as much as the kernel keeps of it).
@@ -60,6 +64,12 @@ const RUNTIME: [&str; 11] = [
     "VM Thread",
     "Concurrent Mark",
 ];
+
+/// A thread that is not found in so many looks is none of this service, or has died: nobody wakes up for it any more.
+const SEARCHES_MAX: u8 = 10;
+
+/// A thread that waits inside is looked for in `/proc` so often.
+const DOUBT_AFTER: Duration = Duration::from_secs(1);
 
 /// A thread's number may be another's later, which calls itself otherwise.
 const ASK_NAME_AGAIN: Duration = Duration::from_secs(10);
@@ -97,6 +107,8 @@ impl Eyes {
                     is_inside: false,
                     is_dead: false,
                     place: None,
+                    searches: 0,
+                    lived: now,
                 },
             };
             self.follow(now, slot, &mut seen, &mut happened);
@@ -117,6 +129,9 @@ impl Eyes {
     fn follow(&mut self, now: Instant, slot: &Slot, seen: &mut Seen, happened: &mut Vec<Happened>) {
         let is_same_call = seen.is_inside && seen.sequence == slot.sequence;
         let passed = slot.sequence.wrapping_sub(seen.sequence) > 1;
+        if slot.sequence != seen.sequence {
+            seen.searches = 0;
+        }
         seen.sequence = slot.sequence;
         let entered = match slot.activity {
             Activity::Inside { since, .. } => Some(since),
@@ -140,7 +155,13 @@ impl Eyes {
             return;
         }
         if seen.thread.is_none() {
-            let Some(thread) = self.threads.find(now, seen.tid) else { return };
+            if seen.searches >= SEARCHES_MAX {
+                return;
+            }
+            let Some(thread) = self.threads.find(now, seen.tid) else {
+                seen.searches += 1;
+                return;
+            };
             seen.is_dead = !is_old_enough(thread, since);
             if seen.is_dead {
                 return;
@@ -149,7 +170,14 @@ impl Eyes {
             self.places.watch(thread.number);
         }
         let Some(thread) = seen.thread else { return };
-        let Some(place) = self.places.place(thread.number) else {
+        let place = self.places.place(thread.number);
+        let waits = place.is_some_and(|place| place.state == PlaceState::Waits);
+        // Who waits for ever may have died before anybody looked: asked now and then, since no event will tell.
+        let is_doubtful = waits && now.since(seen.lived) >= DOUBT_AFTER;
+        if is_doubtful {
+            seen.lived = now;
+        }
+        let Some(place) = place.filter(|_| !is_doubtful || self.threads.has(thread)) else {
             self.let_go(seen, happened);
             seen.is_dead = true;
             seen.is_inside = false;
@@ -217,9 +245,10 @@ impl Eyes {
         self.reader.sleep_beside(is_known, timeout)
     }
 
-    /// True if somebody is inside whose thread was not found: it may be found later.
+    /// True if somebody is inside whose thread was not found yet, and is worth another search.
     pub(super) fn has_strangers(&self) -> bool {
-        self.slots.values().any(|seen| seen.sequence % 2 == 1 && seen.thread.is_none())
+        let is_one = |seen: &Seen| seen.sequence % 2 == 1 && seen.thread.is_none() && !seen.is_dead;
+        self.slots.values().any(|seen| is_one(seen) && seen.searches < SEARCHES_MAX)
     }
 
     /// Asks every CPU to tell when it does something else than now.

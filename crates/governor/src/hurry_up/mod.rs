@@ -44,7 +44,7 @@ use policy::frequency::HurryUp;
 use policy::frequency::hurry_up::{Happened, Level, Shift};
 use policy::log::{Recorded as _, state_line, step_line};
 use slots::{Enable, Woken};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -65,6 +65,8 @@ pub struct Hurry {
     stop: Stop,
     ended: Arc<AtomicBool>,
     looked: Instant,
+    /// Threads that ended inside, lately: a service that is killed loses them before it ends itself.
+    fallen: VecDeque<Instant>,
     repaired: Instant,
     /// CPUs were asked to tell when they do something else.
     asked_kicks: bool,
@@ -118,6 +120,10 @@ const SEARCH_AGAIN: Duration = Duration::from_millis(100);
 const FLAPPING: Duration = Duration::from_millis(50);
 /// Between two looks for somebody else's changes of clocks.
 const REPAIR_EVERY: Duration = Duration::from_secs(1);
+/// Who fell so shortly before the service did fell with it.
+const TOGETHER: Duration = Duration::from_secs(1);
+/// As many as are remembered.
+const FALLEN_MAX: usize = 1_000;
 /// Under this name clocks are asked for.
 const SERVICE: &str = "hurry-up";
 
@@ -153,7 +159,8 @@ impl Hurry {
                 return Ok(Ending::Stopped);
             }
             if self.ended.load(Ordering::Acquire) {
-                return Ok(Ending::ServiceEnded { inside: self.policy.hot().count() });
+                let lately = self.fallen.iter().filter(|&&fell| now.since(fell) < TOGETHER).count();
+                return Ok(Ending::ServiceEnded { inside: self.policy.hot().count() + lately });
             }
             let has_changed = self.look(now)?;
             if let Some(what) = self.repair(now) {
@@ -183,6 +190,14 @@ impl Hurry {
         let is_due = self.policy.poll_timeout().is_some_and(|due| due <= now);
         if happened.is_empty() && !is_due && self.tally.looks > 1 {
             return Ok(false);
+        }
+        for happened in &happened {
+            if let Happened::Gone { thread } = *happened
+                && self.policy.hot().any(|hot| hot.thread == thread)
+            {
+                self.fallen.truncate(FALLEN_MAX - 1);
+                self.fallen.push_front(now);
+            }
         }
         let shifts = self.policy.apply(now, &happened);
         self.record(now, &happened, &shifts);

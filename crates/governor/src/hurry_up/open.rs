@@ -17,7 +17,7 @@ use policy::log::state_line;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use slots::{Enable, Identity, MethodState, Reader, ReaderError};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -149,6 +149,7 @@ impl Hurry {
             stop: Stop { is_asked: Arc::new(AtomicBool::new(false)), bell },
             ended,
             looked: Instant::ZERO,
+            fallen: VecDeque::new(),
             repaired: now,
             asked_kicks: false,
             ask_from: now + FLAPPING,

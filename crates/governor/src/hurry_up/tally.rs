@@ -52,6 +52,8 @@ pub struct CpuTally {
 
 /// Changes that are kept for each CPU, and of the threshold.
 const CHANGES_MAX: usize = 2_000;
+/// An hour; what is longer counts as that.
+const LONGEST_NS: u64 = 3_600_000_000_000;
 /// Two digits: a percentile is right within 1 %.
 const DIGITS: u8 = 2;
 
@@ -61,7 +63,8 @@ impl Tally {
             let at = [Duration::ZERO; 3];
             (cpu, OfCpu { level: Level::Min, since: now, at, changes: Vec::new(), left_out: 0 })
         };
-        let empty = || Histogram::new(DIGITS).expect("so many digits are allowed");
+        let empty =
+            || Histogram::new_with_bounds(1, LONGEST_NS, DIGITS).expect("bounds and digits are allowed");
         Self {
             began: now,
             calls: empty(),
@@ -166,6 +169,8 @@ mod tests {
             Happened::Passed { length },
         ]);
         assert_eq!((tally.calls.len(), tally.enters, tally.looks), (2, 1, 1));
+        let median = tally.calls.value_at_quantile(0.5);
+        assert!(median.abs_diff(length.as_nanos()) < 30_000, "{median}");
         tally.threshold_is(at(1), length);
         tally.threshold_is(at(2), length);
         assert_eq!(tally.thresholds, [(Duration::from_millis(1), length)]);

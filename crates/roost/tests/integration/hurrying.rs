@@ -49,6 +49,11 @@ fn puppet() {
                     return;
                 }
             }
+            // Threads of a server live on, and keep their slots.
+            drop(inside);
+            loop {
+                std::thread::park();
+            }
         };
         std::thread::Builder::new().name(name.to_owned()).spawn(body).unwrap();
     }
@@ -403,13 +408,38 @@ fn nobody_inside_costs_no_wake_up_and_a_writer_that_lies_costs_its_own_service_a
     file.write_all_at(&bytes[184..185], 184).unwrap();
     let (code, said) = governor.end();
     assert_eq!(code, Some(0), "{said}");
-    let mut governor = machine.governor(&["--for", "300ms"]);
+    // The paper's follows threads alone: what else this machine does wakes it up for nothing.
+    let mut governor = machine.governor(&["--preset", "paper"]);
     let status = governor.until("a look", |_| true);
     assert!(status["hot"].as_array().unwrap().is_empty() && none_is_fast(&status), "{status}");
-    let (code, said) = governor.ended();
+    // Liars are looked for ten times at most, a tenth of a second apart; then nothing moves.
+    let mut last = switches(governor.child.id());
+    for second in 0.. {
+        assert!(second < 30, "{last} switches, and no rest");
+        std::thread::sleep(std::time::Duration::from_secs(1));
+        let now = switches(governor.child.id());
+        if std::mem::replace(&mut last, now) == now {
+            break;
+        }
+    }
+    std::thread::sleep(std::time::Duration::from_secs(2));
+    assert_eq!(switches(governor.child.id()), last);
+    let (code, said) = governor.end();
     assert_eq!(code, Some(0), "{said}");
     drop(service);
     assert!(machine.is_as_it_was());
+}
+
+/// How often threads of a process were switched to.
+fn switches(process: u32) -> u64 {
+    let tasks = fs::read_dir(format!("/proc/{process}/task")).unwrap();
+    let of_task = |task: std::io::Result<fs::DirEntry>| {
+        let status = fs::read_to_string(task.unwrap().path().join("status")).unwrap();
+        let counts =
+            status.lines().filter_map(|line| line.split_once("ctxt_switches:")?.1.trim().parse::<u64>().ok());
+        counts.sum::<u64>()
+    };
+    tasks.map(of_task).sum()
 }
 
 /// A JVM under the governor; `None` where there is none, which is said.

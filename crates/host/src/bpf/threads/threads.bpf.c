@@ -15,6 +15,7 @@
 #include <bpf/bpf_tracing.h>
 
 #define THREADS_MAX 16384
+#define DEAD 0x80 /* TASK_DEAD, in prev_state: it will not run again */
 
 enum state { UNKNOWN, RUNS, READY, WAITS, GONE };
 enum ask { NOTHING, WHEN_IT_WORKS, WHEN_IT_IS_IDLE };
@@ -110,7 +111,7 @@ int BPF_PROG(switched, bool preempt, struct task_struct *prev, struct task_struc
     bool waits = !preempt && prev_state;
 
     if (from == config.watched)
-        put(prev->pid, waits ? WAITS : READY, cpu);
+        put(prev->pid, prev_state & DEAD ? GONE : waits ? WAITS : READY, cpu);
     if (to == config.watched)
         put(next->pid, RUNS, cpu);
     if (!own)
