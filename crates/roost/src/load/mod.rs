@@ -1,0 +1,249 @@
+//! `roost load`: what was typed becomes a plan for the generator, its intervals a line on the terminal, its
+//! outcome a table.
+
+mod http;
+mod memcache;
+
+use crate::exit::{Exit, coded, usage};
+use anyhow::{Context as _, Result};
+use clap::Subcommand;
+use loadgen::{Asks, HdrLog, Interval, Outcome, Pace, Part, Plan, Progress};
+use machine::{CpuList, Duration, Rate};
+use std::io::{IsTerminal as _, Write as _};
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::str::FromStr;
+use workload::{ArrivalKind, Shape, SpecError};
+
+/// Open-loop load with latency counted from the intended send time
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    #[command(subcommand)]
+    protocol: Protocol,
+}
+
+/// What both help texts end with.
+macro_rules! shapes {
+    () => {
+        "\
+Shapes:
+  constant                     --rate throughout
+  ramp:A..B[..C]               straight from A to B (to C ...) over the run
+  steps:A,B,C                  equal parts of the run; steps:A@10s,B@5s: own times, repeated
+  burst                        Peafowl's figure 7: --rate, a fall to 5%, then 65% at once
+  burst:A..B[@P+L]             A, then B at once; with @P+L: A for P, B for L, repeated
+  diurnal[:A..B]               a sinus over 24 hours, from half of --rate (or A) to --rate (or B)
+  etc, microsoft, nlanr        a day of published traces; decay: 24 falling steps
+  etc-gaps                     a day of ETC's published gaps, with --arrivals etc
+  google                       1M/s for 15 minutes, then 230k/s
+  carb-slow, carb-fast         90 minutes of CARB's load, changing slowly or fast
+  csv:FILE                     lines of seconds,rate; each rate holds until the next line"
+    };
+}
+use shapes;
+
+#[derive(Subcommand, Debug)]
+enum Protocol {
+    Memcache(Box<memcache::Memcache>),
+    Http(Box<http::Http>),
+}
+
+/// What loads of every protocol have.
+#[derive(clap::Args, Debug)]
+struct Load {
+    /// Requests per second, such as 800, 50k or 1.2M; the highest rate of a shape
+    #[arg(long, value_name = "RATE", value_parser = workload::parse_rate)]
+    rate: Option<Rate>,
+    /// How the rate changes over time, see below
+    #[arg(long, value_name = "SHAPE", default_value = "constant")]
+    shape: Shape,
+    /// Play a shape that has times of its own this many times as fast
+    #[arg(long, value_name = "FACTOR", default_value_t = 1.0, value_parser = parse_compression)]
+    compress: f64,
+    /// poisson, gpareto (ETC's burstier gaps), etc (the same, as fitted to each hour), uniform (evenly spaced), h2:CV
+    /// (hyperexponential gaps with that deviation, such as h2:1.5), or closed: the next request when an earlier one was answered
+    #[arg(long, value_name = "KIND", default_value = "poisson")]
+    arrivals: Arrivals,
+    /// Requests under way per connection, with --arrivals closed [default: 1]
+    #[arg(long, value_name = "N")]
+    depth: Option<u32>,
+    /// How long to measure [default: the shape's own length, or 10s]
+    #[arg(long = "for", value_name = "TIME")]
+    length: Option<Duration>,
+    /// How long to send load before measuring
+    #[arg(long, value_name = "TIME", default_value = "1s")]
+    warmup: Duration,
+    /// Connections, up to 20000
+    #[arg(long, value_name = "N", default_value_t = 32)]
+    connections: u32,
+    /// Threads, each with its share of the connections [default: one per CPU of --cpus, or 1]
+    #[arg(long, value_name = "N")]
+    threads: Option<u16>,
+    /// CPUs to pin the threads to, such as 6,7; preferably ones that the server does not use
+    #[arg(long, value_name = "LIST")]
+    cpus: Option<CpuList>,
+    /// The same seed sends the same requests at the same times
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// How long before a request is due a thread stops sleeping and polls
+    #[arg(long, value_name = "TIME", default_value_t = loadgen::SPIN_DEFAULT)]
+    spin: Duration,
+    /// How often to report progress
+    #[arg(long, value_name = "TIME", default_value = "1s")]
+    interval: Duration,
+    /// Write all latencies as an HdrHistogram log
+    #[arg(long, value_name = "FILE")]
+    hdr: Option<PathBuf>,
+    /// Print one JSON object instead of the table
+    #[arg(long)]
+    json: bool,
+}
+
+/// When the next request is sent.
+#[derive(Clone, Copy, Debug)]
+enum Arrivals {
+    Open(ArrivalKind),
+    Closed,
+}
+
+impl FromStr for Arrivals {
+    type Err = SpecError;
+
+    fn from_str(text: &str) -> Result<Self, SpecError> {
+        if text == "closed" { Ok(Self::Closed) } else { text.parse().map(Self::Open) }
+    }
+}
+
+/// Sends the load.
+pub fn run(args: &Args) -> Result<ExitCode> {
+    match &args.protocol {
+        Protocol::Memcache(args) => send(&args.load, &args.plan()?),
+        Protocol::Http(args) => send(&args.load, &args.plan()?),
+    }
+}
+
+fn send<A: Asks>(load: &Load, plan: &Plan<A>) -> Result<ExitCode> {
+    let mut log = match &load.hdr {
+        Some(path) => {
+            Some(HdrLog::create(path).map_err(|cause| usage(format!("--hdr {}: {cause}", path.display())))?)
+        }
+        None => None,
+    };
+    let mut logged = Ok(());
+    let mut view = ProgressLine::new();
+    let outcome = loadgen::run(plan, &mut |interval: &Interval<'_>| {
+        if interval.progress.part != Part::Drain {
+            view.show(interval.progress);
+        }
+        if let Some(log) = &mut log {
+            logged = log.record(interval);
+        }
+        if logged.is_err() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    view.clear();
+    let outcome =
+        outcome.map_err(|error| if error.is_usage() { usage(error) } else { coded(Exit::Failed, error) })?;
+    logged.context("writing the HdrHistogram log")?;
+    if load.json {
+        println!("{}", serde_json::to_string_pretty(&outcome)?);
+    } else {
+        print!("{outcome}");
+    }
+    Ok(exit_code(&outcome))
+}
+
+/// A wrong answer is worse than an invalid measurement, and that worse than a missing answer: a generator that was
+/// late may not have waited long enough.
+fn exit_code(outcome: &Outcome) -> ExitCode {
+    if outcome.is_broken() {
+        Exit::Failed.into()
+    } else if !outcome.valid {
+        Exit::Invalid.into()
+    } else if outcome.counts.unanswered > 0 {
+        Exit::Failed.into()
+    } else {
+        ExitCode::SUCCESS
+    }
+}
+
+impl Load {
+    fn length(&self) -> Duration {
+        self.length.or_else(|| self.shape.length(self.compress)).unwrap_or(LENGTH_DEFAULT)
+    }
+
+    fn pace(&self) -> Result<Pace> {
+        match self.arrivals {
+            Arrivals::Open(_) if self.depth.is_some() => Err(usage(
+                "--depth goes with --arrivals closed; an open loop sends each request when it is due",
+            )),
+            Arrivals::Closed if self.rate.is_some() || self.shape != Shape::constant() => Err(usage(
+                "--arrivals closed sends as fast as the server answers: leave out --rate and --shape",
+            )),
+            Arrivals::Closed => Ok(Pace::Closed { depth: self.depth.unwrap_or(1) }),
+            Arrivals::Open(arrivals) => {
+                let profile = self.shape.profile(self.rate, self.length(), self.compress).map_err(usage)?;
+                Ok(Pace::Open { arrivals, profile })
+            }
+        }
+    }
+
+    /// A plan with these in it.
+    fn in_force<A>(&self, plan: Plan<A>) -> Plan<A> {
+        let cpus = self.cpus.as_ref().map_or(1, |cpus| cpus.0.len() as u16);
+        Plan {
+            connections: self.connections,
+            threads: self.threads.unwrap_or(cpus),
+            cpus: self.cpus.clone(),
+            length: self.length(),
+            warmup: self.warmup,
+            interval: self.interval,
+            spin: self.spin,
+            ..plan
+        }
+    }
+}
+
+fn parse_compression(text: &str) -> Result<f64, SpecError> {
+    match text.parse::<f64>() {
+        Ok(factor) if factor.is_finite() && factor > 0.0 => Ok(factor),
+        _ => Err(SpecError::Compression(text.to_owned())),
+    }
+}
+
+/// Progress on standard error: one line that is overwritten on a terminal, line after line elsewhere.
+struct ProgressLine {
+    width: Option<usize>,
+}
+
+impl ProgressLine {
+    fn new() -> Self {
+        let stderr = std::io::stderr();
+        let width = if stderr.is_terminal() {
+            let size = rustix::termios::tcgetwinsize(&stderr);
+            Some(size.map_or(80, |size| usize::from(size.ws_col.max(40))))
+        } else {
+            None
+        };
+        Self { width }
+    }
+
+    fn show(&mut self, progress: &Progress) {
+        let line = progress.to_string();
+        let mut stderr = std::io::stderr().lock();
+        // Progress that cannot be shown is no reason to end a measurement.
+        let _ = match self.width {
+            Some(width) => write!(stderr, "\r\x1b[2K{}", line.chars().take(width - 1).collect::<String>()),
+            None => writeln!(stderr, "{line}"),
+        };
+        let _ = stderr.flush();
+    }
+
+    fn clear(&mut self) {
+        if self.width.is_some() {
+            let _ = write!(std::io::stderr(), "\r\x1b[2K");
+        }
+    }
+}
+
+const LENGTH_DEFAULT: Duration = Duration::from_secs(10);
