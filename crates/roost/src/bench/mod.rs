@@ -8,6 +8,7 @@
 //!   govern_effect.rs how soon a service has left a core
 //!   observe.rs     what watching costs, switched on and off
 //!   sim/           the simulator beside SimPy and a loop by hand; how often its intervals are right
+//!   uprobe.rs      what a call costs that is watched by uprobes
 //!   contestant.rs  a server as a child process, and what the kernel says of it
 //!   verdict.rs     medians, spreads, ratios, bars; the table and the folder of raw data
 //! ```
@@ -20,6 +21,7 @@ mod observe;
 mod scheduler;
 mod serve;
 mod sim;
+mod uprobe;
 mod verdict;
 
 use anyhow::{Context as _, Result};
@@ -46,6 +48,7 @@ enum Bench {
     GovernEffect(govern_effect::Args),
     Sim(sim::Args),
     SimCoverage(sim::coverage::Args),
+    Uprobe(uprobe::Args),
 }
 
 /// Measures.
@@ -59,6 +62,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         Bench::GovernEffect(args) => govern_effect::run(args),
         Bench::Sim(args) => sim::run(args),
         Bench::SimCoverage(args) => sim::coverage::run(args),
+        Bench::Uprobe(args) => uprobe::run(args),
     }
 }
 

@@ -9,6 +9,7 @@ mod fixture;
 mod governing;
 mod holding;
 mod hostile;
+mod hot;
 mod observing;
 mod papers;
 mod putting_back;
