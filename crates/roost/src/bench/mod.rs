@@ -10,6 +10,7 @@
 //!   programs.rs    what programs in the kernel cost
 //!   observe.rs     what watching costs, switched on and off
 //!   sim/           the simulator beside SimPy and a loop by hand; how often its intervals are right
+//!   uprobe.rs      what a call costs that is watched by uprobes
 //!   contestant.rs  a server as a child process, and what the kernel says of it
 //!   verdict.rs     medians, spreads, ratios, bars; the table and the folder of raw data
 //! ```
@@ -24,6 +25,7 @@ mod programs;
 mod scheduler;
 mod serve;
 mod sim;
+mod uprobe;
 mod verdict;
 
 use anyhow::{Context as _, Result};
@@ -53,6 +55,7 @@ enum Bench {
     HurryUpService(hurry_up::service::Args),
     Sim(sim::Args),
     SimCoverage(sim::coverage::Args),
+    Uprobe(uprobe::Args),
 }
 
 /// Measures.
@@ -68,6 +71,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         Bench::HurryUpService(args) => hurry_up::service::run(args),
         Bench::Sim(args) => sim::run(args),
         Bench::SimCoverage(args) => sim::coverage::run(args),
+        Bench::Uprobe(args) => uprobe::run(args),
     }
 }
 

@@ -12,6 +12,7 @@ mod hostile;
 mod hurrying;
 #[path = "../../../slots/tests/it/jvm.rs"]
 mod jvm;
+mod hot;
 mod observing;
 mod papers;
 mod putting_back;

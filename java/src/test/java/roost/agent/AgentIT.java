@@ -130,6 +130,85 @@ class AgentIT {
         assertEquals(0, attach.waitFor());
     }
 
+    /** The lines of a count's file, once it is there. */
+    private List<String> counted(Path out) throws Exception {
+        for (int i = 0; i < 800 && !Files.exists(out); i++) {
+            Thread.sleep(25);
+        }
+        return Files.readAllLines(out);
+    }
+
+    @ParameterizedTest
+    @MethodSource("homes")
+    void countsCallsForAWhileAndPutsEveryClassBack(Path home) throws Exception {
+        Path out = folder.resolve("counts");
+        try (Jvm jvm = Jvm.start(home, null, folder)) {
+            assertEquals("ok", jvm.ask("recurse 1"));
+            String methods = "method=tiny.Server::search,method=tiny.Server::recurse,method=tiny.Server::serch,method=tiny.Nothing::here";
+            attach(home, jvm, "count=" + out + ",millis=3000," + methods);
+            jvm.waitFor("counting the calls of 4 methods");
+            // The classes are made anew at the beginning: calls of then may go uncounted, and so one is waited for.
+            for (int i = 0; i < 100; i++) {
+                assertEquals("ok", jvm.ask("throw 10"));
+                assertEquals("ok", jvm.ask("recurse 5"));
+                Thread.sleep(5);
+            }
+            List<String> lines = counted(out);
+            assertEquals("roost-count 1", lines.get(0));
+            assertEquals("end", lines.get(lines.size() - 1));
+            String[] search = lines.get(1).split(" ");
+            String[] recurse = lines.get(4).split(" ");
+            assertEquals("tiny.Server::search(I)J", search[5]);
+            long calls = Long.parseLong(recurse[2]);
+            // Recursion is one call; each way out counts, also an exception.
+            assertTrue(calls > 0 && calls <= 100, lines.get(4));
+            assertTrue(Math.abs(Long.parseLong(search[2]) - 10 * calls) <= 10, lines.get(1) + " / " + lines.get(4));
+            assertTrue(lines.get(7).startsWith("method refused 0 0 tiny.Server::serch"), lines.get(7));
+            assertTrue(lines.get(9).contains("the nearest: search"), lines.get(9));
+            assertTrue(lines.get(10).startsWith("method waiting 0 0 tiny.Nothing::here"), lines.get(10));
+            assertTrue(jvm.waitFor("every class is as it was").contains("every class is as it was"), jvm.said());
+            // Another count, and then slots: nothing of the first is in their way.
+            Files.delete(out);
+            attach(home, jvm, "count=" + out + ",millis=200,method=tiny.Server::search");
+            assertEquals("end", counted(out).get(4));
+            attach(home, jvm, watching("Server::search"));
+            assertEquals("ok", jvm.ask("throw 100"));
+            assertEquals(200, FileView.of(file()).slots().get(0).sequence());
+        }
+    }
+
+    @Test
+    void aMethodThatIsCalledTooOftenIsLetGo() throws Exception {
+        Path out = folder.resolve("counts");
+        try (Jvm jvm = Jvm.start(Jvm.home(), null, folder)) {
+            assertEquals("ok", jvm.ask("throw 1"));
+            attach(Jvm.home(), jvm, "count=" + out + ",millis=1500,method=tiny.Server::search,method=tiny.Server::recurse");
+            jvm.waitFor("counting the calls of 2 methods");
+            assertEquals("ok", jvm.ask("calls 2 20000000"));
+            List<String> lines = counted(out);
+            assertTrue(lines.get(1).startsWith("method too-often "), lines.get(1));
+            assertTrue(lines.get(4).startsWith("method watched 0 "), lines.get(4));
+        }
+    }
+
+    @Test
+    void aCountThatCannotBeIsALine() throws Exception {
+        try (Jvm jvm = Jvm.start(Jvm.home(), null, folder)) {
+            attach(Jvm.home(), jvm, "count=" + folder.resolve("counts") + ",colour=red");
+            assertTrue(jvm.waitFor("unknown option").contains("unknown option \"colour=red\""), jvm.said());
+            assertEquals("ok", jvm.ask("throw 3"));
+        }
+    }
+
+    @Test
+    void timesFallIntoBucketsThatHoldThem() {
+        for (long nanos : new long[] {0, 1, 15, 16, 17, 31, 32, 1000, 123_456_789, Long.MAX_VALUE}) {
+            int bucket = Tally.bucket(nanos);
+            assertTrue(Tally.lower(bucket) <= nanos, nanos + " in " + bucket);
+            assertTrue(bucket + 1 >= Tally.BUCKETS || Tally.lower(bucket + 1) > nanos, nanos + " in " + bucket);
+        }
+    }
+
     @ParameterizedTest
     @MethodSource("homes")
     void aFileCutShortTurnsTheHookOffAndHarmsNobody(Path home) throws Exception {
