@@ -9,10 +9,10 @@ mod fixture;
 mod governing;
 mod holding;
 mod hostile;
+mod hot;
 mod hurrying;
 #[path = "../../../slots/tests/it/jvm.rs"]
 mod jvm;
-mod hot;
 mod observing;
 mod papers;
 mod putting_back;
