@@ -99,8 +99,9 @@ pub fn function(binary: &[u8], debug: Option<&[u8]>, wanted: &str) -> Result<Fun
     let cold = placed(&symbols, |other| {
         other.strip_prefix(name.as_str()).is_some_and(|rest| rest.starts_with(".cold"))
     });
-    let mut parts: Vec<Range<u64>> = vec![start..start.saturating_add(size.min(CODE_MOST))];
-    parts.extend(cold.iter().map(|&(start, size)| start..start.saturating_add(size.min(CODE_MOST))));
+    let code = std::iter::once((start, size)).chain(cold);
+    let parts: Vec<Range<u64>> =
+        code.map(|(start, size)| start..start.saturating_add(size.min(CODE_MOST))).collect();
     let segments = segments(binary)?;
     let offset = |address: u64| {
         let segment = segments.iter().find(|segment| segment.addresses.contains(&address))?;

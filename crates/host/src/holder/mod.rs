@@ -37,6 +37,7 @@ mod idle;
 mod laws;
 mod lease;
 mod per_cpu;
+mod register;
 pub mod wire;
 
 pub use active::ActiveCpus;

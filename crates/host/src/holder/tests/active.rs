@@ -1,4 +1,4 @@
-use super::super::active::GRACE;
+use super::super::register::GRACE;
 use super::*;
 use crate::surroundings::Scope;
 
