@@ -71,7 +71,7 @@ pub enum ReplayError {
 impl Replay {
     /// Every service recorded in `folder`, again.
     pub fn of(folder: &Path) -> Result<Vec<Self>, ReplayError> {
-        let governed = each(folder, SERVICE, |service, files| Self::again::<Governing, _>(service, files));
+        let governed = each(folder, SERVICE, Self::again::<Governing, _>);
         let hurried = each(folder, HURRY_UP, |process, files| {
             Self::again::<HurryUp, _>(&format!("hurry-up of process {process}"), files)
         });

@@ -241,7 +241,7 @@ mod tests {
         // test edi,edi; je +1 (over the ret); ret; jmp -7 (to the start); jmp far away
         let code = [0x85, 0xff, 0x74, 0x01, 0xc3, 0xeb, 0xf9, 0xe9, 0x00, 0x10, 0x00, 0x00];
         let all = 0x1000..0x1000 + code.len() as u64;
-        assert_eq!(ways_out(&code, 0x1000, &[all.clone()]), [0x1004, 0x1007]);
+        assert_eq!(ways_out(&code, 0x1000, std::slice::from_ref(&all)), [0x1004, 0x1007]);
         // The cold part is its own.
         assert_eq!(ways_out(&code, 0x1000, &[all, 0x200c..0x2010]), [0x1004]);
     }

@@ -118,9 +118,9 @@ impl Eyes {
             self.let_go(&seen, &mut happened);
         }
         for cpu in self.cpus.keys().copied().collect::<Vec<_>>() {
-            let work = Some(self.work(now, cpu));
-            if self.cpus.insert(cpu, work) != Some(work) {
-                happened.push(Happened::Works { cpu, work: work.expect("just set") });
+            let work = self.work(now, cpu);
+            if self.cpus.insert(cpu, Some(work)) != Some(Some(work)) {
+                happened.push(Happened::Works { cpu, work });
             }
         }
         Ok(happened)

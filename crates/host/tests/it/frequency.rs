@@ -169,7 +169,7 @@ fn a_kill_between_any_two_steps_is_undone() {
             &format!("{governor} {may_replace}"),
             (15, 10),
             || clocks(governor, speed),
-            |root| all(root),
+            all,
             |root, step| dies_at(root, may_replace, step),
         );
     }
