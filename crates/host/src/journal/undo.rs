@@ -133,9 +133,9 @@ fn look_before_cpus_come_back(
         match knob.read() {
             Err(_) if held.may_be_lost() => drop(vanished.insert(path.clone())),
             Ok(_) if held.is_fresh() => drop(vanished.insert(path.clone())),
-            Ok(reads) if !reads.is_empty() && !held.texts().any(|text| knob.same(text, &reads)) => {
-                held.before = reads;
-            }
+            // Nothing is read of a thread whose CPUs are all away.
+            Ok(reads) if held.may_be_lost() || reads.is_empty() => {}
+            Ok(reads) if !held.texts().any(|text| knob.same(text, &reads)) => held.before = reads,
             _ => {}
         }
     }
