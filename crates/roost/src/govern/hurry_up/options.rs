@@ -134,7 +134,9 @@ fn parse_threshold(text: &str) -> Result<Threshold, String> {
     if !(0.0..=100.0).contains(&percent) {
         return Err(format!("`{text}` is no share of calls: write p0 to p100"));
     }
-    Ok(Threshold::Learned(Learned { quantile: percent / 100.0, ..Learned::default() }))
+    // To the nearest decimal fraction: 99.9 / 100 is not quite what 0.999 is.
+    let quantile = (percent * 1e7).round() / 1e9;
+    Ok(Threshold::Learned(Learned { quantile, ..Learned::default() }))
 }
 
 #[cfg(test)]
