@@ -261,15 +261,16 @@ fn a_hostile_peer_does_not_keep_a_governor_from_its_epochs() {
     }
     let folder = tempfile::tempdir().expect("a temporary folder");
     let memcached = Memcached::start(folder.path());
-    let mut governor = governor(folder.path(), memcached.port);
-    let prefix = format!("holder-{}-", governor.child.id());
-    let sockets: Vec<PathBuf> = fs::read_dir("/run/roost")
-        .expect("a folder")
-        .flatten()
-        .filter(|file| file.file_name().to_string_lossy().starts_with(&prefix))
-        .map(|file| file.path())
-        .collect();
-    assert_eq!(sockets.len(), 2, "idle limits, and which CPUs are needed: {sockets:?}");
+    // One that holds both, idle limits and which CPUs are needed: while another test's process has one of them, the next try.
+    let mut tries = (0..20).map(|_| governor(folder.path(), memcached.port));
+    let held = tries.find_map(|governor| {
+        let prefix = format!("holder-{}-", governor.child.id());
+        let files = fs::read_dir("/run/roost").expect("a folder").flatten();
+        let own = files.filter(|file| file.file_name().to_string_lossy().starts_with(&prefix));
+        let sockets: Vec<PathBuf> = own.map(|file| file.path()).collect();
+        if sockets.len() == 2 { Some((governor, sockets)) } else { None }
+    });
+    let (mut governor, sockets) = held.expect("other tests end");
     let mut peers = Vec::new();
     for socket in &sockets {
         let mut half = UnixStream::connect(socket).expect("it listens");
