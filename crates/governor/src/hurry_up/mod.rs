@@ -166,7 +166,10 @@ impl Hurry {
             if let Some(what) = self.repair(now) {
                 return Ok(Ending::Contested { what });
             }
-            let rest = self.rest(now, has_changed);
+            if has_changed {
+                self.stop_asking(now);
+            }
+            let rest = self.rest(now);
             if has_changed || (rest.is_none() && !rested) {
                 show(self);
             }
@@ -176,8 +179,11 @@ impl Hurry {
             }
             let until_then = until.map(|until| until.since(now));
             let timeout = [rest, until_then].into_iter().flatten().min();
-            if self.eyes.sleep(timeout)? == Woken::Entered && host::now() < self.looked + PACE {
-                host::sleep_until(self.looked + PACE);
+            match self.eyes.sleep(timeout)? {
+                Woken::Entered if host::now() < self.looked + PACE => host::sleep_until(self.looked + PACE),
+                // A CPU that has kicked will not do so again, whatever it does when it is looked at.
+                Woken::Called => self.stop_asking(host::now()),
+                Woken::Entered | Woken::TimedOut => {}
             }
         }
     }
@@ -238,24 +244,17 @@ impl Hurry {
     }
 
     /// How long there is nothing to do; `None`: until something happens.
-    fn rest(&mut self, now: Instant, has_changed: bool) -> Option<Duration> {
+    fn rest(&mut self, now: Instant) -> Option<Duration> {
         let due = self.policy.poll_timeout().map(|due| due.since(now));
         let is_hot = self.policy.hot().next().is_some();
         if is_hot {
-            if std::mem::take(&mut self.asked_kicks) {
-                self.eyes.ask_no_kicks();
-            }
+            self.stop_asking(now);
             return due.into_iter().chain([LOOK_EVERY]).min();
         }
         let search = self.eyes.has_strangers().then_some(SEARCH_AGAIN);
         let due = due.into_iter().chain(search).min();
         if !self.policy.follows_work() || !self.eyes.places.sees_cpus() {
             return due;
-        }
-        if self.asked_kicks && has_changed {
-            // What it was asked for has come; who flaps is not asked at once.
-            self.asked_kicks = false;
-            self.ask_from = now + FLAPPING;
         }
         if self.asked_kicks {
             return due;
@@ -267,6 +266,14 @@ impl Hurry {
         self.eyes.ask_kicks();
         // What has changed before it was asked would be told by nobody.
         Some(Duration::ZERO)
+    }
+
+    /// What CPUs were asked for has come, or is of no interest now. Who flaps is not asked again at once.
+    fn stop_asking(&mut self, now: Instant) {
+        if std::mem::take(&mut self.asked_kicks) {
+            self.eyes.ask_no_kicks();
+            self.ask_from = now + FLAPPING;
+        }
     }
 
     /// Somebody else's changes of our clocks are set right once; then they have it.

@@ -39,19 +39,26 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     hear(signals, hurry.stop())?;
     let clocks = hurry.clocks();
     eprintln!("clocks: {} idle, {} at work, {} for heavy calls", clocks[0], clocks[1], clocks[2]);
-    // After the threads that only wait were started: they are ordinary ones.
-    if args.realtime {
-        match host::run_at_once() {
-            Ok(()) => eprintln!("runs at real-time priority 1, at most 100 ms at a stretch"),
-            Err(error) => eprintln!("runs as an ordinary thread: {error}"),
-        }
-    }
     let until = args.length.map(|length| host::now() + length);
     let mut view = View::new(args.json);
-    let ending = hurry.run(until, |hurry| {
-        hurry.drain_notices().iter().for_each(|notice| view.say(notice));
-        view.show(hurry);
+    let govern = || {
+        if args.realtime {
+            match host::run_at_once() {
+                Ok(()) => eprintln!("runs at real-time priority 1, at most 100 ms at a stretch"),
+                Err(error) => eprintln!("runs as an ordinary thread: {error}"),
+            }
+        }
+        hurry.run(until, |hurry| {
+            hurry.drain_notices().iter().for_each(|notice| view.say(notice));
+            view.show(hurry);
+        })
+    };
+    // A thread of its own: what comes after, the page above all, is in no hurry.
+    let ending = std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("hurry-up".to_owned()).spawn_scoped(scope, govern);
+        thread.map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
     });
+    let ending = ending.context("cannot start a thread")?;
     let lines = hurry.release();
     view.end();
     hurry.drain_notices().iter().chain(&lines).for_each(|line| eprintln!("{line}"));
