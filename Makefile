@@ -1,6 +1,6 @@
 # The two that matter: `make demo` shows what Roost does on this machine, `make test` shows that it works.
 
-.PHONY: demo test check build java java-bench lab bench papers deb clean-runs
+.PHONY: demo test test-engines check build hurry-up java java-bench lab bench papers deb clean-runs
 
 demo: ## the main job on this machine's own CPUs, about a minute; ends with runs/<name>/report.html
 	@scripts/setup build
@@ -19,11 +19,22 @@ test: ## unit, property, conformance and integration tests, the soak included; t
 	lab/run || { code=$$?; if [ $$code = 3 ]; then echo "lab: SKIPPED"; else exit $$code; fi; }
 	lab/systemd || { code=$$?; if [ $$code = 3 ]; then echo "lab: systemd SKIPPED"; else exit $$code; fi; }
 
+test-engines: ## the agent in Elasticsearch, OpenSearch, Solr and plain Java servers, from Maven Central; about ten minutes
+	@scripts/setup engines
+	mvn -q -B -f java/pom.xml package -DskipTests
+	experiments/hurry-up/engines.py $(ENGINES)
+
 check: ## what CI asks besides the tests: format, lints, docs, licences, advisories
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --quiet
 	@scripts/audit
+
+hurry-up: ## the Hurry-up paper's experiment on a real Elasticsearch 6.5.4, about 15 minutes; ends with runs/hurry-up-.../report.html
+	@scripts/setup engines
+	cargo build --release --locked --quiet -p roost
+	mvn -q -B -f java/pom.xml package -DskipTests
+	experiments/hurry-up/experiment.py $(HURRY_UP)
 
 build:
 	@scripts/setup build

@@ -11,73 +11,13 @@ better than one, and an idle machine is needed: this one judges its own noise by
 """
 
 import argparse
-import glob
-import gzip
-import http.client
 import json
 import random
-import re
 import statistics
 import time
 
+from engine import INDEX, Engine
 from slots import enable, read
-
-INDEX = "paragraphs"
-
-
-class Engine:
-    def __init__(self, port):
-        self.connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-
-    def ask(self, method, path, body=None, kind="application/json"):
-        self.connection.request(method, path, body, {"Content-Type": kind})
-        answer = self.connection.getresponse()
-        text = answer.read()
-        if answer.status >= 400 and method != "DELETE":
-            raise SystemExit(f"{method} {path}: {answer.status} {text[:300]!r}")
-        return text
-
-
-def paragraphs(most):
-    """Text that every Debian has."""
-    count = 0
-    for path in sorted(glob.glob("/usr/share/doc/**/*", recursive=True) + glob.glob("/usr/share/man/man*/*")):
-        try:
-            with (gzip.open if path.endswith(".gz") else open)(path, "rb") as file:
-                text = file.read(1 << 20).decode("utf-8", "ignore")
-        except OSError:
-            continue
-        for paragraph in re.split(r"\n\s*\n", text):
-            if len(paragraph) > 80:
-                yield paragraph[:4000]
-                count += 1
-                if count == most:
-                    return
-
-
-def index(engine, most):
-    engine.ask("DELETE", "/" + INDEX)
-    settings = {"settings": {"number_of_shards": 1, "number_of_replicas": 0, "refresh_interval": "-1"}}
-    engine.ask("PUT", "/" + INDEX, json.dumps(settings))
-    words, lines, count = {}, [], 0
-    # Types are gone since version 8.
-    (node,) = json.loads(engine.ask("GET", "/_nodes/_local"))["nodes"].values()
-    major = int(node["version"].split(".")[0])
-    bulk = f"/{INDEX}/_doc/_bulk" if major < 7 else f"/{INDEX}/_bulk"
-    for paragraph in paragraphs(most):
-        lines += [json.dumps({"index": {}}), json.dumps({"text": paragraph})]
-        count += 1
-        for word in set(re.findall(r"[a-z]{3,12}", paragraph.lower())):
-            words[word] = words.get(word, 0) + 1
-        if len(lines) >= 4000:
-            engine.ask("POST", bulk, "\n".join(lines) + "\n", "application/x-ndjson")
-            lines = []
-    if lines:
-        engine.ask("POST", bulk, "\n".join(lines) + "\n", "application/x-ndjson")
-    engine.ask("POST", f"/{INDEX}/_forcemerge?max_num_segments=1")
-    engine.ask("POST", f"/{INDEX}/_refresh")
-    ranked = sorted(words, key=lambda word: (-words[word], word))[:5000]
-    return count, ranked
 
 
 def query(random_source, ranked, weights):
@@ -109,7 +49,8 @@ def main():
     if options.blocks < 4:
         parser.error("--blocks must be at least 4: an interval needs more than one pair")
     engine, source = Engine(options.port), random.Random(options.seed)
-    count, ranked = index(engine, options.documents)
+    count, words = engine.index(options.documents)
+    ranked = [word for word, _ in words]
     weights = [1 / (rank + 1) for rank in range(len(ranked))]
     print(f"{count} paragraphs, {len(ranked)} words", flush=True)
 

@@ -1,6 +1,6 @@
-//! One holder per clock: what several services ask of one CPU's clock is combined, the fastest wins.
+//! The clocks of all services that want theirs chosen, and how fast they get on.
 //!
-//! One daemon holds the clocks of all services that want theirs chosen ([`Clocks`], a handle that they share). A service that
+//! The services of a daemon share one handle ([`Clocks`]) on what `host::holder` combines, for them and for other processes: a service that
 //! does not care for a CPU's clock has no say in it; one that cares and asks for nothing just now wants all of it. So a cap is in
 //! force on a CPU while every service that has a say there has one, and it is the fastest of them.
 //!
@@ -15,13 +15,12 @@
 //! By which of the kernel's means speed is set is one choice for the daemon ([`ClockMeans`]), since a socket's power cap is one for
 //! all services on it. Without a choice it is the clock; a preference, a duty cycle and a power cap are for those who name them.
 //!
-//! What always holds: what is asked for CPUs that share a clock is combined by `host::FrequencyControl`; withdrawing gives what
-//! the rest asks for; two services that were dropped leave every clock as it was.
+//! What always holds: what is asked for CPUs that share a clock is combined by `host::FrequencyControl`; two services that were
+//! dropped leave every clock as it was.
 
+use host::holder::{Asked, ClockHolder, ClockMeans};
 use host::perf::WorkCounters;
-use host::{
-    CpuUsage, FrequencyActuator, FrequencyControl, FrequencyError, FrequencyOptions, FrequencyState, Root,
-};
+use host::{CpuUsage, FrequencyActuator, FrequencyError, FrequencyState, Root};
 use machine::{CpuId, CpuList, Duration, FrequencyLimit, Gear, GearKind, Kilohertz, Microwatts, Rate};
 use policy::frequency::GearTable;
 use policy::governing::FrequencyMode;
@@ -34,19 +33,10 @@ pub struct Clocks(Arc<Mutex<Held>>);
 
 #[derive(Debug)]
 struct Held {
-    control: FrequencyControl,
-    asked: BTreeMap<CpuId, BTreeMap<String, FrequencyLimit>>,
+    holder: ClockHolder,
+    cpus: CpuList,
     /// For these, drift was repaired at their last look.
     repaired: BTreeSet<String>,
-}
-
-/// By what speed is set.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ClockMeans {
-    /// `None`: the clock, in the way that its governor takes.
-    pub actuator: Option<FrequencyActuator>,
-    /// A model-specific register may be written, which taints the kernel until it is booted again.
-    pub allow_msr: bool,
 }
 
 /// What became of somebody else's change.
@@ -61,17 +51,16 @@ pub enum Repair {
 }
 
 impl Clocks {
-    /// Locks the clocks of `cpus` for this process.
+    /// Holds the clocks of `cpus`, or asks who does.
     pub fn open(root: &Root, cpus: &CpuList, name: &str, means: ClockMeans) -> Result<Self, FrequencyError> {
-        let options = FrequencyOptions {
-            actuator: means.actuator,
-            allow_msr: means.allow_msr,
-            // Who names the speed wants the governor that takes one.
-            may_replace_governor: means.actuator == Some(FrequencyActuator::SetSpeed),
-            ..FrequencyOptions::new(name)
-        };
-        let control = FrequencyControl::open(root, cpus, options)?;
-        Ok(Self(Arc::new(Mutex::new(Held { control, asked: BTreeMap::new(), repaired: BTreeSet::new() }))))
+        let holder = ClockHolder::open(root, cpus, name, means)?;
+        let (cpus, repaired) = (cpus.clone(), BTreeSet::new());
+        Ok(Self(Arc::new(Mutex::new(Held { holder, cpus, repaired }))))
+    }
+
+    /// True if it was opened for all of these.
+    pub fn is_for(&self, cpus: &CpuList) -> bool {
+        cpus.0.is_subset(&self.held().cpus.0)
     }
 
     /// `service` has a say in these clocks from now on, and asks for nothing yet.
@@ -83,31 +72,23 @@ impl Clocks {
 
     /// `service` asks for this on `cpu`, instead of what it asked for before.
     pub fn limit(&self, service: &str, cpu: CpuId, limit: FrequencyLimit) -> FrequencyState {
-        let mut held = self.held();
-        let asked = held.asked.entry(cpu).or_default();
-        asked.insert(service.to_owned(), limit);
-        let combined = combined(asked);
-        held.control.limit(cpu, combined)
+        self.held().holder.limit(service, cpu, limit)
     }
 
     /// `service` has no say any more.
     pub fn withdraw(&self, service: &str) {
         let mut held = self.held();
-        let Held { control, asked, repaired } = &mut *held;
-        repaired.remove(service);
-        for (&cpu, asked) in asked {
-            if asked.remove(service).is_some() {
-                control.limit(cpu, combined(asked));
-            }
-        }
+        held.repaired.remove(service);
+        held.holder.withdraw(service);
     }
 
-    /// Looks for somebody else's changes of clocks in which `service` has a say, and repairs them, once.
+    /// Looks for somebody else's changes of clocks in which `service` has a say, and repairs them, once. Clocks that another
+    /// process holds are that one's to repair.
     pub fn repair(&self, service: &str) -> Repair {
         let mut held = self.held();
-        let Held { control, asked, repaired } = &mut *held;
-        let is_its = |cpu: &CpuId| asked.get(cpu).is_some_and(|asked| asked.contains_key(service));
-        let drift = control.drift().into_iter().find(|drift| drift.cpus.0.iter().any(is_its));
+        let Held { holder, repaired, .. } = &mut *held;
+        let its = holder.cpus_of(service);
+        let drift = holder.drift().into_iter().find(|drift| !drift.cpus.0.is_disjoint(&its.0));
         let Some(drift) = drift else {
             repaired.remove(service);
             return Repair::Unneeded;
@@ -116,35 +97,33 @@ impl Clocks {
             return Repair::Vain(drift.to_string());
         }
         repaired.insert(service.to_owned());
-        control.reassert();
+        holder.reassert();
         Repair::Done(drift.to_string())
+    }
+
+    /// Takes over from holders that have ended.
+    pub fn look_after(&self) {
+        self.held().holder.look_after();
+    }
+
+    /// Who asks for which clock.
+    pub fn asked(&self) -> Vec<Asked> {
+        self.held().holder.asked()
     }
 
     /// What there is to say since the last call.
     pub fn drain_notices(&self) -> Vec<String> {
-        self.held().control.drain_notices()
+        self.held().holder.drain_notices()
     }
 
     /// Everything back, one line per file.
     pub fn release(&self) -> Vec<String> {
-        let mut held = self.held();
-        held.asked.clear();
-        held.control.release()
+        self.held().holder.release()
     }
 
     fn held(&self) -> MutexGuard<'_, Held> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// The fastest of all; free where nobody asks.
-fn combined(asked: &BTreeMap<String, FrequencyLimit>) -> FrequencyLimit {
-    let freedom = |limit: &FrequencyLimit| match *limit {
-        FrequencyLimit::None => (u64::MAX, false),
-        FrequencyLimit::AtMost(clock) => (clock.0, false),
-        FrequencyLimit::Exactly(clock) => (clock.0, true),
-    };
-    asked.values().copied().max_by_key(freedom).unwrap_or(FrequencyLimit::None)
 }
 
 /// What the mode needs and this machine lacks, in one text with what to do; `None` if nothing.
@@ -277,13 +256,22 @@ impl Pace {
             busy.get(&cpu).is_some_and(|&now| now - before >= WORKED)
         };
         let work = self.counters.read_of(worked);
-        let pace = work.into_iter().filter_map(|work| {
-            let now =
-                Seen { instructions: work.instructions, cycles: work.cycles, busy: *busy.get(&work.cpu)? };
+        let (mut paces, mut stopped) = (BTreeMap::new(), Vec::new());
+        for work in work {
+            let Some(&busy) = busy.get(&work.cpu) else { continue };
+            let now = Seen { instructions: work.instructions, cycles: work.cycles, busy };
             let before = self.last.insert(work.cpu, now).unwrap_or_default();
-            Some((work.cpu, pace(before, now)?))
-        });
-        pace.collect()
+            if before != Seen::default() && before.cycles == now.cycles {
+                stopped.push((work.cpu, Seen { busy, ..Seen::default() }));
+            }
+            paces.extend(pace(before, now).map(|pace| (work.cpu, pace)));
+        }
+        // It worked without a cycle: it was offline in between, which takes its counters from it.
+        for (cpu, from_here) in stopped {
+            self.counters.open_again(cpu);
+            self.last.insert(cpu, from_here);
+        }
+        paces
     }
 }
 

@@ -6,8 +6,8 @@
 //!
 //! Without a service it governs nothing: that is what a package installs.
 
-use crate::clocks::ClockMeans;
 use crate::sources::TelemetrySource;
+use host::holder::ClockMeans;
 use host::service::{self, Service, ServiceError};
 use host::{ConfineActuator, FrequencyActuator, Root};
 use machine::{CpuList, Duration, Goal, Ratio};
@@ -138,6 +138,9 @@ pub struct ServiceConfig {
     pub slack: Option<Ratio>,
     /// By what it is kept on its CPUs; the best that works where this says nothing.
     pub actuator: Option<ConfineActuator>,
+    /// The CPUs that it has left go offline, too: `actuator = "hotplug"`. It destroys what others have set, which is put back
+    /// (`host::Hotplug` says what is not), and it is slow; so it is asked for by name.
+    pub hotplug: bool,
 }
 
 /// A service as it is written.
@@ -172,13 +175,27 @@ struct Written {
     telemetry: TelemetrySource,
 }
 
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Actuator {
     Affinity,
     CpusetV2,
     CpusetV1,
     Systemd,
+    Hotplug,
+}
+
+impl Actuator {
+    /// What keeps it there, if that is named; offline CPUs alone keep nobody off CPUs that others have.
+    fn confines(self) -> Option<ConfineActuator> {
+        match self {
+            Self::Affinity => Some(ConfineActuator::Affinity),
+            Self::CpusetV2 => Some(ConfineActuator::CpusetV2),
+            Self::CpusetV1 => Some(ConfineActuator::CpusetV1),
+            Self::Systemd => Some(ConfineActuator::Systemd),
+            Self::Hotplug => None,
+        }
+    }
 }
 
 impl TryFrom<Written> for ServiceConfig {
@@ -262,12 +279,8 @@ impl TryFrom<Written> for ServiceConfig {
             idle: written.idle,
             frequency: written.frequency,
             slack: written.slack.map(Ratio::new),
-            actuator: written.actuator.map(|actuator| match actuator {
-                Actuator::Affinity => ConfineActuator::Affinity,
-                Actuator::CpusetV2 => ConfineActuator::CpusetV2,
-                Actuator::CpusetV1 => ConfineActuator::CpusetV1,
-                Actuator::Systemd => ConfineActuator::Systemd,
-            }),
+            actuator: written.actuator.and_then(Actuator::confines),
+            hotplug: written.actuator == Some(Actuator::Hotplug),
             name,
         })
     }
@@ -286,12 +299,14 @@ impl From<ServiceConfig> for Written {
             idle: config.idle.clone(),
             frequency: config.frequency,
             slack: config.slack.map(Ratio::as_f64),
-            actuator: config.actuator.map(|actuator| match actuator {
-                ConfineActuator::Affinity => Actuator::Affinity,
-                ConfineActuator::CpusetV2 => Actuator::CpusetV2,
-                ConfineActuator::CpusetV1 => Actuator::CpusetV1,
-                ConfineActuator::Systemd => Actuator::Systemd,
-            }),
+            actuator: match config.actuator {
+                _ if config.hotplug => Some(Actuator::Hotplug),
+                None => None,
+                Some(ConfineActuator::Affinity) => Some(Actuator::Affinity),
+                Some(ConfineActuator::CpusetV2) => Some(Actuator::CpusetV2),
+                Some(ConfineActuator::CpusetV1) => Some(Actuator::CpusetV1),
+                Some(ConfineActuator::Systemd) => Some(Actuator::Systemd),
+            },
             ..Self::default()
         };
         match config.target {
@@ -576,6 +591,17 @@ mod tests {
         let text = "[[service]]\nname = \"cache\"\nport = 11211\ngoal = \"1500us@p99.9\"\nidle = \"feedback\"\nactuator = \"cpuset-v2\"\n";
         let config = loaded(&[("roost.toml", text)]).unwrap();
         let printed = toml::to_string(&config).unwrap();
+        assert_eq!(loaded(&[("roost.toml", &printed)]).unwrap(), config, "{printed}");
+    }
+
+    #[test]
+    fn hotplug_is_a_word_and_never_the_default() {
+        let of = |text: &str| loaded(&[("roost.toml", &format!("[[service]]\nport = 1\n{text}"))]).unwrap();
+        assert!(!of("").services[0].hotplug && !of("actuator = \"cpuset-v1\"").services[0].hotplug);
+        let config = of("actuator = \"hotplug\"");
+        assert!(config.services[0].hotplug && config.services[0].actuator.is_none());
+        let printed = toml::to_string(&config).unwrap();
+        assert!(printed.contains("actuator = \"hotplug\""), "{printed}");
         assert_eq!(loaded(&[("roost.toml", &printed)]).unwrap(), config, "{printed}");
     }
 

@@ -8,7 +8,7 @@
 //! and closed; nothing that a peer does delays the daemon's epochs, since a thread of its own waits for it.
 
 use crate::governed::Status;
-use host::Asked;
+use host::holder::Asked;
 use machine::Goal;
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::geteuid;
@@ -59,7 +59,7 @@ pub enum Answer {
         governed: Vec<Status>,
         /// Those that are not, with the reason.
         waiting: Vec<(String, String)>,
-        /// What other programs ask of the CPUs that the daemon holds.
+        /// Who asks for what of the CPUs that services share: this daemon's own, and other processes of those that it holds.
         asked: Vec<Asked>,
         /// Nothing is touched.
         dry_run: bool,
@@ -68,6 +68,8 @@ pub enum Answer {
     Done,
     /// It is not done; the text says why.
     Refused(String),
+    /// It is not done, for who asks may only look.
+    Denied(String),
 }
 
 /// Why nothing was answered.
@@ -80,6 +82,12 @@ pub enum ControlError {
         path: PathBuf,
         /// Why.
         cause: io::Error,
+    },
+    /// The socket is somebody else's alone.
+    #[error("{path} may not be asked by this user\nhint: use sudo", path = path.display())]
+    Denied {
+        /// Where.
+        path: PathBuf,
     },
     /// What came is no answer.
     #[error("{path} answers something else than a daemon of this version: {cause}", path = path.display())]
@@ -102,7 +110,10 @@ pub enum ControlError {
 /// Asks the daemon at `path`.
 pub fn ask(path: &Path, what: &Ask) -> Result<Answer, ControlError> {
     let nobody = |cause| ControlError::Nobody { path: path.to_owned(), cause };
-    let mut stream = UnixStream::connect(path).map_err(nobody)?;
+    let mut stream = UnixStream::connect(path).map_err(|cause| match cause.kind() {
+        io::ErrorKind::PermissionDenied => ControlError::Denied { path: path.to_owned() },
+        _ => nobody(cause),
+    })?;
     stream.set_read_timeout(Some(PATIENCE)).map_err(nobody)?;
     let line = serde_json::to_string(what).expect("plain data") + "\n";
     stream.write_all(line.as_bytes()).map_err(nobody)?;
@@ -166,9 +177,12 @@ fn attend(mut stream: UnixStream, hear: impl Fn(Ask, Sender<Answer>) -> bool) ->
     stream.set_write_timeout(Some(StdDuration::from_secs(1)))?;
     let peer = socket_peercred(&stream)?.uid;
     let may_write = peer.is_root() || peer == geteuid();
-    let answer = match question(&stream).map(|line| understood(&line, may_write)) {
+    let answer = match question(&stream).map(|line| understood(&line)) {
         Err(cause) => Answer::Refused(format!("the question cannot be read: {cause}")),
         Ok(Err(refused)) => Answer::Refused(refused),
+        Ok(Ok(Ask::Set { .. })) if !may_write => {
+            Answer::Denied("only the daemon's own user and root may change something: use sudo".to_owned())
+        }
         Ok(Ok(ask)) => {
             let (sender, receiver) = channel();
             let heard = hear(ask, sender);
@@ -198,16 +212,10 @@ fn question(mut stream: &UnixStream) -> io::Result<String> {
     String::from_utf8(line).map_err(|_| io::ErrorKind::InvalidData.into())
 }
 
-/// What a line asks, if this peer may ask it.
-fn understood(line: &str, may_write: bool) -> Result<Ask, String> {
-    let ask: Ask = serde_json::from_str(line)
-        .map_err(|error| format!("not understood ({error}); ask \"status\", for example"))?;
-    match ask {
-        Ask::Set { .. } if !may_write => {
-            Err("only the daemon's own user and root may change something: use sudo".to_owned())
-        }
-        ask => Ok(ask),
-    }
+/// What a line asks.
+fn understood(line: &str) -> Result<Ask, String> {
+    serde_json::from_str(line)
+        .map_err(|error| format!("not understood ({error}); ask \"status\", for example"))
 }
 
 /// Until the next is accepted, where one could not be.
@@ -268,15 +276,13 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_told_and_strangers_change_nothing() {
-        assert!(understood("GET / HTTP/1.1", true).unwrap_err().contains("not understood"));
-        assert!(understood("", true).is_err());
-        assert!(understood(r#"{"set":{"service":"a","set":"pause","also":1}}"#, true).is_err());
-        assert!(understood(r#"{"set":{"service":"a","set":{"goal":"fast"}}}"#, true).is_err());
-        let pause = r#"{"set":{"service":"a","set":"pause"}}"#;
-        assert!(understood(pause, true).is_ok());
-        assert!(understood(pause, false).unwrap_err().contains("root may change"));
-        assert_eq!(understood("\"status\"\n", false), Ok(Ask::Status));
+    fn nonsense_is_told() {
+        assert!(understood("GET / HTTP/1.1").unwrap_err().contains("not understood"));
+        assert!(understood("").is_err());
+        assert!(understood(r#"{"set":{"service":"a","set":"pause","also":1}}"#).is_err());
+        assert!(understood(r#"{"set":{"service":"a","set":{"goal":"fast"}}}"#).is_err());
+        assert!(understood(r#"{"set":{"service":"a","set":"pause"}}"#).is_ok());
+        assert_eq!(understood("\"status\"\n"), Ok(Ask::Status));
     }
 
     #[test]

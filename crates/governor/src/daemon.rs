@@ -4,19 +4,22 @@
 //! is not there is looked for again, ever more rarely; one that ends is released and looked for. The thread keeps itself on the
 //! CPUs that the services have: those are awake anyway, and a parked CPU is not woken for its sake.
 
+mod knobs;
+mod reload;
+
 use crate::audit::{Audit, Entry, now_unix_s};
-use crate::clocks::{self, Clocks};
-use crate::config::{Config, Parking, ServiceConfig};
+use crate::clocks::Clocks;
+use crate::config::{Config, ServiceConfig};
 use crate::control::{Answer, Ask, Control, ControlError, Set};
 use crate::governed::{Governed, News, OpenError};
 use crate::park::Park;
 use crate::telemetry::Heard;
 use host::bpf::RequestAlarm;
-use host::{FrequencyError, IdleHolder, IdleOptions, LockError, Root, Scope};
+use host::holder::IdleHolder;
+use host::{FrequencyError, HotplugError, LockError, Root};
 use machine::{CpuList, Duration, Goal, Instant};
-use policy::governing::{FrequencyMode, IdleMode, Input};
+use policy::governing::Input;
 use std::collections::BTreeSet;
-use std::fmt::Display;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -56,6 +59,9 @@ pub enum StartError {
     /// The clocks cannot be held.
     #[error(transparent)]
     Clocks(#[from] FrequencyError),
+    /// Parked CPUs cannot be taken offline.
+    #[error(transparent)]
+    Hotplug(#[from] HotplugError),
     /// The control socket.
     #[error(transparent)]
     Control(#[from] ControlError),
@@ -259,6 +265,13 @@ impl Daemon {
             holder.look_after();
             all.notices.extend(holder.drain_notices());
         }
+        if let Some(clocks) = &self.clocks {
+            clocks.look_after();
+            all.notices.extend(clocks.drain_notices());
+        }
+        if let Some(park) = &self.park {
+            park.look_after();
+        }
         for at in 0..self.slots.len() {
             let now = host::now();
             let slot = &mut self.slots[at];
@@ -329,6 +342,15 @@ impl Daemon {
     }
 
     fn opened(&self, config: ServiceConfig) -> Found {
+        let park = self.park.as_ref().filter(|park| park.offline().is_ok_and(|cpus| !cpus.0.is_empty()));
+        match park.filter(|_| config.target.find(&self.root).is_ok()) {
+            None => self.opened_now(config),
+            // It is asked which CPUs it may use, and those that are offline by us are among them.
+            Some(park) => park.with_all_online(&self.cpus_there(), || self.opened_now(config)),
+        }
+    }
+
+    fn opened_now(&self, config: ServiceConfig) -> Found {
         let mut news = News::default();
         let now = host::now();
         match Governed::open(&self.root, &self.config, &config, self.dry_run, now, &mut news) {
@@ -349,78 +371,6 @@ impl Daemon {
         }
     }
 
-    /// Takes the CPUs whose idle states some service wants limited.
-    fn hold(&mut self) -> Result<(), StartError> {
-        let wants = |service: &&ServiceConfig| service.idle.any(|mode| mode != IdleMode::Stock);
-        if self.dry_run
-            || self.holder.is_some()
-            || !self.config.services.iter().any(|service| wants(&service))
-        {
-            return Ok(());
-        }
-        let online = host::online_cpus(&self.root).unwrap_or_default();
-        let named = self.config.services.iter().filter(wants).map(|service| service.cpus.clone());
-        let cpus = named.fold(CpuList::default(), |mut all, cpus| {
-            all.0.extend(cpus.unwrap_or_else(|| online.clone()).0);
-            all
-        });
-        let mut holder = IdleHolder::open(&self.root, &cpus, IdleOptions::new("roost govern"))?;
-        let notices = holder.drain_notices();
-        self.holder = Some(holder);
-        self.tell(News { notices, ..News::default() });
-        Ok(())
-    }
-
-    /// Takes the clocks that some service wants chosen. What they need and this machine lacks is told before anything is held.
-    fn hold_clocks(&mut self) -> Result<(), StartError> {
-        let wants = |service: &&ServiceConfig| service.frequency != FrequencyMode::Stock;
-        if !self.config.services.iter().any(|service| wants(&service)) {
-            return Ok(());
-        }
-        let online = host::online_cpus(&self.root).unwrap_or_default();
-        let means = self.config.clock_means();
-        let mut all = CpuList::default();
-        for service in self.config.services.iter().filter(wants) {
-            let cpus = service.cpus.clone().unwrap_or_else(|| online.clone());
-            if let Some(reason) = clocks::missing(&self.root, service.frequency, &cpus, means) {
-                return Err(StartError::NoClocks { service: service.name.clone(), reason });
-            }
-            all.0.extend(cpus.0);
-        }
-        if self.dry_run || self.clocks.is_some() {
-            return Ok(());
-        }
-        let clocks = Clocks::open(&self.root, &all, "roost govern", means)?;
-        let notices = clocks.drain_notices();
-        self.clocks = Some(clocks);
-        self.tell(News { notices, ..News::default() });
-        Ok(())
-    }
-
-    /// Takes, or gives back, the word on where everybody else is.
-    fn hold_park(&mut self) -> Result<(), StartError> {
-        let scope =
-            Scope { everybody: self.config.park == Parking::All, interrupts: self.config.move_interrupts };
-        let wanted = scope != Scope::default() && !self.dry_run && !self.config.services.is_empty();
-        // Whoever is to be told changes: all back, and anew.
-        let others = self.park.take_if(|park| !wanted || park.scope() != scope);
-        if let Some(park) = others {
-            self.tell(News { notices: park.release(), ..News::default() });
-            // They have it too, and with it its lock.
-            for slot in &mut self.slots {
-                if let State::Governed { governed, .. } = &mut slot.state {
-                    governed.keep_others_off(None);
-                }
-            }
-        }
-        if wanted && self.park.is_none() {
-            let park = Park::open(&self.root, "roost govern", scope)?;
-            self.tell(News { notices: park.drain_notices(), ..News::default() });
-            self.park = Some(park);
-        }
-        Ok(())
-    }
-
     fn answer(&mut self, ask: Ask) -> Answer {
         match ask {
             Ask::Status => {
@@ -431,7 +381,9 @@ impl Daemon {
                         State::Waiting { why, .. } => waiting.push((slot.config.name.clone(), why.clone())),
                     }
                 }
-                let asked = self.holder.as_ref().map(IdleHolder::asked_by_others).unwrap_or_default();
+                let mut asked = self.park.as_ref().map(Park::asked).unwrap_or_default();
+                asked.extend(self.holder.iter().flat_map(IdleHolder::asked));
+                asked.extend(self.clocks.iter().flat_map(Clocks::asked));
                 Answer::Status { governed, waiting, asked, dry_run: self.dry_run }
             }
             Ask::Set { service, set } => self.set(&service, set),
@@ -493,91 +445,6 @@ impl Daemon {
         }
         self.tell(news);
         Answer::Done
-    }
-
-    /// Reads the configuration again; one that is wrong changes nothing.
-    fn reload(&mut self) {
-        let Some(file) = self.file.clone() else {
-            return self.say("there is no configuration file to read again");
-        };
-        let config = match Config::load(&file) {
-            Ok(config) => config,
-            Err(error) => return self.say(&kept(error)),
-        };
-        if let Some(reason) = (self.objection)(&config) {
-            return self.say(&kept(reason));
-        }
-        let before = std::mem::replace(&mut self.config, config);
-        if (&before.socket, &before.metrics, &before.audit)
-            != (&self.config.socket, &self.config.metrics, &self.config.audit)
-        {
-            self.say("socket, metrics and audit are taken when the daemon starts: restart it to move them");
-        }
-        if self.clocks.is_some() && before.clock_means() != self.config.clock_means() {
-            (self.config.frequency_actuator, self.config.allow_msr) =
-                (before.frequency_actuator, before.allow_msr);
-            self.say("frequency_actuator and allow_msr are taken when clocks are: restart the daemon to change them");
-        }
-        if let Err(error) = self.hold() {
-            self.say(&error.to_string());
-        }
-        if let Err(error) = self.hold_clocks() {
-            self.say(&error.to_string());
-        }
-        match self.hold_park() {
-            Err(error) => self.say(&error.to_string()),
-            Ok(()) => {
-                for slot in &mut self.slots {
-                    if let State::Governed { governed, .. } = &mut slot.state {
-                        governed.keep_others_off(self.park.as_ref());
-                    }
-                }
-            }
-        }
-        let mut old: Vec<Slot> = std::mem::take(&mut self.slots);
-        for config in self.config.services.clone() {
-            let same = old.iter().position(|slot| {
-                slot.config.name == config.name
-                    && slot.config.target == config.target
-                    && slot.config.cpus == config.cpus
-                    && slot.config.actuator == config.actuator
-                    // Whether it has gears and counters is found out when it is opened.
-                    && slot.config.frequency == config.frequency
-                    && slot.config.telemetry == config.telemetry
-            });
-            match same.map(|at| old.swap_remove(at)) {
-                Some(mut slot) => {
-                    let mut news = News::default();
-                    if let State::Governed { governed, .. } = &mut slot.state {
-                        governed.set_epoch(self.config.epoch);
-                    }
-                    if let State::Governed { governed, .. } = &mut slot.state
-                        && slot.config != config
-                    {
-                        governed.reload(
-                            host::now(),
-                            &config,
-                            self.config.epoch,
-                            self.holder.as_mut(),
-                            &mut news,
-                        );
-                    }
-                    slot.config = config;
-                    self.slots.push(slot);
-                    self.tell(news);
-                }
-                None => {
-                    // Its CPUs may be held by the service of the same name that goes.
-                    if let Some(at) = old.iter().position(|slot| slot.config.name == config.name) {
-                        self.let_go(old.swap_remove(at));
-                    }
-                    let found = self.opened(config);
-                    self.take(found);
-                }
-            }
-        }
-        old.into_iter().for_each(|slot| self.let_go(slot));
-        self.say(&format!("{} read again", file.display()));
     }
 
     fn let_go(&mut self, slot: Slot) {
@@ -665,10 +532,6 @@ fn heard(alarms: Option<&Sender<Event>>, service: &str) -> Heard {
     })
 }
 
-fn kept(reason: impl Display) -> String {
-    format!("the configuration is not taken, the earlier one stays: {reason}")
-}
-
 impl Slot {
     fn due(&self) -> Instant {
         match &self.state {
@@ -685,6 +548,9 @@ impl News {
     }
 }
 
+/// As other processes on the machine know it.
+const NAME: &str = "roost govern";
+
 /// A change of a running service's CPUs takes effect within 15 ms in 99 of 100 cases (`bpf-and-wakeups.md` measured 12).
 const SETTLING: Duration = Duration::from_millis(20);
 
@@ -696,3 +562,6 @@ const LAST_WAIT: Duration = Duration::from_secs(60);
 
 /// So many different lines are said at the most: a daemon that runs for years must not remember them all.
 const SAID_MAX: usize = 10_000;
+
+#[cfg(test)]
+mod tests;

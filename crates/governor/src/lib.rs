@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   observe::requests, scrape --+                                         +--> host::Confiner       the service's CPUs
-//!   host::UsageMeter           +--> Reading --> policy::governing --> Decided --> host::IdleHolder (others ask it too), Clocks
+//!   host::UsageMeter           +--> Reading --> policy::governing --> Decided --> host::holder (others ask it too)
 //!   signals, set, alarms     --+        |              |                  |
 //!                                       +---- record --+                  +--> audit, status
 //! ```
@@ -13,7 +13,8 @@
 //! - [`Config`]: what `/etc/roost/roost.toml` and its `conf.d` say. After loading, no value can be wrong.
 //! - [`Telemetry`]: what a service does, as a `ServiceReading`.
 //! - [`Governed`]: one service, its policy and what keeps it on its CPUs.
-//! - [`Clocks`]: what several services ask of one CPU's clock, combined; `host::IdleHolder` does so for idle limits; and [`Pace`], how fast they get on.
+//! - [`Clocks`]: what several services ask of one CPU's clock; and [`Pace`], how fast they get on.
+//! - [`hurry_up`]: the other way to govern: clocks by who is in a service's hot function.
 //! - [`Daemon`]: all of them, and who asks in between.
 //! - [`Replay`]: what a run recorded, again, or under another policy.
 //!
@@ -29,6 +30,7 @@ mod config;
 mod control;
 mod daemon;
 mod governed;
+pub mod hurry_up;
 mod own_word;
 mod park;
 mod replay;
@@ -36,7 +38,7 @@ mod sources;
 mod telemetry;
 
 pub use audit::{Audit, Entry};
-pub use clocks::{ClockMeans, Clocks, Pace, Repair, gears, missing};
+pub use clocks::{Clocks, Pace, Repair, gears, missing};
 pub use config::{Config, ConfigError, Parking, Policy, ServiceConfig, Target};
 pub use control::{Answer, Ask, ControlError, Set, ask};
 pub use daemon::{Daemon, Event, Options, StartError};

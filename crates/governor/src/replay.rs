@@ -1,12 +1,13 @@
 //! A recorded run again: the same inputs must give the same commands; other parameters tell where they would have differed.
 //!
-//! The recording of a service is a row of segments (`service-NAME.000042.jsonl`), each a state and the steps after it, as
+//! The recording of a service is a row of segments (`service-NAME.000042.jsonl`; `hurry-up-PROCESS.000042.jsonl`), each a state and the steps after it, as
 //! `policy::log` writes them. Nothing but inputs is read for an answer: readings, questions of `set`, reloads, and whether
 //! commands could be carried out. A run that was killed leaves a last line that is cut off; it is passed over, and said.
 
 use machine::{Command, CpuList, Instant};
+use policy::frequency::HurryUp;
 use policy::governing::{Decided, Governing, Input, Params};
-use policy::log::{self, Recorded as _};
+use policy::log::{self, Recorded};
 use serde::Serialize;
 use std::fs;
 use std::io;
@@ -70,25 +71,36 @@ pub enum ReplayError {
 impl Replay {
     /// Every service recorded in `folder`, again.
     pub fn of(folder: &Path) -> Result<Vec<Self>, ReplayError> {
-        let run = |service: &str, files: &[PathBuf]| {
-            let mut done = Self::nothing(service);
-            // Segments follow each other seamlessly, so that they are one text; a mistake is told by its file's line.
-            let mut reached: Option<Governing> = None;
-            for (at, path) in files.iter().enumerate() {
-                let (text, torn) = whole_lines(path, at + 1 == files.len())?;
-                done.torn |= torn;
-                let diverged = |cause| ReplayError::Diverged { path: path.clone(), cause };
-                let seam =
-                    reached.as_ref().map(log::state_line).map(|state| state + "\n").unwrap_or_default();
-                let replayed = log::replay::<Governing>(&(seam + &text)).map_err(diverged)?;
-                done.steps += replayed.steps;
-                done.segments += 1;
-                done.commands += commands_in(&text);
-                reached = Some(replayed.state);
-            }
-            Ok(done)
-        };
-        each(folder, run)
+        let governed = each(folder, SERVICE, Self::again::<Governing, _>);
+        let hurried = each(folder, HURRY_UP, |process, files| {
+            Self::again::<HurryUp, _>(&format!("hurry-up of process {process}"), files)
+        });
+        match (governed, hurried) {
+            (Err(ReplayError::Empty(_)), other) | (other, Err(ReplayError::Empty(_))) => other,
+            (governed, hurried) => Ok([governed?, hurried?].concat()),
+        }
+    }
+
+    /// One instance, whose segments these are.
+    fn again<P, C>(name: &str, files: &[PathBuf]) -> Result<Self, ReplayError>
+    where
+        P: Recorded<Output = Vec<C>>,
+    {
+        let mut done = Self::nothing(name);
+        // Segments follow each other seamlessly, so that they are one text; a mistake is told by its file's line.
+        let mut reached: Option<P> = None;
+        for (at, path) in files.iter().enumerate() {
+            let (text, torn) = whole_lines(path, at + 1 == files.len())?;
+            done.torn |= torn;
+            let diverged = |cause| ReplayError::Diverged { path: path.clone(), cause };
+            let seam = reached.as_ref().map(log::state_line).map(|state| state + "\n").unwrap_or_default();
+            let replayed = log::replay::<P>(&(seam + &text)).map_err(diverged)?;
+            done.steps += replayed.steps;
+            done.segments += 1;
+            done.commands += commands_in::<P, C>(&text);
+            reached = Some(replayed.state);
+        }
+        Ok(done)
     }
 
     /// The inputs of every service recorded in `folder`, under other parameters. What was seen depended on the CPUs that the
@@ -131,7 +143,7 @@ impl Replay {
             }
             Ok(done)
         };
-        each(folder, run)
+        each(folder, SERVICE, run)
     }
 
     fn nothing(service: &str) -> Self {
@@ -140,8 +152,13 @@ impl Replay {
     }
 }
 
+/// How files of a service's recording begin, and those of hurry-up.
+const SERVICE: &str = "service-";
+const HURRY_UP: &str = "hurry-up-";
+
 fn each<T>(
     folder: &Path,
+    kind: &str,
     run: impl Fn(&str, &[PathBuf]) -> Result<T, ReplayError>,
 ) -> Result<Vec<T>, ReplayError> {
     let unreadable = |cause| ReplayError::Unreadable { path: folder.to_owned(), cause };
@@ -149,7 +166,7 @@ fn each<T>(
     for entry in fs::read_dir(folder).map_err(unreadable)? {
         let path = entry.map_err(unreadable)?.path();
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let service = name.strip_prefix("service-").and_then(|name| name.strip_suffix(".jsonl"));
+        let service = name.strip_prefix(kind).and_then(|name| name.strip_suffix(".jsonl"));
         if let Some((service, _)) = service.and_then(|name| name.rsplit_once('.')) {
             files.push((service.to_owned(), path));
         }
@@ -178,9 +195,8 @@ fn whole_lines(path: &Path, is_last: bool) -> Result<(String, bool), ReplayError
     Ok((text, torn))
 }
 
-fn commands_in(text: &str) -> usize {
-    log::steps::<Governing>(text)
-        .map_or(0, |steps| steps.steps.iter().map(|(_, _, output)| output.len()).sum())
+fn commands_in<P: Recorded<Output = Vec<C>>, C>(text: &str) -> usize {
+    log::steps::<P>(text).map_or(0, |steps| steps.steps.iter().map(|(_, _, output)| output.len()).sum())
 }
 
 fn cpus_of(output: &[Decided]) -> Option<CpuList> {

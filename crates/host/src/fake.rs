@@ -6,6 +6,10 @@ use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
 use tempfile::TempDir;
 
+// Tests from outside this crate look at files in the same way.
+#[path = "../tests/it/files.rs"]
+mod files;
+
 pub(crate) struct FakeMachine {
     folder: TempDir,
     root: Root,
@@ -108,18 +112,6 @@ impl FakeMachine {
 
     /// Every file below `sys` with its text: what must be the same before and after.
     pub(crate) fn snapshot(&self) -> Vec<(PathBuf, String)> {
-        let (mut files, mut folders) = (Vec::new(), vec![self.path("sys")]);
-        while let Some(folder) = folders.pop() {
-            for entry in fs::read_dir(folder).unwrap() {
-                let path = entry.unwrap().path();
-                if path.is_dir() {
-                    folders.push(path);
-                } else {
-                    files.push((path.clone(), fs::read_to_string(&path).unwrap()));
-                }
-            }
-        }
-        files.sort();
-        files
+        files::below(vec![self.path("sys")])
     }
 }

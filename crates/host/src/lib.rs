@@ -5,7 +5,7 @@
 //! types. Everything lies below a movable [`Root`], so that a folder can stand in for any machine.
 //!
 //! ```text
-//!   IdleHolder               others ask for idle limits     run/roost/holder-*.sock
+//!   holder                   others ask for idle limits, clocks and active CPUs   run/roost/holder-*.sock
 //!   IdleControl --- CpuLocks     one holder per CPU          run/roost/cpuN.lock
 //!       |-- Journal              written before each change  run/roost/*.journal  --> restore()
 //!       `-- pm_qos | disable     the kernel's files          sys/devices/system/cpu/cpuN/...
@@ -14,7 +14,9 @@
 //!       |-- setspeed | bounds | preference                   sys/devices/system/cpu/cpufreq/policyN/...
 //!       |-- duty cycle           a register, where allowed   dev/cpu/N/msr
 //!       `-- power cap            of a socket                 sys/class/powercap/intel-rapl:N/...
-//!   Surroundings             everybody else, off parked CPUs run/roost/surroundings.lock
+//!   holder::ActiveCpus       which CPUs are needed           run/roost/active.lock
+//!       |-- Surroundings     everybody else, off parked CPUs run/roost/surroundings.lock
+//!       `-- Hotplug          parked CPUs, offline            run/roost/hotplug.lock
 //!   Confiner --- ServiceLocks    one holder per process      run/roost/processN.lock
 //!       |-- Journal              the same
 //!       `-- affinity | cpuset | systemd                      threads, sys/fs/cgroup/..., units
@@ -39,8 +41,11 @@ mod energy;
 #[cfg(test)]
 mod fake;
 mod frequency_control;
+pub mod holder;
+mod hotplug;
 mod idle_control;
-mod idle_holder;
+mod inner_threads;
+mod interrupts;
 mod journal;
 mod kernel_command_line;
 mod knob;
@@ -53,11 +58,13 @@ mod premature;
 mod privileges;
 mod process;
 mod programs;
+mod realtime;
 mod root;
 mod segments;
 pub mod service;
 mod surroundings;
 pub mod symbols;
+mod thread_places;
 mod threads;
 mod topology;
 mod tracepoints;
@@ -84,8 +91,9 @@ pub use frequency_control::{
     FrequencyActuator, FrequencyControl, FrequencyDrift, FrequencyError, FrequencyOptions, FrequencyState,
     Speeds, speeds, speeds_by,
 };
+pub use hotplug::{Hotplug, HotplugError};
 pub use idle_control::{IdleActuator, IdleControl, IdleOptions, LimitState};
-pub use idle_holder::{Asked, IdleHolder};
+pub use inner_threads::{InnerThreads, OuterThread};
 pub use journal::{Checkpoint, RestoreError, Restored, Step, restore};
 pub use kernel_command_line::{BootWord, boot_words, meaningful};
 pub use lock::{CpuHolder, CpuLocks, LockError, cpu_holders};
@@ -95,9 +103,11 @@ pub use premature::PrematureSleeps;
 pub use privileges::{Capability, Privileges, privileges};
 pub use process::{CpuTime, cpu_time, resident_bytes};
 pub use programs::{Contested, LatencyHolders, Program, Rival, latency_holders, rivals};
+pub use realtime::{RealtimeError, run_at_once};
 pub use root::{FileError, Gaps, Root};
 pub use segments::{SegmentBounds, Segments};
-pub use surroundings::{Scope, Surroundings};
+pub use surroundings::Scope;
+pub use thread_places::{Kick, Occupant, PlaceState, ThreadPlace, ThreadPlaces};
 pub use topology::{NumaNode, numa_nodes, online_cpus, smt_active, topology, topology_of};
 pub use tracepoints::{TRACEPOINTS, Tracepoint, Tracing, described, tracing};
 pub use usage::{CpuUsage, UsageMeter};

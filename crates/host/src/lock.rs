@@ -3,14 +3,15 @@
 //! Two programs that limit the same CPU's idle states undo each other's work, and each puts the other's value back as
 //! if it had been the administrator's. So a Roost process takes `/run/roost/cpuN.lock` for every CPU that it means to
 //! change, or learns who has it. The lock is `flock`'s: the kernel lets go of it when the holder ends, however it
-//! ends, so a file left by a SIGKILL blocks nobody. A CPU's clock has a lock of its own, `cpuN.clock.lock`. The first line of
+//! ends, so a file left by a SIGKILL blocks nobody. A CPU's clock has a lock of its own, `cpuN.clock.lock`, and so has the register of CPUs that are needed, `active.lock`. The first line of
 //! the file, the holder's name and process, is for people; a second one may say at which socket the holder can be asked
-//! (`idle_holder`).
+//! (`holder`).
 
 use crate::root::{Gaps, Root};
 use machine::{CpuId, CpuList};
 use rustix::fs::{FlockOperation, flock};
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -35,6 +36,22 @@ pub enum LockError {
     /// Another process tells everybody else where to be.
     #[error("what is not governed is kept off parked CPUs by {holder} already: stop it (its lock is {path})", path = path.display())]
     Surroundings {
+        /// Name and process of the holder, as it wrote them.
+        holder: String,
+        /// The lock file.
+        path: PathBuf,
+    },
+    /// Another process knows which CPUs are needed, and cannot be asked.
+    #[error("which CPUs are needed is known to {holder}, which takes no claims: stop it (its lock is {path})", path = path.display())]
+    Register {
+        /// Name and process of the holder, as it wrote them.
+        holder: String,
+        /// The lock file.
+        path: PathBuf,
+    },
+    /// Another process takes CPUs offline.
+    #[error("CPUs are taken offline by {holder} already: stop it (its lock is {path})", path = path.display())]
+    Hotplug {
         /// Name and process of the holder, as it wrote them.
         holder: String,
         /// The lock file.
@@ -137,13 +154,41 @@ pub fn cpu_holders(root: &Root, gaps: &mut Gaps) -> (Vec<CpuHolder>, usize) {
         let Some(cpu) = cpu else { continue };
         let Some(text) = gaps.text(root, &format!("{RUN_FOLDER}/{name}")) else { continue };
         let holder = text.lines().next().unwrap_or_default().to_owned();
-        let process = holder.rsplit_once("(process ").and_then(|(_, rest)| rest.strip_suffix(')'));
-        let pid = process.and_then(|number| number.parse::<u32>().ok());
-        let runs = pid.is_some_and(|pid| root.has(&format!("proc/{pid}")) == Some(true));
+        let runs = process_in(&holder).is_some_and(|pid| root.has(&format!("proc/{pid}")) == Some(true));
         holders.push(CpuHolder { cpu: CpuId(cpu), holder, runs });
     }
     holders.sort_by_key(|holder| holder.cpu);
     (holders, journals)
+}
+
+/// The process that such a line names.
+fn process_in(holder: &str) -> Option<u32> {
+    holder.rsplit_once("(process ")?.1.strip_suffix(')')?.parse().ok()
+}
+
+/// CPUs that other Roost processes need, each with who does: those whose sleep or clock they limit, and those of the services that
+/// they keep on CPUs.
+pub(crate) fn needed_by_others(root: &Root) -> BTreeMap<CpuId, String> {
+    let mut needed = BTreeMap::new();
+    for name in root.names(RUN_FOLDER).unwrap_or_default() {
+        let Some(name) = name.strip_suffix(".lock") else { continue };
+        let cpu = name.strip_suffix(".clock").unwrap_or(name).strip_prefix("cpu");
+        let process = name.strip_prefix("process");
+        if cpu.is_none() && process.is_none() {
+            continue;
+        }
+        let text = root.text(&format!("{RUN_FOLDER}/{name}.lock")).unwrap_or_default();
+        let holder = text.lines().next().unwrap_or_default();
+        let lives = |pid: u32| pid != std::process::id() && root.has(&format!("proc/{pid}")) == Some(true);
+        if !process_in(holder).is_some_and(lives) {
+            continue;
+        }
+        let cpu = cpu.and_then(|number| number.parse().ok()).map(CpuId);
+        let service = process.and_then(|number| crate::threads::cpus(number.parse().ok()?).ok());
+        let cpus = cpu.into_iter().chain(service.unwrap_or_default().0);
+        needed.extend(cpus.map(|cpu| (cpu, holder.to_owned())));
+    }
+    needed
 }
 
 /// What the holder wrote about itself. It may be caught between taking the lock and writing.
@@ -210,6 +255,32 @@ mod tests {
         let (holders, journals) = cpu_holders(&root, &mut Gaps::default());
         let seen: Vec<_> = holders.iter().map(|holder| (holder.cpu, holder.runs)).collect();
         assert_eq!((seen.as_slice(), journals), ([(CpuId(3), true), (CpuId(11), false)].as_slice(), 1));
+    }
+
+    #[test]
+    fn a_cpu_that_another_living_roost_needs_is_known() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = Root::at(folder.path());
+        let mut other = std::process::Command::new("sleep").arg("600").spawn().unwrap();
+        let _own = CpuLocks::take(&root, &cpus("1"), "we").unwrap();
+        for (name, pid) in
+            [("cpu3", other.id()), ("cpu4.clock", other.id()), ("cpu5", 1), ("surroundings", other.id())]
+        {
+            fs::write(root.path(&format!("run/roost/{name}.lock")), format!("roost serve (process {pid})\n"))
+                .unwrap();
+        }
+        for pid in [other.id(), std::process::id()] {
+            fs::create_dir_all(root.path(&format!("proc/{pid}"))).unwrap();
+        }
+        let needed: Vec<u16> = needed_by_others(&root).keys().map(|cpu| cpu.0).collect();
+        assert_eq!(needed, [3, 4]);
+        // Its service may be on all CPUs that there are.
+        let service = format!("run/roost/process{}.lock", std::process::id());
+        fs::write(root.path(&service), format!("roost govern (process {})\n", other.id())).unwrap();
+        let needed: CpuList = CpuList(needed_by_others(&root).into_keys().collect());
+        assert!(needed.0.is_superset(&crate::allowed_cpus().unwrap().0), "{needed}");
+        other.kill().unwrap();
+        other.wait().unwrap();
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 use crate::root::{FileError, Root};
 use machine::Duration;
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
 
 /// Bytes of this process that are in memory now (the second field of `/proc/self/statm`, in pages).
 pub fn resident_bytes() -> Result<u64, FileError> {
@@ -14,6 +16,29 @@ pub fn resident_bytes() -> Result<u64, FileError> {
         expected: "numbers of pages",
     })?;
     Ok(pages * rustix::param::page_size() as u64)
+}
+
+/// Tells whether a process or thread was born, in this process's own namespace of numbers or one below it.
+///
+/// The last field of `/proc/loadavg` (`fs/proc/loadavg.c`) is the number that was given last: while it stays the same, nobody was
+/// born, and no number has come to mean another process. The file stays open: closing one costs the kernel a grace period, and
+/// some CPU a wake-up.
+#[derive(Debug)]
+pub(crate) struct Births {
+    loadavg: Option<File>,
+}
+
+impl Births {
+    pub(crate) fn open() -> Self {
+        Self { loadavg: File::open("/proc/loadavg").ok() }
+    }
+
+    /// The number of who was born last, where this kernel tells.
+    pub(crate) fn youngest(&self) -> Option<u64> {
+        let mut text = [0; 128];
+        let length = self.loadavg.as_ref()?.read_at(&mut text, 0).ok()?;
+        std::str::from_utf8(&text[..length]).ok()?.trim_end().rsplit(' ').next()?.parse().ok()
+    }
 }
 
 /// CPU time that a process has used since it began, its ended threads included.
@@ -57,6 +82,18 @@ fn parse_stat(text: &str, ticks_per_second: u64) -> Option<CpuTime> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_process_or_thread_that_is_born_is_the_youngest_or_an_elder_of_it() {
+        let births = Births::open();
+        let born = [
+            births.youngest(),
+            std::thread::scope(|scope| scope.spawn(|| births.youngest()).join().unwrap()),
+            std::process::Command::new("true").status().ok().and_then(|_| births.youngest()),
+        ];
+        assert!(born.iter().all(Option::is_some), "{born:?}");
+        assert!(born[0] != born[1] && born[1] != born[2], "{born:?}");
+    }
 
     #[test]
     fn a_command_with_spaces_and_parentheses_does_not_shift_the_fields() {

@@ -9,8 +9,8 @@
 //! parse is an error that shows the text, never a zero.
 
 use machine::CpuId;
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -43,7 +43,7 @@ impl Root {
     /// The file's text, without the final line feed.
     pub(crate) fn text(&self, below: &str) -> Result<String, FileError> {
         let path = self.path(below);
-        let text = fs::read_to_string(&path).map_err(|cause| FileError::unreadable(&path, cause))?;
+        let text = at_once(&path).map_err(|cause| FileError::unreadable(&path, cause))?;
         Ok(text.trim_end().to_owned())
     }
 
@@ -79,6 +79,17 @@ impl Root {
         Ok(names)
     }
 }
+
+/// A whole file, in as few calls as a file of the kernel needs: its size is said to be 0, so whoever asks for that first
+/// reads in many small steps.
+fn at_once(path: &Path) -> io::Result<String> {
+    let mut text = String::with_capacity(PAGE);
+    File::open(path)?.take(u64::MAX).read_to_string(&mut text)?;
+    Ok(text)
+}
+
+/// What a file of sysfs holds at most (`fs/sysfs/file.c`).
+const PAGE: usize = 4096;
 
 /// What could not be read while a machine was looked over, each with its reason.
 ///

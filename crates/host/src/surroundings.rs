@@ -30,18 +30,21 @@
 //! - A cgroup or unit that a [`Confiner`](crate::Confiner) keeps is its own and is left alone. Who narrows a service first widens everybody
 //!   else last, and the other way round: a service never waits for its surroundings.
 
-use crate::journal::{ChangeError, Journal};
+use crate::interrupts::{masks_of_interrupts, masks_of_queues};
+use crate::journal::{ChangeError, Journal, restore_at_start};
 use crate::knob::{CGROUPS, MASKS, called, cpus_of, mask_of, path_of};
 use crate::lock::{LockError, Refusal, run_folder, take};
 use crate::root::{FileError, Root};
 use crate::service::{command, parent};
 use crate::threads::{ThreadName, began};
 use machine::CpuList;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fs::File;
 
 /// Who is told.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub struct Scope {
     /// Work queues, new interrupts, other services.
     pub everybody: bool,
@@ -49,11 +52,35 @@ pub struct Scope {
     pub interrupts: bool,
 }
 
+impl Scope {
+    /// True if nobody is.
+    pub fn is_nobody(self) -> bool {
+        self == Self::default()
+    }
+}
+
+/// Who shall be where.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Whereabouts {
+    /// Work queues, new interrupts, other services; `None`: where they were before.
+    pub(crate) everybody: Option<CpuList>,
+    /// Interrupts that are there already; `None`: where they were before.
+    pub(crate) interrupts: Option<CpuList>,
+    /// Places that are not told anything (`Confiner::place`).
+    pub(crate) own: BTreeSet<String>,
+}
+
+impl Whereabouts {
+    /// True if all are where they were before.
+    pub(crate) fn is_nowhere(&self) -> bool {
+        self.everybody.is_none() && self.interrupts.is_none()
+    }
+}
+
 /// Keeps everybody else on some CPUs.
 #[derive(Debug)]
-pub struct Surroundings {
+pub(crate) struct Surroundings {
     root: Root,
-    scope: Scope,
     journal: Journal,
     /// What could not be told, each once.
     refused: BTreeSet<String>,
@@ -63,65 +90,55 @@ pub struct Surroundings {
 
 impl Surroundings {
     /// Takes the lock; an error names who has it.
-    pub fn open(root: &Root, holder: &str, scope: Scope) -> Result<Self, LockError> {
+    pub(crate) fn open(root: &Root, holder: &str) -> Result<Self, LockError> {
         let path = run_folder(root)?.join("surroundings.lock");
         let lock = take(&path, holder).map_err(|refusal| match refusal {
             Refusal::Taken(holder) => LockError::Surroundings { holder, path: path.clone() },
             Refusal::Unavailable(cause) => LockError::Unavailable { path: path.clone(), cause },
         })?;
-        let mut notices = Vec::new();
-        match crate::restore(root) {
-            Ok(report) if report.put_back + report.left_alone + report.failed > 0 => {
-                notices.extend(report.lines)
-            }
-            Ok(_) => {}
-            Err(error) => notices.push(error.to_string()),
-        }
+        let notices = restore_at_start(root);
         let journal = Journal::begin(root, holder, None)?;
-        Ok(Self { root: root.clone(), scope, journal, refused: BTreeSet::new(), notices, _lock: lock })
+        Ok(Self { root: root.clone(), journal, refused: BTreeSet::new(), notices, _lock: lock })
     }
 
-    /// Who is told.
-    pub fn scope(&self) -> Scope {
-        self.scope
-    }
-
-    /// Everybody shall be on `cpus`, but for whom these places belong to (`Confiner::place`).
-    pub fn keep_on(&mut self, cpus: &CpuList, own: &BTreeSet<String>) {
-        if self.scope.interrupts {
-            self.move_interrupts(cpus);
-        }
-        if !self.scope.everybody {
-            return;
-        }
-        let (mask, list) = (mask_of(cpus), cpus.to_string());
+    /// Everybody shall be there; who is in two scopes is told by each.
+    pub(crate) fn keep_on(&mut self, whereabouts: &Whereabouts) {
+        self.move_interrupts(whereabouts.interrupts.as_ref());
+        let (mask, list) = (
+            whereabouts.everybody.as_ref().map(mask_of),
+            whereabouts.everybody.as_ref().map(CpuList::to_string),
+        );
         for path in MASKS {
-            self.set(path, &mask);
+            self.set(path, mask.as_deref());
         }
         for path in self.grace_period_threads() {
-            self.set(&path, &list);
+            self.set(&path, list.as_deref());
         }
         for path in self.groups() {
-            if !own.contains(&path) {
-                self.set(&path, &list);
-            }
+            // Who keeps itself from now on is told nothing more, and gets back what it was told.
+            self.set(&path, list.as_deref().filter(|_| !whereabouts.own.contains(&path)));
         }
     }
 
     /// What there is to say since the last call: what a dead run had left, and what could not be told where to be.
-    pub fn drain_notices(&mut self) -> Vec<String> {
+    pub(crate) fn drain_notices(&mut self) -> Vec<String> {
         std::mem::take(&mut self.notices)
     }
 
     /// Puts everything back now, one line per thing that is news. Dropping does the same in silence.
-    pub fn release(&mut self) -> Vec<String> {
+    pub(crate) fn release(&mut self) -> Vec<String> {
         let done = self.journal.put_back_all();
         done.iter().filter(|undone| undone.is_news()).map(ToString::to_string).collect()
     }
 
-    fn set(&mut self, path: &str, value: &str) {
-        match self.journal.set(path, value) {
-            Ok(_) | Err(ChangeError::File(FileError::Missing { .. })) => {}
+    /// `None` puts back.
+    fn set(&mut self, path: &str, value: Option<&str>) {
+        let told = match value {
+            Some(value) => self.journal.set(path, value).map(drop),
+            None => self.journal.put_back(path).map(drop),
+        };
+        match told {
+            Ok(()) | Err(ChangeError::File(FileError::Missing { .. })) => {}
             Err(error) => {
                 if self.refused.insert(path.to_owned()) {
                     self.notices.push(format!("{} stays as it is: {error}", called(path)));
@@ -131,9 +148,10 @@ impl Surroundings {
     }
 
     /// Those that could come to another CPU shall not; one that could come to none of `cpus` may come to all of them.
-    fn move_interrupts(&mut self, cpus: &CpuList) {
+    fn move_interrupts(&mut self, cpus: Option<&CpuList>) {
+        let Some(cpus) = cpus else { return self.give_interrupts_back() };
         let mut kept = Vec::new();
-        for path in self.interrupt_masks() {
+        for path in masks_of_interrupts(&self.root).into_iter().chain(masks_of_queues(&self.root)) {
             let Some(before) = self.journal.earlier(&path).ok().and_then(|mask| cpus_of(&mask)) else {
                 continue;
             };
@@ -154,22 +172,22 @@ impl Surroundings {
             }
         }
         if let Some(first) = kept.first() {
-            let more = if kept.len() > 1 { format!(" and {} more", kept.len() - 1) } else { String::new() };
-            self.notices.push(format!("{first}{more} stay as they are: the kernel or a driver keeps those"));
+            let first = called(first);
+            self.notices.push(match kept.len() - 1 {
+                0 => format!("{first} stays as it is: the kernel or its driver keeps it"),
+                more => {
+                    format!("{first} and {more} more stay as they are: the kernel or their drivers keep them")
+                }
+            });
         }
     }
 
-    fn interrupt_masks(&self) -> Vec<String> {
-        let names = |folder: &str| self.root.names(folder).unwrap_or_default();
-        let numbers =
-            names("proc/irq").into_iter().filter(|name| name.bytes().all(|byte| byte.is_ascii_digit()));
-        let own = numbers.map(|number| format!("proc/irq/{number}/smp_affinity"));
-        let spread = names("sys/class/net").into_iter().flat_map(|device| {
-            let queues = format!("sys/class/net/{device}/queues");
-            let receive = names(&queues).into_iter().filter(|queue| queue.starts_with("rx-"));
-            receive.map(|queue| format!("{queues}/{queue}/rps_cpus")).collect::<Vec<_>>()
-        });
-        own.chain(spread).collect()
+    fn give_interrupts_back(&mut self) {
+        for path in masks_of_interrupts(&self.root).into_iter().chain(masks_of_queues(&self.root)) {
+            if self.journal.put_back(&path).is_err() && self.refused.insert(path.clone()) {
+                self.notices.push(format!("/{path} cannot be put back now; it is tried again at the end"));
+            }
+        }
     }
 
     /// Threads of the kernel that belong to no CPU and have a timer running while anybody waits for a grace period: after each
@@ -218,7 +236,9 @@ mod tests {
         machine
     }
 
-    const EVERYBODY: Scope = Scope { everybody: true, interrupts: false };
+    fn everybody(cpus: &str) -> Whereabouts {
+        Whereabouts { everybody: Some(cpus.parse().unwrap()), ..Whereabouts::default() }
+    }
 
     fn reads(machine: &FakeMachine) -> [String; 4] {
         [MASKS[0], MASKS[1], "sys/fs/cgroup/rest/cpuset.cpus", "sys/fs/cgroup/shop/cpuset.cpus"]
@@ -229,15 +249,15 @@ mod tests {
     fn everybody_else_is_moved_and_moved_back() {
         let machine = machine();
         let before = reads(&machine);
-        let mut around = Surroundings::open(machine.root(), "a test", EVERYBODY).unwrap();
-        around.keep_on(&"0-1".parse().unwrap(), &BTreeSet::new());
+        let mut around = Surroundings::open(machine.root(), "a test").unwrap();
+        around.keep_on(&everybody("0-1"));
         assert_eq!(reads(&machine), ["3", "3", "0-1", "0-1"]);
-        around.keep_on(&"0-3".parse().unwrap(), &BTreeSet::new());
+        around.keep_on(&everybody("0-3"));
         assert_eq!(reads(&machine)[0], "f");
         assert_eq!(around.drain_notices(), Vec::<String>::new());
         around.release();
         assert_eq!(reads(&machine), before);
-        around.keep_on(&"2".parse().unwrap(), &BTreeSet::new());
+        around.keep_on(&everybody("2"));
         drop(around);
         assert_eq!(reads(&machine), before);
     }
@@ -245,8 +265,8 @@ mod tests {
     #[test]
     fn a_killed_run_is_put_back_and_somebody_elses_change_stays() {
         let machine = machine();
-        let mut around = Surroundings::open(machine.root(), "a test", EVERYBODY).unwrap();
-        around.keep_on(&"0-1".parse().unwrap(), &BTreeSet::new());
+        let mut around = Surroundings::open(machine.root(), "a test").unwrap();
+        around.keep_on(&everybody("0-1"));
         // The administrator, meanwhile.
         machine.write(MASKS[1], "f0\n");
         let mut lines = around.release();
@@ -267,12 +287,13 @@ mod tests {
         }
         machine.write("sys/class/net/lo/mtu", "65536\n");
         let read = || files.iter().map(|file| machine.read(file)).collect::<Vec<_>>();
-        let interrupts = Scope { everybody: false, interrupts: true };
-        let mut around = Surroundings::open(machine.root(), "a test", interrupts).unwrap();
-        around.keep_on(&"0-1".parse().unwrap(), &BTreeSet::new());
+        let interrupts =
+            |cpus: &str| Whereabouts { interrupts: Some(cpus.parse().unwrap()), ..Whereabouts::default() };
+        let mut around = Surroundings::open(machine.root(), "a test").unwrap();
+        around.keep_on(&interrupts("0-1"));
         assert_eq!(read(), ["3", "3", "01", "00", "3"]);
         assert_eq!(machine.read(MASKS[0]), "ff", "nobody else was asked for");
-        around.keep_on(&"0-1,6".parse().unwrap(), &BTreeSet::new());
+        around.keep_on(&interrupts("0-1,6"));
         assert_eq!(read(), ["43", "40", "01", "00", "40"], "as near to what it was as there is");
         drop(around);
         assert_eq!(read(), before);
@@ -281,10 +302,10 @@ mod tests {
     #[test]
     fn there_is_one_who_does_it_and_what_is_missing_is_no_error() {
         let machine = FakeMachine::intel_server(2);
-        let mut first = Surroundings::open(machine.root(), "first", EVERYBODY).unwrap();
-        let error = Surroundings::open(machine.root(), "second", EVERYBODY).unwrap_err().to_string();
+        let mut first = Surroundings::open(machine.root(), "first").unwrap();
+        let error = Surroundings::open(machine.root(), "second").unwrap_err().to_string();
         assert!(error.contains("first"), "{error}");
-        first.keep_on(&"0".parse().unwrap(), &BTreeSet::new());
+        first.keep_on(&everybody("0"));
         assert_eq!(first.drain_notices(), Vec::<String>::new());
     }
 }

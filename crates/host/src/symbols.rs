@@ -99,8 +99,9 @@ pub fn function(binary: &[u8], debug: Option<&[u8]>, wanted: &str) -> Result<Fun
     let cold = placed(&symbols, |other| {
         other.strip_prefix(name.as_str()).is_some_and(|rest| rest.starts_with(".cold"))
     });
-    let mut parts: Vec<Range<u64>> = vec![start..start.saturating_add(size.min(CODE_MOST))];
-    parts.extend(cold.iter().map(|&(start, size)| start..start.saturating_add(size.min(CODE_MOST))));
+    let code = std::iter::once((start, size)).chain(cold);
+    let parts: Vec<Range<u64>> =
+        code.map(|(start, size)| start..start.saturating_add(size.min(CODE_MOST))).collect();
     let segments = segments(binary)?;
     let offset = |address: u64| {
         let segment = segments.iter().find(|segment| segment.addresses.contains(&address))?;
@@ -240,7 +241,7 @@ mod tests {
         // test edi,edi; je +1 (over the ret); ret; jmp -7 (to the start); jmp far away
         let code = [0x85, 0xff, 0x74, 0x01, 0xc3, 0xeb, 0xf9, 0xe9, 0x00, 0x10, 0x00, 0x00];
         let all = 0x1000..0x1000 + code.len() as u64;
-        assert_eq!(ways_out(&code, 0x1000, &[all.clone()]), [0x1004, 0x1007]);
+        assert_eq!(ways_out(&code, 0x1000, std::slice::from_ref(&all)), [0x1004, 0x1007]);
         // The cold part is its own.
         assert_eq!(ways_out(&code, 0x1000, &[all, 0x200c..0x2010]), [0x1004]);
     }

@@ -7,11 +7,14 @@
 //!
 //! Everything is read from the real `/proc`, even under a moved root: a system call reaches real threads only.
 
+use crate::thread_places::{PlaceState, ThreadPlace};
 use machine::{CpuId, CpuList};
 use rustix::io::Errno;
+use rustix::process::test_kill_process;
 use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
 use std::fs::{self, File};
 use std::io::{self, Read};
+use std::os::unix::fs::FileExt as _;
 
 /// How the path of a thread's affinity begins in a journal.
 pub(crate) const AFFINITY: &str = "affinity/";
@@ -65,9 +68,81 @@ pub(crate) fn began(process: u32, thread: u32) -> io::Result<u64> {
     began_in(&String::from_utf8_lossy(&text[..length])).ok_or_else(nonsense)
 }
 
+/// True if a process has this number now.
+pub(crate) fn lives(process: u32) -> bool {
+    let process = i32::try_from(process).ok().and_then(Pid::from_raw);
+    process.is_some_and(|process| test_kill_process(process) != Err(Errno::SRCH))
+}
+
 /// Field 22, counted after the command: that stands in parentheses and may hold spaces and parentheses itself.
 fn began_in(stat: &str) -> Option<u64> {
     stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(19)?.parse().ok()
+}
+
+/// True for a thread of the kernel's that nobody may move: it belongs to its CPU (`PF_NO_SETAFFINITY`), or follows the interrupt
+/// that it serves (`irq/N-NAME`).
+pub(crate) fn is_kept_by_kernel(process: u32, thread: u32) -> io::Result<bool> {
+    let text = fs::read_to_string(format!("/proc/{process}/task/{thread}/stat"))?;
+    Ok(is_kept_in(&text))
+}
+
+/// Field 9 is the flags, of which this one and the one that says "the kernel's own" are as old as the kernel's sources in git.
+fn is_kept_in(stat: &str) -> bool {
+    const NO_SETAFFINITY: u32 = 0x0400_0000;
+    const KTHREAD: u32 = 0x0020_0000;
+    let Some((head, tail)) = stat.rsplit_once(')') else { return false };
+    let flags: u32 = tail.split_ascii_whitespace().nth(6).and_then(|flags| flags.parse().ok()).unwrap_or(0);
+    let serves_interrupt = head.split_once('(').is_some_and(|(_, name)| name.starts_with("irq/"));
+    flags & NO_SETAFFINITY != 0 || (flags & KTHREAD != 0 && serves_interrupt)
+}
+
+/// The cpuset in which a thread is, as a path in the tree that has the controller; `None` where the kernel does not tell.
+pub(crate) fn cpuset_of(process: u32, thread: u32) -> Option<String> {
+    let text = fs::read_to_string(format!("/proc/{process}/task/{thread}/cpuset")).ok()?;
+    Some(text.trim_end().to_owned())
+}
+
+/// This kernel's release: `6.1.0-32-cloud-amd64`.
+pub(crate) fn kernel_release() -> String {
+    fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned()
+}
+
+/// True if a kernel of this release remembers the CPUs that a thread chose for itself when its cpuset changes or a CPU goes: since
+/// 6.2. Before, every thread of the cpuset is given all that the cpuset has.
+pub(crate) fn remembers_pins(release: &str) -> bool {
+    let mut numbers = release.split(|byte: char| !byte.is_ascii_digit()).map_while(|part| part.parse().ok());
+    let version: (u32, u32) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    version >= (6, 2)
+}
+
+/// Where a thread is; `None` if it has ended.
+pub(crate) fn place(process: u32, thread: u32) -> Option<ThreadPlace> {
+    place_from(&File::open(format!("/proc/{process}/task/{thread}/stat")).ok()?)
+}
+
+/// The same from its `stat`, kept open: reading fails when the thread has ended, whoever has its number then.
+pub(crate) fn place_from(stat: &File) -> Option<ThreadPlace> {
+    let mut text = [0; 1024];
+    let length = stat.read_at(&mut text, 0).ok()?;
+    place_in(&String::from_utf8_lossy(&text[..length]))
+}
+
+/// Fields 3 and 39, counted after the command.
+fn place_in(stat: &str) -> Option<ThreadPlace> {
+    let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
+    let state = match fields.next()? {
+        "R" => PlaceState::Runs,
+        // Ended, and not yet waited for.
+        "Z" | "X" => return None,
+        _ => PlaceState::Waits,
+    };
+    Some(ThreadPlace { cpu: CpuId(fields.nth(35)?.parse().ok()?), state })
+}
+
+/// What a thread calls itself.
+pub(crate) fn command(process: u32, thread: u32) -> Option<String> {
+    let text = fs::read_to_string(format!("/proc/{process}/task/{thread}/comm")).ok()?;
+    Some(text.trim_end().to_owned())
 }
 
 /// The threads of a process; none if it has ended.
@@ -160,6 +235,46 @@ mod tests {
         assert_eq!(began_in(&format!("7 (a) S b) S {fields} 4711 23")), Some(4711));
         for nonsense in ["", "7 (a", "7 (a) S 1 2"] {
             assert_eq!(began_in(nonsense), None, "{nonsense}");
+        }
+    }
+
+    #[test]
+    fn who_belongs_to_a_cpu_or_an_interrupt_is_not_to_be_moved() {
+        for (stat, kept) in [
+            ("16 (cpuhp/1) S 2 0 0 0 -1 69238848 0 0", true),
+            ("90 (irq/25-ACPI:Ged) S 2 0 0 0 -1 2097216 0 0", true),
+            ("15 (rcu_preempt) I 2 0 0 0 -1 2129984 0 0", false),
+            ("7 (irq/25-fake) S 1 0 0 0 -1 4194560 0 0", false),
+            ("7 (a) S b) S 1 0 0 0 -1 67108864 0 0", true),
+            ("", false),
+        ] {
+            assert_eq!(is_kept_in(stat), kept, "{stat}");
+        }
+    }
+
+    #[test]
+    fn a_place_is_the_state_and_the_cpu_and_an_ended_thread_has_none() {
+        let stat = |state: &str| {
+            let fields = (4..=38).map(|field| field.to_string()).collect::<Vec<_>>().join(" ");
+            format!("7 (a) S 9 b) {state} {fields} 3 40 41")
+        };
+        let place = |state| Some(ThreadPlace { cpu: CpuId(3), state });
+        assert_eq!(place_in(&stat("R")), place(PlaceState::Runs));
+        assert_eq!(place_in(&stat("S")), place(PlaceState::Waits));
+        assert_eq!((place_in(&stat("Z")), place_in("7 (a) R 1 2"), place_in("")), (None, None, None));
+        let kept = std::thread::spawn(|| {
+            let mine = u32::try_from(rustix::thread::gettid().as_raw_nonzero().get()).unwrap();
+            let file = File::open(format!("/proc/self/task/{mine}/stat")).unwrap();
+            assert_eq!(place_from(&file).map(|place| place.state), Some(PlaceState::Runs));
+            assert!(command(std::process::id(), mine).is_some_and(|name| !name.is_empty()));
+            file
+        });
+        let kept = kept.join().unwrap();
+        let patience = std::time::Instant::now() + std::time::Duration::from_secs(20);
+        while place_from(&kept).is_some() {
+            // `join` returns a little before the kernel has let go of the thread.
+            assert!(std::time::Instant::now() < patience);
+            std::thread::yield_now();
         }
     }
 

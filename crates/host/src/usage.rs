@@ -7,12 +7,16 @@
 //! What always holds:
 //! - Times are since the meter was made, so that a lost reading loses nothing.
 //! - busy + residency + asleep never exceed the time that passed, by more than the kernel's own rounding.
+//! - A CPU that is offline is not idle, and not busy either: all of it is `None`, as long as it is away. What it does over a
+//!   whole time in which it came back is not known exactly: the kernel may count its absence as idleness or not at all.
 //! - Without cpuidle, residency is `None` and busy comes from `/proc/stat` alone; without that too, busy is `None`.
 
 use crate::cpuidle::{Residency, idle_table};
-use crate::root::{FileError, Root};
+use crate::root::Root;
 use machine::{CpuId, CpuList, CstateTable, Duration, Instant};
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
 
 /// One CPU's time since the meter was made.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,6 +37,7 @@ pub struct CpuUsage {
 #[derive(Debug)]
 pub struct UsageMeter {
     root: Root,
+    stat: Stat,
     since: Instant,
     cpus: Vec<Watched>,
 }
@@ -49,14 +54,15 @@ struct Watched {
 impl UsageMeter {
     /// Starts watching `cpus` now.
     pub fn start(root: &Root, cpus: &CpuList, now: Instant) -> Self {
-        let idle = idle_times(root).unwrap_or_default();
+        let mut stat = Stat::open(root);
+        let idle = stat.idle_times();
         let watch = |&cpu| Watched {
             cpu,
             table: idle_table(root, cpu).unwrap_or_default(),
             residency: Residency::start(root, cpu).ok(),
             idle_before: idle.get(&cpu).copied(),
         };
-        Self { root: root.clone(), since: now, cpus: cpus.0.iter().map(watch).collect() }
+        Self { root: root.clone(), since: now, cpus: cpus.0.iter().map(watch).collect(), stat }
     }
 
     /// The idle states of each CPU, in the order of the readings.
@@ -67,9 +73,14 @@ impl UsageMeter {
     /// Reads all of them, in order of number.
     pub fn read(&mut self, now: Instant) -> Vec<CpuUsage> {
         let elapsed = now.since(self.since);
-        let idle = idle_times(&self.root).unwrap_or_default();
+        let idle = self.stat.idle_times();
         let root = &self.root;
         let usage = |watched: &mut Watched| {
+            // Its files may stay, and stand still.
+            if !idle.is_empty() && !idle.contains_key(&watched.cpu) {
+                let (cpu, asleep) = (watched.cpu, Duration::ZERO);
+                return CpuUsage { cpu, elapsed, busy: None, residency: None, asleep };
+            }
             let residency =
                 watched.residency.as_mut().and_then(|counts| Some(counts.read(root).ok()?.to_vec()));
             let idle = idle.get(&watched.cpu).zip(watched.idle_before).map(|(&now, before)| now - before);
@@ -97,11 +108,40 @@ fn account(
     CpuUsage { cpu, elapsed, busy: idle.map(|idle| elapsed - idle), residency, asleep }
 }
 
-/// Idle time of each CPU since boot, waiting for I/O included, as `/proc/stat` has it.
-fn idle_times(root: &Root) -> Result<BTreeMap<CpuId, Duration>, FileError> {
-    let text = root.text("proc/stat")?;
-    Ok(parse_idle_times(&text, rustix::param::clock_ticks_per_second()))
+/// `/proc/stat`. It stays open: closing a file costs the kernel a grace period, and some CPU a wake-up.
+#[derive(Debug)]
+struct Stat {
+    file: Option<File>,
+    /// What it said last; its room is used again.
+    text: Vec<u8>,
 }
+
+impl Stat {
+    fn open(root: &Root) -> Self {
+        Self { file: File::open(root.path("proc/stat")).ok(), text: Vec::new() }
+    }
+
+    /// Idle time of each CPU since boot, waiting for I/O included; none where the kernel does not tell.
+    fn idle_times(&mut self) -> BTreeMap<CpuId, Duration> {
+        let Some(file) = &self.file else { return BTreeMap::new() };
+        let mut length = 0;
+        loop {
+            if self.text.len() < length + PIECE {
+                self.text.resize(length + PIECE, 0);
+            }
+            match file.read_at(&mut self.text[length..], length as u64) {
+                Ok(0) => break,
+                Ok(more) => length += more,
+                Err(_) => return BTreeMap::new(),
+            }
+        }
+        let text = String::from_utf8_lossy(&self.text[..length]);
+        parse_idle_times(&text, rustix::param::clock_ticks_per_second())
+    }
+}
+
+/// There is room for so much more at each reading.
+const PIECE: usize = 16 * 1024;
 
 fn parse_idle_times(text: &str, ticks_per_second: u64) -> BTreeMap<CpuId, Duration> {
     let cpu = |line: &str| {
@@ -156,9 +196,23 @@ mod tests {
         machine.write("proc/stat", "cpu0 0 0 0 700 0\n");
         let usage = meter.read(at(10)).remove(0);
         assert_eq!((usage.busy, usage.residency), (Some(secs(3)), None));
-        machine.remove("proc/stat");
+        // It is held open, so to remove it would take nothing away.
+        machine.write("proc/stat", "");
         let usage = meter.read(at(10)).remove(0);
         assert_eq!(usage.busy, None, "missing, not zero");
+    }
+
+    #[test]
+    fn a_cpu_that_is_offline_is_neither_busy_nor_idle() {
+        let machine = FakeMachine::intel_server(2);
+        machine.write("proc/stat", "cpu0 0 0 0 100 0 0\ncpu1 0 0 0 100 0 0\n");
+        let mut meter = UsageMeter::start(machine.root(), &"0-1".parse().unwrap(), at(0));
+        machine.write("proc/stat", "cpu0 0 0 0 600 0 0\n");
+        let usage = meter.read(at(10));
+        assert_eq!(usage[0].busy, Some(secs(5)));
+        assert_eq!((usage[1].busy, usage[1].residency.clone()), (None, None), "its files are there still");
+        machine.write("proc/stat", "cpu0 0 0 0 1100 0 0\ncpu1 0 0 0 100 0 0\n");
+        assert!(meter.read(at(20))[1].busy.is_some());
     }
 
     #[test]

@@ -1,55 +1,59 @@
 //! One connection: its socket, the bytes not yet written, the answers not yet whole, the requests under way.
 
-use crate::{Error, Plan, Target};
+use crate::protocol::Protocol;
+use crate::{Error, Target};
 use machine::{Duration, Instant};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with, sockopt::set_tcp_nodelay,
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, ipproto, socket_with,
+    sockopt::set_tcp_nodelay,
 };
 use std::collections::VecDeque;
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
-use workload::{Op, Request};
 
 /// A request that was composed and not yet answered.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Pending {
+pub(crate) struct Pending<R> {
     /// When it should have been sent: latency counts from here.
     pub due: Instant,
-    pub request: Request,
+    pub request: R,
     /// It waited behind too many unanswered ones, so its late sending is the server's doing.
     pub held: bool,
-    /// Its value has come, and the end of the answer is still to come.
-    pub found: bool,
 }
 
-/// A request that is due and waits until its connection has fewer unanswered ones.
+/// A request that is due and waits until its connection, or any of a pool, has fewer unanswered ones.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Held {
+pub(crate) struct Held<R> {
     pub due: Instant,
-    pub request: Request,
+    pub request: R,
 }
 
 /// A connection of the generator.
-pub(crate) struct Connection {
+pub(crate) struct Connection<P: Protocol> {
     socket: OwnedFd,
     /// Requests as bytes; written from `written` on.
     pub out: Vec<u8>,
     pub written: usize,
     /// The beginning of an answer whose rest has not come yet.
     pub partial: Vec<u8>,
-    pub pending: VecDeque<Pending>,
-    pub held: VecDeque<Held>,
+    /// What is known of the answer to the first of these.
+    pub reading: P::Reading,
+    pub pending: VecDeque<Pending<P::Request>>,
+    /// Since when the server owes the first of these its next word: it was composed, or the one before was answered.
+    pub owes_since: Instant,
     /// Of `pending`, how many at its end no write has carried yet.
     pub unsent: usize,
     /// It is in the list of connections to be written.
     pub dirty: bool,
-    /// The socket took no more, and readiness to write is awaited.
+    /// The socket took no more, or is not connected yet, and readiness to write is awaited.
     pub blocked: bool,
+    /// It is being made anew, and the server has not said yes yet.
+    pub connecting: bool,
     pub open: bool,
 }
 
-impl Connection {
+impl<P: Protocol> Connection<P> {
     /// Connects and makes the socket non-blocking; an error after the plan's patience.
     pub fn open(address: &Address, patience: Duration) -> Result<Self, std::io::Error> {
         let socket = match address {
@@ -62,18 +66,48 @@ impl Connection {
             }
             Address::Unix(address) => connect_unix(address, patience)?,
         };
-        Ok(Self {
+        Ok(Self::of(socket))
+    }
+
+    /// Begins to connect, without waiting for the server: it is `connecting` until the socket can be written.
+    pub fn reopen(address: &Address) -> Result<Self, std::io::Error> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let (family, protocol) = match address {
+            Address::Tcp(SocketAddr::V4(_)) => (AddressFamily::INET, Some(ipproto::TCP)),
+            Address::Tcp(SocketAddr::V6(_)) => (AddressFamily::INET6, Some(ipproto::TCP)),
+            Address::Unix(_) => (AddressFamily::UNIX, None),
+        };
+        let socket = socket_with(family, SocketType::STREAM, flags, protocol)?;
+        let begun = match address {
+            Address::Tcp(address) => {
+                set_tcp_nodelay(&socket, true)?;
+                connect(&socket, address)
+            }
+            Address::Unix(address) => connect(&socket, address),
+        };
+        match begun {
+            Ok(()) | Err(Errno::INPROGRESS) => {
+                Ok(Self { connecting: true, blocked: true, ..Self::of(socket) })
+            }
+            Err(cause) => Err(cause.into()),
+        }
+    }
+
+    fn of(socket: OwnedFd) -> Self {
+        Self {
             socket,
             out: Vec::new(),
             written: 0,
             partial: Vec::new(),
+            reading: P::Reading::default(),
             pending: VecDeque::new(),
-            held: VecDeque::new(),
+            owes_since: Instant::ZERO,
             unsent: 0,
             dirty: false,
             blocked: false,
+            connecting: false,
             open: true,
-        })
+        }
     }
 
     /// Bytes composed and not yet written.
@@ -82,7 +116,7 @@ impl Connection {
     }
 }
 
-impl AsFd for Connection {
+impl<P: Protocol> AsFd for Connection<P> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
@@ -96,9 +130,9 @@ pub(crate) enum Address {
 }
 
 impl Address {
-    pub fn find(plan: &Plan) -> Result<Self, Error> {
-        let unfound = |cause| Error::Resolve { target: plan.target.clone(), cause };
-        match &plan.target {
+    pub fn find(target: &Target) -> Result<Self, Error> {
+        let unfound = |cause| Error::Resolve { target: target.clone(), cause };
+        match target {
             Target::Tcp(text) => {
                 let mut found = text.to_socket_addrs().map_err(unfound)?;
                 found.next().map(Self::Tcp).ok_or_else(|| unfound(std::io::ErrorKind::NotFound.into()))
@@ -127,8 +161,3 @@ fn connect_unix(address: &SocketAddrUnix, patience: Duration) -> Result<OwnedFd,
 
 /// A server that accepts at all has emptied its queue by then.
 const QUEUE_RETRY: std::time::Duration = std::time::Duration::from_millis(1);
-
-/// True for requests that read.
-pub(crate) fn is_get(request: &Request) -> bool {
-    request.op == Op::Get
-}

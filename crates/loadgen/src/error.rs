@@ -10,6 +10,12 @@ pub enum Error {
     /// A text that is no server.
     #[error("`{0}` is no server: write HOST:PORT such as 127.0.0.1:11211, or unix:PATH")]
     Target(String),
+    /// A text that is no URL.
+    #[error(
+        "`{0}` is no URL that can be loaded: write http://HOST:PORT/PATH, such as http://127.0.0.1:9200/index/_search (plain \
+         HTTP, no user name, blanks as %20)"
+    )]
+    Url(String),
     /// A plan that cannot be.
     #[error("the plan cannot be run: {0}")]
     Plan(String),
@@ -104,6 +110,7 @@ impl Error {
         matches!(
             self,
             Self::Target(_)
+                | Self::Url(_)
                 | Self::Plan(_)
                 | Self::Workload(_)
                 | Self::Cpus(_)

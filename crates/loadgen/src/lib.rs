@@ -1,4 +1,4 @@
-//! Open-loop load for memcached servers, with latency counted from when each request should have been sent.
+//! Open-loop load for memcached and HTTP servers, with latency counted from when each request should have been sent.
 //!
 //! A generator that waits for an answer before it sends the next request slows down with its server, and the
 //! requests that would have suffered are never made. Here arrivals are scheduled ahead, from a seed, and
@@ -16,6 +16,8 @@
 //!                        +--> interval tallies --> run(): merged, shown to the observer
 //! ```
 //!
+//! What the bytes between the two arrows are is a `Protocol`'s: memcached's, or HTTP's.
+//!
 //! Terms: a *lane* is a thread with connections of its own. A request is *due* at its scheduled instant, *late* by
 //! the time from then until it was written, *held* when its connection has too many unanswered ones.
 //!
@@ -31,6 +33,7 @@ mod hdr_log;
 mod lane;
 mod outcome;
 mod plan;
+mod protocol;
 mod run;
 mod source;
 mod table;
@@ -40,5 +43,6 @@ pub use error::Error;
 pub use hdr_log::HdrLog;
 pub use outcome::{Interval, Outcome, Part, Percentiles, Preload, Progress, ThreadCost};
 pub use plan::{Pace, Plan, SPIN_DEFAULT, Target};
+pub use protocol::{Asks, Body, Http, Items, Url, http_answer};
 pub use run::{fill, run};
 pub use tally::Counts;

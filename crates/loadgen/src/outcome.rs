@@ -81,6 +81,11 @@ pub struct Percentiles {
 }
 
 impl Percentiles {
+    /// True if nothing was measured.
+    fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
     pub(crate) fn of(histogram: &Histogram<u64>) -> Self {
         if histogram.is_empty() {
             return Self::default();
@@ -138,12 +143,17 @@ pub struct Outcome {
     pub latency: Percentiles,
     /// From when each request was due until it was written; empty in a closed loop.
     pub lateness: Percentiles,
+    /// What the server says that the requests took, in whole milliseconds; empty if it says nothing.
+    #[serde(skip_serializing_if = "Percentiles::is_empty")]
+    pub took: Percentiles,
     /// Share of requests sent later than a tenth of the 99th percentile of latency.
     pub late: Ratio,
     /// What became of the requests.
     pub counts: Counts,
-    /// Connections that the server closed before the end.
+    /// Connections that the server closed while it owed an answer or, where they are not made anew, at all.
     pub connections_lost: u32,
+    /// Connections that were made anew.
+    pub connections_renewed: u32,
     /// The first value that was not the right one, and how the last lost connection ended.
     pub remarks: Vec<String>,
     /// How filling the server went, if that was asked for.
@@ -162,9 +172,11 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// True if a value was wrong or a connection was lost.
+    /// True if a value was wrong, a connection was lost, or an HTTP server failed to answer well and in time.
     pub fn is_broken(&self) -> bool {
-        self.counts.corrupt + self.counts.lost > 0 || self.connections_lost > 0
+        let c = &self.counts;
+        let bad = c.corrupt + c.lost + c.client_errors + c.server_errors + c.timed_out;
+        bad > 0 || self.connections_lost > 0
     }
 
     /// CPU time of all the generator's threads while measuring.

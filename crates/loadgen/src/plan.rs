@@ -1,12 +1,12 @@
 //! What a run is to do.
 
-use crate::Error;
+use crate::{Error, Http, Items};
 use machine::{CpuList, Duration};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
-use workload::{ArrivalKind, Profile, Workload};
+use workload::{ArrivalKind, Profile};
 
 /// Where the server listens.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -66,9 +66,9 @@ pub enum Pace {
     },
 }
 
-/// One run.
+/// One run: of a memcached server, or of whatever `A` is asked.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct Plan<A = Items> {
     /// The server.
     pub target: Target,
     /// Connections, shared evenly among the threads.
@@ -84,11 +84,7 @@ pub struct Plan {
     /// When requests are sent.
     pub pace: Pace,
     /// What they ask for.
-    pub workload: Workload,
-    /// Store every key first, and check that the server kept them.
-    pub preload: bool,
-    /// Check every value that is read, byte for byte.
-    pub verify: bool,
+    pub asks: A,
     /// How often progress is reported.
     pub interval: Duration,
     /// How long before a request is due the thread stops sleeping and polls instead: longer than the
@@ -97,6 +93,8 @@ pub struct Plan {
     /// Unanswered requests on one connection beyond which further ones wait (open loop). They are
     /// counted as held, and their latency still from when they were due.
     pub outstanding_max: u32,
+    /// Give a request up, and its connection with it, when the server owes its answer for this long.
+    pub timeout: Option<Duration>,
     /// How long to wait for the last answers after the last request.
     pub drain: Duration,
     /// Give up when requests are under way and nothing was heard for this long, while connecting too.
@@ -106,6 +104,21 @@ pub struct Plan {
 impl Plan {
     /// A plan with the defaults; `roost load memcache --help` states them.
     pub fn new(target: Target, pace: Pace) -> Self {
+        Self::of(target, pace, Items::default())
+    }
+}
+
+impl Plan<Http> {
+    /// A plan with the defaults; `roost load http --help` states them. One request at a time on each connection, as
+    /// HTTP clients do it.
+    pub fn http(asks: Http, pace: Pace) -> Self {
+        let (timeout, patience) = (Some(Duration::from_secs(10)), Duration::from_secs(30));
+        Self { outstanding_max: 1, timeout, patience, ..Self::of(asks.url.target(), pace, asks) }
+    }
+}
+
+impl<A> Plan<A> {
+    fn of(target: Target, pace: Pace, asks: A) -> Self {
         Self {
             target,
             connections: 32,
@@ -114,12 +127,11 @@ impl Plan {
             length: Duration::from_secs(10),
             warmup: Duration::from_secs(1),
             pace,
-            workload: Workload::default(),
-            preload: false,
-            verify: false,
+            asks,
             interval: Duration::from_secs(1),
             spin: SPIN_DEFAULT,
             outstanding_max: 1024,
+            timeout: None,
             drain: Duration::from_secs(2),
             patience: Duration::from_secs(10),
         }
@@ -152,6 +164,9 @@ impl Plan {
         if self.outstanding_max == 0 {
             return refused("let at least one request be unanswered".to_owned());
         }
+        if self.timeout.is_some_and(|timeout| timeout < TIMEOUT_MIN) {
+            return refused(format!("wait at least {TIMEOUT_MIN} for an answer"));
+        }
         match self.pace {
             Pace::Closed { depth } if depth == 0 || depth > DEPTH_MAX => {
                 refused(format!("use a depth of 1 to {DEPTH_MAX}, not {depth}"))
@@ -170,6 +185,8 @@ const CONNECTIONS_MAX: u32 = 20_000;
 const DEPTH_MAX: u32 = 4096;
 /// A run ends.
 const LENGTH_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
+/// How often a lane looks for requests that are over their time.
+pub(crate) const TIMEOUT_MIN: Duration = Duration::from_millis(100);
 /// Below this, reporting disturbs what is measured.
 const INTERVAL_MIN: Duration = Duration::from_millis(10);
 

@@ -7,6 +7,7 @@
 use crate::connection::Address;
 use crate::lane::{Lane, LaneInterval, Measured, Reporter, Window, thread_cpu_time};
 use crate::outcome::{Interval, Outcome, Part, Percentiles, Preload, Progress, ThreadCost, judge};
+use crate::protocol::{Asks, store_all};
 use crate::source::{Schedule, Source};
 use crate::tally::{Tally, quantile};
 use crate::{Error, Pace, Plan};
@@ -16,41 +17,40 @@ use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread;
-use workload::{Arrivals, Op, Profile, Requests};
+use workload::{Arrivals, Profile};
 
 /// Does what the plan says. `observer` sees every interval as it ends and may stop the run; what was measured
 /// until then is the outcome.
-pub fn run(
-    plan: &Plan,
+pub fn run<A: Asks>(
+    plan: &Plan<A>,
     observer: &mut dyn FnMut(&Interval<'_>) -> ControlFlow<()>,
 ) -> Result<Outcome, Error> {
-    let requests = Requests::new(&plan.workload)?;
-    let mut lanes = lanes(plan, &requests)?;
-    let preload = if plan.preload { Some(store_all(plan, &mut lanes)?) } else { None };
+    let mut lanes = lanes(plan)?;
+    let preload = A::prepare(plan, &mut lanes)?;
     load(plan, &mut lanes, preload, observer)
 }
 
 /// Only stores every key of the plan's workload, and checks that the server kept them.
 pub fn fill(plan: &Plan) -> Result<Preload, Error> {
-    let requests = Requests::new(&plan.workload)?;
-    store_all(plan, &mut lanes(plan, &requests)?)
+    store_all(plan, &mut lanes(plan)?)
 }
 
 /// The lanes, each with its connections made.
-fn lanes<'a>(plan: &'a Plan, requests: &'a Requests) -> Result<Vec<Lane<'a>>, Error> {
+fn lanes<A: Asks>(plan: &Plan<A>) -> Result<Vec<Lane<'_, A>>, Error> {
+    let protocol = plan.asks.protocol()?;
     if let Some(cpus) = &plan.cpus {
         host::check_allowed(cpus, &host::allowed_cpus()?)?;
     }
     plan.check()?;
     raise_descriptor_limit(plan.connections)?;
-    let address = Address::find(plan)?;
+    let address = Address::find(&plan.target)?;
     let numbers = (0..u32::from(plan.threads)).collect();
-    on_threads(plan, numbers, |_, number| Lane::connect(plan, requests, number, &address))
+    on_threads(plan, numbers, |_, number| Lane::connect(plan, protocol.clone(), number, &address))
 }
 
 /// Runs `work` on one pinned thread for each item. The first error counts; threads that panic pass it on.
-fn on_threads<T: Send, R: Send>(
-    plan: &Plan,
+pub(crate) fn on_threads<A: Asks, T: Send, R: Send>(
+    plan: &Plan<A>,
     items: Vec<T>,
     work: impl Fn(usize, T) -> Result<R, Error> + Sync,
 ) -> Result<Vec<R>, Error> {
@@ -74,7 +74,7 @@ fn on_threads<T: Send, R: Send>(
 }
 
 /// Names and pins the calling thread.
-fn settle(plan: &Plan, number: usize) -> Result<(), Error> {
+fn settle<A>(plan: &Plan<A>, number: usize) -> Result<(), Error> {
     host::name_current_thread(&format!("load-{number}"));
     match cpu_of(plan, number) {
         Some(cpu) => Ok(host::pin_current_thread(cpu)?),
@@ -82,43 +82,15 @@ fn settle(plan: &Plan, number: usize) -> Result<(), Error> {
     }
 }
 
-fn cpu_of(plan: &Plan, number: usize) -> Option<CpuId> {
+fn cpu_of<A>(plan: &Plan<A>, number: usize) -> Option<CpuId> {
     let cpus = plan.cpus.as_ref()?;
     cpus.0.iter().nth(number % cpus.0.len()).copied()
 }
 
-/// Stores every key, then reads back a sample of them.
-fn store_all(plan: &Plan, lanes: &mut [Lane<'_>]) -> Result<Preload, Error> {
-    let began = host::now();
-    let step = lanes.len() as u64;
-    let keys = plan.workload.keys;
-    let never = Window { from: Instant::ZERO, until: Instant::ZERO };
-    let stop = AtomicBool::new(false);
-    let mut pass = |op: Op, stride: u64| {
-        on_threads(plan, lanes.iter_mut().collect(), |number, lane| {
-            let next = number as u64 * stride;
-            let source = Source::Keys { depth: PRELOAD_DEPTH, op, next, step: step * stride, end: keys };
-            let measured = lane.phase(source, never, None, &stop)?;
-            match lane.last_refusal() {
-                Some(answer) if op == Op::Set && measured.tally.counts.refused > 0 => {
-                    Err(Error::PreloadRefused { target: plan.target.clone(), answer: answer.to_owned() })
-                }
-                _ => Ok(measured.tally.counts),
-            }
-        })
-    };
-    let stored = pass(Op::Set, 1)?.iter().map(|counts| counts.stored).sum();
-    let took = host::now().since(began);
-    let checked = pass(Op::Get, keys.div_ceil(HIT_CHECK_KEYS))?;
-    let hits = checked.iter().map(|counts| counts.hits).sum();
-    let misses: u64 = checked.iter().map(|counts| counts.misses).sum();
-    Ok(Preload { stored, checked: hits + misses, hits, took })
-}
-
 /// The load itself.
-fn load(
-    plan: &Plan,
-    lanes: &mut [Lane<'_>],
+fn load<A: Asks>(
+    plan: &Plan<A>,
+    lanes: &mut [Lane<'_, A>],
     preload: Option<Preload>,
     observer: &mut dyn FnMut(&Interval<'_>) -> ControlFlow<()>,
 ) -> Result<Outcome, Error> {
@@ -195,9 +167,11 @@ fn load(
         measured: span,
         latency: Percentiles::of(&whole.latency),
         lateness: Percentiles::of(&whole.lateness),
+        took: Percentiles::of(&whole.took),
         late,
         counts: whole.counts,
         connections_lost: lanes.iter().map(|lane| lane.connections_lost).sum(),
+        connections_renewed: lanes.iter().map(|lane| lane.connections_renewed).sum(),
         remarks: lanes
             .iter_mut()
             .flat_map(|lane| std::mem::take(&mut lane.remarks))
@@ -213,9 +187,9 @@ fn load(
 }
 
 /// The schedule of an open loop.
-fn schedule(plan: &Plan) -> Result<Option<Schedule>, Error> {
+fn schedule<A: Asks>(plan: &Plan<A>) -> Result<Option<Schedule>, Error> {
     let Pace::Open { arrivals, profile } = &plan.pace else { return Ok(None) };
-    let seed = plan.workload.seed;
+    let seed = plan.asks.seed();
     let warm = if plan.warmup.is_zero() {
         None
     } else {
@@ -234,14 +208,14 @@ fn warm_rate(profile: &Profile) -> Rate {
     Rate::per_second(profile.expected_by(period) / period.as_secs_f64())
 }
 
-fn source(
-    plan: &Plan,
+fn source<A, R>(
+    plan: &Plan<A>,
     schedule: Option<Schedule>,
     start: Instant,
     window: Window,
     number: usize,
     lanes: usize,
-) -> Source {
+) -> Source<R> {
     match (&plan.pace, schedule) {
         (Pace::Closed { depth }, _) => {
             let (next, step) = (number as u64, lanes as u64);
@@ -255,7 +229,7 @@ fn source(
 }
 
 /// Ends of the intervals: every `interval` of the warm-up and of what is measured, and the end of each.
-fn boundaries(plan: &Plan, start: Instant) -> Vec<Instant> {
+fn boundaries<A>(plan: &Plan<A>, start: Instant) -> Vec<Instant> {
     let mut boundaries = Vec::new();
     for (begin, length) in [(start, plan.warmup), (start + plan.warmup, plan.length)] {
         let whole = length.as_nanos() / plan.interval.as_nanos();
@@ -268,7 +242,7 @@ fn boundaries(plan: &Plan, start: Instant) -> Vec<Instant> {
 }
 
 /// Mean rate that the plan asks for between two times since the load began.
-fn asked(plan: &Plan, begin: Duration, end: Duration) -> Option<Rate> {
+fn asked<A>(plan: &Plan<A>, begin: Duration, end: Duration) -> Option<Rate> {
     let Pace::Open { profile, .. } = &plan.pace else { return None };
     if end <= begin {
         return Some(Rate::ZERO);
@@ -281,8 +255,8 @@ fn asked(plan: &Plan, begin: Duration, end: Duration) -> Option<Rate> {
 }
 
 /// Puts the lanes' intervals together.
-struct Merger<'a> {
-    plan: &'a Plan,
+struct Merger<'a, A> {
+    plan: &'a Plan<A>,
     start: Instant,
     boundaries: &'a [Instant],
     lanes: usize,
@@ -295,7 +269,7 @@ struct Parts {
     missing: usize,
 }
 
-impl Merger<'_> {
+impl<A> Merger<'_, A> {
     /// Until every lane has ended: merges what they report, interval by interval, in order.
     fn follow(
         &self,
@@ -371,10 +345,6 @@ fn raise_descriptor_limit(connections: u32) -> Result<(), Error> {
 const THREADS_READY: Duration = Duration::from_millis(5);
 /// Tallies on their way between a lane and the merger, so that a lane never allocates one.
 const TALLIES_IN_FLIGHT: usize = 3;
-/// Deep enough to fill at the server's speed.
-const PRELOAD_DEPTH: usize = 32;
-/// Keys read back after filling.
-const HIT_CHECK_KEYS: u64 = 100_000;
 /// Standard streams, epoll sets, timers, and what the program around has open.
 const DESCRIPTORS_BESIDE: u64 = 256;
 const REMARKS_MAX: usize = 3;

@@ -3,8 +3,9 @@
 //! In an open loop all threads walk the same schedule and each takes what falls to its own connections:
 //! drawing an arrival costs some 20 ns, and the stream is the same however many threads share it.
 
+use crate::protocol::Protocol;
 use machine::{Duration, Instant};
-use workload::{Arrival, Arrivals, Op, Request, Requests};
+use workload::{Arrival, Arrivals};
 
 /// Requests and when they are due, in order of time.
 #[derive(Clone, Debug)]
@@ -49,37 +50,38 @@ pub(crate) struct Due {
 }
 
 /// What a thread sends in one phase.
-pub(crate) enum Source {
+pub(crate) enum Source<R> {
     /// What the schedule says, when it says so. `next` is this thread's next one.
     Open { schedule: Box<Schedule>, start: Instant, end: Duration, next: Option<Due> },
     /// As answers come back, requests `next`, `next + step`, ... until the given moment.
     Closed { depth: usize, next: u64, step: u64, until: Instant },
-    /// As answers come back, every `step`-th key from `next` below `end`.
-    Keys { depth: usize, op: Op, next: u64, step: u64, end: u64 },
+    /// As answers come back, `next` and the `rest` of a list.
+    Listed { depth: usize, next: Option<R>, rest: Box<dyn Iterator<Item = R> + Send> },
 }
 
-impl Source {
+impl<R: Copy> Source<R> {
+    /// These requests, `depth` under way at a time.
+    pub fn listed(depth: usize, mut requests: impl Iterator<Item = R> + Send + 'static) -> Self {
+        Self::Listed { depth, next: requests.next(), rest: Box::new(requests) }
+    }
+
     /// Requests under way per connection that this source keeps up; none if it goes by the clock.
     pub fn depth(&self) -> Option<usize> {
         match self {
             Self::Open { .. } => None,
-            Self::Closed { depth, .. } | Self::Keys { depth, .. } => Some(*depth),
+            Self::Closed { depth, .. } | Self::Listed { depth, .. } => Some(*depth),
         }
     }
 
     /// The next request of a closed loop.
-    pub fn follow(&mut self, requests: &Requests, now: Instant) -> Option<Request> {
+    pub fn follow<P: Protocol<Request = R>>(&mut self, protocol: &P, now: Instant) -> Option<R> {
         match self {
             Self::Closed { next, step, until, .. } if now < *until => {
-                let request = requests.request(*next);
+                let request = protocol.request(*next);
                 *next += *step;
                 Some(request)
             }
-            Self::Keys { op, next, step, end, .. } if *next < *end => {
-                let request = Request { op: *op, key: *next };
-                *next += *step;
-                Some(request)
-            }
+            Self::Listed { next, rest, .. } => std::mem::replace(next, rest.next()),
             _ => None,
         }
     }
@@ -89,15 +91,21 @@ impl Source {
         match self {
             Self::Open { next, .. } => next.is_none(),
             Self::Closed { until, .. } => now >= *until,
-            Self::Keys { next, end, .. } => next >= end,
+            Self::Listed { next, .. } => next.is_none(),
         }
     }
 
     /// Moves on to this thread's next scheduled request. Connection c of all belongs to thread c % lanes.
-    pub fn advance(&mut self, requests: &Requests, connections: u32, lane: u32, lanes: u32) {
+    pub fn advance<P: Protocol<Request = R>>(
+        &mut self,
+        protocol: &P,
+        connections: u32,
+        lane: u32,
+        lanes: u32,
+    ) {
         let Self::Open { schedule, start, end, next } = self else { return };
         *next = schedule.take_while(|arrival| arrival.at < *end).find_map(|arrival| {
-            let connection = requests.connection(arrival.index, connections);
+            let connection = protocol.connection(arrival.index, connections);
             (connection % lanes == lane).then(|| Due {
                 at: *start + arrival.at,
                 index: arrival.index,
@@ -110,10 +118,12 @@ impl Source {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Items;
+    use crate::protocol::Asks as _;
     use machine::Rate;
-    use workload::{ArrivalKind, Profile, Workload};
+    use workload::{ArrivalKind, Profile, Request};
 
-    fn source() -> Source {
+    fn source() -> Source<Request> {
         let arrivals =
             |rate| Arrivals::new(ArrivalKind::Poisson, Profile::constant(Rate::per_second(rate)).unwrap(), 5);
         let warmup = Duration::from_millis(100);
@@ -127,11 +137,11 @@ mod tests {
     }
 
     fn drain(lane: u32, lanes: u32) -> Vec<(u64, u64, u32)> {
-        let requests = Requests::new(&Workload::default()).unwrap();
+        let protocol = Items::default().protocol().unwrap();
         let mut source = source();
         let mut taken = Vec::new();
         loop {
-            source.advance(&requests, 12, lane, lanes);
+            source.advance(&protocol, 12, lane, lanes);
             let Source::Open { next: Some(due), .. } = &source else { return taken };
             taken.push((due.index, due.at.as_nanos(), due.connection as u32 * lanes + lane));
         }

@@ -18,16 +18,24 @@ impl fmt::Display for Outcome {
             format!("{:>8} {:>8} {:>8} {:>8} {:>8} {:>8}", "p50", "p90", "p99", "p99.9", "p99.99", "max"),
         )?;
         row("", format!("{:>8} {:>8} {:>8} {:>8} {:>8} {:>8}", l.p50, l.p90, l.p99, l.p999, l.p9999, l.max))?;
+        if self.took.count > 0 {
+            let t = &self.took;
+            let row_of =
+                format!("{:>8} {:>8} {:>8} {:>8} {:>8} {:>8}", t.p50, t.p90, t.p99, t.p999, t.p9999, t.max);
+            row("took", format!("{row_of}  in whole ms, says the server ({} answers)", t.count))?;
+        }
         let c = &self.counts;
-        row(
-            "requests",
-            format!(
-                "{} sent, {} answered: {} hits, {} misses, {} stored",
-                c.sent, c.answered, c.hits, c.misses, c.stored
-            ),
-        )?;
+        let answers = if c.good + c.client_errors + c.server_errors > 0 {
+            format!("{} good", c.good)
+        } else {
+            format!("{} hits, {} misses, {} stored", c.hits, c.misses, c.stored)
+        };
+        row("requests", format!("{} sent, {} answered: {answers}", c.sent, c.answered))?;
         let wrong = [
-            (c.refused, "refused by the server"),
+            (c.refused - c.client_errors - c.server_errors, "refused by the server"),
+            (c.client_errors, "with HTTP status 4xx"),
+            (c.server_errors, "with HTTP status 5xx"),
+            (c.timed_out, "timed out"),
             (c.corrupt, "wrong values"),
             (c.lost, "lost with their connection"),
             (c.unanswered, "unanswered at the end"),
@@ -44,6 +52,9 @@ impl fmt::Display for Outcome {
                 "held",
                 format!("{} requests waited behind too many unanswered ones of their connection", c.held),
             )?;
+        }
+        if self.connections_renewed > 0 {
+            row("connections", format!("{} made anew", self.connections_renewed))?;
         }
         if let Some(preload) = &self.preload {
             let text = format!(
@@ -91,7 +102,10 @@ impl fmt::Display for Progress {
         }
         let l = &self.latency;
         write!(f, "  reached {:>8}  p50 {:>7}  p99 {:>7}  p99.9 {:>7}", self.reached, l.p50, l.p99, l.p999)?;
-        write!(f, "  errors {}  misses {}", self.counts.errors(), self.counts.misses)?;
+        write!(f, "  errors {}", self.counts.errors())?;
+        if self.counts.good == 0 {
+            write!(f, "  misses {}", self.counts.misses)?;
+        }
         if self.asked.is_some() {
             write!(f, "  late p99 {}", self.lateness_p99)?;
         }

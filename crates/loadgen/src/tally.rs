@@ -18,8 +18,20 @@ pub struct Counts {
     pub misses: u64,
     /// Writes that were stored.
     pub stored: u64,
-    /// Answers that were errors (`SERVER_ERROR` and the like).
+    /// Answers of an HTTP server with a status below 400.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub good: u64,
+    /// Answers that were errors (`SERVER_ERROR` and the like, HTTP statuses from 400 on).
     pub refused: u64,
+    /// Of those, HTTP statuses from 400 to 499: the requests were wrong, or too many (429).
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub client_errors: u64,
+    /// Of those, HTTP statuses from 500 on: the server failed.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub server_errors: u64,
+    /// Requests whose answer did not come within the plan's time; their age then is in the latencies.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub timed_out: u64,
     /// Values that were not the ones that belong to their key; only counted when verifying.
     pub corrupt: u64,
     /// Requests lost with their connection.
@@ -35,8 +47,13 @@ pub struct Counts {
 impl Counts {
     /// Everything that went wrong.
     pub fn errors(&self) -> u64 {
-        self.refused + self.corrupt + self.lost + self.unanswered + self.unsent
+        self.refused + self.corrupt + self.timed_out + self.lost + self.unanswered + self.unsent
     }
+}
+
+/// Counts that only one protocol has stay out of the other's documents.
+fn is_none(count: &u64) -> bool {
+    *count == 0
 }
 
 impl AddAssign for Counts {
@@ -46,7 +63,11 @@ impl AddAssign for Counts {
         self.hits += other.hits;
         self.misses += other.misses;
         self.stored += other.stored;
+        self.good += other.good;
         self.refused += other.refused;
+        self.client_errors += other.client_errors;
+        self.server_errors += other.server_errors;
+        self.timed_out += other.timed_out;
         self.corrupt += other.corrupt;
         self.lost += other.lost;
         self.unanswered += other.unanswered;
@@ -63,30 +84,44 @@ pub(crate) struct Tally {
     pub latency: Histogram<u64>,
     /// From when a request was due until it was written.
     pub lateness: Histogram<u64>,
+    /// What the server says that requests took.
+    pub took: Histogram<u64>,
 }
 
 impl Tally {
     pub fn new() -> Self {
-        Self { counts: Counts::default(), latency: histogram(), lateness: histogram() }
+        Self {
+            counts: Counts::default(),
+            latency: histogram(),
+            lateness: histogram(),
+            took: took_histogram(),
+        }
     }
 
     pub fn clear(&mut self) {
         self.counts = Counts::default();
         self.latency.reset();
         self.lateness.reset();
+        self.took.reset();
     }
 
     pub fn add(&mut self, other: &Self) {
         self.counts += other.counts;
-        // Both have the same bounds, so this cannot fail.
+        // All have the same bounds as their others, so this cannot fail.
         let _ = self.latency.add(&other.latency);
         let _ = self.lateness.add(&other.lateness);
+        let _ = self.took.add(&other.took);
     }
 }
 
 /// A histogram of nanoseconds with three significant figures; what is longer than its reach counts as its reach.
 pub(crate) fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, REACH_NS, 3).expect("constant bounds are valid")
+}
+
+/// The same for what servers say in whole milliseconds; a hundredth of the size.
+fn took_histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1_000_000, REACH_NS, 3).expect("constant bounds are valid")
 }
 
 /// The value below which this share (0 to 1) of a histogram lies; zero of an empty one.

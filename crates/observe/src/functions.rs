@@ -294,7 +294,7 @@ impl KernelImage {
             }
             asked.insert(index, now);
             let tid = u32::from_le_bytes(slot[TID..TID + 4].try_into().expect("four bytes"));
-            if !stack_of_sleeper(self.pid, tid).is_some_and(|now| now > stack) {
+            if stack_of_sleeper(self.pid, tid).is_none_or(|now| now <= stack) {
                 continue;
             }
             // Only if it is still that call: the sequence is in this word.

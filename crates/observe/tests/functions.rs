@@ -178,6 +178,8 @@ fn a_thread_that_ends_inside_frees_its_slot() {
     let mut reader = watch.reader().unwrap();
     for _ in 0..20 {
         let mut client = server.connect();
+        // Whoever has answered is there, and can be waited for.
+        assert_eq!(ask(&mut client, b's'), b'o');
         client.write_all(b"d").unwrap();
         // Its connection stays open, so wait for the thread itself.
         let task = format!("/proc/{}/task", server.process.id());

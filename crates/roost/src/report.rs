@@ -1,8 +1,9 @@
-//! `roost report`: the page of a run, made again from its folder.
+//! `roost report`: the page of a run, made again from its folder; or a page that a script wrote as JSON.
 
 use crate::exit::usage;
 use crate::{hot, observe, sim};
 use anyhow::{Context as _, Result};
+use report::figures::Page;
 use report::run::{Run, RunWriter};
 use report::{html, terminal};
 use std::path::{Path, PathBuf};
@@ -13,10 +14,11 @@ use std::process::ExitCode;
 #[command(after_help = "Examples:\n  \
     roost report runs/demo-20261120                  writes runs/demo-20261120/report.html\n  \
     roost report runs/demo-20261120 --output a.html  writes the page elsewhere\n  \
-    roost report runs/demo-20261120 --json           the summary for a machine; writes the page too")]
+    roost report runs/demo-20261120 --json           the summary for a machine; writes the page too\n  \
+    roost report runs/hurry-up/page.json             draws the figures that a script wrote; writes report.html beside it")]
 pub struct Args {
-    /// The run's folder
-    #[arg(value_name = "DIR")]
+    /// The run's folder, or a page's figures as JSON
+    #[arg(value_name = "DIR|PAGE.json")]
     folder: PathBuf,
 
     /// Write the page to this file instead
@@ -30,6 +32,9 @@ pub struct Args {
 
 /// Does it.
 pub fn run(args: &Args) -> Result<ExitCode> {
+    if args.folder.is_file() {
+        return draw(args);
+    }
     check_recorded(&args.folder)?;
     let run = Run::read(&args.folder)?;
     let page = html::page(&run);
@@ -54,6 +59,27 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         }
         println!("page: {}", at.display());
     }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Makes the page of figures that a script wrote.
+fn draw(args: &Args) -> Result<ExitCode> {
+    let from = args.folder.display();
+    if args.json {
+        return Err(usage(format!(
+            "{from} is a page's figures already, not a run with a summary: leave out --json"
+        )));
+    }
+    let text = std::fs::read_to_string(&args.folder).map_err(|cause| usage(format!("{from}: {cause}")))?;
+    let page = Page::read(&text).map_err(|cause| {
+        usage(format!(
+            "{from} is no page: {cause}; docs/formats.md says how one is written (\"A page's figures\")"
+        ))
+    })?;
+    let at = args.output.clone().unwrap_or_else(|| args.folder.with_file_name(sim::REPORT));
+    std::fs::write(&at, page.html())
+        .with_context(|| format!("cannot write {}; name another file with --output", at.display()))?;
+    println!("page: {}", at.display());
     Ok(ExitCode::SUCCESS)
 }
 

@@ -19,7 +19,7 @@ use crate::connection::Connection;
 use crate::learned::Learned;
 use crate::recording::RecordedScheduler;
 use crate::shared::{Mail, Notice, Response, Shared};
-use host::IdleHolder;
+use host::holder::{ActiveCpus, Claim, IdleHolder};
 use machine::{
     Command, ConnId, CpuId, CpuList, Duration, IdleLimit, Instant, Reading, ServiceReading, WorkerId,
 };
@@ -27,7 +27,7 @@ use policy::Guidance;
 use policy::active_idle::ActiveIdle;
 use policy::peafowl::{ConnectionLoad, Order};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fd::OwnedFd;
+use rustix::fd::{BorrowedFd, OwnedFd};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -40,6 +40,28 @@ const NEGLIGIBLE: f64 = 0.1;
 /// How often learned limits are written, when they changed.
 const SAVE_PERIOD: Duration = Duration::from_secs(30);
 
+/// What the store asks of the machine; `None` where that is to be left alone, or is not to be had.
+pub(crate) struct Knobs {
+    /// How deeply its CPUs sleep.
+    pub(crate) idle_control: Option<IdleHolder>,
+    /// Which of them it needs.
+    pub(crate) active_cpus: Option<ActiveCpus>,
+}
+
+impl Knobs {
+    /// Each readable when a process that holds something of ours ends.
+    fn bells(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let idle = self.idle_control.iter().flat_map(IdleHolder::bells);
+        idle.chain(self.active_cpus.iter().filter_map(ActiveCpus::bell))
+    }
+
+    /// True if one has ended, and nobody has taken over yet.
+    fn is_waiting(&self) -> bool {
+        self.idle_control.as_ref().is_some_and(IdleHolder::is_waiting)
+            || self.active_cpus.as_ref().is_some_and(ActiveCpus::is_waiting)
+    }
+}
+
 pub(crate) struct Director {
     shared: Arc<Shared>,
     acceptor: Acceptor,
@@ -47,7 +69,7 @@ pub(crate) struct Director {
     worker_cpus: Vec<CpuId>,
     active: BTreeSet<WorkerId>,
     active_idle: ActiveIdle,
-    idle_control: Option<IdleHolder>,
+    knobs: Knobs,
     learned: Learned,
     guidance: Guidance,
     connections_so_far: u64,
@@ -65,7 +87,7 @@ impl Director {
         acceptor: Acceptor,
         scheduling: RecordedScheduler,
         active_idle: ActiveIdle,
-        idle_control: Option<IdleHolder>,
+        knobs: Knobs,
         learned: Learned,
     ) -> Self {
         let now = shared.now();
@@ -75,7 +97,7 @@ impl Director {
             worker_cpus: config.worker_cpus.clone(),
             active: (0..config.worker_cpus.len() as u16).map(WorkerId).collect(),
             active_idle,
-            idle_control,
+            knobs,
             learned,
             guidance: Guidance::default(),
             connections_so_far: 0,
@@ -108,8 +130,10 @@ impl Director {
                 self.scheduling.handle_timeout(now);
             }
             self.carry_out(now);
-            if !self.stopping {
-                self.wait(now);
+            if !self.stopping && self.wait(now) {
+                self.look_after();
+                // Without clients there is no timer, and somebody may have to be asked again.
+                self.next_tick.get_or_insert(now + IDLE_PERIOD);
             }
         }
         self.learned.save(shared.ports(), &shared.log);
@@ -119,7 +143,8 @@ impl Director {
         // Dropping the idle control puts every limit back; the workers drain meanwhile.
     }
 
-    fn wait(&self, now: Instant) {
+    /// Until something happens; true if a process that holds something of ours has ended.
+    fn wait(&self, now: Instant) -> bool {
         let mailbox = self.shared.director();
         let timers = [self.next_tick, self.scheduling.poll_timeout(), self.acceptor.resumes_at()];
         let due = timers.into_iter().flatten().min();
@@ -131,6 +156,7 @@ impl Director {
         let mut watched: Vec<PollFd<'_>> = self
             .acceptor
             .watched()
+            .chain(self.knobs.bells())
             .chain([mailbox.bell()])
             .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
             .collect();
@@ -141,6 +167,9 @@ impl Director {
         if watched.last().is_some_and(|bell| bell.revents().contains(PollFlags::IN)) {
             let _ = rustix::io::read(mailbox.bell(), &mut [0_u8; 8]);
         }
+        let others = self.acceptor.watched().count();
+        let holders = watched.get(others..watched.len() - 1).unwrap_or_default();
+        holders.iter().any(|holder| !holder.revents().is_empty())
     }
 
     fn handle_notice(&mut self, notice: Notice) {
@@ -214,13 +243,11 @@ impl Director {
                 port.mailbox.post(Mail::Order(Order::Guidance(guidance)));
             }
         }
-        if let Some(idle_control) = &mut self.idle_control {
-            idle_control.look_after();
-        }
+        self.look_after();
         self.shared.director_dozes(!served);
         self.next_tick = if served {
             Some(now + self.shared.report_period())
-        } else if self.shared.connections() > 0 {
+        } else if self.shared.connections() > 0 || self.knobs.is_waiting() {
             Some(now + IDLE_PERIOD)
         } else {
             None
@@ -281,11 +308,24 @@ impl Director {
     }
 
     fn limit_idle(&mut self, cpu: CpuId, limit: IdleLimit) {
-        let Some(idle_control) = &mut self.idle_control else { return };
+        let Some(idle_control) = &mut self.knobs.idle_control else { return };
         let in_force = idle_control.limit("store", cpu, limit).limit().is_some();
         self.shared.view().set_limit(cpu, limit, in_force);
         for notice in idle_control.drain_notices() {
             self.shared.log.say(&notice);
+        }
+    }
+
+    /// Takes over what a process held that has ended.
+    fn look_after(&mut self) {
+        if let Some(idle_control) = &mut self.knobs.idle_control {
+            idle_control.look_after();
+        }
+        if let Some(active_cpus) = &mut self.knobs.active_cpus {
+            active_cpus.look_after();
+            for notice in active_cpus.drain_notices() {
+                self.shared.log.say(&notice);
+            }
         }
     }
 
@@ -303,6 +343,12 @@ impl Director {
         }
         self.shared.view().set_active(&active, now);
         let cpus = CpuList(active.iter().map(|worker| self.worker_cpus[worker.index()]).collect());
+        if let Some(active_cpus) = &mut self.knobs.active_cpus
+            && let Err(reason) =
+                active_cpus.claim("store", &Claim { active: cpus.clone(), ..Claim::default() })
+        {
+            self.shared.log.say(&reason);
+        }
         if !cpus.0.is_empty() {
             // Where this is not permitted the thread stays where the kernel puts it.
             let _ = host::pin_current_thread_to(&cpus);

@@ -8,7 +8,7 @@
 
 use crate::acceptor::{Acceptor, ListenError};
 use crate::config::{Config, Policy};
-use crate::director::Director;
+use crate::director::{Director, Knobs};
 use crate::inspect::Inspector;
 use crate::learned::{Learned, StateError};
 use crate::recording::{RecordedScheduler, RecordedWorker};
@@ -16,7 +16,8 @@ use crate::shared::{Mail, Notice, Published, Shared};
 use crate::status::Status;
 use crate::store::{OpenError, Store};
 use crate::worker::Worker;
-use host::{IdleHolder, LockError};
+use host::LockError;
+use host::holder::{ActiveCpus, IdleHolder};
 use machine::{CpuId, CpuList, WorkerId};
 use policy::Scheduling;
 use policy::active_idle::{ActiveIdle, Mode};
@@ -79,6 +80,7 @@ impl Server {
 
         let cpus = CpuList(config.worker_cpus.iter().copied().collect());
         let idle_control = open_idle_control(&config, &cpus, &addresses)?;
+        let active_cpus = open_active_cpus(&config, &addresses);
         let shallowest = cpus
             .0
             .iter()
@@ -111,7 +113,7 @@ impl Server {
             acceptor,
             scheduling,
             active_idle,
-            idle_control,
+            Knobs { idle_control, active_cpus },
             learned,
         );
         let vigil = Vigil::new(&shared, &on_broken);
@@ -212,11 +214,30 @@ fn open_idle_control(
     let Some(actuator) = config.idle_actuator.filter(|_| config.active_idle != Mode::Stock) else {
         return Ok(None);
     };
-    let place = addresses.first().map_or("a Unix socket".to_owned(), ToString::to_string);
-    let options = host::IdleOptions { actuator, ..host::IdleOptions::new(format!("roost serve on {place}")) };
-    let mut control = IdleHolder::open(&config.root, cpus, options).map_err(StartError::Held)?;
+    let mut control =
+        IdleHolder::open(&config.root, cpus, &name(addresses), actuator).map_err(StartError::Held)?;
     for notice in control.drain_notices() {
         config.log.say(&notice);
     }
     Ok(Some(control))
+}
+
+/// Finds who knows which CPUs are needed on this machine, unless the machine is to be left alone.
+fn open_active_cpus(config: &Config, addresses: &[SocketAddr]) -> Option<ActiveCpus> {
+    config.idle_actuator?;
+    match ActiveCpus::open(&config.root, &name(addresses)) {
+        Ok(active_cpus) => Some(active_cpus),
+        // Who may keep no lock was told so of the idle limits.
+        Err(LockError::Unavailable { .. }) if config.active_idle != Mode::Stock => None,
+        Err(error) => {
+            config.log.say(&format!("other processes do not know which CPUs the store needs: {error}"));
+            None
+        }
+    }
+}
+
+/// As other processes on the machine know us.
+fn name(addresses: &[SocketAddr]) -> String {
+    let place = addresses.first().map_or("a Unix socket".to_owned(), ToString::to_string);
+    format!("roost serve on {place}")
 }

@@ -25,6 +25,8 @@ use std::sync::Arc;
 const LOOKS: usize = 4;
 /// A store that a writer has made is seen by everybody long before.
 const FIRST_LOOK: Duration = Duration::from_millis(1);
+/// A sleep that is no longer needs no look in between.
+const SOON_ENOUGH: Duration = Duration::from_millis(2);
 /// How long to sleep at a time where the writer has no way to ring.
 const UNRUNG_LOOK: Duration = Duration::from_millis(5);
 
@@ -358,20 +360,38 @@ impl Reader {
     /// instant, and then this side may not have seen its state either. So the slots are looked at again after the
     /// first millisecond, when that state has long been seen; after that nothing can be missed.
     pub fn sleep(&mut self, timeout: Option<Duration>) -> Result<Woken, ReaderError> {
+        self.sleep_beside(|_| false, timeout)
+    }
+
+    /// The same, but who is inside and `is_known` disturbs nobody: a call that the caller has seen already, or a thread that died
+    /// inside and left its slot so.
+    pub fn sleep_beside(
+        &mut self,
+        is_known: impl Fn(&Slot) -> bool,
+        timeout: Option<Duration>,
+    ) -> Result<Woken, ReaderError> {
         let doorbell = self.source.word32(header::DOORBELL)?;
         self.source.write32(header::ASLEEP, 1)?;
-        let woken = self.sleep_from(doorbell, timeout);
+        let woken = self.sleep_from(doorbell, is_known, timeout);
         // Where the writer rang it is cleared already; where it did not, nobody should.
         self.source.write32(header::ASLEEP, 0)?;
         woken
     }
 
-    fn sleep_from(&mut self, doorbell: u32, timeout: Option<Duration>) -> Result<Woken, ReaderError> {
+    fn sleep_from(
+        &mut self,
+        doorbell: u32,
+        is_known: impl Fn(&Slot) -> bool,
+        timeout: Option<Duration>,
+    ) -> Result<Woken, ReaderError> {
         let mut left = timeout;
-        let mut step = Some(FIRST_LOOK);
+        // Who sleeps for hardly longer looks again soon enough by itself.
+        let mut step = timeout.is_none_or(|timeout| timeout > SOON_ENOUGH).then_some(FIRST_LOOK);
         loop {
-            let is_inside =
-                self.look()?.iter().any(|slot| !matches!(slot.activity, Activity::Outside { .. }));
+            let is_inside = self
+                .look()?
+                .iter()
+                .any(|slot| !matches!(slot.activity, Activity::Outside { .. }) && !is_known(slot));
             if is_inside {
                 return Ok(Woken::Entered);
             }

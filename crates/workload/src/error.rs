@@ -17,6 +17,12 @@ pub enum SpecError {
     /// A text that is no popularity.
     #[error("`{0}` is no popularity: write uniform, or zipf:S with S from 0 to 10, such as zipf:0.99")]
     Popularity(String),
+    /// A text that is no number of keywords.
+    #[error(
+        "`{0}` is no number of keywords: write paper, cloudsuite, light (3-4), heavy (12-18), or numbers from 1 to 18 such as \
+         7 or 12-18"
+    )]
+    Keywords(String),
     /// A text that is no key size.
     #[error("`{0}` is no key size: write a number of bytes from 1 to 250, etc or usr")]
     KeySize(String),

@@ -4,7 +4,8 @@
 //!
 //! - **What** is asked: [`Workload`] describes keys, their popularity, the sizes and the mix of reads and
 //!   writes. [`Requests`] answers "what is request number n?" as a pure function of the seed and n, so
-//!   any thread may ask for any request in any order and none need agree on a generator's state.
+//!   any thread may ask for any request in any order and none need agree on a generator's state. [`Queries`] is the same
+//!   for a search service: how many keywords, and which words.
 //! - **When** it is asked: a [`Profile`] is a rate over time, [`Arrivals`] turns it into instants with gaps
 //!   of the chosen distribution. A [`Shape`] is the profile as people write it: `ramp:50k..1M`, `etc`,
 //!   `csv:day.csv`.
@@ -20,7 +21,7 @@
 //! What always holds: no clock, no socket, no unseeded random number; the whole request stream depends
 //! on the seed alone, never on how many threads or connections share it; every size and every key is
 //! within what the memcached protocol allows. Files are read by [`Shape::from_str`](std::str::FromStr) for `csv:`, whose
-//! trace is in memory afterwards, by [`Distribution::sampler`] and by [`Demand::jobs`], whose trace never is.
+//! trace is in memory afterwards, by [`Distribution::sampler`], by [`Words::read`] and by [`Demand::jobs`], whose trace never is.
 
 mod alias;
 mod arrivals;
@@ -33,6 +34,7 @@ mod job_trace;
 mod jobs;
 mod popularity;
 mod profile;
+mod queries;
 mod random;
 pub mod rate_text;
 mod requests;
@@ -51,6 +53,7 @@ pub use error::SpecError;
 pub use jobs::{Job, JobClass, Jobs};
 pub use popularity::{Popularity, Ranks};
 pub use profile::{Profile, Segment};
+pub use queries::{Keywords, Queries, Query, Words};
 pub use random::Random;
 pub use requests::{Op, Request, Requests, Workload};
 pub use shape::{Shape, parse_rate};

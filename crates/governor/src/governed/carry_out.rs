@@ -4,9 +4,11 @@
 use super::{Governed, LastChange, News};
 use crate::audit::{Entry, now_unix_s};
 use crate::clocks::Repair;
-use host::{ConfineError, FrequencyState, IdleHolder, LimitState};
+use host::holder::IdleHolder;
+use host::{ConfineError, FrequencyState, LimitState};
 use machine::{Command, CpuId, CpuList, FrequencyLimit, IdleLimit, Instant};
 use policy::governing::{Decided, FrequencyMode, Input, Why};
+use std::collections::BTreeSet;
 
 impl Governed {
     pub(super) fn pay(&mut self, now: Instant, mut holder: Option<&mut IdleHolder>, news: &mut News) {
@@ -176,7 +178,9 @@ impl Governed {
     ) -> Result<(), String> {
         if self.confiner.is_some() {
             let Some(holder) = holder else { return Ok(()) };
-            let state = holder.limit(&self.config.name, cpu, limit);
+            // A floor is looked at again in each epoch; a new one waits for that where it may have to yield.
+            let yields = limit == IdleLimit::Deepest && self.yielded.contains(&cpu);
+            let state = holder.limit(&self.config.name, cpu, if yields { IdleLimit::None } else { limit });
             news.notices.extend(holder.drain_notices());
             if let LimitState::Refused { reason } = state {
                 return Err(reason);
@@ -186,6 +190,35 @@ impl Governed {
         let entry = self.entry(&format!("idle limit of {cpu}"), told(old), told(limit), why.to_string());
         news.entries.push(entry);
         Ok(())
+    }
+
+    /// A floor is a wish for power: where another process needs the CPU for something it is not in force.
+    pub(super) fn yield_floors(&mut self, holder: Option<&mut IdleHolder>, news: &mut News) {
+        let floors: BTreeSet<CpuId> = (self.limits.iter())
+            .filter_map(|(&cpu, limit)| (*limit == IdleLimit::Deepest).then_some(cpu))
+            .collect();
+        let (Some(holder), Some(park), Some(_)) = (holder, &self.park, &self.confiner) else { return };
+        if floors.is_empty() && self.yielded.is_empty() {
+            return;
+        }
+        // Where nobody can tell, anybody may need it.
+        let others = park.needed_by_others().map_or_else(|_| floors.clone(), |needed| needed.0);
+        let yielded = &floors & &others;
+        for &cpu in yielded.symmetric_difference(&self.yielded).filter(|cpu| floors.contains(cpu)) {
+            let (old, new, why) = match yielded.contains(&cpu) {
+                true => (IdleLimit::Deepest, IdleLimit::None, "another process needs it"),
+                false => (IdleLimit::None, IdleLimit::Deepest, "no other process needs it any more"),
+            };
+            holder.limit(&self.config.name, cpu, new);
+            news.entries.push(self.entry(
+                &format!("idle limit of {cpu}"),
+                told(old),
+                told(new),
+                why.to_owned(),
+            ));
+        }
+        news.notices.extend(holder.drain_notices());
+        self.yielded = yielded;
     }
 
     fn entry(&self, what: &str, old: String, new: String, why: String) -> Entry {

@@ -24,17 +24,19 @@ mod carry_out;
 mod open;
 mod status;
 
+pub(crate) use open::unused_name;
 pub use open::{OpenError, Outlook};
 pub use status::{LastChange, Status};
 
 use crate::audit::Entry;
-use crate::clocks::{ClockMeans, Clocks, Pace};
+use crate::clocks::{Clocks, Pace};
 use crate::config::{ServiceConfig, Target};
 use crate::park::Park;
 use crate::telemetry::{Heard, Telemetry};
 use host::bpf::RequestAlarm;
+use host::holder::{Claim, ClockMeans, IdleHolder};
 use host::service::Service;
-use host::{Confiner, CpuUsage, IdleHolder, PrematureSleeps, Root, Segments, UsageMeter};
+use host::{Confiner, CpuUsage, PrematureSleeps, Root, Segments, UsageMeter};
 use machine::Duration;
 use machine::{
     CpuId, CpuList, CpuReading, CstateTable, FrequencyLimit, Goal, IdleLimit, Instant, Kilohertz, Rate,
@@ -43,7 +45,7 @@ use machine::{
 use open::premature_sleeps;
 use policy::governing::{Decided, FrequencyMode, Governing, Input};
 use policy::log::{Recorded as _, state_line, step_line};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A service that is governed.
 pub struct Governed {
@@ -62,7 +64,7 @@ pub struct Governed {
     means: ClockMeans,
     /// `None` in a dry run, and where no clock is to be chosen.
     clocks: Option<Clocks>,
-    /// Tells everybody else where to be.
+    /// Knows who needs which CPUs, and tells everybody else where to be.
     park: Option<Park>,
     last_usage: Vec<CpuUsage>,
     recording: Option<Segments>,
@@ -74,6 +76,8 @@ pub struct Governed {
     /// In force, as far as we know.
     cpus: CpuList,
     limits: BTreeMap<CpuId, IdleLimit>,
+    /// Floors that yield to another process which needs the CPU.
+    yielded: BTreeSet<CpuId>,
     limits_of_clocks: BTreeMap<CpuId, FrequencyLimit>,
     last: ServiceReading,
     last_cpus: Vec<CpuReading>,
@@ -97,13 +101,19 @@ pub struct News {
 }
 
 impl Governed {
-    /// What is not governed is kept off its parked CPUs from now on, through this.
+    /// Which CPUs it needs is said through this from now on, and what is not governed is kept off its parked ones.
     pub fn keep_others_off(&mut self, park: Option<&Park>) {
         let park = park.filter(|_| self.confiner.is_some());
         if let Some(park) = park {
-            let allowed = CpuList(self.last_usage.iter().map(|usage| usage.cpu).collect());
-            park.join(&self.config.name, &allowed, self.confiner.as_ref().and_then(Confiner::place));
-            park.claim(&self.config.name, &self.cpus);
+            let could = CpuList(self.last_usage.iter().map(|usage| usage.cpu).collect());
+            let claim = Claim {
+                active: self.cpus.clone(),
+                offline: if self.config.hotplug { could.clone() } else { CpuList::default() },
+                could,
+                places: self.confiner.as_ref().and_then(Confiner::place).into_iter().collect(),
+                ..Claim::default()
+            };
+            park.join(&self.config.name, claim);
         }
         self.park = park.cloned();
     }
@@ -137,6 +147,7 @@ impl Governed {
             return;
         }
         self.look_for_other_clocks(now, holder.as_deref_mut(), news);
+        self.yield_floors(holder.as_deref_mut(), news);
         let reading = self.read(now);
         self.last = reading.service.clone();
         self.last_cpus.clone_from(&reading.cpus);
@@ -237,6 +248,11 @@ impl Governed {
         self.config = config.clone();
         self.telemetry.set_goal(config.goal);
         self.tell(now, Input::Reload(config.params(epoch)), holder, news);
+    }
+
+    /// True if its clocks are chosen.
+    pub fn chooses_clocks(&self) -> bool {
+        self.config.frequency != FrequencyMode::Stock
     }
 
     /// Puts everything of this service back.

@@ -1,9 +1,10 @@
 //! Finding a service and taking hold of it; or why not.
 
 use super::{Governed, News};
-use crate::clocks::{self, ClockMeans, Pace};
+use crate::clocks::{self, Pace};
 use crate::config::{Config, ServiceConfig};
 use crate::telemetry::Telemetry;
+use host::holder::ClockMeans;
 use host::service::{Service, ServiceError};
 use host::{
     ConfineError, ConfineOptions, Confiner, PrematureSleeps, Root, SegmentBounds, Segments, UsageMeter,
@@ -11,7 +12,7 @@ use host::{
 use machine::{CpuId, CpuList, CstateKind, Duration, Instant, ServiceReading};
 use policy::governing::{FrequencyMode, Governing, IdleMode, Place, seats};
 use policy::log::state_line;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use thiserror::Error;
 
@@ -164,6 +165,7 @@ impl Governed {
             owed_clocks: BTreeMap::new(),
             repaired: false,
             limits: BTreeMap::new(),
+            yielded: BTreeSet::new(),
             limits_of_clocks: BTreeMap::new(),
             last: ServiceReading::default(),
             last_cpus: Vec::new(),
@@ -185,9 +187,14 @@ fn pace(config: &ServiceConfig, cpus: &CpuList) -> Result<Option<Pace>, OpenErro
 /// A service that ended and came back, or a daemon that was started again, must not write over what was recorded before,
 /// nor go on with it: it begins with another state. `~` is in no service's name.
 pub(super) fn unused_instance(folder: &Path, name: &str) -> String {
+    unused_name(folder, &format!("service-{name}"))
+}
+
+/// `name`, or where a recording of that name is there, `name~2` and so on.
+pub(crate) fn unused_name(folder: &Path, name: &str) -> String {
     let mut instances = (1u64..).map(|run| match run {
-        1 => format!("service-{name}"),
-        run => format!("service-{name}~{run}"),
+        1 => name.to_owned(),
+        run => format!("{name}~{run}"),
     });
     // The first segments of a long run are gone, so any of them counts.
     let taken: Vec<String> = std::fs::read_dir(folder)

@@ -76,7 +76,7 @@ impl Governed {
             cores: self.policy.seats(),
             service: self.last.clone(),
             curve: self.policy.curve(),
-            actuator: actuator.as_ref().map(ConfineActuator::to_string),
+            actuator: actuator.map(|actuator| by_what(actuator, self.config.hotplug)),
             seen_by: self.telemetry.to_string(),
             epochs: self.epochs,
             missed: self.missed,
@@ -88,4 +88,8 @@ impl Governed {
                 .collect(),
         }
     }
+}
+
+fn by_what(actuator: ConfineActuator, hotplug: bool) -> String {
+    if hotplug { format!("{actuator}, and hotplug of parked CPUs") } else { actuator.to_string() }
 }

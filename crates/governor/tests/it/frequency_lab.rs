@@ -3,9 +3,10 @@
 //! An emulator has no counters and its clock changes no speed, so what is *seen* is made up here: instructions by the cap that is
 //! in force, tails by the same. What is *done* is real: a port of the machine, one for each CPU, reads what Linux commanded.
 
-use crate::govern_lab::{self, Server};
+use crate::govern_lab::{self, Other, Server};
 use crate::lab_ports::commanded;
-use governor::{ClockMeans, Clocks, Policy, ServiceConfig, gears};
+use governor::{Clocks, Policy, ServiceConfig, gears};
+use host::holder::ClockMeans;
 use host::{FrequencyState, Root};
 use machine::{
     Command, CpuId, CpuList, CpuReading, Duration, FrequencyLimit, Goal, Instant, Kilohertz, Rate, Ratio,
@@ -202,4 +203,46 @@ fn a_running_server_s_clocks_are_slowed_by_the_daemon_and_found_as_they_were() {
     println!("{}", lines.join("\n"));
     until([26; 8]);
     let _ = std::fs::remove_dir_all(&folder);
+}
+
+/// A server whose clocks are capped for as long as it is governed.
+fn capped(server: &Server, name: &str, mhz: u64) -> ServiceConfig {
+    ServiceConfig {
+        name: name.to_owned(),
+        policy: Policy::Fixed,
+        goal: None,
+        idle: IdleMode::Stock.into(),
+        frequency: FrequencyMode::Cap(Kilohertz(mhz * 1_000)),
+        ..govern_lab::service(server)
+    }
+}
+
+#[test]
+#[ignore = "needs eight CPUs with a clock each: lab/run frequency-policies"]
+fn two_daemons_share_the_clocks_and_the_faster_wins() {
+    // Under the first governor a cap is a speed, under the second it is a bound.
+    for governor in ["userspace", "performance"] {
+        begin(governor);
+        let (shop, cache) = (Server::start_in("lab-shop"), Server::start_in("lab-cache"));
+        let first = Other::govern(&capped(&shop, "shop", 1_000));
+        until([10; 8]);
+        // Its own CPUs alone: the other four are the first one's to slow.
+        let fewer =
+            ServiceConfig { cpus: Some("4-7".parse().expect("CPUs")), ..capped(&cache, "cache", 1_700) };
+        let second = Other::govern(&fewer);
+        until([10, 10, 10, 10, 17, 17, 17, 17]);
+        second.kill();
+        until([10; 8]);
+        let second = Other::govern(&fewer);
+        until([10, 10, 10, 10, 17, 17, 17, 17]);
+        // Who asked takes over what it asked for; what the dead one had done elsewhere is put back.
+        first.kill();
+        until([26, 26, 26, 26, 17, 17, 17, 17]);
+        let first = Other::govern(&capped(&shop, "shop", 1_400));
+        until([14, 14, 14, 14, 17, 17, 17, 17]);
+        second.end();
+        until([14; 8]);
+        first.end();
+        until([26; 8]);
+    }
 }

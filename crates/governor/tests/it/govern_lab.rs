@@ -49,6 +49,11 @@ pub struct Server {
 impl Server {
     /// In a cgroup of its own.
     pub fn start() -> Self {
+        Self::start_in("lab-govern")
+    }
+
+    /// Below this one.
+    pub fn start_in(slice: &str) -> Self {
         let mut child = Command::new(std::env::current_exe().expect("this program"))
             .args(["govern_lab::serves", "--exact", "--ignored", "--nocapture"])
             .env(SERVES, "1")
@@ -62,7 +67,7 @@ impl Server {
             .expect("it says where it listens");
         // What the harness prints later must not end it.
         std::thread::spawn(move || lines.for_each(drop));
-        let slice = Path::new(CGROUPS).join("lab-govern");
+        let slice = Path::new(CGROUPS).join(slice);
         let folder = slice.join("shop");
         fs::create_dir_all(&folder).expect("this needs the lab's machine: run `lab/run govern`");
         fs::write(folder.join("cgroup.procs"), child.id().to_string()).expect("it moves");
@@ -118,6 +123,55 @@ fn govern(server: &Server, folder: &Path) -> Running {
     govern_as(service(server), folder)
 }
 
+const GOVERNS: &str = "ROOST_LAB_GOVERNS";
+
+/// Not a test: another daemon, when this program starts itself again. The service is what the variable says.
+#[test]
+#[ignore = "another daemon of the other tests"]
+fn governs() {
+    let Some(text) = std::env::var_os(GOVERNS) else { return };
+    let service = toml::from_str(text.to_str().expect("a text")).expect("a service");
+    let folder = std::env::temp_dir().join(format!("govern-{}", std::process::id()));
+    fs::create_dir_all(&folder).expect("a folder");
+    let daemon = govern_as(service, &folder);
+    println!("\ngoverns");
+    // Until its standard input ends.
+    let _ = std::io::stdin().read_line(&mut String::new());
+    println!("{}", daemon.end().join("\n"));
+    let _ = fs::remove_dir_all(&folder);
+}
+
+/// A daemon in a process of its own.
+pub struct Other(pub Child);
+
+impl Other {
+    pub fn govern(service: &ServiceConfig) -> Self {
+        let mut child = Command::new(std::env::current_exe().expect("this program"))
+            .args(["govern_lab::governs", "--exact", "--ignored", "--nocapture"])
+            .env(GOVERNS, toml::to_string(service).expect("a service"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("it starts itself");
+        let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+        assert!(lines.any(|line| line.expect("a line") == "governs"), "it does not govern");
+        std::thread::spawn(move || lines.for_each(drop));
+        Self(child)
+    }
+
+    /// Ends it as an operator would.
+    pub fn end(mut self) {
+        drop(self.0.stdin.take());
+        assert!(self.0.wait().expect("it ends").success());
+    }
+
+    /// Ends it without a chance to put anything back.
+    pub fn kill(mut self) {
+        self.0.kill().expect("it runs");
+        self.0.wait().expect("it ends");
+    }
+}
+
 /// CARB with a goal that everything keeps.
 pub fn service(server: &Server) -> ServiceConfig {
     ServiceConfig {
@@ -133,6 +187,7 @@ pub fn service(server: &Server) -> ServiceConfig {
         frequency: policy::governing::FrequencyMode::Stock,
         slack: None,
         actuator: Some(ConfineActuator::CpusetV2),
+        hotplug: false,
     }
 }
 
@@ -216,6 +271,10 @@ fn parked_cores_sleep_deeply_active_ones_do_not_and_all_is_as_it_was() {
     for _ in 0..10 {
         daemon.until("an epoch", |_| true);
     }
+    // A sleep is counted when it ends, and a parked CPU may have slept all the time: it is woken once.
+    let anywhere = host::allowed_cpus().expect("CPUs");
+    host::pin_current_thread(CpuId(5)).expect("it may be pinned");
+    host::pin_current_thread_to(&anywhere).expect("it may run anywhere again");
     let grown = |now: Vec<u64>, before: &[u64]| -> Vec<u64> {
         now.iter().zip(before).map(|(now, before)| now - before).collect()
     };
@@ -376,5 +435,67 @@ fn with_park_all_everybody_else_leaves_and_comes_back() {
         caused <= 3.0 * f64::from(WATCHED) + noise,
         "{caused} wake-ups in {WATCHED} epochs are the daemon's"
     );
+    let _ = fs::remove_dir_all(&folder);
+}
+
+#[test]
+#[ignore = "needs eight CPUs that can go offline: lab/run govern"]
+fn parked_cpus_go_offline_and_all_is_as_it_was() {
+    let folder = std::env::temp_dir().join(format!("hotplug-{}", std::process::id()));
+    fs::create_dir_all(&folder).expect("a folder");
+    let (server, neighbour) = (Server::start(), Neighbour::start());
+    // A thread that chose a CPU which will go.
+    let pinned = Command::new("/bin/sleep").arg("600").spawn().expect("it sleeps");
+    let mut set = rustix::thread::CpuSet::new();
+    set.set(6);
+    let pid = rustix::process::Pid::from_raw(pinned.id() as i32);
+    rustix::thread::sched_setaffinity(pid, &set).expect("it may be pinned");
+    let choice = || {
+        let status = fs::read_to_string(format!("/proc/{}/status", pinned.id())).expect("it runs");
+        status
+            .lines()
+            .find_map(|line| line.strip_prefix("Cpus_allowed_list:\t"))
+            .expect("its CPUs")
+            .to_owned()
+    };
+    let online = || fs::read_to_string("/sys/devices/system/cpu/online").expect("CPUs").trim().to_owned();
+    let before = (server.state(), neighbour.state(), choice(), online());
+    assert_eq!((before.2.as_str(), before.3.as_str()), ("6", "0-7"));
+
+    let hotplug = ServiceConfig { actuator: None, hotplug: true, ..service(&server) };
+    let daemon = govern_as(hotplug, &folder);
+    let status = daemon.until("one core", |status| status.cores.0 == 1);
+    assert_eq!((online().as_str(), server.cpus().as_str(), choice().as_str()), ("0", "0", "0"));
+    assert!(status.actuator.expect("it is kept").contains("hotplug"));
+    // CPUs that are away are no reading, and what is there goes on.
+    for _ in 0..3 {
+        let status = daemon.until("an epoch", |_| true);
+        assert_eq!((status.cores, status.mode), ((1, 8), policy::governing::Mode::Searching));
+    }
+
+    let clients: Vec<_> =
+        (0..4).map(|_| TcpStream::connect(("127.0.0.1", server.port)).expect("it accepts")).collect();
+    std::thread::scope(|scope| {
+        for client in &clients {
+            scope.spawn(move || {
+                let mut lines = BufReader::new(client).lines();
+                let mut writer = client;
+                while writer.write_all(b"hello\n").is_ok() && lines.next().is_some_and(|line| line.is_ok()) {}
+            });
+        }
+        daemon.until("all cores", |status| status.cores.0 == 8);
+        assert_eq!((online().as_str(), server.cpus().as_str(), choice().as_str()), ("0-7", "0-7", "6"));
+        for client in &clients {
+            let _ = client.shutdown(std::net::Shutdown::Both);
+        }
+    });
+    daemon.until("one core again", |status| status.cores.0 == 1);
+    assert_eq!(online(), "0");
+    let lines = daemon.end();
+    println!("{}", lines.join("\n"));
+    assert_eq!((server.state(), neighbour.state(), choice(), online()), before, "{lines:?}");
+    let mut pinned = pinned;
+    pinned.kill().expect("it is ours");
+    pinned.wait().expect("it ends");
     let _ = fs::remove_dir_all(&folder);
 }

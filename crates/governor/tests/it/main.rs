@@ -5,5 +5,7 @@
 mod frequency_lab;
 mod govern_lab;
 #[cfg(target_arch = "x86_64")]
+mod hurry_up_lab;
+#[cfg(target_arch = "x86_64")]
 #[path = "../../../host/tests/it/lab_ports.rs"]
 mod lab_ports;

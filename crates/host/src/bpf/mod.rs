@@ -1,5 +1,5 @@
-//! Programs that Roost runs inside the kernel, to see what no file tells: how long each sleep was, and how long each
-//! request of a server that cannot be changed.
+//! Programs that Roost runs inside the kernel, to see what no file tells: how long each sleep was, how long each
+//! request of a server that cannot be changed, and where a server's threads are at this moment.
 //!
 //! One folder per kind of sight: its C, its compiled object, its reader. The objects are committed, so a machine that
 //! builds Roost needs no clang; they are CO-RE, so one object suits every kernel that has the events; `scripts/bpf` makes
@@ -9,6 +9,7 @@
 //!   kernel event --> program --> map, one struct per CPU          nothing is sent, nothing is locked
 //!                                 |
 //!                        read() --+--> IdleCounts, RequestCounts  one system call per CPU and reading
+//!                        loads  --+--> ThreadPlace, Occupant      mapped: no system call
 //! ```
 //!
 //! Terms. A *way* is one of several programs that see the same thing, better or worse, dearer or cheaper. Kernels lack
@@ -19,17 +20,22 @@
 //! - Programs only watch. None changes what the kernel or a packet does.
 //! - What the kernel refuses is a [`BpfError`] that says what to do; nothing panics over it.
 
+mod bell;
 mod functions;
 mod idle;
+mod mapped;
 mod requests;
+mod threads;
 
+pub use bell::Bell;
 pub use functions::{
     FUNCTIONS_MAX, FunctionProgram, FunctionTally, ImageRings, Probe, SLOT_COUNT, stack_of_sleeper,
 };
 pub use idle::{IdleCounts, IdleNow, IdleProgram};
 pub use requests::{
-    ALARM_WINDOW, Bell, Pulse, RequestAlarm, RequestCounts, RequestProgram, RequestTimes, RequestWay, Watched,
+    ALARM_WINDOW, Pulse, RequestAlarm, RequestCounts, RequestProgram, RequestTimes, RequestWay, Watched,
 };
+pub use threads::{KICK_PATIENCE, ThreadProgram};
 
 use crate::root::Root;
 use libbpf_rs::btf::{Btf, BtfType, TypeId};
@@ -79,7 +85,9 @@ pub fn survey(root: &Root) -> Vec<(String, Result<(), String>)> {
         let loaded = RequestProgram::load_way(root, way, &watched).map(drop);
         (format!("requests:{way}").replace(' ', "-"), told(loaded))
     });
-    std::iter::once(idle).chain(requests).collect()
+    let threads =
+        ("threads:sched_switch".to_owned(), told(ThreadProgram::load(std::process::id()).map(drop)));
+    std::iter::once(idle).chain(requests).chain([threads]).collect()
 }
 
 /// A program that is at work until this is dropped.

@@ -119,7 +119,7 @@ impl Cpuset {
         processes: &BTreeMap<u32, u64>,
     ) -> Result<(), ConfineError> {
         let parent = self.folder.rsplit_once('/').map(|(parent, _)| parent.to_owned()).unwrap_or_default();
-        place::remembers_pins(&place::kernel_release(), processes, &self.effective_above()?)
+        place::remembers_pins(&kernel::kernel_release(), processes, &self.effective_above()?)
             .map_err(ConfineError::Refused)?;
         for file in &self.disabled {
             journal.set(file, CPUSET)?;

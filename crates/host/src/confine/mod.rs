@@ -42,7 +42,8 @@ mod unit;
 pub use error::ConfineError;
 
 use crate::Root;
-use crate::journal::{Checkpoint, Journal, restore};
+use crate::journal::{Checkpoint, Journal, restore_at_start};
+use crate::process::Births;
 use crate::service::Service;
 use crate::threads as kernel;
 use crate::topology::online_cpus;
@@ -149,6 +150,9 @@ pub struct Confiner {
     asked: Option<CpuList>,
     /// How often it was looked for what changed.
     looks: u32,
+    births: Births,
+    /// Who was born last when processes were last looked for.
+    youngest: Option<u64>,
     notices: Vec<String>,
     /// Dropped before the locks: nobody else may have the service while it is not as it was.
     journal: Journal,
@@ -176,20 +180,25 @@ impl Confiner {
             return Err(ConfineError::NoProcess { service: service.name.clone() });
         }
         let locks = ServiceLocks::take(root, &processes, &options.holder)?;
-        let mut notices = Vec::new();
-        match restore(root) {
-            Ok(report) if report.put_back + report.left_alone + report.failed > 0 => {
-                notices.extend(report.lines)
-            }
-            Ok(_) => {}
-            Err(error) => notices.push(error.to_string()),
-        }
+        let notices = restore_at_start(root);
         let allowed = allowed_of(&processes)?;
         let journal = Journal::begin(root, &options.holder, options.checkpoint)?;
         let means = Means::Threads(Threads::default());
         let (root, asked, _locks) = (root.clone(), None, locks);
-        let mut confiner =
-            Self { root, processes, allowed, means, asked, looks: 0, notices, journal, _locks };
+        let (looks, births, youngest) = (0, Births::open(), None);
+        let mut confiner = Self {
+            root,
+            processes,
+            allowed,
+            means,
+            asked,
+            looks,
+            births,
+            youngest,
+            notices,
+            journal,
+            _locks,
+        };
         confiner.choose(options.actuator)?;
         Ok(confiner)
     }
@@ -248,13 +257,17 @@ impl Confiner {
     }
 
     /// Looks again: finds processes and threads that are new, confines those threads, and reports what somebody else
-    /// changed without touching it. To find processes it looks at every one of the machine, at some microseconds each; where a
-    /// cpuset keeps those that are born anyway, it does so every fourth time.
+    /// changed without touching it. To find processes it looks at every one of the machine, at some microseconds each, if
+    /// anybody was born since the last time; where a cpuset keeps those that are born anyway, it does so every fourth time.
     pub fn check(&mut self) -> Result<Drift, ConfineError> {
-        self.forget_ended()?;
+        // Read before anybody is looked for: who is born meanwhile is found the next time.
+        let youngest = self.births.youngest();
+        let somebody_was_born = youngest.is_none() || youngest != self.youngest;
+        self.forget_ended(somebody_was_born)?;
         let are_kept = !matches!(self.means, Means::Threads(_));
-        if !are_kept || self.looks.is_multiple_of(LOOKS_APART) {
+        if somebody_was_born && (!are_kept || self.looks.is_multiple_of(LOOKS_APART)) {
             self.find_processes()?;
+            self.youngest = youngest;
         }
         self.looks = self.looks.wrapping_add(1);
         let Some(asked) = &self.asked else { return Ok(Drift::default()) };
@@ -341,9 +354,15 @@ impl Confiner {
         })
     }
 
-    /// Drops processes that ended.
-    fn forget_ended(&mut self) -> Result<(), ConfineError> {
-        let lives = |process: u32, began: u64| kernel::began(process, process).is_ok_and(|now| now == began);
+    /// Drops processes that ended. Unless somebody was born, no number has come to mean another process.
+    fn forget_ended(&mut self, somebody_was_born: bool) -> Result<(), ConfineError> {
+        let lives = |process: u32, began: u64| {
+            if somebody_was_born {
+                kernel::began(process, process).is_ok_and(|now| now == began)
+            } else {
+                kernel::lives(process)
+            }
+        };
         self.processes.retain(|&process, &mut began| lives(process, began));
         if self.processes.is_empty() {
             // All that were known have ended; one that was born since the last look may live.

@@ -10,7 +10,6 @@ use crate::service::{collect_members, command, parent, with_descendants};
 use crate::threads as kernel;
 use machine::CpuList;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 
 /// Longer chains of parents than this are not followed.
 const GENERATIONS_MAX: usize = 64;
@@ -132,9 +131,7 @@ pub(super) fn remembers_pins(
     processes: &BTreeMap<u32, u64>,
     effective: &CpuList,
 ) -> Result<(), String> {
-    let mut numbers = release.split(|byte: char| !byte.is_ascii_digit()).map_while(|part| part.parse().ok());
-    let version: (u32, u32) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
-    if version >= (6, 2) {
+    if kernel::remembers_pins(release) {
         return Ok(());
     }
     let threads = processes.keys().flat_map(|&process| kernel::of_process(process).unwrap_or_default());
@@ -146,11 +143,6 @@ pub(super) fn remembers_pins(
         "{pinned} thread(s) of the service chose their CPUs themselves, and this kernel ({release}, before 6.2) forgets \
          that when a cpuset changes"
     ))
-}
-
-/// This kernel's release: `6.1.0-32-cloud-amd64`.
-pub(super) fn kernel_release() -> String {
-    fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned()
 }
 
 #[cfg(test)]

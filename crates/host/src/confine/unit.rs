@@ -62,7 +62,7 @@ impl Unit {
         let (unit, group) = unit_in(group)?;
         let folder = place::folder_of(mount, group);
         place::only_of(root, &folder, processes)?;
-        place::remembers_pins(&place::kernel_release(), processes, &in_force(root, &folder))?;
+        place::remembers_pins(&crate::threads::kernel_release(), processes, &in_force(root, &folder))?;
         let path = path_of(unit);
         journal.read(&path).map_err(|error| error.to_string())?;
         let (cpus, effective) = (format!("{folder}/cpuset.cpus"), format!("{folder}/cpuset.cpus.effective"));

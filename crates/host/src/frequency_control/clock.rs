@@ -12,7 +12,7 @@
 //! What always holds: between two bounds the order of writes keeps the lower one below the upper one; what the hardware does
 //! not have is never written.
 
-use super::domain::{Domain, Means, Speeds, Trouble};
+use super::domain::{Domain, Means, Order, Speeds, Trouble};
 use super::state::{FrequencyActuator, FrequencyState};
 use crate::cpufreq::{FOLDER, spaced_list};
 use crate::journal::{ChangeError, Journal};
@@ -34,21 +34,17 @@ impl Clock {
     pub(super) fn put_in_force(
         &self,
         journal: &mut Journal,
-        speeds: &Speeds,
-        limit: FrequencyLimit,
-        wanted: Kilohertz,
+        order: &Order<'_>,
     ) -> Result<FrequencyState, Trouble> {
         let governor = journal.read(&self.file(GOVERNOR))?;
         let governor = governor.split(' ').next().unwrap_or_default();
         match self.only {
-            None if governor == USERSPACE => self.set_speed(journal, limit, wanted),
-            Some(FrequencyActuator::SetSpeed) if governor == USERSPACE => {
-                self.set_speed(journal, limit, wanted)
-            }
+            None if governor == USERSPACE => self.set_speed(journal, order),
+            Some(FrequencyActuator::SetSpeed) if governor == USERSPACE => self.set_speed(journal, order),
             Some(FrequencyActuator::SetSpeed) => Err(Trouble::Told(format!(
                 "{SPEED} is for the governor {USERSPACE}, and this one is {governor}: write {USERSPACE} to {GOVERNOR}, or leave the actuator out"
             ))),
-            _ => self.set_bounds(journal, speeds, limit, wanted),
+            _ => self.set_bounds(journal, order),
         }
     }
 
@@ -80,12 +76,8 @@ impl Clock {
         self.free(journal)
     }
 
-    fn set_speed(
-        &self,
-        journal: &mut Journal,
-        limit: FrequencyLimit,
-        wanted: Kilohertz,
-    ) -> Result<FrequencyState, Trouble> {
+    fn set_speed(&self, journal: &mut Journal, order: &Order<'_>) -> Result<FrequencyState, Trouble> {
+        let &Order { limit, clock: wanted, .. } = order;
         // From before the governor was changed by somebody.
         for file in [MAX, MIN] {
             journal.put_back(&self.file(file))?;
@@ -104,13 +96,8 @@ impl Clock {
         in_force(limit, wanted, SPEED, &reads, FrequencyActuator::SetSpeed, kept_stricter)
     }
 
-    fn set_bounds(
-        &self,
-        journal: &mut Journal,
-        speeds: &Speeds,
-        limit: FrequencyLimit,
-        wanted: Kilohertz,
-    ) -> Result<FrequencyState, Trouble> {
+    fn set_bounds(&self, journal: &mut Journal, order: &Order<'_>) -> Result<FrequencyState, Trouble> {
+        let &Order { speeds, limit, clock: wanted } = order;
         journal.put_back(&self.file(SPEED))?;
         let (min, max) = (self.file(MIN), self.file(MAX));
         let mut earlier = |file: &str| -> Result<Kilohertz, Trouble> {

@@ -37,6 +37,16 @@ pub(super) struct Domain {
     pub(super) state: FrequencyState,
 }
 
+/// What a domain shall do, for those who set it.
+pub(super) struct Order<'a> {
+    /// What it can do.
+    pub(super) speeds: &'a Speeds,
+    /// What was asked for, all its CPUs together.
+    pub(super) limit: FrequencyLimit,
+    /// Of its steps the one that comes nearest.
+    pub(super) clock: Kilohertz,
+}
+
 /// By what the speed of a domain is set.
 #[derive(Debug)]
 pub(super) enum Means {
@@ -111,14 +121,15 @@ impl Domain {
     /// Puts in force what its CPUs ask for together.
     pub(super) fn put_in_force(&mut self, journal: &mut Journal) -> Result<FrequencyState, String> {
         let limit = self.combined();
-        let Some(step) = self.speeds.step(limit) else {
+        let Some(clock) = self.speeds.step(limit) else {
             return self.free(journal).map(|()| FrequencyState::Free).map_err(|error| self.explain(&error));
         };
+        let order = Order { speeds: &self.speeds, limit, clock };
         let result = match &mut self.means {
-            Means::Clock(clock) => clock.put_in_force(journal, &self.speeds, limit, step),
-            Means::Preference(preference) => preference.put_in_force(journal, &self.speeds, limit, step),
-            Means::DutyCycle(duty) => duty.put_in_force(journal, &self.speeds, limit, step),
-            Means::PowerCap(cap) => cap.put_in_force(journal, &self.speeds, limit, step),
+            Means::Clock(clock) => clock.put_in_force(journal, &order),
+            Means::Preference(preference) => preference.put_in_force(journal, &order),
+            Means::DutyCycle(duty) => duty.put_in_force(journal, &order),
+            Means::PowerCap(cap) => cap.put_in_force(journal, &order),
         };
         result.map_err(|trouble| match trouble {
             Trouble::Told(reason) => reason,
@@ -154,7 +165,7 @@ impl Domain {
             (Means::PowerCap(_), ChangeError::File(file)) => PowerCap::explain(file),
             _ => None,
         };
-        own.unwrap_or_else(|| reason(error))
+        own.unwrap_or_else(|| error.reason())
     }
 }
 
@@ -198,16 +209,5 @@ impl From<ChangeError> for Trouble {
 impl From<crate::root::FileError> for Trouble {
     fn from(error: crate::root::FileError) -> Self {
         Self::Change(error.into())
-    }
-}
-
-pub(super) fn reason(error: &ChangeError) -> String {
-    match error {
-        ChangeError::File(file) => {
-            let name =
-                file.path().file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-            format!("{name} {}", file.reason())
-        }
-        ChangeError::Journal { .. } => error.to_string(),
     }
 }

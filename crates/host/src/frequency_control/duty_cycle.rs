@@ -19,14 +19,14 @@
 //! somebody else's change is therefore looked for once a minute. Where the firmware or the ACPI driver slows a hot core down by the
 //! same register, the slower of the two stays.
 
-use super::domain::{Domain, Means, Speeds, Trouble};
+use super::domain::{Domain, Means, Order, Speeds, Trouble};
 use super::state::{FrequencyActuator, FrequencyState};
 use crate::cpufreq::nominal_clock;
 use crate::journal::{ChangeError, Journal};
 use crate::knob::{bits_of, duty_cycle_of, registers_of, text_of};
 use crate::root::{FileError, Root};
 use crate::topology::{online_cpus, topology_of};
-use machine::{CpuId, CpuList, FrequencyLimit, Kilohertz};
+use machine::{CpuId, CpuList, Kilohertz};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -43,10 +43,9 @@ impl DutyCycle {
     pub(super) fn put_in_force(
         &self,
         journal: &mut Journal,
-        speeds: &Speeds,
-        limit: FrequencyLimit,
-        clock: Kilohertz,
+        order: &Order<'_>,
     ) -> Result<FrequencyState, Trouble> {
+        let &Order { speeds, limit, clock } = order;
         let nominal = speeds.hardware.1;
         let asked = (clock.0 as f64 / nominal.0 as f64 * f64::from(self.steps)).round() as u8;
         let asked = asked.clamp(1, self.steps);
@@ -200,6 +199,7 @@ mod tests {
     use crate::fake::FakeMachine;
     use crate::{FrequencyControl, FrequencyError, FrequencyOptions};
     use FrequencyLimit::{AtMost, Exactly, None as Free};
+    use machine::FrequencyLimit;
 
     const MODULATION: u64 = 0x19A;
     const MHZ: fn(u64) -> Kilohertz = |mhz| Kilohertz(mhz * 1_000);

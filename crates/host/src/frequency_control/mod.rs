@@ -35,7 +35,7 @@ mod state;
 pub use domain::Speeds;
 pub use state::{FrequencyActuator, FrequencyDrift, FrequencyState};
 
-use crate::journal::{Checkpoint, Journal, restore};
+use crate::journal::{Checkpoint, Journal, restore_at_start};
 use crate::lock::{CpuLocks, LockError};
 use crate::root::Root;
 use domain::{Domain, Means};
@@ -125,7 +125,7 @@ pub struct FrequencyControl {
     /// When registers were last looked at: each look wakes their CPU.
     looked_at_registers: Option<Instant>,
     /// Dropped last, after the journal has put everything back.
-    _locks: CpuLocks,
+    locks: CpuLocks,
 }
 
 impl FrequencyControl {
@@ -136,20 +136,13 @@ impl FrequencyControl {
         }
         let mut domains = domains(root, cpus, options.actuator)?;
         let locks = CpuLocks::take_clocks(root, cpus, &options.holder)?;
-        let mut notices = Vec::new();
-        match restore(root) {
-            Ok(report) if report.put_back + report.left_alone + report.failed > 0 => {
-                notices.extend(report.lines)
-            }
-            Ok(_) => {}
-            Err(error) => notices.push(error.to_string()),
-        }
+        let notices = restore_at_start(root);
         for domain in &mut domains {
             domain.foreign = CpuList(domain.speeds.cpus.0.difference(&cpus.0).copied().collect());
         }
         let journal = Some(Journal::begin(root, &options.holder, options.checkpoint)?);
         let (told, looked_at_registers) = (BTreeSet::new(), None);
-        let mut control = Self { journal, domains, notices, told, looked_at_registers, _locks: locks };
+        let mut control = Self { journal, domains, notices, told, looked_at_registers, locks };
         let without = CpuList(cpus.0.iter().copied().filter(|&cpu| control.place(cpu).is_none()).collect());
         if !without.0.is_empty() {
             control
@@ -250,6 +243,11 @@ impl FrequencyControl {
     /// What there is to say since the last call; each fact comes once.
     pub fn drain_notices(&mut self) -> Vec<String> {
         std::mem::take(&mut self.notices)
+    }
+
+    /// Adds a line to the locks' files, for whoever comes second.
+    pub(crate) fn announce(&mut self, line: &str) {
+        self.locks.announce(line);
     }
 
     /// Puts everything back now, and says what was done, one line per file. Dropping does the same in silence.

@@ -19,14 +19,14 @@
 //! What always holds: a cap is never above the limit that was there; what reads back is within one unit of what was written, or
 //! refused; a limit that was switched off (`enabled` 0) is switched on for as long as ours is there.
 
-use super::domain::{Domain, Means, Speeds, Trouble};
+use super::domain::{Domain, Means, Order, Speeds, Trouble};
 use super::state::{FrequencyActuator, FrequencyState};
 use crate::cpufreq::nominal_clock;
 use crate::journal::{ChangeError, Journal};
 use crate::knob::{UNIT_UW, same_power};
 use crate::root::{FileError, Gaps, Root, cpu_folder};
 use crate::topology::{online_cpus, topology_of};
-use machine::{CpuId, CpuList, FrequencyLimit, Kilohertz, Microwatts};
+use machine::{CpuId, CpuList, Kilohertz, Microwatts};
 
 /// The power cap of one socket.
 #[derive(Debug)]
@@ -41,10 +41,9 @@ impl PowerCap {
     pub(super) fn put_in_force(
         &self,
         journal: &mut Journal,
-        speeds: &Speeds,
-        limit: FrequencyLimit,
-        clock: Kilohertz,
+        order: &Order<'_>,
     ) -> Result<FrequencyState, Trouble> {
+        let &Order { speeds, limit, clock } = order;
         let file = self.file(LIMIT);
         let earlier = journal.earlier(&file)?;
         let original: u64 = earlier
@@ -224,6 +223,7 @@ mod tests {
     use crate::fake::FakeMachine;
     use crate::{FrequencyControl, FrequencyError, FrequencyOptions};
     use FrequencyLimit::{AtMost, None as Free};
+    use machine::FrequencyLimit;
     use proptest::prelude::*;
 
     /// Two sockets of two CPUs, 100 W each, at 2 GHz.

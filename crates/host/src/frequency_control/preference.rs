@@ -25,11 +25,11 @@
 //! the reason says so.
 
 use super::clock::{GOVERNOR, policies};
-use super::domain::{Domain, Means, Speeds, Trouble};
+use super::domain::{Domain, Means, Order, Speeds, Trouble};
 use super::state::{FrequencyActuator, FrequencyState};
 use crate::journal::{ChangeError, Journal};
 use crate::root::{FileError, Gaps, Root};
-use machine::{CpuList, FrequencyLimit, Kilohertz};
+use machine::{CpuList, Kilohertz};
 
 /// The preference of one cpufreq policy.
 #[derive(Debug)]
@@ -45,10 +45,9 @@ impl Preference {
     pub(super) fn put_in_force(
         &mut self,
         journal: &mut Journal,
-        speeds: &Speeds,
-        limit: FrequencyLimit,
-        clock: Kilohertz,
+        order: &Order<'_>,
     ) -> Result<FrequencyState, Trouble> {
+        let &Order { speeds, limit, clock } = order;
         let governor = journal.read(&format!("{}/{GOVERNOR}", self.folder))?;
         if governor.split(' ').next() == Some("performance") {
             return Err(Trouble::Told(UNDER_PERFORMANCE.to_owned()));
@@ -207,6 +206,7 @@ mod tests {
     use crate::{FrequencyControl, FrequencyError, FrequencyOptions};
     use FrequencyLimit::{AtMost, None as Free};
     use machine::CpuId;
+    use machine::FrequencyLimit;
 
     const GHZ: fn(u64) -> Kilohertz = |tenths| Kilohertz(tenths * 100_000);
 

@@ -44,7 +44,8 @@ impl fmt::Display for FrequencyActuator {
 }
 
 /// What became of a limit.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum FrequencyState {
     /// Nothing of ours is there.
     Free,

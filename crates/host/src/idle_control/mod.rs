@@ -28,7 +28,7 @@
 //!   [`IdleControl::drain_notices`], never an exit: the service runs on with the machine as it is.
 
 use crate::cpuidle::{disable_file, idle_driver, idle_table};
-use crate::journal::{ChangeError, Checkpoint, Journal, restore};
+use crate::journal::{ChangeError, Checkpoint, Journal, restore_at_start};
 use crate::lock::{CpuLocks, LockError};
 use crate::pm_qos::{bound, from_text, global_limit, resume_latency_file, stricter, to_text};
 use crate::root::{FileError, Root};
@@ -170,13 +170,7 @@ impl IdleControl {
             Err(held @ LockError::Held { .. }) => return Err(held),
             Err(unavailable) => (None, Err(unavailable.to_string())),
             Ok(locks) => {
-                match restore(root) {
-                    Ok(report) if report.put_back + report.left_alone + report.failed > 0 => {
-                        notices.extend(report.lines)
-                    }
-                    Ok(_) => {}
-                    Err(error) => notices.push(error.to_string()),
-                }
+                notices.extend(restore_at_start(root));
                 let journal = Journal::begin(root, &options.holder, options.checkpoint);
                 (Some(locks), journal.map_err(|error| error.to_string()))
             }
@@ -317,19 +311,19 @@ impl IdleControl {
     }
 
     fn try_apply(&mut self, cpu: CpuId, limit: IdleLimit) -> Result<LimitState, String> {
+        let owned = self.cpus.get(&cpu).ok_or(NOT_OURS)?;
         if limit == IdleLimit::Deepest {
             let deepest =
                 self.deepest_allowed(cpu).ok_or("no idle state of this CPU is known and allowed")?;
             return self.try_forbid_shallower(cpu, deepest);
         }
-        let owned = self.cpus.get(&cpu).ok_or(NOT_OURS)?;
         let journal = self.journal.as_mut().map_err(|reason| reason.clone())?;
         match self.actuator {
             IdleActuator::PmQos => free_states(journal, cpu, &owned.table)
                 .and_then(|()| limit_latency(journal, cpu, &owned.table, limit)),
             IdleActuator::Disable => disable_states(journal, cpu, &owned.table, limit),
         }
-        .map_err(|error| reason(&error))
+        .map_err(|error| error.reason())
     }
 
     fn try_forbid_shallower(&mut self, cpu: CpuId, than: CstateIndex) -> Result<LimitState, String> {
@@ -341,7 +335,7 @@ impl IdleControl {
         let Some(floor) = table.state(than) else {
             return Err(format!("no state {}; the deepest is {}", than.0, table.0.len() - 1));
         };
-        let allowed = allowed(journal, &self.root, cpu, table).map_err(|error| reason(&error))?;
+        let allowed = allowed(journal, &self.root, cpu, table).map_err(|error| error.reason())?;
         let is_left =
             table.0.iter().zip(allowed).any(|(state, is_allowed)| is_allowed && !is_shallower(state, floor));
         if !is_left {
@@ -355,7 +349,7 @@ impl IdleControl {
             // Half a floor is none. What cannot be undone now stays in the journal.
             let _ = free_states(journal, cpu, table);
         }
-        done.map_err(|error| reason(&error))
+        done.map_err(|error| error.reason())
     }
 
     fn tell_once(&mut self, cpu: CpuId, reason: &str) {
@@ -374,17 +368,6 @@ impl Drop for IdleControl {
     fn drop(&mut self) {
         // The journal before the locks: nobody else may hold a CPU that still has a limit of ours.
         self.journal = Err("ended".to_owned());
-    }
-}
-
-fn reason(error: &ChangeError) -> String {
-    match error {
-        ChangeError::File(file) => {
-            let name =
-                file.path().file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-            format!("{name} {}", file.reason())
-        }
-        ChangeError::Journal { .. } => error.to_string(),
     }
 }
 

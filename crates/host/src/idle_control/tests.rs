@@ -223,6 +223,11 @@ fn a_floor_never_leaves_a_cpu_without_a_state_that_halts() {
         assert!(matches!(&state, LimitState::Refused { reason } if reason.contains(why)), "{state}");
         assert_eq!(machine.snapshot(), before);
     }
+    let state = control.apply(CpuId(1), IdleLimit::Deepest);
+    assert!(
+        matches!(&state, LimitState::Refused { reason } if reason.contains("not among the CPUs")),
+        "{state}"
+    );
     // Above polling is no floor at all.
     let state = control.forbid_shallower(CpuId(2), CstateIndex(0));
     assert!(!state.has_effect() && state.to_string().contains("no shallower state"), "{state}");

@@ -10,6 +10,8 @@
 //! - `before`, what is put back, is the text that the file had, verbatim, and follows a change that somebody else
 //!   makes in the meantime: theirs then belongs there.
 //! - A file that reads something that is not ours is left alone when we put things back.
+//! - A file that goes away with its CPU gets its earlier text back only by whoever brings that CPU back, and only if it could not
+//!   be read just before: nobody else can have changed it then.
 //! - The kernel offers no compare-and-write, so between looking and writing somebody else's change can be lost.
 //! - The journal lives in `/run/roost`, one file per run, locked (`flock`) for as long as its owner lives: that, and
 //!   not a process number that may be in use again, tells a dead run's journal from a live one's. It is as lasting as
@@ -19,14 +21,16 @@ mod record;
 mod restore;
 mod undo;
 
+pub(crate) use record::Held;
+pub(crate) use restore::restore_at_start;
 pub use restore::{RestoreError, Restored, restore};
 pub(crate) use undo::{ancestry, inherited};
 
 use crate::Root;
-use crate::knob::Knob;
+use crate::knob::{Knob, cpu_of_switch};
 use crate::lock::{LockError, run_folder};
 use crate::root::FileError;
-use record::{Held, Record, settle};
+use record::{FRESH, LOST, Record, by_kernel, settle};
 use rustix::fs::{FlockOperation, flock};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -65,6 +69,19 @@ pub(crate) enum ChangeError {
     File(#[from] FileError),
     #[error("the journal {path} cannot be written, so nothing is changed: {cause}", path = path.display())]
     Journal { path: PathBuf, cause: io::Error },
+}
+
+impl ChangeError {
+    /// The reason with the file's name and without its path: what several CPUs that fail alike have in common.
+    pub(crate) fn reason(&self) -> String {
+        match self {
+            Self::File(file) => {
+                let name = file.path().file_name().unwrap_or_default().to_string_lossy();
+                format!("{name} {}", file.reason())
+            }
+            Self::Journal { .. } => self.to_string(),
+        }
+    }
 }
 
 /// What became of a change.
@@ -140,7 +157,7 @@ impl Journal {
         let before = self.without_us(path, &current);
         let value = choose(&before);
         if self.knob(path).same(&value, &current) && !self.is_pending(path, &current) {
-            if before == current && self.held.get(path).is_some_and(|held| held.ours != [current.as_str()]) {
+            if before == current && self.held.get(path).is_some_and(|held| !held.is_written(&current)) {
                 // Somebody else has set it to the very value that we want: it is theirs now.
                 self.settle(path, before, current)?;
             }
@@ -174,6 +191,44 @@ impl Journal {
     /// or because it has it from its parent. `before` belongs there.
     pub(crate) fn adopt(&mut self, path: &str, before: &str, reads: &str) -> Result<(), ChangeError> {
         self.settle(path, before.to_owned(), reads.to_owned())
+    }
+
+    /// Notes that the kernel may set it to `value` because of what we do elsewhere. It must be held.
+    pub(crate) fn expect(&mut self, path: &str, value: &str) -> Result<(), ChangeError> {
+        self.expect_also(path, by_kernel(value))
+    }
+
+    fn expect_also(&mut self, path: &str, after: String) -> Result<(), ChangeError> {
+        let Some(held) = self.held.get_mut(path).filter(|held| !held.ours.contains(&after)) else {
+            return Ok(());
+        };
+        held.ours.push(after.clone());
+        let (path, before) = (path.to_owned(), held.before.clone());
+        self.append(Record::Intent { path, before, after })
+    }
+
+    /// Notes what a file reads that may go away with its CPU.
+    pub(crate) fn expect_loss(&mut self, path: &str) -> Result<(), ChangeError> {
+        if !self.held.contains_key(path) {
+            let before = self.knob(path).read()?;
+            self.held.insert(path.to_owned(), Held { before, ours: Vec::new() });
+        }
+        self.expect_also(path, LOST.to_owned())
+    }
+
+    /// Notes that such a file is away, and comes back with its CPU, which is to be brought back now.
+    pub(crate) fn expect_fresh(&mut self, path: &str) -> Result<(), ChangeError> {
+        self.expect_also(path, FRESH.to_owned())
+    }
+
+    /// Gives a file that was lost, and is there again, what it read before; it is held no longer.
+    pub(crate) fn replace_lost(&mut self, path: &str) -> Result<(), ChangeError> {
+        let Some(held) = self.held.get(path) else { return Ok(()) };
+        let before = held.before.clone();
+        // From here on it is told from what somebody else sets.
+        let reads = self.knob(path).read()?;
+        self.settle(path, before, reads)?;
+        self.put_back(path)
     }
 
     /// Drops what is known of something that is gone.
@@ -223,9 +278,13 @@ impl Journal {
     /// journal, for `roost restore`.
     pub(crate) fn put_back_all(&mut self) -> Vec<Undone> {
         let mut done = Vec::new();
+        let undone = undo_all(&self.root, &mut self.knobs, &self.held);
+        // What a CPU takes along cannot be whole while it stays away.
+        let is_whole =
+            !undone.iter().any(|(path, undone)| undone.is_failure() && cpu_of_switch(path).is_some());
         // Noted only when all of it is done: what a thread born under us gets back is known from its elders' lines.
-        for (path, undone) in undo_all(&self.root, &mut self.knobs, &self.held) {
-            if !undone.is_failure() && self.held.remove(&path).is_some() {
+        for (path, undone) in undone {
+            if is_whole && !undone.is_failure() && self.held.remove(&path).is_some() {
                 // If this cannot be noted, a later `roost restore` finds the file as it should be and says so.
                 let _ = self.append(Record::Forgotten { path });
             }
@@ -273,9 +332,9 @@ impl Journal {
 
     /// True if what it reads is something that we left there.
     fn is_ours(&mut self, path: &str, current: &str) -> bool {
-        let Some(ours) = self.held.get(path).map(|held| held.ours.clone()) else { return false };
+        let Some(held) = self.held.get(path).cloned() else { return false };
         let knob = self.knob(path);
-        ours.iter().any(|text| knob.same(text, current))
+        held.texts().any(|text| knob.same(text, current))
     }
 
     fn at(&mut self, step: Step) {

@@ -35,6 +35,53 @@ pub(crate) struct Held {
     pub(crate) ours: Vec<String>,
 }
 
+/// Among the texts that are ours: the file goes away with its CPU, and what it reads when it is there again is the kernel's doing.
+/// No file of the kernel's reads so.
+pub(crate) const LOST: &str = "<gone with its CPU>";
+
+/// It could not be read, and its CPU is being brought back: whatever it reads is the kernel's doing.
+pub(crate) const FRESH: &str = "<back with its CPU>";
+
+/// Before a text among those that are ours: the kernel may set it so because of what we do elsewhere.
+const BY_KERNEL: &str = "<by the kernel> ";
+
+/// What stands in `ours` for a text that the kernel may set.
+pub(super) fn by_kernel(text: &str) -> String {
+    format!("{BY_KERNEL}{text}")
+}
+
+impl Held {
+    /// Every text that it can have because of us, the kernel's doing included.
+    pub(super) fn texts(&self) -> impl Iterator<Item = &str> {
+        self.ours.iter().map(|ours| ours.strip_prefix(BY_KERNEL).unwrap_or(ours))
+    }
+
+    /// True if `text` alone is what we have written.
+    pub(super) fn is_written(&self, text: &str) -> bool {
+        self.ours.iter().filter(|ours| !ours.starts_with(BY_KERNEL)).eq([text])
+    }
+
+    /// True if we have written nothing else than what was there.
+    pub(super) fn is_unwritten(&self) -> bool {
+        self.ours.iter().all(|ours| *ours == self.before || ours.starts_with(BY_KERNEL))
+    }
+
+    /// True for a file that may go away with its CPU.
+    pub(crate) fn may_be_lost(&self) -> bool {
+        self.ours.iter().any(|ours| ours == LOST)
+    }
+
+    /// True for one that was lost.
+    pub(super) fn is_fresh(&self) -> bool {
+        self.ours.iter().any(|ours| ours == FRESH)
+    }
+
+    /// True if the kernel may have set it because of what we do elsewhere.
+    pub(super) fn may_be_forgotten(&self) -> bool {
+        self.ours.iter().any(|ours| ours.starts_with(BY_KERNEL))
+    }
+}
+
 /// What a journal adds up to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Account {
@@ -95,12 +142,14 @@ impl Account {
     }
 }
 
-/// Notes that `path` reads `after`, where `before` belongs.
+/// Notes that `path` reads `after`, where `before` belongs. What the kernel may make of it stays true.
 pub(super) fn settle(held: &mut BTreeMap<String, Held>, path: String, before: String, after: String) {
     if before == after && !path.starts_with(AFFINITY) {
         held.remove(&path);
     } else {
-        held.insert(path, Held { before, ours: vec![after] });
+        let known = held.remove(&path).unwrap_or_default();
+        let by_kernel = known.ours.into_iter().filter(|ours| ours.starts_with(BY_KERNEL));
+        held.insert(path, Held { before, ours: std::iter::once(after).chain(by_kernel).collect() });
     }
 }
 
@@ -145,6 +194,18 @@ mod tests {
         assert_eq!(account(&records).held[path], Held { before: "0-1".into(), ours: vec!["0-1".into()] });
         let gone = [records.as_slice(), &[Record::Forgotten { path: path.into() }]].concat();
         assert!(account(&gone).held.is_empty());
+    }
+
+    #[test]
+    fn what_the_kernel_may_do_is_ours_whatever_is_written_meanwhile() {
+        let path = "affinity/1:2/1:2";
+        let expected = intent(path, "3", &by_kernel("0-7"));
+        let mut records = vec![settled(path, "3", "3"), expected];
+        assert!(account(&records).held[path].is_unwritten());
+        records.extend([intent(path, "3", "0-2"), settled(path, "3", "0-2")]);
+        let held = &account(&records).held[path];
+        assert_eq!(held.texts().collect::<Vec<_>>(), ["0-2", "0-7"]);
+        assert!(held.is_written("0-2") && !held.is_unwritten() && !held.may_be_lost());
     }
 
     #[test]

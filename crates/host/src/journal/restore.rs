@@ -4,7 +4,7 @@ use super::record::Account;
 use super::undo::{Undone, undo_all};
 use super::{SUFFIX, boot_id};
 use crate::Root;
-use crate::knob::Knob;
+use crate::knob::{Knob, cpu_of_switch};
 use crate::lock::RUN_FOLDER;
 use crate::root::FileError;
 use rustix::fs::{FlockOperation, flock};
@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// What [`restore`] did.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
@@ -45,11 +45,14 @@ pub struct RestoreError {
 pub fn restore(root: &Root) -> Result<Restored, RestoreError> {
     let folder = root.path(RUN_FOLDER);
     let mut report = Restored::default();
-    let names = root.names(RUN_FOLDER).map_err(|error| match error {
+    let mut names = root.names(RUN_FOLDER).map_err(|error| match error {
         FileError::Unreadable { path, cause } => RestoreError { path, cause },
         other => RestoreError { path: folder.clone(), cause: io::Error::other(other.to_string()) },
     })?;
-    for name in names.iter().filter(|name| name.ends_with(SUFFIX)) {
+    // CPUs that a run took offline first: until they are back, what other runs changed of them is refused or cannot be seen.
+    names.retain(|name| name.ends_with(SUFFIX));
+    names.sort_by_key(|name| !switches_cpus(&folder.join(name)));
+    for name in &names {
         restore_one(root, folder.join(name), &mut report)?;
     }
     if report.lines.is_empty() {
@@ -58,11 +61,30 @@ pub fn restore(root: &Root) -> Result<Restored, RestoreError> {
     Ok(report)
 }
 
+/// The same before a run begins: what there is to say of those that died, and nothing where there were none.
+pub(crate) fn restore_at_start(root: &Root) -> Vec<String> {
+    match restore(root) {
+        Ok(report) if report.put_back + report.left_alone + report.failed > 0 => report.lines,
+        Ok(_) => Vec::new(),
+        Err(error) => vec![error.to_string()],
+    }
+}
+
+/// True if this journal holds a CPU that was taken offline.
+fn switches_cpus(path: &Path) -> bool {
+    let bytes = open(path).and_then(|mut file| contents(&mut file)).unwrap_or_default();
+    Account::read(&bytes).held.keys().any(|path| cpu_of_switch(path).is_some())
+}
+
+/// A journal is never a link: one that is was not made by us.
+fn open(path: &Path) -> io::Result<File> {
+    let no_follow = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
+    OpenOptions::new().read(true).custom_flags(no_follow).open(path)
+}
+
 fn restore_one(root: &Root, path: PathBuf, report: &mut Restored) -> Result<(), RestoreError> {
     let unreadable = |cause| RestoreError { path: path.clone(), cause };
-    // A journal is never a link: one that is was not made by us.
-    let no_follow = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
-    let mut file = match OpenOptions::new().read(true).custom_flags(no_follow).open(&path) {
+    let mut file = match open(&path) {
         Ok(file) => file,
         // Its owner, or another `roost restore`, has just finished with it.
         Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -214,7 +236,7 @@ mod tests {
             "etc/shadow",
             "/etc/shadow",
             "sys/devices/system/cpu/cpu1/../../../../../etc/shadow",
-            "sys/devices/system/cpu/cpu0/online",
+            "sys/devices/system/cpu/cpu0/hotplug/target",
             "sys/devices/system/cpu/cpu/power/pm_qos_resume_latency_us",
         ];
         leave_journal(&machine, &boot_id(), &paths.map(|path| intent(path, "evil", "2")));

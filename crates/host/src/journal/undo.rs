@@ -1,6 +1,7 @@
 //! Putting back what a journal holds, at the end of a run as after its death.
 //!
-//! Files are put back one by one. Threads need more: one that began while its process was confined has its parent's
+//! CPUs that were taken offline come first, for much else is refused or hidden while they are away. Files are put back one by one.
+//! Threads need more: one that began while its process was confined has its parent's
 //! CPUs, ours, though no journal names it. So the processes of the threads that are named are looked through again,
 //! and the processes that descend from them: a thread that may run exactly where we had put one of its elders gets
 //! what that elder had before. The kernel does not tell which thread began another, so the main thread is taken for
@@ -15,7 +16,6 @@ use crate::root::FileError;
 use crate::service::{parent, with_descendants};
 use crate::threads::{self, AFFINITY, ThreadName};
 use machine::CpuList;
-use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
@@ -95,29 +95,62 @@ pub(super) fn undo_all(
             knobs.insert(path, knob);
         }
     }
+    let mut held = held.clone();
+    let vanished = look_before_cpus_come_back(knobs, &mut held);
     let mut paths: Vec<&String> = held.keys().filter(|path| knobs.contains_key(*path)).collect();
-    // Of those that lie in each other the innermost first.
-    paths.sort_by_key(|path| (knobs[*path].turn(), Reverse(path.len())));
+    paths.sort_by_key(|path| {
+        let inside_first = knobs[*path].is_undone_from_inside();
+        let depth = if inside_first { usize::MAX - path.len() } else { path.len() };
+        (knobs[*path].turn(), depth)
+    });
     let mut done = Vec::new();
     for path in paths {
         if let Some(knob) = knobs.get_mut(path) {
-            done.push((path.clone(), undo(knob, path, &held[path])));
+            let undone = if held[path].may_be_lost() {
+                undo_loss(knob, path, &held[path].before, vanished.contains(path))
+            } else {
+                undo(knob, path, &held[path])
+            };
+            done.push((path.clone(), undone));
         }
     }
-    // A cpuset frees whoever is in it by itself.
-    if held.keys().all(|path| path.starts_with(AFFINITY)) {
-        done.extend(undo_inherited(root, held));
-    }
+    // Those whose elders are held; a cpuset frees whoever is in it by itself.
+    done.extend(undo_inherited(root, &held));
     done
+}
+
+/// What is to be known while CPUs are away. Files that are away with them are returned. And what somebody else set of a thread that
+/// the kernel makes forget its CPUs when one comes back belongs there from now on.
+fn look_before_cpus_come_back(
+    knobs: &mut BTreeMap<String, Knob>,
+    held: &mut BTreeMap<String, Held>,
+) -> BTreeSet<String> {
+    let mut vanished = BTreeSet::new();
+    for (path, held) in held {
+        let Some(knob) = knobs.get_mut(path).filter(|_| held.may_be_lost() || held.may_be_forgotten()) else {
+            continue;
+        };
+        match knob.read() {
+            Err(_) if held.may_be_lost() => drop(vanished.insert(path.clone())),
+            Ok(_) if held.is_fresh() => drop(vanished.insert(path.clone())),
+            // Nothing is read of a thread whose CPUs are all away.
+            Ok(reads) if held.may_be_lost() || reads.is_empty() => {}
+            Ok(reads) if !held.texts().any(|text| knob.same(text, &reads)) => held.before = reads,
+            _ => {}
+        }
+    }
+    vanished
 }
 
 /// Gives one file its earlier text back if it still reads one of ours.
 fn undo(knob: &mut Knob, path: &str, held: &Held) -> Undone {
     let path = path.to_owned();
-    if held.ours.iter().all(|ours| *ours == held.before) {
+    let is_unwritten = held.is_unwritten();
+    if is_unwritten && held.texts().all(|text| text == held.before) {
         return Undone::Untouched { path };
     }
     let reads = match knob.read() {
+        Ok(reads) if is_unwritten && knob.same(&held.before, &reads) => return Undone::Untouched { path },
         Ok(reads) => reads,
         Err(FileError::Missing { .. }) => return Undone::Gone { path },
         Err(error) => return Undone::Failed { error },
@@ -129,16 +162,35 @@ fn undo(knob: &mut Knob, path: &str, held: &Held) -> Undone {
         }
         return Undone::AlreadyThere { path, reads };
     }
-    if !held.ours.iter().any(|ours| knob.same(ours, &reads)) {
+    if !held.texts().any(|ours| knob.same(ours, &reads)) {
         return Undone::LeftAlone { path, reads, ours: held.ours.last().cloned().unwrap_or_default() };
     }
-    match knob.give_back(&held.before) {
-        Ok(to) if knob.same(&held.before, &to) => Undone::PutBack { path, from: reads, to },
+    given_back(knob, path, &held.before, reads)
+}
+
+fn given_back(knob: &mut Knob, path: String, before: &str, from: String) -> Undone {
+    match knob.give_back(before) {
+        Ok(to) if knob.same(before, &to) => Undone::PutBack { path, from, to },
         Ok(to) => {
             // In words, so that nobody takes it for what was there.
-            let to = format!("{to}, for the kernel refuses {:?}", held.before);
-            Undone::PutBack { path, from: reads, to }
+            let to = format!("{to}, for the kernel refuses {before:?}");
+            Undone::PutBack { path, from, to }
         }
+        Err(FileError::Missing { .. }) => Undone::Gone { path },
+        Err(error) => Undone::Failed { error },
+    }
+}
+
+/// Gives a file its earlier text back that was away with its CPU until just now. One that could be read all the time is whoever's
+/// wrote it last.
+fn undo_loss(knob: &mut Knob, path: &str, before: &str, vanished: bool) -> Undone {
+    let path = path.to_owned();
+    if !vanished {
+        return Undone::Untouched { path };
+    }
+    match knob.read() {
+        Ok(reads) if knob.same(before, &reads) => Undone::AlreadyThere { path, reads },
+        Ok(reads) => given_back(knob, path, before, reads),
         Err(FileError::Missing { .. }) => Undone::Gone { path },
         Err(error) => Undone::Failed { error },
     }

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `sys/devices/system/cpu/cpuN/power/pm_qos_resume_latency_us` | the file |
 //! | `sys/devices/system/cpu/cpuN/cpuidle/stateN/disable` | the file |
+//! | `sys/devices/system/cpu/cpuN/online` | the file: 0 or 1 |
 //! | `sys/devices/system/cpu/cpufreq/policyN/scaling_setspeed` | the file; `<unsupported>` under another governor than `userspace` |
 //! | `.../scaling_min_freq`, `.../scaling_max_freq` | the file, which the kernel brings up to date a little after a write |
 //! | `.../scaling_governor` | who sets the clock, and that governor's settings, which go with it |
@@ -31,13 +32,13 @@ mod power;
 mod thread;
 mod unit;
 
-use crate::root::{FileError, Root};
+use crate::root::{FileError, Root, cpu_folder};
 use crate::threads::ThreadName;
 use crate::topology::online_cpus;
 use cpuset::{ControllerKnob, CpusKnob, FolderKnob};
 use file::FileKnob;
 use frequency::{BoundKnob, GovernorKnob};
-use machine::CpuList;
+use machine::{CpuId, CpuList};
 use mask::{MaskKnob, is_mask_file, same_mask};
 use msr::DutyCycleKnob;
 use power::power_file;
@@ -65,6 +66,8 @@ pub(crate) struct Knob {
 
 #[derive(Debug)]
 enum Kind {
+    /// Whether a CPU is there.
+    Switch(FileKnob),
     File(FileKnob),
     Preference(FileKnob),
     Cpus(CpusKnob),
@@ -88,6 +91,8 @@ impl Knob {
             Kind::Unit(UnitKnob::new(root, name))
         } else if is_mask_file(path) {
             Kind::Mask(MaskKnob::new(root.path(path)))
+        } else if cpu_of_switch(path).is_some() {
+            Kind::Switch(FileKnob::new(root.path(path)))
         } else if is_idle_file(path) {
             Kind::File(FileKnob::new(root.path(path)))
         } else if let Some(file) = frequency_file(path) {
@@ -122,7 +127,7 @@ impl Knob {
     /// What it reads now.
     pub(crate) fn read(&mut self) -> Result<String, FileError> {
         match &mut self.kind {
-            Kind::File(knob) | Kind::Preference(knob) | Kind::Power(knob) => knob.read(),
+            Kind::Switch(knob) | Kind::File(knob) | Kind::Preference(knob) | Kind::Power(knob) => knob.read(),
             Kind::Mask(knob) => knob.read(),
             Kind::Cpus(knob) => knob.file.read(),
             Kind::Thread(knob) => knob.read(),
@@ -139,7 +144,9 @@ impl Knob {
     /// offline.
     pub(crate) fn write(&mut self, value: &str) -> Result<String, FileError> {
         let reads = match &mut self.kind {
-            Kind::File(knob) | Kind::Preference(knob) | Kind::Power(knob) => knob.write(value)?,
+            Kind::Switch(knob) | Kind::File(knob) | Kind::Preference(knob) | Kind::Power(knob) => {
+                knob.write(value)?
+            }
             Kind::Mask(knob) => knob.write(value).and_then(|()| knob.read())?,
             Kind::Cpus(knob) => knob.file.write(value)?,
             Kind::Thread(knob) => knob.write(value)?,
@@ -204,10 +211,11 @@ impl Knob {
         }
     }
 
-    /// In which order things are put back: a cpuset's CPUs while it is there, then what makes it be there, from the
-    /// leaves up, and threads when nothing narrows them any more.
+    /// In which order things are put back: CPUs that are away, a cpuset's CPUs while it is there, then what makes it be there,
+    /// from the leaves up, and threads when nothing narrows them any more.
     pub(crate) fn turn(&self) -> u8 {
         match self.kind {
+            Kind::Switch(_) => 0,
             Kind::File(_)
             | Kind::Preference(_)
             | Kind::Cpus(_)
@@ -215,12 +223,18 @@ impl Knob {
             | Kind::Unit(_)
             | Kind::Bound(_)
             | Kind::DutyCycle(_)
-            | Kind::Power(_) => 0,
+            | Kind::Power(_) => 1,
             // After the speed that only its successor takes.
-            Kind::Folder(_) | Kind::Governor(_) => 1,
-            Kind::Controller(_) => 2,
-            Kind::Thread(_) => 3,
+            Kind::Folder(_) | Kind::Governor(_) => 2,
+            Kind::Controller(_) => 3,
+            Kind::Thread(_) => 4,
         }
+    }
+
+    /// Of those that lie in each other the innermost comes first, but for CPUs: what a cpuset of version 1 gets back, the one
+    /// above must have.
+    pub(crate) fn is_undone_from_inside(&self) -> bool {
+        !matches!(self.kind, Kind::Cpus(_))
     }
 }
 
@@ -249,6 +263,17 @@ pub(crate) fn called(path: &str) -> String {
 
 fn is_number(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// The file that says whether a CPU is online.
+pub(crate) fn switch_of(cpu: CpuId) -> String {
+    format!("{}/online", cpu_folder(cpu))
+}
+
+/// The CPU whose switch this path names.
+pub(crate) fn cpu_of_switch(path: &str) -> Option<CpuId> {
+    let cpu = path.strip_prefix("sys/devices/system/cpu/cpu")?.strip_suffix("/online")?;
+    is_number(cpu).then(|| cpu.parse().ok().map(CpuId))?
 }
 
 fn is_idle_file(path: &str) -> bool {
@@ -287,6 +312,7 @@ mod tests {
         let ours = [
             "sys/devices/system/cpu/cpu1/power/pm_qos_resume_latency_us",
             "sys/devices/system/cpu/cpu12/cpuidle/state3/disable",
+            "sys/devices/system/cpu/cpu3/online",
             "sys/devices/system/cpu/cpufreq/policy12/scaling_max_freq",
             "sys/devices/system/cpu/cpufreq/policy0/scaling_min_freq",
             "sys/devices/system/cpu/cpufreq/policy0/scaling_setspeed",
@@ -309,6 +335,10 @@ mod tests {
         }
         let others = [
             "etc/shadow",
+            "sys/devices/system/cpu/online",
+            "sys/devices/system/cpu/cpu/online",
+            "sys/devices/system/cpu/cpu1/../online",
+            "sys/devices/system/cpu/cpu1/hotplug/target",
             "/sys/fs/cgroup/cpuset.cpus",
             "sys/devices/system/cpu/cpufreq/policy0/../policy1/scaling_max_freq",
             "sys/devices/system/cpu/cpufreq/policy/scaling_max_freq",

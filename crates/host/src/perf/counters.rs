@@ -40,7 +40,15 @@ impl CpuWork {
 }
 
 /// Cycles, instructions and stalls of some CPUs.
-pub struct WorkCounters(Vec<(CpuId, Counter, Counter, Option<Counter>)>);
+pub struct WorkCounters(Vec<OfCpu>);
+
+type OfCpu = (CpuId, Counter, Counter, Option<Counter>);
+
+fn of_cpu(cpu: CpuId) -> Result<OfCpu, String> {
+    let cycles = counter(Hardware::CPU_CYCLES, cpu)?;
+    let instructions = counter(Hardware::INSTRUCTIONS, cpu)?;
+    Ok((cpu, cycles, instructions, counter(Hardware::STALLED_CYCLES_BACKEND, cpu).ok()))
+}
 
 impl fmt::Debug for WorkCounters {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -51,13 +59,17 @@ impl fmt::Debug for WorkCounters {
 impl WorkCounters {
     /// Starts to count.
     pub fn open(cpus: &CpuList) -> Result<Self, String> {
-        let open = |&cpu: &CpuId| {
-            let cycles = counter(Hardware::CPU_CYCLES, cpu)?;
-            let instructions = counter(Hardware::INSTRUCTIONS, cpu)?;
-            Ok((cpu, cycles, instructions, counter(Hardware::STALLED_CYCLES_BACKEND, cpu).ok()))
-        };
-        let opened: Result<Vec<_>, String> = cpus.0.iter().map(open).collect();
+        let opened: Result<Vec<_>, String> = cpus.0.iter().map(|&cpu| of_cpu(cpu)).collect();
         opened.map(Self).map_err(|error| format!("no cycles and instructions: {error}"))
+    }
+
+    /// Counts one CPU anew, from zero: while it was offline its counters were taken from it, and they stand still since. Where that
+    /// is refused they go on standing still.
+    pub fn open_again(&mut self, cpu: CpuId) {
+        let known = self.0.iter_mut().find(|(known, ..)| *known == cpu);
+        if let (Some(known), Ok(opened)) = (known, of_cpu(cpu)) {
+            *known = opened;
+        }
     }
 
     /// What every CPU did since. CPUs whose counters cannot be read are left out.
@@ -68,7 +80,7 @@ impl WorkCounters {
     /// The same of these CPUs alone. The kernel reads a counter on its own CPU, which it interrupts for that: one that sleeps
     /// is better not asked.
     pub fn read_of(&mut self, wanted: impl Fn(CpuId) -> bool) -> Vec<CpuWork> {
-        let work = |(cpu, cycles, instructions, stalled): &mut (CpuId, Counter, Counter, Option<Counter>)| {
+        let work = |(cpu, cycles, instructions, stalled): &mut OfCpu| {
             Some(CpuWork {
                 cpu: *cpu,
                 cycles: value(cycles)?,

@@ -3,11 +3,12 @@
 //! As in `crash`: the test runs itself again as a child, which changes clocks below a folder and kills itself at the step it
 //! was told.
 
+use crate::files;
 use crate::tree::{server, write};
 use host::{FrequencyActuator, FrequencyControl, FrequencyOptions, FrequencyState, Root, Step, restore};
 use machine::{CpuId, FrequencyLimit, Kilohertz};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use tempfile::TempDir;
 
@@ -130,26 +131,47 @@ fn all(root: &Path) -> Vec<String> {
     (0..8).flat_map(|cpu| files.map(|file| format!("{cpu} {file} {}", read(cpu, file)))).collect()
 }
 
+/// Kills at each step in turn on a fresh machine, as long as `dies` says that it died there, and looks whether all is `seen` as
+/// before. More steps than `least.0`, and deaths that left something behind than `least.1`, or it was no trial.
+fn every_kill_is_undone<T: PartialEq + std::fmt::Debug>(
+    what: &str,
+    least: (usize, usize),
+    machine: impl Fn() -> TempDir,
+    seen: impl Fn(&Path) -> T,
+    dies: impl Fn(&Path, usize) -> bool,
+) {
+    let mut changed = 0;
+    for step in 1.. {
+        let folder = machine();
+        let before = seen(folder.path());
+        let died = dies(folder.path(), step);
+        changed += usize::from(seen(folder.path()) != before);
+        let report = restore(&Root::at(folder.path())).unwrap();
+        assert!(seen(folder.path()) == before, "{what}, step {step}: {report:?}");
+        assert_eq!((report.left_alone, report.failed), (0, 0), "{what}, step {step}: {report:?}");
+        assert_eq!(restore(&Root::at(folder.path())).unwrap().put_back, 0, "twice is once");
+        if !died {
+            assert!(
+                step > least.0 && changed > least.1,
+                "{what}: {step} steps, {changed} left the machine changed"
+            );
+            break;
+        }
+    }
+}
+
 #[test]
 fn a_kill_between_any_two_steps_is_undone() {
     for (governor, speed, may_replace) in
         [("ondemand", "<unsupported>", false), ("userspace", "2600000", false), ("ondemand", "2000000", true)]
     {
-        let mut changed = 0;
-        for step in 1.. {
-            let folder = clocks(governor, speed);
-            let before = all(folder.path());
-            let died = dies_at(folder.path(), may_replace, step);
-            changed += usize::from(all(folder.path()) != before);
-            let report = restore(&Root::at(folder.path())).unwrap();
-            assert_eq!(all(folder.path()), before, "{governor} {may_replace}, step {step}: {report:?}");
-            assert_eq!((report.left_alone, report.failed), (0, 0), "{governor}, step {step}: {report:?}");
-            assert_eq!(restore(&Root::at(folder.path())).unwrap().put_back, 0, "twice is once");
-            if !died {
-                assert!(step > 15 && changed > 10, "{governor}: {step} steps, {changed} left it changed");
-                break;
-            }
-        }
+        every_kill_is_undone(
+            &format!("{governor} {may_replace}"),
+            (15, 10),
+            || clocks(governor, speed),
+            all,
+            |root, step| dies_at(root, may_replace, step),
+        );
     }
 }
 
@@ -191,41 +213,15 @@ fn knobs() -> TempDir {
     folder
 }
 
-/// Every file that the kernel would show, with its bytes.
-fn everything(root: &Path) -> Vec<(std::path::PathBuf, Vec<u8>)> {
-    let (mut files, mut folders) = (Vec::new(), vec![root.join("sys"), root.join("dev")]);
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(folder).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                folders.push(path);
-            } else {
-                files.push((path.clone(), fs::read(&path).unwrap()));
-            }
-        }
-    }
-    files.sort();
-    files
+/// Every file that the kernel would show.
+fn everything(root: &Path) -> Vec<(PathBuf, String)> {
+    files::below(vec![root.join("sys"), root.join("dev")])
 }
 
 #[test]
 fn a_kill_is_undone_whatever_the_means() {
     for means in ["epp", "duty-cycle", "rapl"] {
-        let mut changed = 0;
-        for step in 1.. {
-            let folder = knobs();
-            let before = everything(folder.path());
-            let died = dies_by(folder.path(), means, step);
-            changed += usize::from(everything(folder.path()) != before);
-            let report = restore(&Root::at(folder.path())).unwrap();
-            assert!(everything(folder.path()) == before, "{means}, step {step}: {report:?}");
-            assert_eq!((report.left_alone, report.failed), (0, 0), "{means}, step {step}: {report:?}");
-            assert_eq!(restore(&Root::at(folder.path())).unwrap().put_back, 0, "twice is once");
-            if !died {
-                assert!(step > 10 && changed > 5, "{means}: {step} steps, {changed} left it changed");
-                break;
-            }
-        }
+        every_kill_is_undone(means, (10, 5), knobs, everything, |root, step| dies_by(root, means, step));
     }
 }
 

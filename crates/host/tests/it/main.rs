@@ -3,10 +3,12 @@
 mod confine;
 mod confine_lab;
 mod crash;
+mod files;
 mod frequency;
 // The lab's machine is an x86.
 #[cfg(target_arch = "x86_64")]
 mod frequency_lab;
+mod hotplug_lab;
 mod idle_lab;
 mod idle_program;
 #[cfg(target_arch = "x86_64")]

@@ -1,19 +1,21 @@
 //! One thread of the generator: its connections, its event loop.
 //!
 //! ```text
-//!   phase() --> dispatch_due() --> flush_dirty() --> wait() --> read_ready() --+
+//!   phase() --> dispatch_due() --> flush_dirty() --> wait() --> read_ready() --+   ending.rs: closed, made anew, given up
 //!      ^         sending.rs                        waiting.rs    answers.rs    |
 //!      +-----------------------------------------------------------------------+   report.rs: interval tallies out
 //! ```
 
 mod answers;
+mod ending;
 mod report;
 mod sending;
 mod waiting;
 
 pub(crate) use report::{LaneInterval, Reporter, thread_cpu_time};
 
-use crate::connection::{Address, Connection};
+use crate::connection::{Address, Connection, Held};
+use crate::protocol::{Asks, Protocol};
 use crate::source::Source;
 use crate::tally::Tally;
 use crate::{Error, Plan};
@@ -22,56 +24,62 @@ use rustix::event::epoll;
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::time::{TimerfdClockId, TimerfdFlags, timerfd_create};
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
-use workload::Requests;
 
 /// What part of a phase counts.
 #[derive(Clone, Copy)]
-pub(crate) struct Window {
+pub struct Window {
     pub from: Instant,
     pub until: Instant,
 }
 
 /// What a phase counted within its window.
-pub(crate) struct Measured {
-    pub tally: Tally,
+pub struct Measured {
+    pub(crate) tally: Tally,
     /// Answers that came within the window, whenever their requests were due.
     pub answered_in_window: u64,
     pub cpu_time: Duration,
 }
 
 /// A thread's share of the generator.
-pub(crate) struct Lane<'a> {
-    plan: &'a Plan,
-    requests: &'a Requests,
+pub struct Lane<'a, A: Asks> {
+    plan: &'a Plan<A>,
+    protocol: A::Protocol,
     number: u32,
-    connections: Vec<Connection>,
+    address: Address,
+    connections: Vec<Connection<A::Protocol>>,
+    /// What waits: a queue for each connection, or one for all of a pool.
+    waiting: Vec<VecDeque<Held<<A::Protocol as Protocol>::Request>>>,
     epoll: OwnedFd,
     timer: OwnedFd,
     /// When the timer will fire.
     armed: Instant,
     input: Vec<u8>,
-    key: Vec<u8>,
-    value: Vec<u8>,
     dirty: Vec<usize>,
     under_way: u64,
     held: usize,
     last_heard: Instant,
-    source: Source,
+    /// When to look next for requests that are over their time.
+    next_look: Instant,
+    source: Source<<A::Protocol as Protocol>::Request>,
     window: Window,
     interval: Box<Tally>,
     measured: Measured,
     pub connections_lost: u32,
+    pub connections_renewed: u32,
+    /// The last connection that was made anew was refused.
+    is_refused: bool,
     pub remarks: Vec<String>,
     last_refusal: Option<String>,
     last_end: String,
 }
 
-impl<'a> Lane<'a> {
+impl<'a, A: Asks> Lane<'a, A> {
     /// Makes this lane's connections.
-    pub fn connect(
-        plan: &'a Plan,
-        requests: &'a Requests,
+    pub(crate) fn connect(
+        plan: &'a Plan<A>,
+        protocol: A::Protocol,
         number: u32,
         address: &Address,
     ) -> Result<Self, Error> {
@@ -101,24 +109,27 @@ impl<'a> Lane<'a> {
         }
         Ok(Self {
             plan,
-            requests,
+            protocol,
             number,
+            address: address.clone(),
+            waiting: (0..if A::Protocol::POOLED { 1 } else { own }).map(|_| VecDeque::new()).collect(),
             connections,
             epoll,
             timer,
             armed: Instant::ZERO,
             input: vec![0; READ_BYTES],
-            key: Vec::with_capacity(workload::KeySize::MAX),
-            value: Vec::new(),
             dirty: Vec::new(),
             under_way: 0,
             held: 0,
             last_heard: Instant::ZERO,
+            next_look: Instant::ZERO,
             source: Source::Closed { depth: 0, next: 0, step: 1, until: Instant::ZERO },
             window: Window { from: Instant::ZERO, until: Instant::ZERO },
             interval: Box::new(Tally::new()),
             measured: Measured::empty(),
             connections_lost: 0,
+            connections_renewed: 0,
+            is_refused: false,
             remarks: Vec::new(),
             last_refusal: None,
             last_end: String::new(),
@@ -126,9 +137,9 @@ impl<'a> Lane<'a> {
     }
 
     /// Sends what `source` says until it is used up and answered, or the plan's drain time has passed.
-    pub fn phase(
+    pub(crate) fn phase(
         &mut self,
-        source: Source,
+        source: Source<<A::Protocol as Protocol>::Request>,
         window: Window,
         mut reporter: Option<Reporter>,
         stop: &AtomicBool,
@@ -158,6 +169,7 @@ impl<'a> Lane<'a> {
             if now >= window.until && cpu_until.is_none() {
                 cpu_until = Some(thread_cpu_time());
             }
+            self.expire(now);
             self.dispatch_due(now);
             self.flush_dirty();
             let done = self.under_way == 0 && self.held == 0 && self.source.is_exhausted(now);
@@ -198,7 +210,7 @@ impl<'a> Lane<'a> {
 
     /// True for phases that end by the clock.
     fn is_timed(&self) -> bool {
-        !matches!(self.source, Source::Keys { .. })
+        !matches!(self.source, Source::Listed { .. })
     }
 
     fn count(&mut self, due: Instant, change: impl Fn(&mut crate::Counts)) {

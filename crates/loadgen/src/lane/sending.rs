@@ -2,19 +2,18 @@
 
 use super::Lane;
 use crate::Plan;
-use crate::connection::{Connection, Held, Pending, is_get};
+use crate::connection::{Connection, Held, Pending};
+use crate::protocol::{Asks, Protocol};
 use crate::source::{Due, Source};
 use machine::Instant;
-use memcache::client::compose;
 use rustix::event::epoll;
 use rustix::io::Errno;
 use rustix::net::{SendFlags, send};
-use workload::{Request, fill_value};
 
-impl Lane<'_> {
+impl<A: Asks> Lane<'_, A> {
     pub(super) fn advance(&mut self) {
         let lanes = u32::from(self.plan.threads);
-        self.source.advance(self.requests, self.plan.connections, self.number, lanes);
+        self.source.advance(&self.protocol, self.plan.connections, self.number, lanes);
     }
 
     /// Composes every scheduled request that is due.
@@ -30,15 +29,18 @@ impl Lane<'_> {
     }
 
     pub(super) fn dispatch(&mut self, due: Due, now: Instant) {
-        let Due { at: due_at, index, connection: at } = due;
-        let request = self.requests.request(index);
-        let connection = &mut self.connections[at];
-        if !connection.open {
+        let Due { at: due_at, index, connection: meant } = due;
+        let request = self.protocol.request(index);
+        let (at, queue) = (self.carrier(meant), self.queue(meant));
+        if A::Protocol::POOLED && !self.connections[at].open {
+            self.renew(at);
+        }
+        if !self.connections[at].open {
             self.count(due_at, |counts| counts.lost += 1);
-        } else if connection.held.is_empty() && has_room(connection, self.plan) {
+        } else if self.waiting[queue].is_empty() && has_room(&self.connections[at], self.plan) {
             self.compose(at, due_at, request, false, now);
         } else if self.held < HELD_MAX {
-            connection.held.push_back(Held { due: due_at, request });
+            self.waiting[queue].push_back(Held { due: due_at, request });
             self.held += 1;
             self.count(due_at, |counts| counts.held += 1);
             self.record_lateness(due_at, now);
@@ -47,18 +49,45 @@ impl Lane<'_> {
         }
     }
 
-    pub(super) fn compose(&mut self, at: usize, due: Instant, request: Request, held: bool, now: Instant) {
-        let connection = &mut self.connections[at];
-        self.key.clear();
-        self.requests.write_key(request.key, &mut self.key);
-        if is_get(&request) {
-            compose::get(&mut connection.out, &self.key);
-        } else {
-            self.value.resize(self.requests.value_len(request.key), 0);
-            fill_value(&self.key, &mut self.value);
-            compose::set(&mut connection.out, &self.key, 0, 0, &self.value);
+    /// The connection that shall carry a request meant for this one: of a pool the next that is idle; or closed, and can be
+    /// made anew; or has room behind others.
+    fn carrier(&self, meant: usize) -> usize {
+        if !A::Protocol::POOLED {
+            return meant;
         }
-        connection.pending.push_back(Pending { due, request, held, found: false });
+        let count = self.connections.len();
+        let from_there = || (meant..count).chain(0..meant);
+        let is_idle = |at: &usize| {
+            let connection = &self.connections[*at];
+            connection.pending.is_empty() && has_room(connection, self.plan)
+        };
+        let has_room = |at: &usize| has_room(&self.connections[*at], self.plan);
+        from_there()
+            .find(is_idle)
+            .or_else(|| from_there().find(|at| !self.connections[*at].open))
+            .or_else(|| from_there().find(has_room))
+            .unwrap_or(meant)
+    }
+
+    /// Where requests wait that are meant for this connection.
+    pub(super) fn queue(&self, at: usize) -> usize {
+        if A::Protocol::POOLED { 0 } else { at }
+    }
+
+    fn compose(
+        &mut self,
+        at: usize,
+        due: Instant,
+        request: <A::Protocol as Protocol>::Request,
+        held: bool,
+        now: Instant,
+    ) {
+        let connection = &mut self.connections[at];
+        self.protocol.compose(&request, &mut connection.out);
+        if connection.pending.is_empty() {
+            connection.owes_since = now;
+        }
+        connection.pending.push_back(Pending { due, request, held });
         connection.unsent += 1;
         if self.under_way == 0 {
             self.last_heard = now;
@@ -78,13 +107,14 @@ impl Lane<'_> {
                 && self.connections[at].pending.len() < depth
                 && self.connections[at].backlog_bytes() < OUT_BYTES_MAX
             {
-                let Some(request) = self.source.follow(self.requests, now) else { return };
+                let Some(request) = self.source.follow(&self.protocol, now) else { return };
                 self.compose(at, now, request, false, now);
             }
             return;
         }
+        let queue = self.queue(at);
         while has_room(&self.connections[at], self.plan) {
-            let Some(held) = self.connections[at].held.pop_front() else { return };
+            let Some(held) = self.waiting[queue].pop_front() else { return };
             self.held -= 1;
             self.compose(at, held.due, held.request, true, now);
         }
@@ -99,7 +129,7 @@ impl Lane<'_> {
 
     /// One write of everything composed for a connection.
     pub(super) fn flush(&mut self, at: usize) {
-        if !self.connections[at].open {
+        if !self.connections[at].open || self.connections[at].connecting {
             return;
         }
         let now = host::now();
@@ -145,7 +175,7 @@ impl Lane<'_> {
 }
 
 /// True if a request that is due may be sent now.
-fn has_room(connection: &Connection, plan: &Plan) -> bool {
+fn has_room<A, P: Protocol>(connection: &Connection<P>, plan: &Plan<A>) -> bool {
     connection.open
         && !connection.blocked
         && connection.pending.len() < plan.outstanding_max as usize

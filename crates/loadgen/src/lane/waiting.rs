@@ -7,6 +7,7 @@
 
 use super::Lane;
 use crate::Error;
+use crate::protocol::Asks;
 use crate::source::Source;
 use machine::{Duration, Instant};
 use rustix::buffer::spare_capacity;
@@ -14,7 +15,7 @@ use rustix::event::epoll;
 use rustix::io::Errno;
 use rustix::time::{Itimerspec, TimerfdTimerFlags, Timespec, timerfd_settime};
 
-impl Lane<'_> {
+impl<A: Asks> Lane<'_, A> {
     /// Waits for answers, or until something is to be done.
     pub(super) fn wait(
         &mut self,

@@ -1,9 +1,10 @@
 //! The generator against a real memcached, and against servers that misbehave.
 
+mod http;
 mod memcached;
 mod misbehaving;
 
-use loadgen::{Interval, Pace, Plan, Target};
+use loadgen::{Interval, Items, Pace, Plan, Target};
 use machine::{Duration, Rate};
 use std::ops::ControlFlow;
 use workload::{ArrivalKind, Profile, Workload};
@@ -17,7 +18,7 @@ fn short(target: Target, pace: Pace) -> Plan {
         interval: Duration::from_millis(50),
         drain: Duration::from_secs(5),
         patience: Duration::from_secs(5),
-        workload: Workload { keys: 500, ..Workload::default() },
+        asks: Items::of(Workload { keys: 500, ..Workload::default() }),
         ..Plan::new(target, pace)
     }
 }

@@ -1,7 +1,7 @@
 //! Against the memcached on this machine's PATH, if there is one.
 
 use crate::{open, short, unobserved};
-use loadgen::{Counts, Error, HdrLog, Interval, Outcome, Pace, Part, Plan, Target, run};
+use loadgen::{Counts, Error, HdrLog, Interval, Items, Outcome, Pace, Part, Plan, Target, run};
 use machine::{Duration, Ratio};
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -83,15 +83,17 @@ fn add_up(outcome: &Outcome) {
 fn counts_add_up_in_an_open_loop() {
     let Some(server) = Memcached::start("counts_add_up_in_an_open_loop") else { return };
     let plan = Plan {
-        preload: true,
-        verify: true,
         threads: 2,
         warmup: Duration::from_millis(100),
-        workload: Workload {
-            keys: 500,
-            value_size: ValueSize::Etc,
-            key_size: KeySize::Etc,
-            ..Workload::default()
+        asks: Items {
+            workload: Workload {
+                keys: 500,
+                value_size: ValueSize::Etc,
+                key_size: KeySize::Etc,
+                ..Workload::default()
+            },
+            preload: true,
+            verify: true,
         },
         ..short(server.target(), open(5000.0))
     };
@@ -121,7 +123,8 @@ fn counts_add_up_in_an_open_loop() {
 fn counts_add_up_in_a_closed_loop() {
     let Some(server) = Memcached::start("counts_add_up_in_a_closed_loop") else { return };
     for depth in [1, 16] {
-        let plan = Plan { threads: 2, verify: true, ..short(server.target(), Pace::Closed { depth }) };
+        let base = short(server.target(), Pace::Closed { depth });
+        let plan = Plan { threads: 2, asks: Items { verify: true, ..base.asks.clone() }, ..base };
         let outcome = run(&plan, &mut unobserved).unwrap();
         add_up(&outcome);
         assert!(outcome.valid && outcome.asked.is_none() && outcome.lateness.count == 0, "{outcome}");
@@ -151,8 +154,15 @@ fn the_same_seed_sends_the_same_requests_whatever_the_threads() {
     let sent = |seed, threads| {
         let plan = Plan {
             threads,
-            preload: true,
-            workload: Workload { seed, keys: 500, popularity: Popularity::Zipf(0.99), ..Workload::default() },
+            asks: Items {
+                preload: true,
+                ..Items::of(Workload {
+                    seed,
+                    keys: 500,
+                    popularity: Popularity::Zipf(0.99),
+                    ..Workload::default()
+                })
+            },
             ..short(server.target(), open(5000.0))
         };
         let outcome = run(&plan, &mut unobserved).unwrap();
@@ -167,9 +177,7 @@ fn a_value_that_another_client_changed_is_found() {
     let Some(server) = Memcached::start("a_value_that_another_client_changed_is_found") else { return };
     let workload = Workload { keys: 20, gets: Ratio::ONE, ..Workload::default() };
     let plan = Plan {
-        workload: workload.clone(),
-        preload: true,
-        verify: true,
+        asks: Items { workload: workload.clone(), preload: true, verify: true },
         ..short(server.target(), open(2000.0))
     };
     let clean = run(&plan, &mut unobserved).unwrap();
@@ -187,7 +195,8 @@ fn a_value_that_another_client_changed_is_found() {
     other.read_exact(&mut answer).unwrap();
     assert_eq!(&answer, b"STORED\r\n");
 
-    let spoilt = run(&Plan { preload: false, ..plan }, &mut unobserved).unwrap();
+    let spoilt =
+        run(&Plan { asks: Items { preload: false, ..plan.asks.clone() }, ..plan }, &mut unobserved).unwrap();
     assert!(spoilt.counts.corrupt > 0 && spoilt.is_broken(), "{spoilt}");
     assert!(spoilt.counts.corrupt < spoilt.counts.hits, "only one key was changed: {spoilt}");
     let named = str::from_utf8(&key).unwrap();
@@ -228,7 +237,8 @@ fn a_server_too_small_for_its_keys_is_noticed() {
         gets: Ratio::ONE,
         ..Workload::default()
     };
-    let plan = Plan { workload, preload: true, verify: true, ..short(server.target(), open(500.0)) };
+    let asks = Items { workload, preload: true, verify: true };
+    let plan = Plan { asks, ..short(server.target(), open(500.0)) };
     let outcome = run(&plan, &mut unobserved).unwrap();
     let preload = outcome.preload.unwrap();
     assert!(preload.stored == 2000 && preload.hits < preload.checked, "{outcome}");
@@ -239,7 +249,8 @@ fn a_server_too_small_for_its_keys_is_noticed() {
 fn a_value_that_the_server_refuses_ends_the_preload() {
     let Some(server) = Memcached::start("a_value_that_the_server_refuses_ends_the_preload") else { return };
     let workload = Workload { keys: 3, value_size: ValueSize::Fixed(2 << 20), ..Workload::default() };
-    let plan = Plan { workload, preload: true, ..short(server.target(), open(10.0)) };
+    let asks = Items { preload: true, ..Items::of(workload) };
+    let plan = Plan { asks, ..short(server.target(), open(10.0)) };
     match run(&plan, &mut unobserved) {
         Err(error @ Error::PreloadRefused { .. }) => {
             assert!(

@@ -1,7 +1,7 @@
 //! Servers that refuse, stall, close, or speak something else: clear errors, and an end to every run.
 
 use crate::{open, short, unobserved};
-use loadgen::{Error, Pace, Plan, Target, run};
+use loadgen::{Error, Items, Pace, Plan, Target, run};
 use machine::{CpuId, CpuList, Duration, Ratio};
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -34,7 +34,7 @@ fn lines(stream: TcpStream, mut answer: impl FnMut(&str, &mut TcpStream) -> bool
 }
 
 fn gets_only(plan: Plan) -> Plan {
-    Plan { workload: Workload { gets: Ratio::ONE, ..plan.workload.clone() }, ..plan }
+    Plan { asks: Items::of(Workload { gets: Ratio::ONE, ..plan.asks.workload.clone() }), ..plan }
 }
 
 #[test]
@@ -78,7 +78,7 @@ fn silence_ends_the_run_with_an_error() {
         Error::Stalled { waiting, .. } => assert!(waiting > 0),
         other => panic!("{other}"),
     }
-    let preload = Plan { preload: true, ..plan };
+    let preload = Plan { asks: Items { preload: true, ..plan.asks.clone() }, ..plan };
     assert!(matches!(run(&preload, &mut unobserved), Err(Error::Stalled { .. })));
 }
 
@@ -146,8 +146,12 @@ fn a_server_that_reads_nothing_leaves_requests_unanswered_and_says_so() {
         gets: Ratio::ZERO,
         ..Workload::default()
     };
-    let plan =
-        Plan { workload, connections: 1, drain: Duration::from_millis(50), ..short(target, open(2000.0)) };
+    let plan = Plan {
+        asks: Items::of(workload),
+        connections: 1,
+        drain: Duration::from_millis(50),
+        ..short(target, open(2000.0))
+    };
     let outcome = run(&plan, &mut unobserved).unwrap();
     assert!(outcome.counts.held > 0 && outcome.counts.unanswered > 0, "{outcome}");
     assert_eq!(outcome.counts.answered, 0, "{outcome}");

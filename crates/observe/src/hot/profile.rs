@@ -145,13 +145,15 @@ fn pools(stacks: &Stacks, threads: Option<&str>) -> Vec<Pool> {
     pools
 }
 
-/// A thread's name with `#` for each number.
+/// A thread's name with `#` for each number, and for one that a `#` introduces (`T#7`).
 fn pool_of(thread: &str) -> String {
     let mut name = String::with_capacity(thread.len());
     let mut chars = thread.chars().peekable();
     while let Some(c) = chars.next() {
         if c.is_ascii_digit() {
-            name.push('#');
+            if !name.ends_with('#') {
+                name.push('#');
+            }
             while chars.next_if(char::is_ascii_digit).is_some() {}
         } else {
             name.push(c);

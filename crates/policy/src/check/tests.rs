@@ -129,10 +129,10 @@ fn no_parameter_of_any_policy_takes_what_cannot_be() {
     check(&faults("pegasus", &pegasus::Params::default(), &pegasus));
     let rubik = ["dvfs_delay", "proportional_gain", "integral_gain"];
     check(&faults("rubik", &rubik::Params::default(), &rubik));
-    let learned = ["threshold.learned.quantile", "threshold.learned.floor"];
+    let learned = ["threshold.learned.quantile", "threshold.learned.floor", "grace"];
     check(&faults("hurry-up", &hurry_up::Params::default(), &learned));
-    check(&faults("hurry-up-paper", &hurry_up::Params::paper(), &["threshold.fixed"]));
-    check(&faults("hurry-up, tuned", &hurry_up::Params::tuned(), &["threshold.fixed"]));
+    check(&faults("hurry-up-paper", &hurry_up::Params::paper(), &["threshold.fixed", "grace"]));
+    check(&faults("hurry-up, tuned", &hurry_up::Params::tuned(), &["threshold.fixed", "grace"]));
     check(&faults("adrenaline", &adrenaline::Params::default(), &[]));
     check(&faults("sleepscale", &sleep_scale::Params::default(), &[]));
     check(&faults("dynsleep", &dyn_sleep::Params::default(), &[]));

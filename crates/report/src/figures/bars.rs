@@ -5,26 +5,33 @@ use super::{Figure, Quantity, Scale, look, range};
 use crate::drawing::axis::{Axis, BELOW, LABEL_SIZE, Panel};
 use crate::drawing::canvas::{Canvas, Ink, Shape, Side, draw, width_of};
 use crate::drawing::sheet::{self, Entry, MARK, Mark, RIGHT, TEXT_SIZE, WIDTH};
+use serde::Deserialize;
 
 /// Bars.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Bars {
     /// What it shows.
     pub title: String,
     /// What there is to see.
+    #[serde(default)]
     pub see: String,
     /// What a bar's length is.
     pub quantity: Quantity,
     /// The rows' names, top to bottom.
+    #[serde(default)]
     pub rows: Vec<String>,
     /// What each row has.
+    #[serde(default)]
     pub parts: Vec<BarPart>,
     /// How the parts lie.
+    #[serde(default)]
     pub form: Form,
 }
 
 /// One part of all rows.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct BarPart {
     /// Its name.
     pub name: String,
@@ -35,27 +42,33 @@ pub struct BarPart {
 }
 
 /// One bar.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Bar {
     /// Its length.
     pub value: f64,
     /// How far it may be off to either side.
+    #[serde(default)]
     pub spread: Option<f64>,
     /// What somebody printed for it.
+    #[serde(default)]
     pub printed: Option<f64>,
 }
 
 /// How parts lie.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Form {
     /// One below the other.
+    #[default]
     Grouped,
     /// One after the other, together the whole.
     Stacked,
 }
 
 /// What a part is drawn with.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Tone {
     /// The colour of the contestant with this place.
     Contestant(usize),

@@ -4,13 +4,15 @@
 //! is to see in it; and at the end what all of it rests on: assumptions, ESTIMATEs, the machine's sources, the scenario,
 //! the command to have it again. One file, no script, nothing from outside, and every text passes `escape`.
 
-use super::{Figure, Table};
+use super::{Bars, Figure, Table};
 use crate::html;
 use crate::text::escape;
+use serde::Deserialize;
 use std::fmt::Write as _;
 
 /// A page. What is empty is left out.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Page {
     /// The run's name.
     pub name: String,
@@ -41,7 +43,8 @@ pub struct Page {
 }
 
 /// One figure in large letters.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Card {
     /// What it is.
     pub what: String,
@@ -54,7 +57,8 @@ pub struct Card {
 }
 
 /// Figures that belong together.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Section {
     /// What they are about.
     pub title: String,
@@ -65,7 +69,8 @@ pub struct Section {
 }
 
 /// A piece of a section.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(from = "Written")]
 pub enum Part {
     /// A figure.
     Figure(Figure),
@@ -75,7 +80,31 @@ pub enum Part {
     Text(String),
 }
 
+/// A piece of a section as it is written in a page's JSON.
+#[derive(Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+enum Written {
+    Bars(Bars),
+    Table(Table),
+    Text(String),
+}
+
+impl From<Written> for Part {
+    fn from(written: Written) -> Self {
+        match written {
+            Written::Bars(bars) => Self::Figure(bars.figure()),
+            Written::Table(table) => Self::Table(table),
+            Written::Text(text) => Self::Text(text),
+        }
+    }
+}
+
 impl Page {
+    /// A page that a script wrote as JSON: the fields' names are the keys, and `docs/formats.md` has an example.
+    pub fn read(json: &str) -> Result<Self, serde_json::Error> {
+        serde_json::from_str(json)
+    }
+
     /// The whole document.
     pub fn html(&self) -> String {
         let mut body = String::new();
@@ -200,4 +229,40 @@ fn write_figure(body: &mut String, figure: &Figure) {
         body.push_str("</details>\n");
     }
     body.push_str("</figure>\n");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_can_be_written_in_json() {
+        let page = Page::read(
+            r#"{"title": "Speed & <b>", "cards": [{"what": "p99", "figure": "12 ms", "met": true}], "sections": [{"title": "Ours",
+                "parts": [{"text": "a paragraph"}, {"table": {"head": ["policy", "p99"], "rows": [{"name": "x", "cells": ["1"]}]}},
+                {"bars": {"title": "Energy", "quantity": {"name": "energy", "unit": "joules"}, "rows": ["low"],
+                          "parts": [{"name": "hurry-up", "tone": {"contestant": 0}, "values": [{"value": 2.5, "printed": 3.0}, null]}]}}]}]}"#,
+        )
+        .unwrap();
+        assert_eq!(page.sections[0].parts.len(), 3);
+        let html = page.html();
+        for text in ["Speed &amp; &lt;b&gt;", "12 ms", "a paragraph", "<svg", "hurry-up"] {
+            assert!(html.contains(text), "{text} is not in {html}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_page_is_refused_with_its_key() {
+        for (json, key) in [
+            (r#"{"titel": "x"}"#, "titel"),
+            (r#"{"sections": [{"parts": [{"pie": 1}]}]}"#, "pie"),
+            (
+                r#"{"sections": [{"parts": [{"bars": {"title": "x", "quantity": {"name": "y", "unit": "furlongs"}}}]}]}"#,
+                "furlongs",
+            ),
+        ] {
+            let message = Page::read(json).unwrap_err().to_string();
+            assert!(message.contains(key), "{message}");
+        }
+    }
 }

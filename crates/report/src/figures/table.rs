@@ -1,10 +1,12 @@
 //! Rows and columns of text.
 
 use crate::text::escape;
+use serde::Deserialize;
 use std::fmt::Write as _;
 
 /// A table.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Table {
     /// What stands above it; nothing if empty.
     pub title: String,
@@ -15,7 +17,8 @@ pub struct Table {
 }
 
 /// One row.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Row {
     /// Its name.
     pub name: String,

@@ -1,9 +1,11 @@
 //! Numbers with their unit, for axes and for tables.
 
 use crate::drawing::axis::Axis;
+use serde::Deserialize;
 
 /// What a number counts. The number itself is always in the plain unit named here; how it is shown depends on its size.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Unit {
     /// A short time, in nanoseconds.
     Nanoseconds,
@@ -24,9 +26,11 @@ pub enum Unit {
 }
 
 /// How the numbers of an axis are spread.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Scale {
     /// Evenly, from zero on: lengths can be compared.
+    #[default]
     FromZero,
     /// Evenly, over what there is: differences can be seen.
     Linear,
@@ -35,15 +39,18 @@ pub enum Scale {
 }
 
 /// What an axis shows.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Quantity {
     /// What it is: `p99`, `power of cores and uncore`.
     pub name: String,
     /// Its unit.
     pub unit: Unit,
     /// How its axis is spread.
+    #[serde(default)]
     pub scale: Scale,
     /// Where it is no number: the names of the places 0, 1, 2 ... Empty otherwise.
+    #[serde(default)]
     pub names: Vec<String>,
 }
 

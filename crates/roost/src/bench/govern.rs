@@ -18,7 +18,7 @@ use crate::table::{Table, print};
 use anyhow::{Context as _, Result, bail};
 use governor::{Config, Daemon, Event, Options, Outlook, Policy, ServiceConfig, Status, Target};
 use host::{EnergyMeter, IdleControl, IdleOptions, Root};
-use loadgen::{Pace, Plan};
+use loadgen::{Items, Pace, Plan};
 use machine::{CpuId, CpuList, Duration, Goal, IdleLimit, Rate};
 use policy::governing::IdleMode;
 use serde::Serialize;
@@ -207,6 +207,7 @@ fn one(
         slack: None,
         idle: IdleMode::Stock.into(),
         actuator: None,
+        hotplug: false,
         telemetry: governor::TelemetrySource::Requests,
     };
     let root = Root::system();
@@ -302,14 +303,14 @@ fn plan(args: &Args, server: &Contestant, rate: Option<Rate>, generator: CpuId, 
         connections: 32,
         cpus: Some(CpuList([generator].into())),
         length,
-        workload: Workload { keys: 10_000, seed: u64::from(round) + 1, ..Workload::default() },
+        asks: Items::of(Workload { keys: 10_000, seed: u64::from(round) + 1, ..Workload::default() }),
         ..Plan::new(server.target(), pace)
     })
 }
 
 /// The core that every number of cores contains.
 fn first_core(root: &Root, config: &ServiceConfig) -> Result<CpuId> {
-    let outlook = Outlook::of(root, config, governor::ClockMeans::default())?;
+    let outlook = Outlook::of(root, config, host::holder::ClockMeans::default())?;
     outlook.place.seats.first().and_then(|seat| seat.first().copied()).context("the service has no CPU")
 }
 

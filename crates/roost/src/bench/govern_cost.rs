@@ -10,15 +10,15 @@
 //! text the kernel makes at each reading: the table says so.
 
 use super::contestant::{Stable, Who, cpu_time};
+use super::programs::{Statistics, program_time};
 use crate::exit::{Exit, usage};
 use crate::machine_facts::this_machine;
 use crate::table::print;
 use anyhow::{Context as _, Result, bail};
-use loadgen::{Pace, Plan};
+use loadgen::{Items, Pace, Plan};
 use machine::{Duration, Rate};
 use rustix::process::{Pid, Signal, kill_process};
 use serde::Serialize;
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
@@ -101,7 +101,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let plan = Plan {
         connections: 16,
         length: args.length + Duration::from_secs(5),
-        workload: Workload { keys: 1_000, ..Workload::default() },
+        asks: Items::of(Workload { keys: 1_000, ..Workload::default() }),
         ..Plan::new(
             server.target(),
             Pace::Open {
@@ -357,50 +357,6 @@ impl Machine {
         }
         Ok(self.stat.write_all_at(stat.as_bytes(), 0)?)
     }
-}
-
-/// The kernel counts the time of programs while this lives.
-struct Statistics {
-    before: Option<String>,
-}
-
-const STATISTICS: &str = "/proc/sys/kernel/bpf_stats_enabled";
-
-impl Statistics {
-    fn on() -> Self {
-        let before = fs::read_to_string(STATISTICS).ok();
-        let set = fs::write(STATISTICS, "1");
-        if let Err(cause) = &set {
-            eprintln!("{STATISTICS}: {cause}; the time of programs in the kernel is not counted");
-        }
-        Self { before: before.filter(|_| set.is_ok()) }
-    }
-}
-
-impl Drop for Statistics {
-    fn drop(&mut self) {
-        if let Some(before) = &self.before {
-            let _ = fs::write(STATISTICS, before.trim());
-        }
-    }
-}
-
-/// Time of all programs in the kernel that a process holds open (`run_time_ns` of its descriptors).
-fn program_time(process: u32) -> Result<Duration> {
-    let folder = format!("/proc/{process}/fdinfo");
-    let mut programs = BTreeMap::new();
-    for file in fs::read_dir(&folder).with_context(|| format!("reading {folder}"))?.flatten() {
-        // A descriptor that was closed meanwhile is no program.
-        let text = fs::read_to_string(file.path()).unwrap_or_default();
-        let field = |name: &str| {
-            let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-            value.and_then(|value| value.trim().parse::<u64>().ok())
-        };
-        if let (Some(id), Some(nanos)) = (field("prog_id"), field("run_time_ns")) {
-            programs.insert(id, nanos);
-        }
-    }
-    Ok(Duration::from_nanos(programs.values().sum()))
 }
 
 /// The most memory that a process had, in MiB.

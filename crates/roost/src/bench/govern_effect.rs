@@ -13,7 +13,7 @@ use crate::table::{Table, print};
 use anyhow::{Context as _, Result, bail};
 use host::perf::Switches;
 use host::{ConfineActuator, ConfineOptions, Confiner, Root};
-use loadgen::{Pace, Plan};
+use loadgen::{Items, Pace, Plan};
 use machine::{CpuId, CpuList, Duration, Rate};
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -129,7 +129,7 @@ fn of(
         connections: 32,
         cpus: Some(CpuList([generator].into())),
         length: patience,
-        workload: Workload { keys: 1_000, ..Workload::default() },
+        asks: Items::of(Workload { keys: 1_000, ..Workload::default() }),
         ..Plan::new(
             server.target(),
             Pace::Open {

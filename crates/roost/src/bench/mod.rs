@@ -6,6 +6,8 @@
 //!   govern.rs      a governed memcached beside one that is awake on all cores
 //!   govern_cost.rs what governing 128 CPUs costs
 //!   govern_effect.rs how soon a service has left a core
+//!   hurry_up/      what hurry-up costs, and how soon a request that entered has its clock
+//!   programs.rs    what programs in the kernel cost
 //!   observe.rs     what watching costs, switched on and off
 //!   sim/           the simulator beside SimPy and a loop by hand; how often its intervals are right
 //!   uprobe.rs      what a call costs that is watched by uprobes
@@ -17,7 +19,9 @@ mod contestant;
 mod govern;
 mod govern_cost;
 mod govern_effect;
+mod hurry_up;
 mod observe;
+mod programs;
 mod scheduler;
 mod serve;
 mod sim;
@@ -46,6 +50,9 @@ enum Bench {
     Govern(govern::Args),
     GovernCost(govern_cost::Args),
     GovernEffect(govern_effect::Args),
+    HurryUp(hurry_up::Args),
+    #[command(hide = true)]
+    HurryUpService(hurry_up::service::Args),
     Sim(sim::Args),
     SimCoverage(sim::coverage::Args),
     Uprobe(uprobe::Args),
@@ -60,6 +67,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         Bench::Govern(args) => govern::run(args),
         Bench::GovernCost(args) => govern_cost::run(args),
         Bench::GovernEffect(args) => govern_effect::run(args),
+        Bench::HurryUp(args) => hurry_up::run(args),
+        Bench::HurryUpService(args) => hurry_up::service::run(args),
         Bench::Sim(args) => sim::run(args),
         Bench::SimCoverage(args) => sim::coverage::run(args),
         Bench::Uprobe(args) => uprobe::run(args),

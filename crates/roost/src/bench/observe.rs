@@ -18,7 +18,7 @@ use crate::machine_facts::this_machine;
 use anyhow::{Context as _, Result, bail};
 use host::Root;
 use host::service::Service;
-use loadgen::{Interval, Pace, Plan};
+use loadgen::{Interval, Items, Pace, Plan};
 use machine::{CpuId, CpuList, Duration, Ratio};
 use observe::requests::RequestWatch;
 use observe::sleep::{SleepWatch, Without};
@@ -241,7 +241,7 @@ fn with_server(
         length: SETTLE * u64::from(3 * args.blocks * intervals_per_block(args)),
         warmup: Duration::ZERO,
         interval: SETTLE,
-        workload: Workload { keys: KEYS, gets: Ratio::new(0.9), ..Workload::default() },
+        asks: Items::of(Workload { keys: KEYS, gets: Ratio::new(0.9), ..Workload::default() }),
         ..Plan::new(contestant.target(), Pace::Closed { depth: 1 })
     };
     loadgen::fill(&plan)?;

@@ -14,7 +14,7 @@ use crate::exit::{Exit, usage};
 use crate::machine_facts::this_machine;
 use crate::serve;
 use anyhow::{Context as _, Result};
-use loadgen::{Pace, Part, Plan, Target};
+use loadgen::{Items, Pace, Part, Plan, Target};
 use machine::{CpuId, CpuList, Duration, Instant, Rate, WorkerId};
 use policy::peafowl::Params;
 use rustix::event::{EventfdFlags, eventfd};
@@ -158,7 +158,7 @@ fn plan(server: &Server, cpus: &[CpuId], connections: u32, pace: Pace, length: D
         length,
         warmup: Duration::from_millis(500),
         interval: Duration::from_millis(100),
-        workload: Workload { keys: 10_000, ..Workload::default() },
+        asks: Items::of(Workload { keys: 10_000, ..Workload::default() }),
         ..Plan::new(Target::Tcp(server.addresses()[0].to_string()), pace)
     }
 }

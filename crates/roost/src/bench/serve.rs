@@ -11,7 +11,7 @@ use crate::machine_facts::this_machine;
 use anyhow::{Context as _, Result};
 use clap::ValueEnum;
 use host::{IdleControl, IdleOptions, LimitState, Root};
-use loadgen::{Interval, Outcome, Pace, Plan};
+use loadgen::{Interval, Items, Outcome, Pace, Plan};
 use machine::{CpuId, CpuList, Duration, IdleLimit, Rate, Ratio};
 use serde::Serialize;
 use std::ops::ControlFlow;
@@ -237,7 +237,7 @@ impl Bench {
             eprintln!("memory: {}, {items} items", who.name());
             let contestant = self.stable.start(who)?;
             let mut plan = self.plan(&contestant, Pace::Closed { depth: 1 }, self.lengths.warm);
-            plan.workload.keys = items;
+            plan.asks.workload.keys = items;
             let fill = loadgen::fill(&plan)?;
             if fill.hits < fill.checked {
                 let lost = fill.checked - fill.hits;
@@ -286,7 +286,7 @@ impl Bench {
             length,
             // Warming is a run of its own, so that the server's CPU time covers exactly the requests counted.
             warmup: Duration::ZERO,
-            workload: Workload { keys: KEYS, gets: Ratio::new(0.9), ..Workload::default() },
+            asks: Items::of(Workload { keys: KEYS, gets: Ratio::new(0.9), ..Workload::default() }),
             ..Plan::new(contestant.target(), pace)
         }
     }

@@ -118,7 +118,12 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     for results in &all {
         let [middle, low, high] = results.added_ns;
         let half = format!("{low:.0} to {high:.0} ns");
-        table.row(vec![results.kind.to_owned(), format!("{middle:.0} ns"), half, results.pairs_ns.len().to_string()]);
+        table.row(vec![
+            results.kind.to_owned(),
+            format!("{middle:.0} ns"),
+            half,
+            results.pairs_ns.len().to_string(),
+        ]);
     }
     print(&table.text())?;
     Ok(ExitCode::SUCCESS)
@@ -149,7 +154,8 @@ impl Watched {
             .stdout(Stdio::piped())
             .spawn()
             .context("running this program again")?;
-        let (input, output) = (process.stdin.take().context("piped")?, process.stdout.take().context("piped")?);
+        let (input, output) =
+            (process.stdin.take().context("piped")?, process.stdout.take().context("piped")?);
         Ok(Self { process, input, output: BufReader::new(output) })
     }
 
@@ -166,9 +172,11 @@ impl Watched {
             binary: std::env::current_exe()?.to_string_lossy().into_owned(),
             symbol: concat!(module_path!(), "::called").to_owned(),
         };
-        FunctionWatch::attach(&Root::system(), self.process.id(), &[name], tallies).map_err(|error| match error {
-            FunctionError::Bpf(why) => coded(Exit::Unsupported, why),
-            error => error.into(),
+        FunctionWatch::attach(&Root::system(), self.process.id(), &[name], tallies).map_err(|error| {
+            match error {
+                FunctionError::Bpf(why) => coded(Exit::Unsupported, why),
+                error => error.into(),
+            }
         })
     }
 }

@@ -15,7 +15,7 @@ use crate::frames::{mean_residency, store_frame};
 use crate::machine_facts::this_machine;
 use crate::serve;
 use anyhow::{Context as _, Result, anyhow};
-use loadgen::{HdrLog, Interval, Outcome, Pace, Part, Plan, Progress, Target};
+use loadgen::{HdrLog, Interval, Items, Outcome, Pace, Part, Plan, Progress, Target};
 use machine::{CpuId, CpuList, Duration, EnergyReading, Microjoules, PowerModel, Rate, Ratio};
 use policy::active_idle::Mode;
 use policy::peafowl::Params;
@@ -250,7 +250,7 @@ fn plan(cpus: &Split, pace: Pace, length: Duration, seed: u64) -> Plan {
         cpus: Some(cpus.generator.clone()),
         length,
         warmup: Duration::from_millis(500),
-        workload: Workload { seed, ..Workload::default() },
+        asks: Items::of(Workload { seed, ..Workload::default() }),
         interval: Duration::from_millis(200),
         ..Plan::new(Target::Unix(socket()), pace)
     }
@@ -270,12 +270,7 @@ fn calibrate(cpus: &Split, seed: u64) -> Result<Rate> {
 
 /// Stores every key.
 fn fill(cpus: &Split, seed: u64) -> Result<()> {
-    let plan = Plan {
-        preload: true,
-        warmup: Duration::ZERO,
-        ..plan(cpus, Pace::Closed { depth: 1 }, Duration::from_millis(1), seed)
-    };
-    loadgen::run(&plan, &mut |_| ControlFlow::Break(()))?;
+    loadgen::fill(&plan(cpus, Pace::Closed { depth: 1 }, Duration::from_millis(1), seed))?;
     Ok(())
 }
 

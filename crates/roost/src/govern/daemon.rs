@@ -7,7 +7,7 @@ use crate::exit::{Exit, coded, usage};
 use crate::metrics;
 use anyhow::{Context as _, Result};
 use governor::{Config, Daemon, Event, Governed, OpenError, Options, StartError};
-use host::{Contested, FrequencyError, Gaps, LockError, Root, rivals};
+use host::{Contested, FrequencyError, Gaps, HotplugError, LockError, Root, rivals};
 use policy::governing::{FrequencyMode, IdleMode, Mode};
 use sd_notify::NotifyState;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -98,6 +98,15 @@ fn stand_back(root: &Root, config: &Config) -> Result<()> {
     if config.services.is_empty() {
         return Ok(());
     }
+    stand_back_from(root, &wanted)
+}
+
+/// The same for who sets clocks and nothing else.
+pub fn stand_back_from_clocks(root: &Root) -> Result<()> {
+    stand_back_from(root, &[Contested::Frequency])
+}
+
+fn stand_back_from(root: &Root, wanted: &[Contested]) -> Result<()> {
     let found = rivals(root, &mut Gaps::default());
     let Some(rival) = found.iter().find(|rival| rival.contests.iter().any(|knob| wanted.contains(knob)))
     else {
@@ -155,7 +164,12 @@ pub fn refused(error: StartError) -> anyhow::Error {
             host::ConfineError::NoProcess { .. }
             | host::ConfineError::Unavailable(LockError::Unavailable { .. }),
         )) => coded(Exit::Unsupported, error),
-        StartError::Held(_) | StartError::Service(OpenError::Confine(host::ConfineError::Held { .. })) => {
+        StartError::Hotplug(
+            HotplugError::Unsupported(_) | HotplugError::Lock(LockError::Unavailable { .. }),
+        ) => coded(Exit::Unsupported, error),
+        StartError::Held(_)
+        | StartError::Hotplug(HotplugError::Lock(_))
+        | StartError::Service(OpenError::Confine(host::ConfineError::Held { .. })) => {
             coded(Exit::Refused, error)
         }
         StartError::Service(OpenError::Confine(host::ConfineError::Unsupported { .. })) => {

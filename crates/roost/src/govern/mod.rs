@@ -4,6 +4,7 @@
 //!   options.rs    what is asked for
 //!   daemon.rs     governs until it is told to stop
 //!   history.rs    what its epochs were
+//!   hurry_up/     the other way: clocks by who is in the hot function
 //!   page.rs       the page made of them
 //!   plan.rs       what would be governed, and touches nothing
 //!   status.rs     how a running daemon's services are, and what to change
@@ -12,6 +13,7 @@
 
 mod daemon;
 mod history;
+mod hurry_up;
 mod options;
 mod page;
 mod plan;
@@ -31,6 +33,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         Some(Subject::Plan(args)) => plan::run(args),
         Some(Subject::Status(args)) => status::show(args),
         Some(Subject::Set(args)) => status::set(args),
+        Some(Subject::HurryUp(args)) => hurry_up::run(args),
     }
 }
 

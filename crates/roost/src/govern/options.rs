@@ -29,6 +29,7 @@ Examples:
   roost govern status                               how the services of a running daemon are
   roost govern status --wakeups                     and what wakes the CPUs that are parked
   roost govern set port-11211 goal=600us@p99        change something; also: pause, resume
+  roost govern hurry-up --slots FILE                speed for the requests that are long in the hot function
 
 Exit codes: 2 a name or the configuration is wrong, 3 this machine lacks what it needs, 4 somebody else holds the knob."
 )]
@@ -48,6 +49,7 @@ pub enum Subject {
     Status(Status),
     /// Change something of a running daemon: goal=500us@p99, pause or resume
     Set(Set),
+    HurryUp(Box<super::hurry_up::Args>),
 }
 
 /// What to govern.
@@ -108,7 +110,7 @@ pub struct Governing {
     /// How much of its progress a core may lose to a slower clock, under `--frequency sensitivity` [default: 0.05]
     #[arg(long, value_name = "SHARE", requires = "target")]
     pub slack: Option<f64>,
-    /// By what it is kept on its CPUs [default: the best that works]
+    /// By what it is kept on its CPUs [default: the best that works; never hotplug]
     #[arg(long, value_enum, requires = "target")]
     pub actuator: Option<ActuatorName>,
     /// Keep everybody else off the parked CPUs, too: other cgroups or slices, unbound work queues, new interrupts
@@ -206,6 +208,10 @@ pub enum ActuatorName {
     CpusetV1,
     /// The unit's AllowedCPUs=, at run time
     Systemd,
+    /// The best of these, and parked CPUs go offline. Destroys what others have set: version-1 cpusets lose those CPUs, threads that
+    /// chose them alone lose their affinity, interrupts move, settings of the CPUs themselves can go. All that is journalled and put
+    /// back but for where interrupts land. The machine halts for moments at each change
+    Hotplug,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -259,7 +265,7 @@ impl Governing {
             self.frequency_actuator.map(FrequencyActuator::from).or(config.frequency_actuator);
         config.allow_msr |= self.allow_msr;
         config.socket = self.socket.clone().unwrap_or(config.socket);
-        config.check(Path::new("--epoch")).map_err(usage)?;
+        config.check(Path::new("the command line")).map_err(usage)?;
         Ok(config)
     }
 
@@ -369,7 +375,7 @@ mod tests {
             (&["--goal", "500us@p99"], "required"),
             (&["--port", "1", "--goal", "fast"], "such as 300us@p99"),
             (&["--port", "1", "--cores", "2"], "needs policy = \"fixed\""),
-            (&["--port", "1", "--epoch", "1ms"], "write 20ms to 1h"),
+            (&["--port", "1", "--epoch", "1ms"], "the command line: epoch = 1.00ms: write 20ms to 1h"),
             (&["--port", "1", "--frequency", "1700"], "such as 1700MHz"),
             (&["--port", "1", "--goal", "1ms@p99", "--frequency", "pegasus"], "write policy = \"fixed\""),
             (&["--port", "1", "--slack", "0.1"], "leave slack out"),
@@ -399,6 +405,17 @@ mod tests {
             let text = toml::to_string(&config).unwrap();
             let line = format!("frequency_actuator = \"{word}\"");
             assert!(text.contains(&line) && text.contains("allow_msr = true"), "{text}");
+        }
+    }
+
+    #[test]
+    fn actuators_are_those_of_a_file() {
+        for name in ActuatorName::value_variants() {
+            let word = name.to_possible_value().unwrap().get_name().to_owned();
+            let config = configured(&["--port", "1", "--actuator", &word]).unwrap();
+            let text = toml::to_string(&config).unwrap();
+            assert!(text.contains(&format!("actuator = \"{word}\"")), "{text}");
+            assert_eq!(config.services[0].hotplug, *name == ActuatorName::Hotplug);
         }
     }
 

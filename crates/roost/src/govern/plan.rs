@@ -3,7 +3,8 @@
 use super::options::Governing;
 use crate::table::print;
 use anyhow::Result;
-use governor::{ClockMeans, Outlook, ServiceConfig};
+use governor::{Outlook, ServiceConfig};
+use host::holder::ClockMeans;
 use host::{FrequencyActuator, Root};
 use machine::{CpuList, Kilohertz};
 use serde::Serialize;
@@ -33,6 +34,8 @@ struct Found {
     cores: Vec<CpuList>,
     /// The fewest that it is left with.
     min_cores: u16,
+    /// Parked CPUs go offline; or why they cannot.
+    hotplug: Option<Result<(), String>>,
     /// The clocks that can be chosen, slow to fast; none where the kernel's choice stays.
     clocks: Vec<Kilohertz>,
 }
@@ -65,6 +68,7 @@ fn plan(root: &Root, config: &ServiceConfig, means: ClockMeans) -> Plan {
         ports: outlook.service.ports.into_iter().collect(),
         cores: outlook.place.seats.into_iter().map(|seat| CpuList(seat.into_iter().collect())).collect(),
         min_cores: config.min_cores,
+        hotplug: config.hotplug.then(|| host::Hotplug::supported(root).map_err(|error| error.to_string())),
         clocks: outlook
             .place
             .gears
@@ -111,6 +115,15 @@ fn tell(text: &mut String, plan: &Plan) {
                 found.cores.len(),
                 cores.join(" | ")
             );
+            match &found.hotplug {
+                None => {}
+                Some(Ok(())) => {
+                    text.push_str("  CPUs that it leaves, and no other service has, go offline\n")
+                }
+                Some(Err(reason)) => {
+                    let _ = writeln!(text, "  not now: {reason}");
+                }
+            }
             if let (Some(slowest), Some(fastest)) = (found.clocks.first(), found.clocks.last()) {
                 let count = found.clocks.len();
                 let _ = writeln!(

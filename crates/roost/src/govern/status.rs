@@ -6,10 +6,12 @@ use crate::exit::{Exit, coded, usage};
 use crate::table::{Table, print};
 use anyhow::Result;
 use governor::{Answer, Ask, ControlError, ask};
-use machine::{CpuList, FrequencyLimit, IdleLimit};
+use host::holder::Asked;
+use machine::{CpuList, Duration, FrequencyLimit};
 use policy::governing::{FrequencyMode, Mode};
 use std::collections::BTreeMap;
 use std::process::ExitCode;
+use std::time::SystemTime;
 
 /// Tells it.
 pub fn show(args: &Status) -> Result<ExitCode> {
@@ -58,14 +60,11 @@ pub fn show(args: &Status) -> Result<ExitCode> {
         let why = why.lines().next().unwrap_or_default();
         notes += &format!("{name}: not governed now: {why}\n");
     }
-    for asked in &asked {
-        notes += &format!("{}: {} asks for {}\n", asked.cpu, asked.asker, wish(asked.limit));
-    }
     if dry_run {
         notes += "a dry run: nothing is touched\n";
     }
     let table = if table.is_empty() { String::new() } else { table.text() };
-    print(&format!("{table}{notes}"))?;
+    print(&format!("{table}{notes}{}", asked_for(&asked)))?;
     if let Some(length) = args.wakeups {
         print(&wakeups::of(&governed, length)?)?;
     }
@@ -93,17 +92,35 @@ pub fn set(args: &Set) -> Result<ExitCode> {
     match ask(&args.socket, &what).map_err(unheard)? {
         Answer::Done => Ok(ExitCode::SUCCESS),
         Answer::Refused(why) => Err(usage(why)),
+        Answer::Denied(why) => Err(coded(Exit::Refused, why)),
         other => Err(coded(Exit::Failed, format!("the daemon answers {other:?}"))),
     }
 }
 
-fn unheard(error: ControlError) -> anyhow::Error {
-    coded(Exit::Failed, error)
+/// Who asks for what of the CPUs, and what holds for all who ask.
+fn asked_for(asked: &[Asked]) -> String {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let mut table = Table::new(5, ["cpus", "asked", "together", "by", "for"].map(str::to_owned).to_vec());
+    for asked in asked {
+        let together = match (&asked.together, &asked.held_by) {
+            (Some(together), _) => together.to_string(),
+            (None, Some(holder)) => format!("as {holder} has it"),
+            (None, None) => "nobody holds it just now".to_owned(),
+        };
+        table.row(vec![
+            asked.cpus.to_string(),
+            asked.wish.to_string(),
+            together,
+            format!("{} ({})", asked.asker, asked.process),
+            Duration::from_secs(now.saturating_sub(asked.since_unix_s)).to_string(),
+        ]);
+    }
+    if table.is_empty() { String::new() } else { format!("\n{}", table.text()) }
 }
-fn wish(limit: IdleLimit) -> String {
-    match limit {
-        IdleLimit::None => "nothing".to_owned(),
-        IdleLimit::ExitLatency(latency) => format!("an exit latency of at most {latency}"),
-        IdleLimit::Deepest => "the deepest state".to_owned(),
+
+fn unheard(error: ControlError) -> anyhow::Error {
+    match error {
+        ControlError::Denied { .. } => coded(Exit::Refused, error),
+        other => coded(Exit::Failed, other),
     }
 }

@@ -32,6 +32,7 @@ pub fn of(governed: &[Status], length: Duration) -> Result<String> {
     let seen = watch.read(host::now()).since(&before);
     let header = ["parked", "wake-ups/s", "timer", "device", "another CPU", "unseen", "mostly in", "busy"];
     let mut table = Table::new(1, header.map(str::to_owned).to_vec());
+    let online = host::online_cpus(&root)?;
     for usage in usage.read(host::now()) {
         let slept = seen.cpus.iter().find(|slept| slept.cpu == usage.cpu);
         let idle = slept.map_or(&[][..], |slept| &slept.idle);
@@ -54,7 +55,7 @@ pub fn of(governed: &[Status], length: Duration) -> Result<String> {
             cause(&|wakers| wakers.device),
             cause(&|wakers| wakers.ipi),
             cause(&|wakers| wakers.unseen),
-            name.unwrap_or_else(|| "-".to_owned()),
+            name.unwrap_or_else(|| if online.0.contains(&usage.cpu) { "-" } else { "offline" }.to_owned()),
             busy.map_or_else(|| "-".to_owned(), |busy| busy.to_string()),
         ]);
     }

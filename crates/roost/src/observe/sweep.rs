@@ -19,7 +19,7 @@ use crate::table::{Table, print};
 use ::observe::sleep::{Findings, Known, SleepWatch};
 use anyhow::{Context as _, Result, bail};
 use host::{EnergyMeter, IdleControl, IdleOptions, LimitState, Root};
-use loadgen::{Interval, Pace, Plan, Target};
+use loadgen::{Interval, Items, Pace, Plan, Target};
 use machine::{CpuId, CpuList, CstateIndex, CstateTable, Duration, IdleLimit, Microwatts, Rate, Ratio};
 use report::figures::{Figure, Lines, Page, Part, Point, Quantity, Section, Series, Style, Unit};
 use report::run::RunInfo;
@@ -151,7 +151,7 @@ pub fn run(args: &Args, rates: Rates, ended: &AtomicBool) -> Result<ExitCode> {
     let plan = |pace| Plan {
         length,
         warmup: Duration::from_millis(500),
-        workload: Workload { keys: 10_000, gets: Ratio::new(0.9), ..Workload::default() },
+        asks: Items::of(Workload { keys: 10_000, gets: Ratio::new(0.9), ..Workload::default() }),
         ..Plan::new(Target::Tcp(place.clone()), pace)
     };
     loadgen::fill(&plan(Pace::Closed { depth: 1 })).map_err(usage)?;

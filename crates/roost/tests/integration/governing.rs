@@ -535,6 +535,40 @@ fn a_service_that_ends_is_waited_for_and_a_wrong_reload_changes_nothing() {
 }
 
 #[test]
+fn another_actuator_is_taken_on_reload_and_what_the_old_one_did_is_put_back() {
+    if cannot("another actuator") {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let server = Memcached::start(folder.path());
+    let before = server.place();
+    let config = folder.path().join("roost.toml");
+    let text = |actuator: &str, keys: &str| {
+        format!(
+            "epoch = \"50ms\"\n{keys}\n[[service]]\nname = \"cache\"\nport = {}\ngoal = \"10s@p99\"\nactuator = \"{actuator}\"\n",
+            server.port
+        )
+    };
+    fs::write(&config, text("affinity", "")).expect("a file");
+    let mut governor = Governor::start(folder.path(), &["--config", config.to_str().expect("UTF-8")]);
+    let first = governor.until("one core", |epoch| cpus(epoch) == 1);
+    assert_eq!((first["actuator"].as_str(), &server.place().1), (Some("affinity"), &before.1));
+    // What this machine has beside it; where that is nothing, the reload is still one.
+    let has_cpusets = Path::new("/sys/fs/cgroup/cpuset/cpuset.cpus").exists();
+    let (other, shown) = if has_cpusets { ("cpuset-v1", "cpuset v1") } else { ("affinity", "affinity") };
+    fs::write(&config, text(other, "move_interrupts = true")).expect("a file");
+    signal(governor.child.id(), "HUP");
+    governor.until("the other one", |epoch| epoch["actuator"] == shown && cpus(epoch) == 1);
+    fs::write(&config, text("affinity", "")).expect("a file");
+    signal(governor.child.id(), "HUP");
+    governor.until("the first one again", |epoch| epoch["actuator"] == "affinity" && cpus(epoch) == 1);
+    assert_eq!(server.place().1, before.1, "its cpuset is gone");
+    let (code, said) = governor.end();
+    assert_eq!((code, server.place()), (Some(0), before), "{said}");
+    assert!(said.contains("read again") && !said.contains("not governed"), "{said}");
+}
+
+#[test]
 fn what_is_wrong_is_one_clear_error_with_its_code() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let roost = |words: &[&str]| {

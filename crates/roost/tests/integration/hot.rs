@@ -47,7 +47,16 @@ impl Loaded {
 
     fn hot(&self, out: &Path, more: &[&str]) -> Output {
         Command::new(ROOST)
-            .args(["hot", "--json", "--for", "3s", "--slots-for", "2s", "--pid", &self.process.id().to_string()])
+            .args([
+                "hot",
+                "--json",
+                "--for",
+                "3s",
+                "--slots-for",
+                "2s",
+                "--pid",
+                &self.process.id().to_string(),
+            ])
             .arg("--out")
             .arg(out)
             .args(more)
@@ -94,11 +103,18 @@ fn check(found: &Value, place: &Path) {
     assert!(first["p50"].as_u64().unwrap() <= first["p99"].as_u64().unwrap());
     // What it calls forty times is never taken for it.
     let often = row(found, "score");
-    assert!(often["calls_per_request"].is_null() || often["calls_per_request"].as_f64().unwrap() > 20.0, "{often:#}");
+    assert!(
+        often["calls_per_request"].is_null() || often["calls_per_request"].as_f64().unwrap() > 20.0,
+        "{often:#}"
+    );
     let page = std::fs::read_to_string(place.join("report.html")).unwrap();
     assert!(page.contains("<svg") && page.contains("search") && !page.contains("<script"));
     let folded = std::fs::read_to_string(place.join("stacks.folded")).unwrap();
-    assert!(folded.lines().any(|line| line.contains("search") && line.rsplit(' ').next().unwrap().parse::<u64>().is_ok()));
+    assert!(
+        folded
+            .lines()
+            .any(|line| line.contains("search") && line.rsplit(' ').next().unwrap().parse::<u64>().is_ok())
+    );
 }
 
 #[test]
@@ -159,7 +175,10 @@ fn the_hot_method_of_a_jvm_is_ranked_first_twice() {
         check(&found, &place);
         assert_eq!(found["rows"][0]["symbol"], "tiny.Requests::search(I)J");
         assert!(found["option"].as_str().unwrap().contains("method=tiny.Requests::search(I)J"));
-        assert!(found["energy"]["source"]["modelled"].as_str().unwrap().contains("xeon-gold-6126"), "{found:#}");
+        assert!(
+            found["energy"]["source"]["modelled"].as_str().unwrap().contains("xeon-gold-6126"),
+            "{found:#}"
+        );
         assert!(found["energy"]["best"].as_u64().unwrap() >= 1_000_000);
     }
 }

@@ -10,6 +10,9 @@ mod governing;
 mod holding;
 mod hostile;
 mod hot;
+mod hurrying;
+#[path = "../../../slots/tests/it/jvm.rs"]
+mod jvm;
 mod observing;
 mod papers;
 mod putting_back;

@@ -1,7 +1,7 @@
 //! A minute of checked values while connections are moved a thousand times a second.
 
 use crate::fixture::skipped;
-use loadgen::{Pace, Plan, Target};
+use loadgen::{Items, Pace, Plan, Target};
 use machine::{CpuList, Duration, Rate, WorkerId};
 use policy::peafowl::Params;
 use server::{Config, Log, Policy, Server};
@@ -40,15 +40,17 @@ fn values_stay_right_while_connections_move() {
         connections: 512,
         length,
         cpus: None::<CpuList>,
-        preload: true,
-        verify: true,
         drain: Duration::from_secs(30),
         patience: Duration::from_secs(60),
-        workload: Workload {
-            seed: 42,
-            keys: 20_000,
-            value_size: ValueSize::Fixed(1500),
-            ..Workload::default()
+        asks: Items {
+            workload: Workload {
+                seed: 42,
+                keys: 20_000,
+                value_size: ValueSize::Fixed(1500),
+                ..Workload::default()
+            },
+            preload: true,
+            verify: true,
         },
         ..Plan::new(Target::Tcp(server.addresses()[0].to_string()), pace)
     };

@@ -23,6 +23,18 @@ fn bad_flags_end_with_code_2_and_name_the_fix() {
         (&["serve", "--max-item-size", "1"], "at least"),
         (&["serve", "--no-such-flag"], "--help"),
         (&["load", "memcache", "--shape", "csv:Cargo.toml", "--server", "127.0.0.1:1"], "Cargo.toml"),
+        (&["load", "http", "https://h/", "--rate", "1"], "http://127.0.0.1:9200/"),
+        (&["load", "http", "http://h/?q={words}", "--rate", "1"], "--words FILE"),
+        (&["load", "http", "http://h/", "--rate", "1", "--words", "Cargo.toml"], "{words}"),
+        (&["load", "http", "http://h/", "--rate", "1", "--words", "/nonexistent"], "most frequent first"),
+        (&["load", "http", "http://h/{words}", "--words", "Cargo.toml", "--keywords", "19"], "12-18"),
+        (&["load", "http", "http://h/", "--rate", "1", "--body", "@/nonexistent"], "--body @/nonexistent"),
+        (
+            &["load", "http", "http://h/", "--rate", "1", "--body", "x", "--content-type", "a\r\nb: c"],
+            "application/json",
+        ),
+        (&["load", "http", "http://127.0.0.1:1/", "--rate", "1", "--timeout", "1ms"], "at least 100ms"),
+        (&["report", "Cargo.toml"], "docs/formats.md"),
     ];
     for (arguments, hint) in table {
         let (code, text) = roost(arguments);

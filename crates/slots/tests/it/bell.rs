@@ -2,7 +2,7 @@
 
 use crate::memory_folder;
 use machine::Duration;
-use slots::{Reader, Woken, Writer, WriterOptions};
+use slots::{Reader, Slot, Woken, Writer, WriterOptions};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration as StdDuration, Instant as Clock};
@@ -79,4 +79,31 @@ fn no_enter_is_slept_through() {
         }
         is_over.store(true, Ordering::Release);
     });
+}
+
+/// A thread that is known to be inside, alive or dead, does not keep the reader awake; another one's enter still wakes it.
+#[test]
+fn a_call_that_is_known_disturbs_no_sleep() {
+    let folder = memory_folder();
+    let path = folder.path().join("slots");
+    let writer = Writer::create(&path, &["f"], WriterOptions::default()).unwrap();
+    let method = writer.method(0).unwrap();
+    let dead = writer.register();
+    let inside = dead.enter(method);
+    let mut reader = Reader::open(&path).unwrap();
+    let known = reader.look().unwrap()[0];
+    let is_known = move |slot: &Slot| (slot.index, slot.sequence) == (known.index, known.sequence);
+    let short = Some(Duration::from_millis(5));
+    assert_eq!(reader.sleep(short).unwrap(), Woken::Entered, "a sleep that knows nobody does not begin");
+    assert_eq!(reader.sleep_beside(is_known, short).unwrap(), Woken::TimedOut);
+    assert_eq!(reader.sleep_beside(is_known, Some(Duration::from_millis(1))).unwrap(), Woken::TimedOut);
+    let entered = thread::spawn(move || {
+        let slot = writer.register();
+        let inside = slot.enter(method);
+        std::mem::forget(inside);
+        std::mem::forget(slot);
+    });
+    assert_eq!(reader.sleep_beside(is_known, Some(Duration::from_secs(60))).unwrap(), Woken::Entered);
+    entered.join().unwrap();
+    drop(inside);
 }

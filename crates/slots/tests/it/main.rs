@@ -3,6 +3,7 @@
 mod bell;
 mod hostile;
 mod java;
+mod jvm;
 mod native;
 mod race;
 mod vectors;

@@ -178,14 +178,14 @@ impl Keywords {
 
 /// Share of all queries that have `k` keywords: 95 % on 1 to 8, 5 % on 9 to 18 ([P] Hurry-up II-C), within each by 1/k
 /// (the paper says "Zipfian"; the exponent 1 is ours [D]).
-fn keyword_weight(k: u8) -> f64 {
+pub(crate) fn keyword_weight(k: u8) -> f64 {
     let (group, share) = if k <= 8 { (1..=8, 0.95) } else { (9..=KEYWORDS_MAX, 0.05) };
     let whole: f64 = group.map(|k: u8| 1.0 / f64::from(k)).sum();
     share / whole / f64::from(k)
 }
 
 /// The longest query of Hurry-up's generator [P, II-C].
-pub(super) const KEYWORDS_MAX: u8 = 18;
+pub(crate) const KEYWORDS_MAX: u8 = 18;
 
 #[cfg(test)]
 mod tests {

@@ -15,6 +15,7 @@ mod presets;
 mod sampler;
 mod written;
 
+pub(crate) use law::{KEYWORDS_MAX, keyword_weight};
 pub use presets::ServicePreset;
 pub use sampler::Sampler;
 pub(crate) use sampler::stretch;

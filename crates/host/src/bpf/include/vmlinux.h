@@ -45,6 +45,16 @@ struct sock {
 
 struct irqaction;
 
+struct thread_info {
+    __u32 cpu;
+} PER_KERNEL;
+
+struct task_struct {
+    struct thread_info thread_info;
+    int pid;  /* of the thread */
+    int tgid; /* of the process; both in the first pid namespace */
+} PER_KERNEL;
+
 /* What a cgroup's filter may see of a packet: a stable interface, not the kernel's own structure. */
 struct __sk_buff {
     __u32 len;

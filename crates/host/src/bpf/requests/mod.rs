@@ -16,9 +16,9 @@
 
 mod pulse;
 
-pub use pulse::{ALARM_WINDOW, Bell, Pulse, RequestAlarm};
+pub use pulse::{ALARM_WINDOW, Pulse, RequestAlarm};
 
-use super::{Attachment, BpfError, Fields, Running, has_event, run};
+use super::{Attachment, Bell, BpfError, Fields, Running, has_event, run};
 use crate::root::Root;
 use libbpf_rs::MapType;
 use machine::{CpuId, Duration};
@@ -253,12 +253,13 @@ impl RequestProgram {
     }
 
     /// Calls `heard` at each alarm, on a thread of its own, until the bell is dropped.
-    pub fn bell(&self, heard: impl FnMut(RequestAlarm) + Send + 'static) -> Result<Bell, BpfError> {
+    pub fn bell(&self, mut heard: impl FnMut(RequestAlarm) + Send + 'static) -> Result<Bell, BpfError> {
         let refused = |reason: String| BpfError::Refused { program: "alarm".to_owned(), reason };
         let alarms = self.running.map("alarms").filter(|_| self.maps.alarms.is_some());
         let alarms =
             alarms.ok_or_else(|| refused("this kernel has no BPF ring buffers (Linux 5.8)".to_owned()))?;
-        Bell::hang(alarms, heard).map_err(|error| refused(error.to_string()))
+        let heard = move |bytes: &[u8]| pulse::alarm(bytes).into_iter().for_each(&mut heard);
+        Bell::hang("alarms", alarms, heard).map_err(|error| refused(error.to_string()))
     }
 
     /// Takes the programs off their events, as `bpftool link detach` does from outside; what was counted stays. For tests

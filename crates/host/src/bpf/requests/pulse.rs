@@ -16,13 +16,11 @@
 
 use super::{BpfError, RequestWay};
 use crate::bpf::Fields;
-use libbpf_rs::{MapCore, MapFlags, MapHandle, RingBufferBuilder};
+use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use machine::{Duration, Instant};
-use rustix::event::{PollFd, PollFlags};
-use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::mem::size_of;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
-use std::os::fd::{BorrowedFd, OwnedFd};
 
 /// What there is to know once an epoch beside the requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -137,7 +135,7 @@ fn counted(bytes: &[u8]) -> Option<Counted> {
     Some(Counted { beats, epoch, peak })
 }
 
-fn alarm(bytes: &[u8]) -> Option<RequestAlarm> {
+pub(super) fn alarm(bytes: &[u8]) -> Option<RequestAlarm> {
     if bytes.len() < 3 * size_of::<u64>() {
         return None;
     }
@@ -147,49 +145,6 @@ fn alarm(bytes: &[u8]) -> Option<RequestAlarm> {
         at: Instant::ZERO + Duration::from_nanos(fields.u64()),
         arrivals: fields.u64(),
     })
-}
-
-/// Tells of alarms on a thread of its own until it is dropped.
-///
-/// The thread sleeps until the kernel wakes it; it has no timer, and may wake a CPU that is parked: at that moment all are
-/// wanted.
-#[derive(Debug)]
-pub struct Bell {
-    /// Its other end hangs up when this is dropped.
-    _held: OwnedFd,
-}
-
-impl Bell {
-    pub(super) fn hang(
-        alarms: MapHandle,
-        mut heard: impl FnMut(RequestAlarm) + Send + 'static,
-    ) -> io::Result<Self> {
-        let (let_go, held) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
-        std::thread::Builder::new().name("alarms".to_owned()).spawn(move || {
-            let mut builder = RingBufferBuilder::new();
-            let take = |bytes: &[u8]| {
-                alarm(bytes).into_iter().for_each(&mut heard);
-                0
-            };
-            let ring = builder.add(&alarms, take).map(drop).and_then(|()| builder.build());
-            // Without it there are no alarms, and epochs decide alone.
-            let Ok(ring) = ring else { return };
-            // SAFETY: the ring's own descriptor, which lives as long as the ring does.
-            let rung = unsafe { BorrowedFd::borrow_raw(ring.epoll_fd()) };
-            loop {
-                let mut ends = [PollFd::new(&rung, PollFlags::IN), PollFd::new(&let_go, PollFlags::empty())];
-                match rustix::event::poll(&mut ends, None) {
-                    Ok(_) => {}
-                    Err(error) if io::Error::from(error).kind() == ErrorKind::Interrupted => continue,
-                    Err(_) => return,
-                }
-                if !ends[1].revents().is_empty() || ring.consume().is_err() {
-                    return;
-                }
-            }
-        })?;
-        Ok(Self { _held: held })
-    }
 }
 
 #[cfg(test)]

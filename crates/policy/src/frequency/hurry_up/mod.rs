@@ -19,21 +19,37 @@
 //! that 95 % of calls stay below, the share of queries that the paper's load generator makes light. That quantile can be
 //! measured while the policy acts, because calls shorter than the threshold ran at f_mid whatever it is.
 //!
+//! A core is not a thread. Where the driver can tell, this follows threads across cores and knows what else there is to do
+//! ([`levels`]): a core has the level of its most urgent thread that can run, cores that share a clock have that of
+//! the most urgent among them, only cores that are truly idle go to f_min, and what the runtime does for all its threads
+//! (collecting garbage, stopping them at a safepoint) runs at f_max while a thread that is inside waits. The paper's
+//! flowchart knows none of this: its preset looks at threads alone.
+//!
+//! One code, two drivers. The simulator binds each thread to a core ([`HurryUp::new`]) and calls `handle_enter` and
+//! `handle_exit`. The governor begins with cores alone ([`HurryUp::of_service`]) and tells all that a look has shown in one
+//! call ([`HurryUp::handle_look`]), which is also what is recorded and replayed ([`input`]).
+//!
 //! Events may be lost or come twice. An exit without an enter is none. A second enter is a new call (the exit before it
 //! was lost): its clock starts anew, and the lost call teaches nothing. A thread whose exit was lost runs fast until
 //! its next event. Threads that were not named are ignored.
 //!
 //! What always holds: every command names a gear of the table, and only a change is commanded; the order of events of
-//! different threads at one instant leaves no trace; a core of several threads runs as fast as the fastest needs.
+//! different threads at one instant leaves no trace; a core of several threads runs as fast as the fastest needs; while no
+//! thread is inside no core is at f_max, and no timer is asked for.
 
+mod input;
+mod levels;
 mod params;
 #[cfg(test)]
 mod properties;
 
+pub use input::Happened;
+pub use levels::{Level, Work};
 pub use params::{Learned, Params, Threshold};
 
 use super::log_histogram::LogHistogram;
 use super::{GearIndex, GearTable};
+use levels::Cores;
 use machine::{CpuId, Duration, Instant, Kilohertz};
 use serde::{Deserialize, Serialize};
 
@@ -53,23 +69,19 @@ pub struct Shift {
     pub frequency: Kilohertz,
 }
 
-/// What is decided for a thread; a greater one is faster.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum Stage {
-    Outside,
-    Inside,
-    Late,
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 struct Thread {
     id: ThreadId,
-    /// Place in the list of cores.
-    core: usize,
+    /// Place in the list of cores; `None` while it is on none of ours.
+    core: Option<usize>,
+    /// It runs or waits for its turn to; otherwise it waits for something else.
+    runs: bool,
+    /// It waits, and will count as waiting from then on.
+    waits_from: Option<Instant>,
     /// The call it is in.
     call: Option<Call>,
-    stage: Stage,
+    /// What that call needs: f_min for none.
+    level: Level,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -79,11 +91,25 @@ struct Call {
     late_at: Instant,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-struct Core {
-    cpu: CpuId,
-    wanted: GearIndex,
-    commanded: Option<GearIndex>,
+impl Thread {
+    fn new(id: ThreadId, core: Option<usize>, runs: bool) -> Self {
+        Self { id, core, runs, waits_from: None, call: None, level: Level::Min }
+    }
+}
+
+/// A thread that is inside, for who shows it to people.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hot {
+    /// Which.
+    pub thread: ThreadId,
+    /// Where; `None`: on none of the cores that are ours.
+    pub cpu: Option<CpuId>,
+    /// It runs, or waits for its turn to.
+    pub runs: bool,
+    /// Since when.
+    pub entered: Instant,
+    /// What it needs.
+    pub level: Level,
 }
 
 /// The policy's state.
@@ -91,7 +117,7 @@ struct Core {
 pub struct HurryUp {
     params: Params,
     gears: GearTable,
-    /// By stage.
+    /// By level.
     paces: [GearIndex; 3],
     threshold: Duration,
     /// Of the calls since the threshold was set.
@@ -99,7 +125,7 @@ pub struct HurryUp {
     last_exit: Instant,
     /// In order of their numbers.
     threads: Vec<Thread>,
-    cores: Vec<Core>,
+    cores: Cores,
     /// Of the paper's thread: when it looks next, if there may be something to see.
     look_at: Option<Instant>,
 }
@@ -111,34 +137,36 @@ impl HurryUp {
         gears: &GearTable,
         threads: impl IntoIterator<Item = (ThreadId, CpuId)>,
     ) -> Self {
-        let nominal = gears.khz(gears.fastest()).0 as f64;
-        let pace = |clock: Kilohertz| gears.at_least_speed(clock.0 as f64 / nominal);
-        let paces = [params.f_min, params.f_mid, params.f_max].map(pace);
         let mut bound: Vec<(ThreadId, CpuId)> = threads.into_iter().collect();
         bound.sort_by_key(|(thread, _)| *thread);
         bound.dedup_by_key(|(thread, _)| *thread);
-        let mut cpus: Vec<CpuId> = bound.iter().map(|(_, cpu)| *cpu).collect();
-        cpus.sort_unstable();
-        cpus.dedup();
-        let thread = |(id, cpu): (ThreadId, CpuId)| Thread {
-            id,
-            core: cpus.partition_point(|other| *other < cpu),
-            call: None,
-            stage: Stage::Outside,
-        };
-        let core = |&cpu: &CpuId| Core { cpu, wanted: paces[Stage::Outside as usize], commanded: None };
+        let mut policy = Self::of_service(params, gears, bound.iter().map(|(_, cpu)| vec![*cpu]));
+        let thread = |(id, cpu)| Thread::new(id, policy.cores.place(cpu), true);
+        policy.threads = bound.into_iter().map(thread).collect();
+        policy
+    }
+
+    /// `domains`: the CPUs that are ours, each list those that can only change speed together. Threads come with
+    /// [`Happened::Placed`].
+    pub fn of_service(
+        params: Params,
+        gears: &GearTable,
+        domains: impl IntoIterator<Item = Vec<CpuId>>,
+    ) -> Self {
+        let nominal = gears.khz(gears.fastest()).0 as f64;
+        let pace = |clock: Kilohertz| gears.at_least_speed(clock.0 as f64 / nominal);
         Self {
             params,
             gears: *gears,
-            paces,
+            paces: [params.f_min, params.f_mid, params.f_max].map(pace),
             threshold: match params.threshold {
                 Threshold::Fixed(threshold) => threshold,
                 Threshold::Learned(learned) => learned.first.max(learned.floor),
             },
             calls: LogHistogram::new(),
             last_exit: Instant::ZERO,
-            threads: bound.into_iter().map(thread).collect(),
-            cores: cpus.iter().map(core).collect(),
+            threads: Vec::new(),
+            cores: Cores::new(domains),
             look_at: None,
         }
     }
@@ -154,12 +182,32 @@ impl HurryUp {
 
     /// The thread left it.
     pub fn handle_exit(&mut self, now: Instant, thread: ThreadId) {
+        self.exit(now, thread, |call| Some(now.since(call.entered)));
+    }
+
+    /// `length`: how long the call took; one of which that is not known teaches nothing.
+    fn exit(&mut self, now: Instant, thread: ThreadId, length: impl FnOnce(Call) -> Option<Duration>) {
         let Some(place) = self.place(thread) else { return };
         let Some(call) = self.threads[place].call.take() else { return };
-        self.learn(now);
-        self.calls.record(now.since(call.entered));
-        self.last_exit = self.last_exit.max(now);
+        if let Some(length) = length(call) {
+            self.record(now, length);
+        }
         self.note(now, place);
+    }
+
+    /// A call has ended that took so long.
+    fn record(&mut self, now: Instant, length: Duration) {
+        self.learn(now);
+        self.calls.record(length);
+        self.last_exit = self.last_exit.max(now);
+    }
+
+    /// All that was seen between the last look and this one, in one go: what is commanded after it is one decision.
+    pub fn handle_look(&mut self, now: Instant, happened: &[Happened]) {
+        for &happened in happened {
+            self.happen(now, happened);
+        }
+        self.handle_timeout(now);
     }
 
     /// When to call [`Self::handle_timeout`].
@@ -167,8 +215,11 @@ impl HurryUp {
         if self.params.sleep.is_some() {
             return self.look_at;
         }
-        let inside = self.threads.iter().filter(|thread| thread.stage == Stage::Inside);
-        inside.filter_map(|thread| thread.call).map(|call| call.late_at).min()
+        let inside = self.threads.iter().filter(|thread| thread.level == Level::Mid);
+        let late = inside.filter_map(|thread| thread.call).map(|call| call.late_at);
+        // Who is outside counts for nothing, and may wait as it likes.
+        let waits = self.threads.iter().filter(|thread| thread.call.is_some());
+        late.chain(waits.filter_map(|thread| thread.waits_from)).chain(self.cores.next_idle()).min()
     }
 
     /// Looks whose call turned out to be heavy. A call that is too early does nothing.
@@ -176,23 +227,52 @@ impl HurryUp {
         if self.poll_timeout().is_none_or(|due| now < due) {
             return;
         }
+        self.pause(now);
         for place in 0..self.threads.len() {
             self.decide(now, place);
         }
-        let waiting = self.threads.iter().any(|thread| thread.stage == Stage::Inside);
+        self.settle();
+        let waiting = self.threads.iter().any(|thread| thread.level == Level::Mid);
         self.look_at = if waiting { self.next_look(now) } else { None };
     }
 
     /// The next change of clock to make; call it until there is none.
     pub fn poll_command(&mut self) -> Option<Shift> {
-        let core = self.cores.iter_mut().find(|core| core.commanded != Some(core.wanted))?;
-        core.commanded = Some(core.wanted);
-        Some(Shift { cpu: core.cpu, gear: core.wanted, frequency: self.gears.khz(core.wanted) })
+        let (cpu, gear) = self.cores.poll_change(&self.paces)?;
+        Some(Shift { cpu, gear, frequency: self.gears.khz(gear) })
     }
 
     /// After how long in the hot function a call counts as heavy, now.
     pub fn threshold(&self) -> Duration {
         self.threshold
+    }
+
+    /// Whether what cores do besides is of interest.
+    pub fn follows_work(&self) -> bool {
+        self.params.follows_work
+    }
+
+    /// Who is inside, in order of number.
+    pub fn hot(&self) -> impl Iterator<Item = Hot> + '_ {
+        self.threads.iter().filter_map(|thread| {
+            Some(Hot {
+                thread: thread.id,
+                cpu: thread.core.map(|core| self.cores.cpu(core)),
+                runs: thread.runs,
+                entered: thread.call?.entered,
+                level: thread.level,
+            })
+        })
+    }
+
+    /// What each CPU is to run at, in order of number.
+    pub fn levels(&self) -> impl Iterator<Item = (CpuId, Level)> + '_ {
+        self.cores.levels()
+    }
+
+    /// The clock of a level.
+    pub fn clock(&self, level: Level) -> Kilohertz {
+        self.gears.khz(self.paces[level as usize])
     }
 
     fn place(&self, thread: ThreadId) -> Option<usize> {
@@ -202,7 +282,10 @@ impl HurryUp {
     /// Something happened to the thread.
     fn note(&mut self, now: Instant, place: usize) {
         match self.look_at {
-            _ if self.params.sleep.is_none() => self.decide(now, place),
+            _ if self.params.sleep.is_none() => {
+                self.decide(now, place);
+                self.settle();
+            }
             None => self.look_at = self.next_look(now),
             Some(_) => {}
         }
@@ -211,16 +294,34 @@ impl HurryUp {
     fn decide(&mut self, now: Instant, place: usize) {
         let polled = self.params.sleep.is_some();
         let thread = &mut self.threads[place];
-        thread.stage = match thread.call {
-            None => Stage::Outside,
+        thread.level = match thread.call {
+            None => Level::Min,
             // The flowchart asks whether the thread is over its time; a timer means the instant itself.
-            Some(call) if call.late_at < now || !polled && call.late_at == now => Stage::Late,
-            Some(_) => Stage::Inside,
+            Some(call) if call.late_at < now || !polled && call.late_at == now => Level::Max,
+            Some(_) => Level::Mid,
         };
-        let core = thread.core;
-        let stages = self.threads.iter().filter(|thread| thread.core == core).map(|thread| thread.stage);
-        let fastest = stages.max().unwrap_or(Stage::Outside);
-        self.cores[core].wanted = self.paces[fastest as usize];
+    }
+
+    /// Threads that have waited for long enough do.
+    fn pause(&mut self, now: Instant) {
+        for thread in &mut self.threads {
+            if thread.waits_from.is_some_and(|from| from <= now) {
+                (thread.runs, thread.waits_from) = (false, None);
+            }
+        }
+        self.cores.pause(now);
+    }
+
+    /// What every core needs, from what its threads and its other work do.
+    fn settle(&mut self) {
+        let follows = self.params.follows_work;
+        let is_awaited = follows && self.threads.iter().any(|thread| thread.call.is_some() && !thread.runs);
+        self.cores.begin(follows, is_awaited);
+        for thread in self.threads.iter().filter(|thread| thread.runs || !follows) {
+            if let Some(core) = thread.core {
+                self.cores.raise(core, thread.level);
+            }
+        }
     }
 
     /// The paper's thread sleeps until the next multiple of its sleep.

@@ -53,6 +53,13 @@ pub struct Params {
     pub sleep: Option<Duration>,
     /// When a call counts as heavy.
     pub threshold: Threshold,
+    /// A thread counts where it is and while it can run, and other work counts as inside. Else threads alone count, wherever
+    /// they wait, as in the paper's flowchart.
+    pub follows_work: bool,
+    /// A core that is idle, and a thread that waits, count as before for so long: who pauses for a moment shall not change
+    /// clocks. 10 ms, a thousand changes of clock \[D\]. Without effect where work is not followed.
+    #[serde(with = "machine::duration_text")]
+    pub grace: Duration,
 }
 
 impl Default for Params {
@@ -63,6 +70,8 @@ impl Default for Params {
             f_max: Kilohertz(2_600_000),
             sleep: None,
             threshold: Threshold::Learned(Learned::default()),
+            follows_work: true,
+            grace: Duration::from_millis(10),
         }
     }
 }
@@ -73,6 +82,7 @@ impl Params {
         Self {
             sleep: Some(Duration::from_millis(10)),
             threshold: Threshold::Fixed(Duration::from_millis(350)),
+            follows_work: false,
             ..Self::default()
         }
     }
@@ -82,7 +92,7 @@ impl Params {
         Self {
             sleep: Some(Duration::from_millis(50)),
             threshold: Threshold::Fixed(Duration::from_millis(450)),
-            ..Self::default()
+            ..Self::paper()
         }
     }
 }

@@ -13,6 +13,8 @@ import java.util.concurrent.CountDownLatch;
  *   throw N            N calls that end by an exception
  *   recurse DEPTH      one call that calls itself
  *   hold               one call that lasts until the next line
+ *   spin MS            one thread makes a call that computes for so long; nobody waits for it
+ *   collect MB N       keeps so much alive in small objects, and collects garbage N times
  *   short N            N threads, one after the other, that call once and end
  *   virtual N          N calls on virtual threads (JDK 21)
  *   shapes             every kind of method that a compiler makes
@@ -50,6 +52,12 @@ public final class Server {
             }
             case "recurse" -> recurse(number);
             case "hold" -> hold();
+            case "spin" -> {
+                Thread thread = new Thread(() -> spin(number), "spinner");
+                thread.setDaemon(true);
+                thread.start();
+            }
+            case "collect" -> collect(Integer.parseInt(words[1]), number);
             case "short" -> {
                 for (int i = 0; i < number; i++) {
                     Thread thread = new Thread(() -> search(1));
@@ -108,6 +116,27 @@ public final class Server {
     static String hold() throws Exception {
         System.out.println("inside");
         return INPUT.readLine();
+    }
+
+    static long spin(int millis) {
+        long end = System.nanoTime() + millis * 1_000_000L;
+        long turns = 0;
+        while (System.nanoTime() < end) {
+            turns++;
+        }
+        return turns;
+    }
+
+    /** Each object is small and points to another one, so that all of them must be followed. */
+    private static void collect(int megabytes, int times) {
+        Object[] alive = null;
+        for (int i = 0; i < megabytes * 16_384; i++) {
+            alive = new Object[] {alive, new byte[16]};
+        }
+        for (int i = 0; i < times; i++) {
+            System.gc();
+        }
+        java.lang.ref.Reference.reachabilityFence(alive);
     }
 
     static int twice(int a) {

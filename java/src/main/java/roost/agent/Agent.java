@@ -4,6 +4,8 @@ import java.io.IOException;
 import java.lang.instrument.Instrumentation;
 import java.nio.file.AccessDeniedException;
 import java.nio.file.NoSuchFileException;
+import java.security.AccessController;
+import java.security.PrivilegedAction;
 
 /**
  * The agent's life: read the options, make the slot file, watch classes as they come and those that are there.
@@ -16,8 +18,15 @@ public final class Agent {
 
     private Agent() {}
 
-    /** Called by {@link Entry}, once per attachment. */
+    /** Called by {@link Entry}, once per attachment. Under a security manager Entry has no rights; this class has, if it asks. */
     public static synchronized void start(String text, Instrumentation instrumentation) {
+        AccessController.doPrivileged((PrivilegedAction<Void>) () -> {
+            begin(text, instrumentation);
+            return null;
+        });
+    }
+
+    private static void begin(String text, Instrumentation instrumentation) {
         if (Count.isAsked(text)) {
             try {
                 Count.start(text, instrumentation);

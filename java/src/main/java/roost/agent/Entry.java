@@ -28,11 +28,13 @@ public final class Entry {
 
     private static void enter(String options, Instrumentation instrumentation) {
         try {
-            if (!isThere()) {
+            if (!isThere(instrumentation)) {
                 File jar = new File(Entry.class.getProtectionDomain().getCodeSource().getLocation().toURI());
                 instrumentation.appendToBootstrapClassLoaderSearch(new JarFile(jar));
             }
-            Class.forName("roost.agent.Agent", true, null)
+            // By this class's own loader, which asks its parents first: to name the boot loader is a right that a security
+            // manager may refuse to an agent that comes late.
+            Class.forName("roost.agent.Agent")
                     .getMethod("start", String.class, Instrumentation.class)
                     .invoke(null, options, instrumentation);
         } catch (Throwable failure) {
@@ -40,13 +42,13 @@ public final class Entry {
         }
     }
 
-    /** On the boot class path, from an attachment before, whose jar may be gone. */
-    private static boolean isThere() {
-        try {
-            Class.forName("roost.agent.Agent", false, null);
-            return true;
-        } catch (ClassNotFoundException first) {
-            return false;
+    /** On the boot class path, from an attachment before, whose jar may be gone. Nobody needs a right to be told of that loader. */
+    private static boolean isThere(Instrumentation instrumentation) {
+        for (Class<?> loaded : instrumentation.getAllLoadedClasses()) {
+            if (loaded.getName().equals("roost.agent.Agent") && loaded.getClassLoader() == null) {
+                return true;
+            }
         }
+        return false;
     }
 }

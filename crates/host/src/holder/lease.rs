@@ -1,26 +1,28 @@
-//! A connection to the process that holds some CPUs. What was asked over it is withdrawn when it closes.
+//! A connection to a process that holds something. What was asked over it is withdrawn when it closes.
 
-use super::{LINE_MAX, Wish};
-use crate::idle_control::LimitState;
-use machine::{CpuId, CpuList};
+use super::wire::{Answer, Ask, LINE_MAX, Request, VERSION, answer, line};
 use rustix::net::RecvFlags;
 use std::fs;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::Shutdown;
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 #[derive(Debug)]
 pub(super) struct Lease {
-    pub(super) cpus: CpuList,
     /// As it calls itself.
     pub(super) holder: String,
     pub(super) socket: PathBuf,
+    /// As we call ourselves.
+    asker: String,
     stream: BufReader<UnixStream>,
+    /// It was asked, and said nothing in time.
+    pub(super) hangs: bool,
 }
 
-/// A holder writes one file and reads it back.
+/// A holder writes a file or two and reads them back.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// What stands before the socket's name in a lock's file.
@@ -40,32 +42,39 @@ pub(super) fn socket_beside(lock: &Path) -> Option<PathBuf> {
 }
 
 impl Lease {
-    pub(super) fn open(socket: PathBuf, holder: String, cpu: CpuId) -> io::Result<Self> {
+    pub(super) fn open(socket: PathBuf, holder: String, asker: &str) -> io::Result<Self> {
         let stream = UnixStream::connect(&socket)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
-        Ok(Self { cpus: CpuList([cpu].into()), holder, socket, stream: BufReader::new(stream) })
+        let asker = asker.to_owned();
+        Ok(Self { holder, socket, asker, stream: BufReader::new(stream), hangs: false })
     }
 
     /// After an error the connection is of no use: an answer that came late would be taken for that to the next question. It
     /// is hung up, and [`Self::has_ended`].
-    pub(super) fn ask(&mut self, wish: &Wish) -> io::Result<LimitState> {
-        let answer = self.try_ask(wish);
-        if answer.is_err() {
+    pub(super) fn ask(&mut self, ask: Ask) -> io::Result<Answer> {
+        let answer = self.try_ask(ask);
+        if let Err(cause) = &answer {
+            self.hangs |= matches!(cause.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut);
             let _ = self.stream.get_ref().shutdown(Shutdown::Both);
         }
         answer
     }
 
-    fn try_ask(&mut self, wish: &Wish) -> io::Result<LimitState> {
-        let line = serde_json::to_string(wish)? + "\n";
-        self.stream.get_mut().write_all(line.as_bytes())?;
-        let mut answer = String::new();
-        (&mut self.stream).take(LINE_MAX).read_line(&mut answer)?;
-        if answer.is_empty() {
+    fn try_ask(&mut self, ask: Ask) -> io::Result<Answer> {
+        let request = Request { v: VERSION, asker: self.asker.clone(), ask };
+        self.stream.get_mut().write_all(&line(&request))?;
+        let mut came = Vec::new();
+        (&mut self.stream).take(LINE_MAX as u64).read_until(b'\n', &mut came)?;
+        if came.is_empty() {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        Ok(serde_json::from_str(&answer)?)
+        answer(&came).map_err(|reason| io::Error::new(io::ErrorKind::InvalidData, reason))
+    }
+
+    /// Readable when the holder ends.
+    pub(super) fn bell(&self) -> BorrowedFd<'_> {
+        self.stream.get_ref().as_fd()
     }
 
     /// True if nobody is at the other end.

@@ -1,17 +1,20 @@
 //! `roost load`: what was typed becomes a plan for the generator, its intervals a line on the terminal, its
 //! outcome a table.
 
+mod http;
+mod memcache;
+
 use crate::exit::{Exit, coded, usage};
 use anyhow::{Context as _, Result};
 use clap::Subcommand;
-use loadgen::{HdrLog, Interval, Outcome, Pace, Part, Plan, Progress, Target};
-use machine::{CpuList, Duration, Rate, Ratio};
+use loadgen::{Asks, HdrLog, Interval, Outcome, Pace, Part, Plan, Progress};
+use machine::{CpuList, Duration, Rate};
 use std::io::{IsTerminal as _, Write as _};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::str::FromStr;
-use workload::{ArrivalKind, KeySize, Popularity, Shape, SpecError, ValueSize, Workload};
+use workload::{ArrivalKind, Shape, SpecError};
 
 /// Open-loop load with latency counted from the intended send time
 #[derive(clap::Args, Debug)]
@@ -20,26 +23,10 @@ pub struct Args {
     protocol: Protocol,
 }
 
-#[derive(Subcommand, Debug)]
-enum Protocol {
-    Memcache(Box<Memcache>),
-}
-
-/// Load a memcached server, such as `roost serve`
-///
-/// Requests are sent when they are due, whatever the server does, and latency counts from then. The run is INVALID
-/// (exit code 6) when more than 1% of the requests were sent later than a tenth of the reported p99. Exit code 1: a
-/// value was wrong, a connection lost or a request unanswered; 2: bad usage.
-#[derive(clap::Args, Debug)]
-#[command(after_help = "\
-Examples:
-  roost load memcache --rate 50k --preload                        ten seconds of Poisson arrivals
-  roost load memcache --rate 200k --cpus 6,7 --threads 2 --connections 512 --for 1m
-  roost load memcache --shape etc --compress 3600 --rate 100k     ETC's day in 24 seconds
-  roost load memcache --shape ramp:10k..1M --key-size etc --value-size etc --popularity zipf:0.99
-  roost load memcache --arrivals closed --depth 16                as fast as the server answers
-  roost load memcache --rate 20k --preload --verify --json        check every value
-
+/// What both help texts end with.
+macro_rules! shapes {
+    () => {
+        "\
 Shapes:
   constant                     --rate throughout
   ramp:A..B[..C]               straight from A to B (to C ...) over the run
@@ -51,11 +38,20 @@ Shapes:
   etc-gaps                     a day of ETC's published gaps, with --arrivals etc
   google                       1M/s for 15 minutes, then 230k/s
   carb-slow, carb-fast         90 minutes of CARB's load, changing slowly or fast
-  csv:FILE                     lines of seconds,rate; each rate holds until the next line")]
-struct Memcache {
-    /// The server: HOST:PORT or unix:PATH
-    #[arg(long, value_name = "SERVER", default_value = "127.0.0.1:11211")]
-    server: Target,
+  csv:FILE                     lines of seconds,rate; each rate holds until the next line"
+    };
+}
+use shapes;
+
+#[derive(Subcommand, Debug)]
+enum Protocol {
+    Memcache(Box<memcache::Memcache>),
+    Http(Box<http::Http>),
+}
+
+/// What loads of every protocol have.
+#[derive(clap::Args, Debug)]
+struct Load {
     /// Requests per second, such as 800, 50k or 1.2M; the highest rate of a shape
     #[arg(long, value_name = "RATE", value_parser = workload::parse_rate)]
     rate: Option<Rate>,
@@ -87,36 +83,12 @@ struct Memcache {
     /// CPUs to pin the threads to, such as 6,7; preferably ones that the server does not use
     #[arg(long, value_name = "LIST")]
     cpus: Option<CpuList>,
-    /// Number of keys
-    #[arg(long, value_name = "N", default_value_t = 100_000)]
-    keys: u64,
-    /// How often each key is asked for: uniform or zipf:S
-    #[arg(long, value_name = "LAW", default_value = "uniform")]
-    popularity: Popularity,
-    /// Bytes of a key, or etc or usr for the sizes of Facebook's pools
-    #[arg(long, value_name = "SIZE", default_value = "20")]
-    key_size: KeySize,
-    /// Bytes of a value, or etc or usr
-    #[arg(long, value_name = "SIZE", default_value = "100")]
-    value_size: ValueSize,
-    /// Share of requests that read; the others write
-    #[arg(long, value_name = "SHARE", default_value = "0.9", value_parser = parse_share)]
-    gets: Ratio,
-    /// Store every key first, and check that the server kept them
-    #[arg(long)]
-    preload: bool,
-    /// Check every value that is read, byte for byte; only this generator may have stored them
-    #[arg(long)]
-    verify: bool,
     /// The same seed sends the same requests at the same times
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     /// How long before a request is due a thread stops sleeping and polls
     #[arg(long, value_name = "TIME", default_value_t = loadgen::SPIN_DEFAULT)]
     spin: Duration,
-    /// Unanswered requests per connection beyond which further ones wait (their latency counts on)
-    #[arg(long, value_name = "N", default_value_t = 1024)]
-    outstanding: u32,
     /// How often to report progress
     #[arg(long, value_name = "TIME", default_value = "1s")]
     interval: Duration,
@@ -145,9 +117,14 @@ impl FromStr for Arrivals {
 
 /// Sends the load.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    let Protocol::Memcache(args) = &args.protocol;
-    let plan = plan(args)?;
-    let mut log = match &args.hdr {
+    match &args.protocol {
+        Protocol::Memcache(args) => send(&args.load, &args.plan()?),
+        Protocol::Http(args) => send(&args.load, &args.plan()?),
+    }
+}
+
+fn send<A: Asks>(load: &Load, plan: &Plan<A>) -> Result<ExitCode> {
+    let mut log = match &load.hdr {
         Some(path) => {
             Some(HdrLog::create(path).map_err(|cause| usage(format!("--hdr {}: {cause}", path.display())))?)
         }
@@ -155,7 +132,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     };
     let mut logged = Ok(());
     let mut view = ProgressLine::new();
-    let outcome = loadgen::run(&plan, &mut |interval: &Interval<'_>| {
+    let outcome = loadgen::run(plan, &mut |interval: &Interval<'_>| {
         if interval.progress.part != Part::Drain {
             view.show(interval.progress);
         }
@@ -168,7 +145,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let outcome =
         outcome.map_err(|error| if error.is_usage() { usage(error) } else { coded(Exit::Failed, error) })?;
     logged.context("writing the HdrHistogram log")?;
-    if args.json {
+    if load.json {
         println!("{}", serde_json::to_string_pretty(&outcome)?);
     } else {
         print!("{outcome}");
@@ -190,53 +167,40 @@ fn exit_code(outcome: &Outcome) -> ExitCode {
     }
 }
 
-fn plan(args: &Memcache) -> Result<Plan> {
-    let length = args.length.or_else(|| args.shape.length(args.compress)).unwrap_or(LENGTH_DEFAULT);
-    let pace = match args.arrivals {
-        Arrivals::Open(_) if args.depth.is_some() => {
-            return Err(usage(
-                "--depth goes with --arrivals closed; an open loop sends each request when it is due",
-            ));
-        }
-        Arrivals::Closed if args.rate.is_some() || args.shape != Shape::constant() => {
-            return Err(usage(
-                "--arrivals closed sends as fast as the server answers: leave out --rate and --shape",
-            ));
-        }
-        Arrivals::Closed => Pace::Closed { depth: args.depth.unwrap_or(1) },
-        Arrivals::Open(arrivals) => {
-            let profile = args.shape.profile(args.rate, length, args.compress).map_err(usage)?;
-            Pace::Open { arrivals, profile }
-        }
-    };
-    let threads = args.threads.unwrap_or_else(|| args.cpus.as_ref().map_or(1, |cpus| cpus.0.len() as u16));
-    Ok(Plan {
-        connections: args.connections,
-        threads,
-        cpus: args.cpus.clone(),
-        length,
-        warmup: args.warmup,
-        workload: Workload {
-            seed: args.seed,
-            keys: args.keys,
-            popularity: args.popularity,
-            key_size: args.key_size,
-            value_size: args.value_size,
-            gets: args.gets,
-        },
-        preload: args.preload,
-        verify: args.verify,
-        interval: args.interval,
-        spin: args.spin,
-        outstanding_max: args.outstanding,
-        ..Plan::new(args.server.clone(), pace)
-    })
-}
+impl Load {
+    fn length(&self) -> Duration {
+        self.length.or_else(|| self.shape.length(self.compress)).unwrap_or(LENGTH_DEFAULT)
+    }
 
-fn parse_share(text: &str) -> Result<Ratio, String> {
-    match text.parse::<f64>() {
-        Ok(share) if (0.0..=1.0).contains(&share) => Ok(Ratio::new(share)),
-        _ => Err(format!("`{text}` is no share: write a number from 0 to 1, such as 0.9")),
+    fn pace(&self) -> Result<Pace> {
+        match self.arrivals {
+            Arrivals::Open(_) if self.depth.is_some() => Err(usage(
+                "--depth goes with --arrivals closed; an open loop sends each request when it is due",
+            )),
+            Arrivals::Closed if self.rate.is_some() || self.shape != Shape::constant() => Err(usage(
+                "--arrivals closed sends as fast as the server answers: leave out --rate and --shape",
+            )),
+            Arrivals::Closed => Ok(Pace::Closed { depth: self.depth.unwrap_or(1) }),
+            Arrivals::Open(arrivals) => {
+                let profile = self.shape.profile(self.rate, self.length(), self.compress).map_err(usage)?;
+                Ok(Pace::Open { arrivals, profile })
+            }
+        }
+    }
+
+    /// A plan with these in it.
+    fn in_force<A>(&self, plan: Plan<A>) -> Plan<A> {
+        let cpus = self.cpus.as_ref().map_or(1, |cpus| cpus.0.len() as u16);
+        Plan {
+            connections: self.connections,
+            threads: self.threads.unwrap_or(cpus),
+            cpus: self.cpus.clone(),
+            length: self.length(),
+            warmup: self.warmup,
+            interval: self.interval,
+            spin: self.spin,
+            ..plan
+        }
     }
 }
 
@@ -283,38 +247,3 @@ impl ProgressLine {
 }
 
 const LENGTH_DEFAULT: Duration = Duration::from_secs(10);
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use clap::Args as _;
-
-    #[test]
-    fn the_help_has_every_shape_and_every_kind_of_arrivals_that_there_is() {
-        let help = Memcache::augment_args(clap::Command::new("memcache")).render_long_help().to_string();
-        // Errors about others list them all.
-        let known = |error: SpecError| -> Vec<String> {
-            let text = error.to_string();
-            let (_, list) = text.split_once(": write ").expect("a list");
-            let list = list.replace(" or ", ", ").replace(" with CV from 1 to 100, such as h2:1.5", "");
-            list.split(", ")
-                .map(|name| name.trim_matches([' ', ',']))
-                .filter(|name| !name.is_empty())
-                .map(str::to_owned)
-                .collect()
-        };
-        let shapes = known("saw".parse::<Shape>().unwrap_err());
-        let arrivals = known("saw".parse::<ArrivalKind>().unwrap_err());
-        assert!(shapes.len() > 10 && arrivals.len() >= 5, "{shapes:?} {arrivals:?}");
-        let (_, table) = help.split_once("Shapes:").expect("a table");
-        for shape in shapes {
-            let name = shape.split(':').next().unwrap_or(&shape);
-            let is_there = table.split([' ', ',', ';', ':', '[', '\n']).any(|word| word == name);
-            assert!(is_there, "{shape} is not in\n{help}");
-        }
-        for kind in arrivals {
-            let is_there = help.split([' ', ',', '\n']).any(|word| word == kind);
-            assert!(is_there, "{kind} is not in\n{help}");
-        }
-    }
-}

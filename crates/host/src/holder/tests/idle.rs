@@ -1,42 +1,8 @@
 use super::*;
-use crate::fake::FakeMachine;
+use crate::cpuidle::idle_table;
+use crate::idle_control::{IdleOptions, LimitState};
 use proptest::prelude::*;
-use std::io::{Read as _, Write as _};
-use std::os::unix::fs::PermissionsExt as _;
-use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
-
-fn cpus(text: &str) -> CpuList {
-    text.parse().unwrap()
-}
-
-fn us(us: u64) -> IdleLimit {
-    IdleLimit::ExitLatency(Duration::from_micros(us))
-}
-
-fn open(machine: &FakeMachine, list: &str, name: &str) -> IdleHolder {
-    IdleHolder::open(machine.root(), &cpus(list), IdleOptions::new(name)).unwrap()
-}
-
-fn limit_of(machine: &FakeMachine, cpu: u16) -> String {
-    machine.read(&format!("sys/devices/system/cpu/cpu{cpu}/power/pm_qos_resume_latency_us"))
-}
-
-fn socket(machine: &FakeMachine) -> PathBuf {
-    let mut sockets = std::fs::read_dir(machine.path("run/roost")).unwrap().flatten();
-    sockets.find(|file| file.file_name().to_string_lossy().starts_with("holder-")).expect("a socket").path()
-}
-
-/// Connections end in other threads.
-fn soon(what: &str, holds: impl Fn() -> bool) {
-    for _ in 0..2000 {
-        if holds() {
-            return;
-        }
-        std::thread::sleep(std::time::Duration::from_millis(1));
-    }
-    panic!("{what}: not within two seconds");
-}
+use std::collections::BTreeMap;
 
 #[test]
 fn parts_of_one_process_are_combined_and_withdrawing_gives_what_the_rest_asks_for() {
@@ -67,8 +33,27 @@ fn who_comes_second_asks_who_came_first() {
     let state = second.limit("serve", CpuId(1), us(10));
     assert_eq!((state.limit(), limit_of(&machine, 1).as_str()), (Some(us(10)), "10"));
     let asked = first.asked_by_others();
-    assert_eq!((asked.len(), asked[0].cpu, asked[0].limit), (1, CpuId(1), us(10)));
-    assert!(asked[0].asker.starts_with("roost serve"), "{asked:?}");
+    let [asked] = asked.as_slice() else { panic!("{asked:?}") };
+    assert_eq!(
+        (asked.cpus.to_string(), asked.wish, asked.together),
+        ("1".into(), Wish::Idle(us(10)), Some(Wish::Idle(us(10))))
+    );
+    assert_eq!((asked.asker.as_str(), asked.process), ("roost serve", std::process::id()));
+    assert!(now_unix_s() - asked.since_unix_s < 60);
+    // And what each of them says of itself.
+    let all = first.asked();
+    assert!(
+        all.iter().any(|asked| asked.asker == "shop"
+            && asked.wish == Wish::Idle(us(100))
+            && asked.held_by.is_none()),
+        "{all:?}"
+    );
+    let all = second.asked();
+    assert!(
+        all.iter().any(|asked| asked.asker == "serve"
+            && asked.held_by.as_ref().is_some_and(|by| by.starts_with("roost govern"))),
+        "{all:?}"
+    );
     // What is free it holds itself, and nobody has what nobody opened.
     second.limit("serve", CpuId(2), us(7));
     assert_eq!(limit_of(&machine, 2), "7");
@@ -98,7 +83,7 @@ fn when_the_holder_ends_who_asked_takes_over_with_what_it_asked_for() {
     second.drain_notices();
     second.look_after();
     assert_eq!(limit_of(&machine, 0), "40");
-    assert!(second.drain_notices().iter().any(|notice| notice.contains("taken over")));
+    assert!(second.drain_notices().iter().any(|notice| notice.contains("seen to anew")));
     // And now it is the one who is asked.
     let mut third = open(&machine, "0", "roost wake");
     third.limit("wake", CpuId(0), us(3));
@@ -159,101 +144,11 @@ fn a_holder_that_takes_no_requests_is_named() {
     let machine = FakeMachine::intel_server(2);
     let _bench =
         crate::IdleControl::open(machine.root(), &cpus("1"), IdleOptions::new("roost bench")).unwrap();
-    let error = IdleHolder::open(machine.root(), &cpus("0-1"), IdleOptions::new("roost serve")).unwrap_err();
+    let error =
+        IdleHolder::open(machine.root(), &cpus("0-1"), "roost serve", IdleActuator::PmQos).unwrap_err();
     assert!(error.to_string().contains("roost bench"), "{error}");
     // It took nothing.
     open(&machine, "0", "another");
-}
-
-#[test]
-fn an_answer_that_comes_too_late_is_not_taken_for_the_next_one() {
-    let machine = FakeMachine::intel_server(1);
-    // A holder that has the lock and dawdles.
-    let _locks = crate::CpuLocks::take(machine.root(), &cpus("0"), "slow").unwrap();
-    let path = machine.path("run/roost/holder-slow.sock");
-    let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
-    let lock = machine.path("run/roost/cpu0.lock");
-    let text = std::fs::read_to_string(&lock).unwrap() + "asked at holder-slow.sock\n";
-    std::fs::write(&lock, text).unwrap();
-    let mut asker = open(&machine, "0", "roost serve");
-    let (mut stream, _) = listener.accept().unwrap();
-    drop(listener);
-    let dawdler = std::thread::spawn(move || {
-        let _ = stream.read(&mut [0; 256]);
-        std::thread::sleep(std::time::Duration::from_millis(2500));
-        stream.write_all(b"{\"in_force\":{\"limit\":\"none\",\"kept_stricter\":false,\"has_effect\":true}}\n")
-    });
-    assert!(
-        matches!(asker.limit("serve", CpuId(0), us(10)), LimitState::Refused { .. }),
-        "it does not answer"
-    );
-    let _ = dawdler.join();
-    assert!(matches!(asker.limit("serve", CpuId(0), us(20)), LimitState::Refused { .. }), "the first answer");
-}
-
-#[test]
-fn sockets_of_the_dead_are_cleared_away_and_those_of_the_living_stay() {
-    let machine = FakeMachine::intel_server(2);
-    let _first = open(&machine, "0", "first");
-    let dead = machine.path("run/roost/holder-4194305-0.sock");
-    std::fs::write(&dead, "").unwrap();
-    let _second = open(&machine, "1", "second");
-    assert!(
-        !dead.exists() && socket(&machine).exists(),
-        "no process has a number beyond the kernel's greatest"
-    );
-}
-
-#[test]
-fn strangers_bytes_change_nothing_and_end_their_own_connection_only() {
-    let machine = FakeMachine::intel_server(2);
-    let mut holder = open(&machine, "0-1", "roost govern");
-    let path = socket(&machine);
-    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-    let mut good = UnixStream::connect(&path).unwrap();
-    good.write_all(b"{\"asker\":\"good\",\"cpu\":1,\"limit\":{\"exit_latency\":9000}}\n").unwrap();
-    soon("heard", || limit_of(&machine, 1) == "9");
-    let long = vec![b'x'; 1 << 20];
-    for bytes in [&b"\n"[..], b"\xff\xfe\n", b"{\"asker\":1}\n", &long] {
-        let mut bad = UnixStream::connect(&path).unwrap();
-        // It may have hung up before all was said.
-        let _ = bad.write_all(bytes);
-        let _ = bad.shutdown(std::net::Shutdown::Write);
-        let mut answer = Vec::new();
-        let _ = bad.read_to_end(&mut answer);
-        assert!(answer.len() < 2048 && !String::from_utf8_lossy(&answer).contains("in_force"), "{answer:?}");
-    }
-    // A CPU that is not held here is refused, and the connection goes on.
-    good.write_all(b"{\"asker\":\"good\",\"cpu\":77,\"limit\":\"none\"}\n").unwrap();
-    good.write_all(b"{\"asker\":\"good\",\"cpu\":0,\"limit\":{\"exit_latency\":8000}}\n").unwrap();
-    soon("heard", || limit_of(&machine, 0) == "8");
-    assert_eq!(limit_of(&machine, 1), "9");
-    drop(good);
-    soon("withdrawn", || limit_of(&machine, 0) == "0" && limit_of(&machine, 1) == "0");
-    holder.limit("shop", CpuId(0), us(4));
-    assert_eq!(limit_of(&machine, 0), "4");
-}
-
-#[test]
-fn more_askers_than_a_machine_has_are_hung_up_on() {
-    let machine = FakeMachine::intel_server(1);
-    let _holder = open(&machine, "0", "roost govern");
-    let path = socket(&machine);
-    let many: Vec<UnixStream> = (0..80).map(|_| UnixStream::connect(&path).unwrap()).collect();
-    let mut answered = 0;
-    for (number, mut stream) in (1u64..).zip(many.iter()) {
-        let line = format!(
-            "{{\"asker\":\"a\",\"cpu\":0,\"limit\":{{\"exit_latency\":{}}}}}\n",
-            number * 1000 + 5000
-        );
-        let mut byte = [0; 1];
-        let said = stream.write_all(line.as_bytes()).and_then(|()| stream.read(&mut byte));
-        answered += usize::from(said.is_ok_and(|length| length == 1));
-    }
-    assert_eq!((answered, limit_of(&machine, 0).as_str()), (64, "6"));
-    drop(many);
-    soon("all withdrawn", || limit_of(&machine, 0) == "0");
-    open(&machine, "0", "a later one").limit("x", CpuId(0), us(3));
 }
 
 proptest! {

@@ -1,0 +1,301 @@
+//! How requests combine.
+//!
+//! | knob | together | because |
+//! |---|---|---|
+//! | idle limit of a CPU | the least latency; the deepest sleep only where nobody bounds it | who bounds it pays for each wake-up; a deep sleep is a wish for power |
+//! | clock of a CPU | the fastest; free where one wants all | who asks for less can live with more, and not the other way round |
+//! | active CPUs | the union | a CPU that one has left is still another's |
+//!
+//! What always holds, and is tried with any requests in any order: the order in which they came changes nothing, and what is
+//! withdrawn leaves the combination of the rest, as if it had never been.
+
+use super::wire::list;
+use crate::surroundings::Scope;
+use machine::{CpuId, CpuList, Duration, FrequencyLimit, IdleLimit};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What serves everybody: the least latency that anybody asks for, and where nobody does, the deepest sleep.
+pub(super) fn strictest(asked: impl Iterator<Item = IdleLimit>) -> Option<IdleLimit> {
+    asked.min_by_key(|limit| match limit {
+        IdleLimit::ExitLatency(latency) => (0, *latency),
+        IdleLimit::Deepest => (1, Duration::ZERO),
+        IdleLimit::None => (2, Duration::ZERO),
+    })
+}
+
+/// The fastest of all; free where one wants all that there is. Of a cap and a speed that are equal, the speed.
+pub(super) fn fastest(asked: impl Iterator<Item = FrequencyLimit>) -> Option<FrequencyLimit> {
+    asked.max_by_key(|limit| match *limit {
+        FrequencyLimit::None => (u64::MAX, false),
+        FrequencyLimit::AtMost(clock) => (clock.0, false),
+        FrequencyLimit::Exactly(clock) => (clock.0, true),
+    })
+}
+
+/// Which CPUs somebody needs, and which it has left.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Claim {
+    /// These must be awake and nobody's to shut off: it runs there now, or is about to.
+    #[serde(with = "list")]
+    pub active: CpuList,
+    /// It could run on these; those that nobody has active are parked for whom `scope` names. Without a scope it says nothing.
+    #[serde(with = "list")]
+    pub could: CpuList,
+    /// Who shall leave the CPUs that it has left.
+    pub scope: Scope,
+    /// Of those that it could run on, these go offline where nobody has them active.
+    #[serde(with = "list")]
+    pub offline: CpuList,
+    /// Cpusets and units that it keeps itself, and that are nobody's surroundings (`Confiner::place`).
+    pub places: BTreeSet<String>,
+}
+
+impl Claim {
+    /// What parts of one process want together. They have one scope.
+    pub(super) fn of_all<'a>(parts: impl Iterator<Item = &'a Self>) -> Self {
+        parts.fold(Self::default(), |mut all, part| {
+            all.active.0.extend(&part.active.0);
+            all.could.0.extend(&part.could.0);
+            all.offline.0.extend(&part.offline.0);
+            all.scope.everybody |= part.scope.everybody;
+            all.scope.interrupts |= part.scope.interrupts;
+            all.places.extend(part.places.iter().cloned());
+            all
+        })
+    }
+}
+
+/// The union of what is active.
+pub(super) fn needed<'a>(claims: impl Iterator<Item = &'a Claim>) -> CpuList {
+    CpuList(claims.flat_map(|claim| claim.active.0.iter().copied()).collect())
+}
+
+/// Where those may be who have to leave what is parked, of those claims that say so (`of`): everywhere but on CPUs that such a
+/// claim could have and none has. Never nowhere.
+pub(super) fn open_to<'a>(
+    online: &CpuList,
+    claims: impl Iterator<Item = &'a Claim> + Clone,
+    of: fn(&Scope) -> bool,
+) -> CpuList {
+    let could: BTreeSet<CpuId> = claims
+        .clone()
+        .filter(|claim| of(&claim.scope))
+        .flat_map(|claim| claim.could.0.iter().copied())
+        .collect();
+    let parked = &could - &needed(claims).0;
+    let left = &online.0 - &parked;
+    if left.is_empty() { online.clone() } else { CpuList(left) }
+}
+
+/// What goes offline of the CPUs that are `there`: what some claim says so of, and none has active. Never all.
+pub(super) fn going<'a>(there: &CpuList, claims: impl Iterator<Item = &'a Claim> + Clone) -> CpuList {
+    let left: BTreeSet<CpuId> = claims.clone().flat_map(|claim| claim.offline.0.iter().copied()).collect();
+    let going = &(&left - &needed(claims).0) & &there.0;
+    if going == there.0 { CpuList::default() } else { CpuList(going) }
+}
+
+/// What is asked of each CPU, by whom, and since when, in seconds of the Unix clock.
+#[derive(Debug)]
+pub(super) struct Wishes<W, L> {
+    by_cpu: BTreeMap<CpuId, BTreeMap<W, (L, u64)>>,
+}
+
+impl<W, L> Default for Wishes<W, L> {
+    fn default() -> Self {
+        Self { by_cpu: BTreeMap::new() }
+    }
+}
+
+impl<W: Ord + Clone, L: Copy + PartialEq> Wishes<W, L> {
+    /// `who` asks for this on `cpu` instead of what it asked for before; `None`: it has no say any more.
+    pub(super) fn set(&mut self, who: &W, cpu: CpuId, limit: Option<L>, since: u64) {
+        let asked = self.by_cpu.entry(cpu).or_default();
+        match limit {
+            None => {
+                asked.remove(who);
+            }
+            Some(limit) if asked.get(who).is_some_and(|(before, _)| *before == limit) => {}
+            Some(limit) => {
+                asked.insert(who.clone(), (limit, since));
+            }
+        }
+        if asked.is_empty() {
+            self.by_cpu.remove(&cpu);
+        }
+    }
+
+    /// What `who` asks of this CPU.
+    pub(super) fn by(&self, who: &W, cpu: CpuId) -> Option<L> {
+        self.by_cpu.get(&cpu)?.get(who).map(|(limit, _)| *limit)
+    }
+
+    /// What is asked of this CPU.
+    pub(super) fn of(&self, cpu: CpuId) -> impl Iterator<Item = L> + '_ {
+        self.by_cpu.get(&cpu).into_iter().flat_map(|asked| asked.values().map(|(limit, _)| *limit))
+    }
+
+    /// The CPUs in which this one has a say.
+    pub(super) fn cpus_of(&self, is: impl Fn(&W) -> bool) -> Vec<(CpuId, W)> {
+        let named =
+            self.by_cpu.iter().flat_map(|(&cpu, asked)| asked.keys().map(move |who| (cpu, who.clone())));
+        named.filter(|(_, who)| is(who)).collect()
+    }
+
+    /// CPUs of which anything is asked.
+    pub(super) fn cpus(&self) -> Vec<CpuId> {
+        self.by_cpu.keys().copied().collect()
+    }
+
+    /// Everything.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (CpuId, &W, L, u64)> {
+        self.by_cpu.iter().flat_map(|(&cpu, asked)| {
+            asked.iter().map(move |(who, (limit, since))| (cpu, who, *limit, *since))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use machine::Kilohertz;
+    use proptest::prelude::*;
+
+    fn idle() -> impl Strategy<Value = IdleLimit> {
+        prop_oneof![
+            Just(IdleLimit::None),
+            Just(IdleLimit::Deepest),
+            (0..5u64).prop_map(|us| IdleLimit::ExitLatency(Duration::from_micros(us))),
+        ]
+    }
+
+    fn clock() -> impl Strategy<Value = FrequencyLimit> {
+        prop_oneof![
+            Just(FrequencyLimit::None),
+            (1..5u64).prop_map(|ghz| FrequencyLimit::AtMost(Kilohertz(ghz * 1_000_000))),
+            (1..5u64).prop_map(|ghz| FrequencyLimit::Exactly(Kilohertz(ghz * 1_000_000))),
+        ]
+    }
+
+    fn cpus() -> impl Strategy<Value = CpuList> {
+        proptest::collection::btree_set((0..8u16).prop_map(CpuId), 0..8).prop_map(CpuList)
+    }
+
+    fn claim() -> impl Strategy<Value = Claim> {
+        (cpus(), cpus(), cpus(), any::<bool>(), any::<bool>()).prop_map(
+            |(active, could, offline, everybody, interrupts)| {
+                let scope = Scope { everybody, interrupts };
+                Claim { active, could, scope, offline, ..Claim::default() }
+            },
+        )
+    }
+
+    /// Two orders of the same.
+    fn shuffled<T: Clone + std::fmt::Debug + 'static>(
+        of: impl Strategy<Value = T>,
+    ) -> impl Strategy<Value = (Vec<T>, Vec<T>)> {
+        proptest::collection::vec(of, 0..6)
+            .prop_flat_map(|asked| (Just(asked.clone()), Just(asked).prop_shuffle()))
+    }
+
+    proptest! {
+        #[test]
+        fn the_order_of_requests_changes_nothing(
+            (some, same) in shuffled(idle()), (clocks, the_same) in shuffled(clock()), (claims, again) in shuffled(claim()),
+        ) {
+            prop_assert_eq!(strictest(some.into_iter()), strictest(same.into_iter()));
+            prop_assert_eq!(fastest(clocks.into_iter()), fastest(the_same.into_iter()));
+            prop_assert_eq!(needed(claims.iter()), needed(again.iter()));
+            prop_assert_eq!(Claim::of_all(claims.iter()), Claim::of_all(again.iter()));
+            let online = "0-7".parse().unwrap();
+            let of: fn(&Scope) -> bool = |scope| scope.everybody;
+            prop_assert_eq!(open_to(&online, claims.iter(), of), open_to(&online, again.iter(), of));
+            prop_assert_eq!(going(&online, claims.iter()), going(&online, again.iter()));
+        }
+
+        /// Combining some first and the others later, as parts of a process and processes do, is combining all.
+        #[test]
+        fn parts_and_processes_combine_alike(
+            some in proptest::collection::vec(idle(), 0..5), more in proptest::collection::vec(idle(), 0..5),
+            clocks in proptest::collection::vec(clock(), 0..5), others in proptest::collection::vec(clock(), 0..5),
+        ) {
+            let halves = [strictest(some.iter().copied()), strictest(more.iter().copied())];
+            prop_assert_eq!(strictest(halves.into_iter().flatten()), strictest(some.into_iter().chain(more)));
+            let halves = [fastest(clocks.iter().copied()), fastest(others.iter().copied())];
+            prop_assert_eq!(fastest(halves.into_iter().flatten()), fastest(clocks.into_iter().chain(others)));
+        }
+
+        /// Whatever is asked, changed and withdrawn: what is left is as if only that had ever been asked.
+        #[test]
+        fn what_is_withdrawn_leaves_the_rest_as_if_it_had_never_been(
+            steps in proptest::collection::vec((0..4u8, 0..2u16, proptest::option::of(clock())), 0..40), gone in 0..4u8,
+        ) {
+            let (mut all, mut rest) = (Wishes::default(), Wishes::default());
+            for (at, (who, cpu, limit)) in (0..).zip(steps) {
+                all.set(&who, CpuId(cpu), limit, at);
+                if who != gone {
+                    rest.set(&who, CpuId(cpu), limit, at);
+                }
+            }
+            for (cpu, who) in all.cpus_of(|who| *who == gone) {
+                all.set(&who, cpu, None, 0);
+            }
+            prop_assert_eq!(all.iter().collect::<Vec<_>>(), rest.iter().collect::<Vec<_>>());
+            for cpu in [CpuId(0), CpuId(1)] {
+                prop_assert_eq!(fastest(all.of(cpu)), fastest(rest.of(cpu)));
+            }
+        }
+
+        /// Nobody is told to be nowhere, and nobody is shut off from a CPU that somebody needs and that is there.
+        #[test]
+        fn what_is_needed_is_open(claims in proptest::collection::vec(claim(), 0..6), online in cpus()) {
+            let open = open_to(&online, claims.iter(), |scope| scope.interrupts);
+            prop_assert_eq!(open.0.is_empty(), online.0.is_empty());
+            prop_assert!(open.0.is_subset(&online.0));
+            let needed = needed(claims.iter());
+            prop_assert!(needed.0.intersection(&online.0).all(|cpu| open.0.contains(cpu)));
+        }
+
+        /// Not all CPUs go, none that somebody needs or that is not there, and none that nobody wants to go.
+        #[test]
+        fn what_is_needed_stays_online(claims in proptest::collection::vec(claim(), 0..6), there in cpus()) {
+            let going = going(&there, claims.iter());
+            prop_assert!(going.0.is_disjoint(&needed(claims.iter()).0));
+            prop_assert!(going.0.is_subset(&there.0) && (going != there || there.0.is_empty()));
+            prop_assert!(going.0.iter().all(|cpu| claims.iter().any(|claim| claim.offline.0.contains(cpu))));
+        }
+    }
+
+    #[test]
+    fn only_what_a_service_gives_up_and_no_other_has_goes_offline() {
+        let cpus = |text: &str| text.parse::<CpuList>().unwrap();
+        let claim = |could: &str, active: &str, goes: bool| Claim {
+            active: cpus(active),
+            could: cpus(could),
+            offline: if goes { cpus(could) } else { CpuList::default() },
+            ..Claim::default()
+        };
+        let there = cpus("0-7");
+        for (claims, goes) in [
+            (vec![claim("2-7", "2", true)], Some("3-7")),
+            (vec![claim("2-7", "2", false)], None),
+            (vec![claim("2-7", "2", true), claim("0-7", "5-6", false)], Some("3-4,7")),
+            (vec![claim("0-3", "0", true), claim("4-7", "4", false)], Some("1-3")),
+            (vec![claim("0-9", "0", true)], Some("1-7")),
+            (vec![claim("0-7", "0-7", true)], None),
+        ] {
+            assert_eq!(going(&there, claims.iter()), goes.map(cpus).unwrap_or_default(), "{claims:?}");
+        }
+    }
+
+    #[test]
+    fn since_when_is_when_it_was_first_asked_for() {
+        let mut wishes = Wishes::default();
+        wishes.set(&"a", CpuId(0), Some(IdleLimit::Deepest), 5);
+        wishes.set(&"a", CpuId(0), Some(IdleLimit::Deepest), 9);
+        assert_eq!(wishes.iter().next().unwrap().3, 5);
+        wishes.set(&"a", CpuId(0), Some(IdleLimit::None), 9);
+        assert_eq!(wishes.iter().next().unwrap().3, 9);
+    }
+}

@@ -1,0 +1,110 @@
+//! A thread that runs as soon as it is woken, however busy its CPU is, and that cannot keep a CPU to itself.
+//!
+//! `SCHED_FIFO` of priority 1, the lowest that goes before all ordinary threads. It is bounded twice: by `RLIMIT_RTTIME`, which ends
+//! the process's turn with SIGXCPU (catch it and put things back) if one of its real-time threads computes for [`LONGEST_TURN`]
+//! without waiting for anything, and by the kernel's own share for ordinary threads (`sched_rt_runtime_us`). Threads that it starts
+//! are ordinary ones.
+
+use rustix::io::Errno;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::ffi::{c_int, c_long};
+use std::io;
+use thiserror::Error;
+
+/// Why a thread stays an ordinary one.
+#[derive(Debug, Error)]
+pub enum RealtimeError {
+    /// This user may not.
+    #[error(
+        "not permitted to run at real-time priority\nhint: run as root, grant CAP_SYS_NICE, or raise RLIMIT_RTPRIO \
+         (LimitRTPRIO=1 in a unit)"
+    )]
+    NotPermitted,
+    /// Something else.
+    #[error("real-time priority cannot be had: {0}")]
+    Refused(io::Error),
+}
+
+/// So long such a thread may compute at a stretch, in us. A look of the governor's takes some tens of them.
+const LONGEST_TURN_US: u64 = 100_000;
+
+/// The kernel's `struct sched_attr`, in its first version.
+#[repr(C)]
+struct SchedAttr {
+    size: u32,
+    policy: u32,
+    flags: u64,
+    nice: i32,
+    priority: u32,
+    runtime: u64,
+    deadline: u64,
+    period: u64,
+}
+
+const SCHED_FIFO: u32 = 1;
+const SCHED_FLAG_RESET_ON_FORK: u64 = 1;
+
+#[cfg(target_arch = "x86_64")]
+const SCHED_SETATTR: Option<c_long> = Some(314);
+#[cfg(target_arch = "aarch64")]
+const SCHED_SETATTR: Option<c_long> = Some(274);
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+const SCHED_SETATTR: Option<c_long> = None;
+
+unsafe extern "C" {
+    fn syscall(number: c_long, thread: c_int, attr: *const SchedAttr, flags: u32) -> c_long;
+}
+
+/// Makes the calling thread one that runs as soon as it is woken.
+pub fn run_at_once() -> Result<(), RealtimeError> {
+    let number = SCHED_SETATTR.ok_or_else(|| RealtimeError::Refused(io::ErrorKind::Unsupported.into()))?;
+    // The bound first: there is no moment without one.
+    let before = getrlimit(Resource::Rttime);
+    let bound = before.maximum.map_or(LONGEST_TURN_US, |maximum| maximum.min(LONGEST_TURN_US));
+    setrlimit(Resource::Rttime, Rlimit { current: Some(bound), maximum: before.maximum })
+        .map_err(|error| RealtimeError::Refused(error.into()))?;
+    let attr = SchedAttr {
+        size: size_of::<SchedAttr>() as u32,
+        policy: SCHED_FIFO,
+        flags: SCHED_FLAG_RESET_ON_FORK,
+        nice: 0,
+        priority: 1,
+        runtime: 0,
+        deadline: 0,
+        period: 0,
+    };
+    // SAFETY: the kernel reads `size` bytes of `attr`, which is as long, and changes nothing of ours in memory.
+    if unsafe { syscall(number, 0, &raw const attr, 0) } == 0 {
+        return Ok(());
+    }
+    let cause = io::Error::last_os_error();
+    let is_forbidden = cause.raw_os_error() == Some(Errno::PERM.raw_os_error());
+    Err(if is_forbidden { RealtimeError::NotPermitted } else { RealtimeError::Refused(cause) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Field 41 of `stat`.
+    fn policy_of_this_thread() -> String {
+        let text = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
+        text.rsplit_once(')').unwrap().1.split_ascii_whitespace().nth(38).unwrap().to_owned()
+    }
+
+    #[test]
+    fn one_thread_runs_at_once_within_a_bound_and_its_children_do_not() {
+        std::thread::spawn(|| {
+            if let Err(error) = run_at_once() {
+                println!("SKIPPED: {error}");
+                return;
+            }
+            assert_eq!(policy_of_this_thread(), "1");
+            assert_eq!(getrlimit(Resource::Rttime).current, Some(LONGEST_TURN_US));
+            std::thread::spawn(|| assert_eq!(policy_of_this_thread(), "0")).join().unwrap();
+        })
+        .join()
+        .unwrap();
+        assert_eq!(policy_of_this_thread(), "0");
+    }
+}

@@ -1,0 +1,170 @@
+//! Ends of connections and of requests: what is lost with a connection, which are made anew, what is over its time.
+
+use super::{Lane, REMARKS_MAX};
+use crate::connection::Connection;
+use crate::plan::TIMEOUT_MIN;
+use crate::protocol::{Asks, Protocol};
+use machine::Instant;
+use rustix::event::epoll;
+use rustix::net::sockopt::socket_error;
+
+impl<A: Asks> Lane<'_, A> {
+    /// A connection is of no use any more. What it still owed is lost. One of a pool is made anew when it is needed, and
+    /// its end is nothing to speak of if nothing was owed: servers end idle connections as they please.
+    pub(super) fn close(&mut self, at: usize, reason: &str) {
+        if !self.connections[at].open {
+            return;
+        }
+        let lost = self.take_pending(at);
+        for due in &lost {
+            self.count(*due, |counts| counts.lost += 1);
+        }
+        if !A::Protocol::POOLED || !lost.is_empty() {
+            self.connections_lost += 1;
+            if self.remarks.len() < REMARKS_MAX {
+                self.remark(format!("a connection ended early: {reason}"));
+            }
+        }
+        self.leave(at, reason);
+    }
+
+    /// What was under way on a connection, which is then empty: when each was due.
+    fn take_pending(&mut self, at: usize) -> Vec<Instant> {
+        let connection = &mut self.connections[at];
+        connection.unsent = 0;
+        let pending = std::mem::take(&mut connection.pending);
+        self.under_way -= pending.len() as u64;
+        pending.into_iter().map(|pending| pending.due).collect()
+    }
+
+    /// Leaves a connection, and makes it anew if somebody waits for it.
+    fn leave(&mut self, at: usize, reason: &str) {
+        reason.clone_into(&mut self.last_end);
+        let connection = &mut self.connections[at];
+        connection.open = false;
+        connection.connecting = false;
+        connection.partial = Vec::new();
+        connection.out = Vec::new();
+        connection.written = 0;
+        let _ = epoll::delete(&self.epoll, &*connection);
+        let queue = self.queue(at);
+        if !A::Protocol::POOLED {
+            self.lose_waiting(queue);
+        } else if !self.waiting[queue].is_empty() || self.source.depth().is_some() {
+            self.renew(at);
+        }
+    }
+
+    /// Begins to make a closed connection anew.
+    pub(super) fn renew(&mut self, at: usize) {
+        let renewed = Connection::reopen(&self.address).and_then(|connection| {
+            let data = epoll::EventData::new_u64(at as u64);
+            epoll::add(&self.epoll, &connection, data, epoll::EventFlags::IN | epoll::EventFlags::OUT)?;
+            Ok(connection)
+        });
+        match renewed {
+            Ok(connection) => {
+                // The list of those to be written may name this place still.
+                let dirty = self.connections[at].dirty;
+                self.connections[at] = connection;
+                self.connections[at].dirty = dirty;
+                self.connections_renewed += 1;
+            }
+            Err(cause) => self.give_up_on(at, &cause),
+        }
+    }
+
+    /// A connection could not be made anew.
+    fn give_up_on(&mut self, at: usize, cause: &std::io::Error) {
+        self.connections[at].open = false;
+        self.connections[at].connecting = false;
+        self.connections_lost += 1;
+        self.is_refused = true;
+        self.last_end = format!("connecting anew failed: {cause}");
+        if self.remarks.len() < REMARKS_MAX {
+            self.remark(self.last_end.clone());
+        }
+        self.lose_waiting_if_alone();
+    }
+
+    /// True if there is no connection left, nor a hope of one.
+    pub(super) fn is_alone(&self) -> bool {
+        (!A::Protocol::POOLED || self.is_refused)
+            && self.connections.iter().all(|connection| !connection.open)
+    }
+
+    /// A pool without any connection has nobody to carry what waits.
+    fn lose_waiting_if_alone(&mut self) {
+        if self.is_alone() {
+            self.lose_waiting(0);
+        }
+    }
+
+    fn lose_waiting(&mut self, queue: usize) {
+        let waiting = std::mem::take(&mut self.waiting[queue]);
+        self.held -= waiting.len();
+        for held in waiting {
+            self.count(held.due, |counts| counts.lost += 1);
+        }
+    }
+
+    /// The server has said yes or no to a connection that is made anew.
+    pub(super) fn settle_connection(&mut self, at: usize) {
+        let refused = match socket_error(&self.connections[at]) {
+            Ok(Ok(())) => None,
+            Ok(Err(cause)) | Err(cause) => Some(std::io::Error::from(cause)),
+        };
+        if let Some(cause) = refused {
+            let _ = epoll::delete(&self.epoll, &self.connections[at]);
+            return self.give_up_on(at, &cause);
+        }
+        self.is_refused = false;
+        let connection = &mut self.connections[at];
+        connection.connecting = false;
+        connection.blocked = false;
+        let data = epoll::EventData::new_u64(at as u64);
+        // The socket is in the set, so this cannot fail.
+        let _ = epoll::modify(&self.epoll, &*connection, data, epoll::EventFlags::IN);
+        let now = host::now();
+        self.refill(at, now);
+    }
+
+    /// Gives up what the server owes for longer than the plan allows, and the connection with it: its answer would be
+    /// taken for another's.
+    pub(super) fn expire(&mut self, now: Instant) {
+        let Some(timeout) = self.plan.timeout else { return };
+        if now < self.next_look {
+            return;
+        }
+        self.next_look = now + TIMEOUT_MIN;
+        for at in 0..self.connections.len() {
+            let connection = &self.connections[at];
+            let is_owing = connection.open && !connection.pending.is_empty();
+            if !is_owing || now.since(connection.owes_since) < timeout {
+                continue;
+            }
+            for due in self.take_pending(at) {
+                self.count(due, |counts| counts.timed_out += 1);
+                self.record_latency(due, now);
+            }
+            self.remark(format!("an answer had not come after {timeout}"));
+            self.leave(at, "an answer did not come in time");
+        }
+    }
+
+    /// Counts what is still under way, at the age that it has reached.
+    pub(super) fn write_off(&mut self, now: Instant) {
+        let mut left = Vec::new();
+        for at in 0..self.connections.len() {
+            left.append(&mut self.take_pending(at));
+        }
+        for queue in &mut self.waiting {
+            left.extend(queue.drain(..).map(|held| held.due));
+        }
+        for due in left {
+            self.count(due, |counts| counts.unanswered += 1);
+            self.record_latency(due, now);
+        }
+        self.held = 0;
+    }
+}

@@ -1,0 +1,123 @@
+//! What a lane must know of the language that its server speaks, and nothing more.
+//!
+//! A lane is about time: when a request is due, when it was sent, when its answer was whole. The bytes in between are a
+//! [`Protocol`]'s: it says what request number n is, writes it, and takes answers off the bytes that come in. There are
+//! two, `memcache` and `http`, and they differ in one more thing: which connection carries a request. A memcached client
+//! has its connections and each request belongs to one; an HTTP client has a *pool*, takes whichever connection is free,
+//! and opens a closed one anew when it needs one, as HTTP lets servers close what is idle.
+
+mod http;
+mod memcache;
+mod url;
+
+pub use http::answer as http_answer;
+pub use http::{Body, Http};
+pub use memcache::Items;
+pub(crate) use memcache::store_all;
+pub use url::Url;
+
+use crate::lane::Lane;
+use crate::{Error, Plan, Preload};
+use machine::Duration;
+use workload::SpecError;
+
+/// What is asked of a server, and so in which protocol. Implemented by [`Items`] and [`Http`].
+pub trait Asks: Clone + Sync {
+    /// The protocol.
+    #[doc(hidden)]
+    type Protocol: Protocol;
+
+    /// The seed of everything random.
+    fn seed(&self) -> u64;
+
+    /// One lane's half of the conversation.
+    #[doc(hidden)]
+    fn protocol(&self) -> Result<Self::Protocol, SpecError>;
+
+    /// What is to be done before the load.
+    #[doc(hidden)]
+    fn prepare(_plan: &Plan<Self>, _lanes: &mut [Lane<'_, Self>]) -> Result<Option<Preload>, Error> {
+        Ok(None)
+    }
+}
+
+/// A client's half of a conversation; each lane has its own.
+#[doc(hidden)]
+pub trait Protocol: Clone + Send + Sync {
+    /// A request, small enough to be kept until it is answered.
+    type Request: Copy + Send;
+    /// What is known of the answer that a connection is in the middle of.
+    type Reading: Default + Send;
+
+    /// Any connection may carry any request, and one that the server closed is made anew when it is needed.
+    const POOLED: bool;
+
+    /// Request number `index`.
+    fn request(&self, index: u64) -> Self::Request;
+
+    /// Which of `count` connections request number `index` is meant for.
+    fn connection(&self, index: u64, count: u32) -> u32;
+
+    /// Appends the request's bytes.
+    fn compose(&mut self, request: &Self::Request, out: &mut Vec<u8>);
+
+    /// Takes what it can of the answer to `request` from the beginning of `input`, which is not empty. An error says why
+    /// this is no answer; the connection is then of no use any more.
+    fn take(
+        &mut self,
+        request: &Self::Request,
+        reading: &mut Self::Reading,
+        input: &[u8],
+    ) -> Result<Taken, String>;
+
+    /// The server closed the connection in the middle of an answer: the answer, if that is how it ends.
+    fn end(&mut self, reading: &mut Self::Reading) -> Option<Answer>;
+}
+
+/// What was made of some bytes.
+#[doc(hidden)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Taken {
+    /// More bytes are needed before any of these can be taken.
+    Nothing,
+    /// These bytes belong to an answer that is not whole yet; what is wrong with them, if anything.
+    Part(usize, Option<String>),
+    /// These bytes complete the answer.
+    Answer(usize, Answer),
+}
+
+/// A whole answer.
+#[doc(hidden)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// What it says.
+    pub kind: Kind,
+    /// How long the server says that it took.
+    pub took: Option<Duration>,
+    /// The server will close the connection now.
+    pub is_last: bool,
+}
+
+/// What an answer says, as far as it is counted.
+#[doc(hidden)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A read found a value.
+    Hit,
+    /// A read found none.
+    Miss,
+    /// A write was stored.
+    Stored,
+    /// The server's error, in its words.
+    Refused(String),
+    /// An HTTP status below 400.
+    Good,
+    /// An HTTP status from 400 on, and how the body begins.
+    Status(u16, String),
+}
+
+impl From<Kind> for Answer {
+    fn from(kind: Kind) -> Self {
+        Self { kind, took: None, is_last: false }
+    }
+}

@@ -1,0 +1,169 @@
+//! `roost govern hurry-up`: clocks by who is in a service's hot function.
+//!
+//! ```text
+//!   options.rs    what is asked for
+//!   page.rs       the page of a run
+//! ```
+
+mod options;
+mod page;
+
+pub use options::Args;
+
+use super::daemon::stand_back_from_clocks;
+use crate::exit::{Exit, coded, usage};
+use anyhow::{Context as _, Result};
+use governor::hurry_up::{Ending, Hurry, HurryError, Stop};
+use host::{FrequencyError, Root};
+use machine::{Duration, Instant};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXCPU};
+use signal_hook::iterator::Signals;
+use std::io::{IsTerminal as _, Write as _};
+use std::process::ExitCode;
+
+/// A person reads no faster.
+const DRAW_EVERY: Duration = Duration::from_millis(100);
+
+/// Does it.
+pub fn run(args: &Args) -> Result<ExitCode> {
+    let options = args.options()?;
+    let started = crate::run_folder::started()?;
+    let place =
+        (args.out.is_some() || !args.json).then(|| page::place(args.out.as_deref(), &started)).transpose()?;
+    if !args.dry_run && !args.take_over {
+        stand_back_from_clocks(&Root::system())?;
+    }
+    // Before anything is held: a signal that comes meanwhile must not end this without putting things back.
+    let signals = Signals::new([SIGINT, SIGTERM, SIGHUP, SIGXCPU]).context("cannot watch for signals")?;
+    let mut hurry = Hurry::open(&options).map_err(refused)?;
+    hear(signals, hurry.stop())?;
+    let clocks = hurry.clocks();
+    eprintln!("clocks: {} idle, {} at work, {} for heavy calls", clocks[0], clocks[1], clocks[2]);
+    // After the threads that only wait were started: they are ordinary ones.
+    if args.realtime {
+        match host::run_at_once() {
+            Ok(()) => eprintln!("runs at real-time priority 1, at most 100 ms at a stretch"),
+            Err(error) => eprintln!("runs as an ordinary thread: {error}"),
+        }
+    }
+    let until = args.length.map(|length| host::now() + length);
+    let mut view = View::new(args.json);
+    let ending = hurry.run(until, |hurry| {
+        hurry.drain_notices().iter().for_each(|notice| view.say(notice));
+        view.show(hurry);
+    });
+    let lines = hurry.release();
+    view.end();
+    hurry.drain_notices().iter().chain(&lines).for_each(|line| eprintln!("{line}"));
+    if let Some(place) = place {
+        // What was governed was governed well: a full disk makes no failure of that.
+        match page::write(&place, started, &hurry) {
+            Ok(where_it_is) => eprintln!("{where_it_is}"),
+            Err(error) => eprintln!("no page was written: {error:#}"),
+        }
+    }
+    ended(ending)
+}
+
+/// What the end means for who started it.
+fn ended(ending: Result<Ending, HurryError>) -> Result<ExitCode> {
+    match ending {
+        Ok(Ending::Stopped) => Ok(ExitCode::SUCCESS),
+        Ok(Ending::ServiceEnded { inside: 0 }) => {
+            eprintln!("the service has ended; the clocks are as they were");
+            Ok(ExitCode::SUCCESS)
+        }
+        Ok(Ending::ServiceEnded { inside }) => Err(coded(
+            Exit::Failed,
+            format!(
+                "the service died with {inside} of its threads in the hot function; the clocks are as they were"
+            ),
+        )),
+        Ok(Ending::Contested { what }) => Err(coded(
+            Exit::Refused,
+            format!(
+                "somebody else sets these clocks: {what}\nhint: stop it, or leave it these CPUs with --cpus; theirs stays in force"
+            ),
+        )),
+        Err(error) => Err(coded(Exit::Failed, format!("{error}; the clocks are as they were"))),
+    }
+}
+
+fn refused(error: HurryError) -> anyhow::Error {
+    match &error {
+        HurryError::NoClocks(_)
+        | HurryError::Clocks(FrequencyError::Unsupported { .. } | FrequencyError::Lacking { .. }) => {
+            coded(Exit::Unsupported, error)
+        }
+        HurryError::Clocks(FrequencyError::Lock(host::LockError::Unavailable { .. }))
+        | HurryError::Watch { .. } => coded(Exit::Unsupported, error),
+        HurryError::Clocks(FrequencyError::Lock(_)) => coded(Exit::Refused, error),
+        _ => usage(error),
+    }
+}
+
+/// Signals end it; so does SIGXCPU, which comes if its real-time thread computes without an end.
+fn hear(mut signals: Signals, stop: Stop) -> Result<()> {
+    let listen = move || {
+        for signal in signals.forever() {
+            if signal == SIGXCPU {
+                eprintln!("it computed for 100 ms without a pause, and ends");
+            }
+            stop.now();
+        }
+    };
+    std::thread::Builder::new()
+        .name("signals".to_owned())
+        .spawn(listen)
+        .context("cannot watch for signals")?;
+    Ok(())
+}
+
+/// What a person sees meanwhile, or a program.
+struct View {
+    json: bool,
+    live: bool,
+    drawn: Instant,
+    /// Lines of the last drawing, which the next one takes the place of.
+    lines: usize,
+}
+
+impl View {
+    fn new(json: bool) -> Self {
+        let live = std::io::stdout().is_terminal() && !json;
+        Self { json, live, drawn: Instant::ZERO, lines: 0 }
+    }
+
+    fn say(&mut self, notice: &str) {
+        self.lines = 0;
+        eprintln!("{notice}");
+    }
+
+    fn show(&mut self, hurry: &Hurry) {
+        let now = host::now();
+        if !self.json && (!self.live || now < self.drawn + DRAW_EVERY) {
+            return;
+        }
+        self.drawn = now;
+        let status = hurry.status(now);
+        let mut out = std::io::stdout();
+        // Who read this may have gone; the governor stays.
+        if self.json {
+            let _ = writeln!(out, "{}", serde_json::to_string(&status).expect("plain data"));
+            return;
+        }
+        let text = status.text();
+        if self.lines > 0 {
+            let _ = write!(out, "\x1b[{}A\x1b[J", self.lines);
+        }
+        self.lines = text.lines().count();
+        let _ = write!(out, "{text}");
+        let _ = out.flush();
+    }
+
+    fn end(&self) {
+        if self.live {
+            println!();
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! `roost load http`: an HTTP server, such as a search engine.
+
+use super::{Load, shapes};
+use crate::exit::usage;
+use anyhow::Result;
+use loadgen::{Body, Plan, Url};
+use machine::Duration;
+use std::path::PathBuf;
+use workload::{Keywords, Popularity, Words};
+
+/// Load an HTTP server, such as a search engine with queries of keywords
+///
+/// As `roost load memcache`, over kept-alive connections of HTTP/1.1. A request takes whichever connection is free; if
+/// none is it waits, and its latency counts on. {words} in the URL and in the body stands for the query's keywords. What
+/// Elasticsearch, OpenSearch (took) and Solr (QTime) say of their own time is shown beside the latency. Exit code 6: the
+/// run is INVALID, the generator was late; 1: a connection was lost, an answer had a status from 400 on or did not come; 2: bad usage.
+#[derive(clap::Args, Debug)]
+#[command(after_help = concat!("\
+Examples:
+  roost load http http://127.0.0.1:8080/ --rate 500               the same page, 500 times a second
+  roost load http http://127.0.0.1:9200/pages/_search --words words.txt --rate 40 \\
+      --body '{\"query\":{\"match\":{\"text\":\"{words}\"}}}'          queries of 1 to 18 keywords, as the Hurry-up paper mixes them
+  roost load http 'http://127.0.0.1:8983/solr/pages/select?wt=json&q=text:({words})' --words words.txt \\
+      --keywords heavy --rate 10                                  Solr, 12 to 18 keywords
+  roost load http URL --words words.txt --arrivals closed --connections 4      as fast as 4 clients get answers\n\n", shapes!()))]
+pub(super) struct Http {
+    /// What to ask for: http://HOST:PORT/PATH?QUERY
+    #[arg(value_name = "URL")]
+    url: Url,
+    /// Send this with a POST: text, or @FILE
+    #[arg(long, value_name = "TEXT")]
+    body: Option<String>,
+    /// What the body is
+    #[arg(long, value_name = "TYPE", default_value = "application/json", requires = "body", value_parser = parse_content_type)]
+    content_type: String,
+    #[command(flatten)]
+    pub(super) load: Load,
+    /// Keywords of each query: paper (1 to 18), cloudsuite (1 to 16), light (3-4), heavy (12-18), or numbers such as 7 or 2-5
+    #[arg(long, value_name = "MIX", default_value = "paper", requires = "words")]
+    keywords: Keywords,
+    /// A file of words, one to a line, most frequent first; best the index's own
+    #[arg(long, value_name = "FILE")]
+    words: Option<PathBuf>,
+    /// How often each word is asked for: uniform or zipf:S
+    #[arg(long, value_name = "LAW", default_value = "zipf:1")]
+    popularity: Popularity,
+    /// Requests on one connection at a time; above 1 they are pipelined, which few servers are used to
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    outstanding: u32,
+    /// Give a request up when the server owes its answer for this long
+    #[arg(long, value_name = "TIME", default_value = "10s")]
+    timeout: Duration,
+}
+
+impl Http {
+    /// What was typed as a plan.
+    pub(super) fn plan(&self) -> Result<Plan<loadgen::Http>> {
+        let body = match self.body.as_deref().map(|text| (text, text.strip_prefix('@'))) {
+            Some((_, Some(file))) => Some(
+                std::fs::read_to_string(file).map_err(|cause| usage(format!("--body @{file}: {cause}")))?,
+            ),
+            Some((text, None)) => Some(text.to_owned()),
+            None => None,
+        };
+        let words = self.words.as_deref().map(Words::read).transpose().map_err(usage)?;
+        let asks = loadgen::Http {
+            seed: self.load.seed,
+            url: self.url.clone(),
+            body: body.map(|text| Body { text, content_type: self.content_type.clone() }),
+            keywords: self.keywords.clone(),
+            words: words.unwrap_or_else(|| Words::new([])),
+            popularity: self.popularity,
+        };
+        match (asks.wants_words(), self.words.is_some()) {
+            (true, false) => {
+                return Err(usage(
+                    "the URL or the body has {words} in it: name a word list with --words FILE",
+                ));
+            }
+            (false, true) => {
+                return Err(usage(
+                    "--words is of no use without {words} in the URL or in --body, where they shall stand",
+                ));
+            }
+            _ => {}
+        }
+        let plan = Plan::http(asks, self.load.pace()?);
+        // The run gives up on a server that is silent for longer than each of its answers may take.
+        let patience = plan.patience.max(self.timeout.scale(2.0));
+        let plan = Plan { outstanding_max: self.outstanding, timeout: Some(self.timeout), patience, ..plan };
+        Ok(self.load.in_force(plan))
+    }
+}
+
+/// What a header's line can carry.
+fn parse_content_type(text: &str) -> Result<String, String> {
+    if !text.is_empty() && text.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic()) {
+        Ok(text.to_owned())
+    } else {
+        Err(format!("`{}` is no media type: write one such as application/json", text.escape_default()))
+    }
+}

@@ -1,0 +1,116 @@
+//! `roost load memcache`: a memcached server, or the store.
+
+use super::{Load, shapes};
+use anyhow::Result;
+use loadgen::{Items, Plan, Target};
+use machine::Ratio;
+use workload::{KeySize, Popularity, ValueSize, Workload};
+
+/// Load a memcached server, such as `roost serve`
+///
+/// Requests are sent when they are due, whatever the server does, and latency counts from then. The run is INVALID
+/// (exit code 6) when more than 1% of the requests were sent later than a tenth of the reported p99. Exit code 1: a
+/// value was wrong, a connection lost or a request unanswered; 2: bad usage.
+#[derive(clap::Args, Debug)]
+#[command(after_help = concat!("\
+Examples:
+  roost load memcache --rate 50k --preload                        ten seconds of Poisson arrivals
+  roost load memcache --rate 200k --cpus 6,7 --threads 2 --connections 512 --for 1m
+  roost load memcache --shape etc --compress 3600 --rate 100k     ETC's day in 24 seconds
+  roost load memcache --shape ramp:10k..1M --key-size etc --value-size etc --popularity zipf:0.99
+  roost load memcache --arrivals closed --depth 16                as fast as the server answers
+  roost load memcache --rate 20k --preload --verify --json        check every value\n\n", shapes!()))]
+pub(super) struct Memcache {
+    /// The server: HOST:PORT or unix:PATH
+    #[arg(long, value_name = "SERVER", default_value = "127.0.0.1:11211")]
+    server: Target,
+    #[command(flatten)]
+    pub(super) load: Load,
+    /// Number of keys
+    #[arg(long, value_name = "N", default_value_t = 100_000)]
+    keys: u64,
+    /// How often each key is asked for: uniform or zipf:S
+    #[arg(long, value_name = "LAW", default_value = "uniform")]
+    popularity: Popularity,
+    /// Bytes of a key, or etc or usr for the sizes of Facebook's pools
+    #[arg(long, value_name = "SIZE", default_value = "20")]
+    key_size: KeySize,
+    /// Bytes of a value, or etc or usr
+    #[arg(long, value_name = "SIZE", default_value = "100")]
+    value_size: ValueSize,
+    /// Share of requests that read; the others write
+    #[arg(long, value_name = "SHARE", default_value = "0.9", value_parser = parse_share)]
+    gets: Ratio,
+    /// Store every key first, and check that the server kept them
+    #[arg(long)]
+    preload: bool,
+    /// Check every value that is read, byte for byte; only this generator may have stored them
+    #[arg(long)]
+    verify: bool,
+    /// Unanswered requests per connection beyond which further ones wait (their latency counts on)
+    #[arg(long, value_name = "N", default_value_t = 1024)]
+    outstanding: u32,
+}
+
+impl Memcache {
+    /// What was typed as a plan.
+    pub(super) fn plan(&self) -> Result<Plan> {
+        let workload = Workload {
+            seed: self.load.seed,
+            keys: self.keys,
+            popularity: self.popularity,
+            key_size: self.key_size,
+            value_size: self.value_size,
+            gets: self.gets,
+        };
+        let plan = Plan::new(self.server.clone(), self.load.pace()?);
+        Ok(self.load.in_force(Plan {
+            asks: Items { workload, preload: self.preload, verify: self.verify },
+            outstanding_max: self.outstanding,
+            ..plan
+        }))
+    }
+}
+
+fn parse_share(text: &str) -> Result<Ratio, String> {
+    match text.parse::<f64>() {
+        Ok(share) if (0.0..=1.0).contains(&share) => Ok(Ratio::new(share)),
+        _ => Err(format!("`{text}` is no share: write a number from 0 to 1, such as 0.9")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Args as _;
+    use workload::{ArrivalKind, Shape, SpecError};
+
+    #[test]
+    fn the_help_has_every_shape_and_every_kind_of_arrivals_that_there_is() {
+        let help = Memcache::augment_args(clap::Command::new("memcache")).render_long_help().to_string();
+        // Errors about others list them all.
+        let known = |error: SpecError| -> Vec<String> {
+            let text = error.to_string();
+            let (_, list) = text.split_once(": write ").expect("a list");
+            let list = list.replace(" or ", ", ").replace(" with CV from 1 to 100, such as h2:1.5", "");
+            list.split(", ")
+                .map(|name| name.trim_matches([' ', ',']))
+                .filter(|name| !name.is_empty())
+                .map(str::to_owned)
+                .collect()
+        };
+        let shapes = known("saw".parse::<Shape>().unwrap_err());
+        let arrivals = known("saw".parse::<ArrivalKind>().unwrap_err());
+        assert!(shapes.len() > 10 && arrivals.len() >= 5, "{shapes:?} {arrivals:?}");
+        let (_, table) = help.split_once("Shapes:").expect("a table");
+        for shape in shapes {
+            let name = shape.split(':').next().unwrap_or(&shape);
+            let is_there = table.split([' ', ',', ';', ':', '[', '\n']).any(|word| word == name);
+            assert!(is_there, "{shape} is not in\n{help}");
+        }
+        for kind in arrivals {
+            let is_there = help.split([' ', ',', '\n']).any(|word| word == kind);
+            assert!(is_there, "{kind} is not in\n{help}");
+        }
+    }
+}

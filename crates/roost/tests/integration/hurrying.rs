@@ -1,0 +1,499 @@
+//! `roost govern hurry-up` on a made-up machine: real threads, real slots, clocks that are files. What a real kernel does with the writes is
+//! shown by `lab/run hurry-up`.
+//!
+//! The service is this test program again (`puppet`), whose threads enter, compute, wait and die as they are told; and a JVM with the agent.
+
+use crate::fixture::{ROOST, signal};
+use crate::jvm::Jvm;
+use serde_json::Value;
+use slots::{Writer, WriterOptions};
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+const PUPPET: &str = "ROOST_TEST_PUPPET_SLOTS";
+const MIN: &str = "1000000";
+const MID: &str = "2000000";
+const MAX: &str = "2600000";
+
+/// Not a test of its own: the body of the service. `spin`, `wait` and `stop` name a thread; `die` is a thread that ends inside.
+#[test]
+fn puppet() {
+    let Ok(path) = std::env::var(PUPPET) else { return };
+    let writer = Writer::create(Path::new(&path), &["puppet::hot"], WriterOptions::default()).unwrap();
+    let hot = writer.method(0).unwrap();
+    println!("ready");
+    let mut stops: BTreeMap<String, Arc<AtomicBool>> = BTreeMap::new();
+    for line in std::io::stdin().lines().map_while(Result::ok) {
+        let (what, name) = line.split_once(' ').unwrap();
+        if what == "stop" {
+            stops.remove(name).unwrap().store(true, Ordering::Release);
+            continue;
+        }
+        let (what, writer, stop) = (what.to_owned(), writer.clone(), Arc::new(AtomicBool::new(false)));
+        stops.insert(name.to_owned(), stop.clone());
+        let body = move || {
+            let slot = writer.register();
+            let inside = slot.enter(hot);
+            while !stop.load(Ordering::Acquire) {
+                if what == "wait" {
+                    std::thread::sleep(std::time::Duration::from_millis(1));
+                } else if what == "die" {
+                    // Neither the call nor the slot is ever given back.
+                    std::mem::forget(inside);
+                    std::mem::forget(slot);
+                    return;
+                }
+            }
+            // Threads of a server live on, and keep their slots.
+            drop(inside);
+            loop {
+                std::thread::park();
+            }
+        };
+        std::thread::Builder::new().name(name.to_owned()).spawn(body).unwrap();
+    }
+}
+
+/// A machine with a clock for each CPU of this one, and a slot file.
+struct Machine {
+    folder: tempfile::TempDir,
+}
+
+impl Machine {
+    fn new() -> Self {
+        let folder = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+        for cpu in host::allowed_cpus().unwrap().0 {
+            let policy = folder.path().join(format!("sys/devices/system/cpu/cpufreq/policy{}", cpu.0));
+            fs::create_dir_all(&policy).unwrap();
+            for (file, text) in [
+                ("affected_cpus", cpu.0.to_string().as_str()),
+                ("cpuinfo_min_freq", MIN),
+                ("cpuinfo_max_freq", MAX),
+                ("scaling_min_freq", MIN),
+                ("scaling_max_freq", MAX),
+                ("scaling_setspeed", "1700000"),
+                ("scaling_governor", "userspace"),
+                ("scaling_available_frequencies", "2600000 2300000 2000000 1700000 1400000 1000000"),
+            ] {
+                fs::write(policy.join(file), format!("{text}\n")).unwrap();
+            }
+        }
+        fs::create_dir_all(folder.path().join("run")).unwrap();
+        Self { folder }
+    }
+
+    fn slots(&self) -> PathBuf {
+        self.folder.path().join("slots")
+    }
+
+    /// Every CPU's clock, as the files read.
+    fn clocks(&self) -> Vec<String> {
+        let read = |cpu: u16| {
+            let policy = self.folder.path().join(format!("sys/devices/system/cpu/cpufreq/policy{cpu}"));
+            fs::read_to_string(policy.join("scaling_setspeed")).unwrap().trim().to_owned()
+        };
+        host::allowed_cpus().unwrap().0.iter().map(|cpu| read(cpu.0)).collect()
+    }
+
+    fn is_as_it_was(&self) -> bool {
+        self.clocks().iter().all(|clock| clock == "1700000")
+    }
+
+    fn puppet(&self) -> Puppet {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "hurrying::puppet", "--nocapture", "--test-threads=1"])
+            .env(PUPPET, self.slots())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        assert!(lines.any(|line| line.unwrap().ends_with("ready")));
+        Puppet { child, _lines: lines }
+    }
+
+    fn governor(&self, flags: &[&str]) -> Governor {
+        let mut command = Command::new(ROOST);
+        command.args(["govern", "hurry-up", "--json", "--take-over", "--root"]).arg(self.folder.path());
+        command.arg("--slots").arg(self.slots()).args(flags);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap());
+        Governor { child, lines }
+    }
+}
+
+struct Puppet {
+    child: Child,
+    _lines: std::io::Lines<BufReader<ChildStdout>>,
+}
+
+impl Puppet {
+    fn tell(&mut self, line: &str) {
+        self.child.stdin.as_mut().unwrap().write_all(format!("{line}\n").as_bytes()).unwrap();
+    }
+
+    fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Puppet {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+struct Governor {
+    child: Child,
+    lines: BufReader<ChildStdout>,
+}
+
+impl Governor {
+    /// Waits for a line of which this holds.
+    fn until(&mut self, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
+        let mut last = Value::Null;
+        for _ in 0..100_000 {
+            let mut line = String::new();
+            if self.lines.read_line(&mut line).unwrap() == 0 {
+                let mut said = String::new();
+                self.child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+                panic!("it ended before {what}: {said}; the last: {last}");
+            }
+            last = serde_json::from_str(&line).expect("JSON");
+            if holds(&last) {
+                return last;
+            }
+        }
+        panic!("not {what}; the last: {last}");
+    }
+
+    /// Its exit code, and what it said in the end.
+    fn ended(mut self) -> (Option<i32>, String) {
+        let _ = self.lines.read_to_string(&mut String::new());
+        let mut said = String::new();
+        self.child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        (self.child.wait().unwrap().code(), said)
+    }
+
+    fn end(self) -> (Option<i32>, String) {
+        signal(self.child.id(), "TERM");
+        self.ended()
+    }
+}
+
+impl Drop for Governor {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The thread of this name that is inside.
+fn hot<'a>(status: &'a Value, name: &str) -> Option<&'a Value> {
+    status["hot"].as_array().unwrap().iter().find(|hot| hot["name"] == name)
+}
+
+fn is_at(status: &Value, name: &str, level: &str) -> bool {
+    hot(status, name).is_some_and(|hot| hot["level"] == level)
+}
+
+/// Levels of all CPUs.
+fn levels(status: &Value) -> Vec<&str> {
+    status["cpus"].as_array().unwrap().iter().map(|cpu| cpu["level"].as_str().unwrap()).collect()
+}
+
+fn none_is_fast(status: &Value) -> bool {
+    !levels(status).contains(&"max")
+}
+
+#[test]
+fn a_heavy_call_has_its_core_fast_and_leaves_no_core_fast() {
+    let machine = Machine::new();
+    let mut service = machine.puppet();
+    let mut governor = machine.governor(&["--threshold", "100ms"]);
+    governor.until("a first look", |_| true);
+    service.tell("spin heavy");
+    let light = governor.until("it is inside", |status| hot(status, "heavy").is_some());
+    assert!(light["threshold_us"] == 100_000, "{light}");
+    let late = governor.until("it is late", |status| is_at(status, "heavy", "max"));
+    assert!(hot(&late, "heavy").unwrap()["for_us"].as_u64() >= Some(100_000), "{late}");
+    let fast = governor.until("its core is fast", |status| {
+        let cpu = hot(status, "heavy").map(|hot| &hot["cpu"]);
+        status["cpus"].as_array().unwrap().iter().any(|of| Some(&of["cpu"]) == cpu && of["level"] == "max")
+    });
+    assert!(machine.clocks().iter().any(|clock| clock == MAX), "{:?}, {fast}", machine.clocks());
+    service.tell("stop heavy");
+    let after = governor.until("it has left", |status| status["hot"].as_array().unwrap().is_empty());
+    assert!(none_is_fast(&after), "{after}");
+    // A line is written when it is done.
+    assert!(machine.clocks().iter().all(|clock| clock == MIN || clock == MID), "{:?}", machine.clocks());
+    let (code, said) = governor.end();
+    assert_eq!(code, Some(0), "{said}");
+    assert!(machine.is_as_it_was(), "{:?}", machine.clocks());
+}
+
+#[test]
+fn a_thread_that_died_inside_and_a_service_that_is_killed_leave_no_core_fast() {
+    let machine = Machine::new();
+    let mut service = machine.puppet();
+    // Dead before anybody looked, its slot says inside.
+    service.tell("die early");
+    let mut governor = machine.governor(&["--threshold", "20ms"]);
+    service.tell("spin heavy");
+    governor.until("it is late", |status| is_at(status, "heavy", "max"));
+    service.tell("die late");
+    service.tell("stop heavy");
+    let after = governor.until("nobody is inside", |status| status["hot"].as_array().unwrap().is_empty());
+    assert!(none_is_fast(&after), "{after}");
+    service.tell("spin heavy");
+    governor.until("another call is late", |status| is_at(status, "heavy", "max"));
+    service.kill();
+    let (code, said) = governor.ended();
+    assert!(code == Some(1) && said.contains("died with 1 of its threads"), "{code:?}: {said}");
+    assert!(machine.is_as_it_was(), "{:?}", machine.clocks());
+}
+
+#[test]
+fn a_killed_governor_is_undone_by_restore() {
+    let machine = Machine::new();
+    let mut service = machine.puppet();
+    let mut governor = machine.governor(&["--threshold", "1ms"]);
+    service.tell("spin heavy");
+    governor.until("it is late", |status| is_at(status, "heavy", "max"));
+    signal(governor.child.id(), "KILL");
+    governor.child.wait().unwrap();
+    assert!(!machine.is_as_it_was());
+    let restored =
+        Command::new(ROOST).args(["restore", "--sysfs-root"]).arg(machine.folder.path()).output().unwrap();
+    assert_eq!(restored.status.code(), Some(0), "{}", String::from_utf8_lossy(&restored.stderr));
+    assert!(machine.is_as_it_was(), "{:?}", machine.clocks());
+}
+
+#[test]
+fn a_file_that_is_cut_short_ends_it_and_somebody_elses_clock_is_theirs() {
+    let machine = Machine::new();
+    let mut service = machine.puppet();
+    let mut governor = machine.governor(&["--threshold", "1ms"]);
+    service.tell("wait one");
+    governor.until("it is inside", |status| hot(status, "one").is_some());
+    fs::OpenOptions::new().write(true).open(machine.slots()).unwrap().set_len(100).unwrap();
+    let (code, said) = governor.ended();
+    assert!(code == Some(1) && said.contains("was cut short"), "{code:?}: {said}");
+    assert!(machine.is_as_it_was(), "{:?}", machine.clocks());
+    drop(service);
+
+    let machine = Machine::new();
+    let mut service = machine.puppet();
+    let mut governor = machine.governor(&["--threshold", "1h"]);
+    service.tell("wait one");
+    governor.until("it is inside", |status| hot(status, "one").is_some());
+    let theirs = machine.folder.path().join("sys/devices/system/cpu/cpufreq/policy0/scaling_setspeed");
+    // Twice a second it looks; twice in a row is somebody who means it.
+    let stop = Arc::new(AtomicBool::new(false));
+    let over = stop.clone();
+    let other = std::thread::spawn(move || {
+        while !over.load(Ordering::Acquire) {
+            fs::write(&theirs, "2300000\n").unwrap();
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+    });
+    let (code, said) = governor.ended();
+    stop.store(true, Ordering::Release);
+    other.join().unwrap();
+    assert!(code == Some(4) && said.contains("somebody else sets these clocks"), "{code:?}: {said}");
+    assert_eq!(machine.clocks()[0], "2300000");
+}
+
+#[test]
+fn a_run_leaves_a_page_and_a_recording_that_replays() {
+    let machine = Machine::new();
+    let mut service = machine.puppet();
+    let out = machine.folder.path().join("run-folder");
+    let record = machine.folder.path().join("recording");
+    let flags = ["--threshold", "5ms", "--out", out.to_str().unwrap(), "--record", record.to_str().unwrap()];
+    let mut governor = machine.governor(&flags);
+    for _ in 0..3 {
+        service.tell("spin heavy");
+        governor.until("it is late", |status| is_at(status, "heavy", "max"));
+        service.tell("stop heavy");
+        governor.until("it has left", |status| status["hot"].as_array().unwrap().is_empty());
+    }
+    let (code, said) = governor.end();
+    assert_eq!(code, Some(0), "{said}");
+    let page = fs::read_to_string(out.join("report.html")).unwrap();
+    assert!(page.contains("Calls by their length") && page.contains("Clocks over time"), "{page}");
+    let numbers: Value =
+        serde_json::from_str(&fs::read_to_string(out.join("hurry-up.json")).unwrap()).unwrap();
+    assert!(numbers["last"]["calls"].as_u64() >= Some(3), "{numbers}");
+    let replayed = Command::new(ROOST).arg("replay").arg(&record).output().unwrap();
+    let said = String::from_utf8_lossy(&replayed.stdout).into_owned();
+    assert!(replayed.status.success() && said.contains("the same commands again"), "{said}");
+}
+
+fn asked(machine: &Machine, flags: &[&str]) -> Output {
+    let mut command = Command::new(ROOST);
+    command.args(["govern", "hurry-up", "--json", "--take-over", "--slots"]).arg(machine.slots()).args(flags);
+    command.output().unwrap()
+}
+
+fn refused(machine: &Machine, flags: &[&str]) -> (Option<i32>, String) {
+    let output = asked(machine, flags);
+    (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+#[test]
+fn what_is_wrong_is_told_with_what_to_do() {
+    let machine = Machine::new();
+    let (code, said) = refused(&machine, &[]);
+    assert!(code == Some(2) && said.contains("-javaagent:roost-agent.jar="), "{code:?}: {said}");
+    fs::write(machine.slots(), "no slots\n").unwrap();
+    let (code, said) = refused(&machine, &[]);
+    assert!(code == Some(2) && said.contains("is not a slot file"), "{code:?}: {said}");
+    fs::remove_file(machine.slots()).unwrap();
+    let service = machine.puppet();
+    let own = std::process::id().to_string();
+    let (code, said) = refused(&machine, &["--pid", &own]);
+    let writer = format!("written by process {}", service.child.id());
+    assert!(code == Some(2) && said.contains(&writer), "{code:?}: {said}");
+    let root = machine.folder.path().to_str().unwrap();
+    for (flags, told) in [
+        (&["--min", "2GHz", "--mid", "1GHz"][..], "f_min"),
+        (&["--cpus", "999"], "leaves none"),
+        (&["--threshold", "soon"], "such as p75"),
+        (&["--frequency-actuator", "duty-cycle"], "--allow-msr"),
+    ] {
+        let (code, said) = refused(&machine, &[&["--root", root][..], flags].concat());
+        assert!(code == Some(2) && said.contains(told), "{flags:?}, {code:?}: {said}");
+    }
+    // A machine without clocks: 3, but for who only looks.
+    let bare = tempfile::tempdir().unwrap();
+    let root = bare.path().to_str().unwrap();
+    let (code, said) = refused(&machine, &["--root", root]);
+    assert!(code == Some(3) && said.contains("--dry-run"), "{code:?}: {said}");
+    let shown = asked(&machine, &["--root", root, "--dry-run", "--for", "100ms"]);
+    let lines = String::from_utf8_lossy(&shown.stdout).into_owned();
+    assert!(shown.status.success() && lines.contains("\"dry_run\":true"), "{lines}");
+    drop(service);
+    let (code, said) = refused(&machine, &["--root", machine.folder.path().to_str().unwrap()]);
+    assert!(code == Some(2) && said.contains("has ended"), "{code:?}: {said}");
+}
+
+#[test]
+fn nobody_inside_costs_no_wake_up_and_a_writer_that_lies_costs_its_own_service_alone() {
+    let machine = Machine::new();
+    let service = machine.puppet();
+    let mut governor = machine.governor(&[]);
+    governor.until("a first look", |_| true);
+    // A slot of a thread that there is not, and one of another process's thread, both inside since the beginning of time.
+    let mut bytes = fs::read(machine.slots()).unwrap();
+    for (slot, tid) in [(0, 1_i32), (1, std::process::id() as i32)] {
+        let at = 36_864 + slot * 64;
+        bytes[at] = 1;
+        bytes[at + 4] = 1;
+        bytes[at + 8..at + 16].copy_from_slice(&1_u64.to_le_bytes());
+        bytes[at + 32..at + 36].copy_from_slice(&tid.to_le_bytes());
+        bytes[at + 36] = 1;
+    }
+    bytes[184] = 2;
+    use std::os::unix::fs::FileExt as _;
+    let file = fs::OpenOptions::new().write(true).open(machine.slots()).unwrap();
+    file.write_all_at(&bytes[36_864..36_992], 36_864).unwrap();
+    file.write_all_at(&bytes[184..185], 184).unwrap();
+    let (code, said) = governor.end();
+    assert_eq!(code, Some(0), "{said}");
+    // The paper's follows threads alone: what else this machine does wakes it up for nothing.
+    let mut governor = machine.governor(&["--preset", "paper"]);
+    let status = governor.until("a look", |_| true);
+    assert!(status["hot"].as_array().unwrap().is_empty() && none_is_fast(&status), "{status}");
+    // Liars are looked for ten times at most, a tenth of a second apart; then nothing moves.
+    let mut last = switches(governor.child.id());
+    for second in 0.. {
+        assert!(second < 30, "{last} switches, and no rest");
+        std::thread::sleep(std::time::Duration::from_secs(1));
+        let now = switches(governor.child.id());
+        if std::mem::replace(&mut last, now) == now {
+            break;
+        }
+    }
+    std::thread::sleep(std::time::Duration::from_secs(2));
+    assert_eq!(switches(governor.child.id()), last);
+    let (code, said) = governor.end();
+    assert_eq!(code, Some(0), "{said}");
+    drop(service);
+    assert!(machine.is_as_it_was());
+}
+
+/// How often threads of a process were switched to.
+fn switches(process: u32) -> u64 {
+    let tasks = fs::read_dir(format!("/proc/{process}/task")).unwrap();
+    let of_task = |task: std::io::Result<fs::DirEntry>| {
+        let status = fs::read_to_string(task.unwrap().path().join("status")).unwrap();
+        let counts =
+            status.lines().filter_map(|line| line.split_once("ctxt_switches:")?.1.trim().parse::<u64>().ok());
+        counts.sum::<u64>()
+    };
+    tasks.map(of_task).sum()
+}
+
+/// A JVM under the governor; `None` where there is none, which is said.
+fn jvm(machine: &Machine, flags: &[&str]) -> Option<Jvm> {
+    let methods = "method=tiny.Server::spin,method=tiny.Server::search";
+    match Jvm::start(&format!("{methods},file={}", machine.slots().display()), flags) {
+        Ok(jvm) => Some(jvm),
+        Err(why) => {
+            crate::fixture::skipped("hurry-up on a JVM", &why);
+            None
+        }
+    }
+}
+
+#[test]
+fn collecting_garbage_is_as_urgent_as_the_request_that_waits_for_it() {
+    let machine = Machine::new();
+    let flags = ["-Xmx512m", "-XX:+UseParallelGC", "-XX:ParallelGCThreads=2"];
+    let Some(mut server) = jvm(&machine, &flags) else { return };
+    // Nobody is late in this test: what is fast is so because somebody waits for it.
+    let mut governor = machine.governor(&["--threshold", "1h"]);
+    server.tell("spin 120000");
+    governor.until("it is inside", |status| hot(status, "spinner").is_some());
+    assert_eq!(server.answer(), "ok");
+    server.tell("collect 200 20");
+    let waits = governor.until("it waits for the collector", |status| {
+        hot(status, "spinner").is_some_and(|hot| hot["runs"] == false) && levels(status).contains(&"max")
+    });
+    assert!(is_at(&waits, "spinner", "mid"), "{waits}");
+    let after = governor.until("it runs again", |status| {
+        hot(status, "spinner").is_some_and(|hot| hot["runs"] == true) && none_is_fast(status)
+    });
+    assert!(is_at(&after, "spinner", "mid"), "{after}");
+    // In the middle of a request, and of collecting garbage perhaps.
+    server.kill();
+    let (code, said) = governor.ended();
+    assert!(code == Some(1) && said.contains("died with 1 of its threads"), "{code:?}: {said}");
+    assert!(machine.is_as_it_was(), "{:?}", machine.clocks());
+}
+
+#[test]
+fn calls_of_a_jvm_that_end_by_an_exception_are_over() {
+    let machine = Machine::new();
+    let Some(mut server) = jvm(&machine, &["-Xmx64m"]) else { return };
+    let mut governor = machine.governor(&["--threshold", "1ms"]);
+    server.tell("spin 300");
+    governor.until("it is late", |status| is_at(status, "spinner", "max"));
+    assert_eq!(server.answer(), "ok");
+    assert_eq!(server.ask("throw 1000"), "ok");
+    let after = governor.until("nobody is inside", |status| {
+        status["hot"].as_array().unwrap().is_empty() && none_is_fast(status)
+    });
+    assert_eq!(after["process"], server.id());
+    let (code, said) = governor.end();
+    assert_eq!(code, Some(0), "{said}");
+    assert!(machine.is_as_it_was());
+}
