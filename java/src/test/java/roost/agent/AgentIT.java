@@ -184,7 +184,8 @@ class AgentIT {
             assertEquals("ok", jvm.ask("throw 1"));
             attach(Jvm.home(), jvm, "count=" + out + ",millis=1500,method=tiny.Server::search,method=tiny.Server::recurse");
             jvm.waitFor("counting the calls of 2 methods");
-            assertEquals("ok", jvm.ask("calls 2 20000000"));
+            // As long as it is counted, and longer.
+            jvm.tell("calls 2 2000000000");
             List<String> lines = counted(out);
             assertTrue(lines.get(1).startsWith("method too-often "), lines.get(1));
             assertTrue(lines.get(4).startsWith("method watched 0 "), lines.get(4));
