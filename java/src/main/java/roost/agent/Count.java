@@ -110,7 +110,6 @@ final class Count implements Methods, Runnable {
     }
 
     private void count() throws InterruptedException {
-        Agent.say("counting the calls of " + entries.size() + " methods for " + millis + " ms");
         synchronized (Count.class) {
             runs = runs % Integer.MAX_VALUE + 1;
             run = new Tally.Run(runs, entries.size());
@@ -120,6 +119,8 @@ final class Count implements Methods, Runnable {
         try {
             // All at once: each retransformation stops the server for a moment.
             again(entries);
+            // A loop that began before goes on calling what it called.
+            Agent.say("counting the calls of " + entries.size() + " methods for " + millis + " ms");
             long over = System.nanoTime() + millis * 1_000_000;
             for (long now = System.nanoTime(); now < over; now = System.nanoTime()) {
                 Thread.sleep(Math.min(LOOK_MILLIS, (over - now) / 1_000_000 + 1));
