@@ -48,10 +48,7 @@ impl fmt::Display for Outcome {
             .collect();
         row("errors", if wrong.is_empty() { "none".to_owned() } else { wrong.join(", ") })?;
         if c.held > 0 {
-            row(
-                "held",
-                format!("{} requests waited behind too many unanswered ones of their connection", c.held),
-            )?;
+            row("held", format!("{} requests waited for a connection with room for them", c.held))?;
         }
         if self.connections_renewed > 0 {
             row("connections", format!("{} made anew", self.connections_renewed))?;
