@@ -10,11 +10,11 @@
 //! - an enter, which rings while the governor sleeps;
 //! - a kick: a CPU whose clock was chosen by what it did does something else (`host::ThreadPlaces`);
 //! - the policy's timer;
-//! - while somebody is inside, [`LOOK_EVERY`]: exits ring nothing, and a call that has ended leaves its core fast until the next look;
+//! - while somebody is inside, `LOOK_EVERY`: exits ring nothing, and a call that has ended leaves its core fast until the next look;
 //! - the end of the service, and a signal, through threads of their own that only wait.
 //!
 //! So a service in which nobody is inside costs nothing: no timer runs. Where a server enters more often than anybody can look, two
-//! looks are at least [`PACE`] apart, and enters in between are seen together.
+//! looks are at least `PACE` apart, and enters in between are seen together.
 //!
 //! What always holds:
 //! - Clocks are changed through [`Clocks`], so journalled first and put back in whatever way this ends; the slots are read and never

@@ -1,4 +1,4 @@
-//! Finding a service's hot function: what `roost hot` sees, before [`policy::hot`] says what it is. (This crate decides nothing and
+//! Finding a service's hot function: what `roost hot` sees, before `policy::hot` says what it is. (This crate decides nothing and
 //! does not know that one.)
 //!
 //! ```text

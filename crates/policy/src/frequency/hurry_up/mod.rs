@@ -20,14 +20,14 @@
 //! measured while the policy acts, because calls shorter than the threshold ran at f_mid whatever it is.
 //!
 //! A core is not a thread. Where the driver can tell, this follows threads across cores and knows what else there is to do
-//! ([`levels`]): a core has the level of its most urgent thread that can run, cores that share a clock have that of
+//! (`levels.rs`): a core has the level of its most urgent thread that can run, cores that share a clock have that of
 //! the most urgent among them, only cores that are truly idle go to f_min, and what the runtime does for all its threads
 //! (collecting garbage, stopping them at a safepoint) runs at f_max while a thread that is inside waits. The paper's
 //! flowchart knows none of this: its preset looks at threads alone.
 //!
 //! One code, two drivers. The simulator binds each thread to a core ([`HurryUp::new`]) and calls `handle_enter` and
 //! `handle_exit`. The governor begins with cores alone ([`HurryUp::of_service`]) and tells all that a look has shown in one
-//! call ([`HurryUp::handle_look`]), which is also what is recorded and replayed ([`input`]).
+//! call ([`HurryUp::handle_look`]), which is also what is recorded and replayed (`input.rs`).
 //!
 //! Events may be lost or come twice. An exit without an enter is none. A second enter is a new call (the exit before it
 //! was lost): its clock starts anew, and the lost call teaches nothing. A thread whose exit was lost runs fast until
