@@ -234,11 +234,18 @@ fn survives(root: &Path, step: usize) -> bool {
     said.contains("they are offline")
 }
 
+/// 12 of 6.12.
+fn minor_of_kernel() -> usize {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    release.split('.').nth(1).and_then(|minor| minor.parse().ok()).unwrap_or_default()
+}
+
 fn every_kill_is_undone(many: bool) {
     let neighbours = Neighbours::settle(many);
     let before = snapshot();
     let mut changed = 0;
-    for step in 1.. {
+    // Some ninety steps, each a boot of a child and CPUs that come back: every other one, and on another kernel the rest.
+    for step in (1 + minor_of_kernel() % 2..).step_by(2) {
         println!("step {step}");
         let (folder, root) = machine();
         let survived = survives(folder.path(), step);
