@@ -29,10 +29,12 @@
 mod belongings;
 mod who_stays;
 
+use crate::cgroups::cgroups;
 use crate::journal::{Checkpoint, Journal, restore_at_start};
 use crate::knob::switch_of;
 use crate::lock::{LockError, Refusal, run_folder, take};
-use crate::root::{FileError, Root};
+use crate::root::{FileError, Gaps, Root};
+use crate::threads::{kernel_release, remembers_pins};
 use crate::topology::{online_cpus, topology};
 use machine::{CpuId, CpuList};
 use std::collections::{BTreeMap, BTreeSet};
@@ -88,6 +90,13 @@ impl Hotplug {
             let reason = "the kernel shows no `online` file of any CPU (CONFIG_HOTPLUG_CPU)";
             return Err(HotplugError::Unsupported(reason.to_owned()));
         };
+        // Seen on 6.1, once in ninety kills: a pin of another's thread that came back narrower than it had been.
+        let is_first = cgroups(root, &mut Gaps::default()).cpuset.is_some_and(|place| place.version == 1);
+        if is_first && !remembers_pins(&kernel_release()) {
+            let reason = "this kernel forgets which CPUs threads of a cpuset of version 1 chose (before 6.2), and not each of them is \
+                          found again";
+            return Err(HotplugError::Unsupported(reason.to_owned()));
+        }
         match root.may_write(&switch) {
             Some(false) => {
                 Err(HotplugError::Unsupported(format!("/{switch} may not be written: run as root")))
@@ -115,7 +124,7 @@ impl Hotplug {
             taken: BTreeSet::new(),
             theirs: BTreeSet::new(),
             lost: BTreeMap::new(),
-            forgets_pins: !crate::threads::remembers_pins(&crate::threads::kernel_release()),
+            forgets_pins: !remembers_pins(&kernel_release()),
             within: BTreeMap::new(),
             told: BTreeSet::new(),
             notices,
