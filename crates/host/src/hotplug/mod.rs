@@ -29,11 +29,10 @@
 mod belongings;
 mod who_stays;
 
-use crate::cgroups::cgroups;
 use crate::journal::{Checkpoint, Journal, restore_at_start};
 use crate::knob::switch_of;
 use crate::lock::{LockError, Refusal, run_folder, take};
-use crate::root::{FileError, Gaps, Root};
+use crate::root::{FileError, Root};
 use crate::threads::{kernel_release, remembers_pins};
 use crate::topology::{online_cpus, topology};
 use machine::{CpuId, CpuList};
@@ -90,11 +89,10 @@ impl Hotplug {
             let reason = "the kernel shows no `online` file of any CPU (CONFIG_HOTPLUG_CPU)";
             return Err(HotplugError::Unsupported(reason.to_owned()));
         };
-        // Seen on 6.1, once in ninety kills: a pin of another's thread that came back narrower than it had been.
-        let is_first = cgroups(root, &mut Gaps::default()).cpuset.is_some_and(|place| place.version == 1);
-        if is_first && !remembers_pins(&kernel_release()) {
-            let reason = "this kernel forgets which CPUs threads of a cpuset of version 1 chose (before 6.2), and not each of them is \
-                          found again";
+        // Seen on 6.1 after a kill: pins of strangers' threads that came back narrower than they had been, or not at all.
+        if !remembers_pins(&kernel_release()) {
+            let reason =
+                "a kernel before 6.2 forgets which CPUs threads chose, and not each choice could be put back";
             return Err(HotplugError::Unsupported(reason.to_owned()));
         }
         match root.may_write(&switch) {

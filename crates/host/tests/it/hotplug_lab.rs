@@ -183,6 +183,10 @@ fn many() -> Option<bool> {
         eprintln!("skipped: there is no {switch}");
         return None;
     }
+    if let Err(refused) = Hotplug::supported(&Root::system()) {
+        eprintln!("skipped: {refused}");
+        return None;
+    }
     Some(last == 5)
 }
 
@@ -364,10 +368,6 @@ fn in_version_1_as_well() {
     }
     let _back = AllBack;
     let Some(_first) = FirstVersion::mounted() else { return };
-    if let Err(refused) = Hotplug::supported(&Root::system()) {
-        eprintln!("skipped: {refused}");
-        return;
-    }
     all_comes_back_and_others_changes_stay(many);
     every_kill_is_undone(many);
 }
