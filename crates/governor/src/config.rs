@@ -43,7 +43,7 @@ pub struct Config {
     pub audit: Option<PathBuf>,
     /// Who leaves the CPUs that a service has left.
     pub park: Parking,
-    /// Interrupts that are there leave those CPUs, too. Their masks are put back in the end, and yet not all is as it was: to which
+    /// Interrupts that are there leave those CPUs, too, and network cards give no packets to their queues (RSS). All that is put back in the end, and yet not all is as it was: to which
     /// CPU of its mask an interrupt goes, the kernel then chooses anew. So it is asked for by name.
     pub move_interrupts: bool,
     /// By what the clocks of services are set that have a `frequency`; the clock itself where this says nothing.

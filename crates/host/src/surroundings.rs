@@ -17,6 +17,7 @@
 //! |---|---|---|
 //! | interrupts that are there, a network card's queues among them | `irq/N/smp_affinity` | a mask |
 //! | the work of network queues that is spread by software (RPS) | `rps_cpus` | a mask |
+//! | packets for receive queues whose interrupts belong to none of the CPUs (RSS) | the card's indirection table | queues |
 //!
 //! The masks come back as they were; to which of their CPUs the kernel then sends an interrupt is its own choice, made anew.
 //!
@@ -30,9 +31,9 @@
 //! - A cgroup or unit that a [`Confiner`](crate::Confiner) keeps is its own and is left alone. Who narrows a service first widens everybody
 //!   else last, and the other way round: a service never waits for its surroundings.
 
-use crate::interrupts::{masks_of_interrupts, masks_of_queues};
+use crate::interrupts::{interrupts_of_queues, masks_of_interrupts, masks_of_queues, network_devices};
 use crate::journal::{ChangeError, Journal, restore_at_start};
-use crate::knob::{CGROUPS, MASKS, called, cpus_of, mask_of, path_of};
+use crate::knob::{CGROUPS, MASKS, called, cpus_of, entries_of, indirection_of, mask_of, path_of, table_of};
 use crate::lock::{LockError, Refusal, run_folder, take};
 use crate::root::{FileError, Root};
 use crate::service::{command, parent};
@@ -150,7 +151,8 @@ impl Surroundings {
     /// Those that could come to another CPU shall not; one that could come to none of `cpus` may come to all of them.
     fn move_interrupts(&mut self, cpus: Option<&CpuList>) {
         let Some(cpus) = cpus else { return self.give_interrupts_back() };
-        let mut kept = Vec::new();
+        // Packets first: a queue whose interrupt moves onto a CPU is busy there until it gets none.
+        let mut kept = self.spread_packets(cpus);
         for path in masks_of_interrupts(&self.root).into_iter().chain(masks_of_queues(&self.root)) {
             let Some(before) = self.journal.earlier(&path).ok().and_then(|mask| cpus_of(&mask)) else {
                 continue;
@@ -182,8 +184,37 @@ impl Surroundings {
         }
     }
 
+    /// Network cards give packets only to queues whose interrupts could come to one of the CPUs before we moved any; what could not be
+    /// told is returned. A card all of whose queues belong elsewhere keeps its table: then their interrupts are all that can move.
+    fn spread_packets(&mut self, cpus: &CpuList) -> Vec<String> {
+        let mut kept = Vec::new();
+        for device in network_devices(&self.root) {
+            let path = indirection_of(&device);
+            let Some(table) = self.journal.earlier(&path).ok().as_deref().and_then(entries_of) else {
+                continue;
+            };
+            let mut elsewhere = BTreeSet::new();
+            for (queue, interrupt) in interrupts_of_queues(&self.root, &device) {
+                let mask = self.journal.earlier(&interrupt).ok().and_then(|mask| cpus_of(&mask));
+                if mask.is_some_and(|mask| mask.0.is_disjoint(&cpus.0)) {
+                    elsewhere.insert(queue);
+                }
+            }
+            let told = match without(&table, &elsewhere) {
+                Some(narrower) => self.journal.set(&path, &table_of(&narrower)).map(drop),
+                None => self.journal.put_back(&path).map(drop),
+            };
+            if told.is_err() && self.refused.insert(path.clone()) {
+                kept.push(path);
+            }
+        }
+        kept
+    }
+
     fn give_interrupts_back(&mut self) {
-        for path in masks_of_interrupts(&self.root).into_iter().chain(masks_of_queues(&self.root)) {
+        let tables = network_devices(&self.root).into_iter().map(|device| indirection_of(&device));
+        let masks = masks_of_interrupts(&self.root).into_iter().chain(masks_of_queues(&self.root));
+        for path in masks.chain(tables) {
             if self.journal.put_back(&path).is_err() && self.refused.insert(path.clone()) {
                 self.notices.push(format!("/{path} cannot be put back now; it is tried again at the end"));
             }
@@ -216,6 +247,18 @@ impl Surroundings {
     }
 }
 
+/// A card's table with the queues that are left in place of those `elsewhere`, evenly; `None` if nothing changes, or none is left.
+fn without(table: &[u32], elsewhere: &BTreeSet<u32>) -> Option<Vec<u32>> {
+    let left: BTreeSet<u32> = table.iter().copied().filter(|queue| !elsewhere.contains(queue)).collect();
+    let is_needed = table.iter().any(|queue| elsewhere.contains(queue)) && !left.is_empty();
+    let mut turn = left.iter().cycle();
+    is_needed.then(|| {
+        let entry =
+            |&queue| if elsewhere.contains(&queue) { *turn.next().expect("some are left") } else { queue };
+        table.iter().map(entry).collect()
+    })
+}
+
 /// Whose children the kernel's threads are.
 const KTHREADD: u32 = 2;
 
@@ -223,6 +266,7 @@ const KTHREADD: u32 = 2;
 mod tests {
     use super::*;
     use crate::fake::FakeMachine;
+    use crate::knob::Knob;
 
     fn machine() -> FakeMachine {
         let machine = FakeMachine::intel_server(8);
@@ -297,6 +341,116 @@ mod tests {
         assert_eq!(read(), ["43", "40", "01", "00", "40"], "as near to what it was as there is");
         drop(around);
         assert_eq!(read(), before);
+    }
+
+    #[test]
+    fn packets_go_to_queues_of_the_cpus_and_tables_come_back() {
+        let machine = machine();
+        let table = "ethtool/eth0/indirection";
+        // Four queues, each of two CPUs.
+        for (queue, mask) in ["03", "0c", "30", "c0"].iter().enumerate() {
+            let number = 24 + queue;
+            machine.write(&format!("sys/class/net/eth0/device/msi_irqs/{number}"), "msix\n");
+            machine.write(&format!("proc/irq/{number}/eth0-TxRx-{queue}/.keep"), "");
+            machine.write(&format!("proc/irq/{number}/smp_affinity"), &format!("{mask}\n"));
+        }
+        let before = "0,1,2,3,0,1,2,3";
+        machine.write(table, &format!("{before}\n"));
+        let interrupts =
+            |cpus: &str| Whereabouts { interrupts: Some(cpus.parse().unwrap()), ..Whereabouts::default() };
+        let mut around = Surroundings::open(machine.root(), "a test").unwrap();
+        around.keep_on(&interrupts("0-3"));
+        assert_eq!(machine.read(table), "0,1,0,1,0,1,0,1", "those of CPUs 4 to 7 get nothing");
+        // Their interrupts were moved here meanwhile; that makes them no queues of these CPUs.
+        around.keep_on(&interrupts("0"));
+        assert_eq!(machine.read(table), "0,0,0,0,0,0,0,0");
+        around.keep_on(&interrupts("1,5"));
+        assert_eq!(machine.read(table), "0,0,2,2,0,0,2,2");
+        around.keep_on(&Whereabouts::default());
+        assert_eq!(machine.read(table), before);
+        around.keep_on(&interrupts("2"));
+        machine.write(table, "3,3,3,3,3,3,3,3\n");
+        drop(around);
+        assert_eq!(machine.read(table), "3,3,3,3,3,3,3,3", "somebody else's");
+        let mut around = Surroundings::open(machine.root(), "a test").unwrap();
+        around.keep_on(&interrupts("0-1"));
+        assert_eq!(machine.read(table), "3,3,3,3,3,3,3,3", "no queue is left: its interrupt has moved");
+        assert_eq!(around.drain_notices(), Vec::<String>::new());
+    }
+
+    /// The first card with a table, and that table.
+    fn real_card(root: &Root) -> Option<(String, String)> {
+        let table = |device: &String| Knob::at(root, &indirection_of(device))?.read().ok();
+        network_devices(root).into_iter().find_map(|device| table(&device).map(|table| (device, table)))
+    }
+
+    /// Not a test: keeps the packets of a real card on two CPUs until it is killed, when that test starts this program again.
+    #[test]
+    #[ignore = "the victim of another test"]
+    fn a_real_card_is_held() {
+        if std::env::var_os(HOLDS).is_none() {
+            return;
+        }
+        let mut around = Surroundings::open(&Root::system(), "a test").unwrap();
+        around.keep_on(&Whereabouts { interrupts: Some("2-3".parse().unwrap()), ..Whereabouts::default() });
+        println!("\nheld");
+        std::thread::park();
+    }
+
+    const HOLDS: &str = "ROOST_LAB_HOLDS";
+
+    #[test]
+    #[ignore = "needs a network card that spreads packets: run `lab/run queues`"]
+    fn a_real_card_gives_packets_to_queues_of_the_cpus() {
+        use std::io::{BufRead as _, BufReader};
+        use std::process::{Command, Stdio};
+        if std::env::var_os(HOLDS).is_some() {
+            return;
+        }
+        let root = Root::system();
+        let Some((device, before)) = real_card(&root) else {
+            return println!("SKIPPED: no network card here spreads packets (RSS)");
+        };
+        let interrupts = interrupts_of_queues(&root, &device);
+        assert_eq!(interrupts.len(), 8, "{interrupts:?}");
+        let masks = || interrupts.values().map(|path| root.text(path).unwrap()).collect::<Vec<_>>();
+        let masks_before = masks();
+        let queues = || {
+            let table = real_card(&root).unwrap().1;
+            entries_of(&table).unwrap().into_iter().collect::<BTreeSet<_>>()
+        };
+        assert_eq!(queues(), (0..8).collect());
+        // This driver gives each queue's interrupt to one CPU.
+        let of = |cpus: std::ops::Range<usize>| -> BTreeSet<u32> {
+            let is_of = |path: &String| {
+                let mask = cpus_of(&root.text(path).unwrap()).unwrap();
+                mask.0.iter().any(|cpu| cpus.contains(&cpu.index()))
+            };
+            interrupts.iter().filter(|(_, path)| is_of(path)).map(|(&queue, _)| queue).collect()
+        };
+        let (first, middle) = (of(0..2), of(2..4));
+        assert_eq!((first.len(), middle.len()), (2, 2), "{masks_before:?}");
+
+        let mut around = Surroundings::open(&root, "a test").unwrap();
+        around.keep_on(&Whereabouts { interrupts: Some("0-1".parse().unwrap()), ..Whereabouts::default() });
+        assert_eq!(queues(), first);
+        around.keep_on(&Whereabouts::default());
+        assert_eq!((real_card(&root).unwrap().1, masks()), (before.clone(), masks_before.clone()));
+        drop(around);
+
+        let mut victim = Command::new(std::env::current_exe().unwrap())
+            .args(["surroundings::tests::a_real_card_is_held", "--exact", "--ignored", "--nocapture"])
+            .env(HOLDS, "1")
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(victim.stdout.take().unwrap()).lines();
+        assert!(lines.any(|line| line.unwrap().contains("held")), "it ended before");
+        assert_eq!(queues(), middle);
+        victim.kill().unwrap();
+        victim.wait().unwrap();
+        crate::restore(&root).unwrap();
+        assert_eq!((real_card(&root).unwrap().1, masks()), (before, masks_before));
     }
 
     #[test]

@@ -29,6 +29,8 @@ pub(super) struct Eyes {
     cpus: BTreeMap<CpuId, Option<Work>>,
     /// Which threads of the service are its runtime's own, and when that was asked.
     of_runtime: BTreeMap<u32, (bool, Instant)>,
+    /// Idle CPUs are not asked whether they are.
+    supposes_work: bool,
 }
 
 /// A slot at the last look.
@@ -86,6 +88,7 @@ impl Eyes {
             slots: BTreeMap::new(),
             cpus: cpus.0.iter().map(|&cpu| (cpu, None)).collect(),
             of_runtime: BTreeMap::new(),
+            supposes_work: false,
         }
     }
 
@@ -206,8 +209,14 @@ impl Eyes {
         }
     }
 
+    /// From now on every CPU counts as one that works, or as what it is.
+    pub(super) fn suppose_work(&mut self, supposed: bool) {
+        self.supposes_work = supposed;
+    }
+
     fn work(&mut self, now: Instant, cpu: CpuId) -> Work {
         match self.places.occupant(cpu) {
+            Some(Occupant::Idle) if self.supposes_work => Work::Other,
             Some(Occupant::Idle) => Work::Idle,
             Some(Occupant::Own { thread }) if self.is_of_runtime(now, thread) => Work::Runtime,
             // What is not known may be work.

@@ -72,6 +72,8 @@ pub struct Hurry {
     asked_kicks: bool,
     /// They flap: not asked before then.
     ask_from: Instant,
+    /// How often they did so since somebody was inside.
+    disturbed: u32,
     _kicks: Option<Bell>,
     _end: OwnedFd,
 }
@@ -116,8 +118,11 @@ const LOOK_EVERY: Duration = Duration::from_millis(2);
 const PACE: Duration = Duration::from_micros(500);
 /// A thread that was not found is looked for again.
 const SEARCH_AGAIN: Duration = Duration::from_millis(100);
-/// CPUs that change between idle and busy are asked again after this.
+/// CPUs that change between idle and busy are asked again after this, then after twice as long, and so on.
 const FLAPPING: Duration = Duration::from_millis(50);
+/// After so many changes since somebody was inside they are asked no more, and count as busy until somebody is again: what else
+/// runs on this machine shall not keep us awake.
+const KICKS_MAX: u32 = 5;
 /// Between two looks for somebody else's changes of clocks.
 const REPAIR_EVERY: Duration = Duration::from_secs(1);
 /// Who fell so shortly before the service did fell with it.
@@ -182,7 +187,10 @@ impl Hurry {
             match self.eyes.sleep(timeout)? {
                 Woken::Entered if host::now() < self.looked + PACE => host::sleep_until(self.looked + PACE),
                 // A CPU that has kicked will not do so again, whatever it does when it is looked at.
-                Woken::Called => self.stop_asking(host::now()),
+                Woken::Called => {
+                    self.disturbed += u32::from(self.asked_kicks);
+                    self.stop_asking(host::now());
+                }
                 Woken::Entered | Woken::TimedOut => {}
             }
         }
@@ -190,6 +198,7 @@ impl Hurry {
 
     /// Sees what has happened, decides and does it. True if there is something to show.
     fn look(&mut self, now: Instant) -> Result<bool, HurryError> {
+        self.eyes.suppose_work(self.disturbed >= KICKS_MAX);
         let happened = self.eyes.look(now)?;
         self.looked = now;
         self.tally.looked(&happened);
@@ -249,6 +258,7 @@ impl Hurry {
         let is_hot = self.policy.hot().next().is_some();
         if is_hot {
             self.stop_asking(now);
+            self.disturbed = 0;
             return due.into_iter().chain([LOOK_EVERY]).min();
         }
         let search = self.eyes.has_strangers().then_some(SEARCH_AGAIN);
@@ -256,7 +266,7 @@ impl Hurry {
         if !self.policy.follows_work() || !self.eyes.places.sees_cpus() {
             return due;
         }
-        if self.asked_kicks {
+        if self.asked_kicks || self.disturbed >= KICKS_MAX {
             return due;
         }
         if now < self.ask_from {
@@ -272,7 +282,7 @@ impl Hurry {
     fn stop_asking(&mut self, now: Instant) {
         if std::mem::take(&mut self.asked_kicks) {
             self.eyes.ask_no_kicks();
-            self.ask_from = now + FLAPPING;
+            self.ask_from = now + FLAPPING * (1 << self.disturbed);
         }
     }
 

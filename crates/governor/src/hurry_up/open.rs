@@ -153,6 +153,7 @@ impl Hurry {
             repaired: now,
             asked_kicks: false,
             ask_from: now + FLAPPING,
+            disturbed: 0,
             _kicks: kicks,
             _end: end,
         })

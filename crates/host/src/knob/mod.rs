@@ -17,6 +17,7 @@
 //! | `sys/fs/cgroup/.../roost-N` | `present` or `absent`: a version-1 cpuset that we made |
 //! | `sys/devices/virtual/workqueue/cpumask`, `proc/irq/default_smp_affinity` | the file: a mask in hexadecimal |
 //! | `proc/irq/N/smp_affinity`, `sys/class/net/DEVICE/queues/rx-N/rps_cpus` | the same |
+//! | `ethtool/DEVICE/indirection` | over which receive queues a network card spreads packets, entry by entry |
 //! | `affinity/PROCESS:BEGAN/THREAD:BEGAN` | the CPUs on which that thread may run |
 //! | `unit/NAME/AllowedCPUs` | that property of a systemd unit; nothing if it is unset |
 //!
@@ -26,6 +27,7 @@
 mod cpuset;
 mod file;
 mod frequency;
+mod indirection;
 mod mask;
 mod msr;
 mod power;
@@ -38,6 +40,7 @@ use crate::topology::online_cpus;
 use cpuset::{ControllerKnob, CpusKnob, FolderKnob};
 use file::FileKnob;
 use frequency::{BoundKnob, GovernorKnob};
+use indirection::IndirectionKnob;
 use machine::{CpuId, CpuList};
 use mask::{MaskKnob, is_mask_file, same_mask};
 use msr::DutyCycleKnob;
@@ -46,6 +49,7 @@ use thread::ThreadKnob;
 use unit::UnitKnob;
 
 pub(crate) use cpuset::{CPUSET, PRESENT};
+pub(crate) use indirection::{entries_of, indirection_of, table_of};
 pub(crate) use mask::{MASKS, cpus_of, mask_of};
 pub(crate) use msr::{bits_of, duty_cycle_of, registers_of, text_of};
 pub(crate) use power::{UNIT_UW, same_power};
@@ -80,6 +84,7 @@ enum Kind {
     Governor(GovernorKnob),
     DutyCycle(DutyCycleKnob),
     Power(FileKnob),
+    Indirection(IndirectionKnob),
 }
 
 impl Knob {
@@ -105,6 +110,8 @@ impl Knob {
             }
         } else if let Some(cpu) = msr::cpu_in(path) {
             Kind::DutyCycle(DutyCycleKnob::new(root.path(&registers_of(cpu))))
+        } else if let Some(device) = indirection::device_in(path) {
+            Kind::Indirection(IndirectionKnob::new(root, device))
         } else if let Some(file) = power_file(path) {
             match file {
                 "constraint_0_power_limit_uw" => Kind::Power(FileKnob::new(root.path(path))),
@@ -137,6 +144,7 @@ impl Knob {
             Kind::Bound(knob) => knob.read(),
             Kind::Governor(knob) => knob.read(),
             Kind::DutyCycle(knob) => knob.read(),
+            Kind::Indirection(knob) => knob.read(),
         }
     }
 
@@ -156,6 +164,7 @@ impl Knob {
             Kind::Bound(knob) => knob.write(value)?,
             Kind::Governor(knob) => knob.write(value)?,
             Kind::DutyCycle(knob) => knob.write(value).and_then(|()| knob.read())?,
+            Kind::Indirection(knob) => knob.write(value).and_then(|()| knob.read())?,
         };
         Ok(if self.same(value, &reads) { value.to_owned() } else { reads })
     }
@@ -179,6 +188,13 @@ impl Knob {
                 let reads = knob.read()?;
                 if same_cpus(&self.root, before, &reads) {
                     return Ok(before.to_owned());
+                }
+            }
+            Kind::Indirection(knob) => {
+                knob.free(before)?;
+                let reads = knob.read()?;
+                if reads == before {
+                    return Ok(reads);
                 }
             }
             _ => {}
@@ -223,7 +239,8 @@ impl Knob {
             | Kind::Unit(_)
             | Kind::Bound(_)
             | Kind::DutyCycle(_)
-            | Kind::Power(_) => 1,
+            | Kind::Power(_)
+            | Kind::Indirection(_) => 1,
             // After the speed that only its successor takes.
             Kind::Folder(_) | Kind::Governor(_) => 2,
             Kind::Controller(_) => 3,
@@ -254,6 +271,9 @@ pub(crate) fn called(path: &str) -> String {
     }
     if let Some(cpu) = msr::cpu_in(path) {
         return format!("duty cycle of CPU {cpu} (MSR 0x19a)");
+    }
+    if let Some(device) = indirection::device_in(path) {
+        return format!("receive queues of {device} (RSS)");
     }
     match unit::name_in(path) {
         Some(name) => format!("AllowedCPUs= of {name}"),
@@ -329,6 +349,7 @@ mod tests {
             "unit/system.slice/AllowedCPUs",
             "sys/devices/virtual/workqueue/cpumask",
             "proc/irq/default_smp_affinity",
+            "ethtool/eth0/indirection",
         ];
         for path in ours {
             assert!(Knob::at(machine.root(), path).is_some(), "{path}");

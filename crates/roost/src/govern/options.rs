@@ -116,7 +116,7 @@ pub struct Governing {
     /// Keep everybody else off the parked CPUs, too: other cgroups or slices, unbound work queues, new interrupts
     #[arg(long)]
     pub park_all: bool,
-    /// Move interrupts that are there off the parked CPUs, too. Their masks are put back; on which of their CPUs they then land
+    /// Move interrupts that are there, and network cards' packets, off the parked CPUs, too. Masks and tables are put back; on which of their CPUs they then land
     /// is the kernel's choice, so this cannot be undone whole
     #[arg(long)]
     pub move_interrupts: bool,

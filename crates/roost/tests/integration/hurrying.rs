@@ -408,26 +408,61 @@ fn nobody_inside_costs_no_wake_up_and_a_writer_that_lies_costs_its_own_service_a
     file.write_all_at(&bytes[184..185], 184).unwrap();
     let (code, said) = governor.end();
     assert_eq!(code, Some(0), "{said}");
-    // The paper's follows threads alone: what else this machine does wakes it up for nothing.
-    let mut governor = machine.governor(&["--preset", "paper"]);
-    let status = governor.until("a look", |_| true);
-    assert!(status["hot"].as_array().unwrap().is_empty() && none_is_fast(&status), "{status}");
-    // Liars are looked for ten times at most, a tenth of a second apart; then nothing moves.
-    let mut last = switches(governor.child.id());
-    for second in 0.. {
-        assert!(second < 30, "{last} switches, and no rest");
-        std::thread::sleep(std::time::Duration::from_secs(1));
-        let now = switches(governor.child.id());
-        if std::mem::replace(&mut last, now) == now {
-            break;
+    // Meanwhile a CPU is idle and busy in turn, many times a second: what else this machine does keeps nobody awake, neither the
+    // paper's, which follows threads alone, nor ours.
+    let (other, has_ended) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let busy = std::thread::spawn({
+        let other = other.clone();
+        move || {
+            while !other.load(Ordering::Acquire) {
+                std::thread::sleep(std::time::Duration::from_millis(2));
+                let began = std::time::Instant::now();
+                while began.elapsed().as_millis() < 2 {}
+            }
         }
+    });
+    for flags in [&["--preset", "paper"][..], &[]] {
+        let mut governor = machine.governor(flags);
+        let status = governor.until("a look", |_| true);
+        assert!(status["hot"].as_array().unwrap().is_empty() && none_is_fast(&status), "{status}");
+        // A pipe that nobody reads would put it to sleep as well.
+        let process = governor.child.id();
+        has_ended.store(false, Ordering::Release);
+        let rests = std::thread::scope(|scope| {
+            let rests = scope.spawn(|| {
+                let rests = comes_to_rest(process, &has_ended);
+                signal(process, "TERM");
+                rests
+            });
+            let (code, said) = governor.ended();
+            has_ended.store(true, Ordering::Release);
+            assert_eq!(code, Some(0), "{said}");
+            rests.join().unwrap()
+        });
+        assert!(rests, "{flags:?}");
     }
-    std::thread::sleep(std::time::Duration::from_secs(2));
-    assert_eq!(switches(governor.child.id()), last);
-    let (code, said) = governor.end();
-    assert_eq!(code, Some(0), "{said}");
+    other.store(true, Ordering::Release);
+    busy.join().unwrap();
     drop(service);
     assert!(machine.is_as_it_was());
+}
+
+/// True if a process comes to stand still for three seconds: liars are looked for ten times at most, a tenth of a second apart, and CPUs
+/// that flap are asked five times at most.
+fn comes_to_rest(process: u32, has_ended: &AtomicBool) -> bool {
+    let (mut last, mut quiet) = (switches(process), 0);
+    for _ in 0..40 {
+        std::thread::sleep(std::time::Duration::from_secs(1));
+        if has_ended.load(Ordering::Acquire) {
+            return false;
+        }
+        let now = switches(process);
+        quiet = if std::mem::replace(&mut last, now) == now { quiet + 1 } else { 0 };
+        if quiet == 3 {
+            return true;
+        }
+    }
+    false
 }
 
 /// How often threads of a process were switched to.
