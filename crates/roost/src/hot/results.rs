@@ -189,7 +189,9 @@ fn energy_rows(energy: &Energy) -> (Vec<String>, Vec<Vec<String>>) {
         let head = ["clock", "requests", "a request"].map(str::to_owned).to_vec();
         return (head, energy.measured.iter().map(row).collect());
     }
-    let head = ["clock", "time", "even share of the uncore", "the uncore for it alone", ""].map(str::to_owned).to_vec();
+    let head = ["clock", "time", "even share of the uncore", "the uncore for it alone", ""]
+        .map(str::to_owned)
+        .to_vec();
     let row = |clock: &super::energy::Modelled| {
         let carries = if clock.alone.carries { "" } else { "too slow for this load" };
         vec![
