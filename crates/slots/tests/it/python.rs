@@ -76,7 +76,10 @@ fn calls_and_slots_are_what_the_writers_did() {
     let theirs = calls(&path, 0);
     assert_eq!(theirs, paired(&mut reader));
     assert_eq!(theirs.lines().count(), 60);
-    let said = python(&path, "methods, failures, slots = read(path)\nprint(methods, sum(failures.values()))\nprint(slots[-1][:4], next_event(path))");
+    let said = python(
+        &path,
+        "methods, failures, slots = read(path)\nprint(methods, sum(failures.values()))\nprint(slots[-1][:4], next_event(path))",
+    );
     let tid = rustix::thread::gettid().as_raw_nonzero();
     // 60 calls and 21 within them, and one that has not ended.
     let expected = format!("[('a::b', 'watched'), ('c::d', 'watched')] 0\n({tid}, 1, 1, 1) {}\n", 2 * 81 + 1);
