@@ -49,7 +49,7 @@ class Engine:
         for paragraph in corpus.paragraphs(most):
             lines += ['{"index":{}}', json.dumps({"text": paragraph})]
             count += 1
-            words.update(set(re.findall(r"[a-z]{3,12}", paragraph.lower())))
+            words.update(distinct(paragraph))
             if len(lines) >= 4000:
                 self.ask("POST", bulk, "\n".join(lines) + "\n", "application/x-ndjson")
                 lines = []
@@ -60,8 +60,31 @@ class Engine:
             self.ask("POST", bulk, "\n".join(lines) + "\n", "application/x-ndjson")
         self.ask("POST", f"/{INDEX}/_forcemerge?max_num_segments=1")
         self.ask("POST", f"/{INDEX}/_refresh")
-        # Alike in frequency, they come in the order of the alphabet, so that the list is always the same.
-        return count, sorted(words.items(), key=lambda word: (-word[1], word[0]))[:WORDS]
+        return count, common(words)
+
+
+    def index_once(self, most):
+        """The words of the corpus, the most common first; fills the index only if it does not have so many paragraphs yet."""
+        try:
+            has = json.loads(self.ask("GET", f"/{INDEX}/_count"))["count"]
+        except SystemExit:
+            has = 0
+        if has != most:
+            return [word for word, _ in self.index(most)[1]]
+        words = collections.Counter()
+        for paragraph in corpus.paragraphs(most):
+            words.update(distinct(paragraph))
+        return [word for word, _ in common(words)]
+
+
+def distinct(paragraph):
+    """A paragraph's words."""
+    return set(re.findall(r"[a-z]{3,12}", paragraph.lower()))
+
+
+def common(words):
+    """The most common words; alike in frequency they come in the order of the alphabet, so that the list is always the same."""
+    return sorted(words.items(), key=lambda word: (-word[1], word[0]))[:WORDS]
 
 
 # The rest are seldom asked for, and mostly typing mistakes.

@@ -6,6 +6,7 @@ Usage: experiment.py [--seconds 60] [--documents 1000000] [--seed 1] [--out runs
 1. starts Elasticsearch with the agent on its hot function and the event ring on; indexes the corpus; writes its word list
 2. calibrates: how long a query of the mix stays in the hot function, and so which rate loads this machine as the paper's was
 3. loads it in six cells (open loop, `roost load http`), and once for each number of keywords, reading every call's time from the ring
+   (while it warms up, and in one cell more at the end, `roost govern hurry-up --dry-run` shows live who is hot and what each CPU is to run at)
 4. plays the recorded calls in the simulator under ondemand, performance, powersave and Hurry-up, with the paper's tables of sensitivity
 5. writes report.html, stops Elasticsearch and removes its files in /dev/shm
 
@@ -89,48 +90,95 @@ def measure(options, out):
         "keywords": {},
     }
     # HotSpot compiles the search in the first thousands of queries; they are not measured.
-    say("warming up the JVM")
-    load(engine, out, options, ["--arrivals", "closed", "--connections", "2"], 20)
+    say("warming up the JVM, 20 s; the levels are those that the scheduler asks for, and none is set")
+    load(engine, out, options, ["--arrivals", "closed", "--connections", "2"], 20, Governor(out / "live.jsonl"))
     _, calls = load(engine, out, options, ["--arrivals", "closed", "--connections", "1"], 10)
     usual = statistics.fmean(inside for _, inside, _ in calls) / 1e9
     rate = BUSY * cpus / usual
     results |= {"calibrated_ms": usual * 1e3, "rate": rate}
     say(f"a query of the mix stays {usual * 1e3:.2f} ms in the hot function: one time the load is {rate:.1f} queries a second")
+    left = len(NUMBERS) * 4 + 7 * options.seconds
+    say(f"measuring for {left / 60:.0f} minutes")
     for number in NUMBERS:
         _, calls = load(engine, out, options, ["--arrivals", "closed", "--connections", "1", "--keywords", str(number)], 4)
         results["keywords"][number] = figures([inside / 1e6 for _, inside, _ in calls])
-    for times in (1, 3):
-        for cell, keywords in CLASSES.items():
-            say(f"{cell}, {times}x: {times * rate:.1f} queries a second of {keywords} keywords, {options.seconds} s")
-            outcome, calls = load(engine, out, options, ["--rate", f"{times * rate:.3f}", "--keywords", keywords], options.seconds)
-            name = f"{cell}-{times}x"
-            (out / f"{name}.calls.json").write_text(json.dumps(calls))
-            (out / f"{name}.load.json").write_text(json.dumps(outcome, indent=1))
-            results["cells"][name] = {
-                "rate": times * rate,
-                "calls": len(calls),
-                "inside_ms": figures([inside / 1e6 for _, inside, _ in calls]),
-                "latency_ms": {key: outcome["latency"][f"{key}_ns"] / 1e6 for key in ("mean", "p50", "p99")},
-                "took_ms": {key: outcome["took"][f"{key}_ns"] / 1e6 for key in ("mean", "p50", "p99")},
-                "counts": outcome["counts"],
-                "valid": outcome["valid"],
-                "invalid_because": outcome["invalid_because"],
-            }
+    cells = [(times, cell, keywords) for times in (1, 3) for cell, keywords in CLASSES.items()]
+    for number, (times, cell, keywords) in enumerate(cells, 1):
+        say(f"cell {number} of {len(cells)}: {cell}, {times}x: {times * rate:.1f} queries a second of {keywords} keywords, {options.seconds} s")
+        outcome, calls = load(engine, out, options, ["--rate", f"{times * rate:.3f}", "--keywords", keywords], options.seconds)
+        name = f"{cell}-{times}x"
+        (out / f"{name}.calls.json").write_text(json.dumps(calls))
+        (out / f"{name}.load.json").write_text(json.dumps(outcome, indent=1))
+        results["cells"][name] = {
+            "rate": times * rate,
+            "calls": len(calls),
+            "inside_ms": figures([inside / 1e6 for _, inside, _ in calls]),
+            "latency_ms": {key: outcome["latency"][f"{key}_ns"] / 1e6 for key in ("mean", "p50", "p99")},
+            "took_ms": {key: outcome["took"][f"{key}_ns"] / 1e6 for key in ("mean", "p50", "p99")},
+            "counts": outcome["counts"],
+            "valid": outcome["valid"],
+            "invalid_because": outcome["invalid_because"],
+        }
+    # Apart from what is measured: who governs takes a share of these CPUs, and has each exit read the clock.
+    say(f"once more with the scheduler deciding live: mix, 3x, {options.seconds} s")
+    governor = Governor(out / "live.jsonl")
+    load(engine, out, options, ["--rate", f"{3 * rate:.3f}", "--keywords", CLASSES["mix"]], options.seconds, governor)
+    results["live"] = governor.last
     results["failures"] = slots.read(SLOTS)[1]
     return results
 
 
-def load(engine, out, options, more, seconds):
+def load(engine, out, options, more, seconds, view=None):
     """Queries for so long: what `roost load http` says, and the calls that the ring recorded while it measured."""
     command = [ROOST, "load", "http", engine.search_url, "--body", BODY, "--words", out / "words.txt", "--seed", str(options.seed)]
     command += ["--for", f"{seconds}s", "--warmup", "1s", "--json", *more]
     since = slots.next_event(SLOTS)
-    with Watch():
+    with view or Watch():
         asked = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     # 1: a request failed; 6: the generator was late. Both are told on the page.
     if asked.returncode not in (0, 1, 6) or not asked.stdout:
         raise SystemExit(f"{' '.join(map(str, command))}:\n{asked.stderr}")
     return json.loads(asked.stdout), slots.calls(SLOTS, since)
+
+
+class Governor(threading.Thread):
+    """`roost govern hurry-up` on the very slots, touching nothing: shows once a second who is hot, and each CPU's level. All it says is kept."""
+
+    def __init__(self, path):
+        super().__init__(daemon=True)
+        self.path, self.last, self.shown = path, {}, 0.0
+
+    def __enter__(self):
+        command = [ROOST, "govern", "hurry-up", "--slots", SLOTS, "--dry-run", "--json"]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        self.start()
+        return self
+
+    def run(self):
+        with open(self.path, "a") as kept:
+            for line in self.process.stdout:
+                kept.write(line)
+                self.last = json.loads(line)
+                # Lines come as things change; of those that nobody can read one is shown a second, and of them one with somebody inside.
+                if self.last["hot"] and time.monotonic() >= self.shown + 1:
+                    self.shown = time.monotonic()
+                    say("  live: " + picture(self.last))
+
+    def __exit__(self, *_):
+        self.process.terminate()
+        if self.process.wait() != 0:
+            raise SystemExit("roost govern hurry-up --dry-run failed: run it by hand to see why")
+        self.join()
+
+
+def picture(status):
+    """A line: each CPU's level, then who is inside."""
+    cpus = "  ".join(f"CPU {cpu['cpu']} {cpu['level']}" for cpu in status["cpus"])
+    hot = ", ".join(
+        f"thread {hot['thread']} {'on CPU ' + str(hot['cpu']) if hot['runs'] and hot['cpu'] is not None else 'waits'} for {hot['for_us'] / 1e3:.1f} ms: {hot['level']}"
+        for hot in status["hot"]
+    )
+    return f"{cpus} | heavy after {status['threshold_us'] / 1e3:.1f} ms | {hot}"
 
 
 class Watch(threading.Thread):

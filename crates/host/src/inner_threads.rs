@@ -58,6 +58,11 @@ impl InnerThreads {
         Some(Self { process, inner, began, is_same_namespace, by_inner: BTreeMap::new(), searched: None })
     }
 
+    /// The same, for numbers that are ours already, as programs in the kernel tell them: nothing is looked up.
+    pub fn by_our_numbers(process: u32) -> Option<Self> {
+        Self::of(process).map(|threads| Self { is_same_namespace: true, ..threads })
+    }
+
     /// The process's own number in its own namespace.
     pub fn inner_process(&self) -> u32 {
         self.inner
@@ -177,6 +182,9 @@ mod tests {
         // Found again without a search; one that is not there is looked for now and then only.
         assert_eq!(inside.find(Instant::ZERO, 1).map(|found| found.number), Some(outer));
         assert_eq!(inside.find(Instant::ZERO, 2), None);
+        let mut ours = InnerThreads::by_our_numbers(outer).unwrap();
+        assert_eq!(ours.find(Instant::ZERO, outer).map(|found| found.number), Some(outer));
+        assert_eq!((ours.find(Instant::ZERO, 1), ours.inner_process()), (None, 1));
         assert!(inside.end().is_some());
         drop(child.stdin.take());
         child.wait().unwrap();

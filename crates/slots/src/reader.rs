@@ -16,6 +16,7 @@ use crate::layout::{self, EVENT, Failures, SLOT, SLOTS, State, header, slot};
 use crate::memory::{FileMemory, Memory};
 use machine::{Duration, Instant};
 use rustix::fs::{Mode, OFlags};
+use rustix::time::{ClockId, clock_gettime};
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -384,7 +385,9 @@ impl Reader {
         is_known: impl Fn(&Slot) -> bool,
         timeout: Option<Duration>,
     ) -> Result<Woken, ReaderError> {
-        let mut left = timeout;
+        // A moment, not a sum of what was asked for: a wait may end early, by a signal or for no reason.
+        let began = now();
+        let over = timeout.map(|timeout| began + timeout);
         // Who sleeps for hardly longer looks again soon enough by itself.
         let mut step = timeout.is_none_or(|timeout| timeout > SOON_ENOUGH).then_some(FIRST_LOOK);
         loop {
@@ -395,6 +398,7 @@ impl Reader {
             if is_inside {
                 return Ok(Woken::Entered);
             }
+            let left = over.map(|over| over.since(now()));
             if left.is_some_and(Duration::is_zero) {
                 return Ok(Woken::TimedOut);
             }
@@ -406,7 +410,10 @@ impl Reader {
                 let is_own = self.source.word32(header::DOORBELL)? ^ doorbell == CALLED;
                 return Ok(if is_own { Woken::Called } else { Woken::Entered });
             }
-            left = left.map(|left| left - wait.unwrap_or(left).min(left));
+            // The first look is due a millisecond after falling asleep, also where that wait was cut short.
+            if step == Some(FIRST_LOOK) && now().since(began) < FIRST_LOOK {
+                continue;
+            }
             step = (!self.can_ring).then_some(UNRUNG_LOOK);
         }
     }
@@ -466,6 +473,12 @@ impl Bell {
         self.source.write32(header::DOORBELL, doorbell ^ CALLED)?;
         self.source.memory.wake().map_err(|error| self.source.failed(error))
     }
+}
+
+fn now() -> Instant {
+    let time = clock_gettime(ClockId::Monotonic);
+    // Both fields are never negative for this clock.
+    Instant::from_nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
 }
 
 /// What a [`Bell`] changes in the doorbell: no number of rings from enters comes near it in one sleep.

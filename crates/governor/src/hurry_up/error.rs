@@ -2,6 +2,7 @@
 
 use host::{ConfineError, FrequencyError};
 use machine::CpuList;
+use observe::functions::FunctionError;
 use policy::check::Wrong;
 use slots::ReaderError;
 use std::io;
@@ -14,7 +15,8 @@ pub enum HurryError {
     /// There is no slot file.
     #[error(
         "there is no slot file {path}\nhint: start the service with the agent: -javaagent:roost-agent.jar=method=pkg.Class::method,file={path}, or \
-         attach it: java -jar roost-agent.jar PID method=...,file={path}; a native server writes one by include/roost.h or the crate slots",
+         attach it: java -jar roost-agent.jar PID method=...,file={path}; a native server writes one by include/roost.h or the crate slots, and one that \
+         cannot be changed is watched by --uprobe",
         path = path.display()
     )]
     NoSlots {
@@ -24,8 +26,11 @@ pub enum HurryError {
     /// The file cannot be read, or no longer.
     #[error(transparent)]
     Slots(#[from] ReaderError),
+    /// The functions cannot be watched.
+    #[error(transparent)]
+    Functions(#[from] FunctionError),
     /// No such process.
-    #[error("there is no process {0}\nhint: `pgrep -a java` lists JVMs")]
+    #[error("there is no process {0}\nhint: `pgrep -a NAME` finds it by its name")]
     NoProcess(u32),
     /// The file's writer has ended.
     #[error(

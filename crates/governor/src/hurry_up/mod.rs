@@ -13,6 +13,13 @@
 //! - while somebody is inside, `LOOK_EVERY`: exits ring nothing, and a call that has ended leaves its core fast until the next look;
 //! - the end of the service, and a signal, through threads of their own that only wait.
 //!
+//! Slots are the service's own word, in a file, or the kernel's about a program that was not changed ([`SlotSource`]): the same reader, the
+//! same loop. The kernel sees every enter and every return. What it does not see, an exception or `longjmp` out of the function, it learns
+//! late: from the thread's next enter or exit, or, once it has been inside for 20 ms and sleeps further out on its stack, from a look; and looks
+//! there are every `LOOK_EVERY` for as long as its slot says inside. So such a core is fast for at most as long as its thread computes on,
+//! and 20 ms. The depth in such a slot counts calls whose return address is still on the stack: one that was left unseen is dropped as soon as the
+//! thread enters or leaves at or above it, so it never adds up.
+//!
 //! So a service in which nobody is inside costs nothing: no timer runs. Where a server enters more often than anybody can look, two
 //! looks are at least `PACE` apart, and enters in between are seen together.
 //!
@@ -30,7 +37,7 @@ mod status;
 mod tally;
 
 pub use error::HurryError;
-pub use open::{ClocksAsked, HurryOptions, Preset};
+pub use open::{ClocksAsked, HurryOptions, Preset, SlotSource};
 pub use status::{CpuLevel, HotThread, HurryStatus};
 pub use tally::{CpuTally, Tally};
 
@@ -40,6 +47,7 @@ use eyes::Eyes;
 use host::bpf::Bell;
 use host::{FrequencyActuator, Segments};
 use machine::{CpuId, Duration, FrequencyLimit, Instant};
+use observe::functions::FunctionWatch;
 use policy::frequency::HurryUp;
 use policy::frequency::hurry_up::{Happened, Level, Shift};
 use policy::log::{Recorded as _, state_line, step_line};
@@ -76,6 +84,8 @@ pub struct Hurry {
     disturbed: u32,
     _kicks: Option<Bell>,
     _end: OwnedFd,
+    /// Of a program that was not changed.
+    _probes: Option<FunctionWatch>,
 }
 
 /// Ends a [`Hurry`] from another thread.

@@ -6,10 +6,12 @@ use super::{FLAPPING, Hurry, HurryError, Stop, Tally};
 use crate::audit::Audit;
 use crate::clocks::{Clocks, gears};
 use crate::governed::unused_name;
+use host::bpf::knows_thread_numbers;
 use host::holder::ClockMeans;
 use host::service::Service;
 use host::{InnerThreads, Root, SegmentBounds, Segments, ThreadPlaces};
 use machine::{CpuId, CpuList, Gear, GearKind, Instant, Kilohertz, Microwatts};
+use observe::functions::{FunctionError, FunctionName, FunctionWatch};
 use policy::check::Check as _;
 use policy::frequency::hurry_up::{Params, Threshold};
 use policy::frequency::{GearTable, HurryUp};
@@ -29,10 +31,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub struct HurryOptions {
     /// The machine.
     pub root: Root,
-    /// The service, as it is seen here; `None`: who wrote the slot file.
-    pub process: Option<u32>,
-    /// The slot file.
-    pub slots: PathBuf,
+    /// Who tells who is inside.
+    pub slots: SlotSource,
     /// Only these of its CPUs.
     pub cpus: Option<CpuList>,
     /// Which Hurry-up.
@@ -49,6 +49,25 @@ pub struct HurryOptions {
     pub record: Option<PathBuf>,
     /// Append a line for each change of the threshold, and for each of somebody else's, to this file.
     pub audit: Option<PathBuf>,
+}
+
+/// Who tells which threads are in the hot function.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SlotSource {
+    /// The service itself, by a file.
+    File {
+        /// The slot file.
+        path: PathBuf,
+        /// The service, as it is seen here; `None`: who wrote the file.
+        process: Option<u32>,
+    },
+    /// The kernel, by probes on functions of a program that was not changed, for as long as this goes on.
+    Functions {
+        /// The service, as it is seen here.
+        process: u32,
+        /// The functions.
+        names: Vec<FunctionName>,
+    },
 }
 
 /// Which Hurry-up.
@@ -80,15 +99,9 @@ const PAPER_KHZ: [u64; 3] = [1_000_000, 2_000_000, 2_600_000];
 impl Hurry {
     /// Takes hold. Nothing is changed yet but the file's wish for exit times.
     pub fn open(options: &HurryOptions) -> Result<Self, HurryError> {
-        let HurryOptions { root, slots: path, means, .. } = options;
-        let reader = Reader::open(path).map_err(|error| match error {
-            ReaderError::Io { source, path } if source.kind() == io::ErrorKind::NotFound => {
-                HurryError::NoSlots { path }
-            }
-            error => error.into(),
-        })?;
+        let HurryOptions { root, means, .. } = options;
+        let Source { reader, process, threads, probes } = Source::open(&options.slots)?;
         let mut notices = about(&reader)?;
-        let (process, threads) = writer_of(&reader, path, options.process)?;
         let cpus = cpus_of(process, options.cpus.as_ref())?;
         let (table, groups) = match gears(root, &cpus, means.actuator) {
             Ok(table) => (table, domains(root, &cpus, means.actuator)?),
@@ -138,6 +151,7 @@ impl Hurry {
         let now = host::now();
         Ok(Self {
             process,
+            _probes: probes,
             tally: Tally::begin(now, &cpus),
             eyes: Eyes::new(reader, threads, places, &cpus),
             policy,
@@ -157,6 +171,41 @@ impl Hurry {
             _kicks: kicks,
             _end: end,
         })
+    }
+}
+
+/// Slots, and the process whose threads they are.
+struct Source {
+    reader: Reader,
+    process: u32,
+    threads: InnerThreads,
+    /// They are there for as long as this is.
+    probes: Option<FunctionWatch>,
+}
+
+impl Source {
+    fn open(asked: &SlotSource) -> Result<Self, HurryError> {
+        match asked {
+            SlotSource::File { path, process } => {
+                let reader = Reader::open(path).map_err(|error| match error {
+                    ReaderError::Io { source, path } if source.kind() == io::ErrorKind::NotFound => {
+                        HurryError::NoSlots { path }
+                    }
+                    error => error.into(),
+                })?;
+                let (process, threads) = writer_of(&reader, path, *process)?;
+                Ok(Self { reader, process, threads, probes: None })
+            }
+            SlotSource::Functions { process, names } => {
+                let process = *process;
+                // Programs in the kernel tell threads by its own numbers, wherever the service lives.
+                let threads = InnerThreads::by_our_numbers(process).ok_or(HurryError::NoProcess(process))?;
+                knows_thread_numbers("functions").map_err(FunctionError::from)?;
+                // Real processes run on the machine itself, whatever machine's clocks are written.
+                let probes = FunctionWatch::attach(&Root::system(), process, names, false)?;
+                Ok(Self { reader: probes.reader()?, process, threads, probes: Some(probes) })
+            }
+        }
     }
 }
 

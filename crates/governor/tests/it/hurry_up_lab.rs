@@ -5,7 +5,7 @@
 //! what shall come is waited for.
 
 use crate::lab_ports::commanded;
-use governor::hurry_up::{ClocksAsked, Ending, Hurry, HurryOptions, Preset, Stop};
+use governor::hurry_up::{ClocksAsked, Ending, Hurry, HurryOptions, Preset, SlotSource, Stop};
 use host::holder::ClockMeans;
 use host::{Root, restore};
 use machine::{CpuList, Duration};
@@ -90,8 +90,7 @@ impl Drop for Service {
 fn options(process: u32, slots: &Path, threshold: Duration) -> HurryOptions {
     HurryOptions {
         root: Root::system(),
-        process: Some(process),
-        slots: slots.to_owned(),
+        slots: SlotSource::File { path: slots.to_owned(), process: Some(process) },
         cpus: None,
         preset: Preset::Learned,
         threshold: Some(Threshold::Fixed(threshold)),

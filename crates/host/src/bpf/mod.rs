@@ -35,7 +35,7 @@ pub use idle::{IdleCounts, IdleNow, IdleProgram};
 pub use requests::{
     ALARM_WINDOW, Pulse, RequestAlarm, RequestCounts, RequestProgram, RequestTimes, RequestWay, Watched,
 };
-pub use threads::{KICK_PATIENCE, ThreadProgram};
+pub use threads::{KICK_PATIENCE, ThreadProgram, knows_thread_numbers};
 
 use crate::root::Root;
 use libbpf_rs::btf::{Btf, BtfType, TypeId};

@@ -90,7 +90,7 @@ pub(super) const LINE_MAX: usize = 16 << 10;
 /// What a line asks for.
 pub fn request(line: &[u8]) -> Result<Request, String> {
     let request: Request = serde_json::from_slice(line).map_err(|error| {
-        format!("not understood ({error}); write {{\"v\":{VERSION},\"asker\":\"NAME\",\"ask\":{{\"idle\":{{\"cpu\":0,\"limit\":\"none\"}}}}}}")
+        format!("not understood ({}); write {{\"v\":{VERSION},\"asker\":\"NAME\",\"ask\":{{\"idle\":{{\"cpu\":0,\"limit\":\"none\"}}}}}}", plain(&error))
     })?;
     if request.v != VERSION {
         return Err(format!("version {} is not spoken here, version {VERSION} is", request.v));
@@ -104,7 +104,12 @@ pub fn request(line: &[u8]) -> Result<Request, String> {
 
 /// What a line answers.
 pub fn answer(line: &[u8]) -> Result<Answer, String> {
-    serde_json::from_slice(line).map_err(|error| format!("no answer of a holder ({error})"))
+    serde_json::from_slice(line).map_err(|error| format!("no answer of a holder ({})", plain(&error)))
+}
+
+/// An error quotes what it does not understand: a stranger's text, which may hold line ends and what moves a terminal's cursor.
+fn plain(error: &serde_json::Error) -> String {
+    error.to_string().replace(char::is_control, "?")
 }
 
 /// As a line.
@@ -160,6 +165,10 @@ mod tests {
         let old = r#"{"asker":"x","cpu":1,"limit":"none"}"#;
         for wrong in ["", "GET / HTTP/1.1", "{}", old, "[1,2]"] {
             assert!(request(wrong.as_bytes()).unwrap_err().contains("\"limit\":\"none\""), "{wrong}");
+        }
+        // What is quoted of it stays one line, and moves no cursor.
+        for said in [request(br#"{"a\n\u001b[2Jb":1}"#).unwrap_err(), answer(br#"{"a\nb":1}"#).unwrap_err()] {
+            assert!(said.contains("a?") && !said.contains(char::is_control), "{said:?}");
         }
         let named = |v: u32, asker: &str| {
             let line = Request { v, asker: asker.to_owned(), ask: Ask::Needed };

@@ -6,7 +6,7 @@ use crate::functions::{FunctionError, FunctionName, FunctionWatch};
 use host::Root;
 use host::bpf::FUNCTIONS_MAX;
 use machine::Duration;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, Read as _};
 use std::process::{Command, Stdio};
 use thiserror::Error;
@@ -86,7 +86,8 @@ pub fn profile_native(pid: u32, length: Duration, unwinding: Unwinding) -> Resul
     Ok(read_perf_script(&String::from_utf8_lossy(&bytes))?)
 }
 
-/// The calls of `functions`, counted for `length` with [`FUNCTIONS_MAX`] at a time; those that cannot be watched say why. `counting` is
+/// The calls of `functions`, counted for `length` with at most [`FUNCTIONS_MAX`] at a time, and fewer where together they are called more
+/// often than the service bears; those that cannot be watched say why. `counting` is
 /// called when a round begins and when it ends.
 pub fn count_functions(
     root: &Root,
@@ -106,51 +107,74 @@ pub fn count_functions(
             Err(why) => drop(found.insert(frame.clone(), Err(why.to_string()))),
         }
     }
-    for round in fit.chunks(FUNCTIONS_MAX) {
-        let mut left: Vec<(Frame, FunctionName)> = round.to_vec();
-        while !left.is_empty() {
-            let names: Vec<FunctionName> = left.iter().map(|(_, name)| name.clone()).collect();
-            let watch = FunctionWatch::attach(root, pid, &names, true)?;
-            counting(true);
-            let began = host::now();
-            let over = began + length;
-            let mut heavy = Vec::new();
-            while host::now() < over && heavy.is_empty() {
-                std::thread::sleep(LOOK.min(over.since(host::now())).into());
-                heavy = too_often(&watch, host::now().since(began));
-            }
-            let (elapsed, tallies) = (host::now().since(began), watch.tallies());
-            counting(false);
-            drop(watch);
-            // Either all have had their time, or those that are called too often have their answer, and the others another try.
-            let is_over = heavy.is_empty();
-            let mut again = Vec::new();
-            for (at, (function, tally)) in left.into_iter().zip(&tallies).enumerate() {
-                if !is_over && !heavy.contains(&at) {
-                    again.push(function);
-                    continue;
-                }
-                let state = if is_over { CountedState::Counted } else { CountedState::TooOften };
-                found.insert(function.0, Ok(Counted { state, ..Counted::of_tally(tally, elapsed) }));
-            }
-            left = again;
+    let mut groups: VecDeque<Vec<(Frame, FunctionName)>> =
+        fit.chunks(FUNCTIONS_MAX).map(<[_]>::to_vec).collect();
+    while let Some(group) = groups.pop_front() {
+        let names: Vec<FunctionName> = group.iter().map(|(_, name)| name.clone()).collect();
+        let watch = FunctionWatch::attach(root, pid, &names, true)?;
+        counting(true);
+        let began = host::now();
+        let over = began + length;
+        let mut is_borne = true;
+        while host::now() < over && is_borne {
+            std::thread::sleep(LOOK.min(over.since(host::now())).into());
+            let [enters, ..] = watch.probed();
+            is_borne = (enters as f64) < bearable(host::now().since(began));
         }
+        let (elapsed, tallies) = (host::now().since(began), watch.tallies());
+        counting(false);
+        drop(watch);
+        let calls: Vec<u64> = tallies.iter().map(|tally| tally.calls).collect();
+        let turns = if is_borne { Turns::default() } else { Turns::of(&calls, bearable(elapsed)) };
+        for (at, (function, tally)) in group.iter().zip(&tallies).enumerate() {
+            let state =
+                if turns.too_often.contains(&at) { CountedState::TooOften } else { CountedState::Counted };
+            if is_borne || state == CountedState::TooOften {
+                found.insert(function.0.clone(), Ok(Counted { state, ..Counted::of_tally(tally, elapsed) }));
+            }
+        }
+        groups.extend(turns.again.iter().map(|turn| turn.iter().map(|&at| group[at].clone()).collect()));
     }
     Ok(found)
 }
 
-/// Which functions cost the service more than is to be borne, if together they do.
-fn too_often(watch: &FunctionWatch, elapsed: Duration) -> Vec<usize> {
-    let bearable = TRAPS_PER_S * elapsed.as_secs_f64().max(0.1);
-    let [enters, ..] = watch.probed();
-    if (enters as f64) < bearable {
-        return Vec::new();
+/// Enters that a service bears in this time.
+fn bearable(elapsed: Duration) -> f64 {
+    ENTERS_PER_S * elapsed.as_secs_f64().max(0.1)
+}
+
+/// What becomes of functions that together cost a service more than it bears. Places in what was counted.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Turns {
+    /// Each of these does so alone, and that is its answer.
+    too_often: Vec<usize>,
+    /// The others, in groups that are counted one after the other.
+    again: Vec<Vec<usize>>,
+}
+
+impl Turns {
+    /// By the `calls` seen until it was too much, of which `bearable` are borne. Each turn has fewer functions than there were, or one
+    /// that was called too often is gone: so this ends.
+    fn of(calls: &[u64], bearable: f64) -> Self {
+        // One that was counted alone is the reason, also where its calls nest and are fewer than its enters.
+        let is_too_often = |&at: &usize| calls[at] as f64 >= bearable || calls.len() == 1;
+        let (too_often, mut left): (Vec<usize>, Vec<usize>) = (0..calls.len()).partition(is_too_often);
+        left.sort_by_key(|&at| std::cmp::Reverse(calls[at]));
+        let room = bearable * FULL;
+        let mut again: Vec<Vec<usize>> = Vec::new();
+        let sum = |turn: &[usize]| turn.iter().map(|&at| calls[at] as f64).sum::<f64>();
+        for at in left {
+            match again.iter_mut().find(|turn| sum(turn) + calls[at] as f64 <= room) {
+                Some(turn) => turn.push(at),
+                None => again.push(vec![at]),
+            }
+        }
+        if let ([], [all]) = (too_often.as_slice(), again.as_mut_slice()) {
+            let rest = all.split_off(all.len() / 2);
+            again.push(rest);
+        }
+        Self { too_often, again }
     }
-    let calls: Vec<f64> = watch.tallies().iter().map(|tally| tally.calls as f64).collect();
-    let most = calls.iter().copied().fold(0.0, f64::max);
-    // The one that is called most is always among them, so this ends.
-    let share = (bearable / calls.len().max(1) as f64).min(most);
-    (0..calls.len()).filter(|&at| calls[at] >= share).collect()
 }
 
 fn refusal(pid: u32, said: &str) -> NativeError {
@@ -165,13 +189,42 @@ fn refusal(pid: u32, said: &str) -> NativeError {
 }
 
 const MOST: u64 = 1 << 30;
-/// Three microseconds each: a sixth of a core.
-const TRAPS_PER_S: f64 = 50_000.0;
+/// UPROBECOST
+const ENTERS_PER_S: f64 = 50_000.0;
+/// So full is a turn planned: calls come as they come.
+const FULL: f64 = 0.8;
 const LOOK: Duration = Duration::from_millis(20);
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn several_that_are_called_equally_often_are_counted_in_turns() {
+        // Together more than is borne, each alone less.
+        let turns = Turns::of(&[400, 400, 400, 10], 1_000.0);
+        assert_eq!(turns, Turns { too_often: vec![], again: vec![vec![0, 1], vec![2, 3]] });
+        // One is the reason: it alone has its answer.
+        assert_eq!(Turns::of(&[5, 2_000, 7], 1_000.0), Turns { too_often: vec![1], again: vec![vec![2, 0]] });
+        // Calls that nest: none is seen to be the reason, so they are parted.
+        assert_eq!(
+            Turns::of(&[3, 2, 1], 1_000.0),
+            Turns { too_often: vec![], again: vec![vec![0], vec![1, 2]] }
+        );
+        assert_eq!(Turns::of(&[3], 1_000.0), Turns { too_often: vec![0], again: vec![] });
+    }
+
+    proptest! {
+        #[test]
+        fn every_function_has_an_answer_or_another_turn_and_it_ends(calls in prop::collection::vec(0u64..2_000, 1..16)) {
+            let turns = Turns::of(&calls, 1_000.0);
+            let mut all: Vec<usize> = turns.too_often.iter().chain(turns.again.iter().flatten()).copied().collect();
+            all.sort_unstable();
+            prop_assert_eq!(all, (0..calls.len()).collect::<Vec<_>>());
+            prop_assert!(turns.again.iter().all(|turn| !turn.is_empty() && turn.len() < calls.len()));
+        }
+    }
 
     #[test]
     fn a_refusal_is_told_from_a_failure() {

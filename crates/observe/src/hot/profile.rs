@@ -1,6 +1,6 @@
 //! What stacks say of the threads that serve requests: the pools, and each function's share of their CPU time.
 
-use super::stacks::{Frame, Stack, Stacks};
+use super::stacks::{Frame, Stack, Stacks, is_of_system};
 use machine::Ratio;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -46,6 +46,9 @@ pub struct Profile {
     pub pools: Vec<Pool>,
     /// Most CPU time first; those without a name to watch them by are left out.
     pub functions: Vec<Seen>,
+    /// Files of the service's own in which no function has a name, and the share of the time that was in them; most first. Of the
+    /// request threads, or of all where none can be told for want of names.
+    pub nameless: Vec<(String, Ratio)>,
 }
 
 /// A pool of less than this share of the service's own time serves requests only if it reads them.
@@ -89,8 +92,36 @@ impl Profile {
         functions.sort_by(|one, other| {
             other.share.as_f64().total_cmp(&one.share.as_f64()).then(one.frame.cmp(&other.frame))
         });
-        Self { pools, functions }
+        let nameless =
+            nameless(stacks, |stack| serving.is_empty() || serving.contains(pool_of(&stack.thread).as_str()));
+        Self { nameless, pools, functions }
     }
+}
+
+/// Files whose code was met, and never with a name: stripped, as distributions' programs are.
+fn nameless(stacks: &Stacks, counts: impl Fn(&Stack) -> bool) -> Vec<(String, Ratio)> {
+    let mut whole = 0.0;
+    let mut files: BTreeMap<&str, f64> = BTreeMap::new();
+    let mut named = BTreeSet::new();
+    for stack in stacks.stacks.iter().filter(|stack| counts(stack)) {
+        whole += stack.weight as f64;
+        let frames = stack.frames.iter().map(|&at| &stacks.functions[at as usize]);
+        let mut met = BTreeSet::new();
+        for (frame, file) in frames.filter_map(|frame| Some((frame, frame.file.as_deref()?))) {
+            if frame.symbol.is_some() {
+                named.insert(file);
+            } else if !is_of_system(file) && met.insert(file) {
+                *files.entry(file).or_default() += stack.weight as f64;
+            }
+        }
+    }
+    let mut files: Vec<(String, Ratio)> = files
+        .into_iter()
+        .filter(|(file, _)| !named.contains(file))
+        .map(|(file, weight)| (file.to_owned(), Ratio::new(weight / f64::max(whole, 1.0))))
+        .collect();
+    files.sort_by(|one, other| other.1.as_f64().total_cmp(&one.1.as_f64()).then(one.0.cmp(&other.0)));
+    files
 }
 
 #[derive(Default)]
@@ -185,7 +216,7 @@ fn reads(stacks: &Stacks, stack: &Stack) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::stacks::read_async_profiler;
+    use super::super::stacks::{read_async_profiler, read_perf_script};
     use super::*;
     use proptest::prelude::*;
 
@@ -215,6 +246,16 @@ mod tests {
         let named = Profile::of(&stacks, Some("search"));
         assert_eq!(named.functions[0].frame.name, "a.Pool::run()V");
         assert_eq!(named.functions[0].share, Ratio::ONE);
+    }
+
+    #[test]
+    fn a_program_without_names_is_named() {
+        let text = "srv 7\n\t 1 [unknown] (/usr/bin/srv)\n\t 2 main (/usr/bin/tool)\n\nsrv 7\n\t 1 memcpy (/lib/libc.so.6)\n\t 2 [unknown] (/usr/bin/srv)\n\n\
+                    srv 7\n\t 1 memcpy (/lib/libc.so.6)\n\t 2 [unknown] (/lib/libc.so.6)\n\t 3 [unknown] (/usr/bin/tool)\n\n";
+        let profile = Profile::of(&read_perf_script(text).unwrap(), None);
+        let [(file, share)] = profile.nameless.as_slice() else { panic!("{profile:?}") };
+        assert_eq!(file, "/usr/bin/srv");
+        assert!((share.as_f64() - 2.0 / 3.0).abs() < 1e-6, "{share}");
     }
 
     #[test]

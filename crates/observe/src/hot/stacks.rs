@@ -208,11 +208,38 @@ fn native_frame(line: &str) -> Option<Frame> {
             symbol: None,
         });
     }
+    let is_own = file_has_code && !is_of_system(file);
     Some(Frame {
         name: readable(symbol),
         file: file_has_code.then(|| file.to_owned()),
-        symbol: file_has_code.then(|| symbol.to_owned()),
+        symbol: is_own.then(|| symbol.to_owned()),
     })
+}
+
+/// Whether a file is no program's own: what every program has of C, C++ and its loader, and the allocators that take malloc's place.
+/// `epoll_wait` is called once a request, too, and tells nothing of it.
+pub(super) fn is_of_system(file: &str) -> bool {
+    const SYSTEM: [&str; 17] = [
+        "libc.so",
+        "libc-",
+        "libc.musl-",
+        "ld-linux",
+        "ld-musl-",
+        "ld-",
+        "ld.so",
+        "libpthread",
+        "libm.so",
+        "libm-",
+        "libdl",
+        "librt.so",
+        "libstdc++",
+        "libgcc_s",
+        "libc++",
+        "libjemalloc",
+        "libtcmalloc",
+    ];
+    let name = file.rsplit('/').next().unwrap_or(file);
+    name.contains(".so") && SYSTEM.iter().any(|start| name.starts_with(start))
 }
 
 #[cfg(test)]
@@ -281,6 +308,25 @@ mod tests {
         );
         assert!(found.functions.iter().filter(|function| function.symbol.is_some()).count() == 2);
         assert_eq!(found.collapsed().lines().count(), 2);
+    }
+
+    #[test]
+    fn what_is_every_program_s_is_shown_and_not_offered() {
+        for (file, is_own) in [
+            ("/usr/lib/x86_64-linux-gnu/libc.so.6", false),
+            ("/lib/x86_64-linux-gnu/libc-2.31.so", false),
+            ("/lib64/ld-linux-x86-64.so.2", false),
+            ("/lib/ld-musl-x86_64.so.1", false),
+            ("/usr/lib/libstdc++.so.6.0.30", false),
+            ("/opt/search/libcache.so", true),
+            ("/opt/search/libcore-search.so.1", true),
+            ("/usr/sbin/ld-server", true),
+            ("/usr/bin/memcached", true),
+        ] {
+            let frame = native_frame(&format!("7f00 epoll_wait ({file})")).unwrap();
+            assert_eq!((frame.symbol.is_some(), frame.name.as_str()), (is_own, "epoll_wait"), "{file}");
+        }
+        assert_eq!(native_frame("ffffffff81 tcp_recvmsg ([kernel.kallsyms])").unwrap().symbol, None);
     }
 
     #[test]

@@ -7,7 +7,7 @@
  *         score    forty times
  *
  *   's' returns, 't' throws, 'j' jumps out by longjmp, 'c' leaves by a tail call, 'h' holds until the next byte, 'd' makes the
- *   thread end inside, 'r' recurses
+ *   thread end inside, 'r' recurses, 'b' computes until the next byte, 'e' does so and throws
  */
 #include <arpa/inet.h>
 #include <csetjmp>
@@ -44,7 +44,14 @@ extern "C" APART uint64_t search(int connection, char how, int depth)
     uint64_t sum = 0;
     for (int document = 0; document < 40; document++)
         sum += score(how, document);
-    if (how == 't')
+    if (how == 'b' || how == 'e') {
+        char byte = 'i';
+        if (write(connection, &byte, 1) != 1)
+            return 0;
+        while (recv(connection, &byte, 1, MSG_DONTWAIT) != 1)
+            sum += score(how, sum);
+    }
+    if (how == 't' || how == 'e')
         throw std::runtime_error("as asked");
     if (how == 'j')
         std::longjmp(out, 1);

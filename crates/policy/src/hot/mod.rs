@@ -23,7 +23,7 @@
 
 mod least_energy;
 
-pub use least_energy::{ClockCost, LeastEnergy, Work, least_energy};
+pub use least_energy::{ClockCost, LeastEnergy, Work, even_share, least_energy};
 
 use machine::Ratio;
 use serde::{Deserialize, Serialize};

@@ -8,7 +8,7 @@ use ::observe::requests::RequestWatch;
 use anyhow::{Context as _, Result};
 use host::{EnergyMeter, FrequencyControl, FrequencyError, FrequencyOptions, Root, service};
 use machine::{Duration, EnergySource, Kilohertz, Platform, PowerModel, Ratio};
-use policy::hot::{ClockCost, Work, least_energy};
+use policy::hot::{ClockCost, LeastEnergy, Work, even_share, least_energy};
 use serde::Serialize;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::sync::Arc;
@@ -29,12 +29,12 @@ pub struct Energy {
     pub notes: Vec<String>,
 }
 
-/// One clock, for a machine that is on anyway and for one that is on for these requests alone.
+/// One clock, for a core that shares its socket's uncore and for one that has it to itself.
 #[derive(Clone, Debug, Serialize)]
 pub struct Modelled {
-    /// With the machine on anyway.
+    /// Charged an even share of the socket's uncore, as where all its cores work.
     pub shared: ClockCost,
-    /// With all of the machine on for as long as a request is worked on, as where one is sent when the last was answered.
+    /// Charged all of it, as where one client asks again when it was answered.
     pub alone: ClockCost,
 }
 
@@ -127,26 +127,36 @@ fn modelled(args: &Args, root: &Root, found: &Found, why: &str) -> Result<Energy
     };
     let row = found.rows.first().filter(|_| found.is_found()).ok_or_else(missing)?;
     let (light, calls) = (row.light.ok_or_else(missing)?, row.calls_per_request.ok_or_else(missing)?);
-    let work = |kept_awake: f64| Work {
+    let work = |uncore_share: Ratio| Work {
         time: light.scale(calls),
         measured_at: Kilohertz(0),
         waiting: Ratio::ZERO,
         per_second: found.requests_per_s.unwrap_or(0.0),
-        kept_awake: Ratio::new(kept_awake),
+        uncore_share,
     };
-    let (shared, alone) = (least_energy(&platform, &work(0.0)), least_energy(&platform, &work(1.0)));
-    let best = alone.best.map(|at| alone.clocks[at].frequency);
+    let share = even_share(&platform);
+    let (shared, alone) = (least_energy(&platform, &work(share)), least_energy(&platform, &work(Ratio::ONE)));
+    let at_best = |found: &LeastEnergy| found.best.map(|at| found.clocks[at].frequency);
+    let (best, best_alone) = (at_best(&shared), at_best(&alone));
     let modelled = shared
         .clocks
         .into_iter()
         .zip(alone.clocks)
         .map(|(shared, alone)| Modelled { shared, alone })
         .collect();
-    let notes = vec![
+    let mut notes = vec![
         format!("modelled, not measured: {why}"),
         format!("a light request is {} in {} at the present clock, which is taken for the nominal one of {name}; its time is the function's, waiting included", light.scale(calls), row.function),
         "time is taken to grow as the clock falls, as it does in the simulator for work that does not wait for memory".to_owned(),
+        format!(
+            "charged is what would not be there without the request: the core above its deepest sleep, and {share} of its socket's uncore above \
+             the package's deepest sleep (an even share of {} cores)",
+            platform.cores_per_socket
+        ),
     ];
+    if let Some(alone) = best_alone.filter(|alone| Some(*alone) != best) {
+        notes.push(format!("where one core alone keeps its socket awake it is charged the whole uncore, and least is at {alone}"));
+    }
     Ok(Energy { source: EnergySource::Modelled(name), measured: Vec::new(), modelled, best, notes })
 }
 

@@ -13,7 +13,7 @@ use anyhow::{Context as _, Result};
 use host::Root;
 use host::service::{self, Service};
 use machine::Duration;
-use policy::hot::{Candidate, Profiled, Verdict, rank, shortlist};
+use policy::hot::{Candidate, LEAST_SHARE, Profiled, Verdict, rank, shortlist};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -46,20 +46,35 @@ pub fn find(args: &Args) -> Result<Found> {
     if stacks.odd_lines > 0 {
         notes.push(format!("{} lines of the profiler were not understood", stacks.odd_lines));
     }
+    let nameless = profile.nameless.iter().filter(|(_, share)| share.as_f64() >= LEAST_SHARE);
+    let stripped: Vec<String> = nameless
+        .map(|(file, share)| {
+            format!(
+                "{file} has no symbols, and {share} of the time is in it: install its debug symbols (on Debian NAME-dbgsym), or build it with -g and \
+                 do not strip it"
+            )
+        })
+        .collect();
     let chosen = chosen(&profile, args.top as usize);
     if chosen.is_empty() {
         let why = match kind {
+            Kind::Native if !stripped.is_empty() => {
+                format!("no function can be told from another\nhint: {}", stripped.join("\nhint: "))
+            }
             Kind::Native => {
                 "no function with a name holds a tenth of the request threads' CPU time\nhint: install the program's debug symbols; \
                              --frame-pointers where it is built with them"
+                    .to_owned()
             }
             Kind::Jvm => {
                 "no method of the service's own holds a tenth of the request threads' CPU time\nhint: was there load? --threads names the \
                           threads that serve it"
+                    .to_owned()
             }
         };
         return Err(coded(Exit::Failed, why));
     }
+    notes.extend(stripped);
     eprintln!("roost hot: counting the calls of {} functions for {}", chosen.len(), args.slots_for);
     let mut requests = Requests::open(&root, &service, &mut notes);
     let counted = match &jvm {

@@ -189,14 +189,16 @@ fn energy_rows(energy: &Energy) -> (Vec<String>, Vec<Vec<String>>) {
         let head = ["clock", "requests", "a request"].map(str::to_owned).to_vec();
         return (head, energy.measured.iter().map(row).collect());
     }
-    let head = ["clock", "time", "machine on for it", "machine on anyway", ""].map(str::to_owned).to_vec();
+    let head = ["clock", "time", "even share of the uncore", "the uncore for it alone", ""]
+        .map(str::to_owned)
+        .to_vec();
     let row = |clock: &super::energy::Modelled| {
         let carries = if clock.alone.carries { "" } else { "too slow for this load" };
         vec![
             clock.alone.frequency.to_string(),
             clock.alone.time.to_string(),
-            joules(clock.alone.joules),
             joules(clock.shared.joules),
+            joules(clock.alone.joules),
             carries.to_owned(),
         ]
     };

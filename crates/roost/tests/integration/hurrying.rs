@@ -3,13 +3,16 @@
 //!
 //! The service is this test program again (`puppet`), whose threads enter, compute, wait and die as they are told; and a JVM with the agent.
 
-use crate::fixture::{ROOST, signal};
+use crate::fixture::{ROOST, repository, signal};
 use crate::jvm::Jvm;
+use machine::CpuId;
+use observe::functions::{FunctionError, FunctionName, FunctionWatch};
 use serde_json::Value;
 use slots::{Writer, WriterOptions};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::sync::Arc;
@@ -118,9 +121,31 @@ impl Machine {
     }
 
     fn governor(&self, flags: &[&str]) -> Governor {
-        let mut command = Command::new(ROOST);
+        let slots = self.slots();
+        self.governor_of(&["--slots", slots.to_str().unwrap()], flags)
+    }
+
+    /// One that the kernel allows no programs: it follows threads by their files.
+    fn governor_without_programs(&self, flags: &[&str]) -> Governor {
+        let slots = self.slots();
+        let mut command = Command::new("setpriv");
+        if rustix::process::geteuid().is_root() {
+            command.args(["--bounding-set", "-bpf,-sys_admin,-perfmon", ROOST]);
+        } else {
+            // It may not anyway.
+            command = Command::new(ROOST);
+        }
+        self.started(command, &["--slots", slots.to_str().unwrap()], flags)
+    }
+
+    /// Of whatever tells who is inside.
+    fn governor_of(&self, source: &[&str], flags: &[&str]) -> Governor {
+        self.started(Command::new(ROOST), source, flags)
+    }
+
+    fn started(&self, mut command: Command, source: &[&str], flags: &[&str]) -> Governor {
         command.args(["govern", "hurry-up", "--json", "--take-over", "--root"]).arg(self.folder.path());
-        command.arg("--slots").arg(self.slots()).args(flags);
+        command.args(source).args(flags);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap());
         Governor { child, lines }
@@ -258,6 +283,54 @@ fn a_thread_that_died_inside_and_a_service_that_is_killed_leave_no_core_fast() {
     let (code, said) = governor.ended();
     assert!(code == Some(1) && said.contains("died with 1 of its threads"), "{code:?}: {said}");
     assert!(machine.is_as_it_was(), "{:?}", machine.clocks());
+}
+
+/// The fastest of the CPUs, as the status has it.
+fn fast(status: &Value) -> Vec<u64> {
+    let cpus = status["cpus"].as_array().unwrap().iter().filter(|cpu| cpu["level"] == "max");
+    cpus.map(|cpu| cpu["cpu"].as_u64().unwrap()).collect()
+}
+
+#[test]
+fn threads_are_followed_by_their_files_where_the_kernel_allows_no_programs() {
+    let machine = Machine::new();
+    let cpus: Vec<CpuId> = host::allowed_cpus().unwrap().0.into_iter().collect();
+    let mut service = machine.puppet();
+    let mut governor = machine.governor_without_programs(&["--threshold", "20ms"]);
+    let first = governor.until("a first look", |_| true);
+    // What CPUs do nobody tells, so none is taken for idle.
+    assert!(!levels(&first).contains(&"min"), "{first}");
+    service.tell("spin heavy");
+    let late = governor.until("it is late", |status| is_at(status, "heavy", "max"));
+    let thread = hot(&late, "heavy").unwrap()["thread"].as_u64().unwrap();
+    // Wherever it goes, its CPU is the fast one, and no other.
+    for cpu in cpus.iter().cycle().take(4) {
+        pin(thread, *cpu);
+        governor.until("its CPU is fast", |status| {
+            hot(status, "heavy").is_some_and(|hot| hot["cpu"] == cpu.0) && fast(status) == [u64::from(cpu.0)]
+        });
+    }
+    service.tell("stop heavy");
+    let after = governor.until("it has left", |status| status["hot"].as_array().unwrap().is_empty());
+    assert!(none_is_fast(&after), "{after}");
+    // One that dies inside is gone, for its file says so.
+    service.tell("spin heavy");
+    governor.until("another call is late", |status| is_at(status, "heavy", "max"));
+    service.tell("die late");
+    service.tell("stop heavy");
+    let after = governor.until("nobody is inside", |status| status["hot"].as_array().unwrap().is_empty());
+    assert!(none_is_fast(&after), "{after}");
+    let (code, said) = governor.end();
+    assert!(code == Some(0) && said.contains("followed by their files in /proc"), "{code:?}: {said}");
+    assert!(machine.is_as_it_was(), "{:?}", machine.clocks());
+}
+
+/// Has this thread run there and nowhere else.
+fn pin(thread: u64, cpu: CpuId) {
+    let mut set = rustix::thread::CpuSet::new();
+    set.set(cpu.0.into());
+    let thread = rustix::process::Pid::from_raw(thread.try_into().unwrap());
+    rustix::thread::sched_setaffinity(thread, &set).unwrap();
 }
 
 #[test]
@@ -475,6 +548,134 @@ fn switches(process: u32) -> u64 {
         counts.sum::<u64>()
     };
     tasks.map(of_task).sum()
+}
+
+/// A server in C++ that knows nothing of slots, and a connection to it.
+struct Unchanged {
+    process: Child,
+    client: TcpStream,
+    _folder: tempfile::TempDir,
+}
+
+impl Unchanged {
+    fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("server");
+        let source = repository().join("crates/observe/tests/native/server.cc");
+        let done = Command::new("c++").args(["-O2", "-pthread", "-o"]).arg(&program).arg(source).status();
+        assert!(done.expect("c++; `scripts/setup test` installs it").success());
+        let mut process = Command::new(&program).stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let port: u16 = line.split_whitespace().nth(2).expect("ready PID PORT").parse().unwrap();
+        let client = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        client.set_nodelay(true).unwrap();
+        Self { process, client, _folder: folder }
+    }
+
+    fn ask(&mut self, how: u8) -> u8 {
+        self.client.write_all(&[how]).unwrap();
+        let mut reply = [0];
+        self.client.read_exact(&mut reply).unwrap();
+        reply[0]
+    }
+
+    /// Why its functions cannot be watched here.
+    fn cannot_be_watched(&self) -> Option<String> {
+        let name = FunctionName { binary: "server".into(), symbol: "search".into() };
+        match FunctionWatch::attach(&host::Root::system(), self.process.id(), &[name], false) {
+            Ok(_) => None,
+            Err(FunctionError::Bpf(why)) => Some(why.to_string()),
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+impl Drop for Unchanged {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+#[test]
+fn a_program_that_was_not_changed_is_governed_and_leaves_no_core_fast() {
+    let machine = Machine::new();
+    let mut server = Unchanged::start();
+    if let Some(why) = server.cannot_be_watched() {
+        return crate::fixture::skipped("hurry-up by uprobes", &why);
+    }
+    // Before anybody watches it, a call is as any other.
+    assert_eq!(server.ask(b's'), b'o');
+    let pid = server.process.id().to_string();
+    let source = ["--pid", &pid, "--uprobe", "server:search"];
+    let mut governor = machine.governor_of(&source, &["--threshold", "20ms"]);
+    governor.until("a first look", |_| true);
+    // By a return; by an exception that no probe sees, after which the thread sleeps; and both once more.
+    for (how, answer) in [(b'b', b'o'), (b'e', b'x'), (b'e', b'x'), (b'b', b'o')] {
+        assert_eq!(server.ask(how), b'i');
+        governor.until("it is late", |status| is_at(status, "server", "max"));
+        assert!(machine.clocks().iter().any(|clock| clock == MAX), "{:?}", machine.clocks());
+        assert_eq!(server.ask(b'.'), answer);
+        let after = governor.until("it is outside", |status| status["hot"].as_array().unwrap().is_empty());
+        assert!(none_is_fast(&after), "{after}");
+        assert!(machine.clocks().iter().all(|clock| clock == MIN || clock == MID), "{:?}", machine.clocks());
+    }
+    // A governor that is killed takes its probes along, and the program goes on; what it left is put back by the next.
+    assert_eq!(server.ask(b'b'), b'i');
+    governor.until("it is late", |status| is_at(status, "server", "max"));
+    signal(governor.child.id(), "KILL");
+    governor.child.wait().unwrap();
+    assert_eq!(server.ask(b'.'), b'o');
+    let restored =
+        Command::new(ROOST).args(["restore", "--sysfs-root"]).arg(machine.folder.path()).output().unwrap();
+    assert!(restored.status.success() && machine.is_as_it_was(), "{:?}", machine.clocks());
+    // A program that is killed in the middle of a call.
+    let mut governor = machine.governor_of(&source, &["--threshold", "20ms"]);
+    governor.until("a first look", |_| true);
+    assert_eq!(server.ask(b'b'), b'i');
+    governor.until("it is late", |status| is_at(status, "server", "max"));
+    server.process.kill().unwrap();
+    server.process.wait().unwrap();
+    let (code, said) = governor.ended();
+    assert!(code == Some(1) && said.contains("died with 1 of its threads"), "{code:?}: {said}");
+    assert!(machine.is_as_it_was(), "{:?}", machine.clocks());
+}
+
+#[test]
+fn functions_that_cannot_be_watched_are_told_with_what_to_do() {
+    let machine = Machine::new();
+    let server = Unchanged::start();
+    if let Some(why) = server.cannot_be_watched() {
+        return crate::fixture::skipped("hurry-up by uprobes", &why);
+    }
+    let (pid, root) = (server.process.id().to_string(), machine.folder.path().to_str().unwrap().to_owned());
+    for (flags, code, words) in [
+        (&["--uprobe", "server:serch"][..], 2, "the nearest: search"),
+        (&["--uprobe", "nothing:search"], 2, "runs no file nothing"),
+        (&["--uprobe", "search"], 2, "BINARY:SYMBOL"),
+        (&["--uprobe", "server:search", "--slots", "/dev/shm/x"], 2, "cannot be used with"),
+    ] {
+        let mut command = Command::new(ROOST);
+        command
+            .args([
+                "govern",
+                "hurry-up",
+                "--json",
+                "--take-over",
+                "--for",
+                "1s",
+                "--root",
+                &root,
+                "--pid",
+                &pid,
+            ])
+            .args(flags);
+        let output = command.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(code) && said.contains(words), "{flags:?}: {said}");
+    }
+    assert!(machine.is_as_it_was());
 }
 
 /// A JVM under the governor; `None` where there is none, which is said.

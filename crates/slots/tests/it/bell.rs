@@ -2,8 +2,11 @@
 
 use crate::memory_folder;
 use machine::Duration;
-use slots::{Reader, Slot, Woken, Writer, WriterOptions};
-use std::sync::atomic::{AtomicBool, Ordering};
+use slots::{Memory, Reader, Slot, Woken, Writer, WriterOptions};
+use std::io;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration as StdDuration, Instant as Clock};
 
@@ -106,4 +109,50 @@ fn a_call_that_is_known_disturbs_no_sleep() {
     assert_eq!(reader.sleep_beside(is_known, Some(Duration::from_secs(60))).unwrap(), Woken::Entered);
     entered.join().unwrap();
     drop(inside);
+}
+
+/// Memory whose waits all end early, as a futex's do when signals come.
+#[derive(Debug)]
+struct Restless {
+    bytes: Mutex<Vec<u8>>,
+    waits: Arc<AtomicU32>,
+}
+
+impl Memory for Restless {
+    fn read(&self, bytes: &mut [u8], offset: usize) -> io::Result<()> {
+        bytes.copy_from_slice(&self.bytes.lock().unwrap()[offset..offset + bytes.len()]);
+        Ok(())
+    }
+
+    fn write32(&self, offset: usize, word: u32) -> io::Result<()> {
+        self.bytes.lock().unwrap()[offset..offset + 4].copy_from_slice(&word.to_le_bytes());
+        Ok(())
+    }
+
+    fn wait(&self, _: u32, timeout: Option<Duration>) -> io::Result<()> {
+        self.waits.fetch_add(1, Ordering::Relaxed);
+        let early = timeout.unwrap_or(Duration::from_secs(1)).scale(0.5).min(Duration::from_micros(500));
+        thread::sleep(early.into());
+        Ok(())
+    }
+
+    fn wake(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn length(&self) -> io::Result<u64> {
+        Ok(self.bytes.lock().unwrap().len() as u64)
+    }
+}
+
+#[test]
+fn waits_that_end_early_shorten_no_sleep() {
+    let bytes = slots::image(&["m"], &WriterOptions::default());
+    let (length, waits) = (bytes.len() as u64, Arc::new(AtomicU32::new(0)));
+    let memory = Restless { bytes: Mutex::new(bytes), waits: waits.clone() };
+    let mut reader = Reader::from_memory(Box::new(memory), length, Path::new("memory")).unwrap();
+    let began = Clock::now();
+    assert_eq!(reader.sleep(Some(Duration::from_millis(20))).unwrap(), Woken::TimedOut);
+    assert!(began.elapsed() >= StdDuration::from_millis(20), "{:?}", began.elapsed());
+    assert!(waits.load(Ordering::Relaxed) > 2);
 }

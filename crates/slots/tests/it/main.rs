@@ -5,6 +5,7 @@ mod hostile;
 mod java;
 mod jvm;
 mod native;
+mod python;
 mod race;
 mod vectors;
 

@@ -49,18 +49,24 @@ const SINCE: usize = 2;
 /// Inode of the first pid namespace in the kernel's own file system of namespaces (`PROC_PID_INIT_INO`).
 const FIRST_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
 
+/// Whether threads have the numbers for this process that `program` tells them by, which are the kernel's own; or why not.
+pub fn knows_thread_numbers(program: &str) -> Result<(), BpfError> {
+    let namespace = std::fs::metadata("/proc/self/ns/pid").map_or(0, |about| about.ino());
+    if namespace == FIRST_PID_NAMESPACE {
+        return Ok(());
+    }
+    Err(BpfError::Refused {
+        program: program.to_owned(),
+        reason: "this process runs in a pid namespace of its own, where threads have other numbers than in the kernel; \
+                 hint: run the governor on the host, or its container with hostPID"
+            .to_owned(),
+    })
+}
+
 impl ThreadProgram {
     /// Watches the CPUs, and those threads of `process` that [`Self::watch`] names.
     pub fn load(process: u32) -> Result<Self, BpfError> {
-        let namespace = std::fs::metadata("/proc/self/ns/pid").map_or(0, |about| about.ino());
-        if namespace != FIRST_PID_NAMESPACE {
-            return Err(BpfError::Refused {
-                program: "threads".to_owned(),
-                reason: "this process runs in a pid namespace of its own, where threads have other numbers than in the kernel; \
-                         hint: run the governor on the host, or its container with hostPID"
-                    .to_owned(),
-            });
-        }
+        knows_thread_numbers("threads")?;
         let mut config = Vec::new();
         config.extend(process.to_ne_bytes());
         config.extend(std::process::id().to_ne_bytes());

@@ -12,6 +12,7 @@ pub use options::Args;
 
 use super::daemon::stand_back_from_clocks;
 use crate::exit::{Exit, coded, usage};
+use ::observe::functions::FunctionError;
 use anyhow::{Context as _, Result};
 use governor::hurry_up::{Ending, Hurry, HurryError, Stop};
 use host::{FrequencyError, Root};
@@ -103,7 +104,8 @@ fn refused(error: HurryError) -> anyhow::Error {
             coded(Exit::Unsupported, error)
         }
         HurryError::Clocks(FrequencyError::Lock(host::LockError::Unavailable { .. }))
-        | HurryError::Watch { .. } => coded(Exit::Unsupported, error),
+        | HurryError::Watch { .. }
+        | HurryError::Functions(FunctionError::Bpf(_)) => coded(Exit::Unsupported, error),
         HurryError::Clocks(FrequencyError::Lock(_)) => coded(Exit::Refused, error),
         _ => usage(error),
     }

@@ -2,9 +2,10 @@
 
 use super::super::options::ClockActuatorName;
 use crate::exit::usage;
+use ::observe::functions::FunctionName;
 use anyhow::Result;
 use clap::ValueEnum;
-use governor::hurry_up::{ClocksAsked, HurryOptions, Preset};
+use governor::hurry_up::{ClocksAsked, HurryOptions, Preset, SlotSource};
 use host::Root;
 use host::holder::ClockMeans;
 use machine::{CpuList, Duration, Kilohertz};
@@ -13,7 +14,7 @@ use std::path::PathBuf;
 
 /// Give speed to the requests that need it: clocks by who is in the service's hot function
 ///
-/// Reads which threads are inside, from the slot file that the agent (or a native server) writes. A core runs at its lowest clock while
+/// Reads which threads are inside, from the slot file that the agent (or a native server) writes, or from probes on a native program. A core runs at its lowest clock while
 /// it is idle, at the middle one while anything runs, and at the highest while a thread has been inside for longer than most calls take.
 /// Everything that is changed is journalled first and put back at the end, in whatever way that comes; after a SIGKILL `roost restore` does it.
 #[derive(clap::Args)]
@@ -23,14 +24,22 @@ Examples:
   roost govern hurry-up --slots FILE --threshold p75 --mid 1700MHz
   roost govern hurry-up --slots FILE --preset paper                          the paper's flowchart: 450 ms, looked at every 50 ms
   roost govern hurry-up --slots FILE --pid 4711                              a service in a container, by its number here
+  roost govern hurry-up --pid 4711 --uprobe '/usr/bin/searchd:run_query'     a native program that cannot be changed
   roost govern hurry-up --slots FILE --dry-run                               show who is inside, and touch nothing
 
 Exit codes: 0 it was told to stop, 1 the service or its slot file broke off, 2 something named is wrong, 3 no clock can be set here, 4 somebody else \
 holds the knob.")]
 pub struct Args {
     /// The slot file, as the agent's `file=` names it
-    #[arg(long, value_name = "FILE")]
-    pub slots: PathBuf,
+    #[arg(long, value_name = "FILE", required_unless_present = "uprobe")]
+    pub slots: Option<PathBuf>,
+    /// A function of a native program that cannot be changed, as `roost hot` names it; may be given up to 16 times
+    ///
+    /// The kernel stops the program at each enter and each way out of the function, which costs a call some microseconds (`roost bench uprobe`
+    /// measures it); so it is for functions that are called once a request. The probes go with this process, and nothing on the program's stack
+    /// is changed.
+    #[arg(long, value_name = "BINARY:FUNCTION", conflicts_with = "slots", requires = "pid")]
+    pub uprobe: Vec<FunctionName>,
     /// The service's process, as it is seen here [default: who wrote the file]
     #[arg(long, value_name = "PID")]
     pub pid: Option<u32>,
@@ -104,8 +113,7 @@ impl Args {
         }
         Ok(HurryOptions {
             root: self.root.clone().map_or_else(Root::system, Root::at),
-            process: self.pid,
-            slots: self.slots.clone(),
+            slots: self.source()?,
             cpus: self.cpus.clone(),
             preset: match self.preset {
                 PresetName::Learned => Preset::Learned,
@@ -118,6 +126,16 @@ impl Args {
             record: self.record.clone(),
             audit: self.audit.clone(),
         })
+    }
+}
+
+impl Args {
+    fn source(&self) -> Result<SlotSource> {
+        match (&self.slots, self.pid) {
+            (Some(path), process) => Ok(SlotSource::File { path: path.clone(), process }),
+            (None, Some(process)) => Ok(SlotSource::Functions { process, names: self.uprobe.clone() }),
+            (None, None) => Err(usage("--uprobe needs the program's process: name it with --pid")),
+        }
     }
 }
 

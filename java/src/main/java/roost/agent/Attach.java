@@ -2,6 +2,7 @@ package roost.agent;
 
 import com.sun.tools.attach.VirtualMachine;
 import java.io.File;
+import java.nio.charset.StandardCharsets;
 
 /**
  * Puts the agent into a JVM that runs: {@code java -jar roost-agent.jar PID OPTIONS}, as that JVM's user.
@@ -9,6 +10,9 @@ import java.io.File;
  * <p>What it has to say it says on that JVM's standard error.
  */
 public final class Attach {
+    /** What HotSpot takes of a jar's path and its options, up to JDK 23; of more it says "connection reset". */
+    private static final int BYTES_MAX = 1023;
+
     private Attach() {}
 
     /** PID, and what would stand after the {@code =} of {@code -javaagent:roost-agent.jar=}. */
@@ -17,6 +21,7 @@ public final class Attach {
             System.err.println("usage: java -jar roost-agent.jar PID method=pkg.Class::method,file=/path/slots");
             System.exit(2);
         }
+        String sent = "";
         try {
             boolean isCount = Count.isAsked(arguments[1]);
             // A wrong option is better told here than over there.
@@ -26,13 +31,18 @@ public final class Attach {
             try {
                 // The other JVM has a folder of its own for names that are relative.
                 String text = isCount ? arguments[1] : arguments[1].replaceAll("(^|,)file=[^,]*", "") + ",file=" + file(arguments[1], options);
-                machine.loadAgent(jar.getAbsolutePath(), text.startsWith(",") ? text.substring(1) : text);
+                text = text.startsWith(",") ? text.substring(1) : text;
+                sent = jar.getAbsolutePath() + "=" + text;
+                machine.loadAgent(jar.getAbsolutePath(), text);
             } finally {
                 machine.detach();
             }
         } catch (Exception failure) {
             String why = failure.getMessage() == null ? failure.toString() : failure.getMessage();
-            System.err.println("roost-agent: process " + arguments[0] + ": " + why);
+            int bytes = sent.getBytes(StandardCharsets.UTF_8).length;
+            String hint = bytes <= BYTES_MAX ? "" : "; the jar's path and the options have " + bytes + " bytes, and a JVM before 24 takes "
+                    + BYTES_MAX + ": leave away what follows ) in descriptors, or attach several times, with some of the methods each";
+            System.err.println("roost-agent: process " + arguments[0] + ": " + why + hint);
             System.exit(1);
         }
     }

@@ -64,7 +64,10 @@ final class Count implements Methods, Runnable {
         return text != null && text.startsWith("count=");
     }
 
-    /** Begins: {@code count=FILE,millis=3000,method=...,method=...}. */
+    /**
+     * Begins: {@code count=FILE,millis=3000,method=...,method=...}; or {@code methods=FILE} with one a line, because HotSpot takes no
+     * more than 1023 bytes when it lets somebody in, and a method with its descriptor may have hundreds.
+     */
     static synchronized void start(String text, Instrumentation instrumentation) {
         Path file = null;
         long millis = 3000;
@@ -75,6 +78,7 @@ final class Count implements Methods, Runnable {
                 case "count" -> file = Path.of(value).toAbsolutePath();
                 case "millis" -> millis = Long.parseLong(value);
                 case "method" -> targets.add(Options.Target.parse(value));
+                case "methods" -> lines(value).forEach(line -> targets.add(Options.Target.parse(line)));
                 default -> throw new IllegalArgumentException("count: unknown option \"" + option + "\"");
             }
         }
@@ -93,6 +97,14 @@ final class Count implements Methods, Runnable {
         Thread thread = new Thread(null, count, "roost-count", 0, false);
         thread.setDaemon(true);
         thread.start();
+    }
+
+    private static List<String> lines(String file) {
+        try {
+            return Files.readAllLines(Path.of(file));
+        } catch (IOException | RuntimeException failure) {
+            throw new IllegalArgumentException("count: methods=" + file + ": " + failure);
+        }
     }
 
     @Override

@@ -8,6 +8,7 @@ import static org.junit.jupiter.api.Assumptions.assumeTrue;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.attribute.PosixFilePermissions;
+import java.util.ArrayList;
 import java.util.List;
 import java.util.stream.Stream;
 import org.junit.jupiter.api.Test;
@@ -169,8 +170,15 @@ class AgentIT {
             assertTrue(jvm.waitFor("every class is as it was").contains("every class is as it was"), jvm.said());
             // Another count, and then slots: nothing of the first is in their way.
             Files.delete(out);
-            attach(home, jvm, "count=" + out + ",millis=200,method=tiny.Server::search");
-            assertEquals("end", counted(out).get(4));
+            // In a file, because HotSpot takes a kilobyte of options, and these are more.
+            List<String> many = new ArrayList<>(List.of("tiny.Server::search"));
+            for (int i = 0; i < 30; i++) {
+                many.add("tiny.Nothing::somewhere" + i + "(Ltiny/AnArgumentWithALongName;Ltiny/AnotherOneOfThatKind;)V");
+            }
+            Path named = Files.write(folder.resolve("methods"), many);
+            attach(home, jvm, "count=" + out + ",millis=200,methods=" + named);
+            assertEquals("end", counted(out).get(3 * many.size() + 1));
+            assertTrue(counted(out).get(1).startsWith("method watched"), counted(out).get(1));
             attach(home, jvm, watching("Server::search"));
             assertEquals("ok", jvm.ask("throw 100"));
             assertEquals(200, FileView.of(file()).slots().get(0).sequence());
