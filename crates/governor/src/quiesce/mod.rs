@@ -21,6 +21,8 @@ mod error;
 mod eyes;
 mod open;
 mod status;
+#[cfg(test)]
+mod tests;
 
 pub use domain::Domain;
 pub use error::QuiesceError;
