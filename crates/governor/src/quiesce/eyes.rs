@@ -1,7 +1,7 @@
 //! What the program in the kernel tells, as the policy's events: with what was learned of waits, and of the ways that requests take.
 
 use super::open::Trigger;
-use host::bpf::{WaitEvent, WaitHappened, WaitKind, WaitTask};
+use host::bpf::{WaitChannel, WaitEvent, WaitHappened, WaitKind, WaitTask};
 use machine::Instant;
 use policy::quiescence::{
     ChannelId, Edge, Event, Graph, GroupId, InteractionId, Nature, Quiescence, Site, Task, TaskId, Waits,
@@ -18,7 +18,7 @@ pub(super) struct Eyes {
     /// Requests under way: the type of each.
     under_way: BTreeMap<u64, u32>,
     /// Into which somebody wrote: of which group.
-    channels: BTreeMap<u64, GroupId>,
+    channels: BTreeMap<WaitChannel, GroupId>,
     /// Threads that requests may have reached.
     marked: BTreeSet<u32>,
     /// Threads that wait for input.
@@ -82,14 +82,14 @@ impl Eyes {
                     if self.channels.len() < KNOWN_MAX {
                         self.channels.insert(channel, task.group);
                     }
-                    policy.handle_event(at, &Event::Send { task, channel: ChannelId::Socket(channel) });
+                    policy.handle_event(at, &Event::Send { task, channel: id_of(channel) });
                 }
                 WaitHappened::Received { channel } => {
                     if let Some(from) = self.channels.remove(&channel) {
                         self.edge_of(from, task.group, Edge::Channel);
                     }
                     self.reach(event.task);
-                    policy.handle_event(at, &Event::Receive { task, channel: ChannelId::Socket(channel) });
+                    policy.handle_event(at, &Event::Receive { task, channel: id_of(channel) });
                 }
                 WaitHappened::Triggered { request, port } => {
                     self.begin(policy, at, event.task, request, port.into());
@@ -190,6 +190,13 @@ impl Eyes {
     /// True if something happened at the last look.
     pub(super) fn has_news(&self) -> bool {
         self.has_news
+    }
+}
+
+fn id_of(channel: WaitChannel) -> ChannelId {
+    match channel {
+        WaitChannel::Pipe(number) => ChannelId::Pipe(number),
+        WaitChannel::Socket(number) => ChannelId::Socket(number),
     }
 }
 

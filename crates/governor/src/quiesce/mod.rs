@@ -318,13 +318,13 @@ impl Quiesce {
 
     /// When to look although nobody rings. A ring that led to nothing is answered only once in a while.
     fn pace(&self, now: Instant, has_acted: bool) -> Option<Instant> {
-        if has_acted {
+        if has_acted || !self.eyes.has_news() {
             self.program.hold(Instant::ZERO);
             return None;
         }
+        // Who waits by then is seen at that look.
         self.program.hold(now + PACE);
-        // Who waits by then is seen by nobody if all do.
-        Some(now + PACE).filter(|_| self.eyes.has_news())
+        Some(now + PACE)
     }
 
     /// Until something happens. True if it was told to end.

@@ -38,7 +38,7 @@ pub use requests::{
 };
 pub use threads::{KICK_PATIENCE, ThreadProgram};
 pub use waits::{
-    AllIdle, WaitEvent, WaitHappened, WaitKind, WaitProgram, WaitRole, WaitTask,
+    AllIdle, WaitChannel, WaitEvent, WaitHappened, WaitKind, WaitProgram, WaitRole, WaitTask,
 };
 
 use crate::root::Root;

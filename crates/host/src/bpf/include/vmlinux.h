@@ -65,6 +65,7 @@ struct socket {
 } PER_KERNEL;
 
 struct inode {
+    unsigned long i_ino;
     __u16 i_mode;
 } PER_KERNEL;
 

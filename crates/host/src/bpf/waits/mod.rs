@@ -100,15 +100,15 @@ pub enum WaitHappened {
     },
     /// It has ended.
     Ended,
-    /// It wrote into a connection within this machine.
+    /// It wrote into a pipe, or a connection within this machine.
     Sent {
         /// Which.
-        channel: u64,
+        channel: WaitChannel,
     },
     /// It read from one.
     Received {
         /// Which.
-        channel: u64,
+        channel: WaitChannel,
     },
     /// A request came to it.
     Triggered {
@@ -122,6 +122,15 @@ pub enum WaitHappened {
         /// On this connection.
         request: u64,
     },
+}
+
+/// What one thread writes into and another reads from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum WaitChannel {
+    /// By its inode.
+    Pipe(u64),
+    /// By a number that both its ends have.
+    Socket(u64),
 }
 
 /// One event.
@@ -174,12 +183,17 @@ const AWAKE: usize = 4;
 const IDLE: usize = 6;
 const IDLES: usize = 7;
 const RINGS: usize = 8;
-const LENGTHS: usize = 9;
+const LENGTHS: usize = 10;
 /// Words of CPUs in `struct config`.
 const DOMAIN_WORDS: usize = 16;
 const CRITICAL: u32 = 1 << 31;
 const BACKGROUND: u32 = 1 << 30;
 const ASKED: u32 = 1 << 29;
+/// In the number of a channel that is a pipe.
+const OF_PIPE: u64 = 1 << 62;
+/// The programs that follow causes, and the events without which they are left out.
+const CAUSAL: [(&str, &str); 3] =
+    [("received", "sock_recv_length"), ("sent", "sock_send_length"), ("returned", "sys_exit")];
 /// Inode of the first pid namespace in the kernel's own file system of namespaces (`PROC_PID_INIT_INO`).
 const FIRST_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
 
@@ -210,7 +224,7 @@ impl WaitProgram {
             }
         };
         let optional: &[(&str, &str)] =
-            if is_causal { &[("received", "sock_recv_length"), ("sent", "sock_send_length")] } else { &[] };
+            if is_causal { &CAUSAL } else { &[] };
         let running = run("waits", OBJECT, optional, prepare, &Attachment::Own)?;
         let map = |name: &str| running.map(name).expect("the program has this map");
         let told = |error: libbpf_rs::Error| super::refusal("waits", &error);
@@ -383,13 +397,21 @@ fn event_in(bytes: &[u8]) -> Option<WaitEvent> {
         3 => WaitHappened::Marked { by: other },
         4 => WaitHappened::Forked { child: other },
         5 => WaitHappened::Ended,
-        6 => WaitHappened::Sent { channel: place },
-        7 => WaitHappened::Received { channel: place },
+        6 => WaitHappened::Sent { channel: channel_in(place) },
+        7 => WaitHappened::Received { channel: channel_in(place) },
         8 => WaitHappened::Triggered { request: place, port: u16::try_from(wait).ok()? },
         9 => WaitHappened::Responded { request: place },
         _ => return None,
     };
     Some(WaitEvent { at, task: WaitTask { id, role }, happened })
+}
+
+/// An address has the bit above too.
+fn channel_in(place: u64) -> WaitChannel {
+    match place >> 62 {
+        1 => WaitChannel::Pipe(place & !OF_PIPE),
+        _ => WaitChannel::Socket(place),
+    }
 }
 
 fn role_in(bits: u32) -> WaitRole {

@@ -193,6 +193,36 @@ fn a_request_is_followed_to_whom_it_reaches_and_back() {
 }
 
 #[test]
+fn what_goes_through_a_pipe_is_followed_though_nobody_was_woken() {
+    let Some(program) = program(true) else { return };
+    if !program.sees_requests() {
+        println!("SKIPPED: this kernel has no event of a read from a socket (Linux 6.3)");
+        return;
+    }
+    let (out, into) = rustix::pipe::pipe().unwrap();
+    let inode = rustix::fs::fstat(&into).unwrap().st_ino;
+    // Its threads are followed as they are; a marked one is told of in the same way.
+    program.assign(std::process::id(), ROLE).unwrap();
+    let me = own_number();
+    rustix::io::write(&into, &[1]).unwrap();
+    let channel = find(&program, me, "it writes", |happened| match happened {
+        WaitHappened::Sent { channel } => Some(channel),
+        _ => None,
+    });
+    assert_eq!(channel, WaitChannel::Pipe(inode));
+    program.dismiss(std::process::id());
+    // Another process, of no group, which never waits for it.
+    let reader = std::process::Command::new("head").args(["-c", "1"]).stdin(out).stdout(std::process::Stdio::null()).spawn();
+    let mut reader = reader.unwrap();
+    let received = |happened| match happened {
+        WaitHappened::Received { channel } => Some(channel),
+        _ => None,
+    };
+    assert_eq!(find(&program, reader.id(), "it reads", received), channel);
+    reader.wait().unwrap();
+}
+
+#[test]
 fn it_rings_when_all_wait_and_once_armed_as_soon_as_one_goes_on() {
     let Some(program) = program(false) else { return };
     let mut child = std::process::Command::new("sh")

@@ -4,6 +4,7 @@
  *   sched_wakeup    it goes on: who has woken it?       --> UNBLOCK    (the caller's role, if its system call can wake anybody)
  *   fork, exit      threads come and go                 --> FORK, EXIT
  *   sockets         a request comes, its answer goes    --> TRIGGER, RESPONSE, SEND, RECEIVE   (causal only)
+ *   sys_exit        a pipe was written or read          --> SEND, RECEIVE                      (causal only)
  *                                                             |
  *                                                       ring, which wakes its reader only where that matters
  *
@@ -31,6 +32,8 @@
 #define FORMAT 0xF000        /* S_IFMT and what it may be */
 #define SOCKET 0xC000
 #define CHARACTERS 0x2000
+#define PIPE 0x1000
+#define OF_PIPE (1ull << 62) /* in a channel's number: no address and no pair of ports has this bit alone */
 #define UNIX 1
 #define INET 2
 #define INET6 10
@@ -91,6 +94,7 @@ struct desk {
     __u64 idle;       /* ns in which all were */
     __u64 idles;      /* so many times */
     __u64 rings;
+    __u64 pipes;      /* somebody critical has written into one, ever */
     struct lengths lengths; /* of those times */
 };
 
@@ -269,11 +273,23 @@ static __always_inline enum wait wait_on_socket(struct sock *sk, __u64 *place)
     return is_here(sk, family) ? LOCAL : NETWORK;
 }
 
+static __always_inline struct file *file_of(struct task_struct *task, unsigned long descriptor)
+{
+    struct file **slots, *file = 0;
+
+    if (descriptor >= BPF_CORE_READ(task, files, fdt, max_fds))
+        return 0;
+    slots = BPF_CORE_READ(task, files, fdt, fd);
+    if (bpf_probe_read_kernel(&file, sizeof(file), slots + descriptor))
+        return 0;
+    return file;
+}
+
 /* What a task that stops now waits for. `place` tells apart waits of one kind. */
 static __always_inline enum wait wait_of(struct task_struct *task, __u64 *place)
 {
     struct call call;
-    struct file **slots, *file = 0;
+    struct file *file;
     struct socket *socket;
     __u32 class, format;
 
@@ -291,10 +307,8 @@ static __always_inline enum wait wait_of(struct task_struct *task, __u64 *place)
         return WITHIN;
     if (class == ON_FUTEX)
         return call.second & PRIVATE_FUTEX ? WITHIN : OTHER;
-    if (class != ON_DESCRIPTOR || call.first >= BPF_CORE_READ(task, files, fdt, max_fds))
-        return OTHER;
-    slots = BPF_CORE_READ(task, files, fdt, fd);
-    if (bpf_probe_read_kernel(&file, sizeof(file), slots + call.first) || !file)
+    file = class == ON_DESCRIPTOR ? file_of(task, call.first) : 0;
+    if (!file)
         return OTHER;
     format = BPF_CORE_READ(file, f_inode, i_mode) & FORMAT;
     if (format == CHARACTERS)
@@ -567,6 +581,48 @@ int BPF_PROG(sent, struct sock *sk, int length, int flags)
     bpf_map_update_elem(&channels, &channel, &one, BPF_ANY);
     event.kind = SEND;
     event.place = channel;
+    tell(desk, &event, desk->armed);
+    return 0;
+}
+
+/* A call has returned: what it has written to a pipe or read from one. Pipes have no events of their own. */
+SEC("?tp_btf/sys_exit")
+int BPF_PROG(returned, void *regs, long result)
+{
+    struct task_struct *current = bpf_get_current_task_btf();
+    struct desk *desk = the_desk();
+    struct event event = { .task = current->pid };
+    struct call call;
+    struct file *file;
+    __u32 class, one = 1;
+    bool is_write;
+
+    if (!desk || result <= 0)
+        return 0;
+    call = call_of(current);
+    class = class_of(call.number);
+    if ((class & CALL_KIND) != ON_DESCRIPTOR)
+        return 0;
+    is_write = class & CAN_WAKE;
+    event.group = role_of(current->tgid);
+    if (is_write ? !bpf_map_lookup_elem(&threads, &event.task) && !(event.group & BACKGROUND) : !desk->pipes)
+        return 0;
+    file = file_of(current, call.first);
+    if (!file || (BPF_CORE_READ(file, f_inode, i_mode) & FORMAT) != PIPE)
+        return 0;
+    event.place = BPF_CORE_READ(file, f_inode, i_ino) | OF_PIPE;
+    if (is_write) {
+        desk->pipes = 1;
+        bpf_map_update_elem(&channels, &event.place, &one, BPF_ANY);
+        event.kind = SEND;
+    } else {
+        if (!bpf_map_lookup_elem(&channels, &event.place))
+            return 0;
+        bpf_map_delete_elem(&channels, &event.place);
+        track(desk, event.task);
+        event.kind = RECEIVE;
+    }
+    event.at = bpf_ktime_get_ns();
     tell(desk, &event, desk->armed);
     return 0;
 }
