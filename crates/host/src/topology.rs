@@ -43,7 +43,9 @@ pub fn topology_of(root: &Root, cpus: &CpuList) -> Topology {
 /// (`cpu_capacity`); else all are one cluster.
 pub fn clusters(root: &Root, cpus: &CpuList) -> Vec<CpuList> {
     let key = |cpu: CpuId| {
-        let text = |file: &str| root.text(&format!("{}/{file}", cpu_folder(cpu))).ok().filter(|text| !text.is_empty());
+        let text = |file: &str| {
+            root.text(&format!("{}/{file}", cpu_folder(cpu))).ok().filter(|text| !text.is_empty())
+        };
         text("topology/cluster_cpus_list").or_else(|| text("cpu_capacity")).unwrap_or_default()
     };
     let mut clusters: Vec<(String, CpuList)> = Vec::new();

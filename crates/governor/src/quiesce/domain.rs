@@ -58,12 +58,16 @@ impl Domain {
     pub(super) fn is_reached_by(&self, processes: &BTreeSet<u32>) -> Result<(), QuiesceError> {
         let runs_there = |&process: &u32| {
             // One that has ended in between would not have been in the way.
-            host::cpus_of_process(process).is_none_or(|cpus| cpus.0.intersection(&self.cpus.0).next().is_some())
+            host::cpus_of_process(process)
+                .is_none_or(|cpus| cpus.0.intersection(&self.cpus.0).next().is_some())
         };
         if processes.iter().any(runs_there) {
             return Ok(());
         }
-        let reason = format!("no background process may run on CPU {}, so freezing them lets none of these sleep", self.cpus);
+        let reason = format!(
+            "no background process may run on CPU {}, so freezing them lets none of these sleep",
+            self.cpus
+        );
         Err(QuiesceError::Domain { domain: self.name.clone(), reason })
     }
 }

@@ -119,7 +119,9 @@ impl Eyes {
     }
 
     fn begin(&mut self, policy: &mut Quiescence, at: Instant, task: WaitTask, request: u64, kind: u32) {
-        if self.trigger.is_none() || (self.under_way.len() >= KNOWN_MAX && !self.under_way.contains_key(&request)) {
+        if self.trigger.is_none()
+            || (self.under_way.len() >= KNOWN_MAX && !self.under_way.contains_key(&request))
+        {
             return;
         }
         self.requests += 1;

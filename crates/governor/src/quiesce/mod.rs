@@ -30,9 +30,9 @@ pub use open::{QuiesceOptions, Trigger};
 pub use status::{BackgroundStatus, CriticalStatus, EdgeStatus, QuiesceStatus, SiteStatus, Tally};
 
 use eyes::Eyes;
-use host::bpf::{WaitProgram, WaitRole};
-use host::freezer::{Freezer, Frozen, FreezerWay, processes_of};
 use host::Root;
+use host::bpf::{WaitProgram, WaitRole};
+use host::freezer::{Freezer, FreezerWay, Frozen, processes_of};
 use machine::{Duration, Instant};
 use policy::quiescence::{GroupId, Quiescence, QuiescenceCommand};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -330,7 +330,8 @@ impl Quiesce {
     /// Until something happens. True if it was told to end.
     fn sleep(&mut self, at_most: Duration) -> Result<bool, QuiesceError> {
         let nanos = at_most.as_nanos();
-        let timeout = Timespec { tv_sec: (nanos / 1_000_000_000) as i64, tv_nsec: (nanos % 1_000_000_000) as _ };
+        let timeout =
+            Timespec { tv_sec: (nanos / 1_000_000_000) as i64, tv_nsec: (nanos % 1_000_000_000) as _ };
         let bell = self.program.bell();
         let mut ends = [PollFd::new(&bell, PollFlags::IN), PollFd::new(&self.stopped, PollFlags::IN)];
         match poll(&mut ends, Some(&timeout)) {

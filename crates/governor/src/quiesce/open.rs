@@ -1,7 +1,10 @@
 //! Taking hold: units, their processes, the program in the kernel and the freezer; or why not.
 
 use super::status::{Cost, GroupTally};
-use super::{Background, Critical, Domain, Eyes, Quiesce, QuiesceError, Stop, Tally, role_of_background, role_of_critical};
+use super::{
+    Background, Critical, Domain, Eyes, Quiesce, QuiesceError, Stop, Tally, role_of_background,
+    role_of_critical,
+};
 use host::Root;
 use host::bpf::WaitProgram;
 use host::freezer::{Freezer, FreezerOptions, FreezerWay, processes_of, survey};
@@ -87,14 +90,16 @@ impl Quiesce {
         let mut freezer = None;
         let mut notices = Vec::new();
         if !options.dry_run {
-            let asked = FreezerOptions { without, checkpoint: options.checkpoint, ..FreezerOptions::new(HOLDER) };
+            let asked =
+                FreezerOptions { without, checkpoint: options.checkpoint, ..FreezerOptions::new(HOLDER) };
             let mut opened = Freezer::open(&root, &background, &all, asked)?;
             notices.extend(opened.drain_notices());
             freezer = Some(opened);
         }
         let first = critical.len();
         let group = |unit: usize, is_critical: bool| {
-            let role = if is_critical { role_of_critical(unit, None) } else { role_of_background(first, unit) };
+            let role =
+                if is_critical { role_of_critical(unit, None) } else { role_of_background(first, unit) };
             GroupId(role.group)
         };
         let declared = (0..critical.len()).filter(|_| trigger.is_none());
@@ -104,8 +109,8 @@ impl Quiesce {
             .collect();
         let params =
             Params { max_freeze: options.max_pause, max_share: options.max_share, ..Params::default() };
-        let (stopped, stop) =
-            pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).map_err(|error| QuiesceError::Watch(error.into()))?;
+        let (stopped, stop) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)
+            .map_err(|error| QuiesceError::Watch(error.into()))?;
         let background = background.into_iter().zip(ways).map(|(unit, way)| Background {
             unit,
             way,

@@ -227,7 +227,10 @@ impl Quiesce {
             critical: self
                 .critical
                 .iter()
-                .map(|critical| CriticalStatus { unit: critical.unit.clone(), processes: critical.processes.len() })
+                .map(|critical| CriticalStatus {
+                    unit: critical.unit.clone(),
+                    processes: critical.processes.len(),
+                })
                 .collect(),
             background: self
                 .background

@@ -100,7 +100,11 @@ struct Running {
 }
 
 impl Running {
-    fn start(critical: &Critical, background: &[&Idler], change: impl FnOnce(&mut QuiesceOptions)) -> Option<Self> {
+    fn start(
+        critical: &Critical,
+        background: &[&Idler],
+        change: impl FnOnce(&mut QuiesceOptions),
+    ) -> Option<Self> {
         let (folder, root) = machine();
         let mut options = options(root, critical.child.id().to_string(), background);
         change(&mut options);
@@ -240,7 +244,9 @@ fn a_critical_process_that_dies_lets_everybody_go_on() {
 #[test]
 fn a_dry_run_touches_nothing() {
     let (mut critical, idler) = (Critical::start(), Idler::start());
-    let Some(running) = Running::start(&critical, &[&idler], |options| options.dry_run = true) else { return };
+    let Some(running) = Running::start(&critical, &[&idler], |options| options.dry_run = true) else {
+        return;
+    };
     believed(&mut critical);
     until("it would be frozen", || running.freezes() > 0);
     assert!(!idler.is_frozen() && running.status().background[0].is_frozen);
@@ -288,7 +294,8 @@ fn background_that_may_not_run_in_the_domain_is_refused() {
         return;
     }
     let (critical, idler) = (Critical::start(), Idler::start());
-    let pinned = Command::new("taskset").args(["-cp", &first.0.to_string(), &idler.0.id().to_string()]).output();
+    let pinned =
+        Command::new("taskset").args(["-cp", &first.0.to_string(), &idler.0.id().to_string()]).output();
     assert!(pinned.unwrap().status.success());
     let (_folder, root) = machine();
     let mut options = options(root, critical.child.id().to_string(), &[&idler]);

@@ -37,9 +37,7 @@ pub use requests::{
     ALARM_WINDOW, Pulse, RequestAlarm, RequestCounts, RequestProgram, RequestTimes, RequestWay, Watched,
 };
 pub use threads::{KICK_PATIENCE, ThreadProgram};
-pub use waits::{
-    AllIdle, WaitChannel, WaitEvent, WaitHappened, WaitKind, WaitProgram, WaitRole, WaitTask,
-};
+pub use waits::{AllIdle, WaitChannel, WaitEvent, WaitHappened, WaitKind, WaitProgram, WaitRole, WaitTask};
 
 use crate::root::Root;
 use libbpf_rs::btf::{Btf, BtfType, TypeId};

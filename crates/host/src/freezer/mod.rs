@@ -27,7 +27,7 @@ mod place;
 
 use crate::Root;
 use crate::journal::{ChangeError, Checkpoint, Journal, restore_at_start};
-use crate::knob::{FROZEN, STOPPED, StopName, is_stopped};
+use crate::knob::{FROZEN, STOPPED, StopName, is_stopped, stands_still};
 use crate::lock::{LockError, Refusal, run_folder, take_passing};
 use crate::root::FileError;
 use crate::service::{ServiceError, collect_members, command, with_descendants};
@@ -94,7 +94,9 @@ pub enum FreezerError {
         reason: String,
     },
     /// It has somebody in it for whom others are frozen.
-    #[error("{unit} is not frozen: {reason}\nhint: name a background unit that holds none of the critical one's processes")]
+    #[error(
+        "{unit} is not frozen: {reason}\nhint: name a background unit that holds none of the critical one's processes"
+    )]
     Critical {
         /// As it was named.
         unit: String,
@@ -256,7 +258,11 @@ impl Freezer {
                 }
                 Place::Family(_) => {
                     let named = |path: &String| StopName::from_path(path).map(|name| name.process);
-                    group.stopped.iter().filter_map(named).all(|process| is_stopped(process).unwrap_or(true))
+                    group
+                        .stopped
+                        .iter()
+                        .filter_map(named)
+                        .all(|process| stands_still(process).unwrap_or(true))
                 }
             }
     }
@@ -321,7 +327,12 @@ impl Freezer {
                 self.notices.push(error.to_string());
             }
         }
-        self.journal.put_back_all().iter().filter(|undone| undone.is_news()).map(ToString::to_string).collect()
+        self.journal
+            .put_back_all()
+            .iter()
+            .filter(|undone| undone.is_news())
+            .map(ToString::to_string)
+            .collect()
     }
 
     fn goes(&self, number: usize) -> bool {
@@ -354,7 +365,8 @@ impl Drop for Freezer {
 
 /// Everybody in a group of version 2 stands still, by its own wish or by that of one above it.
 fn reads_frozen(root: &Root, folder: &str) -> bool {
-    root.text(&format!("{folder}/cgroup.events")).is_ok_and(|text| text.lines().any(|line| line == "frozen 1"))
+    root.text(&format!("{folder}/cgroup.events"))
+        .is_ok_and(|text| text.lines().any(|line| line == "frozen 1"))
         || root.text(&format!("{folder}/cgroup.freeze")).is_ok_and(|text| text == "1")
 }
 
@@ -387,7 +399,7 @@ fn stop(
         for one in born {
             // Ended, or stopped by somebody else.
             let Ok(name) = StopName::now(one) else { continue };
-            if is_stopped(one).unwrap_or(true) {
+            if stands_still(one).unwrap_or(true) {
                 continue;
             }
             match journal.set(&name.path(), STOPPED) {

@@ -75,7 +75,12 @@ impl Place {
     }
 
     /// In its own tree, or, where that has no freezer, in the one that has, by the same path.
-    fn of_folder(root: &Root, unit: &str, folder: &str, without: &[FreezerWay]) -> Result<Self, FreezerError> {
+    fn of_folder(
+        root: &Root,
+        unit: &str,
+        folder: &str,
+        without: &[FreezerWay],
+    ) -> Result<Self, FreezerError> {
         if let Some(place) = Self::in_tree(root, folder, without) {
             return Ok(place);
         }
@@ -86,8 +91,10 @@ impl Place {
             return Err(FreezerError::NotOurs { unit: unit.to_owned(), reason });
         }
         // `sys/fs/cgroup/systemd/system.slice/x.service`: what follows the tree's own folder.
-        let inside = folder.strip_prefix(CGROUPS).and_then(|rest| rest.trim_start_matches('/').split_once('/'));
-        let twins = inside.iter().flat_map(|(_, group)| trees.iter().map(move |tree| format!("{tree}/{group}")));
+        let inside =
+            folder.strip_prefix(CGROUPS).and_then(|rest| rest.trim_start_matches('/').split_once('/'));
+        let twins =
+            inside.iter().flat_map(|(_, group)| trees.iter().map(move |tree| format!("{tree}/{group}")));
         for twin in twins {
             // The same name may be another group there.
             if members(root, &twin) == members(root, folder)
@@ -103,7 +110,8 @@ impl Place {
     fn in_tree(root: &Root, folder: &str, without: &[FreezerWay]) -> Option<Self> {
         let has = |file: &str, way| !without.contains(&way) && root.path(folder).join(file).exists();
         // The journal takes no other path.
-        let folder_is_plain = folder.starts_with(CGROUPS) && !folder.split('/').any(|part| matches!(part, "" | "." | ".."));
+        let folder_is_plain =
+            folder.starts_with(CGROUPS) && !folder.split('/').any(|part| matches!(part, "" | "." | ".."));
         if !folder_is_plain {
             None
         } else if has("cgroup.freeze", FreezerWay::V2) {
@@ -135,15 +143,20 @@ impl Place {
     }
 
     /// An error if it must not be frozen.
-    pub(super) fn check(&self, root: &Root, unit: &str, critical: &BTreeSet<u32>) -> Result<(), FreezerError> {
+    pub(super) fn check(
+        &self,
+        root: &Root,
+        unit: &str,
+        critical: &BTreeSet<u32>,
+    ) -> Result<(), FreezerError> {
         let not_ours = |reason: String| Err(FreezerError::NotOurs { unit: unit.to_owned(), reason });
         let here = self.processes(root);
-        if here.contains(&std::process::id()) {
-            return not_ours("this process is in it".to_owned());
-        }
         let is_init_scope = |folder: &str| folder.rsplit('/').next() == Some("init.scope");
         if here.contains(&1) || matches!(self, Self::V2(folder) | Self::V1(folder) if is_init_scope(folder)) {
             return not_ours("it holds process 1, from which all others descend".to_owned());
+        }
+        if here.contains(&std::process::id()) {
+            return not_ours("this process is in it".to_owned());
         }
         let among: BTreeSet<u32> = here.intersection(critical).copied().collect();
         if among.is_empty() {

@@ -45,7 +45,11 @@ impl StateKnob {
 }
 
 fn unreadable(path: &std::path::Path, cause: io::Error) -> FileError {
-    if is_removed(&cause) { FileError::Missing { path: path.to_owned() } } else { FileError::unreadable(path, cause) }
+    if is_removed(&cause) {
+        FileError::Missing { path: path.to_owned() }
+    } else {
+        FileError::unreadable(path, cause)
+    }
 }
 
 /// The group was removed while its file was open.
@@ -93,7 +97,8 @@ impl StopKnob {
     }
 
     pub(super) fn read(&self) -> Result<String, FileError> {
-        let unreadable = |cause: io::Error| self.error(cause, |path, cause| FileError::unreadable(&path, cause));
+        let unreadable =
+            |cause: io::Error| self.error(cause, |path, cause| FileError::unreadable(&path, cause));
         if threads::began(self.name.process, self.name.process).map_err(unreadable)? != self.name.began {
             return Err(FileError::Missing { path: self.path() });
         }
@@ -109,7 +114,8 @@ impl StopKnob {
         };
         let process = i32::try_from(self.name.process).ok().and_then(Pid::from_raw);
         let process = process.ok_or_else(|| FileError::Missing { path: self.path() })?;
-        let descriptor = pidfd_open(process, PidfdFlags::empty()).map_err(|error| unwritable(error.into()))?;
+        let descriptor =
+            pidfd_open(process, PidfdFlags::empty()).map_err(|error| unwritable(error.into()))?;
         if threads::began(self.name.process, self.name.process).map_err(unwritable)? != self.name.began {
             return Err(FileError::Missing { path: self.path() });
         }
@@ -128,9 +134,18 @@ impl StopKnob {
 
 /// True for a process that a signal or a debugger stopped.
 pub(crate) fn is_stopped(process: u32) -> io::Result<bool> {
+    Ok(matches!(state(process)?, Some('T' | 't')))
+}
+
+/// True for one that does nothing more by itself: it is stopped, or has ended and nobody has taken notice yet.
+pub(crate) fn stands_still(process: u32) -> io::Result<bool> {
+    Ok(matches!(state(process)?, Some('T' | 't' | 'Z' | 'X')))
+}
+
+/// The third field of its `stat`.
+fn state(process: u32) -> io::Result<Option<char>> {
     let text = fs::read_to_string(format!("/proc/{process}/stat"))?;
-    let state = text.rsplit_once(')').and_then(|(_, rest)| rest.split_ascii_whitespace().next());
-    Ok(matches!(state, Some("T" | "t")))
+    Ok(text.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next()))
 }
 
 #[cfg(test)]

@@ -51,7 +51,7 @@ use thread::ThreadKnob;
 use unit::UnitKnob;
 
 pub(crate) use cpuset::{CPUSET, PRESENT};
-pub(crate) use freeze::{FROZEN, STOPPED, StopName, is_stopped};
+pub(crate) use freeze::{FROZEN, STOPPED, StopName, is_stopped, stands_still};
 pub(crate) use mask::{MASKS, cpus_of, mask_of};
 pub(crate) use msr::{bits_of, duty_cycle_of, registers_of, text_of};
 pub(crate) use power::{UNIT_UW, same_power};

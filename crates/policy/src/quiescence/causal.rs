@@ -140,7 +140,8 @@ impl Causal {
 
     /// True if something is critical and all that is waits for input or output, or for others of its own process.
     pub fn is_waiting(&self) -> bool {
-        let waits = |critical: &Critical| matches!(critical.blocked, Some((_, Wait::Io { .. } | Wait::Within)));
+        let waits =
+            |critical: &Critical| matches!(critical.blocked, Some((_, Wait::Io { .. } | Wait::Within)));
         !self.is_short
             && self.critical.iter().any(|critical| matches!(critical.blocked, Some((_, Wait::Io { .. }))))
             && self.critical.iter().all(waits)

@@ -113,7 +113,11 @@ mod tests {
             assert_eq!(graph.begins(80), [SERVER, HELPER]);
         }
         assert_eq!(graph.begins(80), []);
-        assert_eq!(graph.edges().count(), 1, "what was not seen to begin, and what stays in a group, is no edge");
+        assert_eq!(
+            graph.edges().count(),
+            1,
+            "what was not seen to begin, and what stays in a group, is no edge"
+        );
         let text = serde_json::to_string(&graph).unwrap();
         assert_eq!(serde_json::from_str::<Graph>(&text).unwrap(), graph);
     }

@@ -61,7 +61,12 @@ impl Collector for Stand {
                 .collect::<Vec<_>>()
         };
         page.gauge("quiesce_frozen", "1 while the unit stands still.", None, each(|b| b.is_frozen.into()))?;
-        page.counter("quiesce_frozen_time", "Time for which the unit stood still.", Some(Unit::Seconds), each(|b| b.frozen_s))?;
+        page.counter(
+            "quiesce_frozen_time",
+            "Time for which the unit stood still.",
+            Some(Unit::Seconds),
+            each(|b| b.frozen_s),
+        )?;
         page.counter("quiesce_freezes", "How often the unit was frozen.", None, each(|b| b.freezes as f64))?;
         page.counter(
             "quiesce_unconfirmed",
@@ -81,7 +86,8 @@ impl Collector for Stand {
             Some(Unit::Seconds),
             [(none.clone(), status.cost_us / 1e6)],
         )?;
-        let delays = status.thaw_us.into_iter().flat_map(|delays| ["0.5", "0.99", "1"].into_iter().zip(delays));
+        let delays =
+            status.thaw_us.into_iter().flat_map(|delays| ["0.5", "0.99", "1"].into_iter().zip(delays));
         page.gauge(
             "quiesce_thaw_delay",
             "From a critical thread's going on until the thaw was written, by quantile.",

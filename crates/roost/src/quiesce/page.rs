@@ -126,8 +126,9 @@ fn page(info: &RunInfo, told: &Told) -> Page {
     };
     page.facts.extend(info.machine.cpu_model.clone());
     if told.last.is_dry {
-        page.alarms
-            .push("A dry run: nothing was frozen. Times are those for which groups would have been.".to_owned());
+        page.alarms.push(
+            "A dry run: nothing was frozen. Times are those for which groups would have been.".to_owned(),
+        );
     }
     page
 }
@@ -145,7 +146,12 @@ fn summary(told: &Told) -> String {
 
 fn cards(told: &Told) -> Vec<Card> {
     let last = &told.last;
-    let card = |what: &str, figure: String, remark: String| Card { what: what.to_owned(), figure, remark, met: None };
+    let card = |what: &str, figure: String, remark: String| Card {
+        what: what.to_owned(),
+        figure,
+        remark,
+        met: None,
+    };
     let mut cards = vec![card(
         "all CPUs idle",
         Unit::Share.text(last.all_idle_share),
@@ -155,7 +161,11 @@ fn cards(told: &Told) -> Vec<Card> {
         cards.push(card(
             &format!("{} frozen", background.unit),
             Unit::Share.text(background.frozen_share),
-            format!("of the time; {} times, at most {}", background.freezes, Unit::Seconds.text(background.longest_ms / 1e3)),
+            format!(
+                "of the time; {} times, at most {}",
+                background.freezes,
+                Unit::Seconds.text(background.longest_ms / 1e3)
+            ),
         ));
     }
     if let Some([p50, p99, _]) = last.thaw_us {
@@ -175,7 +185,8 @@ fn over_time(told: &Told) -> Section {
         Quantity::new("time", Unit::Seconds),
         Quantity::new("share of the time", Unit::Share),
     );
-    let first = told.last.background.first().map_or("frozen".to_owned(), |first| format!("{} frozen", first.unit));
+    let first =
+        told.last.background.first().map_or("frozen".to_owned(), |first| format!("{} frozen", first.unit));
     for (name, of) in [
         ("all idle".to_owned(), (|sample: &Sample| sample.all_idle_s) as fn(&Sample) -> f64),
         (first, |sample| sample.frozen_s),
@@ -207,7 +218,16 @@ fn sleeps(told: &Told) -> Section {
 }
 
 fn groups(told: &Told) -> Section {
-    let head = ["unit", "by", "frozen", "times", "longest", "freeze + thaw", "left alone", "not standing when thawed"];
+    let head = [
+        "unit",
+        "by",
+        "frozen",
+        "times",
+        "longest",
+        "freeze + thaw",
+        "left alone",
+        "not standing when thawed",
+    ];
     let rows = told.last.background.iter().map(|background| Row {
         name: background.unit.clone(),
         cells: vec![
@@ -221,8 +241,7 @@ fn groups(told: &Told) -> Section {
         ],
         ..Row::default()
     });
-    let table =
-        Table { title: String::new(), head: head.map(str::to_owned).to_vec(), rows: rows.collect() };
+    let table = Table { title: String::new(), head: head.map(str::to_owned).to_vec(), rows: rows.collect() };
     let record = told.last.record;
     let text = format!(
         "{} of {} freezes ended because a group had stood still for long enough. Groups were left alone {} times because they had woken a critical thread. Events \

@@ -64,8 +64,7 @@ impl Drop for Example {
 
 /// A `roost quiesce` that has frozen; `None` where it cannot see the scheduler's events.
 fn frozen(test: &str, example: &Example, flags: &[&str]) -> Option<(Child, BufReader<ChildStdout>)> {
-    let mut child =
-        example.quiesce(flags).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child = example.quiesce(flags).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap());
     loop {
         let mut line = String::new();
@@ -109,7 +108,8 @@ fn it_freezes_and_leaves_nothing_and_a_second_one_is_refused() {
     let mut stderr = BufReader::new(first.stderr.take().unwrap());
     let mut address = String::new();
     stderr.read_line(&mut address).unwrap();
-    let address = address.trim().strip_prefix("metrics on http://").unwrap().strip_suffix("/metrics").unwrap();
+    let address =
+        address.trim().strip_prefix("metrics on http://").unwrap().strip_suffix("/metrics").unwrap();
     let mut page = TcpStream::connect(address).unwrap();
     write!(page, "GET /metrics HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").unwrap();
     let mut metrics = String::new();
@@ -121,11 +121,15 @@ fn it_freezes_and_leaves_nothing_and_a_second_one_is_refused() {
     assert!(first.wait().unwrap().success());
     until("the end lets it go on", || !example.is_frozen());
     let last: Value = serde_json::from_str(told.lines().last().unwrap()).unwrap();
-    assert!(last["cost_is_measured"].as_bool().unwrap() && last["min_wait_us"].as_f64().unwrap() > 0.0, "{last}");
+    assert!(
+        last["cost_is_measured"].as_bool().unwrap() && last["min_wait_us"].as_f64().unwrap() > 0.0,
+        "{last}"
+    );
     assert_eq!(last["lost"], 0);
     let page = fs::read_to_string(out.join("report.html")).unwrap();
     assert!(page.contains("How long all were idle at once"), "a page");
-    let numbers: Value = serde_json::from_str(&fs::read_to_string(out.join("quiesce.json")).unwrap()).unwrap();
+    let numbers: Value =
+        serde_json::from_str(&fs::read_to_string(out.join("quiesce.json")).unwrap()).unwrap();
     assert!(numbers["last"]["background"][0]["frozen_s"].as_f64().unwrap() > 0.0);
 }
 

@@ -40,7 +40,13 @@ const CLASSES: &[(u32, &[u32])] = &[
     (ON_TIME, &[35, 230]),
     // close, sendfile, shutdown, clone, fork, vfork, exit, kill, semop, msgsnd, rt_sigqueueinfo, tkill, semtimedop, exit_group, tgkill,
     // mq_timedsend, splice, tee, vmsplice, pidfd_send_signal, clone3, futex_wake, futex_requeue
-    (CAN_WAKE, &[3, 40, 48, 56, 57, 58, 60, 62, 65, 69, 129, 200, 220, 231, 234, 242, 275, 276, 278, 424, 435, 454, 456]),
+    (
+        CAN_WAKE,
+        &[
+            3, 40, 48, 56, 57, 58, 60, 62, 65, 69, 129, 200, 220, 231, 234, 242, 275, 276, 278, 424, 435,
+            454, 456,
+        ],
+    ),
 ];
 
 #[cfg(target_arch = "aarch64")]
@@ -57,7 +63,10 @@ const CLASSES: &[(u32, &[u32])] = &[
     (ON_TIME, &[101, 115]),
     // close, sendfile, splice, tee, vmsplice, exit, exit_group, kill, tkill, tgkill, rt_sigqueueinfo, mq_timedsend, msgsnd, semtimedop,
     // semop, shutdown, clone, pidfd_send_signal, clone3, futex_wake, futex_requeue
-    (CAN_WAKE, &[57, 71, 75, 76, 77, 93, 94, 129, 130, 131, 138, 182, 189, 192, 193, 210, 220, 424, 435, 454, 456]),
+    (
+        CAN_WAKE,
+        &[57, 71, 75, 76, 77, 93, 94, 129, 130, 131, 138, 182, 189, 192, 193, 210, 220, 424, 435, 454, 456],
+    ),
 ];
 
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]

@@ -200,7 +200,8 @@ const FIRST_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
 impl WaitProgram {
     /// Watches the CPUs of `domain`, and, once they have a role, processes. With `is_causal`, also what requests cause.
     pub fn load(domain: &CpuList, is_causal: bool) -> Result<Self, BpfError> {
-        let refused = |reason: &str| BpfError::Refused { program: "waits".to_owned(), reason: reason.to_owned() };
+        let refused =
+            |reason: &str| BpfError::Refused { program: "waits".to_owned(), reason: reason.to_owned() };
         let namespace = std::fs::metadata("/proc/self/ns/pid").map_or(0, |about| about.ino());
         if namespace != FIRST_PID_NAMESPACE {
             return Err(refused(
@@ -210,7 +211,8 @@ impl WaitProgram {
         }
         let mut words = [0u64; DOMAIN_WORDS];
         for cpu in domain.0.iter().map(|cpu| cpu.index()) {
-            *words.get_mut(cpu / 64).ok_or_else(|| refused("it counts CPUs up to number 1023"))? |= 1 << (cpu % 64);
+            *words.get_mut(cpu / 64).ok_or_else(|| refused("it counts CPUs up to number 1023"))? |=
+                1 << (cpu % 64);
         }
         let mut config = Vec::new();
         config.extend(std::process::id().to_ne_bytes());
@@ -223,8 +225,7 @@ impl WaitProgram {
                 }
             }
         };
-        let optional: &[(&str, &str)] =
-            if is_causal { &CAUSAL } else { &[] };
+        let optional: &[(&str, &str)] = if is_causal { &CAUSAL } else { &[] };
         let running = run("waits", OBJECT, optional, prepare, &Attachment::Own)?;
         let map = |name: &str| running.map(name).expect("the program has this map");
         let told = |error: libbpf_rs::Error| super::refusal("waits", &error);
@@ -247,14 +248,22 @@ impl WaitProgram {
         };
         builder.add(&events, hear).map_err(told)?;
         let ring = builder.build().map_err(told)?;
-        Ok(Self { is_causal, desk, roles: map("roles"), threads: map("threads"), ports: map("ports"), ring, heard, running })
+        Ok(Self {
+            is_causal,
+            desk,
+            roles: map("roles"),
+            threads: map("threads"),
+            ports: map("ports"),
+            ring,
+            heard,
+            running,
+        })
     }
 
     /// From now on the process has this role. The threads of a critical one are followed; what they wait for now is what `/proc` says,
     /// as events.
     pub fn assign(&self, process: u32, role: WaitRole) -> Result<Vec<WaitEvent>, BpfError> {
-        let kinds =
-            [(role.is_critical, CRITICAL), (role.is_background, BACKGROUND), (role.is_asked, ASKED)];
+        let kinds = [(role.is_critical, CRITICAL), (role.is_background, BACKGROUND), (role.is_asked, ASKED)];
         let bits = kinds.iter().filter(|(is, _)| *is).fold(role.group, |bits, (_, bit)| bits | bit);
         let told = |error: libbpf_rs::Error| super::refusal("waits", &error);
         self.roles.update(&process.to_ne_bytes(), &bits.to_ne_bytes(), MapFlags::ANY).map_err(told)?;
@@ -292,7 +301,8 @@ impl WaitProgram {
     /// A thread that a request had reached does not matter any more.
     pub fn unmark(&self, thread: u32) {
         let key = thread.to_ne_bytes();
-        let is_busy = self.threads.lookup(&key, MapFlags::ANY).ok().flatten().is_some_and(|value| value[0] != 0);
+        let is_busy =
+            self.threads.lookup(&key, MapFlags::ANY).ok().flatten().is_some_and(|value| value[0] != 0);
         if self.threads.delete(&key).is_ok() && is_busy {
             self.word(BUSY).fetch_sub(1, Relaxed);
         }

@@ -22,7 +22,8 @@ fn wait_in(text: &str, is_socket: impl Fn(u64) -> bool) -> Option<(WaitKind, u64
     let mut words = text.split_ascii_whitespace();
     let number = words.next().filter(|word| *word != "running")?;
     let Ok(number) = number.parse::<u32>() else { return Some((WaitKind::Other, 0)) };
-    let mut argument = || words.next().and_then(|word| u64::from_str_radix(word.strip_prefix("0x")?, 16).ok());
+    let mut argument =
+        || words.next().and_then(|word| u64::from_str_radix(word.strip_prefix("0x")?, 16).ok());
     let (first, second) = (argument().unwrap_or(0), argument().unwrap_or(0));
     let place = u64::from(number & 0xFFFF) << 48;
     Some(match class_of(number) {
@@ -43,7 +44,11 @@ mod tests {
         let of = |line: &str| wait_in(line, |descriptor| descriptor == 5).map(|(kind, _)| kind);
         assert_eq!(of("running\n"), None);
         assert_eq!(of("202 0x7f00 0x80 0x0 0x0 0x0 0x0 0x7ffe 0x7f01\n"), Some(WaitKind::Within));
-        assert_eq!(of("202 0x7f00 0x0 0x0 0x0 0x0 0x0 0x7ffe 0x7f01\n"), Some(WaitKind::Other), "shared with others");
+        assert_eq!(
+            of("202 0x7f00 0x0 0x0 0x0 0x0 0x0 0x7ffe 0x7f01\n"),
+            Some(WaitKind::Other),
+            "shared with others"
+        );
         assert_eq!(of("45 0x5 0x0 0x0 0x0 0x0 0x0 0x0 0x0\n"), Some(WaitKind::Local));
         assert_eq!(of("0 0x3 0x0 0x0 0x0 0x0 0x0 0x0 0x0\n"), Some(WaitKind::Other), "a pipe");
         assert_eq!(of("232 0x4 0x0\n"), Some(WaitKind::Many));

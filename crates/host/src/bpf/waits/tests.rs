@@ -1,4 +1,5 @@
 use super::*;
+use std::collections::VecDeque;
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::sync::mpsc;
@@ -21,16 +22,32 @@ fn own_number() -> u32 {
     rustix::thread::gettid().as_raw_nonzero().get().try_into().unwrap()
 }
 
-/// Takes events until one of this thread is found for which it holds, or fails.
-fn find<T>(program: &WaitProgram, thread: u32, what: &str, found: impl Fn(WaitHappened) -> Option<T>) -> T {
-    let patience = std::time::Instant::now() + std::time::Duration::from_secs(20);
-    loop {
-        let of_thread = program.take().into_iter().filter(|event| event.task.id == thread);
-        if let Some(found) = of_thread.filter_map(|event| found(event.happened)).next() {
-            return found;
+/// What was told and not asked for yet.
+struct Ears<'a> {
+    program: &'a WaitProgram,
+    heard: VecDeque<WaitEvent>,
+}
+
+impl<'a> Ears<'a> {
+    fn of(program: &'a WaitProgram) -> Self {
+        Self { program, heard: VecDeque::new() }
+    }
+
+    /// The next event of this thread for which it holds; those before are passed over.
+    fn find<T>(&mut self, thread: u32, what: &str, found: impl Fn(WaitHappened) -> Option<T>) -> T {
+        let patience = std::time::Instant::now() + std::time::Duration::from_secs(20);
+        loop {
+            while let Some(event) = self.heard.pop_front() {
+                if event.task.id == thread
+                    && let Some(found) = found(event.happened)
+                {
+                    return found;
+                }
+            }
+            assert!(std::time::Instant::now() < patience, "{what}");
+            thread::sleep(std::time::Duration::from_millis(1));
+            self.heard.extend(self.program.take());
         }
-        assert!(std::time::Instant::now() < patience, "{what}");
-        thread::sleep(std::time::Duration::from_millis(1));
     }
 }
 
@@ -66,11 +83,12 @@ fn what_a_thread_waits_for_and_who_wakes_it_is_told() {
     });
     let thread = number.recv().unwrap();
     // It waits already, or will: `/proc` says so, or the first event.
+    let mut ears = Ears::of(&program);
     let first = program.assign(std::process::id(), ROLE).unwrap();
     let at_first = first.iter().find(|event| event.task.id == thread).unwrap();
     assert_eq!(at_first.task.role, ROLE);
     if at_first.happened == (WaitHappened::Unblocked { by: None }) {
-        assert_eq!(find(&program, thread, "it waits for this thread", blocked), WaitKind::Within);
+        assert_eq!(ears.find(thread, "it waits for this thread", blocked), WaitKind::Within);
     } else {
         assert_eq!(blocked(at_first.happened), Some(WaitKind::Within));
     }
@@ -79,30 +97,30 @@ fn what_a_thread_waits_for_and_who_wakes_it_is_told() {
         WaitHappened::Unblocked { by } => Some(by),
         _ => None,
     };
-    let woken_by_me = |what: &str| {
-        let by = find(&program, thread, what, woken).expect("a system call of this thread's did it");
+    let woken_by_me = |ears: &mut Ears<'_>, what: &str| {
+        let by = ears.find(thread, what, woken).expect("a system call of this thread's did it");
         assert_eq!((by.id, by.role), (me, ROLE), "{what}");
     };
     go.send(()).unwrap();
-    woken_by_me("by a futex");
-    assert_eq!(find(&program, thread, "a peer on this machine", blocked), WaitKind::Local);
+    woken_by_me(&mut ears, "by a futex");
+    assert_eq!(ears.find(thread, "a peer on this machine", blocked), WaitKind::Local);
     near.write_all(&[1]).unwrap();
-    woken_by_me("through a socket");
-    assert_eq!(find(&program, thread, "a peer anywhere", blocked), WaitKind::Network);
+    woken_by_me(&mut ears, "through a socket");
+    assert_eq!(ears.find(thread, "a peer anywhere", blocked), WaitKind::Network);
     UdpSocket::bind("127.0.0.1:0").unwrap().send_to(&[1], to).unwrap();
-    woken_by_me("by a datagram");
-    assert_eq!(find(&program, thread, "a pipe", blocked), WaitKind::Other);
+    woken_by_me(&mut ears, "by a datagram");
+    assert_eq!(ears.find(thread, "a pipe", blocked), WaitKind::Other);
     rustix::io::write(&pipe_in, &[1]).unwrap();
-    woken_by_me("through a pipe");
-    assert_eq!(find(&program, thread, "anything", blocked), WaitKind::Many);
+    woken_by_me(&mut ears, "through a pipe");
+    assert_eq!(ears.find(thread, "anything", blocked), WaitKind::Many);
     rustix::io::write(&polled_in, &[1]).unwrap();
-    woken_by_me("through what it polled");
-    assert_eq!(find(&program, thread, "a client", blocked), WaitKind::Network);
+    woken_by_me(&mut ears, "through what it polled");
+    assert_eq!(ears.find(thread, "a client", blocked), WaitKind::Network);
     let _client = TcpStream::connect(near.peer_addr().unwrap()).unwrap();
-    woken_by_me("by connecting");
-    assert_eq!(find(&program, thread, "a time", blocked), WaitKind::Within);
-    assert_eq!(find(&program, thread, "the timer", woken), None, "an interrupt is nobody");
-    find(&program, thread, "it ends", |happened| (happened == WaitHappened::Ended).then_some(()));
+    woken_by_me(&mut ears, "by connecting");
+    assert_eq!(ears.find(thread, "a time", blocked), WaitKind::Within);
+    assert_eq!(ears.find(thread, "the timer", woken), None, "an interrupt is nobody");
+    ears.find(thread, "it ends", |happened| (happened == WaitHappened::Ended).then_some(()));
     sleeper.join().unwrap();
     assert_eq!(program.lost(), 0);
     program.dismiss(std::process::id());
@@ -116,21 +134,23 @@ fn children_have_their_parents_role_and_others_are_not_told_of() {
         .stdin(std::process::Stdio::piped())
         .spawn()
         .unwrap();
-    let mut stranger = std::process::Command::new("sh").args(["-c", "sleep 0.01; exec sleep 600"]).spawn().unwrap();
+    let mut stranger =
+        std::process::Command::new("sh").args(["-c", "sleep 0.01; exec sleep 600"]).spawn().unwrap();
     let role = WaitRole { group: 3, ..ROLE };
     program.assign(parent.id(), role).unwrap();
+    let mut ears = Ears::of(&program);
     parent.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
-    let child = find(&program, parent.id(), "it forks", |happened| match happened {
+    let child = ears.find(parent.id(), "it forks", |happened| match happened {
         WaitHappened::Forked { child } => Some(child),
         _ => None,
     });
     assert_eq!(child.role, role);
-    assert_eq!(find(&program, child.id, "the child sleeps", blocked), WaitKind::Within);
+    assert_eq!(ears.find(child.id, "the child sleeps", blocked), WaitKind::Within);
     parent.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
     let patience = std::time::Instant::now() + std::time::Duration::from_secs(20);
     let mut ended = BTreeSet::new();
     while ended.len() < 2 {
-        for event in program.take() {
+        for event in ears.heard.drain(..).chain(program.take()) {
             assert_ne!(event.task.id, stranger.id(), "{event:?}");
             if event.happened == WaitHappened::Ended {
                 ended.insert(event.task.id);
@@ -157,39 +177,42 @@ fn a_request_is_followed_to_whom_it_reaches_and_back() {
     program.follow_ports(&BTreeSet::from([port])).unwrap();
     let role = WaitRole { group: 2, is_asked: true, ..WaitRole::default() };
     assert!(program.assign(std::process::id(), role).unwrap().is_empty(), "nobody is critical yet");
-    let (asks, asked) = mpsc::channel();
-    let (numbers, number) = mpsc::channel();
-    let worker = thread::spawn(move || {
-        numbers.send(own_number()).unwrap();
-        let mut connection: TcpStream = asked.recv().unwrap();
-        connection.write_all(&[2]).unwrap();
-    });
-    let (worker_number, server_numbers) = (number.recv().unwrap(), mpsc::channel());
-    let server = thread::spawn(move || {
-        server_numbers.0.send(own_number()).unwrap();
-        let (mut connection, _) = listener.accept().unwrap();
-        connection.read_exact(&mut [0]).unwrap();
-        asks.send(connection).unwrap();
-    });
-    let server_number = server_numbers.1.recv().unwrap();
+    let mut worker = std::process::Command::new("head")
+        .args(["-c", "1"])
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let (mut asks, mut answers) = (worker.stdin.take().unwrap(), worker.stdout.take().unwrap());
+    // It waits for what it is asked; whether it does yet is seen from outside.
+    let patience = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    while now::wait_of(worker.id(), worker.id()).is_none_or(|(kind, _)| kind != WaitKind::Other) {
+        assert!(std::time::Instant::now() < patience, "it waits");
+        thread::sleep(std::time::Duration::from_millis(1));
+    }
     let mut client = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    let (mut connection, _) = listener.accept().unwrap();
     client.write_all(&[1]).unwrap();
-    client.read_exact(&mut [0]).unwrap();
-    server.join().unwrap();
-    worker.join().unwrap();
-    let events = program.take();
+    connection.read_exact(&mut [0]).unwrap();
+    asks.write_all(&[1]).unwrap();
+    answers.read_exact(&mut [0]).unwrap();
+    connection.write_all(&[2]).unwrap();
+    worker.wait().unwrap();
+    let (me, events) = (own_number(), program.take());
     let of = |thread: u32| -> Vec<WaitHappened> {
         events.iter().filter(|event| event.task.id == thread).map(|event| event.happened).collect()
     };
-    let triggered = of(server_number).into_iter().find_map(|happened| match happened {
+    let triggered = of(me).into_iter().find_map(|happened| match happened {
         WaitHappened::Triggered { request, port } => Some((request, port)),
         _ => None,
     });
-    let (request, to) = triggered.expect("the server's thread read it");
+    let (request, to) = triggered.expect("this thread read it");
     assert_eq!(to, port);
-    let by_server = |happened: &WaitHappened| matches!(happened, WaitHappened::Marked { by } if by.id == server_number);
-    assert!(of(worker_number).iter().any(by_server), "it woke the worker: {:?}", of(worker_number));
-    assert!(of(worker_number).contains(&WaitHappened::Responded { request }), "{:?}", of(worker_number));
+    let by_me = |happened: &WaitHappened| matches!(happened, WaitHappened::Marked { by } if by.id == me);
+    assert!(of(worker.id()).iter().any(by_me), "this thread woke the worker: {:?}", of(worker.id()));
+    let is_from_worker = |happened: &WaitHappened| matches!(happened, WaitHappened::Received { .. });
+    assert!(of(me).iter().any(is_from_worker), "through a pipe: {:?}", of(me));
+    assert!(of(me).contains(&WaitHappened::Responded { request }), "{:?}", of(me));
 }
 
 #[test]
@@ -203,22 +226,26 @@ fn what_goes_through_a_pipe_is_followed_though_nobody_was_woken() {
     let inode = rustix::fs::fstat(&into).unwrap().st_ino;
     // Its threads are followed as they are; a marked one is told of in the same way.
     program.assign(std::process::id(), ROLE).unwrap();
-    let me = own_number();
+    let (me, mut ears) = (own_number(), Ears::of(&program));
     rustix::io::write(&into, &[1]).unwrap();
-    let channel = find(&program, me, "it writes", |happened| match happened {
+    let channel = ears.find(me, "it writes", |happened| match happened {
         WaitHappened::Sent { channel } => Some(channel),
         _ => None,
     });
     assert_eq!(channel, WaitChannel::Pipe(inode));
     program.dismiss(std::process::id());
     // Another process, of no group, which never waits for it.
-    let reader = std::process::Command::new("head").args(["-c", "1"]).stdin(out).stdout(std::process::Stdio::null()).spawn();
+    let reader = std::process::Command::new("head")
+        .args(["-c", "1"])
+        .stdin(out)
+        .stdout(std::process::Stdio::null())
+        .spawn();
     let mut reader = reader.unwrap();
     let received = |happened| match happened {
         WaitHappened::Received { channel } => Some(channel),
         _ => None,
     };
-    assert_eq!(find(&program, reader.id(), "it reads", received), channel);
+    assert_eq!(ears.find(reader.id(), "it reads", received), channel);
     reader.wait().unwrap();
 }
 
@@ -231,7 +258,10 @@ fn it_rings_when_all_wait_and_once_armed_as_soon_as_one_goes_on() {
         .spawn()
         .unwrap();
     // A process of its own, which blocks on a pipe: that is not to be slept through.
-    program.assign(child.id(), ROLE).unwrap();
+    let first = program.assign(child.id(), ROLE).unwrap();
+    if !first.iter().any(|event| blocked(event.happened).is_some()) {
+        Ears::of(&program).find(child.id(), "it waits", blocked);
+    }
     let rings = || {
         let bell = program.bell();
         let mut ends = [rustix::event::PollFd::new(&bell, rustix::event::PollFlags::IN)];
@@ -242,7 +272,9 @@ fn it_rings_when_all_wait_and_once_armed_as_soon_as_one_goes_on() {
     program.arm(true);
     child.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
     assert!(rings(), "one goes on");
-    find(&program, child.id(), "it goes on", |happened| matches!(happened, WaitHappened::Unblocked { .. }).then_some(()));
+    Ears::of(&program).find(child.id(), "it goes on", |happened| {
+        matches!(happened, WaitHappened::Unblocked { .. }).then_some(())
+    });
     program.arm(false);
     child.kill().unwrap();
     assert!(rings(), "nobody is left who works");

@@ -149,7 +149,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         for round in 0..rounds {
             let order = if round % 2 == 0 { [false, true] } else { [true, false] };
             for quiesces in order {
-                let block = Example::start(args, load, round)?.block(args, &program, load, round, quiesces)?;
+                let block =
+                    Example::start(args, load, round)?.block(args, &program, load, round, quiesces)?;
                 if let Some(folder) = &args.out {
                     super::append(folder, "quiesce.jsonl", &block)?;
                 }
@@ -210,7 +211,9 @@ impl Example {
         let filled = fetches.clone();
         thread::spawn(move || {
             for line in lines.lines().map_while(Result::ok) {
-                let times = line.split_once(' ').and_then(|(began, ended)| Some((began.parse().ok()?, ended.parse().ok()?)));
+                let times = line
+                    .split_once(' ')
+                    .and_then(|(began, ended)| Some((began.parse().ok()?, ended.parse().ok()?)));
                 filled.lock().expect("nobody panics while holding it").extend(times);
             }
         });
@@ -230,7 +233,8 @@ impl Example {
         round: u32,
         quiesces: bool,
     ) -> Result<Block> {
-        let mut quiescer = quiesces.then(|| Quiescer::start(args, self.client.id(), &self.group)).transpose()?;
+        let mut quiescer =
+            quiesces.then(|| Quiescer::start(args, self.client.id(), &self.group)).transpose()?;
         thread::sleep(args.settle.into());
         let began = host::now();
         let before = (program.all_idle(), cpu_time(self.updater.id())?);
@@ -254,7 +258,9 @@ impl Example {
         let number = |told: &Option<serde_json::Value>, name: &str| {
             told.as_ref().and_then(|told| told["background"][0][name].as_f64()).unwrap_or(0.0)
         };
-        let at_ms = |told: &Option<serde_json::Value>| told.as_ref().and_then(|told| told["at_ms"].as_f64()).unwrap_or(0.0);
+        let at_ms = |told: &Option<serde_json::Value>| {
+            told.as_ref().and_then(|told| told["at_ms"].as_f64()).unwrap_or(0.0)
+        };
         let told_ms = at_ms(&told_after) - at_ms(&told_before);
         let frozen_s = number(&told_after, "frozen_s") - number(&told_before, "frozen_s");
         Ok(Block {
@@ -366,7 +372,8 @@ fn group() -> Result<PathBuf> {
     let root = Root::system();
     let found = host::cgroups(&root, &mut Gaps::default());
     let place = found.freezer.filter(|_| found.version != CgroupVersion::None);
-    let place = place.ok_or_else(|| coded(Exit::Unsupported, "no cgroup tree with a freezer is mounted here"))?;
+    let place =
+        place.ok_or_else(|| coded(Exit::Unsupported, "no cgroup tree with a freezer is mounted here"))?;
     let folder = PathBuf::from(place.path).join(format!("roost-bench-quiesce-{}", std::process::id()));
     match fs::create_dir(&folder) {
         Err(cause) if cause.kind() != std::io::ErrorKind::AlreadyExists => Err(coded(
@@ -390,8 +397,10 @@ fn cpu_time(process: u32) -> Result<Duration> {
 impl Compared {
     fn of(blocks: &[Block], load: u8) -> Option<Self> {
         let of = |quiesces: bool| -> Vec<&Block> {
-            let mut blocks: Vec<&Block> =
-                blocks.iter().filter(|block| block.load_percent == load && block.quiesces == quiesces).collect();
+            let mut blocks: Vec<&Block> = blocks
+                .iter()
+                .filter(|block| block.load_percent == load && block.quiesces == quiesces)
+                .collect();
             blocks.sort_by_key(|block| block.round);
             blocks
         };
@@ -453,7 +462,17 @@ impl Spread {
 }
 
 fn table(results: &Results) -> String {
-    let head = ["updater", "rounds", "", "response ms", "p99 ms", "all idle %", "updater %", "frozen %", "own CPU %"];
+    let head = [
+        "updater",
+        "rounds",
+        "",
+        "response ms",
+        "p99 ms",
+        "all idle %",
+        "updater %",
+        "frozen %",
+        "own CPU %",
+    ];
     let mut table = Table::new(3, head.map(str::to_owned).to_vec());
     for compared in &results.compared {
         for (at, word) in ["without", "with"].into_iter().enumerate() {
@@ -528,7 +547,9 @@ mod tests {
         ];
         let compared = Compared::of(&blocks, 30).unwrap();
         assert!((compared.response_ratio.0 - 1.01).abs() < 1e-9);
-        assert!((compared.all_idle_gain.0 - 25.0).abs() < 1e-9 && (compared.all_idle_gain.2 - 30.0).abs() < 1e-9);
+        assert!(
+            (compared.all_idle_gain.0 - 25.0).abs() < 1e-9 && (compared.all_idle_gain.2 - 30.0).abs() < 1e-9
+        );
         assert!((compared.updater_lost.1 - 0.5).abs() < 1e-9);
         assert!(Compared::of(&blocks, 40).is_none());
     }
