@@ -149,10 +149,13 @@ impl Quiesce {
     /// Hears what has happened, decides and does it. True if something was frozen or thawed.
     fn look(&mut self, now: Instant) -> bool {
         self.tally.looks += 1;
-        let events = self.program.take();
+        let mut events = self.program.take();
         let lost = self.program.lost();
         if lost > self.lost {
             self.lost = lost;
+            // What was taken is of before the loss, and so is what came while that was read.
+            drop(std::mem::take(&mut events));
+            self.program.take();
             self.forget(now);
         }
         let woken = self.eyes.hear(&mut self.policy, &events);
@@ -248,13 +251,11 @@ impl Quiesce {
     fn forget(&mut self, now: Instant) {
         self.eyes.forget_all();
         self.policy.handle_lost(now);
-        for (number, critical) in self.critical.iter_mut().enumerate() {
-            for &process in &critical.processes {
-                // Its threads are told as they move; until then none of them is known to wait.
-                let role = role_of_critical(number, self.trigger);
-                if let Ok(events) = self.program.assign(process, role) {
-                    self.eyes.hear(&mut self.policy, &events);
-                }
+        for (number, critical) in self.critical.iter().enumerate() {
+            let role = role_of_critical(number, self.trigger);
+            for &process in critical.processes.iter().filter(|_| role.is_critical) {
+                let events = self.program.look(process, role);
+                self.eyes.hear(&mut self.policy, &events);
             }
         }
     }
@@ -286,6 +287,10 @@ impl Quiesce {
                 }
             }
             self.dismiss(&self.background[number].processes, &processes);
+            if self.background[number].spared.is_some() && self.background[number].tally.since.is_some() {
+                // It could not be thawed the last time.
+                self.thaw(GroupId(role.group));
+            }
             let mixed = processes.iter().find(|process| critical.contains(process)).copied();
             self.background[number].processes = processes;
             self.spare(number, mixed);

@@ -129,11 +129,17 @@ impl Running {
     }
 
     fn freezes(&self) -> u64 {
-        self.status.lock().unwrap().as_ref().map_or(0, |status| status.background[0].freezes)
+        self.seen().map_or(0, |status| status.background[0].freezes)
     }
 
+    fn seen(&self) -> Option<QuiesceStatus> {
+        self.status.lock().unwrap().clone()
+    }
+
+    /// After the first look.
     fn status(&self) -> QuiesceStatus {
-        self.status.lock().unwrap().clone().unwrap()
+        until("it looks", || self.seen().is_some());
+        self.seen().unwrap()
     }
 
     fn end(self) -> Ending {
@@ -176,10 +182,14 @@ fn until(what: &str, holds: impl Fn() -> bool) {
     }
 }
 
-/// So often its wait ended by nobody of the background: then it is believed to be for the network.
-fn believed(critical: &mut Critical) {
-    for _ in 0..=policy::quiescence::CLEAN_MIN {
+/// Lets it wait until its wait is believed to be for the network: nobody of the background ended it for long enough.
+fn believed(critical: &mut Critical, running: &Running) {
+    let patience = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    while !running.seen().is_some_and(|status| status.sites.iter().any(|site| site.is_believed)) {
+        assert!(std::time::Instant::now() < patience, "its wait is believed");
         critical.poke(b'x');
+        // So that it does wait for the next one.
+        std::thread::sleep(std::time::Duration::from_millis(1));
     }
 }
 
@@ -187,7 +197,7 @@ fn believed(critical: &mut Critical) {
 fn background_stands_still_while_the_critical_waits_and_goes_on_when_it_does() {
     let (mut critical, idler) = (Critical::start(), Idler::start());
     let Some(running) = Running::start(&critical, &[&idler], |_| {}) else { return };
-    believed(&mut critical);
+    believed(&mut critical, &running);
     until("it stands still", || idler.is_frozen());
     // With a pause of ten minutes at most, only the critical thread's going on can end it.
     for _ in 0..5 {
@@ -219,7 +229,7 @@ fn nobody_stands_still_for_longer_than_the_pause() {
         (options.max_pause, options.max_share) = (pause, Ratio::new(0.5));
     });
     let Some(running) = running else { return };
-    believed(&mut critical);
+    believed(&mut critical, &running);
     until("it was frozen again and again, by the bound alone", || {
         running.status().record.ended_by_bound >= 5
     });
@@ -231,7 +241,7 @@ fn nobody_stands_still_for_longer_than_the_pause() {
 fn a_critical_process_that_dies_lets_everybody_go_on() {
     let (mut critical, idler) = (Critical::start(), Idler::start());
     let Some(running) = Running::start(&critical, &[&idler], |_| {}) else { return };
-    believed(&mut critical);
+    believed(&mut critical, &running);
     until("it stands still", || idler.is_frozen());
     critical.child.kill().unwrap();
     until("it goes on", || !idler.is_frozen());
@@ -247,7 +257,7 @@ fn a_dry_run_touches_nothing() {
     let Some(running) = Running::start(&critical, &[&idler], |options| options.dry_run = true) else {
         return;
     };
-    believed(&mut critical);
+    believed(&mut critical, &running);
     until("it would be frozen", || running.freezes() > 0);
     assert!(!idler.is_frozen() && running.status().background[0].is_frozen);
     assert!(!running._folder.path().join("run").exists(), "neither a lock nor a journal");

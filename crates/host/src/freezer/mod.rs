@@ -273,6 +273,7 @@ impl Freezer {
         if !group.is_told {
             return Ok(());
         }
+        // Also of a group that went along when the journal could not be written: then there is nothing left to do.
         let paths = match &group.place {
             Place::V2(folder) => vec![format!("{folder}/cgroup.freeze")],
             Place::V1(folder) => vec![format!("{folder}/freezer.state")],
@@ -285,6 +286,13 @@ impl Freezer {
                 Err(ChangeError::File(FileError::Missing { .. })) => {
                     // It has nothing more to be put back.
                     let _ = self.journal.forget(&path);
+                }
+                // Without a word in the journal nothing may be changed, but to leave it frozen would be worse: all goes back.
+                Err(ChangeError::Journal { .. }) => {
+                    let undone = self.journal.put_back_all();
+                    if let Some(failed) = undone.iter().find(|undone| undone.is_failure()) {
+                        result = Err(FreezerError::Journal(failed.to_string()));
+                    }
                 }
                 Err(error) => result = Err(error.into()),
                 Ok(()) if matches!(group.place, Place::Family(_)) => drop(self.journal.forget(&path)),

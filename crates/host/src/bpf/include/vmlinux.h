@@ -103,11 +103,20 @@ struct thread_info {
     __u32 cpu;
 } PER_KERNEL;
 
+typedef struct {
+    int counter;
+} atomic_t;
+
+struct signal_struct {
+    atomic_t live; /* threads of the process that have not ended */
+} PER_KERNEL;
+
 struct task_struct {
     struct thread_info thread_info;
     unsigned int flags;
     unsigned int in_iowait : 1;
     struct files_struct *files;
+    struct signal_struct *signal;
     int pid;  /* of the thread */
     int tgid; /* of the process; both in the first pid namespace */
 } PER_KERNEL;

@@ -283,13 +283,15 @@ impl WaitProgram {
             if is_busy {
                 self.word(BUSY).fetch_add(1, Relaxed);
             }
-            let happened = match seen {
-                Some((on, place)) => WaitHappened::Blocked { on, place },
-                None => WaitHappened::Unblocked { by: None },
-            };
-            events.push(WaitEvent { at: crate::now(), task: WaitTask { id: thread, role }, happened });
+            events.push(event_now(thread, role, seen));
         }
         Ok(events)
+    }
+
+    /// What each thread of a critical process does now, by `/proc` alone: after events were lost.
+    pub fn look(&self, process: u32, role: WaitRole) -> Vec<WaitEvent> {
+        let threads = threads::of_process(process).unwrap_or_default();
+        threads.into_iter().map(|thread| event_now(thread, role, now::wait_of(process, thread))).collect()
     }
 
     /// The process has ended, or is no longer of any group.
@@ -414,6 +416,14 @@ fn event_in(bytes: &[u8]) -> Option<WaitEvent> {
         _ => return None,
     };
     Some(WaitEvent { at, task: WaitTask { id, role }, happened })
+}
+
+fn event_now(thread: u32, role: WaitRole, seen: Option<(WaitKind, u64)>) -> WaitEvent {
+    let happened = match seen {
+        Some((on, place)) => WaitHappened::Blocked { on, place },
+        None => WaitHappened::Unblocked { by: None },
+    };
+    WaitEvent { at: crate::now(), task: WaitTask { id: thread, role }, happened }
 }
 
 /// An address has the bit above too.

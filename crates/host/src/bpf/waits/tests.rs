@@ -161,6 +161,10 @@ fn children_have_their_parents_role_and_others_are_not_told_of() {
     }
     assert_eq!(ended, BTreeSet::from([parent.id(), child.id]));
     parent.wait().unwrap();
+    // Whoever comes and goes between two looks leaves no room taken.
+    for process in [parent.id(), child.id] {
+        assert_eq!(program.roles.lookup(&process.to_ne_bytes(), MapFlags::ANY).unwrap(), None);
+    }
     stranger.kill().unwrap();
     stranger.wait().unwrap();
 }

@@ -473,17 +473,22 @@ int BPF_PROG(ended, struct task_struct *task)
     struct desk *desk = the_desk();
     struct event event = { .kind = EXIT, .task = task->pid };
     struct thread *thread;
-    __u32 id = task->pid;
+    __u32 id = task->pid, process = task->tgid;
     bool all_wait = 0;
 
+    if (!desk)
+        return 0;
     thread = bpf_map_lookup_elem(&threads, &id);
-    if (!desk || !thread)
+    event.group = role_of(process);
+    /* The last of its process: nobody looks for those that came and went between two looks. */
+    if (event.group && !BPF_CORE_READ(task, signal, live.counter))
+        bpf_map_delete_elem(&roles, &process);
+    if (!thread)
         return 0;
     if (thread->busy)
         all_wait = __sync_fetch_and_add(&desk->busy, -1) <= 1;
     bpf_map_delete_elem(&threads, &id);
     event.at = bpf_ktime_get_ns();
-    event.group = role_of(task->tgid);
     tell(desk, &event, desk->armed || all_wait);
     return 0;
 }
