@@ -30,6 +30,25 @@ fn body() {
     }
 }
 
+const BACKEND: &str = "ROOST_TEST_QUIESCE_BACKEND";
+
+/// Not a test of its own: the body of a server. It tells its port, and answers each byte with what a back end makes of it.
+#[test]
+fn serving_body() {
+    let Ok(backend) = std::env::var(BACKEND) else { return };
+    let mut backend = TcpStream::connect(("127.0.0.1", backend.parse().unwrap())).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    backend.write_all(&port.to_be_bytes()).unwrap();
+    let (mut client, _) = listener.accept().unwrap();
+    let mut byte = [0];
+    while client.read_exact(&mut byte).is_ok() {
+        backend.write_all(&byte).unwrap();
+        backend.read_exact(&mut byte).unwrap();
+        client.write_all(&byte).unwrap();
+    }
+}
+
 /// The critical process and this test's end of its connection.
 struct Critical {
     child: Child,
@@ -38,11 +57,14 @@ struct Critical {
 
 impl Critical {
     fn start() -> Self {
+        Self::of("body", PORT)
+    }
+
+    fn of(body: &str, port: &str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let child = Command::new(std::env::current_exe().unwrap())
-            // No second thread of the harness: it would wait for the test.
-            .args(["--exact", "quiesce::tests::body", "--nocapture", "--test-threads=1"])
-            .env(PORT, listener.local_addr().unwrap().port().to_string())
+            .args(["--exact", &format!("quiesce::tests::{body}"), "--nocapture", "--test-threads=1"])
+            .env(port, listener.local_addr().unwrap().port().to_string())
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .spawn()
@@ -312,4 +334,43 @@ fn background_that_may_not_run_in_the_domain_is_refused() {
     options.domain = last.0.to_string();
     let error = Quiesce::open(options).unwrap_err();
     assert!(matches!(error, QuiesceError::Domain { .. }), "{error}");
+}
+
+#[test]
+fn with_a_trigger_nothing_stands_still_but_while_a_request_waits() {
+    let (mut server, idler) = (Critical::of("serving_body", BACKEND), Idler::start());
+    let mut port = [0; 2];
+    server.connection.read_exact(&mut port).unwrap();
+    let mut client = TcpStream::connect(("127.0.0.1", u16::from_be_bytes(port))).unwrap();
+    client.set_nodelay(true).unwrap();
+    let (_folder, root) = machine();
+    let mut asked = options(root, server.child.id().to_string(), &[&idler]);
+    asked.trigger = Some(Trigger::Accept);
+    if let Err(error @ QuiesceError::Trigger { .. }) = Quiesce::open(asked) {
+        println!("SKIPPED: {error}");
+        return;
+    }
+    let running = Running::start(&server, &[&idler], |options| options.trigger = Some(Trigger::Accept));
+    let Some(running) = running else { return };
+    let mut request = |server: &mut Critical, delayed: &dyn Fn()| {
+        client.write_all(b"r").unwrap();
+        server.connection.read_exact(&mut [0]).unwrap();
+        delayed();
+        server.connection.write_all(b"a").unwrap();
+        client.read_exact(&mut [0]).unwrap();
+    };
+    let patience = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    while !running.seen().is_some_and(|status| status.sites.iter().any(|site| site.is_believed)) {
+        assert!(std::time::Instant::now() < patience, "its wait for the back end is believed");
+        request(&mut server, &|| std::thread::sleep(std::time::Duration::from_millis(1)));
+    }
+    for _ in 0..3 {
+        request(&mut server, &|| until("a request waits, so it stands still", || idler.is_frozen()));
+        until("it is answered", || !idler.is_frozen());
+        let before = running.freezes();
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        assert!(!idler.is_frozen() && running.freezes() == before, "the server waits for no request's sake");
+    }
+    assert!(running.status().requests >= 3);
+    assert_eq!(running.end(), Ending::Stopped);
 }

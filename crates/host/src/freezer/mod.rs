@@ -273,7 +273,6 @@ impl Freezer {
         if !group.is_told {
             return Ok(());
         }
-        // Also of a group that went along when the journal could not be written: then there is nothing left to do.
         let paths = match &group.place {
             Place::V2(folder) => vec![format!("{folder}/cgroup.freeze")],
             Place::V1(folder) => vec![format!("{folder}/freezer.state")],

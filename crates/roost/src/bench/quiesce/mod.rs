@@ -502,6 +502,7 @@ fn table(results: &Results) -> String {
     }
     let mut text = format!("load before: {}; median (lowest..highest) over rounds\n", results.load_before);
     text += &table.text();
+    text += "the paper, on a phone with an updater: 6 % less energy, no visible slowdown; no meter is read here, so only sleep is compared\n";
     if let Some(first) = results.compared.first() {
         let word = |met: bool| if met { "met" } else { "MISSED" };
         text += &format!(
