@@ -15,6 +15,7 @@
 //! - [`Governed`]: one service, its policy and what keeps it on its CPUs.
 //! - [`Clocks`]: what several services ask of one CPU's clock; and [`Pace`], how fast they get on.
 //! - [`hurry_up`]: the other way to govern: clocks by who is in a service's hot function.
+//! - [`quiesce`]: background work stands still while what matters waits.
 //! - [`Daemon`]: all of them, and who asks in between.
 //! - [`Replay`]: what a run recorded, again, or under another policy.
 //!
@@ -33,6 +34,7 @@ mod governed;
 pub mod hurry_up;
 mod own_word;
 mod park;
+pub mod quiesce;
 mod replay;
 mod sources;
 mod telemetry;

@@ -17,6 +17,9 @@
 //!   holder::ActiveCpus       which CPUs are needed           run/roost/active.lock
 //!       |-- Surroundings     everybody else, off parked CPUs run/roost/surroundings.lock
 //!       `-- Hotplug          parked CPUs, offline            run/roost/hotplug.lock
+//!   Freezer --- a lock per group                             run/roost/frozen-DEVICE-INODE.lock
+//!       |-- Journal              the same
+//!       `-- freezers | SIGSTOP   sys/fs/cgroup/.../cgroup.freeze, freezer.state; processes
 //!   Confiner --- ServiceLocks    one holder per process      run/roost/processN.lock
 //!       |-- Journal              the same
 //!       `-- affinity | cpuset | systemd                      threads, sys/fs/cgroup/..., units
@@ -40,6 +43,7 @@ mod cpuidle;
 mod energy;
 #[cfg(test)]
 mod fake;
+pub mod freezer;
 mod frequency_control;
 pub mod holder;
 mod hotplug;
@@ -108,6 +112,7 @@ pub use root::{FileError, Gaps, Root};
 pub use segments::{SegmentBounds, Segments};
 pub use surroundings::Scope;
 pub use thread_places::{Kick, Occupant, PlaceState, ThreadPlace, ThreadPlaces};
-pub use topology::{NumaNode, numa_nodes, online_cpus, smt_active, topology, topology_of};
+pub use threads::cpus_of_process;
+pub use topology::{NumaNode, clusters, numa_nodes, online_cpus, smt_active, topology, topology_of};
 pub use tracepoints::{TRACEPOINTS, Tracepoint, Tracing, described, tracing};
 pub use usage::{CpuUsage, UsageMeter};

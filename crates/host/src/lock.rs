@@ -14,7 +14,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt as _, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// Where locks and journals are kept, below the root.
@@ -131,6 +131,17 @@ pub(crate) fn take(path: &Path, holder: &str) -> Result<File, Refusal> {
     let text = format!("{holder} (process {})\n", std::process::id());
     file.set_len(0).and_then(|()| file.write_all(text.as_bytes())).map_err(Refusal::Unavailable)?;
     Ok(file)
+}
+
+/// The same for a file that goes with its holder.
+pub(crate) fn take_passing(path: &Path, holder: &str) -> Result<File, Refusal> {
+    loop {
+        match take(path, holder) {
+            // Its last holder removed it between our opening and our locking it: nobody else would see ours.
+            Ok(file) if file.metadata().is_ok_and(|file| file.nlink() == 0) => {}
+            result => return result,
+        }
+    }
 }
 
 /// A CPU that a Roost process holds, or held until it died.

@@ -76,11 +76,7 @@ pub(crate) fn with_descendants(root: &Root, mut family: BTreeSet<u32>) -> Result
 
 /// All processes of a cgroup and of those below it, of whichever version.
 pub fn of_cgroup(root: &Root, folder: &str) -> Result<Service, ServiceError> {
-    let below = folder.trim_start_matches('/');
-    let tried =
-        [below.to_owned(), format!("sys/fs/cgroup/{below}"), format!("sys/fs/cgroup/unified/{below}")];
-    let found = tried.into_iter().find(|folder| root.path(folder).join("cgroup.procs").exists());
-    let found = found.ok_or_else(|| ServiceError::NoCgroup(folder.to_owned()))?;
+    let found = cgroup_folder(root, folder)?;
     let mut members = BTreeSet::new();
     collect_members(&root.path(&found), &mut members);
     if members.is_empty() {
@@ -89,18 +85,36 @@ pub fn of_cgroup(root: &Root, folder: &str) -> Result<Service, ServiceError> {
     Ok(described(root, members))
 }
 
+/// The folder of a cgroup, below the root: from its whole path, or from that inside a tree.
+pub(crate) fn cgroup_folder(root: &Root, folder: &str) -> Result<String, ServiceError> {
+    let below = folder.trim_matches('/');
+    let tried = [
+        below.to_owned(),
+        format!("sys/fs/cgroup/{below}"),
+        format!("sys/fs/cgroup/unified/{below}"),
+        format!("sys/fs/cgroup/freezer/{below}"),
+    ];
+    let found = tried.into_iter().find(|folder| root.path(folder).join("cgroup.procs").exists());
+    found.ok_or_else(|| ServiceError::NoCgroup(folder.to_owned()))
+}
+
 /// A systemd unit, by the cgroup that bears its name: `memcached` or `memcached.service`.
 pub fn of_unit(root: &Root, unit: &str) -> Result<Service, ServiceError> {
-    let name = if unit.contains('.') { unit.to_owned() } else { format!("{unit}.service") };
-    let roots = ["sys/fs/cgroup", "sys/fs/cgroup/unified", "sys/fs/cgroup/systemd"];
-    let found = roots.iter().find_map(|folder| folder_named(root.path(folder), &name, 6));
-    let folder = found.ok_or_else(|| ServiceError::NoUnit(unit.to_owned()))?;
+    let folder = unit_folder(root, unit)?;
     let mut members = BTreeSet::new();
     collect_members(&folder, &mut members);
     if members.is_empty() {
         return Err(ServiceError::Empty(folder.display().to_string()));
     }
     Ok(described(root, members))
+}
+
+/// The folder of a unit's cgroup.
+pub(crate) fn unit_folder(root: &Root, unit: &str) -> Result<PathBuf, ServiceError> {
+    let name = if unit.contains('.') { unit.to_owned() } else { format!("{unit}.service") };
+    let roots = ["sys/fs/cgroup", "sys/fs/cgroup/unified", "sys/fs/cgroup/systemd"];
+    let found = roots.iter().find_map(|folder| folder_named(root.path(folder), &name, 6));
+    found.ok_or_else(|| ServiceError::NoUnit(unit.to_owned()))
 }
 
 /// Whoever listens on `port`. Where this user may not see who that is, the service has the port and no process.
@@ -147,6 +161,11 @@ pub(crate) fn parent(root: &Root, pid: u32) -> Option<u32> {
     let text = root.text(&format!("proc/{pid}/stat")).ok()?;
     // The command stands in parentheses and may hold some itself.
     text.rsplit_once(')')?.1.split_ascii_whitespace().nth(1)?.parse().ok()
+}
+
+/// The TCP ports that this process listens on.
+pub fn ports_of(root: &Root, pid: u32) -> BTreeSet<u16> {
+    listening_ports(root, pid)
 }
 
 /// The ports that this process listens on.

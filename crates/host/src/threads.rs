@@ -102,6 +102,13 @@ pub(crate) fn cpuset_of(process: u32, thread: u32) -> Option<String> {
     Some(text.trim_end().to_owned())
 }
 
+/// Where any thread of a process may run; `None` if it has ended.
+pub fn cpus_of_process(process: u32) -> Option<CpuList> {
+    let threads = of_process(process).ok()?;
+    let cpus: Vec<CpuList> = threads.into_iter().filter_map(|thread| cpus(thread).ok()).collect();
+    (!cpus.is_empty()).then(|| CpuList(cpus.into_iter().flat_map(|cpus| cpus.0).collect()))
+}
+
 /// This kernel's release: `6.1.0-32-cloud-amd64`.
 pub(crate) fn kernel_release() -> String {
     fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned()

@@ -38,6 +38,27 @@ pub fn topology_of(root: &Root, cpus: &CpuList) -> Topology {
     Topology(cpus.collect())
 }
 
+/// The clusters of these CPUs, in the order of their first: CPUs that share what is below the socket's own cache, as the kernel tells it
+/// (`cluster_cpus_list`, Linux 5.16); where it does not, CPUs of one capacity, which the kernel tells on machines with cores of two kinds
+/// (`cpu_capacity`); else all are one cluster.
+pub fn clusters(root: &Root, cpus: &CpuList) -> Vec<CpuList> {
+    let key = |cpu: CpuId| {
+        let text = |file: &str| {
+            root.text(&format!("{}/{file}", cpu_folder(cpu))).ok().filter(|text| !text.is_empty())
+        };
+        text("topology/cluster_cpus_list").or_else(|| text("cpu_capacity")).unwrap_or_default()
+    };
+    let mut clusters: Vec<(String, CpuList)> = Vec::new();
+    for &cpu in &cpus.0 {
+        let key = key(cpu);
+        match clusters.iter_mut().find(|(known, _)| *known == key) {
+            Some((_, cluster)) => drop(cluster.0.insert(cpu)),
+            None => clusters.push((key, CpuList([cpu].into()))),
+        }
+    }
+    clusters.into_iter().map(|(_, cluster)| cluster).collect()
+}
+
 /// Whether two threads share a core now (`smt/active`). Kernels that know no hyperthreads do not say.
 pub fn smt_active(root: &Root, gaps: &mut Gaps) -> Option<bool> {
     gaps.parse::<u8>(root, "sys/devices/system/cpu/smt/active", "0 or 1").map(|active| active != 0)
@@ -86,6 +107,25 @@ mod tests {
         let topology = topology(machine.root()).unwrap();
         assert_eq!(topology, Topology::uniform(2, 2, 2));
         assert_eq!(topology.siblings(CpuId(1)).collect::<Vec<_>>(), [CpuId(1), CpuId(5)]);
+    }
+
+    #[test]
+    fn clusters_are_told_by_the_kernel_or_by_capacity_or_are_one() {
+        let machine = FakeMachine::intel_server(4);
+        let all = online_cpus(machine.root()).unwrap();
+        let told = |machine: &FakeMachine| -> Vec<String> {
+            clusters(machine.root(), &all).iter().map(ToString::to_string).collect()
+        };
+        assert_eq!(told(&machine), ["0-3"]);
+        for (cpu, capacity) in [(0, 446), (1, 446), (2, 1024), (3, 446)] {
+            machine.write(&format!("sys/devices/system/cpu/cpu{cpu}/cpu_capacity"), &format!("{capacity}\n"));
+        }
+        assert_eq!(told(&machine), ["0-1,3", "2"]);
+        for (cpu, cluster) in [(0, "0-1"), (1, "0-1"), (2, "2-3"), (3, "2-3")] {
+            let file = format!("sys/devices/system/cpu/cpu{cpu}/topology/cluster_cpus_list");
+            machine.write(&file, &format!("{cluster}\n"));
+        }
+        assert_eq!(told(&machine), ["0-1", "2-3"]);
     }
 
     #[test]

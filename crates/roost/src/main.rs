@@ -12,6 +12,7 @@ mod machine_facts;
 mod manual;
 mod metrics;
 mod observe;
+mod quiesce;
 mod replay;
 mod report;
 mod restore;
@@ -44,6 +45,7 @@ enum Command {
     Observe(observe::Args),
     Govern(Box<govern::Args>),
     Hot(hot::Args),
+    Quiesce(quiesce::Args),
     Replay(replay::Args),
     Sim(sim::Args),
     Top(top::Args),
@@ -63,6 +65,7 @@ fn main() -> ExitCode {
         Command::Observe(args) => observe::run(&args),
         Command::Govern(args) => govern::run(&args),
         Command::Hot(args) => hot::run(&args),
+        Command::Quiesce(args) => quiesce::run(&args),
         Command::Replay(args) => replay::run(&args),
         Command::Sim(args) => sim::run(&args),
         Command::Top(args) => top::run(&args),

@@ -26,6 +26,7 @@ mod idle;
 mod mapped;
 mod requests;
 mod threads;
+mod waits;
 
 pub use bell::Bell;
 pub use functions::{
@@ -36,6 +37,8 @@ pub use requests::{
     ALARM_WINDOW, Pulse, RequestAlarm, RequestCounts, RequestProgram, RequestTimes, RequestWay, Watched,
 };
 pub use threads::{KICK_PATIENCE, ThreadProgram, knows_thread_numbers};
+pub use threads::{KICK_PATIENCE, ThreadProgram};
+pub use waits::{AllIdle, WaitChannel, WaitEvent, WaitHappened, WaitKind, WaitProgram, WaitRole, WaitTask};
 
 use crate::root::Root;
 use libbpf_rs::btf::{Btf, BtfType, TypeId};
@@ -131,7 +134,7 @@ struct Place {
 const COUNTS: &str = "cpus";
 
 /// Maps with one struct for the whole machine.
-const SINGLE: [&str; 4] = ["rules", "pulses", "image", "blank"];
+const SINGLE: [&str; 5] = ["rules", "pulses", "image", "blank", "desk"];
 
 /// Loads the object, with room for every CPU there may be, and attaches its programs. Those of `optional` that hang on an
 /// event which this kernel lacks are left out.

@@ -5,10 +5,9 @@
 
 use super::ConfineError;
 use crate::Root;
-use crate::lock::{LockError, Refusal, run_folder, take};
+use crate::lock::{LockError, Refusal, run_folder, take_passing};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
 #[derive(Debug)]
@@ -25,15 +24,11 @@ impl ServiceLocks {
         let mut locks = Self(Vec::new());
         for &process in processes.keys() {
             let path = folder.join(format!("process{process}.lock"));
-            let file = loop {
-                match take(&path, holder) {
-                    // Its last holder removed it between our opening and our locking it: nobody else would see ours.
-                    Ok(file) if file.metadata().is_ok_and(|file| file.nlink() == 0) => {}
-                    Ok(file) => break file,
-                    Err(Refusal::Taken(holder)) => return Err(ConfineError::Held { process, holder, path }),
-                    Err(Refusal::Unavailable(cause)) => {
-                        return Err(LockError::Unavailable { path, cause }.into());
-                    }
+            let file = match take_passing(&path, holder) {
+                Ok(file) => file,
+                Err(Refusal::Taken(holder)) => return Err(ConfineError::Held { process, holder, path }),
+                Err(Refusal::Unavailable(cause)) => {
+                    return Err(LockError::Unavailable { path, cause }.into());
                 }
             };
             locks.0.push((path, file));

@@ -15,6 +15,9 @@
 //! | `sys/fs/cgroup/.../cpuset.cpus` | the file; empty means "as the parent" in version 2 |
 //! | `sys/fs/cgroup/.../cgroup.subtree_control` | `cpuset` if that controller is enabled below, else nothing |
 //! | `sys/fs/cgroup/.../roost-N` | `present` or `absent`: a version-1 cpuset that we made |
+//! | `sys/fs/cgroup/.../cgroup.freeze` | the file: 0 or 1; what the groups above say is not in it |
+//! | `sys/fs/cgroup/.../freezer.state` | `FROZEN` or `THAWED` by that group's own wish (`freezer.self_freezing`), version 1 |
+//! | `stopped/PROCESS:BEGAN` | `stopped` or `running`: whether that process was stopped by a signal |
 //! | `sys/devices/virtual/workqueue/cpumask`, `proc/irq/default_smp_affinity` | the file: a mask in hexadecimal |
 //! | `proc/irq/N/smp_affinity`, `sys/class/net/DEVICE/queues/rx-N/rps_cpus` | the same |
 //! | `ethtool/DEVICE/indirection` | over which receive queues a network card spreads packets, entry by entry |
@@ -26,6 +29,7 @@
 
 mod cpuset;
 mod file;
+mod freeze;
 mod frequency;
 mod indirection;
 mod mask;
@@ -39,6 +43,7 @@ use crate::threads::ThreadName;
 use crate::topology::online_cpus;
 use cpuset::{ControllerKnob, CpusKnob, FolderKnob};
 use file::FileKnob;
+use freeze::{StateKnob, StopKnob};
 use frequency::{BoundKnob, GovernorKnob};
 use indirection::IndirectionKnob;
 use machine::{CpuId, CpuList};
@@ -50,6 +55,7 @@ use unit::UnitKnob;
 
 pub(crate) use cpuset::{CPUSET, PRESENT};
 pub(crate) use indirection::{entries_of, indirection_of, table_of};
+pub(crate) use freeze::{FROZEN, STOPPED, StopName, is_stopped, stands_still};
 pub(crate) use mask::{MASKS, cpus_of, mask_of};
 pub(crate) use msr::{bits_of, duty_cycle_of, registers_of, text_of};
 pub(crate) use power::{UNIT_UW, same_power};
@@ -85,6 +91,8 @@ enum Kind {
     DutyCycle(DutyCycleKnob),
     Power(FileKnob),
     Indirection(IndirectionKnob),
+    State(StateKnob),
+    Stop(StopKnob),
 }
 
 impl Knob {
@@ -92,6 +100,8 @@ impl Knob {
     pub(crate) fn at(root: &Root, path: &str) -> Option<Self> {
         let kind = if let Some(name) = ThreadName::from_path(path) {
             Kind::Thread(ThreadKnob::new(name))
+        } else if let Some(name) = StopName::from_path(path) {
+            Kind::Stop(StopKnob::new(name))
         } else if let Some(name) = unit::name_in(path) {
             Kind::Unit(UnitKnob::new(root, name))
         } else if is_mask_file(path) {
@@ -121,6 +131,8 @@ impl Knob {
         } else {
             match cgroup_file(path)? {
                 "cpuset.cpus" => Kind::Cpus(CpusKnob::new(root.path(path))),
+                "cgroup.freeze" => Kind::File(FileKnob::new(root.path(path))),
+                "freezer.state" => Kind::State(StateKnob::new(root.path(path))),
                 "cgroup.subtree_control" => Kind::Controller(ControllerKnob::new(root.path(path))),
                 name if is_number(name.strip_prefix("roost-")?) => {
                     Kind::Folder(FolderKnob::new(root.path(path)))
@@ -145,6 +157,8 @@ impl Knob {
             Kind::Governor(knob) => knob.read(),
             Kind::DutyCycle(knob) => knob.read(),
             Kind::Indirection(knob) => knob.read(),
+            Kind::State(knob) => knob.read(),
+            Kind::Stop(knob) => knob.read(),
         }
     }
 
@@ -165,6 +179,8 @@ impl Knob {
             Kind::Governor(knob) => knob.write(value)?,
             Kind::DutyCycle(knob) => knob.write(value).and_then(|()| knob.read())?,
             Kind::Indirection(knob) => knob.write(value).and_then(|()| knob.read())?,
+            Kind::State(knob) => knob.write(value).and_then(|()| knob.read())?,
+            Kind::Stop(knob) => knob.write(value).map(|()| value.to_owned())?,
         };
         Ok(if self.same(value, &reads) { value.to_owned() } else { reads })
     }
@@ -215,7 +231,7 @@ impl Knob {
     /// True if the kernel may take up a write later than it reads back, so that what was written counts as ours even where
     /// it was never seen.
     pub(crate) fn is_deferred(&self) -> bool {
-        matches!(self.kind, Kind::Bound(_))
+        matches!(self.kind, Kind::Bound(_) | Kind::Stop(_))
     }
 
     /// What else it may read once `value` is written: a driver calls a number by its name where it has one, and which name
@@ -241,6 +257,8 @@ impl Knob {
             | Kind::DutyCycle(_)
             | Kind::Power(_)
             | Kind::Indirection(_) => 1,
+            | Kind::State(_)
+            | Kind::Stop(_) => 1,
             // After the speed that only its successor takes.
             Kind::Folder(_) | Kind::Governor(_) => 2,
             Kind::Controller(_) => 3,
@@ -268,6 +286,9 @@ pub(crate) fn same_cpus(root: &Root, text: &str, reads: &str) -> bool {
 pub(crate) fn called(path: &str) -> String {
     if let Some(name) = ThreadName::from_path(path) {
         return format!("CPUs of thread {} of process {}", name.thread, name.process);
+    }
+    if let Some(name) = StopName::from_path(path) {
+        return format!("process {}", name.process);
     }
     if let Some(cpu) = msr::cpu_in(path) {
         return format!("duty cycle of CPU {cpu} (MSR 0x19a)");
@@ -344,6 +365,9 @@ mod tests {
             "sys/fs/cgroup/a b/cpuset.cpus",
             "sys/fs/cgroup/cgroup.subtree_control",
             "sys/fs/cgroup/cpuset/roost-12",
+            "sys/fs/cgroup/unified/shop/cgroup.freeze",
+            "sys/fs/cgroup/freezer/shop/freezer.state",
+            "stopped/12:345",
             "affinity/1:2/3:4",
             "unit/my-shop@1.service/AllowedCPUs",
             "unit/system.slice/AllowedCPUs",
@@ -378,6 +402,11 @@ mod tests {
             "sys/fs/cgroup/roost-1x",
             "sys/fs/cgroup/shop",
             "affinity/1/3",
+            "stopped/12",
+            "stopped/+1:2",
+            "stopped/1:2:3",
+            "sys/fs/cgroup/freezer/../freezer/cgroup.kill",
+            "sys/fs/cgroup/a/cgroup.kill",
             "unit/../AllowedCPUs",
             "unit/--host=elsewhere.service/AllowedCPUs",
             "unit/shop.service/ExecStart",

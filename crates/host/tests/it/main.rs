@@ -4,6 +4,7 @@ mod confine;
 mod confine_lab;
 mod crash;
 mod files;
+mod freezer;
 mod frequency;
 // The lab's machine is an x86.
 #[cfg(target_arch = "x86_64")]

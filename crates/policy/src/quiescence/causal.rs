@@ -138,11 +138,13 @@ impl Causal {
         self.critical.iter().any(|critical| critical.task.group == group)
     }
 
-    /// True if something is critical and all that is waits for input or output.
+    /// True if something is critical and all that is waits for input or output, or for others of its own process.
     pub fn is_waiting(&self) -> bool {
+        let waits =
+            |critical: &Critical| matches!(critical.blocked, Some((_, Wait::Io { .. } | Wait::Within)));
         !self.is_short
-            && !self.critical.is_empty()
-            && self.critical.iter().all(|critical| matches!(critical.blocked, Some((_, Wait::Io { .. }))))
+            && self.critical.iter().any(|critical| matches!(critical.blocked, Some((_, Wait::Io { .. }))))
+            && self.critical.iter().all(waits)
             && self.channels.iter().all(|channel| channel.undelivered == 0)
     }
 
@@ -152,7 +154,7 @@ impl Causal {
         let expected_ends = || {
             self.critical.iter().filter_map(|critical| match critical.blocked? {
                 (since, Wait::Io { expected }) => Some(since + expected.unwrap_or(Duration::ZERO)),
-                (_, Wait::Other) => None,
+                (_, Wait::Within | Wait::Other) => None,
             })
         };
         let mut from = now;
@@ -266,7 +268,8 @@ impl Causal {
         self.place(task.id).map_or(0, |at| self.critical[at].marks)
     }
 
-    fn is_critical(&self, task: TaskId) -> bool {
+    /// True if the task is critical.
+    pub fn is_critical(&self, task: TaskId) -> bool {
         self.place(task).is_ok()
     }
 

@@ -5,7 +5,7 @@
 //! whoever waits for what; it may be frozen again when half of that is paid back.
 
 use super::causal::{Causal, Overflow};
-use super::{Event, GroupId, Params, Role};
+use super::{Event, GroupId, Params, Role, TaskId};
 use machine::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
@@ -33,6 +33,20 @@ pub struct Record {
     pub left_alone: u64,
     /// Times that knowledge was lost and everything thawed.
     pub losses: u64,
+}
+
+/// How things stand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outlook {
+    /// A critical task runs, or waits for something else, or there is none.
+    Busy,
+    /// All wait, and nothing is frozen: the wait is not worth it yet, or groups are owed time, or helped lately.
+    Waiting,
+    /// Something is frozen.
+    Frozen,
+    /// Events were lost: nobody knows who is critical.
+    Blind,
 }
 
 /// A background group.
@@ -115,6 +129,43 @@ impl Quiescence {
         self.causal.forget_all();
         self.go_blind(now);
         self.decide(now);
+    }
+
+    /// Freezing and thawing take this, as measured: from now on a wait is worth it that is [`Params::worth`] times as long.
+    pub fn handle_cost(&mut self, now: Instant, cost: Duration) {
+        self.params.min_wait = cost * u64::from(self.params.worth);
+        self.decide(now);
+    }
+
+    /// A background group is likely to be needed: it is left alone as one that has just helped.
+    pub fn leave_alone(&mut self, now: Instant, group: GroupId) {
+        if let Ok(at) = self.groups.binary_search_by_key(&group, |background| background.group) {
+            self.groups[at].left_alone_until = now + self.params.leave_alone;
+            self.decide(now);
+        }
+    }
+
+    /// Why nothing stands still that might, or that something does.
+    pub fn outlook(&self, now: Instant) -> Outlook {
+        if self.groups.iter().any(|background| background.frozen.is_some()) {
+            Outlook::Frozen
+        } else if self.blind_until.is_some_and(|until| until > now) {
+            Outlook::Blind
+        } else if self.causal.is_waiting() {
+            Outlook::Waiting
+        } else {
+            Outlook::Busy
+        }
+    }
+
+    /// True if the task is critical now.
+    pub fn is_critical(&self, task: TaskId) -> bool {
+        self.causal.is_critical(task)
+    }
+
+    /// A wait shorter than this is not worth freezing for.
+    pub fn min_wait(&self) -> Duration {
+        self.params.min_wait
     }
 
     /// Everything runs, from now on.

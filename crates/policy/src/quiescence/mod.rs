@@ -16,13 +16,13 @@
 //! **Who is critical.** An *interaction* begins with a trigger (a touch, an accepted request) in some task and ends
 //! with its response. Critical is the task of the trigger, and whatever a critical task causes: a child that it forks,
 //! a task that it signals or wakes, the reader of a pipe or socket that it wrote to. This is followed event by event;
-//! the paper names these events, and offline graphs per user interface component, which are not here. Besides, whole
-//! groups may be declared [`Role::Critical`].
+//! the paper names these events, and offline graphs per user interface component: [`Graph`] is learned as requests go, per type of
+//! request. Besides, whole groups may be declared [`Role::Critical`].
 //!
 //! **Who is background.** Only groups declared [`Role::Background`]. A task of which nothing is known is never frozen;
 //! a background task that an interaction reaches is critical, and its group runs.
 //!
-//! **When.** All critical tasks are blocked on input or output, nothing that one sent is still undelivered, and the
+//! **When.** All critical tasks are blocked on input or output (or some of them on each other, within their process), nothing that one sent is still undelivered, and the
 //! wait is worth it: it will last [`Params::min_wait`] longer, or, where nobody can tell, has lasted that long already.
 //! Blocked on anything else (a lock, a pipe of another process) is no such wait: it may be a background task that is
 //! waited for. For the same reason a background group from which a critical task has lately received anything is left
@@ -33,19 +33,23 @@
 //!
 //! What always holds, in whatever order events arrive:
 //! - a group is frozen only while none of its tasks is critical, and while every critical task is blocked on input or
-//!   output;
+//!   output, or within its process while another is;
 //! - with a driver that is on time no group is frozen for longer than [`Params::max_freeze`] at a time, nor in the long
 //!   run for more than [`Params::max_share`] of the time;
 //! - after [`Quiescence::handle_stop`] everything is thawed, for good.
 
 mod causal;
 mod controller;
+mod graph;
+mod learned;
 #[cfg(test)]
 mod properties;
 #[cfg(test)]
 mod scenarios;
 
-pub use controller::{Quiescence, QuiescenceCommand, Record};
+pub use controller::{Outlook, Quiescence, QuiescenceCommand, Record};
+pub use graph::{Edge, Graph, Seen};
+pub use learned::{CLEAN_MIN, Nature, Site, Waits};
 
 use machine::{Duration, Ratio};
 use serde::{Deserialize, Serialize};
@@ -93,6 +97,8 @@ pub enum Wait {
         /// For how long, if somebody can tell.
         expected: Option<Duration>,
     },
+    /// Another thread of its own process, or a time of its own choosing: nobody who may be frozen, and no slack by itself.
+    Within,
     /// Anything else, or unknown.
     Other,
 }
@@ -175,9 +181,11 @@ pub enum Role {
 #[serde(default, deny_unknown_fields)]
 pub struct Params {
     /// A wait shorter than this is not worth freezing for. 1 ms (ours): more than twenty times what freezing and
-    /// thawing a cgroup takes, 30 us as measured.
+    /// thawing a cgroup takes, 30 us as measured. A driver that measures says what it takes ([`Quiescence::handle_cost`]).
     #[serde(with = "machine::duration_text")]
     pub min_wait: Duration,
+    /// A wait is worth freezing for if it is so many times what freezing and thawing take. 20 (ours): then a twentieth of it is lost.
+    pub worth: u32,
     /// No group is frozen for longer at a time. 250 ms (ours): the paper's waits are of 100.
     #[serde(with = "machine::duration_text")]
     pub max_freeze: Duration,
@@ -200,6 +208,7 @@ impl Default for Params {
     fn default() -> Self {
         Self {
             min_wait: Duration::from_millis(1),
+            worth: 20,
             max_freeze: Duration::from_millis(250),
             max_share: Ratio::new(0.75),
             leave_alone: Duration::from_secs(1),

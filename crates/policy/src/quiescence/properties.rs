@@ -21,6 +21,8 @@ struct Account {
     /// Tasks of the critical group that were heard of.
     always: BTreeSet<TaskId>,
     waiting: BTreeSet<TaskId>,
+    /// Of these, those that wait for another of their process.
+    within: BTreeSet<TaskId>,
 }
 
 impl Account {
@@ -64,7 +66,9 @@ impl Account {
             }
             Event::Block { task, on } => {
                 self.waiting.remove(&task.id);
-                self.waiting.extend(matches!(on, Wait::Io { .. }).then_some(task.id));
+                self.within.remove(&task.id);
+                self.waiting.extend((on != Wait::Other).then_some(task.id));
+                self.within.extend((on == Wait::Within).then_some(task.id));
             }
             Event::Unblock { task } => {
                 self.waiting.remove(&task.id);
@@ -99,6 +103,7 @@ fn any_event() -> impl Strategy<Value = Event> {
         6 => prop::option::of(0_u64..400)
             .prop_map(|ms| Wait::Io { expected: ms.map(Duration::from_millis) }),
         1 => Just(Wait::Other),
+        2 => Just(Wait::Within),
     ];
     prop_oneof![
         2 => (any_task(), any_interaction()).prop_map(|(task, interaction)| Event::Trigger { task, interaction }),
@@ -172,6 +177,7 @@ proptest! {
                     prop_assert!(now.since(since) < params.max_freeze);
                     prop_assert!(critical.iter().all(|&id| task(id.0).group != group), "{:?} {:?}", group, critical);
                     prop_assert!(critical.is_subset(&account.waiting), "{:?}", critical);
+                    prop_assert!(critical.is_empty() || !critical.is_subset(&account.within), "{:?}", critical);
                     // After a loss an interaction may be taken to have begun later than it did.
                     prop_assert!(!critical.is_empty() || quiescence.record().losses > 0);
                 }

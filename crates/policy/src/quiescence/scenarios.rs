@@ -107,6 +107,39 @@ fn a_lock_is_no_wait_for_input_or_output() {
 }
 
 #[test]
+fn who_waits_within_its_process_is_no_slack_and_no_obstacle() {
+    let mut phone = Phone::new(Params::default());
+    let helper = task(11, BROWSER);
+    phone.event(0, trigger(main_thread()));
+    phone.event(0, Event::Fork { parent: main_thread(), child: helper });
+    assert_eq!(phone.event(1, block(main_thread(), Wait::Within)), []);
+    assert_eq!(phone.event(2, block(helper, Wait::Within)), [], "nobody waits for input or output");
+    assert_eq!(phone.event(3, block(helper, NETWORK)), [Freeze(UPDATER), Freeze(INDEXER)]);
+    assert_eq!(phone.event(4, Event::Unblock { task: main_thread() }), [Thaw(UPDATER), Thaw(INDEXER)]);
+}
+
+#[test]
+fn what_freezing_costs_decides_which_waits_are_worth_it() {
+    let mut phone = Phone::new(Params::default());
+    phone.0.handle_cost(at(0), Duration::from_millis(4));
+    phone.event(0, trigger(main_thread()));
+    let wait = |ms| Wait::Io { expected: Some(Duration::from_millis(ms)) };
+    assert_eq!(phone.event(0, block(main_thread(), wait(79))), []);
+    assert_eq!(phone.event(1, block(main_thread(), wait(81))), [Freeze(UPDATER), Freeze(INDEXER)]);
+}
+
+#[test]
+fn a_group_that_is_likely_to_help_is_left_alone() {
+    let mut phone = Phone::new(Params::default());
+    phone.event(0, trigger(main_thread()));
+    phone.0.leave_alone(at(0), UPDATER);
+    phone.0.leave_alone(at(0), BROWSER);
+    assert_eq!(phone.event(5, block(main_thread(), NETWORK)), [Freeze(INDEXER)]);
+    assert_eq!(phone.0.outlook(at(5)), Outlook::Frozen);
+    assert!(phone.0.is_critical(main_thread().id) && !phone.0.is_critical(TaskId(20)));
+}
+
+#[test]
 fn all_that_a_critical_task_causes_is_critical() {
     let helpers = [task(11, BROWSER), task(20, UPDATER)];
     let (pipe, socket) = (ChannelId::Pipe(7), ChannelId::Socket(7));

@@ -7,6 +7,7 @@
 //!   govern_cost.rs what governing 128 CPUs costs
 //!   govern_effect.rs how soon a service has left a core
 //!   hurry_up/      what hurry-up costs, and how soon a request that entered has its clock
+//!   quiesce/       what the shipped example sleeps with quiescence and without, and what that costs whom
 //!   programs.rs    what programs in the kernel cost
 //!   observe.rs     what watching costs, switched on and off
 //!   sim/           the simulator beside SimPy and a loop by hand; how often its intervals are right
@@ -22,6 +23,7 @@ mod govern_effect;
 mod hurry_up;
 mod observe;
 mod programs;
+mod quiesce;
 mod scheduler;
 mod serve;
 mod sim;
@@ -53,6 +55,9 @@ enum Bench {
     HurryUp(hurry_up::Args),
     #[command(hide = true)]
     HurryUpService(hurry_up::service::Args),
+    Quiesce(quiesce::Args),
+    #[command(hide = true)]
+    QuiescePart(quiesce::parts::Args),
     Sim(sim::Args),
     SimCoverage(sim::coverage::Args),
     Uprobe(uprobe::Args),
@@ -69,6 +74,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         Bench::GovernEffect(args) => govern_effect::run(args),
         Bench::HurryUp(args) => hurry_up::run(args),
         Bench::HurryUpService(args) => hurry_up::service::run(args),
+        Bench::Quiesce(args) => quiesce::run(args),
+        Bench::QuiescePart(args) => quiesce::parts::run(args),
         Bench::Sim(args) => sim::run(args),
         Bench::SimCoverage(args) => sim::coverage::run(args),
         Bench::Uprobe(args) => uprobe::run(args),

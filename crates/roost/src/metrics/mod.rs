@@ -5,6 +5,7 @@
 //!   sleep.rs        how a machine sleeps and a service answers (`roost observe --metrics`)
 //!   dashboard.rs    tests: the shipped dashboard shows what that page has
 //!   govern.rs       what governs services (`roost govern --metrics`)
+//!   quiesce.rs      what stands still, and for what (`roost quiesce --metrics`)
 //! ```
 //!
 //! Everything on a page is composed when somebody asks. Nobody asking costs nothing: the thread has no timer.
@@ -13,6 +14,7 @@
 mod dashboard;
 
 pub mod govern;
+pub mod quiesce;
 pub mod sleep;
 mod store;
 

@@ -16,6 +16,7 @@ mod jvm;
 mod observing;
 mod papers;
 mod putting_back;
+mod quiescing;
 mod seeing;
 mod sim;
 mod soak;

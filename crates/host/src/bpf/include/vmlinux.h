@@ -27,20 +27,74 @@ enum {
     BPF_MAP_TYPE_RINGBUF = 27,
 };
 enum {
+    BPF_ANY = 0,
+    BPF_NOEXIST = 1,
+};
+enum {
     BPF_F_NO_PREALLOC = 1,
     BPF_F_MMAPABLE = 1024,
 };
 enum { BPF_SK_STORAGE_GET_F_CREATE = 1 };
-enum { BPF_RB_FORCE_WAKEUP = 2 };
+enum { BPF_RB_AVAIL_DATA = 0, BPF_RB_NO_WAKEUP = 1, BPF_RB_FORCE_WAKEUP = 2 };
+
+struct in6_addr {
+    __u32 words[4]; /* by another name in the kernel: only its place and length matter */
+};
 
 struct sock_common {
+    __be32 skc_daddr;
+    __be32 skc_rcv_saddr;
+    __be16 skc_dport;
     __u16 skc_num;
     __u16 skc_family;
     volatile unsigned char skc_state;
+    struct in6_addr skc_v6_daddr;
+    struct in6_addr skc_v6_rcv_saddr;
 } PER_KERNEL;
 
 struct sock {
     struct sock_common __sk_common;
+} PER_KERNEL;
+
+struct unix_sock {
+    struct sock *peer;
+} PER_KERNEL;
+
+struct socket {
+    struct sock *sk;
+} PER_KERNEL;
+
+struct inode {
+    unsigned long i_ino;
+    __u16 i_mode;
+} PER_KERNEL;
+
+struct file {
+    struct inode *f_inode;
+    void *private_data;
+} PER_KERNEL;
+
+struct fdtable {
+    unsigned int max_fds;
+    struct file **fd;
+} PER_KERNEL;
+
+struct files_struct {
+    struct fdtable *fdt;
+} PER_KERNEL;
+
+/* What a program's registers were when it entered the kernel, of which a kernel has one kind. */
+struct pt_regs___x86 {
+    unsigned long di;
+    unsigned long si;
+    unsigned long orig_ax;
+    unsigned long cs;
+} PER_KERNEL;
+
+struct pt_regs___arm64 {
+    __u64 regs[31];
+    __u64 orig_x0;
+    __s32 syscallno;
 } PER_KERNEL;
 
 struct irqaction;
@@ -49,8 +103,20 @@ struct thread_info {
     __u32 cpu;
 } PER_KERNEL;
 
+typedef struct {
+    int counter;
+} atomic_t;
+
+struct signal_struct {
+    atomic_t live; /* threads of the process that have not ended */
+} PER_KERNEL;
+
 struct task_struct {
     struct thread_info thread_info;
+    unsigned int flags;
+    unsigned int in_iowait : 1;
+    struct files_struct *files;
+    struct signal_struct *signal;
     int pid;  /* of the thread */
     int tgid; /* of the process; both in the first pid namespace */
 } PER_KERNEL;

@@ -1,0 +1,36 @@
+//! Why background work is not frozen.
+
+use host::bpf::BpfError;
+use host::freezer::FreezerError;
+use std::io;
+use thiserror::Error;
+
+/// What is wrong, and what to do.
+#[derive(Debug, Error)]
+pub enum QuiesceError {
+    /// A unit that is not there or must not be frozen, or a freezer that cannot be had.
+    #[error(transparent)]
+    Freezer(#[from] FreezerError),
+    /// The scheduler's events cannot be seen.
+    #[error("who waits for what cannot be seen here: {0}")]
+    Blind(#[from] BpfError),
+    /// CPUs that are not there, or that nobody who may be frozen uses.
+    #[error("--domain {domain}: {reason}")]
+    Domain {
+        /// As it was named.
+        domain: String,
+        /// Why.
+        reason: String,
+    },
+    /// Requests cannot be followed.
+    #[error("--trigger {trigger}: {reason}")]
+    Trigger {
+        /// Which.
+        trigger: &'static str,
+        /// Why.
+        reason: String,
+    },
+    /// Waiting for events failed.
+    #[error("cannot wait for events: {0}")]
+    Watch(io::Error),
+}

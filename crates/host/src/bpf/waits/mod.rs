@@ -1,0 +1,447 @@
+//! What critical threads wait for, who wakes them, and when all CPUs of a domain sleep together, told by the scheduler's own events
+//! (`waits.bpf.c`).
+//!
+//! ```text
+//!   scheduler, sockets --> waits.bpf.c --> ring --------> take()       one event after the other
+//!                               |           `- wakes its reader only when all critical threads wait, or, once
+//!                               |              armed, as soon as one goes on
+//!                               +--------> desk --------> all_idle()   mapped: no system call
+//! ```
+//!
+//! Terms. A *role* is a process's: it belongs to a group, which is critical or background; children have their parent's. A *place* tells
+//! apart waits of one kind, such as the port at the other end. The calls' kinds are told from the system call's number, in the table of
+//! this architecture ([`calls`]), and from what its descriptor is.
+//!
+//! What always holds:
+//! - Nothing is sent of threads that are not critical, but for who has woken a critical one.
+//! - When more happens than the ring holds, [`WaitProgram::lost`] says so.
+//! - Thread numbers are those of the first pid namespace; [`WaitProgram::load`] refuses elsewhere.
+
+mod calls;
+mod now;
+
+use super::mapped::MappedWords;
+use super::{Attachment, BpfError, Running, run};
+use crate::threads;
+use libbpf_rs::{MapCore as _, MapFlags, MapHandle, RingBuffer, RingBufferBuilder};
+use machine::{CpuList, Duration, Instant, LengthHistogram};
+use std::collections::BTreeSet;
+use std::fmt;
+use std::os::fd::BorrowedFd;
+use std::os::unix::fs::MetadataExt as _;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex};
+
+/// What a thread that is blocked waits for, as far as the kernel's side can tell. The numbers are those of the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum WaitKind {
+    /// Something else, or nobody can tell: a pipe, a lock between processes, a child.
+    Other = 0,
+    /// A peer on another machine, or one that may come: `recv`, `accept`, `connect` and the like on such a socket.
+    Network = 1,
+    /// A disk: what the kernel counts as waiting for input or output (`in_iowait`).
+    Disk = 2,
+    /// Several things at once, of which nobody can tell which: `epoll_wait`, `poll`, `select`, `io_uring_enter`.
+    Many = 3,
+    /// A socket whose other end is on this machine.
+    Local = 4,
+    /// A thread of its own process (a private futex), or a time of its own choosing.
+    Within = 5,
+    /// Somebody who types or points: a character device.
+    Input = 6,
+}
+
+/// Whose process a thread is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WaitRole {
+    /// The group, by the number that its watcher gave it; 0: none.
+    pub group: u32,
+    /// It is of a critical group.
+    pub is_critical: bool,
+    /// It is of a background group.
+    pub is_background: bool,
+    /// Requests come to it, and only what they reach is critical.
+    pub is_asked: bool,
+}
+
+/// A thread and its role at the time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WaitTask {
+    /// Its number.
+    pub id: u32,
+    /// Its process's role.
+    pub role: WaitRole,
+}
+
+/// What happened to a critical thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WaitHappened {
+    /// It stopped.
+    Blocked {
+        /// To wait for this.
+        on: WaitKind,
+        /// Which of its kind.
+        place: u64,
+    },
+    /// It goes on.
+    Unblocked {
+        /// Who has woken it, if it was a thread and not an interrupt.
+        by: Option<WaitTask>,
+    },
+    /// A thread that a request has reached woke this one, so it has reached this one too.
+    Marked {
+        /// Who woke it.
+        by: WaitTask,
+    },
+    /// It made another.
+    Forked {
+        /// That one.
+        child: WaitTask,
+    },
+    /// It has ended.
+    Ended,
+    /// It wrote into a pipe, or a connection within this machine.
+    Sent {
+        /// Which.
+        channel: WaitChannel,
+    },
+    /// It read from one.
+    Received {
+        /// Which.
+        channel: WaitChannel,
+    },
+    /// A request came to it.
+    Triggered {
+        /// On this connection.
+        request: u64,
+        /// To this port.
+        port: u16,
+    },
+    /// It answered one.
+    Responded {
+        /// On this connection.
+        request: u64,
+    },
+}
+
+/// What one thread writes into and another reads from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum WaitChannel {
+    /// By its inode.
+    Pipe(u64),
+    /// By a number that both its ends have.
+    Socket(u64),
+}
+
+/// One event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WaitEvent {
+    /// When.
+    pub at: Instant,
+    /// Whose.
+    pub task: WaitTask,
+    /// What.
+    pub happened: WaitHappened,
+}
+
+/// How long all CPUs of the domain were idle at once.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AllIdle {
+    /// Altogether, up to the last time that one of them began to work.
+    pub time: Duration,
+    /// So often.
+    pub times: u64,
+    /// How long each time was.
+    pub lengths: LengthHistogram,
+}
+
+/// The program, at work.
+pub struct WaitProgram {
+    running: Running,
+    is_causal: bool,
+    desk: MappedWords,
+    roles: MapHandle,
+    threads: MapHandle,
+    ports: MapHandle,
+    ring: RingBuffer<'static>,
+    heard: Arc<Mutex<Vec<WaitEvent>>>,
+}
+
+impl fmt::Debug for WaitProgram {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WaitProgram").field("running", &self.running).finish_non_exhaustive()
+    }
+}
+
+const OBJECT: &[u8] = include_bytes!("waits.bpf.o");
+/// Words of `struct desk`.
+const BUSY: usize = 0;
+const ARMED: usize = 1;
+const NOT_BEFORE: usize = 2;
+const LOST: usize = 3;
+const AWAKE: usize = 4;
+const IDLE: usize = 6;
+const IDLES: usize = 7;
+const RINGS: usize = 8;
+const LENGTHS: usize = 10;
+/// Words of CPUs in `struct config`.
+const DOMAIN_WORDS: usize = 16;
+const CRITICAL: u32 = 1 << 31;
+const BACKGROUND: u32 = 1 << 30;
+const ASKED: u32 = 1 << 29;
+/// In the number of a channel that is a pipe.
+const OF_PIPE: u64 = 1 << 62;
+/// The programs that follow causes, and the events without which they are left out.
+const CAUSAL: [(&str, &str); 3] =
+    [("received", "sock_recv_length"), ("sent", "sock_send_length"), ("returned", "sys_exit")];
+/// Inode of the first pid namespace in the kernel's own file system of namespaces (`PROC_PID_INIT_INO`).
+const FIRST_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
+
+impl WaitProgram {
+    /// Watches the CPUs of `domain`, and, once they have a role, processes. With `is_causal`, also what requests cause.
+    pub fn load(domain: &CpuList, is_causal: bool) -> Result<Self, BpfError> {
+        let refused =
+            |reason: &str| BpfError::Refused { program: "waits".to_owned(), reason: reason.to_owned() };
+        let namespace = std::fs::metadata("/proc/self/ns/pid").map_or(0, |about| about.ino());
+        if namespace != FIRST_PID_NAMESPACE {
+            return Err(refused(
+                "this process runs in a pid namespace of its own, where threads have other numbers than in the kernel; \
+                 hint: run it on the host, or its container with hostPID",
+            ));
+        }
+        let mut words = [0u64; DOMAIN_WORDS];
+        for cpu in domain.0.iter().map(|cpu| cpu.index()) {
+            *words.get_mut(cpu / 64).ok_or_else(|| refused("it counts CPUs up to number 1023"))? |=
+                1 << (cpu % 64);
+        }
+        let mut config = Vec::new();
+        config.extend(std::process::id().to_ne_bytes());
+        config.extend(u32::from(is_causal).to_ne_bytes());
+        config.extend(words.iter().flat_map(|word| word.to_ne_bytes()));
+        let prepare = |open: &mut libbpf_rs::OpenObject| {
+            for mut map in open.maps_mut() {
+                if map.name().to_string_lossy().ends_with(".rodata.config") {
+                    map.set_initial_value(&config).expect("as long as the struct `config`");
+                }
+            }
+        };
+        let optional: &[(&str, &str)] = if is_causal { &CAUSAL } else { &[] };
+        let running = run("waits", OBJECT, optional, prepare, &Attachment::Own)?;
+        let map = |name: &str| running.map(name).expect("the program has this map");
+        let told = |error: libbpf_rs::Error| super::refusal("waits", &error);
+        let table = map("calls");
+        for (number, class) in calls::table() {
+            table.update(&number.to_ne_bytes(), &class.to_ne_bytes(), MapFlags::ANY).map_err(told)?;
+        }
+        let desk = MappedWords::of(&map("desk"))?;
+        // Added to, not set: a CPU may have gone idle since.
+        desk.word(AWAKE).expect("a word of the desk").fetch_add(domain.0.len() as u64, Relaxed);
+        let heard = Arc::new(Mutex::new(Vec::new()));
+        let ears = heard.clone();
+        let events = map("events");
+        let mut builder = RingBufferBuilder::new();
+        let hear = move |bytes: &[u8]| {
+            if let Some(event) = event_in(bytes) {
+                ears.lock().expect("nobody panics while holding it").push(event);
+            }
+            0
+        };
+        builder.add(&events, hear).map_err(told)?;
+        let ring = builder.build().map_err(told)?;
+        Ok(Self {
+            is_causal,
+            desk,
+            roles: map("roles"),
+            threads: map("threads"),
+            ports: map("ports"),
+            ring,
+            heard,
+            running,
+        })
+    }
+
+    /// From now on the process has this role. The threads of a critical one are followed; what they wait for now is what `/proc` says,
+    /// as events.
+    pub fn assign(&self, process: u32, role: WaitRole) -> Result<Vec<WaitEvent>, BpfError> {
+        let kinds = [(role.is_critical, CRITICAL), (role.is_background, BACKGROUND), (role.is_asked, ASKED)];
+        let bits = kinds.iter().filter(|(is, _)| *is).fold(role.group, |bits, (_, bit)| bits | bit);
+        let told = |error: libbpf_rs::Error| super::refusal("waits", &error);
+        self.roles.update(&process.to_ne_bytes(), &bits.to_ne_bytes(), MapFlags::ANY).map_err(told)?;
+        let mut events = Vec::new();
+        if !role.is_critical {
+            return Ok(events);
+        }
+        for thread in threads::of_process(process).unwrap_or_default() {
+            let seen = now::wait_of(process, thread);
+            let is_busy = !matches!(seen, Some((kind, _)) if kind.may_be_slept_through());
+            let words = [u32::from(is_busy), u32::from(seen.is_some())];
+            let value: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+            // Where an event came first, it knows better.
+            if self.threads.update(&thread.to_ne_bytes(), &value, MapFlags::NO_EXIST).is_err() {
+                continue;
+            }
+            if is_busy {
+                self.word(BUSY).fetch_add(1, Relaxed);
+            }
+            events.push(event_now(thread, role, seen));
+        }
+        Ok(events)
+    }
+
+    /// What each thread of a critical process does now, by `/proc` alone: after events were lost.
+    pub fn look(&self, process: u32, role: WaitRole) -> Vec<WaitEvent> {
+        let threads = threads::of_process(process).unwrap_or_default();
+        threads.into_iter().map(|thread| event_now(thread, role, now::wait_of(process, thread))).collect()
+    }
+
+    /// The process has ended, or is no longer of any group.
+    pub fn dismiss(&self, process: u32) {
+        // It may not have been known.
+        let _ = self.roles.delete(&process.to_ne_bytes());
+    }
+
+    /// A thread that a request had reached does not matter any more.
+    pub fn unmark(&self, thread: u32) {
+        let key = thread.to_ne_bytes();
+        let is_busy =
+            self.threads.lookup(&key, MapFlags::ANY).ok().flatten().is_some_and(|value| value[0] != 0);
+        if self.threads.delete(&key).is_ok() && is_busy {
+            self.word(BUSY).fetch_sub(1, Relaxed);
+        }
+    }
+
+    /// True if this kernel tells of reads from sockets and writes to them, and it was asked to.
+    pub fn sees_requests(&self) -> bool {
+        self.is_causal && super::has_event("sock_recv_length") && super::has_event("sock_send_length")
+    }
+
+    /// Requests that come to these ports are followed.
+    pub fn follow_ports(&self, ports: &BTreeSet<u16>) -> Result<(), BpfError> {
+        for port in ports {
+            let (key, one) = (u32::from(*port).to_ne_bytes(), 1u32.to_ne_bytes());
+            let updated = self.ports.update(&key, &one, MapFlags::ANY);
+            updated.map_err(|error| super::refusal("waits", &error))?;
+        }
+        Ok(())
+    }
+
+    /// What has happened since the last call, in the order in which it did.
+    pub fn take(&self) -> Vec<WaitEvent> {
+        // What cannot be consumed now is there the next time.
+        let _ = self.ring.consume();
+        std::mem::take(&mut *self.heard.lock().expect("nobody panics while holding it"))
+    }
+
+    /// Can be read when there is something to take that is worth waking for.
+    pub fn bell(&self) -> BorrowedFd<'_> {
+        // SAFETY: the ring's own descriptor, which lives as long as `self`.
+        unsafe { BorrowedFd::borrow_raw(self.ring.epoll_fd()) }
+    }
+
+    /// Whether it rings as soon as a critical thread goes on.
+    pub fn arm(&self, is_armed: bool) {
+        self.word(ARMED).store(is_armed.into(), Relaxed);
+    }
+
+    /// Does not ring before then only because all critical threads wait.
+    pub fn hold(&self, until: Instant) {
+        self.word(NOT_BEFORE).store(until.as_nanos(), Relaxed);
+    }
+
+    /// Events for which there was no room, so far.
+    pub fn lost(&self) -> u64 {
+        self.word(LOST).load(Relaxed)
+    }
+
+    /// How often it rang.
+    pub fn rings(&self) -> u64 {
+        self.word(RINGS).load(Relaxed)
+    }
+
+    /// How long all CPUs of the domain were idle at once, since it was loaded.
+    pub fn all_idle(&self) -> AllIdle {
+        let mut lengths = LengthHistogram::default();
+        for (at, count) in lengths.counts.iter_mut().enumerate() {
+            *count = self.word(LENGTHS + at).load(Relaxed);
+        }
+        for (at, time) in lengths.times.iter_mut().enumerate() {
+            *time = Duration::from_nanos(self.word(LENGTHS + LengthHistogram::BUCKETS + at).load(Relaxed));
+        }
+        let time = Duration::from_nanos(self.word(IDLE).load(Relaxed));
+        AllIdle { time, times: self.word(IDLES).load(Relaxed), lengths }
+    }
+
+    fn word(&self, number: usize) -> &std::sync::atomic::AtomicU64 {
+        self.desk.word(number).expect("a word of the desk")
+    }
+}
+
+impl WaitKind {
+    /// The kernel's side takes it for one during which others may stand still; whoever decides may know better.
+    pub fn may_be_slept_through(self) -> bool {
+        self != Self::Other
+    }
+
+    fn of(number: u32) -> Self {
+        match number {
+            1 => Self::Network,
+            2 => Self::Disk,
+            3 => Self::Many,
+            4 => Self::Local,
+            5 => Self::Within,
+            6 => Self::Input,
+            _ => Self::Other,
+        }
+    }
+}
+
+/// `struct event`.
+fn event_in(bytes: &[u8]) -> Option<WaitEvent> {
+    const LENGTH: usize = 2 * size_of::<u64>() + 6 * size_of::<u32>();
+    let mut fields = super::Fields(bytes.get(..LENGTH)?);
+    let (at, place) = (Instant::from_nanos(fields.u64()), fields.u64());
+    let (kind, id, role) = (fields.u32(), fields.u32(), role_in(fields.u32()));
+    let (wait, other, other_role) = (fields.u32(), fields.u32(), role_in(fields.u32()));
+    let other = WaitTask { id: other, role: other_role };
+    let happened = match kind {
+        1 => WaitHappened::Blocked { on: WaitKind::of(wait), place },
+        2 => WaitHappened::Unblocked { by: (other.id != 0).then_some(other) },
+        3 => WaitHappened::Marked { by: other },
+        4 => WaitHappened::Forked { child: other },
+        5 => WaitHappened::Ended,
+        6 => WaitHappened::Sent { channel: channel_in(place) },
+        7 => WaitHappened::Received { channel: channel_in(place) },
+        8 => WaitHappened::Triggered { request: place, port: u16::try_from(wait).ok()? },
+        9 => WaitHappened::Responded { request: place },
+        _ => return None,
+    };
+    Some(WaitEvent { at, task: WaitTask { id, role }, happened })
+}
+
+fn event_now(thread: u32, role: WaitRole, seen: Option<(WaitKind, u64)>) -> WaitEvent {
+    let happened = match seen {
+        Some((on, place)) => WaitHappened::Blocked { on, place },
+        None => WaitHappened::Unblocked { by: None },
+    };
+    WaitEvent { at: crate::now(), task: WaitTask { id: thread, role }, happened }
+}
+
+/// An address has the bit above too.
+fn channel_in(place: u64) -> WaitChannel {
+    match place >> 62 {
+        1 => WaitChannel::Pipe(place & !OF_PIPE),
+        _ => WaitChannel::Socket(place),
+    }
+}
+
+fn role_in(bits: u32) -> WaitRole {
+    WaitRole {
+        group: bits & !(CRITICAL | BACKGROUND | ASKED),
+        is_critical: bits & CRITICAL != 0,
+        is_background: bits & BACKGROUND != 0,
+        is_asked: bits & ASKED != 0,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,309 @@
+use super::*;
+use std::collections::VecDeque;
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::sync::mpsc;
+use std::thread;
+
+const ROLE: WaitRole = WaitRole { group: 7, is_critical: true, is_background: false, is_asked: false };
+
+fn program(is_causal: bool) -> Option<WaitProgram> {
+    match WaitProgram::load(&crate::online_cpus(&crate::Root::system()).unwrap(), is_causal) {
+        Ok(program) => Some(program),
+        Err(error @ (BpfError::NotPermitted | BpfError::NoTypes)) => {
+            println!("SKIPPED: {error}");
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn own_number() -> u32 {
+    rustix::thread::gettid().as_raw_nonzero().get().try_into().unwrap()
+}
+
+/// What was told and not asked for yet.
+struct Ears<'a> {
+    program: &'a WaitProgram,
+    heard: VecDeque<WaitEvent>,
+}
+
+impl<'a> Ears<'a> {
+    fn of(program: &'a WaitProgram) -> Self {
+        Self { program, heard: VecDeque::new() }
+    }
+
+    /// The next event of this thread for which it holds; those before are passed over.
+    fn find<T>(&mut self, thread: u32, what: &str, found: impl Fn(WaitHappened) -> Option<T>) -> T {
+        let patience = std::time::Instant::now() + std::time::Duration::from_secs(20);
+        loop {
+            while let Some(event) = self.heard.pop_front() {
+                if event.task.id == thread
+                    && let Some(found) = found(event.happened)
+                {
+                    return found;
+                }
+            }
+            assert!(std::time::Instant::now() < patience, "{what}");
+            thread::sleep(std::time::Duration::from_millis(1));
+            self.heard.extend(self.program.take());
+        }
+    }
+}
+
+fn blocked(happened: WaitHappened) -> Option<WaitKind> {
+    match happened {
+        WaitHappened::Blocked { on, .. } => Some(on),
+        _ => None,
+    }
+}
+
+#[test]
+fn what_a_thread_waits_for_and_who_wakes_it_is_told() {
+    let Some(program) = program(false) else { return };
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (mut far, _) = listener.accept().unwrap();
+    let datagrams = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let to = datagrams.local_addr().unwrap();
+    let (pipe_out, pipe_in) = rustix::pipe::pipe().unwrap();
+    let (polled_out, polled_in) = rustix::pipe::pipe().unwrap();
+    let (numbers, number) = mpsc::channel();
+    let (go, goes) = mpsc::channel::<()>();
+    let sleeper = thread::spawn(move || {
+        numbers.send(own_number()).unwrap();
+        goes.recv().unwrap();
+        far.read_exact(&mut [0]).unwrap();
+        datagrams.recv(&mut [0]).unwrap();
+        rustix::io::read(&pipe_out, &mut [0]).unwrap();
+        let mut polled = [rustix::event::PollFd::new(&polled_out, rustix::event::PollFlags::IN)];
+        rustix::event::poll(&mut polled, None).unwrap();
+        listener.accept().unwrap();
+        thread::sleep(std::time::Duration::from_millis(1));
+    });
+    let thread = number.recv().unwrap();
+    // It waits already, or will: `/proc` says so, or the first event.
+    let mut ears = Ears::of(&program);
+    let first = program.assign(std::process::id(), ROLE).unwrap();
+    let at_first = first.iter().find(|event| event.task.id == thread).unwrap();
+    assert_eq!(at_first.task.role, ROLE);
+    if at_first.happened == (WaitHappened::Unblocked { by: None }) {
+        assert_eq!(ears.find(thread, "it waits for this thread", blocked), WaitKind::Within);
+    } else {
+        assert_eq!(blocked(at_first.happened), Some(WaitKind::Within));
+    }
+    let me = own_number();
+    let woken = |happened| match happened {
+        WaitHappened::Unblocked { by } => Some(by),
+        _ => None,
+    };
+    let woken_by_me = |ears: &mut Ears<'_>, what: &str| {
+        let by = ears.find(thread, what, woken).expect("a system call of this thread's did it");
+        assert_eq!((by.id, by.role), (me, ROLE), "{what}");
+    };
+    go.send(()).unwrap();
+    woken_by_me(&mut ears, "by a futex");
+    assert_eq!(ears.find(thread, "a peer on this machine", blocked), WaitKind::Local);
+    near.write_all(&[1]).unwrap();
+    woken_by_me(&mut ears, "through a socket");
+    assert_eq!(ears.find(thread, "a peer anywhere", blocked), WaitKind::Network);
+    UdpSocket::bind("127.0.0.1:0").unwrap().send_to(&[1], to).unwrap();
+    woken_by_me(&mut ears, "by a datagram");
+    assert_eq!(ears.find(thread, "a pipe", blocked), WaitKind::Other);
+    rustix::io::write(&pipe_in, &[1]).unwrap();
+    woken_by_me(&mut ears, "through a pipe");
+    assert_eq!(ears.find(thread, "anything", blocked), WaitKind::Many);
+    rustix::io::write(&polled_in, &[1]).unwrap();
+    woken_by_me(&mut ears, "through what it polled");
+    assert_eq!(ears.find(thread, "a client", blocked), WaitKind::Network);
+    let _client = TcpStream::connect(near.peer_addr().unwrap()).unwrap();
+    woken_by_me(&mut ears, "by connecting");
+    assert_eq!(ears.find(thread, "a time", blocked), WaitKind::Within);
+    assert_eq!(ears.find(thread, "the timer", woken), None, "an interrupt is nobody");
+    ears.find(thread, "it ends", |happened| (happened == WaitHappened::Ended).then_some(()));
+    sleeper.join().unwrap();
+    assert_eq!(program.lost(), 0);
+    program.dismiss(std::process::id());
+}
+
+#[test]
+fn children_have_their_parents_role_and_others_are_not_told_of() {
+    let Some(program) = program(false) else { return };
+    let mut parent = std::process::Command::new("sh")
+        .args(["-c", "read line; sleep 600 & read line; kill $!"])
+        .stdin(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stranger =
+        std::process::Command::new("sh").args(["-c", "sleep 0.01; exec sleep 600"]).spawn().unwrap();
+    let role = WaitRole { group: 3, ..ROLE };
+    program.assign(parent.id(), role).unwrap();
+    let mut ears = Ears::of(&program);
+    parent.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+    let child = ears.find(parent.id(), "it forks", |happened| match happened {
+        WaitHappened::Forked { child } => Some(child),
+        _ => None,
+    });
+    assert_eq!(child.role, role);
+    assert_eq!(ears.find(child.id, "the child sleeps", blocked), WaitKind::Within);
+    parent.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+    let patience = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    let mut ended = BTreeSet::new();
+    while ended.len() < 2 {
+        for event in ears.heard.drain(..).chain(program.take()) {
+            assert_ne!(event.task.id, stranger.id(), "{event:?}");
+            if event.happened == WaitHappened::Ended {
+                ended.insert(event.task.id);
+            }
+        }
+        assert!(std::time::Instant::now() < patience, "both end: {ended:?}");
+        thread::sleep(std::time::Duration::from_millis(1));
+    }
+    assert_eq!(ended, BTreeSet::from([parent.id(), child.id]));
+    parent.wait().unwrap();
+    // Whoever comes and goes between two looks leaves no room taken.
+    for process in [parent.id(), child.id] {
+        assert_eq!(program.roles.lookup(&process.to_ne_bytes(), MapFlags::ANY).unwrap(), None);
+    }
+    stranger.kill().unwrap();
+    stranger.wait().unwrap();
+}
+
+#[test]
+fn a_request_is_followed_to_whom_it_reaches_and_back() {
+    let Some(program) = program(true) else { return };
+    if !program.sees_requests() {
+        println!("SKIPPED: this kernel has no event of a read from a socket (Linux 6.3)");
+        return;
+    }
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    program.follow_ports(&BTreeSet::from([port])).unwrap();
+    let role = WaitRole { group: 2, is_asked: true, ..WaitRole::default() };
+    assert!(program.assign(std::process::id(), role).unwrap().is_empty(), "nobody is critical yet");
+    let mut worker = std::process::Command::new("head")
+        .args(["-c", "1"])
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let (mut asks, mut answers) = (worker.stdin.take().unwrap(), worker.stdout.take().unwrap());
+    // It waits for what it is asked; whether it does yet is seen from outside.
+    let patience = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    while now::wait_of(worker.id(), worker.id()).is_none_or(|(kind, _)| kind != WaitKind::Other) {
+        assert!(std::time::Instant::now() < patience, "it waits");
+        thread::sleep(std::time::Duration::from_millis(1));
+    }
+    let mut client = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    let (mut connection, _) = listener.accept().unwrap();
+    client.write_all(&[1]).unwrap();
+    connection.read_exact(&mut [0]).unwrap();
+    asks.write_all(&[1]).unwrap();
+    answers.read_exact(&mut [0]).unwrap();
+    connection.write_all(&[2]).unwrap();
+    worker.wait().unwrap();
+    let (me, events) = (own_number(), program.take());
+    let of = |thread: u32| -> Vec<WaitHappened> {
+        events.iter().filter(|event| event.task.id == thread).map(|event| event.happened).collect()
+    };
+    let triggered = of(me).into_iter().find_map(|happened| match happened {
+        WaitHappened::Triggered { request, port } => Some((request, port)),
+        _ => None,
+    });
+    let (request, to) = triggered.expect("this thread read it");
+    assert_eq!(to, port);
+    let by_me = |happened: &WaitHappened| matches!(happened, WaitHappened::Marked { by } if by.id == me);
+    assert!(of(worker.id()).iter().any(by_me), "this thread woke the worker: {:?}", of(worker.id()));
+    let is_from_worker = |happened: &WaitHappened| matches!(happened, WaitHappened::Received { .. });
+    assert!(of(me).iter().any(is_from_worker), "through a pipe: {:?}", of(me));
+    assert!(of(me).contains(&WaitHappened::Responded { request }), "{:?}", of(me));
+}
+
+#[test]
+fn what_goes_through_a_pipe_is_followed_though_nobody_was_woken() {
+    let Some(program) = program(true) else { return };
+    if !program.sees_requests() {
+        println!("SKIPPED: this kernel has no event of a read from a socket (Linux 6.3)");
+        return;
+    }
+    let (out, into) = rustix::pipe::pipe().unwrap();
+    let inode = rustix::fs::fstat(&into).unwrap().st_ino;
+    // Its threads are followed as they are; a marked one is told of in the same way.
+    program.assign(std::process::id(), ROLE).unwrap();
+    let (me, mut ears) = (own_number(), Ears::of(&program));
+    rustix::io::write(&into, &[1]).unwrap();
+    let channel = ears.find(me, "it writes", |happened| match happened {
+        WaitHappened::Sent { channel } => Some(channel),
+        _ => None,
+    });
+    assert_eq!(channel, WaitChannel::Pipe(inode));
+    program.dismiss(std::process::id());
+    // Another process, of no group, which never waits for it.
+    let reader = std::process::Command::new("head")
+        .args(["-c", "1"])
+        .stdin(out)
+        .stdout(std::process::Stdio::null())
+        .spawn();
+    let mut reader = reader.unwrap();
+    let received = |happened| match happened {
+        WaitHappened::Received { channel } => Some(channel),
+        _ => None,
+    };
+    assert_eq!(ears.find(reader.id(), "it reads", received), channel);
+    reader.wait().unwrap();
+}
+
+#[test]
+fn it_rings_when_all_wait_and_once_armed_as_soon_as_one_goes_on() {
+    let Some(program) = program(false) else { return };
+    let mut child = std::process::Command::new("sh")
+        .args(["-c", "read line; read line"])
+        .stdin(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    // A process of its own, which blocks on a pipe: that is not to be slept through.
+    let first = program.assign(child.id(), ROLE).unwrap();
+    if !first.iter().any(|event| blocked(event.happened).is_some()) {
+        Ears::of(&program).find(child.id(), "it waits", blocked);
+    }
+    let rings = || {
+        let bell = program.bell();
+        let mut ends = [rustix::event::PollFd::new(&bell, rustix::event::PollFlags::IN)];
+        let timeout = rustix::event::Timespec { tv_sec: 20, tv_nsec: 0 };
+        rustix::event::poll(&mut ends, Some(&timeout)).unwrap() > 0
+    };
+    program.take();
+    program.arm(true);
+    child.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+    assert!(rings(), "one goes on");
+    Ears::of(&program).find(child.id(), "it goes on", |happened| {
+        matches!(happened, WaitHappened::Unblocked { .. }).then_some(())
+    });
+    program.arm(false);
+    child.kill().unwrap();
+    assert!(rings(), "nobody is left who works");
+    child.wait().unwrap();
+    assert!(program.rings() >= 2);
+}
+
+#[test]
+fn all_idle_is_counted_as_time_that_is_less_than_what_passed() {
+    let Some(program) = program(false) else { return };
+    let (before, began) = (program.all_idle(), crate::now());
+    let patience = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    loop {
+        let after = program.all_idle();
+        let (slept, passed) = (after.time - before.time, crate::now().since(began));
+        assert!(slept <= passed, "{slept} of {passed}");
+        assert_eq!(after.lengths.count(), after.times);
+        if after.times > before.times {
+            assert!(!slept.is_zero());
+            return;
+        }
+        if std::time::Instant::now() > patience {
+            println!("SKIPPED: other work kept a CPU busy all the time");
+            return;
+        }
+        thread::sleep(std::time::Duration::from_millis(5));
+    }
+}

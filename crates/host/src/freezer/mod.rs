@@ -1,0 +1,500 @@
+//! The freezer: groups of processes that stand still for a while, and go on as if nothing had been.
+//!
+//! ```text
+//!   a unit, a cgroup, a process --> place.rs: which folder of which tree, or whether it must not be frozen
+//!                                      |
+//!   Freezer: lock per group, Journal   +--> version 2   cgroup.freeze, confirmed by cgroup.events
+//!                                      +--> version 1   freezer.state, with a tree of its own
+//!                                      `--> neither     SIGSTOP to each process, SIGCONT after
+//! ```
+//!
+//! **What the frozen notice.** In all three ways a system call in which a thread slept may end early: `epoll_wait` (also `nanosleep`'s
+//! remainder, `poll` with a handler, `semop`) returns `EINTR` once, as after any debugger's stop; programs that do not expect that of
+//! `epoll_wait` have a fault that a `SIGSTOP` shows as well. Version 2 wakes every sleeper of the group once for that. Timers run on
+//! while the group stands, and fire when it goes on. `SIGSTOP` is told to the parent, which a shell's job control shows.
+//!
+//! **What stays.** A task that a signal has stopped stays stopped in all ways: the freezers do not touch that state, and processes that
+//! are stopped already are left out of the third way. A group that somebody else has frozen, or one above it, is left alone
+//! ([`Frozen::Foreign`]).
+//!
+//! What always holds:
+//! - Before each freeze the journal says so; a group is thawed on every way out, and by `roost restore` after a SIGKILL.
+//! - One holder per group: a lock in `/run/roost`, which goes with its holder.
+//! - Never frozen: a tree's root, `init.scope`, and a group that holds this process, process 1 or one that the caller calls critical.
+//! - A group that is gone is reported ([`Frozen::Gone`]), and may come back.
+
+mod place;
+
+use crate::Root;
+use crate::journal::{ChangeError, Checkpoint, Journal, restore_at_start};
+use crate::knob::{FROZEN, STOPPED, StopName, is_stopped, stands_still};
+use crate::lock::{LockError, Refusal, run_folder, take_passing};
+use crate::root::FileError;
+use crate::service::{ServiceError, collect_members, command, with_descendants};
+use machine::Duration;
+use place::Place;
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::PathBuf;
+
+/// How a group is made to stand still.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+pub enum FreezerWay {
+    /// The freezer of cgroups of version 2.
+    #[serde(rename = "cgroup.freeze")]
+    V2,
+    /// That of version 1.
+    #[serde(rename = "freezer.state")]
+    V1,
+    /// A signal to each process.
+    #[serde(rename = "SIGSTOP")]
+    Signal,
+}
+
+impl std::fmt::Display for FreezerWay {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::V2 => "cgroup.freeze",
+            Self::V1 => "freezer.state",
+            Self::Signal => "SIGSTOP",
+        })
+    }
+}
+
+/// What is asked for.
+pub struct FreezerOptions {
+    /// Who we are, for whoever finds a lock or a journal.
+    pub holder: String,
+    /// Not by these ways, though they may be there.
+    pub without: Vec<FreezerWay>,
+    /// Called at every step of every change, for tests that end the process there.
+    pub checkpoint: Option<Checkpoint>,
+}
+
+impl FreezerOptions {
+    /// Every way is allowed.
+    pub fn new(holder: &str) -> Self {
+        Self { holder: holder.to_owned(), without: Vec::new(), checkpoint: None }
+    }
+}
+
+/// A group that cannot be frozen.
+#[derive(Debug, thiserror::Error)]
+pub enum FreezerError {
+    /// There is none of this name.
+    #[error(transparent)]
+    Unknown(#[from] ServiceError),
+    /// It must not be.
+    #[error("{unit} is not frozen: {reason}")]
+    NotOurs {
+        /// As it was named.
+        unit: String,
+        /// Why.
+        reason: String,
+    },
+    /// It has somebody in it for whom others are frozen.
+    #[error(
+        "{unit} is not frozen: {reason}\nhint: name a background unit that holds none of the critical one's processes"
+    )]
+    Critical {
+        /// As it was named.
+        unit: String,
+        /// Who.
+        reason: String,
+    },
+    /// Another Roost process has it.
+    #[error("{unit} is frozen and thawed by {holder} already: stop that first (its lock is {path})", path = path.display())]
+    Held {
+        /// As it was named.
+        unit: String,
+        /// Name and process of the holder, as it wrote them.
+        holder: String,
+        /// The lock file.
+        path: PathBuf,
+    },
+    /// No way is left by which it could be.
+    #[error("{unit} cannot be frozen here: {reason}")]
+    NoWay {
+        /// As it was named.
+        unit: String,
+        /// Why.
+        reason: String,
+    },
+    /// No lock or no journal can be kept, so nothing may be changed.
+    #[error(transparent)]
+    Unavailable(#[from] LockError),
+    /// A file of the kernel's.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// The journal.
+    #[error("{0}")]
+    Journal(String),
+}
+
+impl From<ChangeError> for FreezerError {
+    fn from(error: ChangeError) -> Self {
+        match error {
+            ChangeError::File(error) => Self::File(error),
+            error @ ChangeError::Journal { .. } => Self::Journal(error.to_string()),
+        }
+    }
+}
+
+/// What became of a freeze.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Frozen {
+    /// It was told to stand still.
+    Told,
+    /// Somebody else has frozen it, or a group above it: it is left alone.
+    Foreign,
+    /// It is not there now.
+    Gone,
+}
+
+/// One group.
+#[derive(Debug)]
+struct Group {
+    unit: String,
+    place: Place,
+    is_told: bool,
+    /// By their paths in the journal: the processes that we stopped.
+    stopped: Vec<String>,
+    _lock: Lock,
+}
+
+/// Groups that may be frozen. Dropping thaws them.
+#[derive(Debug)]
+pub struct Freezer {
+    root: Root,
+    journal: Journal,
+    groups: Vec<Group>,
+    notices: Vec<String>,
+}
+
+/// So many rounds of stopping processes that are born meanwhile.
+const ROUNDS_MAX: usize = 16;
+/// For the answer of a group that is tried out. A task that is in the middle of a disk transfer stands still only after it.
+const PATIENCE: std::time::Duration = std::time::Duration::from_millis(100);
+/// Between two tries, so that the group gets on.
+const PAUSE: std::time::Duration = std::time::Duration::from_millis(2);
+
+impl Freezer {
+    /// Takes hold of these units, or of none: a systemd unit, a cgroup's path, or a process's number. None of the processes
+    /// `critical` may be in one. Nothing is frozen yet.
+    pub fn open(
+        root: &Root,
+        units: &[String],
+        critical: &BTreeSet<u32>,
+        options: FreezerOptions,
+    ) -> Result<Self, FreezerError> {
+        let places = places(root, units, critical, &options.without)?;
+        let notices = restore_at_start(root);
+        let mut groups = Vec::new();
+        for (unit, place) in units.iter().cloned().zip(places) {
+            let lock = Lock::take(root, &unit, &place, &options.holder)?;
+            groups.push(Group { unit, place, is_told: false, stopped: Vec::new(), _lock: lock });
+        }
+        let journal = Journal::begin(root, &options.holder, options.checkpoint)?;
+        Ok(Self { root: root.clone(), journal, groups, notices })
+    }
+
+    /// What there is to say since the last call.
+    pub fn drain_notices(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.notices)
+    }
+
+    /// As it was named, and how it is frozen. Groups are numbered in the order in which they were named.
+    pub fn group(&self, number: usize) -> (&str, FreezerWay) {
+        (&self.groups[number].unit, self.groups[number].place.way())
+    }
+
+    /// The processes that are in it now.
+    pub fn processes(&self, number: usize) -> BTreeSet<u32> {
+        self.groups[number].place.processes(&self.root)
+    }
+
+    /// True between a freeze and its thaw.
+    pub fn is_told(&self, number: usize) -> bool {
+        self.groups[number].is_told
+    }
+
+    /// Tells the group to stand still. That takes effect a little later: [`Self::stands`].
+    pub fn freeze(&mut self, number: usize) -> Result<Frozen, FreezerError> {
+        let Self { root, journal, groups, .. } = self;
+        let group = &mut groups[number];
+        if group.is_told {
+            return Ok(Frozen::Told);
+        }
+        let outcome = match &group.place {
+            Place::V2(folder) => {
+                if reads_frozen(root, folder) {
+                    return Ok(Frozen::Foreign);
+                }
+                tell(journal, &format!("{folder}/cgroup.freeze"), "1")
+            }
+            Place::V1(folder) => {
+                if root.text(&format!("{folder}/freezer.state")).is_ok_and(|state| state != "THAWED") {
+                    return Ok(Frozen::Foreign);
+                }
+                tell(journal, &format!("{folder}/freezer.state"), FROZEN)
+            }
+            Place::Family(process) => stop(root, journal, *process, &mut group.stopped),
+        };
+        if matches!(outcome, Ok(Frozen::Told)) || !group.stopped.is_empty() {
+            group.is_told = true;
+        }
+        outcome
+    }
+
+    /// True once everybody in it stands still.
+    pub fn stands(&self, number: usize) -> bool {
+        let group = &self.groups[number];
+        group.is_told
+            && match &group.place {
+                Place::V2(folder) => reads_frozen(&self.root, folder),
+                Place::V1(folder) => {
+                    self.root.text(&format!("{folder}/freezer.state")).is_ok_and(|state| state == FROZEN)
+                }
+                Place::Family(_) => {
+                    let named = |path: &String| StopName::from_path(path).map(|name| name.process);
+                    group
+                        .stopped
+                        .iter()
+                        .filter_map(named)
+                        .all(|process| stands_still(process).unwrap_or(true))
+                }
+            }
+    }
+
+    /// Lets it go on. If somebody else has thawed it meanwhile, or it is gone, that is as good.
+    pub fn thaw(&mut self, number: usize) -> Result<(), FreezerError> {
+        let group = &mut self.groups[number];
+        if !group.is_told {
+            return Ok(());
+        }
+        let paths = match &group.place {
+            Place::V2(folder) => vec![format!("{folder}/cgroup.freeze")],
+            Place::V1(folder) => vec![format!("{folder}/freezer.state")],
+            // Children first: who waits for one sees it go on.
+            Place::Family(_) => group.stopped.iter().rev().cloned().collect(),
+        };
+        let mut result = Ok(());
+        for path in paths {
+            match self.journal.put_back(&path) {
+                Err(ChangeError::File(FileError::Missing { .. })) => {
+                    // It has nothing more to be put back.
+                    let _ = self.journal.forget(&path);
+                }
+                // Without a word in the journal nothing may be changed, but to leave it frozen would be worse: all goes back.
+                Err(ChangeError::Journal { .. }) => {
+                    let undone = self.journal.put_back_all();
+                    if let Some(failed) = undone.iter().find(|undone| undone.is_failure()) {
+                        result = Err(FreezerError::Journal(failed.to_string()));
+                    }
+                }
+                Err(error) => result = Err(error.into()),
+                Ok(()) if matches!(group.place, Place::Family(_)) => drop(self.journal.forget(&path)),
+                Ok(()) => {}
+            }
+        }
+        if result.is_ok() {
+            group.is_told = false;
+            group.stopped.clear();
+        }
+        result
+    }
+
+    /// What freezing and thawing this group takes until everybody in it has done so: the median of `rounds`, between which it gets on
+    /// for a while. `None` if it is not there, or somebody else's now, or does not stand still in 100 ms.
+    pub fn measure(&mut self, number: usize, rounds: usize) -> Result<Option<Duration>, FreezerError> {
+        let mut taken = Vec::new();
+        for _ in 0..rounds {
+            let began = crate::now();
+            if self.freeze(number)? != Frozen::Told {
+                return Ok(None);
+            }
+            let stood = self.until(|freezer| freezer.stands(number));
+            self.thaw(number)?;
+            if !stood {
+                return Ok(None);
+            }
+            self.until(|freezer| freezer.goes(number));
+            taken.push(crate::now().since(began));
+            std::thread::sleep(PAUSE);
+        }
+        taken.sort();
+        Ok(taken.get(taken.len() / 2).copied())
+    }
+
+    /// Thaws everything and says what was done, one line per file that had not been put back yet.
+    pub fn release(&mut self) -> Vec<String> {
+        for number in 0..self.groups.len() {
+            if let Err(error) = self.thaw(number) {
+                self.notices.push(error.to_string());
+            }
+        }
+        self.journal
+            .put_back_all()
+            .iter()
+            .filter(|undone| undone.is_news())
+            .map(ToString::to_string)
+            .collect()
+    }
+
+    fn goes(&self, number: usize) -> bool {
+        match &self.groups[number].place {
+            Place::V2(folder) => !reads_frozen(&self.root, folder),
+            Place::V1(folder) => {
+                self.root.text(&format!("{folder}/freezer.state")).is_ok_and(|state| state == "THAWED")
+            }
+            Place::Family(process) => !is_stopped(*process).unwrap_or(false),
+        }
+    }
+
+    fn until(&self, holds: impl Fn(&Self) -> bool) -> bool {
+        let patience = std::time::Instant::now() + PATIENCE;
+        while !holds(self) {
+            if std::time::Instant::now() > patience {
+                return false;
+            }
+            std::thread::yield_now();
+        }
+        true
+    }
+}
+
+impl Drop for Freezer {
+    fn drop(&mut self) {
+        self.release();
+    }
+}
+
+/// Everybody in a group of version 2 stands still, by its own wish or by that of one above it.
+fn reads_frozen(root: &Root, folder: &str) -> bool {
+    root.text(&format!("{folder}/cgroup.events"))
+        .is_ok_and(|text| text.lines().any(|line| line == "frozen 1"))
+        || root.text(&format!("{folder}/cgroup.freeze")).is_ok_and(|text| text == "1")
+}
+
+fn tell(journal: &mut Journal, path: &str, value: &str) -> Result<Frozen, FreezerError> {
+    match journal.set(path, value) {
+        Ok(_) => Ok(Frozen::Told),
+        Err(ChangeError::File(FileError::Missing { .. })) => {
+            // It has nothing to be put back.
+            let _ = journal.forget(path);
+            Ok(Frozen::Gone)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Stops a process and all that descend from it, but for those that are stopped already.
+fn stop(
+    root: &Root,
+    journal: &mut Journal,
+    process: u32,
+    stopped: &mut Vec<String>,
+) -> Result<Frozen, FreezerError> {
+    let mut known = BTreeSet::new();
+    for _ in 0..ROUNDS_MAX {
+        let family = with_descendants(root, BTreeSet::from([process]))?;
+        let born: Vec<u32> = family.into_iter().filter(|one| known.insert(*one)).collect();
+        if born.is_empty() {
+            break;
+        }
+        for one in born {
+            // Ended, or stopped by somebody else.
+            let Ok(name) = StopName::now(one) else { continue };
+            if stands_still(one).unwrap_or(true) {
+                continue;
+            }
+            match journal.set(&name.path(), STOPPED) {
+                Ok(_) => stopped.push(name.path()),
+                Err(ChangeError::File(FileError::Missing { .. })) => drop(journal.forget(&name.path())),
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+    let is_there = root.path(&format!("proc/{process}")).is_dir();
+    Ok(match (stopped.is_empty(), is_there) {
+        (false, _) => Frozen::Told,
+        (true, true) => Frozen::Foreign,
+        (true, false) => Frozen::Gone,
+    })
+}
+
+/// One holder per group. The file goes with it.
+#[derive(Debug)]
+struct Lock {
+    path: PathBuf,
+    _file: File,
+}
+
+impl Lock {
+    fn take(root: &Root, unit: &str, place: &Place, holder: &str) -> Result<Self, FreezerError> {
+        let name = match place {
+            // A cgroup's inode is its number, and a tree's device tells trees apart.
+            Place::V2(folder) | Place::V1(folder) => {
+                let about = fs::metadata(root.path(folder))
+                    .map_err(|cause| FileError::unreadable(&root.path(folder), cause))?;
+                format!("frozen-{}-{}.lock", about.dev(), about.ino())
+            }
+            Place::Family(process) => format!("stopped-{process}.lock"),
+        };
+        let path = run_folder(root)?.join(name);
+        match take_passing(&path, holder) {
+            Ok(file) => Ok(Self { path, _file: file }),
+            Err(Refusal::Taken(holder)) => Err(FreezerError::Held { unit: unit.to_owned(), holder, path }),
+            Err(Refusal::Unavailable(cause)) => Err(LockError::Unavailable { path, cause }.into()),
+        }
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// The processes of a unit, a cgroup or a process and its children, whoever they are: those that are critical, say.
+pub fn processes_of(root: &Root, unit: &str) -> Result<BTreeSet<u32>, FreezerError> {
+    Ok(Place::find(root, unit, &[])?.processes(root))
+}
+
+/// How each of these would be frozen; an error where one must not be. Nothing is held or changed.
+pub fn survey(
+    root: &Root,
+    units: &[String],
+    critical: &BTreeSet<u32>,
+    without: &[FreezerWay],
+) -> Result<Vec<FreezerWay>, FreezerError> {
+    Ok(places(root, units, critical, without)?.iter().map(Place::way).collect())
+}
+
+fn places(
+    root: &Root,
+    units: &[String],
+    critical: &BTreeSet<u32>,
+    without: &[FreezerWay],
+) -> Result<Vec<Place>, FreezerError> {
+    let place = |unit: &String| {
+        let place = Place::find(root, unit, without)?;
+        place.check(root, unit, critical)?;
+        Ok(place)
+    };
+    units.iter().map(place).collect()
+}
+
+/// The first few of these, by name.
+fn named(root: &Root, processes: &BTreeSet<u32>) -> String {
+    let shown = processes.iter().take(3).map(|&process| format!("{} ({process})", command(root, process)));
+    shown.collect::<Vec<_>>().join(", ")
+}
+
+/// Everybody below a folder.
+fn members(root: &Root, folder: &str) -> BTreeSet<u32> {
+    let mut members = BTreeSet::new();
+    collect_members(&root.path(folder), &mut members);
+    members
+}
