@@ -15,6 +15,7 @@
 //! - [`Governed`]: one service, its policy and what keeps it on its CPUs.
 //! - [`Clocks`]: what several services ask of one CPU's clock; and [`Pace`], how fast they get on.
 //! - [`hurry_up`]: the other way to govern: clocks by who is in a service's hot function.
+//! - [`wake`]: anticipatory wake-ups, a daemon of its own.
 //! - [`Daemon`]: all of them, and who asks in between.
 //! - [`Replay`]: what a run recorded, again, or under another policy.
 //!
@@ -36,6 +37,7 @@ mod park;
 mod replay;
 mod sources;
 mod telemetry;
+pub mod wake;
 
 pub use audit::{Audit, Entry};
 pub use clocks::{Clocks, Pace, Repair, gears, missing};
