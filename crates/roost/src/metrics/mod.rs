@@ -5,6 +5,7 @@
 //!   sleep.rs        how a machine sleeps and a service answers (`roost observe --metrics`)
 //!   dashboard.rs    tests: the shipped dashboard shows what that page has
 //!   govern.rs       what governs services (`roost govern --metrics`)
+//!   wake.rs         a wake-up planner (`roost wake --metrics`)
 //! ```
 //!
 //! Everything on a page is composed when somebody asks. Nobody asking costs nothing: the thread has no timer.
@@ -14,6 +15,7 @@ mod dashboard;
 
 pub mod govern;
 pub mod sleep;
+pub mod wake;
 mod store;
 
 pub use store::serve as serve_store;

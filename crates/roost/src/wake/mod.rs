@@ -15,7 +15,7 @@ mod page;
 use crate::exit::{Exit, coded, usage};
 use anyhow::{Context as _, Result};
 use clap::Subcommand;
-use governor::wake::{Calibration, WakeDaemon, WakeError, WakeHandle, WakeStatus};
+use governor::wake::{Calibration, WakeDaemon, WakeError, WakeStatus};
 use host::holder::IdleHolder;
 use host::{IdleActuator, Root};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXCPU};
@@ -177,12 +177,4 @@ impl View {
         let _ = write!(out, "{text}");
         let _ = out.flush();
     }
-}
-
-/// For the bench: a planner in this process.
-pub fn open_for_bench(options: &governor::wake::WakeOptions) -> Result<(WakeDaemon, WakeHandle)> {
-    let (daemon, notices) = WakeDaemon::open(options).map_err(refused)?;
-    notices.iter().for_each(|notice| eprintln!("{notice}"));
-    let handle = daemon.handle();
-    Ok((daemon, handle))
 }
