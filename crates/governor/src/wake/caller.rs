@@ -91,11 +91,6 @@ impl Caller {
         }
     }
 
-    /// Requests and whatever else is not over, as far as was told.
-    pub fn outstanding(&self) -> usize {
-        self.under_way.len()
-    }
-
     /// Takes in what was said; what was asked for directly and refused comes back.
     pub fn hear(&mut self, plan: &mut Plan, now: Instant, said: Said) -> Result<(), Refused> {
         match said {

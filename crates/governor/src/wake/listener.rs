@@ -2,6 +2,7 @@
 
 use super::books::Books;
 use super::caller::{Caller, Predictors};
+use super::disk::Disks;
 use super::helper::{self, Helper};
 use super::plan::{Plan, Shared};
 use super::remote::{DATAGRAM_MAX, RemoteDesk, Unheard};
@@ -69,6 +70,7 @@ struct Inner {
     lead: Duration,
     asked: Mutex<Asked>,
     remote: Option<RemoteDesk>,
+    disks: Option<Disks>,
     stop: OwnedFd,
     has_ended: AtomicBool,
 }
@@ -137,6 +139,14 @@ impl WakeDaemon {
         let remote = options.token.clone().map(|token| {
             RemoteDesk::new(token, options.remote_cpus.clone(), shared.clone(), roll.clone())
         });
+        let disks = match options.disks.then(|| Disks::open(None, shared.clone(), &roll)) {
+            Some(Ok(disks)) => Some(disks),
+            Some(Err(error)) => {
+                notices.push(format!("disks are not foreseen: {error}"));
+                None
+            }
+            None => None,
+        };
         let failed = |cause: Errno| WakeError::Failed(format!("cannot listen: {cause}"));
         let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(failed)?;
         let handle = WakeHandle(Arc::new(Inner {
@@ -148,6 +158,7 @@ impl WakeDaemon {
             lead,
             asked: Mutex::default(),
             remote,
+            disks,
             stop,
             has_ended: AtomicBool::new(false),
         }));
@@ -284,7 +295,12 @@ impl WakeHandle {
             accounts.iter_mut().for_each(|account| account.joules *= scale);
             energy += ", shared out as the table of powers has it";
         }
-        let records = inner.shared.plan().predictors.records();
+        let mut records = inner.shared.plan().predictors.records().to_vec();
+        if let Some(disks) = &inner.disks {
+            let [reads, writes] = disks.records();
+            records.extend([("disk reads", reads), ("disk writes", writes)]);
+            asked.full += disks.lost();
+        }
         WakeStatus {
             running: host::now().since(inner.began),
             act: inner.act,

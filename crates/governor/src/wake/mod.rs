@@ -26,6 +26,7 @@
 mod books;
 mod calibrate;
 mod caller;
+mod disk;
 mod helper;
 mod listener;
 mod plan;
@@ -91,6 +92,8 @@ pub struct WakeOptions {
     pub remote_cpus: CpuList,
     /// Count sleep by events.
     pub events: bool,
+    /// Foresee the operations of disks.
+    pub disks: bool,
 }
 
 /// Why it did not start.

@@ -159,11 +159,6 @@ impl Plan {
         self.open_if_due(cpu);
     }
 
-    /// True while `cpu` is to be kept awake.
-    pub fn is_awake(&self, cpu: CpuId) -> bool {
-        self.planner.awake_until(cpu).is_some()
-    }
-
     /// What it knows and has counted.
     pub fn planner(&self) -> &Planner {
         &self.planner

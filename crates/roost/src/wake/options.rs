@@ -57,6 +57,9 @@ pub struct Options {
     /// CPUs that callers mean who name none, up to four [default: the last]
     #[arg(long, value_name = "LIST")]
     remote_cpus: Option<CpuList>,
+    /// Foresee what disks will answer, from the kernel's own events: no program need say anything
+    #[arg(long)]
+    disks: bool,
     /// Serve metrics for Prometheus here
     #[arg(long, value_name = "ADDR")]
     pub metrics: Option<SocketAddr>,
@@ -131,6 +134,7 @@ impl Options {
             token,
             remote_cpus,
             events: !self.without_events,
+            disks: self.disks,
         })
     }
 }

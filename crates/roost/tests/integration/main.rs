@@ -20,4 +20,5 @@ mod seeing;
 mod sim;
 mod soak;
 mod usage;
+mod waking;
 mod watching;

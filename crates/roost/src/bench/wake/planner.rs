@@ -75,11 +75,6 @@ impl Child {
         Ok(status.predictors.into_iter().find(|one| one.name == "kernels").map(|one| one.record))
     }
 
-    /// Its process.
-    pub fn id(&self) -> u32 {
-        self.process.id()
-    }
-
     /// Told to end, and waited for.
     pub fn end(&mut self) -> Result<()> {
         kill_process(Pid::from_child(&self.process), Signal::TERM).context("the planner has ended by itself")?;
