@@ -16,6 +16,7 @@
 //! - [`Clocks`]: what several services ask of one CPU's clock; and [`Pace`], how fast they get on.
 //! - [`hurry_up`]: the other way to govern: clocks by who is in a service's hot function.
 //! - [`quiesce`]: background work stands still while what matters waits.
+//! - [`wake`]: anticipatory wake-ups, a daemon of its own.
 //! - [`Daemon`]: all of them, and who asks in between.
 //! - [`Replay`]: what a run recorded, again, or under another policy.
 //!
@@ -38,6 +39,7 @@ pub mod quiesce;
 mod replay;
 mod sources;
 mod telemetry;
+pub mod wake;
 
 pub use audit::{Audit, Entry};
 pub use clocks::{Clocks, Pace, Repair, gears, missing};

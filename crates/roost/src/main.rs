@@ -22,6 +22,7 @@ mod sim;
 mod size;
 mod table;
 mod top;
+mod wake;
 mod web;
 
 use clap::{Parser, Subcommand};
@@ -49,6 +50,7 @@ enum Command {
     Replay(replay::Args),
     Sim(sim::Args),
     Top(top::Args),
+    Wake(Box<wake::Args>),
     Report(report::Args),
     Restore(restore::Args),
     Man(manual::Man),
@@ -69,6 +71,7 @@ fn main() -> ExitCode {
         Command::Replay(args) => replay::run(&args),
         Command::Sim(args) => sim::run(&args),
         Command::Top(args) => top::run(&args),
+        Command::Wake(args) => wake::run(&args),
         Command::Report(args) => report::run(&args),
         Command::Restore(args) => restore::run(&args),
         Command::Man(args) => manual::man(&args),

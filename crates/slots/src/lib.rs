@@ -1,4 +1,6 @@
-//! Hot-function slots: which threads of a service are inside its hot function now, and since when, told through a
+//! What programs tell Roost through shared memory: hot-function slots (here), and wake requests ([`wake`]).
+//!
+//! Slots: which threads of a service are inside its hot function now, and since when, told through a
 //! mapped file.
 //!
 //! The problem: speed is to be given to the requests that stay long in the function that makes them slow. Only the
@@ -37,6 +39,7 @@ mod layout;
 mod map;
 mod memory;
 mod reader;
+pub mod wake;
 mod writer;
 
 pub use events::{Event, EventKind, Events};

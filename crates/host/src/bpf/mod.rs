@@ -21,6 +21,7 @@
 //! - What the kernel refuses is a [`BpfError`] that says what to do; nothing panics over it.
 
 mod bell;
+mod block;
 mod functions;
 mod idle;
 mod mapped;
@@ -29,6 +30,7 @@ mod threads;
 mod waits;
 
 pub use bell::Bell;
+pub use block::{BlockEvent, BlockProgram};
 pub use functions::{
     FUNCTIONS_MAX, FunctionProgram, FunctionTally, ImageRings, Probe, SLOT_COUNT, stack_of_sleeper,
 };

@@ -103,6 +103,22 @@ impl<H: Held> Desk<H> {
     pub(super) fn held(&self) -> MutexGuard<'_, H> {
         self.shared.held()
     }
+
+    /// For another thread of this process that changes it too.
+    pub(super) fn handle(&self) -> Handle<H> {
+        Handle(Arc::clone(&self.shared))
+    }
+}
+
+/// What a desk holds, seen from another thread; it does not keep the desk open.
+#[derive(Debug)]
+pub(super) struct Handle<H>(Arc<Shared<H>>);
+
+impl<H: Held> Handle<H> {
+    /// What is held, for the time of one change.
+    pub(super) fn held(&self) -> MutexGuard<'_, H> {
+        self.0.held()
+    }
 }
 
 impl<H: Held> Drop for Desk<H> {

@@ -38,6 +38,7 @@ mod laws;
 mod lease;
 mod per_cpu;
 mod register;
+mod window;
 pub mod wire;
 
 pub use active::ActiveCpus;
@@ -45,6 +46,7 @@ pub use clock::{ClockHolder, ClockMeans};
 pub use idle::IdleHolder;
 pub use laws::Claim;
 pub use per_cpu::{Holder, Knob, Taken};
+pub use window::IdleWindow;
 pub use wire::Needed;
 
 use machine::{CpuList, Duration, FrequencyLimit, IdleLimit, Instant};

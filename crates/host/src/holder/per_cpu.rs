@@ -73,10 +73,10 @@ pub struct Taken {
 #[derive(Debug)]
 pub struct Holder<K: Knob> {
     pub(super) root: Root,
-    name: String,
+    pub(super) name: String,
     means: K::Means,
-    own: Vec<Own<K>>,
-    leases: Vec<(CpuList, Lease)>,
+    pub(super) own: Vec<Own<K>>,
+    pub(super) leases: Vec<(CpuList, Lease)>,
     /// CPUs whose holder has ended, and that nobody has taken yet.
     lost: CpuList,
     /// Who holds those does not answer, and is not asked all the time.
@@ -294,17 +294,17 @@ impl<K: Knob> Holder<K> {
 
 /// CPUs that this process holds.
 #[derive(Debug)]
-struct Own<K: Knob> {
-    cpus: CpuList,
-    desk: Desk<Shared<K>>,
+pub(super) struct Own<K: Knob> {
+    pub(super) cpus: CpuList,
+    pub(super) desk: Desk<Shared<K>>,
 }
 
 /// What all threads of this process change.
 #[derive(Debug)]
-struct Shared<K: Knob> {
+pub(super) struct Shared<K: Knob> {
     cpus: CpuList,
     /// `None`: it has ended, and its CPUs are another's.
-    knob: Option<K>,
+    pub(super) knob: Option<K>,
     wishes: Wishes<Who, K::Limit>,
 }
 

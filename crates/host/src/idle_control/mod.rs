@@ -27,6 +27,8 @@
 //! - What is missing (permission, cpuidle, a place for the journal) is a [`LimitState`] with its reason, told once by
 //!   [`IdleControl::drain_notices`], never an exit: the service runs on with the machine as it is.
 
+mod window;
+
 use crate::cpuidle::{disable_file, idle_driver, idle_table};
 use crate::journal::{ChangeError, Checkpoint, Journal, restore_at_start};
 use crate::lock::{CpuLocks, LockError};
@@ -36,6 +38,7 @@ use machine::{CpuId, CpuList, Cstate, CstateIndex, CstateKind, CstateTable, Dura
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use window::Window;
 
 /// By which of the kernel's interfaces idle states are limited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -149,6 +152,8 @@ pub struct IdleControl {
     /// Why nothing can be changed at all, or the journal through which everything is.
     journal: Result<Journal, String>,
     cpus: BTreeMap<CpuId, OwnedCpu>,
+    /// CPUs that are kept awake now and then.
+    windows: BTreeMap<CpuId, Window>,
     notices: Vec<String>,
     told: BTreeSet<String>,
     /// Dropped last, after the journal has put everything back.
@@ -187,6 +192,7 @@ impl IdleControl {
             actuator: options.actuator,
             journal,
             cpus,
+            windows: BTreeMap::new(),
             notices,
             told: BTreeSet::new(),
             locks,
@@ -256,6 +262,7 @@ impl IdleControl {
         if let Some(owned) = self.cpus.get_mut(&cpu) {
             owned.state = state.clone();
         }
+        self.renew_window(cpu);
         state
     }
 
@@ -301,6 +308,7 @@ impl IdleControl {
 
     /// Puts everything back now, and says what was done, one line per file. Dropping does the same in silence.
     pub fn restore(&mut self) -> Vec<String> {
+        self.windows.clear();
         let Ok(journal) = &mut self.journal else { return Vec::new() };
         let lines = journal.put_back_all().iter().map(ToString::to_string).collect();
         for owned in self.cpus.values_mut() {

@@ -231,6 +231,22 @@ impl Journal {
         self.put_back(path)
     }
 
+    /// Notes that the file may come to read `value` at any time from now on, by writes that do not come through here: those of a
+    /// descriptor that is kept open, for what is written thousands of times a second. Returns what it would read without us. Any
+    /// change through here ends the promise, and it has to be given anew.
+    pub(crate) fn promise(&mut self, path: &str, value: &str) -> Result<String, ChangeError> {
+        let current = self.knob(path).read()?;
+        let before = self.without_us(path, &current);
+        let held = self.held.entry(path.to_owned()).or_default();
+        held.before.clone_from(&before);
+        if !held.ours.iter().any(|ours| ours == value) {
+            held.ours.push(value.to_owned());
+        }
+        self.append(Record::Intent { path: path.to_owned(), before: before.clone(), after: value.to_owned() })?;
+        self.at(Step::Journalled);
+        Ok(before)
+    }
+
     /// Drops what is known of something that is gone.
     pub(crate) fn forget(&mut self, path: &str) -> Result<(), ChangeError> {
         self.knobs.remove(path);

@@ -192,6 +192,33 @@ pub fn probe(
     Ok(probe)
 }
 
+/// How late a thread on `cpu` is that sleeps for `sleep` by its own timer: sorted, after `samples` sleeps.
+pub fn timer_lateness(cpu: CpuId, sleep: Duration, samples: usize) -> Result<Vec<Duration>, host::AffinityError> {
+    let stop = AtomicBool::new(false);
+    let until = host::now() + (sleep + PATIENCE) * samples as u64;
+    let mut latencies = by_timer(cpu, sleep, &batch::Limits { until, samples_max: samples, stop: &stop })?;
+    latencies.sort_unstable();
+    Ok(latencies)
+}
+
+/// From a wake-up by `waker` until a thread on `sleeper` that has slept for `sleep` runs: sorted, after `samples` sleeps.
+pub fn wake_latency(
+    sleeper: CpuId,
+    waker: CpuId,
+    sleep: Duration,
+    samples: usize,
+) -> Result<Vec<Duration>, host::AffinityError> {
+    let stop = AtomicBool::new(false);
+    let until = host::now() + (sleep + PATIENCE) * samples as u64;
+    let limits = batch::Limits { until, samples_max: samples, stop: &stop };
+    let mut latencies = by_other_cpu(sleeper, waker, sleep, &limits)?;
+    latencies.sort_unstable();
+    Ok(latencies)
+}
+
+/// For one sleep to be over, on a machine that is busy with other things.
+const PATIENCE: Duration = Duration::from_millis(10);
+
 /// How busy the CPU was at most, where that is not our own doing and more than a trifle.
 fn busiest(batches: &[Batch]) -> Option<Ratio> {
     /// Sleeps from here on leave the CPU to others: our own work is a hundredth of them.
@@ -303,7 +330,7 @@ fn measure(
 }
 
 /// Nearest rank: the smallest value that `percent` of 100 do not exceed.
-fn percentile(sorted: &[Duration], percent: usize) -> Duration {
+pub fn percentile(sorted: &[Duration], percent: usize) -> Duration {
     let rank = (sorted.len() * percent).div_ceil(100).max(1);
     sorted.get(rank - 1).copied().unwrap_or_default()
 }

@@ -10,6 +10,7 @@
 //! and to the energy of that time, to the microwatt times nanosecond.
 
 use super::Principal;
+use super::allowance::Allowance;
 use machine::{Duration, Microjoules, Microwatts};
 use serde::{Deserialize, Serialize};
 
@@ -33,6 +34,8 @@ pub struct Account {
     pub withdrawn: u64,
     /// Requests whose window ended without the event.
     pub expired: u64,
+    /// What it may still ask for, where there is a bound.
+    pub(super) allowance: Allowance,
 }
 
 /// Microwatts times nanoseconds in a microjoule.

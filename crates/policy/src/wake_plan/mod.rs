@@ -24,6 +24,7 @@
 //! it was right: [`Device`] for disks, [`Kernels`] for repeated computations, [`Timers`], [`Announcements`] of clients.
 //! A predictor keeps no table of what is under way: it hands out a slip that the driver gives back at the end.
 
+mod allowance;
 mod band;
 mod cpu_plan;
 mod io;
@@ -40,6 +41,7 @@ mod request;
 mod table;
 mod timers;
 
+pub use allowance::AllowanceParams;
 pub use band::BandParams;
 pub use cpu_plan::CpuCosts;
 pub use io::{Device, DeviceParams, Issued, Operation};

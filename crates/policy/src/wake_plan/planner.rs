@@ -13,12 +13,12 @@
 //!   early, late or twice, do no harm. A refused request changes nothing.
 
 use super::cpu_plan::{CpuCosts, CpuPlan, Standing};
-use super::{Account, Ledger, Principal, Refused, Request, RequestId, WakeCommand, Window};
+use super::{Account, AllowanceParams, Ledger, Principal, Refused, Request, RequestId, WakeCommand, Window};
 use machine::{CpuId, Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 /// The constants of a planner.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Params {
     /// Waking begins so much earlier than the exit latency alone would have it. 5 us (ours): what a timer of the kernel
@@ -39,6 +39,8 @@ pub struct Params {
     pub max_per_principal: u16,
     /// Principals with an account. 1024 (ours).
     pub max_principals: u16,
+    /// What a principal may ask for in the long run; `None`: what it has outstanding is its only bound, as in the paper.
+    pub allowance: Option<AllowanceParams>,
 }
 
 impl Default for Params {
@@ -50,6 +52,7 @@ impl Default for Params {
             max_per_cpu: 64,
             max_per_principal: 256,
             max_principals: 1024,
+            allowance: None,
         }
     }
 }
@@ -62,7 +65,7 @@ impl Params {
 }
 
 /// The planner's state.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Planner {
     params: Params,
     /// By CPU.
@@ -151,6 +154,16 @@ impl Planner {
         self.due
     }
 
+    /// When the next window of `cpu` opens, or its open one closes: for drivers with a timer on each CPU.
+    pub fn due_of(&self, cpu: CpuId) -> Option<Instant> {
+        self.plans[self.place(cpu)?].due()
+    }
+
+    /// What waking a CPU takes, as it was told last.
+    pub fn costs_of(&self, cpu: CpuId) -> Option<CpuCosts> {
+        Some(self.plans[self.place(cpu)?].costs)
+    }
+
     /// The next command, by CPU.
     pub fn poll_command(&mut self) -> Option<WakeCommand> {
         if !self.changed {
@@ -207,6 +220,10 @@ impl Planner {
         }
         let account = self.ledger.open(request.principal, max_principals);
         let account = account.ok_or(Refused::TooManyPrincipals(max_principals))?;
+        if let Some(params) = &self.params.allowance {
+            let awake = account.awake;
+            account.allowance.take(params, now, awake)?;
+        }
         let begin = request.ready - (plan.costs.exit_latency + margin);
         account.accepted += 1;
         account.late += u64::from(begin < now);

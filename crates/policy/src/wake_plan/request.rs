@@ -1,6 +1,6 @@
 //! What is asked of the planner and what it asks of its driver.
 
-use machine::{CpuId, Duration, Instant};
+use machine::{CpuId, Duration, Instant, Ratio};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -36,7 +36,7 @@ pub struct RequestId {
 }
 
 /// Why a request was not accepted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, thiserror::Error)]
 #[serde(rename_all = "snake_case")]
 pub enum Refused {
     /// Not one of the planner's CPUs.
@@ -60,6 +60,12 @@ pub enum Refused {
     /// The ledger has as many accounts as it may have.
     #[error("there are {0} principals: one of them must leave first")]
     TooManyPrincipals(u16),
+    /// The principal asks too often.
+    #[error("the principal asks more than {0} times a second: ask less often, or raise its limit")]
+    TooOften(u32),
+    /// The principal has kept CPUs awake for too long.
+    #[error("the principal has kept CPUs awake for more than {0} of the time: ask for shorter windows, or raise its limit")]
+    TooMuch(Ratio),
 }
 
 /// A length of time for which a CPU is kept awake, waking included: `from` belongs to it, `until` does not.

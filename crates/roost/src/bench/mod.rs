@@ -12,6 +12,7 @@
 //!   observe.rs     what watching costs, switched on and off
 //!   sim/           the simulator beside SimPy and a loop by hand; how often its intervals are right
 //!   uprobe.rs      what a call costs that is watched by uprobes
+//!   wake/          what waking early wins back, and what it costs
 //!   contestant.rs  a server as a child process, and what the kernel says of it
 //!   verdict.rs     medians, spreads, ratios, bars; the table and the folder of raw data
 //! ```
@@ -29,6 +30,7 @@ mod serve;
 mod sim;
 mod uprobe;
 mod verdict;
+mod wake;
 
 use anyhow::{Context as _, Result};
 use clap::Subcommand;
@@ -61,6 +63,7 @@ enum Bench {
     Sim(sim::Args),
     SimCoverage(sim::coverage::Args),
     Uprobe(uprobe::Args),
+    Wake(wake::Args),
 }
 
 /// Measures.
@@ -79,6 +82,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         Bench::Sim(args) => sim::run(args),
         Bench::SimCoverage(args) => sim::coverage::run(args),
         Bench::Uprobe(args) => uprobe::run(args),
+        Bench::Wake(args) => wake::run(args),
     }
 }
 

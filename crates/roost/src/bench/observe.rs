@@ -445,7 +445,7 @@ fn reading() -> Result<Reading> {
 }
 
 /// The mean of the ratios (geometric), and the ends of its 95 % interval by drawing pairs anew.
-fn bootstrap(ratios: &[f64]) -> (f64, (f64, f64)) {
+pub(super) fn bootstrap(ratios: &[f64]) -> (f64, (f64, f64)) {
     const DRAWS: usize = 10_000;
     let logs: Vec<f64> = ratios.iter().map(|ratio| ratio.ln()).collect();
     let mean = |values: &mut dyn Iterator<Item = f64>| values.sum::<f64>() / logs.len() as f64;

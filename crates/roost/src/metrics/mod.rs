@@ -6,6 +6,7 @@
 //!   dashboard.rs    tests: the shipped dashboard shows what that page has
 //!   govern.rs       what governs services (`roost govern --metrics`)
 //!   quiesce.rs      what stands still, and for what (`roost quiesce --metrics`)
+//!   wake.rs         a wake-up planner (`roost wake --metrics`)
 //! ```
 //!
 //! Everything on a page is composed when somebody asks. Nobody asking costs nothing: the thread has no timer.
@@ -16,6 +17,7 @@ mod dashboard;
 pub mod govern;
 pub mod quiesce;
 pub mod sleep;
+pub mod wake;
 mod store;
 
 pub use store::serve as serve_store;

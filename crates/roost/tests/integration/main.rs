@@ -21,4 +21,5 @@ mod seeing;
 mod sim;
 mod soak;
 mod usage;
+mod waking;
 mod watching;

@@ -129,3 +129,13 @@ struct __sk_buff {
     __u32 queue_mapping;
     __u32 protocol;
 };
+
+struct block_device {
+    __u32 bd_dev;
+} PER_KERNEL;
+
+struct request {
+    __u32 cmd_flags;
+    unsigned int __data_len;
+    struct block_device *part;
+} PER_KERNEL;

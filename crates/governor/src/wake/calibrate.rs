@@ -1,0 +1,155 @@
+//! What waking takes here, and by what a CPU is best kept awake: measured, since firmware's numbers are promises.
+//!
+//! - *Exit latency*: how late a thread's own timer is after 10 ms of sleep, 99th percentile, per CPU. It holds the timer's lateness, the
+//!   exit from whatever state that CPU sleeps in, the host's share on a virtual machine, and the scheduler.
+//! - *Doorbell*: from a wake-up by another CPU until the woken thread runs, median.
+//! - *Act*: the same wake-up with the sleeper's CPU polling, and with a thread spinning on it. What is quicker at the 99th percentile is
+//!   taken; polling if they differ by less than a tenth, for it needs no interrupt.
+
+use super::Act;
+use host::AffinityError;
+use host::holder::IdleHolder;
+use machine::{CpuId, CpuList, Duration};
+use observe::probe::{percentile, timer_lateness, wake_latency};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// What was measured.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Calibration {
+    /// How late timers were on each CPU, after sleeps of [`SLEEP`].
+    pub timers: BTreeMap<CpuId, Latency>,
+    /// A wake-up from another CPU as the machine is; `None` with a single CPU.
+    pub stock: Option<Latency>,
+    /// The same while the sleeper's CPU polls.
+    pub polling: Option<Latency>,
+    /// The same while a thread spins on it.
+    pub spinning: Option<Latency>,
+}
+
+/// Two percentiles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Latency {
+    /// Half took no longer.
+    pub p50: Duration,
+    /// 99 of 100 took no longer.
+    pub p99: Duration,
+}
+
+/// Before each wake-up: long enough for a CPU to sleep as deeply as it does.
+pub const SLEEP: Duration = Duration::from_millis(10);
+/// So many of each: a 99th percentile needs a hundred.
+const SAMPLES: usize = 100;
+
+impl Latency {
+    fn of(sorted: &[Duration]) -> Option<Self> {
+        (!sorted.is_empty()).then(|| Self { p50: percentile(sorted, 50), p99: percentile(sorted, 99) })
+    }
+}
+
+impl Calibration {
+    /// Measures timers on all of these CPUs at once, and wake-ups between two of them: about four seconds.
+    pub fn measure(cpus: &CpuList, holder: &IdleHolder) -> Result<Self, AffinityError> {
+        let timers = std::thread::scope(|scope| {
+            let threads: Vec<_> = cpus
+                .0
+                .iter()
+                .map(|&cpu| (cpu, scope.spawn(move || timer_lateness(cpu, SLEEP, SAMPLES))))
+                .collect();
+            let mut timers = BTreeMap::new();
+            for (cpu, thread) in threads {
+                let sorted = thread.join().expect("a sleeper does not panic")?;
+                timers.extend(Latency::of(&sorted).map(|latency| (cpu, latency)));
+            }
+            Ok::<_, AffinityError>(timers)
+        })?;
+        let mut found = Self { timers, ..Self::default() };
+        // The last sleeps, because interrupts prefer the first.
+        let (Some(&waker), Some(&sleeper)) = (cpus.0.first(), cpus.0.last()) else { return Ok(found) };
+        if waker == sleeper {
+            return Ok(found);
+        }
+        let wake = || Ok::<_, AffinityError>(Latency::of(&wake_latency(sleeper, waker, SLEEP, SAMPLES)?));
+        found.stock = wake()?;
+        if let Ok(mut window) = holder.window(sleeper)
+            && window.open().is_ok()
+        {
+            found.polling = wake()?;
+        }
+        let has_ended = AtomicBool::new(false);
+        found.spinning = std::thread::scope(|scope| {
+            let spinning = scope.spawn(|| {
+                host::pin_current_thread(sleeper)?;
+                // Whoever is woken shall run at once.
+                let _ = rustix::process::nice(19);
+                while !has_ended.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+                Ok::<_, AffinityError>(())
+            });
+            let found = wake();
+            has_ended.store(true, Ordering::Relaxed);
+            spinning.join().expect("it only spins")?;
+            found
+        })?;
+        Ok(found)
+    }
+
+    /// What keeps a CPU awake best.
+    pub fn act(&self) -> Act {
+        match (self.polling, self.spinning) {
+            (Some(polling), Some(spinning)) if spinning.p99.scale(1.1) < polling.p99 => Act::Spin,
+            (None, Some(_)) => Act::Spin,
+            _ => Act::Polling,
+        }
+    }
+
+    /// What waking `cpu` takes.
+    pub fn exit_latency(&self, cpu: CpuId) -> Option<Duration> {
+        Some(self.timers.get(&cpu)?.p99)
+    }
+
+    /// From a doorbell until the planner hears.
+    pub fn doorbell(&self) -> Duration {
+        self.stock.map_or(Duration::ZERO, |stock| stock.p50)
+    }
+
+    /// As a person reads it.
+    pub fn text(&self) -> String {
+        use std::fmt::Write as _;
+        let mut text = String::new();
+        for (cpu, Latency { p50, p99 }) in &self.timers {
+            let _ = writeln!(text, "{cpu}: a timer after {SLEEP} of sleep is late by {p50} (p50), {p99} (p99)");
+        }
+        for (name, latency) in
+            [("as it is", self.stock), ("polling", self.polling), ("a thread spins there", self.spinning)]
+        {
+            if let Some(Latency { p50, p99 }) = latency {
+                let _ = writeln!(text, "woken by another CPU after {SLEEP}, {name}: {p50} (p50), {p99} (p99)");
+            }
+        }
+        let _ = writeln!(text, "CPUs are best kept awake by {}", self.act());
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn us(p50: u64, p99: u64) -> Option<Latency> {
+        Some(Latency { p50: Duration::from_micros(p50), p99: Duration::from_micros(p99) })
+    }
+
+    #[test]
+    fn the_quicker_act_is_taken_and_polling_when_they_are_alike() {
+        let act = |polling, spinning| Calibration { polling, spinning, ..Calibration::default() }.act();
+        assert_eq!(act(us(5, 12), us(21, 31)), Act::Polling);
+        assert_eq!(act(us(20, 30), us(19, 29)), Act::Polling, "within a tenth");
+        assert_eq!(act(us(20, 90), us(19, 29)), Act::Spin);
+        assert_eq!(act(None, us(19, 29)), Act::Spin, "no idle limits here");
+        assert_eq!(act(us(5, 12), None), Act::Polling);
+        assert_eq!(act(None, None), Act::Polling, "one CPU, nobody to wake it");
+    }
+}

@@ -1,0 +1,98 @@
+/* When the kernel gives an operation to a disk and when it is complete, told to user space one by one.
+ *
+ *   block_rq_issue    --> a record, and whoever listens is woken: it has to act before the disk answers
+ *   block_rq_complete --> a record, which is read with the next: nobody is woken for what is over
+ *
+ * Only what somebody waits for is told: reads, and writes that are marked so (REQ_SYNC). Both events look at the same fields,
+ * so an operation is told twice or not at all. A record that finds no room is counted and lost. */
+#include "../include/vmlinux.h"
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_tracing.h>
+
+#define REQ_OP_MASK 0xff
+#define REQ_OP_READ 0
+#define REQ_OP_WRITE 1
+#define REQ_SYNC (1u << 11) /* __REQ_SYNC, the same since Linux 4.10 */
+#define RB_NO_WAKEUP 1
+
+enum kind { ISSUED = 1, COMPLETED = 2 };
+
+struct config {
+    __u32 device; /* the kernel's dev_t; 0: all */
+    __u32 watcher; /* the process that listens: its own operations are not told */
+};
+
+const volatile struct config config SEC(".rodata.config");
+
+struct cpu {
+    __u64 told;
+    __u64 lost;
+};
+
+struct {
+    __uint(type, BPF_MAP_TYPE_ARRAY);
+    __uint(max_entries, 1); /* as many as there may be CPUs; set before loading */
+    __type(key, __u32);
+    __type(value, struct cpu);
+} cpus SEC(".maps");
+
+struct {
+    __uint(type, BPF_MAP_TYPE_RINGBUF);
+    __uint(max_entries, 1 << 17);
+} operations SEC(".maps");
+
+struct operation {
+    __u64 at;      /* bpf_ktime_get_ns: CLOCK_MONOTONIC */
+    __u64 request; /* the kernel's name of it while it is under way */
+    __u32 bytes;
+    __u32 device;
+    __u32 cpu;  /* where this event was */
+    __u16 kind;
+    __u16 write;
+};
+
+static __always_inline int tell(struct request *rq, __u16 kind, __u32 bytes, __u64 flags)
+{
+    __u32 cpu = bpf_get_smp_processor_id(), asked = BPF_CORE_READ(rq, cmd_flags), op = asked & REQ_OP_MASK;
+    struct block_device *part = BPF_CORE_READ(rq, part);
+    __u32 device = part ? BPF_CORE_READ(part, bd_dev) : 0;
+    struct cpu *own = bpf_map_lookup_elem(&cpus, &cpu);
+    struct operation *told;
+
+    if (!own || !device || (op != REQ_OP_READ && op != REQ_OP_WRITE))
+        return 0;
+    if ((op == REQ_OP_WRITE && !(asked & REQ_SYNC)) || (config.device && config.device != device))
+        return 0;
+    told = bpf_ringbuf_reserve(&operations, sizeof(*told), 0);
+    if (!told) {
+        own->lost += 1;
+        return 0;
+    }
+    told->at = bpf_ktime_get_ns();
+    told->request = (__u64)rq;
+    told->bytes = bytes;
+    told->device = device;
+    told->cpu = cpu;
+    told->kind = kind;
+    told->write = op == REQ_OP_WRITE;
+    bpf_ringbuf_submit(told, flags);
+    own->told += 1;
+    return 0;
+}
+
+SEC("tp_btf/block_rq_issue")
+int BPF_PROG(issued, struct request *rq)
+{
+    if (bpf_get_current_pid_tgid() >> 32 == config.watcher)
+        return 0;
+    return tell(rq, ISSUED, BPF_CORE_READ(rq, __data_len), 0);
+}
+
+SEC("tp_btf/block_rq_complete")
+int BPF_PROG(completed, struct request *rq, int error, unsigned int bytes)
+{
+    return tell(rq, COMPLETED, bytes, RB_NO_WAKEUP);
+}
+
+char LICENSE[] SEC("license") = "Dual MIT/GPL";

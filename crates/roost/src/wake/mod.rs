@@ -1,0 +1,180 @@
+//! `roost wake`: anticipatory wake-ups on a live machine.
+//!
+//! ```text
+//!   options.rs   what is asked for
+//!   at.rs        a request from the shell, and the status of a running planner
+//!   http.rs      remote callers over HTTP, and the page of metrics
+//!   page.rs      the page of a run
+//! ```
+
+mod at;
+mod http;
+mod options;
+mod page;
+
+use crate::exit::{Exit, coded, usage};
+use anyhow::{Context as _, Result};
+use clap::Subcommand;
+use governor::wake::{Calibration, WakeDaemon, WakeError, WakeStatus};
+use host::holder::IdleHolder;
+use host::{IdleActuator, Root};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXCPU};
+use signal_hook::iterator::Signals;
+use std::io::{IsTerminal as _, Write as _};
+use std::process::ExitCode;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+
+/// Wake CPUs just before the event that needs them: the planner, and its clients
+///
+/// Programs say when a CPU will be needed (over shared memory, a Unix socket, UDP or HTTP); the planner wakes it that much earlier as waking
+/// was measured to take, keeps it from sleeping until the event came or its window is over, and says who pays. Idle limits are journalled first and put
+/// back at the end, in whatever way that comes; after a SIGKILL `roost restore` does it.
+#[derive(clap::Args)]
+#[command(args_conflicts_with_subcommands = true, after_help = "\
+Examples:
+  roost wake                                                      plan for all CPUs; callers connect to /run/roost/wake.sock
+  roost wake --calibrate                                          what waking takes here, and by what CPUs are best kept awake
+  roost wake --udp 127.0.0.1:7800 --http 127.0.0.1:7801 --token-file /etc/roost/wake.token --remote-cpus 1
+  roost wake at --cpus 1 --in 400us --stay 1ms                    from the shell: CPU 1 shall be ready then
+  roost wake status                                               who asked, who paid, what was late
+  echo '{\"wake\":{\"cpus\":\"1\",\"in\":\"400us\",\"stay\":\"1ms\"}}' | nc -U /run/roost/wake.sock      from anything
+
+Clients: include/roost_wake.h (C, C++), crate slots (Rust), a line of JSON over the socket (all others; docs/formats.md).
+
+Exit codes: 0 it was told to stop, 2 something named is wrong, 3 no CPU can be kept awake here, 4 somebody else holds the knob and shares it not.")]
+pub struct Args {
+    #[command(subcommand)]
+    client: Option<Client>,
+    #[command(flatten)]
+    options: options::Options,
+}
+
+#[derive(Subcommand)]
+enum Client {
+    At(at::At),
+    Status(at::Status),
+}
+
+/// A person reads no faster.
+const DRAW_EVERY: std::time::Duration = std::time::Duration::from_millis(500);
+
+/// Does it.
+pub fn run(args: &Args) -> Result<ExitCode> {
+    match &args.client {
+        Some(Client::At(at)) => return at::at(at),
+        Some(Client::Status(status)) => return at::status(status),
+        None => {}
+    }
+    let options = &args.options;
+    if options.calibrate {
+        return calibrate(options);
+    }
+    let wake = options.options()?;
+    let started = crate::run_folder::started()?;
+    let place =
+        (options.out.is_some() || !options.json).then(|| page::place(options.out.as_deref(), &started)).transpose()?;
+    // Before anything is held: a signal that comes meanwhile must not end this without putting things back.
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP, SIGXCPU]).context("cannot watch for signals")?;
+    if wake.exit_latency.is_none() {
+        eprintln!("measuring what waking takes: four seconds");
+    }
+    let (mut daemon, notices) = WakeDaemon::open(&wake).map_err(refused)?;
+    notices.iter().for_each(|notice| eprintln!("{notice}"));
+    let handle = daemon.handle();
+    let addresses = http::serve(options, &handle)?;
+    addresses.iter().for_each(|line| eprintln!("{line}"));
+    let (sender, signal) = channel();
+    std::thread::Builder::new()
+        .name("signals".to_owned())
+        .spawn(move || {
+            for signal in signals.forever() {
+                if signal == SIGXCPU {
+                    eprintln!("it computed for 100 ms without a pause, and ends");
+                }
+                let _ = sender.send(());
+            }
+        })
+        .context("cannot watch for signals")?;
+    eprint!("{}", handle.status().calibration.text());
+    eprintln!("listening at {}", wake.socket.display());
+    sd_notify::notify(&[sd_notify::NotifyState::Ready]).ok();
+    let until = options.length.map(|length| host::now() + length);
+    let mut view = View::new(options.json);
+    let mut history = page::History::default();
+    loop {
+        let left = until.map_or(DRAW_EVERY, |until| DRAW_EVERY.min(until.since(host::now()).into()));
+        match signal.recv_timeout(left) {
+            Err(RecvTimeoutError::Timeout) if until.is_none_or(|until| host::now() < until) => {}
+            _ => break,
+        }
+        daemon.look_after().iter().for_each(|notice| eprintln!("{notice}"));
+        let status = handle.status();
+        history.add(&status);
+        view.show(&status);
+    }
+    let last = handle.status();
+    drop(daemon);
+    if options.json {
+        println!("{}", serde_json::to_string(&last)?);
+    } else if !view.live {
+        print!("{}", last.text());
+    }
+    if let Some(place) = place {
+        match page::write(&place, started, &last, &history) {
+            Ok(where_it_is) => eprintln!("{where_it_is}"),
+            // What was planned was planned well: a full disk makes no failure of that.
+            Err(error) => eprintln!("no page was written: {error:#}"),
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn calibrate(options: &options::Options) -> Result<ExitCode> {
+    let wake = options.options()?;
+    let holder = IdleHolder::open(&Root::system(), &wake.cpus, "roost wake --calibrate", IdleActuator::PmQos)
+        .map_err(|error| refused(error.into()))?;
+    let found = Calibration::measure(&wake.cpus, &holder).map_err(usage)?;
+    if options.json {
+        println!("{}", serde_json::to_string_pretty(&found)?);
+    } else {
+        print!("{}", found.text());
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn refused(error: WakeError) -> anyhow::Error {
+    match &error {
+        WakeError::Lock(host::LockError::Held { .. }) => coded(Exit::Refused, error),
+        WakeError::Lock(_) | WakeError::Unsupported(_) => coded(Exit::Unsupported, error),
+        WakeError::Affinity(_) | WakeError::Taken { .. } => usage(error),
+        WakeError::Failed(_) => coded(Exit::Failed, error),
+    }
+}
+
+/// What a person sees meanwhile.
+struct View {
+    live: bool,
+    /// Lines of the last drawing, which the next one takes the place of.
+    lines: usize,
+}
+
+impl View {
+    fn new(json: bool) -> Self {
+        Self { live: std::io::stdout().is_terminal() && !json, lines: 0 }
+    }
+
+    fn show(&mut self, status: &WakeStatus) {
+        if !self.live {
+            return;
+        }
+        let text = status.text();
+        let mut out = std::io::stdout();
+        // Who read this may have gone; the planner stays.
+        if self.lines > 0 {
+            let _ = write!(out, "\x1b[{}A\x1b[J", self.lines);
+        }
+        self.lines = text.lines().count();
+        let _ = write!(out, "{text}");
+        let _ = out.flush();
+    }
+}

@@ -1,0 +1,221 @@
+//! `report.html` of a planner's run: who asked, who paid, how late the timers were.
+//!
+//! Pure but for [`write()`]. Time is measured; joules are as the status says.
+
+use crate::exit::usage;
+use crate::machine_facts::this_machine;
+use crate::run_folder::{self, INFO, REPORT};
+use anyhow::Result;
+use governor::wake::WakeStatus;
+use report::figures::{Card, Lines, Page, Part, Point, Quantity, Row, Section, Series, Style, Table, Unit};
+use report::run::RunInfo;
+use serde::Serialize;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+/// How the figures are got.
+const METHOD: [&str; 4] = [
+    "A window's time is from the moment at which the CPU's own helper thread ran until the CPU might sleep again, on the kernel's monotonic clock.",
+    "Sleep is counted from the kernel's cpu_idle events where it lets programs watch them, else taken from cpuidle's residency; what is left of all time is \
+     unowned.",
+    "An instant that several principals asked for is paid by them in equal parts.",
+    "Joules are measured only where the page says so; else they are time, multiplied by the powers of this processor's table.",
+];
+
+/// All that was kept.
+const NUMBERS: &str = "wake.json";
+/// The run second by second.
+const READINGS: &str = "readings.jsonl";
+/// Readings of longer runs are thinned.
+const READINGS_MAX: usize = 4096;
+
+/// The run second by second, thinned as it grows.
+#[derive(Debug, Default)]
+pub struct History {
+    readings: Vec<Reading>,
+    skipped: usize,
+    /// One in so many is kept.
+    step: usize,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct Reading {
+    at_s: f64,
+    accepted: u64,
+    refused: u64,
+    too_late: u64,
+    windows: u64,
+    awake_s: f64,
+}
+
+impl History {
+    /// Half a second has passed.
+    pub fn add(&mut self, status: &WakeStatus) {
+        self.skipped += 1;
+        if self.skipped < self.step {
+            return;
+        }
+        self.skipped = 0;
+        let owned = status.accounts.iter().filter(|account| !account.name.starts_with('('));
+        self.readings.push(Reading {
+            at_s: status.running.as_secs_f64(),
+            accepted: status.asked.accepted,
+            refused: status.asked.refused,
+            too_late: status.asked.too_late,
+            windows: status.cpus.iter().map(|cpu| cpu.windows).sum(),
+            awake_s: owned.map(|account| account.time.as_secs_f64()).sum(),
+        });
+        if self.readings.len() >= READINGS_MAX {
+            self.step = self.step.max(1) * 2;
+            let mut nth = 0;
+            self.readings.retain(|_| {
+                nth += 1;
+                nth % 2 == 0
+            });
+        }
+    }
+}
+
+/// Where a run that begins now leaves its page. One that was named is made now, while an error costs nothing.
+pub fn place(out: Option<&Path>, started: &str) -> Result<PathBuf> {
+    let Some(place) = out else { return Ok(Path::new("runs").join(name(started))) };
+    if place.join(INFO).exists() && !place.join(NUMBERS).exists() {
+        return Err(usage(format!(
+            "{} has another kind of run\n\nhint: name another folder with --out",
+            place.display()
+        )));
+    }
+    run_folder::create(place)?;
+    Ok(place.to_owned())
+}
+
+/// Writes the run's folder, and says where its page is.
+pub fn write(place: &Path, started: String, last: &WakeStatus, history: &History) -> Result<String> {
+    run_folder::create(place)?;
+    run_folder::remove(place, &[REPORT])?;
+    let json = serde_json::to_string(last)?;
+    run_folder::write(place, NUMBERS, |file| writeln!(file, "{json}"))?;
+    run_folder::write(place, READINGS, |file| {
+        history.readings.iter().try_for_each(|reading| {
+            let line = serde_json::to_string(reading)?;
+            writeln!(file, "{line}")
+        })
+    })?;
+    let info = RunInfo {
+        format: RunInfo::FORMAT,
+        name: name(&started),
+        title: "CPUs woken just before the event".to_owned(),
+        command: std::env::args().collect(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        started,
+        method: METHOD.map(str::to_owned).to_vec(),
+        machine: this_machine(),
+        config: toml::Table::new(),
+    };
+    run_folder::write_info(place, &info)?;
+    run_folder::write_report(place, &page(&info, last, history).html())
+}
+
+fn name(started: &str) -> String {
+    format!("wake-{}", started.replace(" UTC", "").replace([' ', ':'], "-"))
+}
+
+fn page(info: &RunInfo, last: &WakeStatus, history: &History) -> Page {
+    let mut page = Page {
+        name: info.name.clone(),
+        title: info.title.clone(),
+        summary: format!(
+            "In {} the planner was asked {} times and refused {}; CPUs were kept awake by {}. Joules are {}.",
+            Unit::Seconds.text(last.running.as_secs_f64()),
+            last.asked.accepted + last.asked.refused,
+            last.asked.refused,
+            last.act,
+            last.energy
+        ),
+        facts: vec![info.started.clone(), format!("Roost {}", info.version)],
+        notes: info.method.clone(),
+        command: info.command.clone(),
+        cards: cards(last),
+        sections: vec![accounts(last), cpus(last), over_time(history)],
+        ..Page::default()
+    };
+    page.facts.extend(info.machine.cpu_model.clone());
+    if last.asked.writes_failed > 0 {
+        page.alarms.push(format!("{} windows could not be opened or closed.", last.asked.writes_failed));
+    }
+    page
+}
+
+fn cards(last: &WakeStatus) -> Vec<Card> {
+    let card = |what: &str, figure: String, remark: String| Card { what: what.to_owned(), figure, remark, met: None };
+    let owned = last.accounts.iter().filter(|account| !account.name.starts_with('('));
+    let (came, expired) = owned.clone().fold((0, 0), |(came, expired), account| (came + account.came, expired + account.expired));
+    let time: f64 = owned.map(|account| account.time.as_secs_f64()).sum();
+    let mut cards = vec![
+        card("kept awake", Unit::Seconds.text(time), "CPU time, of all principals".to_owned()),
+        card("events that came", came.to_string(), format!("{expired} windows ended without theirs")),
+        card("too late", last.asked.too_late.to_string(), format!("nearer than {}", last.lead)),
+    ];
+    if let Some(check) = &last.check {
+        cards.push(Card {
+            what: "accounts against cpuidle".to_owned(),
+            figure: format!("{:.2} %", check.percent),
+            remark: if check.is_independent { "of all time; bar 1 %" } else { "not independent" }.to_owned(),
+            met: check.is_independent.then_some(check.percent <= 1.0),
+        });
+    }
+    cards
+}
+
+fn accounts(last: &WakeStatus) -> Section {
+    let row = |account: &governor::wake::AccountStatus| Row {
+        name: account.name.clone(),
+        cells: vec![
+            Unit::Seconds.text(account.time.as_secs_f64()),
+            format!("{:.3} J", account.joules),
+            account.accepted.to_string(),
+            account.late.to_string(),
+            account.came.to_string(),
+            account.expired.to_string(),
+        ],
+        ..Row::default()
+    };
+    let head = ["principal", "CPU time", "energy", "accepted", "late", "came", "expired"].map(str::to_owned).to_vec();
+    Section {
+        title: "Who paid".to_owned(),
+        text: format!("Energy is {}.", last.energy),
+        parts: vec![Part::Table(Table { title: String::new(), head, rows: last.accounts.iter().map(row).collect() })],
+    }
+}
+
+fn cpus(last: &WakeStatus) -> Section {
+    let row = |cpu: &governor::wake::CpuStatus| {
+        let late = |late: Option<machine::Duration>| late.map_or("-".to_owned(), |late| late.to_string());
+        Row {
+            name: cpu.cpu.to_string(),
+            cells: vec![cpu.windows.to_string(), cpu.exit_latency.to_string(), late(cpu.late_p50), late(cpu.late_p99)],
+            ..Row::default()
+        }
+    };
+    let head = ["CPU", "windows", "exit latency", "timers late, p50", "p99"].map(str::to_owned).to_vec();
+    Section {
+        title: "What waking took".to_owned(),
+        text: last.calibration.text(),
+        parts: vec![Part::Table(Table { title: String::new(), head, rows: last.cpus.iter().map(row).collect() })],
+    }
+}
+
+fn over_time(history: &History) -> Section {
+    let mut lines = Lines::new(
+        "Kept awake over time",
+        "CPU time in windows per second, all CPUs together.",
+        Quantity::new("time", Unit::Seconds),
+        Quantity::new("CPUs kept awake", Unit::Share),
+    );
+    let points = history.readings.windows(2).map(|pair| {
+        let length = pair[1].at_s - pair[0].at_s;
+        Point::new(pair[1].at_s, (length > 0.0).then(|| (pair[1].awake_s - pair[0].awake_s) / length))
+    });
+    lines.series.push(Series { name: "windows".to_owned(), style: Style::Line, points: points.collect() });
+    Section { title: "When".to_owned(), text: String::new(), parts: vec![Part::Figure(lines.figure())] }
+}

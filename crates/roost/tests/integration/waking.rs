@@ -1,0 +1,423 @@
+//! A planner of wake-ups with its callers: over shared memory from Rust and C, over lines from Python, remote, late, absurd, dead and hostile.
+
+use crate::fixture::{ROOST, repository, signal, skipped};
+use machine::{CpuId, Duration};
+use serde_json::Value;
+use slots::wake::{Outcome, WakeClient};
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::UdpSocket;
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+/// The CPU that is asked for.
+fn cpu() -> CpuId {
+    *host::allowed_cpus().expect("CPUs").0.last().expect("one")
+}
+
+fn limit(cpu: CpuId) -> String {
+    let path = format!("/sys/devices/system/cpu/cpu{}/power/pm_qos_resume_latency_us", cpu.0);
+    fs::read_to_string(path).expect("the limit").trim().to_owned()
+}
+
+/// A planner that is told to end when this goes.
+struct Planner {
+    child: Child,
+    folder: tempfile::TempDir,
+    /// What it said before it listened.
+    said: String,
+    lines: Option<BufReader<std::process::ChildStderr>>,
+}
+
+impl Planner {
+    /// Without calibration: tests are about what is asked, not how fast.
+    fn start(flags: &[&str]) -> Option<Self> {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut child = Command::new(ROOST)
+            .args(["wake", "--json", "--exit-latency", "200us", "--socket"])
+            .arg(folder.path().join("wake.sock"))
+            .args(flags)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("roost wake starts");
+        let mut lines = BufReader::new(child.stderr.take().expect("piped"));
+        let mut said = String::new();
+        while lines.read_line(&mut said).expect("text") > 0 {
+            if said.lines().last().is_some_and(|line| line.starts_with("listening")) {
+                return Some(Self { child, folder, said, lines: Some(lines) });
+            }
+        }
+        let code = child.wait().expect("it ended").code();
+        skipped("wake", &format!("no planner here (exit {code:?}): {said}"));
+        None
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.folder.path().join("wake.sock")
+    }
+
+    fn client(&self, name: &str) -> WakeClient {
+        WakeClient::connect(&self.socket(), name).expect("the planner hands out a ring")
+    }
+
+    fn status(&self) -> Value {
+        self.ask("\"status\"")["status"].clone()
+    }
+
+    /// One line, one answer.
+    fn ask(&self, line: &str) -> Value {
+        let mut lines = self.lines();
+        lines.say(line)
+    }
+
+    fn lines(&self) -> Lines {
+        Lines(BufReader::new(UnixStream::connect(self.socket()).expect("the planner listens")))
+    }
+
+    /// Waits until the status is so.
+    fn until(&self, what: &str, is_so: impl Fn(&Value) -> bool) -> Value {
+        for _ in 0..2000 {
+            let status = self.status();
+            if is_so(&status) {
+                return status;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        panic!("{what}: {}", self.status());
+    }
+
+    fn terminate(mut self) -> String {
+        signal(self.child.id(), "TERM");
+        let status = self.child.wait().expect("it ends");
+        let mut rest = String::new();
+        self.lines.take().expect("once").read_to_string(&mut rest).expect("text");
+        assert_eq!(status.code(), Some(0), "{rest}");
+        rest
+    }
+}
+
+impl Drop for Planner {
+    fn drop(&mut self) {
+        if self.child.try_wait().is_ok_and(|status| status.is_none()) {
+            signal(self.child.id(), "TERM");
+            let _ = self.child.wait();
+        }
+    }
+}
+
+struct Lines(BufReader<UnixStream>);
+
+impl Lines {
+    fn say(&mut self, line: &str) -> Value {
+        self.0.get_mut().write_all(format!("{line}\n").as_bytes()).expect("it reads");
+        let mut answer = String::new();
+        self.0.read_line(&mut answer).expect("it answers");
+        serde_json::from_str(&answer).unwrap_or_else(|error| panic!("{answer}: {error}"))
+    }
+}
+
+fn account<'a>(status: &'a Value, name: &str) -> &'a Value {
+    let accounts = status["accounts"].as_array().expect("accounts");
+    accounts.iter().find(|account| account["name"] == name).unwrap_or(&Value::Null)
+}
+
+#[test]
+fn a_request_over_shared_memory_opens_a_window_and_is_paid() {
+    let Some(planner) = Planner::start(&[]) else { return };
+    let before = limit(cpu());
+    let client = planner.client("ring test");
+    let ready = client.now() + Duration::from_millis(30);
+    assert!(matches!(client.wake(&[cpu()], ready, Duration::from_millis(60)), Outcome::Sent(_)));
+    // In force for 60 ms, which is many looks.
+    let mut seen = false;
+    while client.now() < ready + Duration::from_millis(60) {
+        seen |= limit(cpu()) == "n/a";
+    }
+    assert!(seen, "the limit never read n/a");
+    let status = planner.until("the window ends", |status| account(status, "ring test")["expired"] == 1);
+    assert_eq!(limit(cpu()), before);
+    let time = account(&status, "ring test")["time"].as_u64().expect("ns");
+    assert!((60_000_000..200_000_000).contains(&time), "{time} ns for a window of 60 ms and its waking");
+    assert_eq!(client.answered(), (1, 0));
+    planner.terminate();
+}
+
+#[test]
+fn the_event_ends_the_window_and_a_withdrawal_does_too() {
+    let Some(planner) = Planner::start(&[]) else { return };
+    let client = planner.client("early");
+    let far = Duration::from_millis(90);
+    let first = client.wake(&[cpu()], client.now() + Duration::from_millis(1), far).id().expect("sent");
+    planner.until("it is open", |status| status["cpus"].as_array().expect("cpus").iter().any(|cpu| cpu["is_awake"] == true));
+    client.came(first);
+    let status = planner.until("it came", |status| account(status, "early")["came"] == 1);
+    let time = account(&status, "early")["time"].as_u64().expect("ns");
+    assert!(time < 91_000_000, "{time}: it ended before its end");
+    let second = client.wake(&[cpu()], client.now() + far, far).id().expect("sent");
+    client.withdraw(second);
+    planner.until("it is withdrawn", |status| account(status, "early")["withdrawn"] == 1);
+}
+
+#[test]
+fn late_over_absurd_and_too_many_requests_are_counted_and_harm_nobody() {
+    let Some(planner) = Planner::start(&["--max-rate", "300"]) else { return };
+    let client = planner.client("absurd");
+    // Nearer than the lead, and over before anything could be done.
+    let soon = client.now() + Duration::from_micros(1);
+    assert_eq!(client.wake(&[cpu()], soon, Duration::ZERO), Outcome::TooLate);
+    // Late, but it reaches further: it is sent, and counted on both sides.
+    client.wake(&[cpu()], client.now(), Duration::from_millis(50)).id().expect("sent");
+    let refused = [
+        (CpuId(60_000), Duration::from_millis(10), Duration::from_millis(1)),
+        (cpu(), Duration::from_secs(3600), Duration::from_millis(1)),
+        (cpu(), Duration::from_millis(10), Duration::MAX),
+        (cpu(), Duration::from_millis(10), Duration::from_secs(5)),
+    ];
+    for (cpu, ahead, stay) in refused {
+        client.wake(&[cpu], client.now() + ahead, stay).id().expect("sent");
+    }
+    let status = planner.until("four are refused", |status| status["asked"]["refused"].as_u64() >= Some(4));
+    assert_eq!(status["asked"]["too_late"], 2);
+    assert_eq!(account(&status, "absurd")["late"], 1);
+    // More than the rate allows; names that mean nothing; no CPU at all.
+    for nth in 0..2000_u64 {
+        while client.wake(&[cpu()], client.now() + Duration::from_millis(500), Duration::from_micros(1)) == Outcome::Full {
+            std::thread::yield_now();
+        }
+        client.came(1_000_000 + nth);
+    }
+    client.wake(&[], client.now() + Duration::from_millis(10), Duration::from_millis(1));
+    let status = planner.until("what was too much is refused", |status| status["asked"]["refused"].as_u64() > Some(1000));
+    assert!(account(&status, "absurd")["accepted"].as_u64() <= Some(1000), "{status}");
+    // And another principal is served as before.
+    let other = planner.client("patient");
+    other.wake(&[cpu()], other.now() + Duration::from_millis(5), Duration::from_millis(1)).id().expect("sent");
+    planner.until("the other is served", |status| account(status, "patient")["accepted"] == 1);
+}
+
+#[test]
+fn repeated_runs_timers_arrivals_and_announcements_are_foreseen() {
+    let Some(planner) = Planner::start(&[]) else { return };
+    let client = planner.client("foresight");
+    let pause = || std::thread::sleep(std::time::Duration::from_millis(4));
+    for _ in 0..30 {
+        let run = client.began(7, &[cpu()]).id().expect("sent");
+        let timer = client.armed(client.now() + Duration::from_millis(4), &[cpu()]).id().expect("sent");
+        let peer = client.follows(3, client.now() + Duration::from_millis(4), &[cpu()]).id().expect("sent");
+        client.arrived(9, &[cpu()]);
+        pause();
+        [run, timer, peer].map(|id| client.ended(id));
+    }
+    let status = planner.until("all is heard", |_| client.taken() >= 30 * 7);
+    for name in ["kernels", "timers", "announcements", "arrivals"] {
+        let found = status["predictors"].as_array().expect("some").iter().find(|one| one["name"] == name);
+        let record = &found.unwrap_or_else(|| panic!("{name}: {status}"))["record"];
+        let foreseen: u64 = ["hits", "early", "late"].map(|key| record[key].as_u64().unwrap_or(0)).iter().sum();
+        assert!(foreseen >= 10, "{name}: {record}");
+    }
+}
+
+#[test]
+fn who_dies_asks_for_nothing_any_more() {
+    let Some(planner) = Planner::start(&[]) else { return };
+    let before = limit(cpu());
+    let mut lines = planner.lines();
+    assert_eq!(lines.say(r#"{"hello":{"name":"mayfly"}}"#)["done"]["id"], 0);
+    let asked = format!(r#"{{"wake":{{"cpus":"{}","in":"10ms","stay":"90ms"}}}}"#, cpu().0);
+    assert_eq!(lines.say(&asked)["done"]["id"], 1);
+    drop(lines);
+    let status = planner.until("it is taken back", |status| account(status, "mayfly")["withdrawn"] == 1);
+    assert_eq!(account(&status, "mayfly")["expired"], 0);
+    assert_eq!(limit(cpu()), before);
+}
+
+#[test]
+fn a_planner_that_is_killed_in_a_window_leaves_what_restore_puts_back() {
+    let Some(mut planner) = Planner::start(&[]) else { return };
+    let before = limit(cpu());
+    let client = planner.client("last");
+    for _ in 0..20 {
+        client.wake(&[cpu()], client.now() + Duration::from_millis(1), Duration::from_millis(95));
+        for _ in 0..200 {
+            if limit(cpu()) == "n/a" {
+                planner.child.kill().expect("SIGKILL");
+                planner.child.wait().expect("it is dead");
+                let output = Command::new(ROOST).arg("restore").output().expect("roost restore runs");
+                assert!(output.status.success(), "{output:?}");
+                assert_eq!(limit(cpu()), before);
+                assert_eq!(client.wake(&[cpu()], client.now() + Duration::from_secs(1), Duration::ZERO).id().is_some(), true,
+                    "who goes on asking a dead planner is not hurt");
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_micros(300));
+        }
+    }
+    panic!("no window was seen open");
+}
+
+#[test]
+fn nonsense_half_lines_and_answers_that_nobody_reads_keep_nobody_waiting() {
+    let Some(planner) = Planner::start(&[]) else { return };
+    assert!(planner.ask("GET / HTTP/1.1")["refused"].as_str().expect("refused").contains("for example"));
+    assert!(planner.ask(r#"{"wake":{"cpus":"0-9","in":"1ms","stay":"1ms"}}"#)["refused"].is_string());
+    // A line without an end is cut off.
+    let mut endless = UnixStream::connect(planner.socket()).expect("it listens");
+    let mut answer = Vec::new();
+    let _ = endless.write_all(&vec![b'x'; 9000]);
+    let _ = endless.read_to_end(&mut answer);
+    assert!(String::from_utf8_lossy(&answer).contains("up to 4096 bytes"), "{}", String::from_utf8_lossy(&answer));
+    // Questions without end, and no answer taken.
+    let mut flood = UnixStream::connect(planner.socket()).expect("it listens");
+    flood.set_write_timeout(Some(std::time::Duration::from_secs(5))).expect("a timeout");
+    let refused = (0..20_000).any(|_| flood.write_all(b"\"status\"\n").is_err());
+    assert!(refused, "who takes no answers is hung up on");
+    // A half line is held as long as its connection, and disturbs nobody.
+    let mut half = UnixStream::connect(planner.socket()).expect("it listens");
+    half.write_all(b"{\"wake\":").expect("it reads");
+    assert!(planner.status()["running"].as_u64() > Some(0));
+}
+
+#[test]
+fn a_ring_full_of_nonsense_is_counted_and_the_others_are_served() {
+    use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+    let Some(planner) = Planner::start(&[]) else { return };
+    let mut stream = UnixStream::connect(planner.socket()).expect("it listens");
+    stream.write_all(b"{\"ring\":{\"name\":\"hostile\",\"entries\":4}}\n").expect("it reads");
+    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let mut bytes = [0; 256];
+    let parts = &mut [std::io::IoSliceMut::new(&mut bytes)];
+    recvmsg(&stream, parts, &mut ancillary, RecvFlags::CMSG_CLOEXEC).expect("an answer");
+    let mut descriptors = Vec::new();
+    for message in ancillary.drain() {
+        if let RecvAncillaryMessage::ScmRights(rights) = message {
+            descriptors.extend(rights);
+        }
+    }
+    let [memory, bell] = <[_; 2]>::try_from(descriptors).expect("memory and bell");
+    let memory = fs::File::from(memory);
+    assert!(memory.set_len(0).is_err(), "its length is sealed");
+    let map = slots::Map::new(&memory, 4096 + 4 * 64).expect("a mapping");
+    // Every word of the ring, again and again, while the bell rings.
+    let mut random = workload::Random::new(7, 0);
+    for round in 0..3000_u64 {
+        for word in (4096..4096 + 4 * 64).step_by(8) {
+            // Every other time a sequence that the planner waits for.
+            let text = if word % 64 == 0 && random.below(2) == 0 { round + random.below(8) } else { random.bits() };
+            map.word64(word).store(text, std::sync::atomic::Ordering::Release);
+        }
+        let _ = rustix::io::write(&bell, &1_u64.to_ne_bytes());
+    }
+    let client = planner.client("honest");
+    client.wake(&[cpu()], client.now() + Duration::from_millis(5), Duration::from_millis(1)).id().expect("sent");
+    planner.until("the honest one is served", |status| account(status, "honest")["accepted"] == 1);
+    planner.terminate();
+}
+
+fn token_file(folder: &Path) -> PathBuf {
+    let path = folder.join("token");
+    fs::write(&path, "0123456789abcdef0123\n").expect("written");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("its mode");
+    path
+}
+
+#[test]
+fn remote_callers_need_the_token_and_others_learn_nothing() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let token = token_file(folder.path());
+    let token = token.to_str().expect("text");
+    // A port that is free now; the planner says if it is not any more.
+    let udp = UdpSocket::bind("127.0.0.1:0").expect("a port").local_addr().expect("its number").to_string();
+    let flags = ["--udp", &udp, "--http", "127.0.0.1:0", "--token-file", token];
+    let Some(planner) = Planner::start(&flags) else { return };
+    let socket = UdpSocket::bind("127.0.0.1:0").expect("a port");
+    socket.set_read_timeout(Some(std::time::Duration::from_secs(10))).expect("a timeout");
+    let mut bytes = [0; 1024];
+    let wrong = r#"{"token":"0123456789abcdef0124","client":"web","say":{"follows":{"in":"400us"}}}"#;
+    let right = r#"{"token":"0123456789abcdef0123","client":"web","say":{"wake":{"in":"20ms","stay":"1ms"}}}"#;
+    for message in [wrong, "nonsense", "", right] {
+        socket.send_to(message.as_bytes(), &udp).expect("sent");
+    }
+    let (length, _) = socket.recv_from(&mut bytes).expect("the right one is answered, and the first answer is its");
+    assert!(bytes[..length].starts_with(b"ok "), "{}", String::from_utf8_lossy(&bytes[..length]));
+    let status = planner.until("both are counted", |status| status["asked"]["wrong_tokens"] == 1);
+    assert_eq!(account(&status, "web (remote)")["accepted"], 1);
+
+    let address = planner.said.lines().find_map(|line| line.strip_prefix("announcements at http://")).expect("its address");
+    let address = address.strip_suffix("/wake").expect("its path").to_owned();
+    let post = |token: &str, body: &str| {
+        let mut stream = std::net::TcpStream::connect(&address).expect("HTTP answers");
+        let head = format!("POST /wake HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: Bearer {token}\r\nContent-Length: {}\r\n\r\n", body.len());
+        stream.write_all((head + body).as_bytes()).expect("it reads");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("it answers");
+        answer
+    };
+    let body = r#"{"client":"web","say":{"wake":{"in":"20ms","stay":"1ms"}}}"#;
+    assert!(post("0123456789abcdef0123", body).starts_with("HTTP/1.1 200"));
+    assert!(post("0123456789abcdef012", body).starts_with("HTTP/1.1 401"));
+    assert!(post("", body).starts_with("HTTP/1.1 401"));
+    assert!(post("0123456789abcdef0123", "{}").starts_with("HTTP/1.1 422"));
+    assert!(post("0123456789abcdef0123", r#"{"client":"web","say":{"wake":{"in":"1h","stay":"1ms"}}}"#).starts_with("HTTP/1.1 422"));
+    assert!(post("0123456789abcdef0123", &"x".repeat(5000)).starts_with("HTTP/1.1 413"));
+}
+
+#[test]
+fn what_is_not_allowed_is_one_clear_line_and_nothing_changes() {
+    let before = limit(cpu());
+    let folder = tempfile::tempdir().expect("a folder");
+    let loose = folder.path().join("loose");
+    fs::write(&loose, "0123456789abcdef0123\n").expect("written");
+    fs::set_permissions(&loose, fs::Permissions::from_mode(0o644)).expect("its mode");
+    let loose = loose.to_str().expect("text");
+    let good = token_file(folder.path());
+    let good = good.to_str().expect("text");
+    for (flags, words) in [
+        (&["--cpus", "60000"][..], "is not available"),
+        (&["--udp", "127.0.0.1:0"], "--token-file"),
+        (&["--udp", "127.0.0.1:0", "--token-file", loose], "chmod 600"),
+        (&["--udp", "0.0.0.0:0", "--token-file", good], "--remote"),
+        (&["--max-share", "120"], "percent"),
+        (&["at", "--in", "1ms", "--socket", "/nonexistent/wake.sock"], "no planner answers"),
+    ] {
+        let output = Command::new(ROOST).arg("wake").args(flags).output().expect("roost runs");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(matches!(output.status.code(), Some(1 | 2)), "{flags:?}: {output:?}");
+        assert!(said.contains(words), "{flags:?}: {said}");
+    }
+    assert_eq!(limit(cpu()), before);
+}
+
+#[test]
+fn c_and_python_clients_are_served() {
+    let Some(planner) = Planner::start(&[]) else { return };
+    let program = planner.folder.path().join("announce");
+    for (compiler, standard, language) in [("cc", "-std=c11", "c"), ("c++", "-std=c++11", "c++")] {
+        let done = Command::new(compiler)
+            .args([standard, "-x", language, "-O2", "-Wall", "-Wextra", "-Werror", "-pthread", "-D_GNU_SOURCE", "-I"])
+            .arg(repository().join("include"))
+            .arg(repository().join("crates/roost/tests/native/announce.c"))
+            .arg("-o")
+            .arg(&program)
+            .output()
+            .unwrap_or_else(|error| panic!("{compiler}: {error}; `scripts/setup test` installs it"));
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        let name = format!("from {language}");
+        let ran = Command::new(&program).arg(planner.socket()).arg(&name).arg(cpu().0.to_string()).output().expect("it runs");
+        assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+        let status = planner.until("it is served", |status| account(status, &name)["came"].as_u64() >= Some(1));
+        assert_eq!(account(&status, &name)["accepted"], 201, "{status}");
+    }
+    let script = repository().join("crates/roost/tests/native/announce.py");
+    match Command::new("python3").arg(script).arg(planner.socket()).arg(cpu().0.to_string()).output() {
+        Ok(ran) => {
+            assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+            planner.until("it is served", |status| account(status, "from python")["came"] == 1);
+        }
+        Err(error) => skipped("wake: python", &format!("python3: {error}")),
+    }
+}

@@ -1,0 +1,257 @@
+//! The client's end, for programs in Rust; `include/roost_wake.h` is the same in C.
+//!
+//! ```no_run
+//! use machine::{CpuId, Duration};
+//! use slots::wake::WakeClient;
+//!
+//! let planner = WakeClient::connect("/run/roost/wake.sock".as_ref(), "search")?;
+//! // A reply will wake a thread on CPU 3 in about 400 us, give or take 50.
+//! let ready = planner.now() + Duration::from_micros(350);
+//! planner.wake(&[CpuId(3)], ready, Duration::from_micros(100));
+//! # Ok::<(), slots::wake::ConnectError>(())
+//! ```
+
+use super::layout::{self, CPUS_MAX, NO_CPU, entry, header};
+use super::ring::Cpus;
+use super::what;
+use crate::map::Map;
+use machine::{CpuId, Duration, Instant};
+use rustix::io::Errno;
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+use rustix::time::{ClockId, clock_gettime};
+use std::fs::File;
+use std::io::{self, IoSliceMut, Write as _};
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::{AtomicU64, fence};
+
+/// A connection to the planner; for all threads of this process.
+#[derive(Debug)]
+pub struct WakeClient {
+    map: Map,
+    capacity: u32,
+    bell: OwnedFd,
+    ids: AtomicU64,
+    /// What was asked is withdrawn when it closes.
+    _stream: UnixStream,
+}
+
+/// What became of something that was said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It is in the ring, under this name.
+    Sent(u64),
+    /// It is too near to be of use; counted, and not sent.
+    TooLate,
+    /// The ring has no room; counted, and not sent.
+    Full,
+    /// Nobody reads any more: connect again.
+    Closed,
+}
+
+impl Outcome {
+    /// The request's name, if it was sent.
+    pub fn id(self) -> Option<u64> {
+        if let Self::Sent(id) = self { Some(id) } else { None }
+    }
+}
+
+/// Why there is no connection.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// Nobody listens.
+    #[error("no planner answers at {path}: {source}\nhint: start one with `roost wake`, or name its socket", path = path.display())]
+    Nobody {
+        /// The socket.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// It said no.
+    #[error("{path}: {answer}", path = path.display())]
+    Refused {
+        /// The socket.
+        path: PathBuf,
+        /// In its words.
+        answer: String,
+    },
+}
+
+impl WakeClient {
+    /// Asks the planner at `path` for a ring, under a name that people will see.
+    pub fn connect(path: &Path, name: &str) -> Result<Self, ConnectError> {
+        let nobody = |source: io::Error| ConnectError::Nobody { path: path.to_owned(), source };
+        let is_plain = |c: &char| c.is_ascii_alphanumeric() || "._-/:@ ".contains(*c);
+        let name: String = name.chars().filter(is_plain).take(80).collect();
+        let mut stream = UnixStream::connect(path).map_err(nobody)?;
+        stream.set_read_timeout(Some(std::time::Duration::from_secs(5))).map_err(nobody)?;
+        let ask = format!("{{\"ring\":{{\"name\":\"{name}\",\"entries\":{}}}}}\n", layout::RING_ENTRIES);
+        stream.write_all(ask.as_bytes()).map_err(nobody)?;
+        let (answer, descriptors) = receive(&stream).map_err(|error| nobody(error.into()))?;
+        let refused = |answer: String| ConnectError::Refused { path: path.to_owned(), answer };
+        let Ok([memory, bell]) = <[OwnedFd; 2]>::try_from(descriptors) else {
+            return Err(refused(answer));
+        };
+        let memory = File::from(memory);
+        let head = Map::new(&memory, layout::HEADER).map_err(nobody)?;
+        let capacity = head.word32(header::CAPACITY).load(Acquire);
+        let is_good = head.word64(0).load(Acquire) == u64::from_le_bytes(layout::MAGIC)
+            && head.word32(header::VERSION).load(Acquire) == layout::RING_VERSION
+            && capacity.is_power_of_two()
+            && capacity <= layout::RING_ENTRIES_MAX
+            && memory.metadata().map_err(nobody)?.len() >= layout::ring_length(capacity) as u64;
+        if !is_good {
+            return Err(refused("the planner speaks another version; use the library of its release".to_owned()));
+        }
+        let map = Map::new(&memory, layout::ring_length(capacity)).map_err(nobody)?;
+        Ok(Self { map, capacity, bell, ids: AtomicU64::new(1), _stream: stream })
+    }
+
+    /// Now, on the clock that requests are on.
+    pub fn now(&self) -> Instant {
+        now()
+    }
+
+    /// Nearer than this is too late.
+    pub fn lead(&self) -> Duration {
+        Duration::from_nanos(self.map.word64(header::LEAD).load(Relaxed))
+    }
+
+    /// These CPUs shall be ready from `ready` on, for `stay`.
+    pub fn wake(&self, cpus: &[CpuId], ready: Instant, stay: Duration) -> Outcome {
+        let soonest = now() + self.lead();
+        if ready < soonest {
+            self.count(header::TOO_LATE);
+            if ready + stay <= soonest {
+                return Outcome::TooLate;
+            }
+        }
+        self.say(what::WAKE, None, 0, cpus, ready.as_nanos(), stay.as_nanos())
+    }
+
+    /// The event of that request came: its CPUs have work now, and need not be kept awake.
+    pub fn came(&self, id: u64) -> Outcome {
+        self.say(what::CAME, Some(id), 0, &[], 0, 0)
+    }
+
+    /// That request is taken back.
+    pub fn withdraw(&self, id: u64) -> Outcome {
+        self.say(what::WITHDRAWN, Some(id), 0, &[], 0, 0)
+    }
+
+    /// A computation of the kind `key` begins; when it will end is predicted from those before.
+    pub fn began(&self, key: u64, cpus: &[CpuId]) -> Outcome {
+        self.say(what::BEGAN, None, key, cpus, now().as_nanos(), 0)
+    }
+
+    /// It has ended: a computation, a timer, or what was announced.
+    pub fn ended(&self, id: u64) -> Outcome {
+        self.say(what::ENDED, Some(id), 0, &[], now().as_nanos(), 0)
+    }
+
+    /// A timer is set to `expiry`; how late it will be is learned.
+    pub fn armed(&self, expiry: Instant, cpus: &[CpuId]) -> Outcome {
+        self.say(what::ARMED, None, 0, cpus, expiry.as_nanos(), now().as_nanos())
+    }
+
+    /// Something came that comes again and again; when the next will is predicted from those before.
+    pub fn arrived(&self, key: u64, cpus: &[CpuId]) -> Outcome {
+        self.say(what::ARRIVED, None, key, cpus, now().as_nanos(), 0)
+    }
+
+    /// `key` says that it will send at `due`; how punctual it is, is learned.
+    pub fn follows(&self, key: u64, due: Instant, cpus: &[CpuId]) -> Outcome {
+        self.say(what::FOLLOWS, None, key, cpus, due.as_nanos(), now().as_nanos())
+    }
+
+    /// Requests that the planner accepted and refused, of all that this client has asked.
+    pub fn answered(&self) -> (u64, u64) {
+        (self.map.word64(header::ACCEPTED).load(Acquire), self.map.word64(header::REFUSED).load(Acquire))
+    }
+
+    /// Entries that the planner has read.
+    pub fn taken(&self) -> u64 {
+        self.map.word64(header::TAKEN).load(Acquire)
+    }
+
+    /// What was too late, found no room, and rang.
+    pub fn counted(&self) -> [u64; 3] {
+        [header::TOO_LATE, header::FULL, header::RUNG].map(|word| self.map.word64(word).load(Relaxed))
+    }
+
+    fn say(&self, what: u32, id: Option<u64>, key: u64, cpus: &[CpuId], time: u64, stay: u64) -> Outcome {
+        if self.map.word32(header::CLOSED).load(Relaxed) != 0 {
+            return Outcome::Closed;
+        }
+        let id = id.unwrap_or_else(|| self.ids.fetch_add(1, Relaxed));
+        let head = self.map.word64(header::HEAD);
+        let mut ticket = head.load(Relaxed);
+        let at = loop {
+            let at = layout::entry_offset(ticket, self.capacity);
+            let turn = self.map.word64(at + entry::SEQUENCE).load(Acquire).wrapping_sub(ticket) as i64;
+            match turn {
+                0 => match head.compare_exchange_weak(ticket, ticket.wrapping_add(1), Relaxed, Relaxed) {
+                    Ok(_) => break at,
+                    Err(other) => ticket = other,
+                },
+                ..0 => {
+                    self.count(header::FULL);
+                    return Outcome::Full;
+                }
+                _ => ticket = head.load(Relaxed),
+            }
+        };
+        let put = |offset: usize, word: u64| self.map.word64(at + offset).store(word, Relaxed);
+        self.map.word32(at + entry::WHAT).store(what, Relaxed);
+        put(entry::ID, id);
+        put(entry::READY, time);
+        put(entry::STAY, stay);
+        put(entry::CPUS, Cpus::of(cpus.iter().copied().take(CPUS_MAX).filter(|cpu| cpu.0 != NO_CPU)).word());
+        put(entry::KEY, key);
+        self.map.word64(at + entry::SEQUENCE).store(ticket.wrapping_add(1), Release);
+        // The entry before the look at `asleep`; the planner does it the other way round.
+        fence(SeqCst);
+        let asleep = self.map.word32(header::ASLEEP);
+        if asleep.load(Relaxed) != 0 && asleep.swap(0, Relaxed) != 0 {
+            self.ring();
+        }
+        Outcome::Sent(id)
+    }
+
+    #[cold]
+    fn ring(&self) {
+        match rustix::io::write(&self.bell, &1_u64.to_ne_bytes()) {
+            Ok(_) => self.count(header::RUNG),
+            Err(_) => self.count(header::NOT_RUNG),
+        }
+    }
+
+    fn count(&self, what: usize) {
+        self.map.word64(what).fetch_add(1, Relaxed);
+    }
+}
+
+fn now() -> Instant {
+    let time = clock_gettime(ClockId::Monotonic);
+    // Both fields are never negative for this clock.
+    Instant::from_nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+}
+
+/// A line, and the descriptors that came with it.
+fn receive(stream: &UnixStream) -> Result<(String, Vec<OwnedFd>), Errno> {
+    let mut bytes = [0; 1024];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let came = recvmsg(stream, &mut [IoSliceMut::new(&mut bytes)], &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
+    let mut descriptors = Vec::new();
+    for message in ancillary.drain() {
+        if let RecvAncillaryMessage::ScmRights(rights) = message {
+            descriptors.extend(rights);
+        }
+    }
+    let line = String::from_utf8_lossy(&bytes[..came.bytes]).trim_end().to_owned();
+    Ok((line, descriptors))
+}
