@@ -19,6 +19,7 @@ mod run_folder;
 mod serve;
 mod sim;
 mod size;
+mod stage;
 mod table;
 mod top;
 mod web;
@@ -46,6 +47,7 @@ enum Command {
     Hot(hot::Args),
     Replay(replay::Args),
     Sim(sim::Args),
+    Stage(Box<stage::Args>),
     Top(top::Args),
     Report(report::Args),
     Restore(restore::Args),
@@ -65,6 +67,7 @@ fn main() -> ExitCode {
         Command::Hot(args) => hot::run(&args),
         Command::Replay(args) => replay::run(&args),
         Command::Sim(args) => sim::run(&args),
+        Command::Stage(args) => stage::run(&args),
         Command::Top(args) => top::run(&args),
         Command::Report(args) => report::run(&args),
         Command::Restore(args) => restore::run(&args),

@@ -46,10 +46,10 @@ impl Recording {
     }
 }
 
-/// A server's name as a file's: whatever is no letter, digit, dot or hyphen is a hyphen.
+/// The log's name. Whatever of a server's is no letter, digit, dot or hyphen is a hyphen.
 fn file_name(name: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || c == '.' { c } else { '-' };
-    name.trim_start_matches('.').chars().map(plain).collect()
+    format!("stage-{}", name.chars().map(plain).collect::<String>())
 }
 
 /// Some 100,000 requests in a segment, a million in all.

@@ -49,7 +49,7 @@ mod status;
 mod tls;
 mod tunnel;
 
-pub use config::{Class, Config, ConfigError, Health, Limits, Server, Tls};
+pub use config::{Class, Config, ConfigError, Health, Limits, Period, Server, Tls};
 pub use proxy::{Proxy, StartError};
 pub use stage::Burst;
 pub use status::{ClassStatus, Counts, ServerStatus, Status, Times};

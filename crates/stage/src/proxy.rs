@@ -113,9 +113,9 @@ impl Proxy {
     }
 
     /// Takes no more connections, lets all go that is held, and waits until who was accepted is answered. False if the time
-    /// for that ([`crate::Limits::drain`]) was not enough.
-    pub fn stop(mut self) -> bool {
-        self.end()
+    /// for that ([`crate::Limits::drain`]) was not enough; and what it looks like in the end.
+    pub fn stop(mut self) -> (bool, Status) {
+        (self.end(), Status::of(&self.shared))
     }
 
     fn end(&mut self) -> bool {

@@ -371,7 +371,7 @@ mod tests {
             }
         }
         stage.flush().unwrap();
-        let text = std::fs::read_to_string(folder.path().join("one.000000.jsonl")).unwrap();
+        let text = std::fs::read_to_string(folder.path().join("stage-one.000000.jsonl")).unwrap();
         let replayed = policy::log::replay::<Stager>(&text).unwrap();
         assert!(replayed.steps > 300);
         assert_eq!(replayed.state, stage.inner().stager);

@@ -20,6 +20,7 @@
 //! - Programs only watch. None changes what the kernel or a packet does.
 //! - What the kernel refuses is a [`BpfError`] that says what to do; nothing panics over it.
 
+mod activity;
 mod bell;
 mod functions;
 mod idle;
@@ -27,6 +28,7 @@ mod mapped;
 mod requests;
 mod threads;
 
+pub use activity::{Activity, ActivityProgram, IdleSpans, Whose};
 pub use bell::Bell;
 pub use functions::{
     FUNCTIONS_MAX, FunctionProgram, FunctionTally, ImageRings, Probe, SLOT_COUNT, stack_of_sleeper,
@@ -131,7 +133,7 @@ struct Place {
 const COUNTS: &str = "cpus";
 
 /// Maps with one struct for the whole machine.
-const SINGLE: [&str; 4] = ["rules", "pulses", "image", "blank"];
+const SINGLE: [&str; 5] = ["rules", "pulses", "image", "blank", "whole"];
 
 /// Loads the object, with room for every CPU there may be, and attaches its programs. Those of `optional` that hang on an
 /// event which this kernel lacks are left out.

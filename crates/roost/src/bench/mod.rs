@@ -10,6 +10,7 @@
 //!   programs.rs    what programs in the kernel cost
 //!   observe.rs     what watching costs, switched on and off
 //!   sim/           the simulator beside SimPy and a loop by hand; how often its intervals are right
+//!   stage/         what the staged-burst proxy adds, what holding is worth, whether anybody is lost
 //!   uprobe.rs      what a call costs that is watched by uprobes
 //!   contestant.rs  a server as a child process, and what the kernel says of it
 //!   verdict.rs     medians, spreads, ratios, bars; the table and the folder of raw data
@@ -25,6 +26,7 @@ mod programs;
 mod scheduler;
 mod serve;
 mod sim;
+mod stage;
 mod uprobe;
 mod verdict;
 
@@ -55,6 +57,9 @@ enum Bench {
     HurryUpService(hurry_up::service::Args),
     Sim(sim::Args),
     SimCoverage(sim::coverage::Args),
+    Stage(Box<stage::Args>),
+    #[command(hide = true)]
+    StageService(stage::service::Args),
     Uprobe(uprobe::Args),
 }
 
@@ -71,6 +76,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         Bench::HurryUpService(args) => hurry_up::service::run(args),
         Bench::Sim(args) => sim::run(args),
         Bench::SimCoverage(args) => sim::coverage::run(args),
+        Bench::Stage(args) => stage::run(args),
+        Bench::StageService(args) => stage::service::run(args),
         Bench::Uprobe(args) => uprobe::run(args),
     }
 }

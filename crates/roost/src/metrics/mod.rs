@@ -5,6 +5,7 @@
 //!   sleep.rs        how a machine sleeps and a service answers (`roost observe --metrics`)
 //!   dashboard.rs    tests: the shipped dashboard shows what that page has
 //!   govern.rs       what governs services (`roost govern --metrics`)
+//!   stage.rs        a staged-burst proxy (`roost stage --metrics`)
 //! ```
 //!
 //! Everything on a page is composed when somebody asks. Nobody asking costs nothing: the thread has no timer.
@@ -14,8 +15,10 @@ mod dashboard;
 
 pub mod govern;
 pub mod sleep;
+mod stage;
 mod store;
 
+pub use stage::serve as serve_stage;
 pub use store::serve as serve_store;
 
 use crate::exit::usage;

@@ -19,5 +19,6 @@ mod putting_back;
 mod seeing;
 mod sim;
 mod soak;
+mod staging;
 mod usage;
 mod watching;
