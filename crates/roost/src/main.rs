@@ -20,6 +20,7 @@ mod run_folder;
 mod serve;
 mod sim;
 mod size;
+mod stage;
 mod table;
 mod top;
 mod wake;
@@ -49,6 +50,7 @@ enum Command {
     Quiesce(quiesce::Args),
     Replay(replay::Args),
     Sim(sim::Args),
+    Stage(Box<stage::Args>),
     Top(top::Args),
     Wake(Box<wake::Args>),
     Report(report::Args),
@@ -70,6 +72,7 @@ fn main() -> ExitCode {
         Command::Quiesce(args) => quiesce::run(&args),
         Command::Replay(args) => replay::run(&args),
         Command::Sim(args) => sim::run(&args),
+        Command::Stage(args) => stage::run(&args),
         Command::Top(args) => top::run(&args),
         Command::Wake(args) => wake::run(&args),
         Command::Report(args) => report::run(&args),

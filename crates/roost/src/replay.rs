@@ -1,5 +1,7 @@
 //! `roost replay`: a recorded run again, or under other parameters.
 
+mod stages;
+
 use crate::exit::{Exit, coded, usage};
 use crate::table::print;
 use anyhow::Result;
@@ -11,7 +13,7 @@ use std::process::ExitCode;
 
 /// Replay a recorded run: the same inputs must give the same commands
 ///
-/// Reads what `roost govern --record DIR` wrote: readings, changes by `set` and reloads, whether writes were refused. Exit code
+/// Reads what `roost govern --record DIR` or `roost stage --out DIR --record` wrote: readings, changes by `set` and reloads, whether writes were refused. Exit code
 /// 1 means that this version of Roost decides otherwise than the run did. With --policy, says when and how another policy would
 /// have decided; what was seen depended on the cores that the service really had, so that is no forecast.
 #[derive(clap::Args, Debug)]
@@ -36,6 +38,12 @@ pub struct Args {
 
 /// Does it.
 pub fn run(args: &Args) -> Result<ExitCode> {
+    if stages::is_here(&args.folder) {
+        if args.policy.is_some() {
+            return Err(usage("--policy is for recordings of `roost govern`; what another stage would do, `roost sim` tells"));
+        }
+        return stages::replay(&args.folder, args.json);
+    }
     let replays = match &args.policy {
         None => Replay::of(&args.folder),
         Some(file) => {

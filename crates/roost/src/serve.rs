@@ -25,6 +25,7 @@ Examples:
   roost serve                                     all CPUs, 1 GiB, on 127.0.0.1:11211
   roost serve --cpus 2-7 --memory-limit 8g        six workers on six CPUs
   roost serve --latency-goal 500us@p99            wake workers by the measured tail as well
+  roost serve --stage 50ms@p99 --stage-period 25ms     clients that may wait: served in bursts, asleep in between
   roost serve --policy all-awake --active-idle stock   the baseline: behave like any other store
 
 A plain memcached client works: printf 'set k 0 0 1\\r\\nv\\r\\nget k\\r\\n' | nc -q1 127.0.0.1 11211
@@ -76,6 +77,12 @@ pub struct Args {
     /// By which interface idle states are limited
     #[arg(long, value_enum, default_value_t = Actuator::PmQos)]
     idle_actuator: Actuator,
+    /// For clients that may wait: leave requests in their sockets and serve them together, within this, such as 50ms@p99
+    #[arg(long, value_name = "TIME@pQ")]
+    stage: Option<machine::Goal>,
+    /// Serve them this often at the least [default: when --stage is in danger]
+    #[arg(long, value_name = "TIME", requires = "stage")]
+    stage_period: Option<Duration>,
     /// Keep learned load limits in this file between runs
     #[arg(long, value_name = "FILE")]
     state: Option<PathBuf>,
@@ -270,6 +277,7 @@ fn config(args: &Args, file: File) -> Result<Config> {
             Actuator::None => None,
         },
         root,
+        stage: args.stage.map(|goal| server::Stage { goal, period: args.stage_period }),
         state_file: args.state.clone(),
         record: args.record.clone(),
         power_model: args.power_model.as_deref().map(power_model).transpose()?,

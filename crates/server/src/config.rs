@@ -25,6 +25,8 @@ pub struct Config {
     pub active_idle: policy::active_idle::Mode,
     /// How that is asked of the kernel; `None` does not ask.
     pub idle_actuator: Option<host::IdleActuator>,
+    /// Leave requests in their sockets for a while and serve them together; `None` serves at once.
+    pub stage: Option<crate::holding::Stage>,
     /// Where `/sys`, `/proc` and `/run` are found.
     pub root: host::Root,
     /// Where learned limits are kept between runs.
@@ -53,6 +55,7 @@ impl Config {
             policy,
             active_idle: policy::active_idle::Mode::Stock,
             idle_actuator: None,
+            stage: None,
             root: host::Root::system(),
             state_file: None,
             record: None,

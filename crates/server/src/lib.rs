@@ -16,6 +16,7 @@ mod acceptor;
 mod buffer;
 mod connection;
 mod director;
+mod holding;
 mod inspect;
 mod learned;
 mod mailbox;
@@ -28,6 +29,7 @@ mod worker;
 
 pub use acceptor::ListenError;
 pub use config::{Config, Limits, Listen, Log, Policy};
+pub use holding::Stage;
 pub use inspect::Inspector;
 pub use learned::StateError;
 pub use running::{Server, StartError};

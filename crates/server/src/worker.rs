@@ -20,6 +20,7 @@
 //! the request may have arrived any time in between.
 
 use crate::connection::{Connection, READ_SIZE, Scratch, Turn};
+use crate::holding::{Holding, Stage};
 use crate::mailbox::Mailbox;
 use crate::recording::RecordedWorker;
 use crate::session::first_key;
@@ -74,6 +75,8 @@ pub(crate) struct Worker {
     reports: Reports,
     /// Slots whose first request after a send-home transfer has not been served yet.
     arriving: Vec<u32>,
+    /// Where requests are served in bursts.
+    holding: Option<Holding>,
     draining: bool,
 }
 
@@ -91,10 +94,16 @@ struct Reports {
 }
 
 impl Worker {
-    pub(crate) fn new(id: WorkerId, shared: Arc<Shared>, policy: RecordedWorker) -> io::Result<Self> {
+    pub(crate) fn new(
+        id: WorkerId,
+        shared: Arc<Shared>,
+        policy: RecordedWorker,
+        stage: Option<&Stage>,
+    ) -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let bell = shared.port(id).mailbox.bell();
         epoll::add(&epoll, bell, epoll::EventData::new_u64(BELL), EventFlags::IN | EventFlags::ET)?;
+        let holding = stage.map(|stage| Holding::new(stage, bell)).transpose()?;
         let now = shared.now();
         Ok(Self {
             id,
@@ -108,6 +117,7 @@ impl Worker {
             received: Vec::with_capacity(TOGETHER),
             reports: Reports::new(now),
             arriving: Vec::new(),
+            holding,
             draining: false,
             shared,
         })
@@ -143,7 +153,12 @@ impl Worker {
             }
             let previous = returned;
             returned = shared.now();
-            let ready_since = if returned.since(asked) > SLEPT { returned } else { previous };
+            let mut ready_since = if returned.since(asked) > SLEPT { returned } else { previous };
+            if let Some(held_since) = self.hold_back(&mut events, mailbox, &mut letters, returned)? {
+                ready_since = held_since;
+                // Time on the stage is no work.
+                returned = shared.now();
+            }
             let mut last = returned;
             for some in events.chunks(TOGETHER) {
                 last = self.take_turns(some, last, ready_since);
@@ -152,6 +167,47 @@ impl Worker {
                 // nothing.
                 self.open_letters(mailbox, &mut letters);
             }
+        }
+    }
+
+    /// With a stage: requests that have come wait until their burst begins, and `events` become those of all
+    /// that have come by then. Says since when the first has waited. A burst goes on until nothing has come.
+    fn hold_back(
+        &mut self,
+        events: &mut Vec<epoll::Event>,
+        mailbox: &Mailbox<Mail>,
+        letters: &mut Vec<Mail>,
+        now: Instant,
+    ) -> io::Result<Option<Instant>> {
+        let Some(mut holding) = self.holding.take() else { return Ok(None) };
+        let has_come = events.iter().any(|event| event.data.u64() != BELL);
+        if !has_come {
+            holding.end(now);
+        }
+        if !has_come || holding.is_serving() {
+            self.holding = Some(holding);
+            return Ok(None);
+        }
+        holding.begin(now);
+        while let Some(due) = holding.due(self.shared.now()) {
+            if self.draining {
+                holding.let_go(self.shared.now());
+                continue;
+            }
+            let now = self.run_timers();
+            let next = self.policy.poll_timeout().map_or(due, |timer| due.min(timer));
+            let may_sleep = mailbox.fall_asleep();
+            let waited = if may_sleep { holding.wait(next.since(now)) } else { Ok(()) };
+            mailbox.wake_up();
+            waited?;
+            self.open_letters(mailbox, letters);
+        }
+        self.holding = Some(holding);
+        events.clear();
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(events), Some(&at_once)) {
+            Ok(_) | Err(Errno::INTR) => Ok(Some(now)),
+            Err(errno) => Err(errno.into()),
         }
     }
 
@@ -445,7 +501,9 @@ impl Worker {
     /// are made in passing, and in silence the director asks for one. So a worker under load never arms the kernel's
     /// timer, which would cost it a microsecond for each wait.
     fn timeout(&self, now: Instant, may_sleep: bool) -> Option<Timespec> {
-        let wait = if !may_sleep || !self.ready.is_empty() {
+        // A burst's end is when nothing more has come.
+        let is_serving = self.holding.as_ref().is_some_and(Holding::is_serving);
+        let wait = if !may_sleep || !self.ready.is_empty() || is_serving {
             Duration::ZERO
         } else {
             let stall = (self.held > 0).then_some(self.next_stall_check);

@@ -20,6 +20,7 @@
 //! - Programs only watch. None changes what the kernel or a packet does.
 //! - What the kernel refuses is a [`BpfError`] that says what to do; nothing panics over it.
 
+mod activity;
 mod bell;
 mod block;
 mod functions;
@@ -29,6 +30,7 @@ mod requests;
 mod threads;
 mod waits;
 
+pub use activity::{Activity, ActivityProgram, IdleSpans, Whose};
 pub use bell::Bell;
 pub use block::{BlockEvent, BlockProgram};
 pub use functions::{
@@ -137,6 +139,7 @@ const COUNTS: &str = "cpus";
 
 /// Maps with one struct for the whole machine.
 const SINGLE: [&str; 5] = ["rules", "pulses", "image", "blank", "desk"];
+const SINGLE: [&str; 5] = ["rules", "pulses", "image", "blank", "whole"];
 
 /// Loads the object, with room for every CPU there may be, and attaches its programs. Those of `optional` that hang on an
 /// event which this kernel lacks are left out.

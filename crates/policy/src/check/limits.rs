@@ -306,6 +306,7 @@ impl Check for quiescence::Params {
 impl Check for staging::Params {
     fn check(&self) -> Result<(), Wrong> {
         time("period", self.period)?;
+        not_above("phase", self.phase, "period", self.period)?;
         count("max_staged", self.max_staged)?;
         above_zero("quantile", self.quantile.as_f64())?;
         share("quantile", self.quantile)?;

@@ -142,7 +142,7 @@ fn no_parameter_of_any_policy_takes_what_cannot_be() {
     check(&faults("a device", &DeviceParams::default(), &["band.first_guess"]));
     check(&faults("kernels", &KernelParams::default(), &["dropped", "band.first_guess"]));
     check(&faults("quiesce", &quiescence::Params::default(), &["min_wait", "max_share", "leave_alone"]));
-    let staging = ["first_share", "margin_step"];
+    let staging = ["phase", "first_share", "margin_step"];
     check(&faults("staged", &staging::Params::default(), &staging));
     check(&faults("staged-paper", &staging::Params::paper(), &staging));
     assert!(all.is_empty(), "{}", all.join("\n"));

@@ -13,8 +13,11 @@
 //!
 //! When to release: [`Mode::Period`] is what the paper measured (every 250 ms for a target of 500: 68 W became 53 W and
 //! the 99.9th percentile stayed below the target); [`Mode::Deadline`] is what it proposes ("when some staged
-//! requests are in danger of missing their latency deadlines") and does not build. In both a full stage is released
-//! too.
+//! requests are in danger of missing their latency deadlines") and does not build; [`Mode::Guarded`] is both, whichever
+//! comes first: a regular rhythm for as long as the deadlines allow it. In all of them a full stage is released too.
+//!
+//! Several stages need not burst together: [`Params::phase`] shifts the ends of one's periods, and
+//! [`phases`] gives each of several its own.
 //!
 //! What danger is, is learned. [`Tails`] knows how long requests take from release to completion in bursts of each
 //! size; and beyond what it foresees stands a margin that every miss widens and every success narrows a little, in such
@@ -32,9 +35,11 @@
 
 #[cfg(test)]
 mod properties;
+mod replay;
 mod stager;
 mod tails;
 
+pub use replay::{Input, Output};
 pub use stager::{Record, Release, StagedId, Stager, Verdict};
 pub use tails::Tails;
 
@@ -51,6 +56,8 @@ pub enum Mode {
     /// When the deadline of a staged request is in danger.
     #[default]
     Deadline,
+    /// At the end of every [`Params::period`], and before it when the deadline of a staged request is in danger.
+    Guarded,
 }
 
 /// The constants of a stage.
@@ -62,6 +69,9 @@ pub struct Params {
     /// The period of period mode. 250 ms: the paper's, for a target of 500.
     #[serde(with = "machine::duration_text")]
     pub period: Duration,
+    /// By how much the ends of this stage's periods come later than those of a stage with none. Zero: all burst together.
+    #[serde(with = "machine::duration_text")]
+    pub phase: Duration,
     /// A stage that holds so many is released. 1024 (ours): ten seconds of the paper's load.
     pub max_staged: u32,
     /// The share of requests that shall be in time. 0.999: the paper's 99.9th percentile.
@@ -86,6 +96,7 @@ impl Default for Params {
         Self {
             mode: Mode::Deadline,
             period: Duration::from_millis(250),
+            phase: Duration::ZERO,
             max_staged: 1024,
             quantile: Ratio::new(0.999),
             history: 199,
@@ -101,5 +112,24 @@ impl Params {
     /// The paper's proxy: all that is staged, every 250 ms.
     pub fn paper() -> Self {
         Self { mode: Mode::Period, ..Self::default() }
+    }
+}
+
+/// The phases of `count` stages with the same period, so that their bursts are as far apart as they can be.
+pub fn phases(period: Duration, count: u32) -> impl Iterator<Item = Duration> {
+    (0..u64::from(count)).map(move |number| Duration::from_nanos(
+        (u128::from(period.as_nanos()) * u128::from(number) / u128::from(count.max(1))) as u64,
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn phases_divide_the_period() {
+        let of = |count| phases(Duration::from_millis(250), count).map(Duration::as_millis).collect::<Vec<_>>();
+        assert_eq!((of(0), of(1), of(2), of(5)), (vec![], vec![0], vec![0, 125], vec![0, 50, 100, 150, 200]));
+        assert_eq!(phases(Duration::MAX, 3).last(), Some(Duration::from_nanos(u64::MAX / 3 * 2)));
     }
 }

@@ -101,12 +101,13 @@ fn any_step() -> impl Strategy<Value = (u64, Step)> {
 proptest! {
     #[test]
     fn released_once_in_order_and_never_held_into_danger(
-        deadline_mode in any::<bool>(),
+        mode in prop_oneof![Just(Mode::Period), Just(Mode::Deadline), Just(Mode::Guarded)],
+        phase in 0_u64..400,
         max_staged in 1_u32..12,
         steps in prop::collection::vec(any_step(), 1..150),
     ) {
-        let mode = if deadline_mode { Mode::Deadline } else { Mode::Period };
-        let params = Params { mode, max_staged, first: 3, history: 9, ..Params::default() };
+        let (has_deadlines, has_periods) = (mode != Mode::Period, mode != Mode::Deadline);
+        let params = Params { mode, phase: ms(phase), max_staged, first: 3, history: 9, ..Params::default() };
         let mut stager = Stager::new(params);
         let mut now = Instant::ZERO;
         let (mut arrived, mut withdrawn, mut released) = (0_u64, Vec::new(), Vec::new());
@@ -156,10 +157,11 @@ proptest! {
                 let size = (under_way.len() + held.len()) as u32;
                 for (_, arrival, deadline) in &held {
                     prop_assert!(stager.poll_timeout().is_some_and(|due| due > now));
-                    let lead = stager.lead(size).filter(|_| deadline_mode);
+                    let lead = stager.lead(size).filter(|_| has_deadlines);
                     prop_assert!(lead.is_none_or(|lead| now < *deadline - lead));
-                    let longest = if deadline_mode { deadline.since(*arrival) } else { params.period };
-                    prop_assert!(now < *arrival + longest.max(Duration::from_nanos(1)));
+                    let one = Duration::from_nanos(1);
+                    prop_assert!(!has_deadlines || now < *arrival + deadline.since(*arrival).max(one));
+                    prop_assert!(!has_periods || now < *arrival + params.period);
                 }
                 // State that is written and read back is the same state.
                 let text = serde_json::to_string(&stager).unwrap();

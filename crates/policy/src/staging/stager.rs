@@ -82,8 +82,9 @@ pub struct Stager {
     /// By arrival.
     staged: VecDeque<Staged>,
     burst: Option<Burst>,
-    /// When a burst begins whatever is learned: the end of the period, or of the time that a request is held while
-    /// the tail is unknown.
+    /// The end of the period, in the modes that have one.
+    period_end: Option<Instant>,
+    /// When a burst begins while the tail is unknown, where deadlines count.
     blind_due: Option<Instant>,
     earliest_deadline: Option<Instant>,
     in_service: u32,
@@ -101,6 +102,7 @@ impl Stager {
             params,
             staged: VecDeque::with_capacity(room),
             burst: None,
+            period_end: None,
             blind_due: None,
             earliest_deadline: None,
             in_service: 0,
@@ -132,7 +134,7 @@ impl Stager {
         self.staged.remove(going + place);
         self.record.withdrawn += 1;
         // With the request its deadline has gone.
-        (self.blind_due, self.earliest_deadline) = (None, None);
+        self.forget_dues();
         for place in going..self.staged.len() {
             self.count_in(self.staged[place]);
         }
@@ -232,42 +234,54 @@ impl Stager {
     }
 
     fn due(&self) -> Option<Instant> {
-        let blind = self.blind_due?;
-        let size = self.size();
-        match (self.params.mode, self.lead(size), self.earliest_deadline) {
-            (Mode::Deadline, Some(lead), Some(deadline)) => {
-                let due = deadline - lead;
-                Some(if self.tails.knows(size) { due } else { due.min(blind) })
-            }
-            _ => Some(blind),
+        match (self.period_end, self.in_danger()) {
+            (Some(end), Some(danger)) => Some(end.min(danger)),
+            (end, danger) => end.or(danger),
         }
     }
 
+    /// When a deadline will be in danger; `None` if nothing is staged, or deadlines do not count.
+    fn in_danger(&self) -> Option<Instant> {
+        let blind = self.blind_due?;
+        let size = self.size();
+        let Some((lead, deadline)) = self.lead(size).zip(self.earliest_deadline) else { return Some(blind) };
+        let due = deadline - lead;
+        Some(if self.tails.knows(size) { due } else { due.min(blind) })
+    }
+
     fn count_in(&mut self, request: Staged) {
-        let blind = match self.params.mode {
-            Mode::Period => {
-                let period = self.params.period.as_nanos().max(1);
-                Instant::from_nanos(
-                    (request.arrived.as_nanos() / period).saturating_add(1).saturating_mul(period),
-                )
-            }
-            Mode::Deadline => {
-                let time = request.deadline.since(request.arrived);
-                request.arrived + time.scale(self.params.first_share.as_f64())
-            }
-        };
-        self.blind_due = Some(self.blind_due.map_or(blind, |due| due.min(blind)));
-        let deadline = request.deadline;
-        self.earliest_deadline = Some(self.earliest_deadline.map_or(deadline, |other| other.min(deadline)));
+        let earlier = |known: Option<Instant>, other: Instant| Some(known.map_or(other, |known| known.min(other)));
+        if self.params.mode != Mode::Deadline {
+            let (period, phase) = (self.params.period.as_nanos().max(1), self.params.phase.as_nanos());
+            // Periods of a phase end at phase, phase + period, ...; the first end after the arrival is meant.
+            let phase = phase % period;
+            let arrived = request.arrived.as_nanos();
+            let end = match arrived.checked_sub(phase) {
+                Some(after) => (after / period).saturating_add(1).saturating_mul(period).saturating_add(phase),
+                None => phase,
+            };
+            self.period_end = earlier(self.period_end, Instant::from_nanos(end));
+        }
+        if self.params.mode != Mode::Period {
+            let time = request.deadline.since(request.arrived);
+            let blind = request.arrived + time.scale(self.params.first_share.as_f64());
+            self.blind_due = earlier(self.blind_due, blind);
+            self.earliest_deadline = earlier(self.earliest_deadline, request.deadline);
+        }
+    }
+
+    fn forget_dues(&mut self) {
+        (self.period_end, self.blind_due, self.earliest_deadline) = (None, None, None);
     }
 
     fn release_if_due(&mut self, now: Instant) -> bool {
         if self.due().is_none_or(|due| due > now) {
             return false;
         }
-        match self.params.mode {
-            Mode::Period => self.record.by_period += 1,
-            Mode::Deadline => self.record.by_deadline += 1,
+        if self.period_end.is_some_and(|end| end <= now) {
+            self.record.by_period += 1;
+        } else {
+            self.record.by_deadline += 1;
         }
         self.begin(now);
         true
@@ -278,7 +292,7 @@ impl Stager {
         let size = self.size();
         self.in_service = size;
         self.burst = Some(Burst { left: self.staged.len() as u32, began: now, size });
-        (self.blind_due, self.earliest_deadline) = (None, None);
+        self.forget_dues();
     }
 }
 
@@ -327,6 +341,41 @@ mod tests {
         assert_eq!(stager.handle_arrival(at(250), StagedId(4), at(251)), Hold);
         assert_eq!(stager.poll_timeout(), Some(at(500)));
         assert_eq!(stager.record().by_period, 1);
+    }
+
+    #[test]
+    fn a_phase_shifts_the_periods() {
+        let mut stager = Stager::new(Params { phase: ms(100), ..Params::paper() });
+        for (arrival, end) in [(20, 100), (100, 350), (349, 350), (350, 600)] {
+            stager.handle_arrival(at(arrival), StagedId(arrival), at(arrival + 1));
+            assert_eq!(stager.poll_timeout(), Some(at(end)), "{arrival}");
+            stager.handle_timeout(at(end));
+            assert_eq!(ids(&mut stager).len(), 1);
+        }
+    }
+
+    #[test]
+    fn guarded_periods_end_early_for_a_deadline_in_danger_only() {
+        let params = Params { mode: Mode::Guarded, ..Params::default() };
+        let mut stager = experienced(params, 1, 60);
+        (0..40).for_each(|_| stager.tails.handle_completed(2, ms(60)));
+        stager.handle_arrival(at(10), StagedId(1), at(510));
+        assert_eq!(stager.poll_timeout(), Some(at(250)));
+        stager.handle_arrival(at(20), StagedId(2), at(200));
+        assert_eq!(stager.poll_timeout(), Some(at(140)));
+        stager.handle_timeout(at(140));
+        assert_eq!(ids(&mut stager), [1, 2]);
+        stager.handle_arrival(at(260), StagedId(3), at(760));
+        assert_eq!(stager.poll_timeout(), Some(at(500)));
+        stager.handle_timeout(at(500));
+        assert_eq!((ids(&mut stager), stager.record().by_deadline, stager.record().by_period), (vec![3], 1, 1));
+    }
+
+    #[test]
+    fn guarded_periods_hold_nothing_at_high_load() {
+        let mut stager = experienced(Params { mode: Mode::Guarded, ..Params::default() }, 1, 500);
+        assert_eq!(stager.handle_arrival(at(3), StagedId(1), at(503)), ReleaseNow);
+        assert_eq!(ids(&mut stager), [1]);
     }
 
     #[test]

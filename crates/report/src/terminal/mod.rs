@@ -1,4 +1,4 @@
-//! Views for a terminal: `roost top`, the live views of `roost demo` and `roost observe`.
+//! Views for a terminal: `roost top`, the live views of `roost demo`, `roost observe` and `roost stage`.
 //!
 //! The problem: who tunes a scheduler wants to see at a glance who is awake, how near each worker is to its limit,
 //! and what that does to the tail, over a serial console of 80 by 24 as well as on a wall. The approach: views are
@@ -11,6 +11,7 @@
 mod demo;
 mod screen;
 mod sleep;
+mod stage;
 mod table;
 mod top;
 mod workers;
@@ -18,5 +19,6 @@ mod workers;
 pub use demo::{DemoView, Planned};
 pub use screen::{Screen, Wish};
 pub use sleep::{CpuSleeps, LengthBar, OwnWord, RequestNow, SleepView};
+pub use stage::{ClassNow, ServerNow, StageView};
 pub use table::outcome;
 pub use top::{Moved, TopView};

@@ -11,6 +11,7 @@
 //!   programs.rs    what programs in the kernel cost
 //!   observe.rs     what watching costs, switched on and off
 //!   sim/           the simulator beside SimPy and a loop by hand; how often its intervals are right
+//!   stage/         what the staged-burst proxy adds, what holding is worth, whether anybody is lost
 //!   uprobe.rs      what a call costs that is watched by uprobes
 //!   wake/          what waking early wins back, and what it costs
 //!   contestant.rs  a server as a child process, and what the kernel says of it
@@ -28,6 +29,7 @@ mod quiesce;
 mod scheduler;
 mod serve;
 mod sim;
+mod stage;
 mod uprobe;
 mod verdict;
 mod wake;
@@ -62,6 +64,9 @@ enum Bench {
     QuiescePart(quiesce::parts::Args),
     Sim(sim::Args),
     SimCoverage(sim::coverage::Args),
+    Stage(Box<stage::Args>),
+    #[command(hide = true)]
+    StageService(stage::service::Args),
     Uprobe(uprobe::Args),
     Wake(wake::Args),
 }
@@ -81,6 +86,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         Bench::QuiescePart(args) => quiesce::parts::run(args),
         Bench::Sim(args) => sim::run(args),
         Bench::SimCoverage(args) => sim::coverage::run(args),
+        Bench::Stage(args) => stage::run(args),
+        Bench::StageService(args) => stage::service::run(args),
         Bench::Uprobe(args) => uprobe::run(args),
         Bench::Wake(args) => wake::run(args),
     }

@@ -7,6 +7,7 @@
 //!   govern.rs       what governs services (`roost govern --metrics`)
 //!   quiesce.rs      what stands still, and for what (`roost quiesce --metrics`)
 //!   wake.rs         a wake-up planner (`roost wake --metrics`)
+//!   stage.rs        a staged-burst proxy (`roost stage --metrics`)
 //! ```
 //!
 //! Everything on a page is composed when somebody asks. Nobody asking costs nothing: the thread has no timer.
@@ -18,8 +19,10 @@ pub mod govern;
 pub mod quiesce;
 pub mod sleep;
 pub mod wake;
+mod stage;
 mod store;
 
+pub use stage::serve as serve_stage;
 pub use store::serve as serve_store;
 
 use crate::exit::usage;

@@ -20,6 +20,7 @@ mod quiescing;
 mod seeing;
 mod sim;
 mod soak;
+mod staging;
 mod usage;
 mod waking;
 mod watching;

@@ -34,6 +34,14 @@ fn bad_flags_end_with_code_2_and_name_the_fix() {
             "application/json",
         ),
         (&["load", "http", "http://127.0.0.1:1/", "--rate", "1", "--timeout", "1ms"], "at least 100ms"),
+        (&["stage"], "--to http://HOST:PORT"),
+        (&["stage", "--to", "127.0.0.1:1"], "http://HOST:PORT"),
+        (&["stage", "--to", "http://h:1", "--goal", "fast"], "such as 300us@p99"),
+        (&["stage", "--to", "http://h:1", "--class", "a;colour=red"], "NAME;path=/BEGINNING"),
+        (&["stage", "--to", "http://h:1", "--certificate", "x.pem"], "--key"),
+        (&["stage", "--to", "http://h:1", "--listen", "192.0.2.1:1"], "--listen"),
+        (&["stage", "--config", "/nonexistent"], "TOML file"),
+        (&["bench", "stage", "--server", "http://127.0.0.1:1/"], "--cgroup"),
         (&["report", "Cargo.toml"], "docs/formats.md"),
     ];
     for (arguments, hint) in table {

@@ -1,0 +1,197 @@
+//! `roost stage`: what was typed becomes a proxy, and signals end it.
+//!
+//! ```text
+//!   options.rs    flags and the file, as one configuration
+//!   folder.rs     the folder of a run: readings and bursts as they come, in the end a summary and a page
+//!   page.rs       that page
+//!   told.rs       the same in a terminal: what is going on, and what came out
+//! ```
+
+mod folder;
+mod options;
+mod page;
+mod told;
+
+pub use options::Args;
+
+use crate::exit::{Exit, coded, usage};
+use crate::table::print;
+use ::stage::{Proxy, StartError};
+use anyhow::{Context as _, Result};
+use folder::Folder;
+use report::terminal::{Screen, Wish};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::process::ExitCode;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+use told::View;
+
+/// Does it.
+pub fn run(args: &Args) -> Result<ExitCode> {
+    if let Some(options::Ask::Status { address, json }) = &args.ask {
+        return status(address, *json);
+    }
+    let config = args.config()?;
+    if args.print_config {
+        print(&toml::to_string_pretty(&config).context("printing the configuration")?)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    config.check().map_err(usage)?;
+    let mut folder = args.out.as_deref().map(|place| Folder::begin(place, &config)).transpose()?;
+    let stopped = until_signal()?;
+    let record = args.record.then(|| args.out.as_deref()).flatten();
+    let proxy = start(config, record)?;
+    let metrics = args
+        .metrics
+        .map(|address| crate::metrics::serve_stage(address, Box::new(proxy.watcher())))
+        .transpose()?;
+    announce(&proxy, metrics, args)?;
+    let seen = watch(args, &proxy, folder.as_mut(), &stopped);
+    if let Some(folder) = &mut folder {
+        folder.bursts(&proxy.take_bursts())?;
+    }
+    let (all_answered, status) = proxy.stop();
+    if let Some(folder) = folder {
+        eprintln!("{}", folder.end(&status)?);
+    }
+    print(&if args.json {
+        format!("{}\n", serde_json::to_string_pretty(&status)?)
+    } else {
+        told::summary(&status)
+    })?;
+    seen?;
+    if all_answered {
+        return Ok(ExitCode::SUCCESS);
+    }
+    Err(coded(
+        Exit::Failed,
+        "some clients were not answered within the time for it\nhint: give them longer with drain under [limits]",
+    ))
+}
+
+/// Starts a proxy; what is wrong with what was asked ends with the code for that.
+pub fn start(config: ::stage::Config, record: Option<&std::path::Path>) -> Result<Proxy> {
+    Proxy::start(config, record).map_err(|error| match error {
+        StartError::System(_) => error.into(),
+        _ => usage(error),
+    })
+}
+
+/// Looks on until it is time to stop: without anything to show or to write, without waking once.
+fn watch(args: &Args, proxy: &Proxy, mut folder: Option<&mut Folder>, stopped: &Receiver<()>) -> Result<()> {
+    let mut screen = args.live.then(Screen::open).transpose().context("taking the terminal over")?;
+    let mut view = View::new(args.live);
+    let began = Instant::now();
+    let mut next = began + TICK;
+    loop {
+        let now = Instant::now();
+        let end = args.length.map(|length| began + Duration::from(length));
+        if end.is_some_and(|end| end <= now) {
+            return Ok(());
+        }
+        let ticks = screen.is_some() || folder.is_some();
+        let until = match (ticks, end) {
+            (true, Some(end)) => Some(next.min(end)),
+            (true, None) => Some(next),
+            (false, end) => end,
+        };
+        let patience = until.map(|until| until.saturating_duration_since(now));
+        if wait(screen.as_ref(), stopped, patience)? {
+            return Ok(());
+        }
+        if ticks && Instant::now() >= next {
+            next += TICK;
+            let (status, bursts) = (proxy.status(), proxy.take_bursts());
+            if let Some(folder) = &mut folder {
+                folder.reading(&status)?;
+                folder.bursts(&bursts)?;
+            }
+            view.tick(began.elapsed().into(), &status, &bursts);
+            if let Some(screen) = &mut screen {
+                screen.draw(|frame| view.shown().draw(frame)).context("drawing")?;
+            }
+        }
+    }
+}
+
+/// True if it is time to stop: a signal, or the person at the screen.
+fn wait(screen: Option<&Screen>, stopped: &Receiver<()>, patience: Option<Duration>) -> Result<bool> {
+    match (screen, patience) {
+        (Some(screen), Some(patience)) => {
+            let quit = screen.wish(patience.into()).context("reading the keyboard")? == Wish::Quit;
+            Ok(quit || stopped.try_recv().is_ok())
+        }
+        (_, Some(patience)) => Ok(!matches!(stopped.recv_timeout(patience), Err(RecvTimeoutError::Timeout))),
+        (_, None) => {
+            let _ = stopped.recv();
+            Ok(true)
+        }
+    }
+}
+
+/// Where SIGTERM and SIGINT are told.
+fn until_signal() -> Result<Receiver<()>> {
+    let mut signals = Signals::new([SIGINT, SIGTERM]).context("catching signals")?;
+    let (tell, told) = channel();
+    let listen = move || {
+        for _ in signals.forever() {
+            let _ = tell.send(());
+        }
+    };
+    std::thread::Builder::new().name("signals".to_owned()).spawn(listen).context("catching signals")?;
+    Ok(told)
+}
+
+/// The first lines say where: whoever started the proxy waits for them.
+fn announce(proxy: &Proxy, metrics: Option<std::net::SocketAddr>, args: &Args) -> Result<()> {
+    if args.live {
+        return Ok(());
+    }
+    let mut out = std::io::stdout().lock();
+    for address in proxy.addresses() {
+        writeln!(out, "listening on {address}")?;
+    }
+    if let Some(address) = metrics {
+        writeln!(out, "metrics on http://{address}/metrics")?;
+    }
+    out.flush().context("writing to standard output")
+}
+
+/// Asks a running proxy at its metrics' address.
+fn status(address: &str, json: bool) -> Result<ExitCode> {
+    let unreachable = |cause: &dyn std::fmt::Display| {
+        coded(
+            Exit::Failed,
+            format!("no proxy tells its status at {address}: {cause}\nhint: start it with --metrics {address}"),
+        )
+    };
+    let answer = ask(address).map_err(|cause| unreachable(&cause))?;
+    let body = answer.split_once("\r\n\r\n").filter(|(head, _)| head.starts_with("HTTP/1.1 200"));
+    let Some((_, body)) = body else {
+        return Err(unreachable(&answer.lines().next().unwrap_or("it said nothing")));
+    };
+    if json {
+        print(&format!("{body}\n"))?;
+    } else {
+        let value = serde_json::from_str(body).map_err(|cause| unreachable(&cause))?;
+        print(&told::status(&value))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn ask(address: &str) -> std::io::Result<String> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.write_all(format!("GET /status.json HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").as_bytes())?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    Ok(answer)
+}
+
+/// A person reads no faster, and a run's readings need no more.
+const TICK: Duration = Duration::from_secs(1);
+/// A status is told at once.
+const PATIENCE: Duration = Duration::from_secs(5);

@@ -1,0 +1,176 @@
+//! `roost stage` as a person starts it: the proxy, its folder, its metrics, its replay.
+
+use crate::fixture::{ROOST, Server, signal};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+/// A server that answers every request with `hello`.
+fn server() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            std::thread::spawn(move || {
+                let mut reader = BufReader::new(stream.try_clone().unwrap());
+                let mut line = String::new();
+                while matches!(reader.read_line(&mut line), Ok(1..)) {
+                    if line == "\r\n" {
+                        stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello").unwrap();
+                    }
+                    line.clear();
+                }
+            });
+        }
+    });
+    format!("http://{address}")
+}
+
+struct Stage {
+    child: Child,
+    stdout: BufReader<ChildStdout>,
+    address: String,
+}
+
+impl Stage {
+    fn start(arguments: &[&str]) -> Self {
+        let mut child = Command::new(ROOST)
+            .args(["stage", "--listen", "127.0.0.1:0"])
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        let mut stage = Self { child, stdout, address: String::new() };
+        stage.address = stage.line().strip_prefix("listening on ").expect("where it listens").to_owned();
+        stage
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.stdout.read_line(&mut line).unwrap();
+        line.trim_end().to_owned()
+    }
+
+    /// SIGTERM; the exit code and what it printed.
+    fn terminate(mut self) -> (Option<i32>, String) {
+        signal(self.child.id(), "TERM");
+        let mut text = String::new();
+        self.stdout.read_to_string(&mut text).unwrap();
+        (self.child.wait().unwrap().code(), text)
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn ask(address: &str, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").as_bytes()).unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    text
+}
+
+#[test]
+fn a_run_leaves_a_folder_that_tells_and_replays() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("run");
+    let out = out.to_str().unwrap();
+    let arguments =
+        ["--to", &server(), "--period", "20ms", "--out", out, "--record", "--metrics", "127.0.0.1:0", "--json"];
+    let mut stage = Stage::start(&arguments);
+    let metrics = stage.line();
+    let metrics = metrics.strip_prefix("metrics on http://").unwrap().strip_suffix("/metrics").unwrap().to_owned();
+    let clients: Vec<_> = (0..20)
+        .map(|_| {
+            let address = stage.address.clone();
+            std::thread::spawn(move || ask(&address, "/x"))
+        })
+        .collect();
+    for client in clients {
+        let answer = client.join().unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("hello"), "{answer}");
+    }
+    let page = ask(&metrics, "/metrics");
+    assert!(page.contains("roost_stage_ended_total{class=\"others\",end=\"answered\"} 20"), "{page}");
+    assert!(page.contains("roost_stage_bursts_total") && page.contains("roost_stage_latency_seconds"), "{page}");
+    let told = Command::new(ROOST).args(["stage", "status", &metrics]).output().unwrap();
+    let told = String::from_utf8(told.stdout).unwrap();
+    assert!(told.contains("others: 20 came, 20 answered") && told.contains(": up, 0 held"), "{told}");
+    let (code, text) = stage.terminate();
+    assert_eq!(code, Some(0), "{text}");
+    let summary: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(summary["classes"][0]["counts"]["answered"], 20);
+    let read = |name: &str| std::fs::read_to_string(std::path::Path::new(out).join(name)).unwrap();
+    let bursts = read("commands.jsonl");
+    let released = |line: &str| serde_json::from_str::<serde_json::Value>(line).unwrap()["released"].as_u64().unwrap();
+    assert_eq!(bursts.lines().map(released).sum::<u64>(), 20);
+    assert!(!read("readings.jsonl").is_empty() && read("report.html").contains("20 requests came"));
+    assert!(read("run.toml").contains("period = \"20ms\"") && read("summary.json").contains("\"answered\": 20"));
+    let again = Command::new(ROOST).args(["replay", out]).output().unwrap();
+    let again = String::from_utf8(again.stdout).unwrap();
+    assert!(again.contains("the same releases again"), "{again}");
+}
+
+#[test]
+fn what_is_in_force_can_be_printed_and_used_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let print = |arguments: &[&str]| {
+        let output = Command::new(ROOST).arg("stage").args(arguments).arg("--print-config").output().unwrap();
+        assert!(output.status.success());
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let first = print(&["--to", "http://127.0.0.1:9", "--never-stage", "/live", "--period", "100ms"]);
+    let file = folder.path().join("stage.toml");
+    std::fs::write(&file, &first).unwrap();
+    assert_eq!(print(&["--config", file.to_str().unwrap()]), first);
+}
+
+#[test]
+fn it_ends_by_itself_when_told_how_long() {
+    let mut stage = Stage::start(&["--to", "http://127.0.0.1:9", "--for", "50ms"]);
+    assert_eq!(stage.child.wait().unwrap().code(), Some(0));
+    let mut text = String::new();
+    stage.stdout.read_to_string(&mut text).unwrap();
+    assert!(text.contains("goal 500ms@p99.9"), "{text}");
+}
+
+#[test]
+fn a_store_with_a_stage_answers_everybody_and_leaves_nobody_behind() {
+    let server = Server::start(&["--stage", "2s@p99", "--stage-period", "20ms", "--memory-limit", "64m"]);
+    let clients: Vec<_> = (0..8)
+        .map(|number| {
+            let mut client = server.connect();
+            std::thread::spawn(move || {
+                for round in 0..20 {
+                    let (key, value) = (format!("k{number}"), format!("v{round}"));
+                    assert_eq!(client.set(&key, &value), "STORED");
+                    assert_eq!(client.value(&key).as_deref(), Some(value.as_str()));
+                }
+            })
+        })
+        .collect();
+    clients.into_iter().for_each(|client| client.join().unwrap());
+    assert_eq!(server.terminate().0, Some(0));
+}
+
+#[test]
+fn a_store_that_is_to_stop_holds_nobody_back() {
+    // Half an hour would be waited for the goal.
+    let server = Server::start(&["--stage", "1h@p99", "--workers", "1", "--memory-limit", "64m"]);
+    let mut client = server.connect();
+    client.send("set k 0 0 1\r\nv\r\n");
+    let waits = std::thread::spawn(move || client.line());
+    // Whether it is held already or not yet read: nothing keeps the store, and what is held is answered.
+    let ended = server.terminate();
+    assert_eq!(ended.0, Some(0));
+    let line = waits.join().unwrap();
+    assert!(line == "STORED" || line.is_empty(), "{line}");
+}

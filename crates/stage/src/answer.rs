@@ -1,0 +1,195 @@
+//! What a client gets: a server's answer, or a word of our own.
+//!
+//! A short answer is gathered before its first byte is passed on: while it is not, a server that dies in the middle of it
+//! costs a second try or a clean error, not a broken answer. Longer ones, and streams of events, pass through as they come.
+
+use crate::budget::{Budget, Share};
+use crate::config::Limits;
+use crate::request::Account;
+use bytes::Bytes;
+use http::header::{self, HeaderMap, HeaderValue};
+use http::{Response, StatusCode};
+use hyper::body::{Body, Frame, Incoming, SizeHint};
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+/// A request that is not passed on, or whose answer is not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    pub(crate) status: StatusCode,
+    why: String,
+}
+
+impl Refusal {
+    pub(crate) fn new(status: StatusCode, why: impl Into<String>) -> Self {
+        Self { status, why: why.into() }
+    }
+
+    /// The client's fault.
+    pub(crate) fn bad(why: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, why)
+    }
+
+    /// One line of text.
+    pub(crate) fn response(&self) -> Response<Answer> {
+        let text = format!("roost stage: {}\n", self.why);
+        let mut response = Response::new(Answer::Whole(Gathered::of(text.into())));
+        *response.status_mut() = self.status;
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+        if self.status == StatusCode::SERVICE_UNAVAILABLE {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        response
+    }
+}
+
+/// An answer's body.
+pub(crate) enum Answer {
+    /// All of it is here.
+    Whole(Gathered),
+    /// The rest comes from the server.
+    Passing(Passing),
+}
+
+/// What has come of a body.
+#[derive(Debug, Default)]
+pub(crate) struct Gathered {
+    chunks: VecDeque<Bytes>,
+    trailers: Option<HeaderMap>,
+    length: u64,
+    /// Its part of all bodies' memory.
+    share: Option<Share>,
+}
+
+/// A body on its way through.
+pub(crate) struct Passing {
+    begun: Gathered,
+    rest: Incoming,
+    account: Option<Account>,
+}
+
+impl Gathered {
+    fn of(bytes: Bytes) -> Self {
+        Self { length: bytes.len() as u64, chunks: VecDeque::from([bytes]), ..Self::default() }
+    }
+
+    fn next(&mut self) -> Option<Frame<Bytes>> {
+        let chunk = self.chunks.pop_front().map(|chunk| {
+            self.length -= chunk.len() as u64;
+            Frame::data(chunk)
+        });
+        chunk.or_else(|| self.trailers.take().map(Frame::trailers))
+    }
+
+    fn is_empty(&self) -> bool {
+        self.chunks.is_empty() && self.trailers.is_none()
+    }
+}
+
+/// How a server's answer begins.
+pub(crate) enum Begun {
+    /// With all of it.
+    Whole(Gathered),
+    /// With this; there is more.
+    Part(Gathered, Incoming),
+}
+
+/// Gathers an answer if it is short. `may_wait` is false where even the beginning of a longer one must not be kept back.
+pub(crate) async fn gather(
+    headers: &HeaderMap,
+    mut body: Incoming,
+    limits: &Limits,
+    budget: &Budget,
+    may_wait: bool,
+) -> Result<Begun, hyper::Error> {
+    use http_body_util::BodyExt as _;
+    let mut gathered = Gathered::default();
+    if body.is_end_stream() {
+        return Ok(Begun::Whole(gathered));
+    }
+    let bound = match body.size_hint().exact() {
+        Some(length) if length <= limits.whole_answer => length,
+        None if may_wait && !is_event_stream(headers) => limits.whole_answer,
+        _ => return Ok(Begun::Part(gathered, body)),
+    };
+    // Without memory for it, it passes through.
+    let Some(share) = budget.take(bound) else { return Ok(Begun::Part(gathered, body)) };
+    gathered.share = Some(share);
+    while let Some(frame) = body.frame().await {
+        match frame?.into_data() {
+            Ok(data) => {
+                gathered.length += data.len() as u64;
+                gathered.chunks.push_back(data);
+            }
+            Err(frame) => gathered.trailers = frame.into_trailers().ok(),
+        }
+        if body.is_end_stream() {
+            break;
+        }
+        if gathered.length > bound {
+            return Ok(Begun::Part(gathered, body));
+        }
+    }
+    Ok(Begun::Whole(gathered))
+}
+
+fn is_event_stream(headers: &HeaderMap) -> bool {
+    headers.get(header::CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"))
+}
+
+impl Passing {
+    pub(crate) fn new(begun: Gathered, rest: Incoming, account: Account) -> Self {
+        Self { begun, rest, account: Some(account) }
+    }
+}
+
+impl Body for Answer {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let passing = match &mut *self {
+            Self::Whole(gathered) => return Poll::Ready(gathered.next().map(Ok)),
+            Self::Passing(passing) => passing,
+        };
+        if let Some(frame) = passing.begun.next() {
+            return Poll::Ready(Some(Ok(frame)));
+        }
+        passing.begun.share = None;
+        let frame = ready!(Pin::new(&mut passing.rest).poll_frame(context));
+        let is_over = frame.is_none() || passing.rest.is_end_stream();
+        match &frame {
+            Some(Err(_)) => drop(passing.account.take().map(Account::broke_off)),
+            _ if is_over => drop(passing.account.take().map(Account::answered)),
+            _ => {}
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Whole(gathered) => gathered.is_empty(),
+            Self::Passing(passing) => passing.begun.is_empty() && passing.rest.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Whole(gathered) => SizeHint::with_exact(gathered.length),
+            Self::Passing(passing) => {
+                let rest = passing.rest.size_hint();
+                let mut hint = SizeHint::new();
+                hint.set_lower(rest.lower().saturating_add(passing.begun.length));
+                if let Some(upper) = rest.upper() {
+                    hint.set_upper(upper.saturating_add(passing.begun.length));
+                }
+                hint
+            }
+        }
+    }
+}

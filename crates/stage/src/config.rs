@@ -1,0 +1,403 @@
+//! What a proxy is asked to do: read from TOML, checked once; after [`Config::check`] a value cannot be wrong.
+
+use http::Uri;
+use machine::{Duration, Goal, Ratio};
+use policy::check::Check as _;
+use policy::staging::{Mode, Params};
+use serde::{Deserialize, Serialize};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// A proxy.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Where clients come: loopback unless asked otherwise. Port 0 lets the system choose.
+    pub listen: Vec<SocketAddr>,
+    /// What requests shall take at the most, waiting here included, and which share of them.
+    pub goal: Goal,
+    /// Let requests go together every so often, and earlier where the goal is in danger. Without it they wait for as long as
+    /// the goal allows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub period: Option<Period>,
+    /// False: nothing is held, and this is a plain proxy.
+    pub hold: bool,
+    /// Believe `X-Forwarded-For` and its kin as clients send them, and add to them; otherwise they are replaced.
+    pub trust_forwarded: bool,
+    /// The rest of the stage's constants. Its mode, period, phase and quantile follow from the keys above.
+    pub stage: Params,
+    /// What one client may take of us.
+    pub limits: Limits,
+    /// Servers that fail.
+    pub health: Health,
+    /// Speak TLS with clients.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tls: Option<Tls>,
+    /// Kinds of requests; the first that fits counts. What fits none has `goal`.
+    #[serde(rename = "class", skip_serializing_if = "Vec::is_empty")]
+    pub classes: Vec<Class>,
+    /// The servers behind.
+    #[serde(rename = "server", skip_serializing_if = "Vec::is_empty")]
+    pub servers: Vec<Server>,
+}
+
+/// A length of time in TOML.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Period(#[serde(with = "machine::duration_text")] pub Duration);
+
+/// Bounds: of memory, of patience, of numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Limits {
+    /// Bytes of one request's body; a longer one is refused with 413. 1 MiB: what nginx allows.
+    pub body: u64,
+    /// Bytes of all bodies in memory together, requests' and answers'; who comes on top is refused with 503.
+    pub memory: u64,
+    /// An answer is passed on when it is whole if it is no longer than this, bytes: if it breaks off before, there is still an
+    /// error to be told. 64 KiB (ours). Longer ones pass through as they come.
+    pub whole_answer: u64,
+    /// Connections of clients; more wait in the listener's backlog.
+    pub connections: u32,
+    /// Requests at a time on one HTTP/2 connection. 128: as Apache and nginx.
+    pub streams: u32,
+    /// A client's request has come whole within this, head and body each; a connection without a request is closed after
+    /// it.
+    #[serde(with = "machine::duration_text")]
+    pub client: Duration,
+    /// A server takes our connection within this.
+    #[serde(with = "machine::duration_text")]
+    pub connect: Duration,
+    /// A server begins its answer within this, or 504 is told.
+    #[serde(with = "machine::duration_text")]
+    pub answer: Duration,
+    /// A connection to a server is kept for this long without a request.
+    #[serde(with = "machine::duration_text")]
+    pub idle: Duration,
+    /// On the way out, who was accepted has this long.
+    #[serde(with = "machine::duration_text")]
+    pub drain: Duration,
+}
+
+/// Servers that fail.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Health {
+    /// How often a server that failed is knocked at.
+    #[serde(with = "machine::duration_text")]
+    pub every: Duration,
+    /// It is back when this path is answered with a status below 500; without one, when it takes a connection.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// How often a request is sent again where that is safe.
+    pub retries: u32,
+    /// Before the second try; doubled before each further one.
+    #[serde(with = "machine::duration_text")]
+    pub pause: Duration,
+}
+
+/// Certificate and key, in PEM files.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Tls {
+    /// The chain, ours first.
+    pub certificate: PathBuf,
+    /// The private key.
+    pub key: PathBuf,
+}
+
+/// A kind of requests.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Class {
+    /// What tables call it.
+    pub name: String,
+    /// Paths that begin so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// A header: `NAME`, or `NAME: VALUE`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub header: Option<String>,
+    /// Requests of this kind have this long, instead of the proxy's goal.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<Period>,
+    /// They are not held at all.
+    pub never_stage: bool,
+}
+
+/// A server behind.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Server {
+    /// What tables call it; `HOST:PORT` if empty.
+    pub name: String,
+    /// `http://HOST:PORT` or `https://HOST:PORT`.
+    pub to: String,
+    /// It is asked what names this host.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
+    /// It is asked for paths that begin so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// Speak HTTP/2 with it; over plain TCP it must expect that.
+    pub http2: bool,
+    /// PEM file of the authorities that its certificate may come from; the system's without one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub authorities: Option<PathBuf>,
+}
+
+/// A configuration that cannot be.
+#[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
+#[error("{0}")]
+pub struct ConfigError(String);
+
+impl ConfigError {
+    pub(crate) fn new(fix: impl Into<String>) -> Self {
+        Self(fix.into())
+    }
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            listen: vec![SocketAddr::from(([127, 0, 0, 1], 8080))],
+            // The paper's.
+            goal: Goal { latency: Duration::from_millis(500), quantile: 0.999 },
+            period: None,
+            hold: true,
+            trust_forwarded: false,
+            stage: Params::default(),
+            limits: Limits::default(),
+            health: Health::default(),
+            tls: None,
+            classes: Vec::new(),
+            servers: Vec::new(),
+        }
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            body: 1 << 20,
+            memory: 256 << 20,
+            whole_answer: 64 << 10,
+            connections: 10_000,
+            streams: 128,
+            client: Duration::from_secs(30),
+            connect: Duration::from_secs(2),
+            answer: Duration::from_secs(60),
+            idle: Duration::from_secs(60),
+            drain: Duration::from_secs(10),
+        }
+    }
+}
+
+impl Default for Health {
+    fn default() -> Self {
+        Self {
+            every: Duration::from_secs(1),
+            path: None,
+            retries: 2,
+            pause: Duration::from_millis(20),
+        }
+    }
+}
+
+impl Server {
+    /// The server at `to`, asked for everything.
+    pub fn at(to: &str) -> Self {
+        Self { to: to.to_owned(), ..Self::default() }
+    }
+
+    /// Scheme and authority of [`Self::to`].
+    pub(crate) fn origin(&self) -> Result<Uri, ConfigError> {
+        let wrong = || {
+            refused(format!(
+                "`{}` is no server: write http://HOST:PORT or https://HOST:PORT, without a path",
+                self.to
+            ))
+        };
+        let uri: Uri = self.to.parse().map_err(|_| wrong())?;
+        let known = matches!(uri.scheme_str(), Some("http" | "https"));
+        let bare = matches!(uri.path(), "" | "/") && uri.query().is_none();
+        let named = uri.authority().is_some_and(|authority| {
+            !authority.as_str().contains('@') && !authority.host().is_empty() && authority.port_u16() != Some(0)
+        });
+        if known && bare && named { Ok(uri) } else { Err(wrong()) }
+    }
+
+    /// What tables call it.
+    pub fn shown(&self) -> &str {
+        if self.name.is_empty() {
+            self.to.split_once("//").map_or(self.to.as_str(), |(_, rest)| rest.trim_end_matches('/'))
+        } else {
+            &self.name
+        }
+    }
+}
+
+impl Config {
+    /// Reads a file's text. Unknown keys are refused by name.
+    pub fn read(text: &str) -> Result<Self, ConfigError> {
+        toml::from_str(text).map_err(|error| refused(error.to_string().trim_end().to_owned()))
+    }
+
+    /// Says what is wrong with it, if anything.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        if self.servers.is_empty() {
+            return Err(refused("name at least one server: --to http://HOST:PORT, or a [[server]] section"));
+        }
+        if self.listen.is_empty() {
+            return Err(refused("name at least one address to listen at"));
+        }
+        self.servers.iter().try_for_each(|server| server.origin().map(drop))?;
+        unique("server", self.servers.iter().map(Server::shown))?;
+        unique("class", self.classes.iter().map(|class| class.name.as_str()).chain([OTHERS]))?;
+        self.classes.iter().try_for_each(Class::check)?;
+        let prefixes = self.servers.iter().filter_map(|server| server.path.as_ref());
+        if let Some(path) = prefixes.chain(self.health.path.as_ref()).find(|path| !path.starts_with('/')) {
+            return Err(refused(format!("path = \"{path}\": a path begins with a slash")));
+        }
+        self.stage_of(0).check().map_err(|wrong| refused(format!("[stage] {wrong}")))?;
+        let Limits { body, memory, whole_answer, connections, streams, client, connect, answer, .. } = self.limits;
+        if body > memory || whole_answer > memory {
+            return Err(refused("[limits] one body must fit into memory: body and whole_answer at most memory"));
+        }
+        if memory > u64::from(u32::MAX) * 16 {
+            return Err(refused("[limits] memory: at most 64 GiB"));
+        }
+        let patience = [client, connect, answer, self.health.every, self.goal.latency];
+        if connections == 0 || streams == 0 || patience.iter().any(|time| time.is_zero()) {
+            return Err(refused("[limits] connections, streams, client, connect, answer, and health.every: above zero"));
+        }
+        if self.health.retries > RETRIES_MAX {
+            return Err(refused(format!("[health] retries: at most {RETRIES_MAX}")));
+        }
+        Ok(())
+    }
+
+    /// The constants of the stage before server `number`.
+    pub(crate) fn stage_of(&self, number: usize) -> Params {
+        let params = Params { quantile: Ratio::new(self.goal.quantile), ..self.stage };
+        let Some(Period(period)) = self.period else { return Params { mode: Mode::Deadline, ..params } };
+        let count = u32::try_from(self.servers.len()).unwrap_or(u32::MAX);
+        let phase = policy::staging::phases(period, count).nth(number).unwrap_or_default();
+        Params { mode: Mode::Guarded, period, phase, ..params }
+    }
+}
+
+impl Class {
+    fn check(&self) -> Result<(), ConfigError> {
+        let name = &self.name;
+        if name.is_empty() {
+            return Err(refused("[[class]] needs a name"));
+        }
+        if self.path.is_none() && self.header.is_none() {
+            return Err(refused(format!("class {name}: say what belongs to it: path = \"/...\" or header = \"NAME: VALUE\"")));
+        }
+        if self.path.as_ref().is_some_and(|path| !path.starts_with('/')) {
+            return Err(refused(format!("class {name}: a path begins with a slash")));
+        }
+        if let Some(header) = &self.header
+            && http::HeaderName::from_bytes(header.split(':').next().unwrap_or_default().trim().as_bytes()).is_err()
+        {
+            return Err(refused(format!("class {name}: `{header}` is no header: write NAME or NAME: VALUE")));
+        }
+        match (self.never_stage, self.deadline) {
+            (true, Some(_)) => Err(refused(format!("class {name}: never_stage and deadline exclude each other"))),
+            (false, Some(Period(time))) if time.is_zero() => {
+                Err(refused(format!("class {name}: a deadline of zero is never_stage = true")))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+fn unique<'a>(kind: &str, names: impl Iterator<Item = &'a str>) -> Result<(), ConfigError> {
+    let mut seen = std::collections::BTreeSet::new();
+    for name in names {
+        if !seen.insert(name) {
+            return Err(refused(format!("two of [[{kind}]] are called {name}: give each a name of its own")));
+        }
+    }
+    Ok(())
+}
+
+fn refused(fix: impl Into<String>) -> ConfigError {
+    ConfigError(fix.into())
+}
+
+/// What tables call requests that fit no class.
+pub(crate) const OTHERS: &str = "others";
+/// More than these are a storm on a server that is in trouble already.
+const RETRIES_MAX: u32 = 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(text: &str) -> Result<(), ConfigError> {
+        Config::read(&format!("{text}\n[[server]]\nto = \"http://127.0.0.1:1\"\n"))?.check()
+    }
+
+    #[test]
+    fn the_defaults_need_a_server_and_nothing_else() {
+        assert!(Config::default().check().unwrap_err().to_string().contains("--to http://HOST:PORT"));
+        with("").unwrap();
+    }
+
+    #[test]
+    fn a_configuration_reads_back_as_written() {
+        let config = Config {
+            period: Some(Period(Duration::from_millis(250))),
+            tls: Some(Tls { certificate: "a.pem".into(), key: "b.pem".into() }),
+            classes: vec![Class { name: "a".to_owned(), path: Some("/".to_owned()), ..Class::default() }],
+            servers: vec![Server::at("http://h:1"), Server { http2: true, ..Server::at("https://h:2") }],
+            ..Config::default()
+        };
+        assert_eq!(Config::read(&toml::to_string(&config).unwrap()).unwrap(), config);
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_with_the_fix() {
+        for (text, fix) in [
+            ("gaol = \"1s@p99\"", "gaol"),
+            ("goal = \"1s\"", "such as 300us@p99"),
+            ("listen = []", "at least one address"),
+            ("[limits]\nbody = 9\nmemory = 8", "fit into memory"),
+            ("[limits]\nclient = \"0s\"", "above zero"),
+            ("[limits]\nbodies = 3", "bodies"),
+            ("[health]\npath = \"x\"", "begins with a slash"),
+            ("[health]\nretries = 11", "at most 10"),
+            ("[stage]\nmax_staged = 0", "max_staged"),
+            ("[[class]]\nname = \"a\"", "say what belongs to it"),
+            ("[[class]]\npath = \"/\"", "needs a name"),
+            ("[[class]]\nname = \"others\"\npath = \"/\"", "two of [[class]]"),
+            ("[[class]]\nname = \"a\"\npath = \"x\"", "begins with a slash"),
+            ("[[class]]\nname = \"a\"\nheader = \"b c: d\"", "no header"),
+            ("[[class]]\nname = \"a\"\npath = \"/\"\nnever_stage = true\ndeadline = \"1s\"", "exclude each other"),
+            ("[[class]]\nname = \"a\"\npath = \"/\"\ndeadline = \"0s\"", "never_stage = true"),
+            ("[[server]]\nto = \"http://127.0.0.1:1/\"", "two of [[server]]"),
+            ("[[server]]\nto = \"127.0.0.1:2\"", "http://HOST:PORT"),
+            ("[[server]]\nto = \"http://h:2/path\"", "without a path"),
+            ("[[server]]\nto = \"http://u@h:2\"", "http://HOST:PORT"),
+            ("[[server]]\nto = \"http://h:0\"", "http://HOST:PORT"),
+            ("[[server]]\nto = \"http://h:2\"\npath = \"x\"", "begins with a slash"),
+        ] {
+            let error = with(text).expect_err(text).to_string();
+            assert!(error.contains(fix), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn bursts_of_several_servers_are_kept_apart() {
+        let servers = (1..=4).map(|port| Server::at(&format!("http://h:{port}"))).collect();
+        let period = Some(Period(Duration::from_millis(200)));
+        let config = Config { period, servers, ..Config::default() };
+        let phases: Vec<_> = (0..4).map(|number| config.stage_of(number).phase.as_millis()).collect();
+        assert_eq!(phases, [0, 50, 100, 150]);
+        assert_eq!(config.stage_of(0).mode, Mode::Guarded);
+        assert_eq!(Config { period: None, ..config }.stage_of(1).mode, Mode::Deadline);
+    }
+}

@@ -1,0 +1,275 @@
+//! Which headers a request and an answer have on the other side.
+//!
+//! A proxy reads a message's frame on one side and writes a frame of its own on the other. If the two sides could read one
+//! message differently, a client could hide a request in another's body ("request smuggling"); so what is ambiguous is refused,
+//! and what belongs to one connection (RFC 9110, 7.6.1) ends here.
+
+use crate::answer::Refusal;
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use http::request::Parts;
+use http::{Method, StatusCode, Version};
+use std::net::IpAddr;
+
+/// Refuses what two readers could take for two different things, and what this proxy does not do.
+pub(crate) fn check(parts: &Parts) -> Result<(), Refusal> {
+    let headers = &parts.headers;
+    let count = |name: HeaderName| headers.get_all(name).iter().count();
+    if parts.method == Method::CONNECT {
+        return Err(Refusal::new(StatusCode::NOT_IMPLEMENTED, "CONNECT is for forward proxies"));
+    }
+    let has_encoding = headers.contains_key(header::TRANSFER_ENCODING);
+    if has_encoding && headers.contains_key(header::CONTENT_LENGTH) {
+        return Err(Refusal::bad("both Content-Length and Transfer-Encoding"));
+    }
+    if has_encoding && parts.version < Version::HTTP_11 {
+        return Err(Refusal::bad("Transfer-Encoding in HTTP/1.0"));
+    }
+    if has_encoding && !headers.get_all(header::TRANSFER_ENCODING).iter().all(|coding| coding.as_bytes().eq_ignore_ascii_case(b"chunked")) {
+        return Err(Refusal::new(StatusCode::NOT_IMPLEMENTED, "no transfer coding but chunked"));
+    }
+    if count(header::CONTENT_LENGTH) > 1 {
+        return Err(Refusal::bad("more than one Content-Length"));
+    }
+    match count(header::HOST) {
+        0 if parts.version == Version::HTTP_11 => return Err(Refusal::bad("no Host")),
+        0 | 1 => {}
+        _ => return Err(Refusal::bad("more than one Host")),
+    }
+    match headers.get(header::EXPECT) {
+        Some(value) if !value.as_bytes().eq_ignore_ascii_case(b"100-continue") => {
+            Err(Refusal::new(StatusCode::EXPECTATION_FAILED, "no expectation but 100-continue"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The host that a request names: in the request line or, in HTTP/2, as `:authority`; else in `Host`.
+pub(crate) fn host(parts: &Parts) -> Result<String, Refusal> {
+    if let Some(authority) = parts.uri.authority() {
+        return Ok(authority.as_str().rsplit('@').next().unwrap_or_default().to_owned());
+    }
+    let Some(host) = parts.headers.get(header::HOST) else { return Ok(String::new()) };
+    let wrong = || Refusal::bad("a Host that is none");
+    let text = host.to_str().map_err(|_| wrong())?;
+    // No user, no path, no space: one name, perhaps with a port.
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~%:[]!$&'()*+,;=".contains(&byte);
+    if text.bytes().all(plain) { Ok(text.to_owned()) } else { Err(wrong()) }
+}
+
+/// What a client wants its connection to become, if it asks in the way of HTTP/1.1 and it is not HTTP/2, which comes
+/// otherwise.
+pub(crate) fn upgrade(parts: &Parts) -> Option<HeaderValue> {
+    let wanted = parts.headers.get(header::UPGRADE)?;
+    let asked = tokens(&parts.headers, header::CONNECTION).any(|token| token.eq_ignore_ascii_case("upgrade"));
+    let http2 = wanted.as_bytes().get(..2).is_some_and(|start| start.eq_ignore_ascii_case(b"h2"));
+    (asked && !http2 && parts.version == Version::HTTP_11).then(|| wanted.clone())
+}
+
+/// Takes out what concerns one connection: the headers that always do, and those that `Connection` names.
+pub(crate) fn end_connection(headers: &mut HeaderMap) {
+    let named: Vec<HeaderName> =
+        tokens(headers, header::CONNECTION).filter_map(|token| token.parse().ok()).collect();
+    for name in named {
+        // Not to be taken out by its sender's own word: it says where the request goes.
+        if name != header::HOST {
+            headers.remove(name);
+        }
+    }
+    for name in OF_A_CONNECTION {
+        headers.remove(name);
+    }
+}
+
+/// What the server shall know of the client.
+pub(crate) struct Client<'a> {
+    pub(crate) address: IpAddr,
+    pub(crate) is_tls: bool,
+    /// Whether what it says of those before it is believed.
+    pub(crate) is_trusted: bool,
+    pub(crate) host: &'a str,
+}
+
+/// Makes a client's headers those that the server gets; `length` is its body's.
+pub(crate) fn for_server(parts: &mut Parts, client: &Client<'_>, length: usize) {
+    let had_body = parts.headers.contains_key(header::CONTENT_LENGTH)
+        || parts.headers.contains_key(header::TRANSFER_ENCODING)
+        || length > 0;
+    let headers = &mut parts.headers;
+    end_connection(headers);
+    headers.remove(header::EXPECT);
+    headers.remove(header::CONTENT_LENGTH);
+    if had_body {
+        headers.insert(header::CONTENT_LENGTH, HeaderValue::from(length));
+    }
+    one_cookie(headers);
+    // A header's value, as long as it was one when it came.
+    if let Ok(host) = HeaderValue::from_str(client.host) {
+        headers.insert(header::HOST, host);
+    }
+    let earlier = client.is_trusted.then(|| joined(headers, &FORWARDED_FOR)).flatten();
+    let address = client.address.to_canonical().to_string();
+    let all = earlier.map_or_else(|| address.clone(), |earlier| format!("{earlier}, {address}"));
+    set(headers, FORWARDED_FOR, &all);
+    let keep = |headers: &HeaderMap, name: &HeaderName| client.is_trusted && headers.contains_key(name);
+    if !keep(headers, &FORWARDED_PROTO) {
+        set(headers, FORWARDED_PROTO, if client.is_tls { "https" } else { "http" });
+    }
+    if !keep(headers, &FORWARDED_HOST) {
+        set(headers, FORWARDED_HOST, client.host);
+    }
+    if !client.is_trusted {
+        // The same by other names (RFC 7239 and nginx's habit).
+        headers.remove(header::FORWARDED);
+        headers.remove("x-real-ip");
+    }
+    let version = if parts.version == Version::HTTP_2 { "2.0" } else { "1.1" };
+    headers.append(header::VIA, HeaderValue::from_str(&format!("{version} roost")).expect("plain letters"));
+}
+
+fn set(headers: &mut HeaderMap, name: HeaderName, value: &str) {
+    match HeaderValue::from_str(value) {
+        Ok(value) => drop(headers.insert(name, value)),
+        Err(_) => drop(headers.remove(name)),
+    }
+}
+
+/// HTTP/2 may send each cookie alone; HTTP/1.1 knows one header (RFC 9113, 8.2.3).
+fn one_cookie(headers: &mut HeaderMap) {
+    if headers.get_all(header::COOKIE).iter().count() > 1 {
+        let all: Vec<&[u8]> = headers.get_all(header::COOKIE).iter().map(HeaderValue::as_bytes).collect();
+        if let Ok(all) = HeaderValue::from_bytes(&all.join(&b"; "[..])) {
+            headers.insert(header::COOKIE, all);
+        }
+    }
+}
+
+fn joined(headers: &HeaderMap, name: &HeaderName) -> Option<String> {
+    let all: Vec<&str> = headers.get_all(name).iter().filter_map(|value| value.to_str().ok()).collect();
+    (!all.is_empty()).then(|| all.join(", "))
+}
+
+fn tokens(headers: &HeaderMap, name: HeaderName) -> impl Iterator<Item = &str> {
+    let values = headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
+    values.flat_map(|value| value.split(',')).map(str::trim).filter(|token| !token.is_empty())
+}
+
+/// RFC 9110, 7.6.1, and those that practice adds; as Go's and nginx's proxies have them.
+const OF_A_CONNECTION: [HeaderName; 9] = [
+    header::CONNECTION,
+    HeaderName::from_static("proxy-connection"),
+    HeaderName::from_static("keep-alive"),
+    header::PROXY_AUTHENTICATE,
+    header::PROXY_AUTHORIZATION,
+    header::TE,
+    header::TRAILER,
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
+];
+const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parts(headers: &[(&'static str, &str)]) -> Parts {
+        let mut request = http::Request::builder().uri("/");
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        request.body(()).unwrap().into_parts().0
+    }
+
+    fn client(is_trusted: bool) -> Client<'static> {
+        Client { address: "192.0.2.7".parse().unwrap(), is_tls: true, is_trusted, host: "a.example" }
+    }
+
+    #[test]
+    fn what_could_be_read_in_two_ways_is_refused() {
+        check(&parts(&[("host", "a"), ("content-length", "3")])).unwrap();
+        check(&parts(&[("host", "a"), ("transfer-encoding", "Chunked"), ("expect", "100-Continue")])).unwrap();
+        for (headers, status) in [
+            (&[("host", "a"), ("content-length", "3"), ("transfer-encoding", "chunked")][..], 400),
+            (&[("host", "a"), ("content-length", "3"), ("content-length", "3")], 400),
+            (&[("host", "a"), ("transfer-encoding", "gzip, chunked")], 501),
+            (&[("host", "a"), ("transfer-encoding", "chunked"), ("transfer-encoding", "identity")], 501),
+            (&[("host", "a"), ("host", "a")], 400),
+            (&[], 400),
+            (&[("host", "a"), ("expect", "wonders")], 417),
+        ] {
+            assert_eq!(check(&parts(headers)).unwrap_err().status.as_u16(), status, "{headers:?}");
+        }
+        for wrong in ["a b", "a/b", "u@a", "a\tb", "a?b"] {
+            assert!(host(&parts(&[("host", wrong)])).is_err(), "{wrong}");
+        }
+        assert_eq!(host(&parts(&[("host", "[::1]:80")])).unwrap(), "[::1]:80");
+    }
+
+    #[test]
+    fn what_concerns_a_connection_ends_here() {
+        let mut parts = parts(&[
+            ("host", "x"),
+            ("connection", "close, X-Secret, host, x-forwarded-for"),
+            ("x-secret", "1"),
+            ("keep-alive", "timeout=5"),
+            ("te", "trailers"),
+            ("upgrade", "websocket"),
+            ("transfer-encoding", "chunked"),
+            ("expect", "100-continue"),
+            ("cookie", "a=1"),
+            ("cookie", "b=2"),
+            ("x-forwarded-for", "10.0.0.1"),
+            ("forwarded", "for=10.0.0.1"),
+            ("x-kept", "yes"),
+        ]);
+        for_server(&mut parts, &client(false), 5);
+        let mut left: Vec<(&str, &str)> =
+            parts.headers.iter().map(|(name, value)| (name.as_str(), value.to_str().unwrap())).collect();
+        left.sort_unstable();
+        let expected = [
+            ("content-length", "5"),
+            ("cookie", "a=1; b=2"),
+            ("host", "a.example"),
+            ("via", "1.1 roost"),
+            ("x-forwarded-for", "192.0.2.7"),
+            ("x-forwarded-host", "a.example"),
+            ("x-forwarded-proto", "https"),
+            ("x-kept", "yes"),
+        ];
+        assert_eq!(left, expected);
+    }
+
+    #[test]
+    fn clients_are_believed_only_if_asked() {
+        let said = [("host", "x"), ("x-forwarded-for", "10.0.0.1"), ("x-forwarded-proto", "gopher")];
+        let told = |trusted| {
+            let mut parts = parts(&said);
+            for_server(&mut parts, &client(trusted), 0);
+            let header = |name| parts.headers[name].to_str().unwrap().to_owned();
+            (header("x-forwarded-for"), header("x-forwarded-proto"))
+        };
+        assert_eq!(told(false), ("192.0.2.7".to_owned(), "https".to_owned()));
+        assert_eq!(told(true), ("10.0.0.1, 192.0.2.7".to_owned(), "gopher".to_owned()));
+    }
+
+    #[test]
+    fn an_upgrade_is_asked_for_in_two_headers_and_never_to_http2() {
+        let wanted = |headers: &[(&'static str, &str)]| upgrade(&parts(headers)).is_some();
+        assert!(wanted(&[("connection", "keep-alive, Upgrade"), ("upgrade", "websocket")]));
+        assert!(!wanted(&[("upgrade", "websocket")]));
+        assert!(!wanted(&[("connection", "upgrade"), ("upgrade", "h2c")]));
+    }
+
+    #[test]
+    fn a_length_is_told_where_a_body_was_announced() {
+        let length = |headers: &[(&'static str, &str)], length| {
+            let mut parts = parts(headers);
+            for_server(&mut parts, &client(false), length);
+            parts.headers.get(header::CONTENT_LENGTH).map(|value| value.to_str().unwrap().to_owned())
+        };
+        assert_eq!(length(&[("host", "x")], 0), None);
+        assert_eq!(length(&[("host", "x"), ("content-length", "0")], 0).as_deref(), Some("0"));
+        assert_eq!(length(&[("host", "x"), ("transfer-encoding", "chunked")], 9).as_deref(), Some("9"));
+    }
+}

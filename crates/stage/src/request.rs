@@ -1,0 +1,209 @@
+//! The path of one request: checked, read whole, held, sent on, perhaps again, answered.
+
+use crate::answer::{Answer, Begun, Passing, Refusal, gather};
+use crate::backend::Failed;
+use crate::body;
+use crate::connections::Peer;
+use crate::headers;
+use crate::routes::{Group, Treatment};
+use crate::shared::{Behind, Shared};
+use crate::stage::Ticket;
+use crate::status::End;
+use crate::tunnel;
+use bytes::Bytes;
+use http::request::Parts;
+use http::{Request, Response, StatusCode, Version, response};
+use hyper::body::{Body as _, Incoming};
+use machine::{Duration, Instant};
+use std::convert::Infallible;
+use std::sync::Arc;
+
+/// Answers one request. Dropping this before it is done is how a client's leaving shows.
+pub(crate) async fn serve(
+    shared: Arc<Shared>,
+    peer: Peer,
+    request: Request<Incoming>,
+) -> Result<Response<Answer>, Infallible> {
+    let (parts, body) = request.into_parts();
+    let mut account = Account::open(&shared, &parts);
+    Ok(match pass(&shared, &peer, parts, body, &mut account).await {
+        Ok((head, Begun::Whole(gathered))) => {
+            account.answered();
+            Response::from_parts(head, Answer::Whole(gathered))
+        }
+        Ok((head, Begun::Part(gathered, rest))) => {
+            Response::from_parts(head, Answer::Passing(Passing::new(gathered, rest, account)))
+        }
+        Err(refusal) => {
+            account.refused(refusal.status);
+            refusal.response()
+        }
+    })
+}
+
+async fn pass(
+    shared: &Arc<Shared>,
+    peer: &Peer,
+    mut parts: Parts,
+    body: Incoming,
+    account: &mut Account,
+) -> Result<(response::Parts, Begun), Refusal> {
+    headers::check(&parts)?;
+    let host = headers::host(&parts)?;
+    let nobody = || Refusal::new(StatusCode::NOT_FOUND, "no server here is asked for this host and path");
+    let group = shared.routes.find(&host, parts.uri.path()).ok_or_else(nobody)?;
+    let Shared { config, servers, .. } = &**shared;
+    let upgrade = headers::upgrade(&parts).filter(|_| body.is_end_stream());
+    let body = body::read(body, &config.limits, &shared.budget).await?;
+    let client = headers::Client {
+        address: peer.address,
+        is_tls: peer.is_tls,
+        is_trusted: config.trust_forwarded,
+        host: &host,
+    };
+    headers::for_server(&mut parts, &client, body.bytes.len());
+    parts.version = Version::HTTP_11;
+    let server = group.pick(|server| servers[server].backend.is_up());
+    if let Some(protocol) = upgrade {
+        return tunnel::open(&servers[server].backend, parts, protocol, config.limits.answer).await;
+    }
+    if account.treatment.hold {
+        let mut ticket = servers[server].stage.arrive(account.arrived + account.treatment.time);
+        account.held = ticket.released().await;
+        account.ticket = Some(ticket);
+    }
+    ask(shared, group, server, &parts, &body.bytes, account).await
+}
+
+/// Sends it on, again where that is safe.
+async fn ask(
+    shared: &Arc<Shared>,
+    group: &Group,
+    mut server: usize,
+    parts: &Parts,
+    body: &Bytes,
+    account: &mut Account,
+) -> Result<(response::Parts, Begun), Refusal> {
+    let Shared { config, servers, .. } = &**shared;
+    for attempt in 0.. {
+        let failed = match once(shared, &servers[server], parts, body, account.treatment).await {
+            Ok(answer) => return Ok(answer),
+            Err(failed) => failed,
+        };
+        // A burst with a failure in it says nothing about how long bursts take.
+        account.ticket = None;
+        let may_repeat = match failed {
+            Failed::NotSent(_) => true,
+            Failed::Broken(_) => parts.method.is_idempotent(),
+            Failed::Slow => false,
+        };
+        shared.books.failed(&servers[server].backend.name, &failed);
+        if failed != Failed::Slow && servers[server].backend.mark_down() {
+            let shared = shared.clone();
+            tokio::spawn(async move {
+                servers_knock(&shared, server).await;
+            });
+        }
+        if !may_repeat || attempt >= config.health.retries {
+            return Err(given_up(&failed));
+        }
+        shared.books.retried(account.treatment.class);
+        tokio::time::sleep((config.health.pause * (1 << attempt)).into()).await;
+        server = group.pick(|other| other != server && servers[other].backend.is_up());
+    }
+    unreachable!("the last attempt returns")
+}
+
+async fn servers_knock(shared: &Shared, server: usize) {
+    shared.servers[server].backend.knock(&shared.config.health, &shared.config.limits).await;
+}
+
+/// One try: all of a short answer, the beginning of a long one.
+async fn once(
+    shared: &Shared,
+    behind: &Behind,
+    parts: &Parts,
+    body: &Bytes,
+    treatment: Treatment,
+) -> Result<(response::Parts, Begun), Failed> {
+    let limits = &shared.config.limits;
+    let answer = behind.backend.ask(parts, body.clone(), limits.answer).await?;
+    let (mut head, rest) = answer.into_parts();
+    // Whoever waits on the stage does not notice that the beginning of an answer waits for its end.
+    let gathered = gather(&head.headers, rest, limits, &shared.budget, treatment.hold);
+    let begun = match tokio::time::timeout(limits.answer.into(), gathered).await {
+        Err(_) => return Err(Failed::Slow),
+        Ok(Err(error)) => return Err(Failed::Broken(error.to_string())),
+        Ok(Ok(begun)) => begun,
+    };
+    behind.backend.mark_up();
+    headers::end_connection(&mut head.headers);
+    head.version = Version::HTTP_11;
+    Ok((head, begun))
+}
+
+fn given_up(failed: &Failed) -> Refusal {
+    match failed {
+        Failed::Slow => Refusal::new(StatusCode::GATEWAY_TIMEOUT, "the server behind did not answer in time"),
+        Failed::NotSent(_) => Refusal::new(StatusCode::BAD_GATEWAY, "the server behind takes no connection"),
+        Failed::Broken(_) => {
+            Refusal::new(StatusCode::BAD_GATEWAY, "the server behind ended the connection before its answer")
+        }
+    }
+}
+
+/// What is written down about a request: once, whichever way it ends.
+pub(crate) struct Account {
+    shared: Arc<Shared>,
+    treatment: Treatment,
+    arrived: Instant,
+    held: Duration,
+    ticket: Option<Ticket>,
+    is_over: bool,
+}
+
+impl Account {
+    fn open(shared: &Arc<Shared>, parts: &Parts) -> Self {
+        let treatment = shared.classes.treatment(parts);
+        shared.books.arrived(treatment.class);
+        Self {
+            shared: shared.clone(),
+            treatment,
+            arrived: host::now(),
+            held: Duration::ZERO,
+            ticket: None,
+            is_over: false,
+        }
+    }
+
+    /// The answer is whole.
+    pub(crate) fn answered(mut self) {
+        let latency = host::now().since(self.arrived);
+        if let Some(ticket) = self.ticket.take() {
+            ticket.completed();
+        }
+        self.end(End::Answered { latency, held: self.held, in_time: latency <= self.treatment.time });
+    }
+
+    /// The answer broke off after its beginning was passed on.
+    pub(crate) fn broke_off(mut self) {
+        self.end(End::BrokeOff);
+    }
+
+    fn refused(mut self, status: StatusCode) {
+        self.end(End::Refused(status));
+    }
+
+    fn end(&mut self, end: End) {
+        self.is_over = true;
+        self.shared.books.ended(self.treatment.class, end);
+    }
+}
+
+impl Drop for Account {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.shared.books.ended(self.treatment.class, End::Gone);
+        }
+    }
+}

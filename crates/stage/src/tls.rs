@@ -1,0 +1,56 @@
+//! TLS, by rustls: towards clients with a certificate from files, towards servers with the authorities that are named.
+
+use crate::config::{ConfigError, Server, Tls};
+use std::path::Path;
+use std::sync::Arc;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
+use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig};
+
+/// Answers clients.
+pub(crate) fn acceptor(tls: &Tls) -> Result<TlsAcceptor, ConfigError> {
+    let chain = certificates(&tls.certificate)?;
+    let key = PrivateKeyDer::from_pem_file(&tls.key)
+        .map_err(|error| wrong(&tls.key, &error, "name a private key in PEM"))?;
+    let mut config = ServerConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()
+        .expect("ring has all of TLS 1.2 and 1.3")
+        .with_no_client_auth()
+        .with_single_cert(chain, key)
+        .map_err(|error| wrong(&tls.certificate, &error, "certificate and key must belong together"))?;
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(TlsAcceptor::from(Arc::new(config)))
+}
+
+/// Asks servers. Where no server speaks TLS, no authority is looked for.
+pub(crate) fn to_server(server: &Server, is_tls: bool) -> Result<ClientConfig, ConfigError> {
+    let mut roots = RootCertStore::empty();
+    if is_tls {
+        let file = server.authorities.as_deref().unwrap_or(Path::new(SYSTEM));
+        let (added, _) = roots.add_parsable_certificates(certificates(file)?);
+        if added == 0 {
+            return Err(wrong(file, &"no authority in it", "name a PEM file with one"));
+        }
+    }
+    let config = ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions();
+    Ok(config.expect("ring has all of TLS 1.2 and 1.3").with_root_certificates(roots).with_no_client_auth())
+}
+
+fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, ConfigError> {
+    let read = CertificateDer::pem_file_iter(file).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let all = read.map_err(|error| wrong(file, &error, "name a file of certificates in PEM"))?;
+    if all.is_empty() { Err(wrong(file, &"no certificate in it", "name a file of certificates in PEM")) } else { Ok(all) }
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(ring::default_provider())
+}
+
+fn wrong(file: &Path, error: &dyn std::fmt::Display, fix: &str) -> ConfigError {
+    ConfigError::new(format!("{}: {error}; {fix}", file.display()))
+}
+
+/// Where Debian, Ubuntu and Alpine have the authorities.
+const SYSTEM: &str = "/etc/ssl/certs/ca-certificates.crt";

@@ -1,0 +1,9 @@
+//! A real proxy between real clients and real servers.
+
+mod failing;
+mod fixture;
+mod holding;
+mod http2;
+mod passing;
+mod refusing;
+mod soak;
