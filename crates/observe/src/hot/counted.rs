@@ -27,6 +27,8 @@ pub struct Counted {
     pub calls: u64,
     /// For how long they were counted.
     pub elapsed: Duration,
+    /// Requests that were answered in that very time; `None` where that was not told.
+    pub requests: Option<u64>,
     /// How long each took.
     pub times: Times,
     /// Why it could not be counted; nothing if it was.
@@ -43,6 +45,14 @@ impl Counted {
         if self.elapsed.is_zero() { 0.0 } else { self.calls as f64 / self.elapsed.as_secs_f64() }
     }
 
+    /// Calls for each request: by those of that very time, or, where they were few or not told, by how many come a second all in all.
+    pub fn per_request(&self, rate: Option<f64>) -> Option<f64> {
+        match self.requests.filter(|&requests| requests >= REQUESTS_LEAST) {
+            Some(requests) => Some(self.calls as f64 / requests as f64),
+            None => rate.filter(|rate| *rate > 0.0).map(|rate| self.per_second() / rate),
+        }
+    }
+
     /// As a program in the kernel tallied them.
     pub fn of_tally(tally: &FunctionTally, elapsed: Duration) -> Self {
         let mut times = Times::default();
@@ -51,7 +61,8 @@ impl Counted {
             let to = to.min(from + from + Duration::from_nanos(256));
             times.add(from.as_nanos().midpoint(to.as_nanos()), count.into());
         }
-        Self { state: CountedState::Counted, calls: tally.calls, elapsed, times, why: String::new() }
+        let why = String::new();
+        Self { state: CountedState::Counted, calls: tally.calls, elapsed, requests: None, times, why }
     }
 }
 
@@ -104,6 +115,8 @@ pub enum CountError {
     Line(usize),
 }
 
+/// Fewer requests in a count's own time are too few for calls within 15 % of them.
+const REQUESTS_LEAST: u64 = 50;
 const HEAD: &str = "roost-count 1";
 /// A file names no more.
 const FUNCTIONS_MAX: usize = 64;
@@ -155,7 +168,7 @@ fn method(text: &str) -> Option<(String, Counted)> {
     let elapsed = Duration::from_nanos(nanos);
     Some((
         words.next()?.to_owned(),
-        Counted { state, calls, elapsed, times: Times::default(), why: String::new() },
+        Counted { state, calls, elapsed, requests: None, times: Times::default(), why: String::new() },
     ))
 }
 
@@ -180,6 +193,10 @@ mod tests {
         assert_eq!(found["a.B::score"].state, CountedState::TooOften);
         assert_eq!(found["a.B::sear"].why, "a.B has no such method");
         assert_eq!(Times::default().percentile(50.0), None);
+        // By rates, where nobody counted requests in the same time, or hardly any came.
+        assert_eq!((search.per_request(Some(331.0)), search.per_request(None)), (Some(1.0), None));
+        let told = |requests| Counted { requests: Some(requests), ..search.clone() }.per_request(Some(331.0));
+        assert_eq!((told(331), told(0)), (Some(2.0), Some(1.0)));
     }
 
     #[test]

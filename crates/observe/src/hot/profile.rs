@@ -49,6 +49,8 @@ pub struct Profile {
     /// Files of the service's own in which no function has a name, and the share of the time that was in them; most first. Of the
     /// request threads, or of all where none can be told for want of names.
     pub nameless: Vec<(String, Ratio)>,
+    /// Of the request threads' time, that of which the outermost frames are not known: outer functions have more than their share says.
+    pub cut: Ratio,
 }
 
 /// A pool of less than this share of the service's own time serves requests only if it reads them.
@@ -61,10 +63,17 @@ impl Profile {
         let serving: BTreeSet<&str> =
             pools.iter().filter(|pool| pool.serves).map(|pool| pool.name.as_str()).collect();
         let mut sums: BTreeMap<u32, Sum> = BTreeMap::new();
-        let mut whole = 0.0;
+        let (mut whole, mut cut) = (0.0, 0.0);
         for stack in stacks.stacks.iter().filter(|stack| serving.contains(pool_of(&stack.thread).as_str())) {
             let weight = stack.weight as f64;
             whole += weight;
+            // A thread begins in libc, whose functions need no names.
+            let first = stack.frames.first().map(|&at| &stacks.functions[at as usize]);
+            if first
+                .is_some_and(|first| first.is_unknown() && !first.file.as_deref().is_some_and(is_of_system))
+            {
+                cut += weight;
+            }
             let mut met = BTreeSet::new();
             for (depth, &frame) in stack.frames.iter().enumerate() {
                 if met.insert(frame) {
@@ -94,7 +103,7 @@ impl Profile {
         });
         let nameless =
             nameless(stacks, |stack| serving.is_empty() || serving.contains(pool_of(&stack.thread).as_str()));
-        Self { nameless, pools, functions }
+        Self { nameless, cut: share(cut), pools, functions }
     }
 }
 
@@ -110,7 +119,7 @@ fn nameless(stacks: &Stacks, counts: impl Fn(&Stack) -> bool) -> Vec<(String, Ra
         for (frame, file) in frames.filter_map(|frame| Some((frame, frame.file.as_deref()?))) {
             if frame.symbol.is_some() {
                 named.insert(file);
-            } else if !is_of_system(file) && met.insert(file) {
+            } else if frame.is_unknown() && !is_of_system(file) && met.insert(file) {
                 *files.entry(file).or_default() += stack.weight as f64;
             }
         }
@@ -255,6 +264,8 @@ mod tests {
         let profile = Profile::of(&read_perf_script(text).unwrap(), None);
         let [(file, share)] = profile.nameless.as_slice() else { panic!("{profile:?}") };
         assert_eq!(file, "/usr/bin/srv");
+        // Two of the three stacks begin in no function, so nobody knows who called.
+        assert!((profile.cut.as_f64() - 2.0 / 3.0).abs() < 1e-6, "{profile:?}");
         assert!((share.as_f64() - 2.0 / 3.0).abs() < 1e-6, "{share}");
     }
 

@@ -19,6 +19,13 @@ pub struct Frame {
     pub symbol: Option<String>,
 }
 
+impl Frame {
+    /// A place in native code that no symbol names.
+    pub(super) fn is_unknown(&self) -> bool {
+        self.symbol.is_none() && self.name.starts_with('[') && self.name.ends_with(']')
+    }
+}
+
 /// One stack, outermost first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stack {

@@ -46,6 +46,14 @@ pub fn find(args: &Args) -> Result<Found> {
     if stacks.odd_lines > 0 {
         notes.push(format!("{} lines of the profiler were not understood", stacks.odd_lines));
     }
+    if profile.cut.as_f64() >= LEAST_SHARE {
+        notes.push(format!(
+            "of {} of the stacks the outer part is missing, so outer functions have more than their share says, and the wrong one may come first: there is \
+             a frame with a large array in it, or code without tables to unwind it by; --frame-pointers sees it all where the program is built with them \
+             (-fno-omit-frame-pointer)",
+            profile.cut
+        ));
+    }
     let nameless = profile.nameless.iter().filter(|(_, share)| share.as_f64() >= LEAST_SHARE);
     let stripped: Vec<String> = nameless
         .map(|(file, share)| {
@@ -88,7 +96,11 @@ pub fn find(args: &Args) -> Result<Found> {
         None => {
             let frames: Vec<Frame> = chosen.iter().map(|seen| seen.frame.clone()).collect();
             count_functions(&root, args.pid, &frames, args.slots_for, |begins| {
-                if begins { requests.begin() } else { requests.end() }
+                if begins {
+                    requests.begin();
+                    return None;
+                }
+                requests.end()
             })
             .map_err(function_error)?
         }
@@ -150,8 +162,8 @@ fn by_frame(
 }
 
 fn candidate(seen: &Seen, counted: Option<&Result<Counted, String>>, rate: Option<f64>) -> Candidate {
-    let calls_per_request = match (counted, rate) {
-        (Some(Ok(counted)), Some(rate)) => Some(counted.per_second() / rate),
+    let calls_per_request = match counted {
+        Some(Ok(counted)) => counted.per_request(rate),
         _ => None,
     };
     Candidate { profiled: Profiled { share: seen.share, depth: seen.depth }, calls_per_request }
@@ -243,12 +255,12 @@ impl Requests {
         }
     }
 
-    fn end(&mut self) {
-        if let Some(watch) = &mut self.watch {
-            let seen = watch.read(host::now());
-            self.requests += seen.requests;
-            self.elapsed += seen.elapsed;
-        }
+    /// How many were answered since the beginning, if that can be told.
+    fn end(&mut self) -> Option<u64> {
+        let seen = self.watch.as_mut()?.read(host::now());
+        self.requests += seen.requests;
+        self.elapsed += seen.elapsed;
+        Some(seen.requests)
     }
 
     fn per_second(&self) -> Option<f64> {

@@ -346,7 +346,7 @@ fn page(info: &RunInfo, found: &Found) -> Page {
 const METHOD: [&str; 4] = [
     "Share: samples of the request threads' CPU time with the function on the stack, by async-profiler (ctimer, 2 ms) or perf (cpu-clock, 499 Hz).",
     "Calls: counted while the agent or uprobes were on them, recursion as one; requests: counted at the service's sockets meanwhile.",
-    "In-function times are wall time, and hold what counting costs: some 100 ns a call in a JVM, some microseconds under uprobes.",
+    "In-function times are wall time, and hold what counting costs: some 100 ns a call in a JVM, 10 to 20 us under uprobes.",
     "Ranked by policy::hot: the innermost function that is called a whole number of times a request (within 15 %) and holds 90 % of the best one's share.",
 ];
 
