@@ -74,6 +74,24 @@ pub(crate) fn with_descendants(root: &Root, mut family: BTreeSet<u32>) -> Result
     }
 }
 
+/// One process and all that descend from it and are alive: by what the kernel keeps of each one's children
+/// (`CONFIG_PROC_CHILDREN`), a few files instead of one for each process of the machine; else as [`with_descendants`].
+pub(crate) fn family(root: &Root, process: u32) -> Result<BTreeSet<u32>, FileError> {
+    if !root.path("proc/thread-self/children").exists() {
+        return with_descendants(root, BTreeSet::from([process]));
+    }
+    let (mut family, mut left) = (BTreeSet::from([process]), vec![process]);
+    while let Some(one) = left.pop() {
+        // Empty once it has ended: then nobody descends from it any more.
+        for thread in root.names(&format!("proc/{one}/task")).unwrap_or_default() {
+            let children = root.text(&format!("proc/{one}/task/{thread}/children")).unwrap_or_default();
+            let children = children.split_ascii_whitespace().filter_map(|child| child.parse().ok());
+            left.extend(children.filter(|child| family.insert(*child)));
+        }
+    }
+    Ok(family)
+}
+
 /// All processes of a cgroup and of those below it, of whichever version.
 pub fn of_cgroup(root: &Root, folder: &str) -> Result<Service, ServiceError> {
     let found = cgroup_folder(root, folder)?;

@@ -124,11 +124,12 @@ impl Eyes {
         {
             return;
         }
-        self.requests += 1;
-        self.under_way.insert(request, kind);
         self.reach(task);
-        for group in self.graph.begins(kind) {
-            policy.leave_alone(at, group);
+        if self.under_way.insert(request, kind).is_none() {
+            self.requests += 1;
+            for group in self.graph.begins(kind) {
+                policy.leave_alone(at, group);
+            }
         }
         let interaction = InteractionId(request);
         policy.handle_event(at, &Event::Trigger { task: task_of(task), interaction });

@@ -154,7 +154,7 @@ impl Quiesce {
         if lost > self.lost {
             self.lost = lost;
             // What was taken is of before the loss, and so is what came while that was read.
-            drop(std::mem::take(&mut events));
+            events.clear();
             self.program.take();
             self.forget(now);
         }

@@ -357,3 +357,30 @@ impl QuiesceStatus {
         text
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cost_is_what_was_tried_until_most_cycles_take_longer() {
+        let us = Duration::from_micros;
+        let mut cost = Cost::tried(us(100));
+        let mut cycle = |time: u64| {
+            assert_eq!(cost.spent(us(time), true), None, "half a cycle says nothing");
+            cost.spent(us(time), false).unwrap()
+        };
+        for _ in 0..CYCLES {
+            assert_eq!(cycle(10), us(100));
+        }
+        // One that was slow, and a few, are no reason; most are.
+        for _ in 0..CYCLES / 2 {
+            assert_eq!(cycle(300), us(100));
+        }
+        assert_eq!(cycle(300), us(600));
+        for _ in 0..CYCLES {
+            cycle(10);
+        }
+        assert_eq!(cycle(10), us(100), "it forgets");
+    }
+}

@@ -118,7 +118,7 @@ struct Running {
     stop: Stop,
     status: Arc<Mutex<Option<QuiesceStatus>>>,
     ended: mpsc::Receiver<(Result<Ending, String>, Vec<String>)>,
-    _folder: TempDir,
+    folder: TempDir,
 }
 
 impl Running {
@@ -147,7 +147,7 @@ impl Running {
             let lines = quiesce.release();
             ends.send((ending.map_err(|error| error.to_string()), lines)).unwrap();
         });
-        Some(Self { stop, status, ended, _folder: folder })
+        Some(Self { stop, status, ended, folder })
     }
 
     fn freezes(&self) -> u64 {
@@ -282,7 +282,7 @@ fn a_dry_run_touches_nothing() {
     believed(&mut critical, &running);
     until("it would be frozen", || running.freezes() > 0);
     assert!(!idler.is_frozen() && running.status().background[0].is_frozen);
-    assert!(!running._folder.path().join("run").exists(), "neither a lock nor a journal");
+    assert!(!running.folder.path().join("run").exists(), "neither a lock nor a journal");
     assert_eq!(running.end(), Ending::Stopped);
 }
 

@@ -30,7 +30,7 @@ use crate::journal::{ChangeError, Checkpoint, Journal, restore_at_start};
 use crate::knob::{FROZEN, STOPPED, StopName, is_stopped, stands_still};
 use crate::lock::{LockError, Refusal, run_folder, take_passing};
 use crate::root::FileError;
-use crate::service::{ServiceError, collect_members, command, with_descendants};
+use crate::service::{ServiceError, collect_members, command, family};
 use machine::Duration;
 use place::Place;
 use std::collections::BTreeSet;
@@ -172,8 +172,9 @@ pub struct Freezer {
     notices: Vec<String>,
 }
 
-/// So many rounds of stopping processes that are born meanwhile.
-const ROUNDS_MAX: usize = 16;
+/// So many rounds of stopping processes that are born meanwhile: a few milliseconds. One that is in the middle of a disk transfer
+/// stops, and bears nobody, only after it.
+const ROUNDS_MAX: usize = 64;
 /// For the answer of a group that is tried out. A task that is in the middle of a disk transfer stands still only after it.
 const PATIENCE: std::time::Duration = std::time::Duration::from_millis(100);
 /// Between two tries, so that the group gets on.
@@ -398,10 +399,14 @@ fn stop(
 ) -> Result<Frozen, FreezerError> {
     let mut known = BTreeSet::new();
     for _ in 0..ROUNDS_MAX {
-        let family = with_descendants(root, BTreeSet::from([process]))?;
+        let family = family(root, process)?;
         let born: Vec<u32> = family.into_iter().filter(|one| known.insert(*one)).collect();
         if born.is_empty() {
-            break;
+            // Only of one that has taken up its stop it is sure that it bears nobody any more.
+            if known.iter().all(|&one| stands_still(one).unwrap_or(true)) {
+                break;
+            }
+            std::thread::yield_now();
         }
         for one in born {
             // Ended, or stopped by somebody else.

@@ -5,7 +5,7 @@ use crate::Root;
 use crate::cgroups::cgroups;
 use crate::knob::CGROUPS;
 use crate::root::Gaps;
-use crate::service::{ServiceError, cgroup_folder, unit_folder, with_descendants};
+use crate::service::{ServiceError, cgroup_folder, family, unit_folder};
 use std::collections::BTreeSet;
 
 /// What is frozen.
@@ -43,7 +43,7 @@ impl Place {
 
     /// By the freezer of the group in which it is, if nobody else is in there; else by signals.
     fn of_process(root: &Root, process: u32, without: &[FreezerWay]) -> Result<Self, FreezerError> {
-        let family = with_descendants(root, BTreeSet::from([process]))?;
+        let family = family(root, process)?;
         let text = root.text(&format!("proc/{process}/cgroup")).unwrap_or_default();
         let (v2, v1) = trees(root);
         for line in text.lines() {
@@ -136,7 +136,7 @@ impl Place {
         match self {
             Self::V2(folder) | Self::V1(folder) => members(root, folder),
             Self::Family(process) if root.path(&format!("proc/{process}")).is_dir() => {
-                with_descendants(root, BTreeSet::from([*process])).unwrap_or_default()
+                family(root, *process).unwrap_or_default()
             }
             Self::Family(_) => BTreeSet::new(),
         }

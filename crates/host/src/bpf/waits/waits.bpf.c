@@ -538,8 +538,8 @@ int BPF_PROG(received, struct sock *sk, int length, int flags)
     event.group = role_of(current->tgid);
     event.at = bpf_ktime_get_ns();
     if (event.group & (CRITICAL | ASKED) && is_asked_here(sk)) {
-        if (bpf_map_update_elem(&requests, &request, &port, BPF_NOEXIST))
-            return 0;
+        /* Also of one that is known: more of it may be read by another thread, and an answer may not have been seen. */
+        bpf_map_update_elem(&requests, &request, &port, BPF_ANY);
         track(desk, event.task);
         event.kind = TRIGGER;
         event.place = request;
