@@ -53,7 +53,6 @@ pub struct WakeDaemon {
     handle: WakeHandle,
     /// Dropped after the windows.
     holder: IdleHolder,
-    socket: PathBuf,
 }
 
 /// For other threads: how things are, an end, remote callers.
@@ -162,7 +161,7 @@ impl WakeDaemon {
             stop,
             has_ended: AtomicBool::new(false),
         }));
-        let mut daemon = Self { shared, threads, handle, holder, socket: options.socket.clone() };
+        let mut daemon = Self { shared, threads, handle, holder };
         let listening = Listening::open(options, daemon.handle.clone(), roll)?;
         let thread = std::thread::Builder::new()
             .name("wake-loop".to_owned())
@@ -204,7 +203,6 @@ impl Drop for WakeDaemon {
             let _ = thread.join();
         }
         self.shared.plan().release();
-        let _ = fs::remove_file(&self.socket);
     }
 }
 
@@ -350,6 +348,9 @@ struct Listening {
     roll: Roll,
     epoll: OwnedFd,
     listener: UnixListener,
+    /// Where that is, removed at the end.
+    path: PathBuf,
+    home: Option<CpuId>,
     udp: Option<UdpSocket>,
     users: Vec<u32>,
     default_cpus: machine::CpuList,
@@ -366,6 +367,14 @@ fn token(connection: u64, is_bell: bool) -> EventData {
 
 impl Listening {
     fn open(options: &WakeOptions, handle: WakeHandle, roll: Roll) -> Result<Self, WakeError> {
+        // First, so that no socket is left behind if its place is taken.
+        let udp = options.udp.map(|address| {
+            let told = |cause| WakeError::Taken { place: address.to_string(), cause };
+            let socket = UdpSocket::bind(address).map_err(told)?;
+            socket.set_nonblocking(true).map_err(told)?;
+            Ok::<_, WakeError>(socket)
+        });
+        let udp = udp.transpose()?;
         let path = &options.socket;
         let taken = |cause| WakeError::Taken { place: path.display().to_string(), cause };
         if let Some(folder) = path.parent() {
@@ -383,13 +392,6 @@ impl Listening {
         let mode = if options.users.is_empty() { 0o600 } else { 0o666 };
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(taken)?;
         listener.set_nonblocking(true).map_err(taken)?;
-        let udp = options.udp.map(|address| {
-            let told = |cause| WakeError::Taken { place: address.to_string(), cause };
-            let socket = UdpSocket::bind(address).map_err(told)?;
-            socket.set_nonblocking(true).map_err(told)?;
-            Ok::<_, WakeError>(socket)
-        });
-        let udp = udp.transpose()?;
         let failed = |cause: Errno| WakeError::Failed(format!("cannot listen: {cause}"));
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed)?;
         epoll::add(&epoll, &handle.0.stop, EventData::new_u64(STOP), EventFlags::IN).map_err(failed)?;
@@ -402,6 +404,8 @@ impl Listening {
             roll,
             epoll,
             listener,
+            path: path.clone(),
+            home: options.home,
             udp,
             users: options.users.clone(),
             default_cpus: options.remote_cpus.clone(),
@@ -412,6 +416,10 @@ impl Listening {
     }
 
     fn run(mut self) {
+        // Else each thing that is said wakes whichever CPU happens to sleep. Where it may not be there it runs anywhere.
+        if let Some(home) = self.home {
+            let _ = host::pin_current_thread(home);
+        }
         let mut events = Vec::with_capacity(TURN);
         loop {
             // What is said from here on rings, or is seen at once.
@@ -676,6 +684,12 @@ impl Listening {
             add(&mut asked, ring);
         }
         *self.handle.0.asked.lock().unwrap_or_else(PoisonError::into_inner) = asked;
+    }
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
     }
 }
 

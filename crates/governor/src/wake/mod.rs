@@ -39,7 +39,7 @@ pub use listener::{WakeDaemon, WakeHandle};
 pub use remote::{RemoteDesk, Token, Unheard};
 pub use status::{AccountStatus, Asked, BooksCheck, CpuStatus, PredictorStatus, WakeStatus};
 
-use machine::{CpuList, Duration};
+use machine::{CpuId, CpuList, Duration};
 use plan::Plan;
 use policy::wake_plan::{Params, Principal};
 use serde::{Deserialize, Serialize};
@@ -94,6 +94,8 @@ pub struct WakeOptions {
     pub events: bool,
     /// Foresee the operations of disks.
     pub disks: bool,
+    /// The CPU on which callers are heard: one that is woken by what is said, instead of any that sleeps.
+    pub home: Option<CpuId>,
 }
 
 /// Why it did not start.

@@ -159,6 +159,7 @@ impl RemoteDesk {
             let oldest = clients.iter().min_by_key(|(_, (heard, _))| *heard).map(|(name, _)| name.clone());
             if let Some((_, mut caller)) = oldest.and_then(|name| clients.remove(&name)) {
                 caller.depart(&mut plan, now);
+                desk.roll.leave(&mut plan, caller.principal);
             }
         }
         let (heard, caller) = clients.entry(client.clone()).or_insert_with(|| {

@@ -353,7 +353,8 @@ impl Journal {
         held.texts().any(|text| knob.same(text, current))
     }
 
-    fn at(&mut self, step: Step) {
+    /// Tells a test where we are.
+    pub(crate) fn at(&mut self, step: Step) {
         if let Some(checkpoint) = &mut self.checkpoint {
             checkpoint(step);
         }

@@ -7,6 +7,7 @@ mod jvm;
 mod native;
 mod race;
 mod vectors;
+mod wake;
 
 /// A folder in memory, as `/run` is, so that no store waits for a disk.
 fn memory_folder() -> tempfile::TempDir {

@@ -114,7 +114,8 @@ mod tests {
         let _bell = program.hear("operations", move |event| _ = sender.send(event)).unwrap();
         let folder = tempfile::tempdir_in(".").unwrap();
         let file = folder.path().join("file");
-        let mut complete = None;
+        // A completion is read with what begins next.
+        let (mut began, mut complete): (Vec<BlockEvent>, _) = (Vec::new(), None);
         for _ in 0..20 {
             // A child's: our own are not told.
             let of = format!("of={}", file.display());
@@ -125,7 +126,6 @@ mod tests {
             if !done.success() {
                 return eprintln!("SKIPPED: no direct writes below {}", folder.path().display());
             }
-            let mut began: Vec<BlockEvent> = Vec::new();
             while let Ok(event) = events.recv_timeout(Duration::from_millis(200)) {
                 if !event.is_complete {
                     began.push(event);

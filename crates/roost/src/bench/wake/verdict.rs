@@ -38,8 +38,9 @@ struct PartVerdict {
     p50_us: [f64; 3],
     p99_us: [f64; 3],
     awake_us: [f64; 3],
-    gap_closed_p50: f64,
-    gap_closed_p99: f64,
+    /// `None`: always awake is no better than stock here.
+    gap_closed_p50: Option<f64>,
+    gap_closed_p99: Option<f64>,
     /// Of the CPU that waits: time awake per event over what is needed.
     awake_over_needed: Option<f64>,
     predicted: Option<Predicted>,
@@ -76,11 +77,11 @@ impl Verdict {
             let [stock, ours, always] = part.p50_us;
             let [stock_tail, our_tail, always_tail] = part.p99_us;
             let _ = writeln!(text, "{:?}, {} rounds (medians; stock, anticipatory, always awake)", part.part, part.rounds);
-            let _ = writeln!(text, "  p50   {stock:8.1} {ours:8.1} {always:8.1} us   gap closed {:.0} %", 100.0 * part.gap_closed_p50);
+            let _ = writeln!(text, "  p50   {stock:8.1} {ours:8.1} {always:8.1} us   {}", gap(part.gap_closed_p50));
             let _ = writeln!(
                 text,
-                "  p99   {stock_tail:8.1} {our_tail:8.1} {always_tail:8.1} us   gap closed {:.0} %",
-                100.0 * part.gap_closed_p99
+                "  p99   {stock_tail:8.1} {our_tail:8.1} {always_tail:8.1} us   {}",
+                gap(part.gap_closed_p99)
             );
             let [stock, ours, always] = part.awake_us;
             let _ = writeln!(text, "  awake {stock:8.1} {ours:8.1} {always:8.1} us an event");
@@ -129,7 +130,7 @@ impl PartVerdict {
         };
         let (p50_us, p99_us) = (three(|block| block.p50_us)?, three(|block| block.p99_us)?);
         let awake_us = three(|block| block.awake_us)?;
-        let closed = |[stock, ours, always]: [f64; 3]| (stock - ours) / (stock - always).max(1e-9);
+        let closed = |[stock, ours, always]: [f64; 3]| (stock > always).then(|| (stock - ours) / (stock - always));
         let (gap_closed_p50, gap_closed_p99) = (closed(p50_us), closed(p99_us));
         // The event's own work is what the CPU did for it without us.
         let wake = calibration.exit_latency(sleeper).map(|exit| exit.as_nanos() as f64 / 1e3);
@@ -149,7 +150,7 @@ impl PartVerdict {
         if part == Part::Cross {
             for (name, closed) in [("p50", gap_closed_p50), ("p99", gap_closed_p99)] {
                 let bar = format!("gap closed at {name} >= {:.0} %", 100.0 * GAP_BAR);
-                bars.push((bar, closed >= GAP_BAR));
+                bars.push((bar, closed.is_some_and(|closed| closed >= GAP_BAR)));
             }
             if let Some(ratio) = awake_over_needed {
                 bars.push((format!("time awake {ratio:.2}x of what is needed, <= {AWAKE_BAR}x"), ratio <= AWAKE_BAR));
@@ -177,6 +178,10 @@ impl PartVerdict {
             bars,
         })
     }
+}
+
+fn gap(closed: Option<f64>) -> String {
+    closed.map_or("no gap to close".to_owned(), |closed| format!("gap closed {:.0} %", 100.0 * closed))
 }
 
 fn median(mut values: Vec<f64>) -> Option<f64> {
