@@ -6,8 +6,8 @@
 use super::plan::Plan;
 use machine::{CpuId, Duration, Instant};
 use policy::wake_plan::{
-    Announced, Announcements, Armed, ClientId, KernelId, Kernels, Launched, Principal, Record, Refused, Request,
-    RequestId, Timers,
+    Announced, Announcements, Armed, ClientId, KernelId, Kernels, Launched, Principal, Record, Refused,
+    Request, RequestId, Timers,
 };
 use slots::wake::Said;
 use std::collections::BTreeMap;
@@ -97,10 +97,13 @@ impl Caller {
     /// Takes in what was said; what was asked for directly and refused comes back.
     pub fn hear(&mut self, plan: &mut Plan, now: Instant, said: Said) -> Result<(), Refused> {
         // A time in the future has not come, and one an hour ago is of no use to who learns.
-        let past = |at: Instant| at.clamp(Instant::from_nanos(now.as_nanos().saturating_sub(HOUR.as_nanos())), now);
+        let past =
+            |at: Instant| at.clamp(Instant::from_nanos(now.as_nanos().saturating_sub(HOUR.as_nanos())), now);
         let ahead = |at: Instant| at.min(now + HOUR);
         match said {
-            Said::Wake { id, cpus, ready, stay } => return self.wake(plan, now, id, cpus.iter(), ready, stay),
+            Said::Wake { id, cpus, ready, stay } => {
+                return self.wake(plan, now, id, cpus.iter(), ready, stay);
+            }
             Said::Came { id } => self.ended(plan, now, id, now),
             Said::Ended { id, at } => self.ended(plan, now, id, past(at)),
             Said::Withdrawn { id } => self.withdrawn(plan, now, id),
@@ -120,7 +123,8 @@ impl Caller {
             Said::Follows { id, key, due, cpus, at } => {
                 let at = past(at);
                 let client = ClientId(self.kernel(key).0);
-                let announced = plan.predictors.announcements.handle_announced(at, client, ahead(due).since(at));
+                let announced =
+                    plan.predictors.announcements.handle_announced(at, client, ahead(due).since(at));
                 let requests = plan.foresee(now, self.principal, cpus.iter(), at, announced.prediction);
                 self.keep(plan, now, id, UnderWay { requests, slip: Slip::Announced(announced) });
             }
@@ -254,8 +258,12 @@ mod tests {
 
     /// A plan whose windows are nobody's: what is decided is told by the planner.
     fn plan() -> Plan {
-        let costs =
-            CpuCosts { cpu: CPU, exit_latency: us(100), min_sleep: us(1), power: Microwatts::from_watts(1.0) };
+        let costs = CpuCosts {
+            cpu: CPU,
+            exit_latency: us(100),
+            min_sleep: us(1),
+            power: Microwatts::from_watts(1.0),
+        };
         let params = Params { max_per_cpu: u16::MAX, max_per_principal: u16::MAX, ..Params::default() };
         let helper = Helper::new(CPU, Act::Polling);
         Plan::new(params, &[costs], vec![(CPU, None, helper)], Predictors::default())
@@ -287,7 +295,13 @@ mod tests {
         let (mut plan, mut caller) = (plan(), Caller::new(Principal(1)));
         for id in 1..=3 * OUTSTANDING_MAX as u64 {
             caller.hear(&mut plan, at(0), wake(id, 50_000, 50)).unwrap();
-            caller.hear(&mut plan, at(0), Said::Began { id: id + 100_000, key: id, cpus: Cpus::of([CPU]), at: at(0) }).unwrap();
+            caller
+                .hear(
+                    &mut plan,
+                    at(0),
+                    Said::Began { id: id + 100_000, key: id, cpus: Cpus::of([CPU]), at: at(0) },
+                )
+                .unwrap();
         }
         assert!(caller.under_way.len() <= OUTSTANDING_MAX && caller.order.len() <= 2 * OUTSTANDING_MAX);
         assert!(outstanding(&plan) <= OUTSTANDING_MAX as u64);
@@ -300,7 +314,9 @@ mod tests {
         let (mut plan, mut caller) = (plan(), Caller::new(Principal(1)));
         let mut now = 0;
         for id in 1..20 {
-            caller.hear(&mut plan, at(now), Said::Began { id, key: 3, cpus: Cpus::of([CPU]), at: at(now) }).unwrap();
+            caller
+                .hear(&mut plan, at(now), Said::Began { id, key: 3, cpus: Cpus::of([CPU]), at: at(now) })
+                .unwrap();
             let window = plan.planner().windows(CPU).next();
             now += 500 + id % 7;
             // Its helper's timer.

@@ -117,7 +117,9 @@ impl IdleControl {
 
     fn promise_again(&mut self, cpu: CpuId) {
         let promised = match &mut self.journal {
-            Ok(journal) => journal.promise(&resume_latency_file(cpu), POLLING).map_err(|error| error.reason()),
+            Ok(journal) => {
+                journal.promise(&resume_latency_file(cpu), POLLING).map_err(|error| error.reason())
+            }
             Err(reason) => Err(reason.clone()),
         };
         if let Err(reason) = promised {

@@ -242,7 +242,11 @@ impl Journal {
         if !held.ours.iter().any(|ours| ours == value) {
             held.ours.push(value.to_owned());
         }
-        self.append(Record::Intent { path: path.to_owned(), before: before.clone(), after: value.to_owned() })?;
+        self.append(Record::Intent {
+            path: path.to_owned(),
+            before: before.clone(),
+            after: value.to_owned(),
+        })?;
         self.at(Step::Journalled);
         Ok(before)
     }

@@ -117,7 +117,10 @@ fn in_a_window_a_cpu_polls_and_after_it_sleeps_as_deeply_as_before() {
             assert!(entered[0] > 0, "{entered:?}");
             control.set_window(CPU, false).unwrap();
             let entered = sleeps(&root, CPU);
-            assert!(entered[deepest] > 0 && entered[deepest + 1..].iter().all(|&count| count == 0), "{entered:?}");
+            assert!(
+                entered[deepest] > 0 && entered[deepest + 1..].iter().all(|&count| count == 0),
+                "{entered:?}"
+            );
         }
     }
     control.set_window(CPU, true).unwrap();

@@ -15,8 +15,8 @@ mod dashboard;
 
 pub mod govern;
 pub mod sleep;
-pub mod wake;
 mod store;
+pub mod wake;
 
 pub use store::serve as serve_store;
 

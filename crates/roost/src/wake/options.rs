@@ -103,7 +103,9 @@ impl Options {
                 )));
             }
             if !address.ip().is_loopback() && !self.remote {
-                return Err(usage(format!("{address} can be reached from elsewhere: add --remote if it shall be")));
+                return Err(usage(format!(
+                    "{address} can be reached from elsewhere: add --remote if it shall be"
+                )));
             }
         }
         let last = CpuList(cpus.0.last().copied().into_iter().collect());

@@ -147,9 +147,16 @@ fn page(info: &RunInfo, last: &WakeStatus, history: &History) -> Page {
 }
 
 fn cards(last: &WakeStatus) -> Vec<Card> {
-    let card = |what: &str, figure: String, remark: String| Card { what: what.to_owned(), figure, remark, met: None };
+    let card = |what: &str, figure: String, remark: String| Card {
+        what: what.to_owned(),
+        figure,
+        remark,
+        met: None,
+    };
     let owned = last.accounts.iter().filter(|account| !account.name.starts_with('('));
-    let (came, expired) = owned.clone().fold((0, 0), |(came, expired), account| (came + account.came, expired + account.expired));
+    let (came, expired) = owned
+        .clone()
+        .fold((0, 0), |(came, expired), account| (came + account.came, expired + account.expired));
     let time: f64 = owned.map(|account| account.time.as_secs_f64()).sum();
     let mut cards = vec![
         card("kept awake", Unit::Seconds.text(time), "CPU time, of all principals".to_owned()),
@@ -180,11 +187,17 @@ fn accounts(last: &WakeStatus) -> Section {
         ],
         ..Row::default()
     };
-    let head = ["principal", "CPU time", "energy", "accepted", "late", "came", "expired"].map(str::to_owned).to_vec();
+    let head = ["principal", "CPU time", "energy", "accepted", "late", "came", "expired"]
+        .map(str::to_owned)
+        .to_vec();
     Section {
         title: "Who paid".to_owned(),
         text: format!("Energy is {}.", last.energy),
-        parts: vec![Part::Table(Table { title: String::new(), head, rows: last.accounts.iter().map(row).collect() })],
+        parts: vec![Part::Table(Table {
+            title: String::new(),
+            head,
+            rows: last.accounts.iter().map(row).collect(),
+        })],
     }
 }
 
@@ -193,7 +206,12 @@ fn cpus(last: &WakeStatus) -> Section {
         let late = |late: Option<machine::Duration>| late.map_or("-".to_owned(), |late| late.to_string());
         Row {
             name: cpu.cpu.to_string(),
-            cells: vec![cpu.windows.to_string(), cpu.exit_latency.to_string(), late(cpu.late_p50), late(cpu.late_p99)],
+            cells: vec![
+                cpu.windows.to_string(),
+                cpu.exit_latency.to_string(),
+                late(cpu.late_p50),
+                late(cpu.late_p99),
+            ],
             ..Row::default()
         }
     };
@@ -201,7 +219,11 @@ fn cpus(last: &WakeStatus) -> Section {
     Section {
         title: "What waking took".to_owned(),
         text: last.calibration.text(),
-        parts: vec![Part::Table(Table { title: String::new(), head, rows: last.cpus.iter().map(row).collect() })],
+        parts: vec![Part::Table(Table {
+            title: String::new(),
+            head,
+            rows: last.cpus.iter().map(row).collect(),
+        })],
     }
 }
 
@@ -225,11 +247,22 @@ fn foreseen(last: &WakeStatus) -> Section {
         cells: ["-", "-", "about 87 %", "about 87 %", "-"].map(str::to_owned).to_vec(),
         ..Row::default()
     });
-    let head = ["predictor", "predicted", "in the window", "within a tenth", "one less the mean error", "never came"];
+    let head = [
+        "predictor",
+        "predicted",
+        "in the window",
+        "within a tenth",
+        "one less the mean error",
+        "never came",
+    ];
     Section {
         title: "What was foreseen".to_owned(),
         text: String::new(),
-        parts: vec![Part::Table(Table { title: String::new(), head: head.map(str::to_owned).to_vec(), rows })],
+        parts: vec![Part::Table(Table {
+            title: String::new(),
+            head: head.map(str::to_owned).to_vec(),
+            rows,
+        })],
     }
 }
 
@@ -312,7 +345,15 @@ mod tests {
         let mut history = History::default();
         (1..4).for_each(|at| history.add(&status(at, 10 * at)));
         let html = page(&info, &status(4, 40), &history).html();
-        for words in ["&lt;search&gt;", "(idle)", "modelled (a table)", "bar 1 %", "nearer than 240us", "about 87 %", "CPUs kept awake"] {
+        for words in [
+            "&lt;search&gt;",
+            "(idle)",
+            "modelled (a table)",
+            "bar 1 %",
+            "nearer than 240us",
+            "about 87 %",
+            "CPUs kept awake",
+        ] {
             assert!(html.contains(words), "{words}: {html}");
         }
     }

@@ -55,7 +55,10 @@ fn entries_of_many_threads_arrive_once_and_in_order_and_no_doorbell_is_missed() 
         while left > 0 {
             if !ring.sleep() {
                 // Twenty seconds without a bell while something lies there is a bell that was missed.
-                let rung = poll(&mut [PollFd::new(&bell, PollFlags::IN)], Some(&rustix::time::Timespec { tv_sec: 20, tv_nsec: 0 }));
+                let rung = poll(
+                    &mut [PollFd::new(&bell, PollFlags::IN)],
+                    Some(&rustix::time::Timespec { tv_sec: 20, tv_nsec: 0 }),
+                );
                 assert_eq!(rung, Ok(1), "{left} are left");
                 let _ = rustix::io::read(&bell, &mut [0_u8; 8]);
             }
@@ -86,7 +89,9 @@ fn what_is_said_is_what_is_heard() {
     let Some(Said::Wake { id: heard, cpus, ready: at, stay }) = ring.take(&mut turn) else { panic!() };
     assert_eq!((heard, at, stay), (id, ready, Duration::from_micros(7)));
     assert_eq!(cpus.iter().collect::<Vec<_>>(), [CpuId(3), CpuId(700)], "each once");
-    assert!(matches!(ring.take(&mut turn), Some(Said::Ended { id: heard, at }) if heard == id && at > Instant::ZERO));
+    assert!(
+        matches!(ring.take(&mut turn), Some(Said::Ended { id: heard, at }) if heard == id && at > Instant::ZERO)
+    );
     assert_eq!((ring.take(&mut turn), ring.tally().too_late), (None, 1));
     drop(ring);
     assert_eq!(client.came(id), Outcome::Closed);

@@ -3,7 +3,7 @@
 //! What always holds: only operations that somebody waits for (reads, synchronous writes) are told; who listens is woken by those that
 //! begin alone, and finds those that have ended beside; a record that found no room is counted.
 
-use super::{Attachment, BpfError, Bell, Fields, Running, run};
+use super::{Attachment, Bell, BpfError, Fields, Running, run};
 use machine::{CpuId, Instant};
 
 /// Something happened to an operation.
@@ -57,7 +57,11 @@ impl BlockProgram {
     }
 
     /// Tells of operations on a thread of this name, until what is returned is dropped.
-    pub fn hear(&self, name: &str, mut heard: impl FnMut(BlockEvent) + Send + 'static) -> Result<Bell, BpfError> {
+    pub fn hear(
+        &self,
+        name: &str,
+        mut heard: impl FnMut(BlockEvent) + Send + 'static,
+    ) -> Result<Bell, BpfError> {
         let refused = |reason: String| BpfError::Refused { program: "block".to_owned(), reason };
         let ring = self
             .running
