@@ -15,6 +15,7 @@ use machine::{CpuId, Duration, Instant};
 use policy::wake_plan::{Account, CpuCosts};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -28,6 +29,7 @@ pub struct WakeDaemon {
     handle: WakeHandle,
     /// Dropped after the windows.
     holder: IdleHolder,
+    udp: Option<SocketAddr>,
 }
 
 /// For other threads: how things are, an end, remote callers.
@@ -137,8 +139,9 @@ impl WakeDaemon {
             stop,
             has_ended: AtomicBool::new(false),
         }));
-        let mut daemon = Self { shared, threads, handle, holder };
+        let mut daemon = Self { shared, threads, handle, holder, udp: None };
         let listening = Listening::open(options, daemon.handle.clone(), roll)?;
+        daemon.udp = listening.udp_address();
         let thread = std::thread::Builder::new()
             .name("wake-loop".to_owned())
             .spawn(move || listening.run())
@@ -146,6 +149,11 @@ impl WakeDaemon {
         daemon.threads.push(thread);
         notices.extend(daemon.holder.drain_notices());
         Ok((daemon, notices))
+    }
+
+    /// Where datagrams are heard, with the port that was chosen.
+    pub fn udp_address(&self) -> Option<SocketAddr> {
+        self.udp
     }
 
     /// For other threads.

@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, IoSlice, Read as _};
 use std::mem::MaybeUninit;
-use std::net::UdpSocket;
+use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -118,6 +118,11 @@ impl Listening {
             next: 0,
             before: Asked::default(),
         })
+    }
+
+    /// Where datagrams are heard.
+    pub(super) fn udp_address(&self) -> Option<SocketAddr> {
+        self.udp.as_ref()?.local_addr().ok()
     }
 
     pub(super) fn run(mut self) {

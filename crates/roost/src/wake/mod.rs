@@ -87,6 +87,9 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let handle = daemon.handle();
     let addresses = http::serve(options, &handle)?;
     addresses.iter().for_each(|line| eprintln!("{line}"));
+    if let Some(address) = daemon.udp_address() {
+        eprintln!("datagrams at {address}");
+    }
     let (sender, signal) = channel();
     std::thread::Builder::new()
         .name("signals".to_owned())

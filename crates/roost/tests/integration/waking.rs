@@ -365,10 +365,14 @@ fn remote_callers_need_the_token_and_others_learn_nothing() {
     let folder = tempfile::tempdir().expect("a folder");
     let token = token_file(folder.path());
     let token = token.to_str().expect("text");
-    // A port that is free now; the planner says if it is not any more.
-    let udp = UdpSocket::bind("127.0.0.1:0").expect("a port").local_addr().expect("its number").to_string();
-    let flags = ["--udp", &udp, "--http", "127.0.0.1:0", "--token-file", token];
+    let flags = ["--udp", "127.0.0.1:0", "--http", "127.0.0.1:0", "--token-file", token];
     let Some(planner) = Planner::start(&flags) else { return };
+    let udp = planner
+        .said
+        .lines()
+        .find_map(|line| line.strip_prefix("datagrams at "))
+        .expect("its address")
+        .to_owned();
     let socket = UdpSocket::bind("127.0.0.1:0").expect("a port");
     socket.set_read_timeout(Some(std::time::Duration::from_secs(10))).expect("a timeout");
     let mut bytes = [0; 1024];
@@ -437,6 +441,43 @@ fn what_is_not_allowed_is_one_clear_line_and_nothing_changes() {
         assert!(said.contains(words), "{flags:?}: {said}");
     }
     assert_eq!(limit(cpu()), before);
+}
+
+#[test]
+fn a_second_planner_at_the_same_place_is_refused_and_at_another_asks_the_first() {
+    let Some(planner) = Planner::start(&[]) else { return };
+    let socket = planner.socket();
+    let socket = socket.to_str().expect("text");
+    let flags = ["wake", "--json", "--exit-latency", "200us", "--for", "5s", "--socket"];
+    let output = Command::new(ROOST).args(flags).arg(socket).output().expect("roost runs");
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("cannot listen"), "{output:?}");
+    assert!(planner.status()["running"].as_u64() > Some(0), "the first still listens");
+    let beside = planner.folder.path().join("second.sock");
+    let second = Command::new(ROOST)
+        .args(flags)
+        .arg(&beside)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("roost runs");
+    let mut asked = None;
+    for _ in 0..1000 {
+        if let Ok(client) = WakeClient::connect(&beside, "beside") {
+            let ready = client.now() + Duration::from_millis(20);
+            client.wake(&[cpu()], ready, Duration::from_millis(80)).id().expect("sent");
+            asked = (0..300).find(|_| {
+                std::thread::sleep(std::time::Duration::from_millis(1));
+                limit(cpu()) == "n/a"
+            });
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    let output = second.wait_with_output().expect("it ends");
+    assert!(asked.is_some(), "no window was open by way of the first: {output:?}");
+    let last: Value = serde_json::from_slice(&output.stdout).expect("its last status");
+    assert!(last["cpus"][0]["held_by"].as_str().is_some_and(|by| by.contains("roost wake")), "{last}");
 }
 
 #[test]
