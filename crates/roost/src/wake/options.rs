@@ -122,6 +122,9 @@ impl Options {
         let params = Params {
             margin: self.margin,
             max_stay: self.max_stay,
+            // More than one principal may have: none can fill a CPU's places alone.
+            max_per_cpu: 256,
+            max_per_principal: 64,
             allowance: Some(allowance),
             ..Params::default()
         };
