@@ -235,7 +235,9 @@ fn repeated_runs_timers_arrivals_and_announcements_are_foreseen() {
         let peer = client.follows(3, client.now() + Duration::from_millis(4), &[cpu()]).id().expect("sent");
         client.arrived(9, &[cpu()]);
         pause();
-        [run, timer, peer].map(|id| client.ended(id));
+        for id in [run, timer, peer] {
+            client.ended(id);
+        }
     }
     let status = planner.until("all is heard", |_| client.taken() >= 30 * 7);
     for name in ["kernels", "timers", "announcements", "arrivals"] {
