@@ -92,7 +92,8 @@ impl Books {
         let slept = self.slept();
         let now = host::now();
         let all = now.since(self.began) * self.cpus.0.len() as u64;
-        let (mut asleep, mut ended, mut cpuidle, mut microjoules) = (Duration::ZERO, Duration::ZERO, Duration::ZERO, 0.0);
+        let (mut asleep, mut ended, mut cpuidle, mut microjoules) =
+            (Duration::ZERO, Duration::ZERO, Duration::ZERO, 0.0);
         for (cpu, now) in &slept {
             let before = self.before.get(cpu).copied().unwrap_or_default();
             asleep += (now.events + now.ongoing) - (before.events + before.ongoing);
@@ -105,7 +106,8 @@ impl Books {
         let check = has_residency.then(|| BooksCheck {
             accounts: all - ended,
             cpuidle: all - cpuidle,
-            percent: (ended.as_secs_f64() - cpuidle.as_secs_f64()).abs() / all.as_secs_f64().max(1e-9) * 100.0,
+            percent: (ended.as_secs_f64() - cpuidle.as_secs_f64()).abs() / all.as_secs_f64().max(1e-9)
+                * 100.0,
             is_independent: self.events.is_some(),
         });
         let source = match &self.meter {
@@ -124,10 +126,12 @@ impl Books {
     }
 
     fn slept(&self) -> BTreeMap<CpuId, Slept> {
-        let mut all: BTreeMap<CpuId, Slept> = self.cpus.0.iter().map(|&cpu| (cpu, Slept::default())).collect();
+        let mut all: BTreeMap<CpuId, Slept> =
+            self.cpus.0.iter().map(|&cpu| (cpu, Slept::default())).collect();
         for (cpu, slept) in &mut all {
             let table = &self.tables[cpu];
-            let halting = |state: usize| table.0.get(state).is_some_and(|state| state.kind == CstateKind::Halting);
+            let halting =
+                |state: usize| table.0.get(state).is_some_and(|state| state.kind == CstateKind::Halting);
             let counts = state_counts(&self.root, *cpu).unwrap_or_default();
             let ended = counts.iter().enumerate().filter(|(state, _)| halting(*state));
             for (state, counts) in ended {
@@ -142,7 +146,8 @@ impl Books {
             let Some(slept) = all.get_mut(&counts.cpu) else { continue };
             let table = &self.tables[&counts.cpu];
             // Without a table every state is the plain halt.
-            let halts = |state: usize| table.0.get(state).is_none_or(|state| state.kind == CstateKind::Halting);
+            let halts =
+                |state: usize| table.0.get(state).is_none_or(|state| state.kind == CstateKind::Halting);
             slept.events = Duration::ZERO;
             for (_, lengths) in counts.idle.iter().enumerate().filter(|(state, _)| halts(*state)) {
                 slept.events += lengths.time();

@@ -120,13 +120,15 @@ impl Calibration {
         use std::fmt::Write as _;
         let mut text = String::new();
         for (cpu, Latency { p50, p99 }) in &self.timers {
-            let _ = writeln!(text, "{cpu}: a timer after {SLEEP} of sleep is late by {p50} (p50), {p99} (p99)");
+            let _ =
+                writeln!(text, "{cpu}: a timer after {SLEEP} of sleep is late by {p50} (p50), {p99} (p99)");
         }
         for (name, latency) in
             [("as it is", self.stock), ("polling", self.polling), ("a thread spins there", self.spinning)]
         {
             if let Some(Latency { p50, p99 }) = latency {
-                let _ = writeln!(text, "woken by another CPU after {SLEEP}, {name}: {p50} (p50), {p99} (p99)");
+                let _ =
+                    writeln!(text, "woken by another CPU after {SLEEP}, {name}: {p50} (p50), {p99} (p99)");
             }
         }
         let _ = writeln!(text, "CPUs are best kept awake by {}", self.act());

@@ -6,8 +6,8 @@
 use super::plan::Plan;
 use machine::{CpuId, Duration, Instant};
 use policy::wake_plan::{
-    Announced, Announcements, Armed, ClientId, KernelId, Kernels, Launched, Principal, Record, Refused, Request,
-    RequestId, Timers,
+    Announced, Announcements, Armed, ClientId, KernelId, Kernels, Launched, Principal, Record, Refused,
+    Request, RequestId, Timers,
 };
 use slots::wake::Said;
 use std::collections::BTreeMap;
@@ -75,6 +75,9 @@ enum Slip {
     Announced(Announced),
 }
 
+/// Times further from now than this are taken for this far.
+const HOUR: Duration = Duration::from_secs(3_600);
+
 /// Streams of arrivals of one caller.
 const STREAMS_MAX: usize = 32;
 
@@ -93,28 +96,35 @@ impl Caller {
 
     /// Takes in what was said; what was asked for directly and refused comes back.
     pub fn hear(&mut self, plan: &mut Plan, now: Instant, said: Said) -> Result<(), Refused> {
+        // A time in the future has not come, and one an hour ago is of no use to who learns.
+        let past =
+            |at: Instant| at.clamp(Instant::from_nanos(now.as_nanos().saturating_sub(HOUR.as_nanos())), now);
+        let ahead = |at: Instant| at.min(now + HOUR);
         match said {
-            Said::Wake { id, cpus, ready, stay } => return self.wake(plan, now, id, cpus.iter(), ready, stay),
+            Said::Wake { id, cpus, ready, stay } => {
+                return self.wake(plan, now, id, cpus.iter(), ready, stay);
+            }
             Said::Came { id } => self.ended(plan, now, id, now),
-            Said::Ended { id, at } => self.ended(plan, now, id, at.min(now)),
+            Said::Ended { id, at } => self.ended(plan, now, id, past(at)),
             Said::Withdrawn { id } => self.withdrawn(plan, now, id),
             Said::Began { id, key, cpus, at } => {
-                let at = at.min(now);
+                let at = past(at);
                 let launched = plan.predictors.kernels.handle_launched(at, self.kernel(key));
                 let requests = plan.foresee(now, self.principal, cpus.iter(), at, launched.prediction);
                 self.keep(plan, now, id, UnderWay { requests, slip: Slip::Kernel(launched) });
             }
             Said::Armed { id, expiry, cpus, at } => {
-                let at = at.min(now);
-                let armed = plan.predictors.timers.handle_armed(at, expiry);
+                let at = past(at);
+                let armed = plan.predictors.timers.handle_armed(at, ahead(expiry));
                 let requests = plan.foresee(now, self.principal, cpus.iter(), at, Some(armed.prediction));
                 self.keep(plan, now, id, UnderWay { requests, slip: Slip::Timer(armed) });
             }
-            Said::Arrived { key, cpus, at } => self.arrived(plan, now, key, cpus.iter(), at.min(now)),
+            Said::Arrived { key, cpus, at } => self.arrived(plan, now, key, cpus.iter(), past(at)),
             Said::Follows { id, key, due, cpus, at } => {
-                let at = at.min(now);
+                let at = past(at);
                 let client = ClientId(self.kernel(key).0);
-                let announced = plan.predictors.announcements.handle_announced(at, client, due.since(at));
+                let announced =
+                    plan.predictors.announcements.handle_announced(at, client, ahead(due).since(at));
                 let requests = plan.foresee(now, self.principal, cpus.iter(), at, announced.prediction);
                 self.keep(plan, now, id, UnderWay { requests, slip: Slip::Announced(announced) });
             }
@@ -124,7 +134,7 @@ impl Caller {
 
     /// Everything that it has said is taken back.
     pub fn depart(&mut self, plan: &mut Plan, now: Instant) {
-        for id in std::mem::take(&mut self.under_way).into_keys().collect::<Vec<_>>() {
+        for id in self.under_way.keys().copied().collect::<Vec<_>>() {
             self.withdrawn(plan, now, id);
         }
         for (_, (_, requests)) in std::mem::take(&mut self.streams) {
@@ -224,5 +234,126 @@ impl Caller {
     /// Nobody's numbers are another's.
     fn kernel(&self, key: u64) -> KernelId {
         KernelId(u64::from(self.principal.0) << 44 ^ key & ((1 << 44) - 1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wake::Act;
+    use crate::wake::helper::Helper;
+    use machine::Microwatts;
+    use policy::wake_plan::{CpuCosts, Params};
+    use slots::wake::Cpus;
+
+    const CPU: CpuId = CpuId(2);
+
+    fn at(us: u64) -> Instant {
+        Instant::from_nanos(us * 1_000)
+    }
+
+    fn us(us: u64) -> Duration {
+        Duration::from_micros(us)
+    }
+
+    /// A plan whose windows are nobody's: what is decided is told by the planner.
+    fn plan() -> Plan {
+        let costs = CpuCosts {
+            cpu: CPU,
+            exit_latency: us(100),
+            min_sleep: us(1),
+            power: Microwatts::from_watts(1.0),
+        };
+        let params = Params { max_per_cpu: u16::MAX, max_per_principal: u16::MAX, ..Params::default() };
+        let helper = Helper::new(CPU, Act::Polling);
+        Plan::new(params, &[costs], vec![(CPU, None, helper)], Predictors::default())
+    }
+
+    fn wake(id: u64, ready: u64, stay: u64) -> Said {
+        Said::Wake { id, cpus: Cpus::of([CPU]), ready: at(ready), stay: us(stay) }
+    }
+
+    fn outstanding(plan: &Plan) -> u64 {
+        plan.planner().ledger().account(Principal(1)).unwrap().outstanding()
+    }
+
+    #[test]
+    fn a_name_used_twice_means_the_later() {
+        let (mut plan, mut caller) = (plan(), Caller::new(Principal(1)));
+        caller.hear(&mut plan, at(0), wake(5, 1_000, 50)).unwrap();
+        caller.hear(&mut plan, at(0), wake(5, 9_000, 50)).unwrap();
+        assert_eq!(outstanding(&plan), 1);
+        assert_eq!(plan.planner().windows(CPU).next().unwrap().until, at(9_050));
+        caller.hear(&mut plan, at(10), Said::Withdrawn { id: 5 }).unwrap();
+        caller.hear(&mut plan, at(10), Said::Withdrawn { id: 5 }).unwrap();
+        caller.hear(&mut plan, at(10), Said::Came { id: 77 }).unwrap();
+        assert_eq!(outstanding(&plan), 0);
+    }
+
+    #[test]
+    fn what_was_never_ended_is_forgotten_when_there_is_more() {
+        let (mut plan, mut caller) = (plan(), Caller::new(Principal(1)));
+        for id in 1..=3 * OUTSTANDING_MAX as u64 {
+            caller.hear(&mut plan, at(0), wake(id, 50_000, 50)).unwrap();
+            caller
+                .hear(
+                    &mut plan,
+                    at(0),
+                    Said::Began { id: id + 100_000, key: id, cpus: Cpus::of([CPU]), at: at(0) },
+                )
+                .unwrap();
+        }
+        assert!(caller.under_way.len() <= OUTSTANDING_MAX && caller.order.len() <= 2 * OUTSTANDING_MAX);
+        assert!(outstanding(&plan) <= OUTSTANDING_MAX as u64);
+        caller.depart(&mut plan, at(0));
+        assert_eq!((outstanding(&plan), caller.under_way.len()), (0, 0));
+    }
+
+    #[test]
+    fn runs_like_those_before_are_foreseen_and_paid() {
+        let (mut plan, mut caller) = (plan(), Caller::new(Principal(1)));
+        let mut now = 0;
+        for id in 1..20 {
+            caller
+                .hear(&mut plan, at(now), Said::Began { id, key: 3, cpus: Cpus::of([CPU]), at: at(now) })
+                .unwrap();
+            let window = plan.planner().windows(CPU).next();
+            now += 500 + id % 7;
+            // Its helper's timer.
+            if let Some(window) = window {
+                plan.attend(window.from, CPU, Some(window.from));
+                assert!(plan.planner().awake_until(CPU).is_some_and(|until| until >= at(now)), "{id}");
+            }
+            caller.hear(&mut plan, at(now), Said::Ended { id, at: at(now) }).unwrap();
+            assert_eq!(plan.planner().awake_until(CPU), None);
+            now += 1_000;
+        }
+        let [(_, kernels), ..] = plan.predictors.records();
+        assert!(kernels.hits >= 12, "{kernels:?}");
+        let account = plan.planner().ledger().account(Principal(1)).unwrap();
+        assert!(account.came >= 12 && account.awake > Duration::ZERO, "{account:?}");
+    }
+
+    #[test]
+    fn times_of_a_client_that_make_no_sense_do_no_harm() {
+        let (mut plan, mut caller) = (plan(), Caller::new(Principal(1)));
+        let cpus = Cpus::of([CPU]);
+        let never = Instant::from_nanos(u64::MAX);
+        for id in 0..40 {
+            let _ = caller.hear(&mut plan, at(5), Said::Wake { id, cpus, ready: never, stay: Duration::MAX });
+            for said in [
+                Said::Began { id: id + 100, key: 1, cpus, at: never },
+                Said::Ended { id: id + 100, at: Instant::ZERO },
+                Said::Armed { id: id + 200, expiry: never, cpus, at: Instant::ZERO },
+                Said::Ended { id: id + 200, at: never },
+                Said::Follows { id: id + 300, key: 2, due: never, cpus, at: never },
+                Said::Ended { id: id + 300, at: Instant::ZERO },
+                Said::Arrived { key: id, cpus, at: never },
+            ] {
+                caller.hear(&mut plan, at(5), said).unwrap();
+            }
+        }
+        let open = plan.planner().windows(CPU).next();
+        assert!(open.is_none_or(|window| window.until <= at(200_005)), "{open:?}");
     }
 }

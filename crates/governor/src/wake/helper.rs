@@ -13,9 +13,9 @@ use machine::{CpuId, Instant};
 use rustix::thread::futex;
 use rustix::time::Timespec;
 use std::num::NonZeroU32;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
-use std::sync::Arc;
 use std::thread::JoinHandle;
 
 /// What a helper and those who call it share.

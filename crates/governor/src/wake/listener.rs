@@ -1,19 +1,12 @@
-//! The loop that hears callers, and the daemon as a whole.
+//! The loop that hears callers.
 
-use super::books::Books;
-use super::caller::{Caller, Predictors};
-use super::disk::Disks;
-use super::helper::{self, Helper};
-use super::plan::{Plan, Shared};
-use super::remote::{DATAGRAM_MAX, RemoteDesk, Unheard};
-use super::status::{AccountStatus, Asked, CpuStatus, PredictorStatus, WakeStatus, quantile};
+use super::caller::Caller;
+use super::daemon::WakeHandle;
+use super::remote::{DATAGRAM_MAX, Unheard};
+use super::status::Asked;
 use super::wire::{self, LINE_MAX, WakeAnswer, WakeAsk, plain_name};
-use super::{Act, Calibration, PrincipalKind, Roll, WakeError, WakeOptions};
-use host::Root;
-use host::holder::IdleHolder;
-use host::IdleActuator;
-use machine::{CpuId, Duration, Instant};
-use policy::wake_plan::{Account, CpuCosts};
+use super::{PrincipalKind, Roll, WakeError, WakeOptions};
+use machine::{CpuId, CpuList};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
@@ -25,14 +18,12 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, IoSlice, Read as _};
 use std::mem::MaybeUninit;
-use std::net::UdpSocket;
+use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::PoisonError;
 
 /// More connections at a time are refused.
 const CONNECTIONS_MAX: usize = 256;
@@ -44,294 +35,6 @@ const STOP: u64 = 0;
 const LISTEN: u64 = 1;
 const UDP: u64 = 2;
 const FIRST: u64 = 16;
-
-/// A planner at work. Dropped, it closes all windows and gives the limits back.
-#[derive(Debug)]
-pub struct WakeDaemon {
-    shared: Shared,
-    threads: Vec<JoinHandle<()>>,
-    handle: WakeHandle,
-    /// Dropped after the windows.
-    holder: IdleHolder,
-    socket: PathBuf,
-}
-
-/// For other threads: how things are, an end, remote callers.
-#[derive(Clone, Debug)]
-pub struct WakeHandle(Arc<Inner>);
-
-#[derive(Debug)]
-struct Inner {
-    shared: Shared,
-    books: Mutex<Books>,
-    calibration: Calibration,
-    act: Act,
-    began: Instant,
-    lead: Duration,
-    asked: Mutex<Asked>,
-    remote: Option<RemoteDesk>,
-    disks: Option<Disks>,
-    stop: OwnedFd,
-    has_ended: AtomicBool,
-}
-
-impl WakeDaemon {
-    /// Measures, takes the knobs, and listens. What is there to say of the machine comes beside.
-    pub fn open(options: &WakeOptions) -> Result<(Self, Vec<String>), WakeError> {
-        let root = Root::system();
-        let holder = IdleHolder::open(&root, &options.cpus, "roost wake", IdleActuator::PmQos)?;
-        let mut notices = Vec::new();
-        let calibration = match options.exit_latency {
-            None => Calibration::measure(&options.cpus, &holder)?,
-            Some(_) => Calibration::default(),
-        };
-        let act = options.act.unwrap_or_else(|| calibration.act());
-        let (mut books, notice) = Books::open(&root, &options.cpus, options.events);
-        notices.extend(notice);
-        let costs: Vec<CpuCosts> = options
-            .cpus
-            .0
-            .iter()
-            .map(|&cpu| CpuCosts {
-                cpu,
-                exit_latency: options
-                    .exit_latency
-                    .or_else(|| calibration.exit_latency(cpu))
-                    .unwrap_or(Duration::from_micros(200)),
-                min_sleep: shallowest(&holder, cpu),
-                power: books.model.active,
-            })
-            .collect();
-        let mut windows = Vec::new();
-        for &CpuCosts { cpu, .. } in &costs {
-            let window = match act {
-                Act::Spin => None,
-                Act::Polling => match holder.window(cpu) {
-                    Ok(window) => Some(window),
-                    Err(reason) => return Err(WakeError::Unsupported(reason)),
-                },
-            };
-            windows.push((cpu, window, Helper::new(cpu, act)));
-        }
-        let helpers: Vec<_> = windows.iter().map(|(_, _, helper)| Arc::clone(helper)).collect();
-        let longest = costs.iter().map(|costs| costs.exit_latency).max().unwrap_or_default();
-        let lead = calibration.doorbell() + longest + options.params.margin;
-        let shared = Shared::new(Plan::new(options.params, &costs, windows, Predictors::default()));
-        let mut threads = Vec::new();
-        let mut ordinary = None;
-        for helper in helpers {
-            match helper::start(Arc::clone(&helper), shared.clone()) {
-                Ok((thread, notice)) => {
-                    threads.push(thread);
-                    ordinary = ordinary.or(notice);
-                }
-                Err(reason) => {
-                    shared.plan().helpers().iter().for_each(|helper| helper.end());
-                    return Err(WakeError::Failed(reason));
-                }
-            }
-        }
-        notices.extend(ordinary.map(|reason| {
-            format!("CPUs are woken by ordinary threads, which a busy CPU may keep waiting: {reason}")
-        }));
-        books.begin();
-        let roll = Roll::default();
-        let remote = options.token.clone().map(|token| {
-            RemoteDesk::new(token, options.remote_cpus.clone(), shared.clone(), roll.clone())
-        });
-        let disks = match options.disks.then(|| Disks::open(None, shared.clone(), &roll)) {
-            Some(Ok(disks)) => Some(disks),
-            Some(Err(error)) => {
-                notices.push(format!("disks are not foreseen: {error}"));
-                None
-            }
-            None => None,
-        };
-        let failed = |cause: Errno| WakeError::Failed(format!("cannot listen: {cause}"));
-        let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(failed)?;
-        let handle = WakeHandle(Arc::new(Inner {
-            shared: shared.clone(),
-            books: Mutex::new(books),
-            calibration,
-            act,
-            began: host::now(),
-            lead,
-            asked: Mutex::default(),
-            remote,
-            disks,
-            stop,
-            has_ended: AtomicBool::new(false),
-        }));
-        let mut daemon = Self { shared, threads, handle, holder, socket: options.socket.clone() };
-        let listening = Listening::open(options, daemon.handle.clone(), roll)?;
-        let thread = std::thread::Builder::new()
-            .name("wake-loop".to_owned())
-            .spawn(move || listening.run())
-            .map_err(|cause| WakeError::Failed(cause.to_string()))?;
-        daemon.threads.push(thread);
-        notices.extend(daemon.holder.drain_notices());
-        Ok((daemon, notices))
-    }
-
-    /// For other threads.
-    pub fn handle(&self) -> WakeHandle {
-        self.handle.clone()
-    }
-
-    /// To be called now and then: takes over from holders that have ended. What there is to say comes back.
-    pub fn look_after(&mut self) -> Vec<String> {
-        self.holder.look_after();
-        if self.handle.0.act == Act::Polling {
-            for cpu in self.shared.plan().lost_windows() {
-                // Not under the plan's lock: the holder of the knob may be slow.
-                if let Ok(window) = self.holder.window(cpu) {
-                    self.shared.plan().give_window(cpu, window);
-                }
-            }
-        }
-        let mut notices = std::mem::take(&mut self.shared.plan().notices);
-        notices.extend(self.holder.drain_notices());
-        notices
-    }
-}
-
-impl Drop for WakeDaemon {
-    fn drop(&mut self) {
-        self.handle.stop();
-        self.shared.plan().helpers().iter().for_each(|helper| helper.end());
-        for thread in self.threads.drain(..) {
-            // One that has panicked has said so.
-            let _ = thread.join();
-        }
-        self.shared.plan().release();
-        let _ = fs::remove_file(&self.socket);
-    }
-}
-
-/// A sleep shorter than this saves nothing.
-fn shallowest(holder: &IdleHolder, cpu: CpuId) -> Duration {
-    let table = holder.table(cpu);
-    let halts = table.0.iter().filter(|state| state.kind == machine::CstateKind::Halting);
-    halts.map(|state| state.target_residency).min().unwrap_or_default()
-}
-
-impl WakeHandle {
-    /// It shall end.
-    pub fn stop(&self) {
-        self.0.has_ended.store(true, Ordering::Release);
-        let _ = rustix::io::write(&self.0.stop, &1_u64.to_ne_bytes());
-    }
-
-    /// True once it was told to end.
-    pub fn has_ended(&self) -> bool {
-        self.0.has_ended.load(Ordering::Acquire)
-    }
-
-    /// Where remote callers are heard, if a token was given.
-    pub fn remote(&self) -> Option<RemoteDesk> {
-        self.0.remote.clone()
-    }
-
-    /// How things are.
-    pub fn status(&self) -> WakeStatus {
-        let inner = &*self.0;
-        let passed = inner.books.lock().unwrap_or_else(PoisonError::into_inner).read();
-        let plan = inner.shared.plan();
-        let mut asked = *inner.asked.lock().unwrap_or_else(PoisonError::into_inner);
-        asked.accepted = plan.tally.accepted;
-        asked.refused = plan.tally.refused;
-        asked.writes_failed = plan.tally.writes_failed;
-        if let Some(remote) = &inner.remote {
-            let [wrong, nonsense] = remote.counted();
-            asked.wrong_tokens = wrong;
-            asked.nonsense += nonsense;
-        }
-        let cpus = plan
-            .looks()
-            .into_iter()
-            .map(|look| CpuStatus {
-                cpu: look.cpu,
-                is_awake: look.is_open,
-                exit_latency: look.costs.exit_latency,
-                windows: look.opened,
-                late_p50: quantile(&look.lateness, 0.5),
-                late_p99: quantile(&look.lateness, 0.99),
-                held_by: look.asked_of,
-            })
-            .collect();
-        let mut accounts = Vec::new();
-        let (mut owned, mut owned_joules) = (Duration::ZERO, 0.0);
-        for (principal, account) in plan.planner().ledger().accounts() {
-            let info = plan.principals.get(&principal);
-            let name = info.map_or_else(
-                || principal.to_string(),
-                |info| match info.kind {
-                    PrincipalKind::Local => info.name.clone(),
-                    PrincipalKind::Remote => format!("{} (remote)", info.name),
-                    PrincipalKind::Device => format!("{} (device)", info.name),
-                },
-            );
-            accounts.push(account_status(name, info.and_then(|info| info.user), account));
-            owned += account.awake;
-            owned_joules += account.energy.0 as f64 / 1e6;
-        }
-        drop(plan);
-        // Beside all windows CPUs were awake for everybody else.
-        let rest = (passed.all - passed.asleep) - owned;
-        let books = inner.books.lock().unwrap_or_else(PoisonError::into_inner);
-        let rest_joules = books.model.active.as_watts() * rest.as_secs_f64();
-        drop(books);
-        let others = |name: &str, time: Duration, joules: f64| AccountStatus {
-            time,
-            joules,
-            ..account_status(name.to_owned(), None, &Account::default())
-        };
-        accounts.push(others("(unowned)", rest, rest_joules));
-        accounts.push(others("(idle)", passed.asleep, passed.idle_joules));
-        let mut energy = passed.source.to_string();
-        if let Some(measured) = passed.measured_joules {
-            let modelled = owned_joules + rest_joules + passed.idle_joules;
-            let scale = if modelled > 0.0 { measured / modelled } else { 0.0 };
-            accounts.iter_mut().for_each(|account| account.joules *= scale);
-            energy += ", shared out as the table of powers has it";
-        }
-        let mut records = inner.shared.plan().predictors.records().to_vec();
-        if let Some(disks) = &inner.disks {
-            let [reads, writes] = disks.records();
-            records.extend([("disk reads", reads), ("disk writes", writes)]);
-            asked.full += disks.lost();
-        }
-        WakeStatus {
-            running: host::now().since(inner.began),
-            act: inner.act,
-            lead: inner.lead,
-            calibration: inner.calibration.clone(),
-            cpus,
-            accounts,
-            check: passed.check,
-            predictors: records
-                .into_iter()
-                .map(|(name, record)| PredictorStatus { name: name.to_owned(), record })
-                .collect(),
-            asked,
-            energy,
-        }
-    }
-}
-
-fn account_status(name: String, user: Option<u32>, account: &Account) -> AccountStatus {
-    AccountStatus {
-        name,
-        user,
-        time: account.awake,
-        joules: account.energy.0 as f64 / 1e6,
-        accepted: account.accepted,
-        late: account.late,
-        came: account.came,
-        withdrawn: account.withdrawn,
-        expired: account.expired,
-    }
-}
 
 /// Who is connected.
 #[derive(Debug)]
@@ -345,14 +48,17 @@ struct Connection {
 }
 
 #[derive(Debug)]
-struct Listening {
+pub(super) struct Listening {
     handle: WakeHandle,
     roll: Roll,
     epoll: OwnedFd,
     listener: UnixListener,
+    /// Where that is, removed at the end.
+    path: PathBuf,
+    home: Option<CpuId>,
     udp: Option<UdpSocket>,
     users: Vec<u32>,
-    default_cpus: machine::CpuList,
+    default_cpus: CpuList,
     connections: BTreeMap<u64, Connection>,
     next: u64,
     /// Of rings that are gone.
@@ -365,7 +71,15 @@ fn token(connection: u64, is_bell: bool) -> EventData {
 }
 
 impl Listening {
-    fn open(options: &WakeOptions, handle: WakeHandle, roll: Roll) -> Result<Self, WakeError> {
+    pub(super) fn open(options: &WakeOptions, handle: WakeHandle, roll: Roll) -> Result<Self, WakeError> {
+        // First, so that no socket is left behind if its place is taken.
+        let udp = options.udp.map(|address| {
+            let told = |cause| WakeError::Taken { place: address.to_string(), cause };
+            let socket = UdpSocket::bind(address).map_err(told)?;
+            socket.set_nonblocking(true).map_err(told)?;
+            Ok::<_, WakeError>(socket)
+        });
+        let udp = udp.transpose()?;
         let path = &options.socket;
         let taken = |cause| WakeError::Taken { place: path.display().to_string(), cause };
         if let Some(folder) = path.parent() {
@@ -383,13 +97,6 @@ impl Listening {
         let mode = if options.users.is_empty() { 0o600 } else { 0o666 };
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(taken)?;
         listener.set_nonblocking(true).map_err(taken)?;
-        let udp = options.udp.map(|address| {
-            let told = |cause| WakeError::Taken { place: address.to_string(), cause };
-            let socket = UdpSocket::bind(address).map_err(told)?;
-            socket.set_nonblocking(true).map_err(told)?;
-            Ok::<_, WakeError>(socket)
-        });
-        let udp = udp.transpose()?;
         let failed = |cause: Errno| WakeError::Failed(format!("cannot listen: {cause}"));
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed)?;
         epoll::add(&epoll, &handle.0.stop, EventData::new_u64(STOP), EventFlags::IN).map_err(failed)?;
@@ -402,6 +109,8 @@ impl Listening {
             roll,
             epoll,
             listener,
+            path: path.clone(),
+            home: options.home,
             udp,
             users: options.users.clone(),
             default_cpus: options.remote_cpus.clone(),
@@ -411,7 +120,16 @@ impl Listening {
         })
     }
 
-    fn run(mut self) {
+    /// Where datagrams are heard.
+    pub(super) fn udp_address(&self) -> Option<SocketAddr> {
+        self.udp.as_ref()?.local_addr().ok()
+    }
+
+    pub(super) fn run(mut self) {
+        // Else each thing that is said wakes whichever CPU happens to sleep. Where it may not be there it runs anywhere.
+        if let Some(home) = self.home {
+            let _ = host::pin_current_thread(home);
+        }
         let mut events = Vec::with_capacity(TURN);
         loop {
             // What is said from here on rings, or is seen at once.
@@ -464,7 +182,9 @@ impl Listening {
     fn hear_rings(&mut self) {
         let shared = self.handle.0.shared.clone();
         for connection in self.connections.values_mut() {
-            let (Some((ring, _)), Some(caller)) = (&mut connection.ring, &mut connection.caller) else { continue };
+            let (Some((ring, _)), Some(caller)) = (&mut connection.ring, &mut connection.caller) else {
+                continue;
+            };
             let mut turn = 0;
             while let Some(said) = ring.take(&mut turn) {
                 let mut plan = shared.plan();
@@ -490,7 +210,9 @@ impl Listening {
             let user = peer.uid.as_raw();
             let is_known = peer.uid.is_root() || peer.uid == geteuid() || self.users.contains(&user);
             let refusal = match () {
-                () if !is_known => Some(format!("user {user} may not ask: start `roost wake` with --user {user}")),
+                () if !is_known => {
+                    Some(format!("user {user} may not ask: start `roost wake` with --user {user}"))
+                }
                 () if self.connections.len() >= CONNECTIONS_MAX => {
                     Some(format!("{CONNECTIONS_MAX} are connected already: end some"))
                 }
@@ -502,7 +224,8 @@ impl Listening {
             }
             let number = self.next;
             if stream.set_nonblocking(true).is_err()
-                || epoll::add(&self.epoll, &stream, token(number, false), EventFlags::IN | EventFlags::RDHUP).is_err()
+                || epoll::add(&self.epoll, &stream, token(number, false), EventFlags::IN | EventFlags::RDHUP)
+                    .is_err()
             {
                 continue;
             }
@@ -519,7 +242,10 @@ impl Listening {
         let length = match (&connection.stream).read(&mut bytes) {
             Ok(0) => return false,
             Ok(length) => length,
-            Err(cause) => return cause.kind() == io::ErrorKind::WouldBlock || cause.kind() == io::ErrorKind::Interrupted,
+            Err(cause) => {
+                return cause.kind() == io::ErrorKind::WouldBlock
+                    || cause.kind() == io::ErrorKind::Interrupted;
+            }
         };
         for &byte in &bytes[..length] {
             let Some(connection) = self.connections.get_mut(&number) else { return true };
@@ -557,7 +283,9 @@ impl Listening {
                 let Some(connection) = self.connections.get_mut(&number) else { return true };
                 answer(connection, &WakeAnswer::Status(Box::new(status)))
             }
-            WakeAsk::Ring { name, entries } => self.hand_out(number, name, entries.unwrap_or(slots::wake::RING_ENTRIES)),
+            WakeAsk::Ring { name, entries } => {
+                self.hand_out(number, name, entries.unwrap_or(slots::wake::RING_ENTRIES))
+            }
             WakeAsk::Hello { name } => {
                 let said = self.name(number, name);
                 let Some(connection) = self.connections.get_mut(&number) else { return true };
@@ -610,15 +338,19 @@ impl Listening {
         let made = self.name(number, name).and_then(|()| {
             let told = |cause: io::Error| format!("no ring can be made: {cause}");
             let ring = Ring::create(entries).map_err(told)?;
-            let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|cause| told(cause.into()))?;
+            let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+                .map_err(|cause| told(cause.into()))?;
             ring.set_lead(self.handle.0.lead);
-            epoll::add(&self.epoll, &bell, token(number, true), EventFlags::IN).map_err(|cause| told(cause.into()))?;
+            epoll::add(&self.epoll, &bell, token(number, true), EventFlags::IN)
+                .map_err(|cause| told(cause.into()))?;
             Ok((ring, bell))
         });
         let Some(connection) = self.connections.get_mut(&number) else { return true };
         let (ring, bell) = match made {
             Ok(made) if connection.ring.is_none() => made,
-            Ok(_) => return answer(connection, &WakeAnswer::Refused("this connection has a ring".to_owned())),
+            Ok(_) => {
+                return answer(connection, &WakeAnswer::Refused("this connection has a ring".to_owned()));
+            }
             Err(reason) => return answer(connection, &WakeAnswer::Refused(reason)),
         };
         let text = wire::line(&WakeAnswer::Ring { entries: ring.capacity() });
@@ -676,6 +408,12 @@ impl Listening {
             add(&mut asked, ring);
         }
         *self.handle.0.asked.lock().unwrap_or_else(PoisonError::into_inner) = asked;
+    }
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
     }
 }
 

@@ -26,6 +26,7 @@
 mod books;
 mod calibrate;
 mod caller;
+mod daemon;
 mod disk;
 mod helper;
 mod listener;
@@ -35,19 +36,19 @@ mod status;
 pub mod wire;
 
 pub use calibrate::{Calibration, Latency, SLEEP};
-pub use listener::{WakeDaemon, WakeHandle};
+pub use daemon::{WakeDaemon, WakeHandle};
 pub use remote::{RemoteDesk, Token, Unheard};
 pub use status::{AccountStatus, Asked, BooksCheck, CpuStatus, PredictorStatus, WakeStatus};
 
-use machine::{CpuList, Duration};
+use machine::{CpuId, CpuList, Duration};
 use plan::Plan;
 use policy::wake_plan::{Params, Principal};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use thiserror::Error;
 
 /// By what a CPU is kept awake.
@@ -94,6 +95,8 @@ pub struct WakeOptions {
     pub events: bool,
     /// Foresee the operations of disks.
     pub disks: bool,
+    /// The CPU on which callers are heard: one that is woken by what is said, instead of any that sleeps.
+    pub home: Option<CpuId>,
 }
 
 /// Why it did not start.
@@ -106,7 +109,9 @@ pub enum WakeError {
     #[error(transparent)]
     Affinity(#[from] host::AffinityError),
     /// The socket cannot be made.
-    #[error("cannot listen at {place}: {cause}\nhint: another planner may run (roost wake status), or name another place")]
+    #[error(
+        "cannot listen at {place}: {cause}\nhint: another planner may run (roost wake status), or name another place"
+    )]
     Taken {
         /// Where.
         place: String,
@@ -145,7 +150,10 @@ pub(crate) struct Roll(Arc<AtomicU32>);
 impl Roll {
     /// The principal of that name; new if there was none. One of which nobody is left, and that has nothing on its account, makes room.
     fn enter(&self, plan: &mut Plan, kind: PrincipalKind, user: Option<u32>, name: &str) -> Principal {
-        let known = plan.principals.iter_mut().find(|(_, info)| (info.kind, info.user) == (kind, user) && info.name == name);
+        let known = plan
+            .principals
+            .iter_mut()
+            .find(|(_, info)| (info.kind, info.user) == (kind, user) && info.name == name);
         if let Some((&principal, info)) = known {
             info.connections += 1;
             return principal;

@@ -49,7 +49,11 @@ impl Token {
         }
         let uid = rustix::process::geteuid().as_raw();
         if metadata.uid() != uid && metadata.uid() != 0 {
-            return Err(format!("{} belongs to user {}, not to this one or root", path.display(), metadata.uid()));
+            return Err(format!(
+                "{} belongs to user {}, not to this one or root",
+                path.display(),
+                metadata.uid()
+            ));
         }
         let text = fs::read_to_string(path).map_err(told)?;
         Self::of(text.trim()).map_err(|reason| format!("{}: {reason}", path.display()))
@@ -152,13 +156,15 @@ impl RemoteDesk {
             _ => new,
         };
         let said = wire::said(&say, now, id, &desk.cpus).map_err(Unheard::Refused)?;
-        let said = said.ok_or_else(|| Unheard::Refused("that is answered over the Unix socket only".to_owned()))?;
+        let said =
+            said.ok_or_else(|| Unheard::Refused("that is answered over the Unix socket only".to_owned()))?;
         let mut clients = desk.clients.lock().unwrap_or_else(PoisonError::into_inner);
         let mut plan = desk.shared.plan();
         if !clients.contains_key(&client) && clients.len() >= CLIENTS_MAX {
             let oldest = clients.iter().min_by_key(|(_, (heard, _))| *heard).map(|(name, _)| name.clone());
             if let Some((_, mut caller)) = oldest.and_then(|name| clients.remove(&name)) {
                 caller.depart(&mut plan, now);
+                desk.roll.leave(&mut plan, caller.principal);
             }
         }
         let (heard, caller) = clients.entry(client.clone()).or_insert_with(|| {
@@ -183,7 +189,13 @@ mod tests {
     fn only_the_whole_token_matches() {
         let token = Token::of("0123456789abcdef").unwrap();
         assert!(token.matches(b"0123456789abcdef"));
-        for wrong in ["", "0123456789abcde", "0123456789abcdeg", "0123456789abcdef0123456789abcdef", "0123456789abcdef\0"] {
+        for wrong in [
+            "",
+            "0123456789abcde",
+            "0123456789abcdeg",
+            "0123456789abcdef0123456789abcdef",
+            "0123456789abcdef\0",
+        ] {
             assert!(!token.matches(wrong.as_bytes()), "{wrong}");
         }
         assert!(Token::of("short").is_err());

@@ -150,7 +150,8 @@ impl WakeStatus {
             self.asked.connections
         );
         for cpu in &self.cpus {
-            let length = |length: Option<Duration>| length.map_or("-".to_owned(), |length| length.to_string());
+            let length =
+                |length: Option<Duration>| length.map_or("-".to_owned(), |length| length.to_string());
             let _ = writeln!(
                 text,
                 "{:6} {:6} exit {:>8}  {:>8} windows, timers late {} / {} (p50 / p99){}",
@@ -192,7 +193,9 @@ impl WakeStatus {
                 if check.is_independent { "" } else { " (not independent: no cpu_idle events here)" }
             );
         }
-        for PredictorStatus { name, record } in self.predictors.iter().filter(|one| one.record != Record::default()) {
+        for PredictorStatus { name, record } in
+            self.predictors.iter().filter(|one| one.record != Record::default())
+        {
             let _ = writeln!(
                 text,
                 "{name}: {} of {} in the window, {} within a tenth, {} never came",

@@ -163,9 +163,10 @@ pub(super) fn said(ask: &WakeAsk, now: Instant, id: u64, default: &CpuList) -> R
         };
         match list.0.len() {
             0 => Err("no CPU is named: write \"cpus\":\"1\"".to_owned()),
-            count if count > slots::wake::CPUS_MAX => {
-                Err(format!("{count} CPUs are named; a request has up to {}: make several", slots::wake::CPUS_MAX))
-            }
+            count if count > slots::wake::CPUS_MAX => Err(format!(
+                "{count} CPUs are named; a request has up to {}: make several",
+                slots::wake::CPUS_MAX
+            )),
             _ => Ok(Cpus::of(list.0)),
         }
     };

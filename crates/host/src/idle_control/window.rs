@@ -12,6 +12,7 @@
 //! - A write does not wake a CPU that sleeps already. Who wants it awake has to run a thread there.
 
 use super::{IdleControl, NOT_OURS};
+use crate::journal::Step;
 use crate::pm_qos::resume_latency_file;
 use machine::CpuId;
 use std::fs::{File, OpenOptions};
@@ -34,7 +35,7 @@ pub(super) struct Window {
 
 impl IdleControl {
     /// Windows may be opened on `cpu` from now on; why not, if not.
-    pub(crate) fn prepare_window(&mut self, cpu: CpuId) -> Result<(), String> {
+    pub fn prepare_window(&mut self, cpu: CpuId) -> Result<(), String> {
         if !self.cpus.contains_key(&cpu) {
             return Err(NOT_OURS.to_owned());
         }
@@ -52,7 +53,7 @@ impl IdleControl {
     }
 
     /// No windows are opened on `cpu` any more.
-    pub(crate) fn end_windows(&mut self, cpu: CpuId) {
+    pub fn end_windows(&mut self, cpu: CpuId) {
         let _ = self.set_window(cpu, false);
         self.windows.remove(&cpu);
         if let Ok(journal) = &mut self.journal
@@ -68,7 +69,7 @@ impl IdleControl {
     }
 
     /// Opens or closes the window of `cpu`.
-    pub(crate) fn set_window(&mut self, cpu: CpuId, open: bool) -> Result<(), String> {
+    pub fn set_window(&mut self, cpu: CpuId, open: bool) -> Result<(), String> {
         match self.try_set_window(cpu, open) {
             // A descriptor dies with its CPU, which is back with another.
             Err(cause) if cause.raw_os_error() == Some(rustix::io::Errno::NODEV.raw_os_error()) => {
@@ -95,6 +96,9 @@ impl IdleControl {
             put(&window.file, wanted)?;
         }
         window.is_open = open;
+        if let Ok(journal) = &mut self.journal {
+            journal.at(Step::Written);
+        }
         Ok(())
     }
 
@@ -113,7 +117,9 @@ impl IdleControl {
 
     fn promise_again(&mut self, cpu: CpuId) {
         let promised = match &mut self.journal {
-            Ok(journal) => journal.promise(&resume_latency_file(cpu), POLLING).map_err(|error| error.reason()),
+            Ok(journal) => {
+                journal.promise(&resume_latency_file(cpu), POLLING).map_err(|error| error.reason())
+            }
             Err(reason) => Err(reason.clone()),
         };
         if let Err(reason) = promised {

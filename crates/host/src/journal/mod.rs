@@ -242,7 +242,11 @@ impl Journal {
         if !held.ours.iter().any(|ours| ours == value) {
             held.ours.push(value.to_owned());
         }
-        self.append(Record::Intent { path: path.to_owned(), before: before.clone(), after: value.to_owned() })?;
+        self.append(Record::Intent {
+            path: path.to_owned(),
+            before: before.clone(),
+            after: value.to_owned(),
+        })?;
         self.at(Step::Journalled);
         Ok(before)
     }
@@ -353,7 +357,8 @@ impl Journal {
         held.texts().any(|text| knob.same(text, current))
     }
 
-    fn at(&mut self, step: Step) {
+    /// Tells a test where we are.
+    pub(crate) fn at(&mut self, step: Step) {
         if let Some(checkpoint) = &mut self.checkpoint {
             checkpoint(step);
         }

@@ -50,6 +50,15 @@ fn victim() {
     control.forbid_shallower(CpuId(3), CstateIndex(3));
     control.apply(CpuId(3), HALT);
     control.apply(CpuId(2), HALT);
+    // Windows, and limits within them.
+    control.prepare_window(CpuId(2)).unwrap();
+    control.set_window(CpuId(2), true).unwrap();
+    control.apply(CpuId(2), IdleLimit::ExitLatency(Duration::from_micros(50)));
+    control.set_window(CpuId(2), false).unwrap();
+    control.set_window(CpuId(2), true).unwrap();
+    control.apply(CpuId(2), HALT);
+    control.set_window(CpuId(2), false).unwrap();
+    control.end_windows(CpuId(2));
     println!("limits are in force");
     std::thread::sleep(std::time::Duration::from_secs(600));
 }

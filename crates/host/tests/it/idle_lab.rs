@@ -102,6 +102,36 @@ fn only_permitted_states_are_entered() {
 
 #[test]
 #[ignore = "needs a kernel with four idle states: make lab"]
+fn in_a_window_a_cpu_polls_and_after_it_sleeps_as_deeply_as_before() {
+    let (_folder, root) = machine();
+    let untouched = knobs();
+    let mut control = IdleControl::open(&root, &CpuList([CPU].into()), IdleOptions::new("lab")).unwrap();
+    control.prepare_window(CPU).unwrap();
+    assert!(sleeps(&root, CPU)[3] > 0, "a window that was prepared is not open");
+    for (rest, deepest) in [(IdleLimit::None, 3), (micros(2), 1)] {
+        control.apply(CPU, rest);
+        for _ in 0..2 {
+            control.set_window(CPU, true).unwrap();
+            let entered = sleeps(&root, CPU);
+            assert_eq!(entered[1..], [0, 0, 0], "{entered:?}");
+            assert!(entered[0] > 0, "{entered:?}");
+            control.set_window(CPU, false).unwrap();
+            let entered = sleeps(&root, CPU);
+            assert!(
+                entered[deepest] > 0 && entered[deepest + 1..].iter().all(|&count| count == 0),
+                "{entered:?}"
+            );
+        }
+    }
+    control.set_window(CPU, true).unwrap();
+    assert!(sleeps(&root, CpuId(CPU.0 + 1))[3] > 0, "the neighbour sleeps as it likes");
+    drop(control);
+    assert_eq!(knobs(), untouched, "dropped in a window");
+    assert!(sleeps(&root, CPU)[3] > 0, "and the deepest state is back");
+}
+
+#[test]
+#[ignore = "needs a kernel with four idle states: make lab"]
 fn under_a_floor_only_the_deepest_state_is_entered() {
     let (_folder, root) = machine();
     let untouched = knobs();

@@ -193,7 +193,11 @@ pub fn probe(
 }
 
 /// How late a thread on `cpu` is that sleeps for `sleep` by its own timer: sorted, after `samples` sleeps.
-pub fn timer_lateness(cpu: CpuId, sleep: Duration, samples: usize) -> Result<Vec<Duration>, host::AffinityError> {
+pub fn timer_lateness(
+    cpu: CpuId,
+    sleep: Duration,
+    samples: usize,
+) -> Result<Vec<Duration>, host::AffinityError> {
     let stop = AtomicBool::new(false);
     let until = host::now() + (sleep + PATIENCE) * samples as u64;
     let mut latencies = by_timer(cpu, sleep, &batch::Limits { until, samples_max: samples, stop: &stop })?;

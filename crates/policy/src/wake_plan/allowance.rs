@@ -53,7 +53,8 @@ impl Allowance {
     pub fn take(&mut self, params: &AllowanceParams, now: Instant, awake: Duration) -> Result<(), Refused> {
         let passed = self.at.map_or(Duration::ZERO, |at| now.since(at));
         // A rate of so many in a second earns so many billionths in a nanosecond.
-        self.taken_nano = self.taken_nano.saturating_sub(passed.as_nanos().saturating_mul(u64::from(params.rate)));
+        self.taken_nano =
+            self.taken_nano.saturating_sub(passed.as_nanos().saturating_mul(u64::from(params.rate)));
         self.owed = self.owed + (awake - self.counted) - passed.scale(params.share.as_f64());
         self.counted = awake;
         self.at = Some(self.at.map_or(now, |at| at.max(now)));

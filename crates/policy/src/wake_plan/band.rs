@@ -66,7 +66,8 @@ impl Band {
         if !self.is_learned() {
             (low, high) = (low.min(-guess), high.max(guess));
         }
-        let stretched = |edge: i64| middle.saturating_add(((edge - middle) as f64 * stretch) as i64);
+        let stretched =
+            |edge: i64| middle.saturating_add((edge.saturating_sub(middle) as f64 * stretch) as i64);
         let moved = |by: i64| Duration::from_nanos(signed(expected).saturating_add(by).max(0) as u64);
         let (earliest, latest) = (moved(stretched(low)), moved(stretched(high)));
         Prediction { earliest, expected: moved(middle), latest }
@@ -109,6 +110,19 @@ mod tests {
             band.handle_came(None, Some(US(500)), US((500 + error) as u64));
         }
         band
+    }
+
+    #[test]
+    fn errors_of_any_size_do_no_harm() {
+        let mut band = Band::new(BandParams::default());
+        for nth in 0..50 {
+            let lengths = [Duration::ZERO, Duration::MAX];
+            band.handle_came(None, Some(lengths[nth % 2]), lengths[(nth + 1) % 2]);
+        }
+        let prediction = band.around_with(Duration::MAX, Duration::MAX, 2.0);
+        assert!(
+            prediction.earliest <= prediction.latest && band.spread_ns().is_some_and(|spread| spread > 0.0)
+        );
     }
 
     #[test]

@@ -78,7 +78,7 @@ impl Recent {
     /// The distance between the quartiles.
     pub fn quartile_distance(&self) -> Option<i64> {
         let last = self.sorted.len().checked_sub(1)?;
-        Some(self.sorted[last - last / 4] - self.sorted[last / 4])
+        Some(self.sorted[last - last / 4].saturating_sub(self.sorted[last / 4]))
     }
 }
 

@@ -64,7 +64,9 @@ pub enum Refused {
     #[error("the principal asks more than {0} times a second: ask less often, or raise its limit")]
     TooOften(u32),
     /// The principal has kept CPUs awake for too long.
-    #[error("the principal has kept CPUs awake for more than {0} of the time: ask for shorter windows, or raise its limit")]
+    #[error(
+        "the principal has kept CPUs awake for more than {0} of the time: ask for shorter windows, or raise its limit"
+    )]
     TooMuch(Ratio),
 }
 

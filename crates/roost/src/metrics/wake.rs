@@ -52,7 +52,10 @@ impl Collector for Planner {
             accounts().zip(status.accounts.iter().map(|account| account.joules)),
         )?;
         let cpus = |value: fn(&CpuStatus) -> Option<f64>| {
-            let values = status.cpus.iter().filter_map(move |cpu| Some(([("cpu", cpu.cpu.0.to_string())], value(cpu)?)));
+            let values = status
+                .cpus
+                .iter()
+                .filter_map(move |cpu| Some(([("cpu", cpu.cpu.0.to_string())], value(cpu)?)));
             values.collect::<Vec<_>>()
         };
         page.counter("wake_windows", "Windows opened.", None, cpus(|cpu| Some(cpu.windows as f64)))?;

@@ -25,10 +25,18 @@ pub fn serve(options: &Options, handle: &WakeHandle) -> Result<Vec<String>> {
         })?;
         listener.set_nonblocking(true).context("preparing HTTP")?;
         let address = listener.local_addr().context("preparing HTTP")?;
-        let runtime =
-            tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build().context("HTTP")?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_io()
+            .enable_time()
+            .build()
+            .context("HTTP")?;
         let router = Router::new()
-            .route("/wake", post(move |headers: HeaderMap, body: Bytes| std::future::ready(hear(&remote, &headers, &body))))
+            .route(
+                "/wake",
+                post(move |headers: HeaderMap, body: Bytes| {
+                    std::future::ready(hear(&remote, &headers, &body))
+                }),
+            )
             .layer(DefaultBodyLimit::max(BODY_MAX));
         std::thread::Builder::new()
             .name("wake-http".to_owned())
@@ -46,10 +54,13 @@ pub fn serve(options: &Options, handle: &WakeHandle) -> Result<Vec<String>> {
 }
 
 fn hear(remote: &RemoteDesk, headers: &HeaderMap, body: &[u8]) -> (StatusCode, String) {
-    let token = headers.get(header::AUTHORIZATION).and_then(|value| value.as_bytes().strip_prefix(b"Bearer "));
+    let token =
+        headers.get(header::AUTHORIZATION).and_then(|value| value.as_bytes().strip_prefix(b"Bearer "));
     match remote.hear(body, Some(token.unwrap_or_default())) {
         Ok(id) => (StatusCode::OK, format!("{{\"done\":{{\"id\":{id}}}}}\n")),
-        Err(Unheard::Token) => (StatusCode::UNAUTHORIZED, "{\"refused\":\"the token does not match\"}\n".to_owned()),
+        Err(Unheard::Token) => {
+            (StatusCode::UNAUTHORIZED, "{\"refused\":\"the token does not match\"}\n".to_owned())
+        }
         Err(Unheard::Refused(reason)) => {
             let answer = serde_json::json!({ "refused": reason });
             (StatusCode::UNPROCESSABLE_ENTITY, format!("{answer}\n"))

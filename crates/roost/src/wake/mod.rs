@@ -30,7 +30,9 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 /// was measured to take, keeps it from sleeping until the event came or its window is over, and says who pays. Idle limits are journalled first and put
 /// back at the end, in whatever way that comes; after a SIGKILL `roost restore` does it.
 #[derive(clap::Args)]
-#[command(args_conflicts_with_subcommands = true, after_help = "\
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_help = "\
 Examples:
   roost wake                                                      plan for all CPUs; callers connect to /run/roost/wake.sock
   roost wake --calibrate                                          what waking takes here, and by what CPUs are best kept awake
@@ -41,7 +43,8 @@ Examples:
 
 Clients: include/roost_wake.h (C, C++), crate slots (Rust), a line of JSON over the socket (all others; docs/formats.md).
 
-Exit codes: 0 it was told to stop, 2 something named is wrong, 3 no CPU can be kept awake here, 4 somebody else holds the knob and shares it not.")]
+Exit codes: 0 it was told to stop, 2 something named is wrong, 3 no CPU can be kept awake here, 4 somebody else holds the knob and shares it not."
+)]
 pub struct Args {
     #[command(subcommand)]
     client: Option<Client>,
@@ -71,8 +74,9 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     }
     let wake = options.options()?;
     let started = crate::run_folder::started()?;
-    let place =
-        (options.out.is_some() || !options.json).then(|| page::place(options.out.as_deref(), &started)).transpose()?;
+    let place = (options.out.is_some() || !options.json)
+        .then(|| page::place(options.out.as_deref(), &started))
+        .transpose()?;
     // Before anything is held: a signal that comes meanwhile must not end this without putting things back.
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP, SIGXCPU]).context("cannot watch for signals")?;
     if wake.exit_latency.is_none() {
@@ -83,6 +87,9 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let handle = daemon.handle();
     let addresses = http::serve(options, &handle)?;
     addresses.iter().for_each(|line| eprintln!("{line}"));
+    if let Some(address) = daemon.udp_address() {
+        eprintln!("datagrams at {address}");
+    }
     let (sender, signal) = channel();
     std::thread::Builder::new()
         .name("signals".to_owned())

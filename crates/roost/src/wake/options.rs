@@ -4,7 +4,7 @@ use crate::exit::usage;
 use anyhow::Result;
 use clap::ValueEnum;
 use governor::wake::{Act, Token, WakeOptions};
-use machine::{CpuList, Duration, Ratio};
+use machine::{CpuId, CpuList, Duration, Ratio};
 use policy::wake_plan::{AllowanceParams, Params};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -60,6 +60,9 @@ pub struct Options {
     /// Foresee what disks will answer, from the kernel's own events: no program need say anything
     #[arg(long)]
     disks: bool,
+    /// The CPU on which callers are heard, and which what they say wakes [default: the first]
+    #[arg(long, value_name = "CPU")]
+    home: Option<u16>,
     /// Serve metrics for Prometheus here
     #[arg(long, value_name = "ADDR")]
     pub metrics: Option<SocketAddr>,
@@ -100,7 +103,9 @@ impl Options {
                 )));
             }
             if !address.ip().is_loopback() && !self.remote {
-                return Err(usage(format!("{address} can be reached from elsewhere: add --remote if it shall be")));
+                return Err(usage(format!(
+                    "{address} can be reached from elsewhere: add --remote if it shall be"
+                )));
             }
         }
         let last = CpuList(cpus.0.last().copied().into_iter().collect());
@@ -117,6 +122,9 @@ impl Options {
         let params = Params {
             margin: self.margin,
             max_stay: self.max_stay,
+            // More than one principal may have: none can fill a CPU's places alone.
+            max_per_cpu: 256,
+            max_per_principal: 64,
             allowance: Some(allowance),
             ..Params::default()
         };
@@ -135,6 +143,7 @@ impl Options {
             remote_cpus,
             events: !self.without_events,
             disks: self.disks,
+            home: self.home.map(CpuId).or(allowed.0.first().copied()),
         })
     }
 }

@@ -136,7 +136,7 @@ fn page(info: &RunInfo, last: &WakeStatus, history: &History) -> Page {
         notes: info.method.clone(),
         command: info.command.clone(),
         cards: cards(last),
-        sections: vec![accounts(last), cpus(last), over_time(history)],
+        sections: vec![accounts(last), cpus(last), foreseen(last), over_time(history)],
         ..Page::default()
     };
     page.facts.extend(info.machine.cpu_model.clone());
@@ -147,9 +147,16 @@ fn page(info: &RunInfo, last: &WakeStatus, history: &History) -> Page {
 }
 
 fn cards(last: &WakeStatus) -> Vec<Card> {
-    let card = |what: &str, figure: String, remark: String| Card { what: what.to_owned(), figure, remark, met: None };
+    let card = |what: &str, figure: String, remark: String| Card {
+        what: what.to_owned(),
+        figure,
+        remark,
+        met: None,
+    };
     let owned = last.accounts.iter().filter(|account| !account.name.starts_with('('));
-    let (came, expired) = owned.clone().fold((0, 0), |(came, expired), account| (came + account.came, expired + account.expired));
+    let (came, expired) = owned
+        .clone()
+        .fold((0, 0), |(came, expired), account| (came + account.came, expired + account.expired));
     let time: f64 = owned.map(|account| account.time.as_secs_f64()).sum();
     let mut cards = vec![
         card("kept awake", Unit::Seconds.text(time), "CPU time, of all principals".to_owned()),
@@ -180,11 +187,17 @@ fn accounts(last: &WakeStatus) -> Section {
         ],
         ..Row::default()
     };
-    let head = ["principal", "CPU time", "energy", "accepted", "late", "came", "expired"].map(str::to_owned).to_vec();
+    let head = ["principal", "CPU time", "energy", "accepted", "late", "came", "expired"]
+        .map(str::to_owned)
+        .to_vec();
     Section {
         title: "Who paid".to_owned(),
         text: format!("Energy is {}.", last.energy),
-        parts: vec![Part::Table(Table { title: String::new(), head, rows: last.accounts.iter().map(row).collect() })],
+        parts: vec![Part::Table(Table {
+            title: String::new(),
+            head,
+            rows: last.accounts.iter().map(row).collect(),
+        })],
     }
 }
 
@@ -193,7 +206,12 @@ fn cpus(last: &WakeStatus) -> Section {
         let late = |late: Option<machine::Duration>| late.map_or("-".to_owned(), |late| late.to_string());
         Row {
             name: cpu.cpu.to_string(),
-            cells: vec![cpu.windows.to_string(), cpu.exit_latency.to_string(), late(cpu.late_p50), late(cpu.late_p99)],
+            cells: vec![
+                cpu.windows.to_string(),
+                cpu.exit_latency.to_string(),
+                late(cpu.late_p50),
+                late(cpu.late_p99),
+            ],
             ..Row::default()
         }
     };
@@ -201,7 +219,50 @@ fn cpus(last: &WakeStatus) -> Section {
     Section {
         title: "What waking took".to_owned(),
         text: last.calibration.text(),
-        parts: vec![Part::Table(Table { title: String::new(), head, rows: last.cpus.iter().map(row).collect() })],
+        parts: vec![Part::Table(Table {
+            title: String::new(),
+            head,
+            rows: last.cpus.iter().map(row).collect(),
+        })],
+    }
+}
+
+fn foreseen(last: &WakeStatus) -> Section {
+    let predictors = last.predictors.iter().filter(|one| one.record.predicted() > 0);
+    let row = |one: &governor::wake::PredictorStatus| Row {
+        name: one.name.clone(),
+        cells: vec![
+            one.record.predicted().to_string(),
+            one.record.hit_rate().to_string(),
+            one.record.within_tenth_rate().to_string(),
+            one.record.accuracy().to_string(),
+            one.record.absent.to_string(),
+        ],
+        ..Row::default()
+    };
+    let mut rows: Vec<Row> = predictors.map(row).collect();
+    rows.push(Row {
+        name: "the paper's GPU kernels".to_owned(),
+        remark: "CPU sleeps, section 2; it does not say which of the two is meant".to_owned(),
+        cells: ["-", "-", "about 87 %", "about 87 %", "-"].map(str::to_owned).to_vec(),
+        ..Row::default()
+    });
+    let head = [
+        "predictor",
+        "predicted",
+        "in the window",
+        "within a tenth",
+        "one less the mean error",
+        "never came",
+    ];
+    Section {
+        title: "What was foreseen".to_owned(),
+        text: String::new(),
+        parts: vec![Part::Table(Table {
+            title: String::new(),
+            head: head.map(str::to_owned).to_vec(),
+            rows,
+        })],
     }
 }
 
@@ -218,4 +279,91 @@ fn over_time(history: &History) -> Section {
     });
     lines.series.push(Series { name: "windows".to_owned(), style: Style::Line, points: points.collect() });
     Section { title: "When".to_owned(), text: String::new(), parts: vec![Part::Figure(lines.figure())] }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use governor::wake::{AccountStatus, Act, Asked, BooksCheck, Calibration, CpuStatus};
+    use machine::{CpuId, Duration};
+
+    fn status(at_s: u64, awake_ms: u64) -> WakeStatus {
+        let account = |name: &str, time| AccountStatus {
+            name: name.to_owned(),
+            user: None,
+            time,
+            joules: 0.25,
+            accepted: 7,
+            late: 1,
+            came: 4,
+            withdrawn: 1,
+            expired: 2,
+        };
+        WakeStatus {
+            running: Duration::from_secs(at_s),
+            act: Act::Polling,
+            lead: Duration::from_micros(240),
+            calibration: Calibration::default(),
+            cpus: vec![CpuStatus {
+                cpu: CpuId(3),
+                is_awake: false,
+                exit_latency: Duration::from_micros(130),
+                windows: 7,
+                late_p50: Some(Duration::from_micros(40)),
+                late_p99: None,
+                held_by: None,
+            }],
+            accounts: vec![
+                account("<search>", Duration::from_millis(awake_ms)),
+                account("(idle)", Duration::from_secs(at_s)),
+            ],
+            check: Some(BooksCheck {
+                accounts: Duration::from_secs(1),
+                cpuidle: Duration::from_secs(1),
+                percent: 0.04,
+                is_independent: true,
+            }),
+            predictors: Vec::new(),
+            asked: Asked { accepted: 7, too_late: 3, ..Asked::default() },
+            energy: "modelled (a table)".to_owned(),
+        }
+    }
+
+    #[test]
+    fn the_page_tells_who_paid_and_that_it_is_modelled() {
+        let info = RunInfo {
+            format: RunInfo::FORMAT,
+            name: "wake-test".into(),
+            title: "test".into(),
+            command: vec!["roost".into()],
+            version: "0".into(),
+            started: "2026-11-22".into(),
+            method: METHOD.map(str::to_owned).to_vec(),
+            machine: this_machine(),
+            config: toml::Table::new(),
+        };
+        let mut history = History::default();
+        (1..4).for_each(|at| history.add(&status(at, 10 * at)));
+        let html = page(&info, &status(4, 40), &history).html();
+        for words in [
+            "&lt;search&gt;",
+            "(idle)",
+            "modelled (a table)",
+            "bar 1 %",
+            "nearer than 240us",
+            "about 87 %",
+            "CPUs kept awake",
+        ] {
+            assert!(html.contains(words), "{words}: {html}");
+        }
+    }
+
+    #[test]
+    fn a_long_run_keeps_a_bounded_number_of_readings_from_its_whole_length() {
+        let mut history = History::default();
+        (0..50_000).for_each(|at| history.add(&status(at, at)));
+        assert!(history.readings.len() < READINGS_MAX);
+        assert!(history.readings.first().is_some_and(|first| first.at_s < 100.0));
+        assert!(history.readings.last().is_some_and(|last| last.at_s > 49_000.0));
+    }
 }

@@ -11,6 +11,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The CPU that is asked for.
 fn cpu() -> CpuId {
@@ -22,8 +23,23 @@ fn limit(cpu: CpuId) -> String {
     fs::read_to_string(path).expect("the limit").trim().to_owned()
 }
 
+/// Others that end may have the limit for a moment.
+fn until_limit(wanted: &str) {
+    for _ in 0..2000 {
+        if limit(cpu()) == wanted {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    panic!("the limit reads {} and not {wanted}", limit(cpu()));
+}
+
+/// One planner at a time: one that is killed takes along what it holds for the others.
+static ONE: Mutex<()> = Mutex::new(());
+
 /// A planner that is told to end when this goes.
 struct Planner {
+    _one: MutexGuard<'static, ()>,
     child: Child,
     folder: tempfile::TempDir,
     /// What it said before it listened.
@@ -34,6 +50,7 @@ struct Planner {
 impl Planner {
     /// Without calibration: tests are about what is asked, not how fast.
     fn start(flags: &[&str]) -> Option<Self> {
+        let one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
         let folder = tempfile::tempdir().expect("a folder");
         let mut child = Command::new(ROOST)
             .args(["wake", "--json", "--exit-latency", "200us", "--socket"])
@@ -48,7 +65,7 @@ impl Planner {
         let mut said = String::new();
         while lines.read_line(&mut said).expect("text") > 0 {
             if said.lines().last().is_some_and(|line| line.starts_with("listening")) {
-                return Some(Self { child, folder, said, lines: Some(lines) });
+                return Some(Self { _one: one, child, folder, said, lines: Some(lines) });
             }
         }
         let code = child.wait().expect("it ended").code();
@@ -139,7 +156,7 @@ fn a_request_over_shared_memory_opens_a_window_and_is_paid() {
     }
     assert!(seen, "the limit never read n/a");
     let status = planner.until("the window ends", |status| account(status, "ring test")["expired"] == 1);
-    assert_eq!(limit(cpu()), before);
+    until_limit(&before);
     let time = account(&status, "ring test")["time"].as_u64().expect("ns");
     assert!((60_000_000..200_000_000).contains(&time), "{time} ns for a window of 60 ms and its waking");
     assert_eq!(client.answered(), (1, 0));
@@ -148,15 +165,17 @@ fn a_request_over_shared_memory_opens_a_window_and_is_paid() {
 
 #[test]
 fn the_event_ends_the_window_and_a_withdrawal_does_too() {
-    let Some(planner) = Planner::start(&[]) else { return };
+    let Some(planner) = Planner::start(&["--max-stay", "10s"]) else { return };
     let client = planner.client("early");
-    let far = Duration::from_millis(90);
+    let far = Duration::from_secs(8);
     let first = client.wake(&[cpu()], client.now() + Duration::from_millis(1), far).id().expect("sent");
-    planner.until("it is open", |status| status["cpus"].as_array().expect("cpus").iter().any(|cpu| cpu["is_awake"] == true));
+    planner.until("it is open", |status| {
+        status["cpus"].as_array().expect("cpus").iter().any(|cpu| cpu["is_awake"] == true)
+    });
     client.came(first);
     let status = planner.until("it came", |status| account(status, "early")["came"] == 1);
     let time = account(&status, "early")["time"].as_u64().expect("ns");
-    assert!(time < 91_000_000, "{time}: it ended before its end");
+    assert!(time < 8_000_000_000, "{time}: it ended before its end");
     let second = client.wake(&[cpu()], client.now() + far, far).id().expect("sent");
     client.withdraw(second);
     planner.until("it is withdrawn", |status| account(status, "early")["withdrawn"] == 1);
@@ -185,17 +204,23 @@ fn late_over_absurd_and_too_many_requests_are_counted_and_harm_nobody() {
     assert_eq!(account(&status, "absurd")["late"], 1);
     // More than the rate allows; names that mean nothing; no CPU at all.
     for nth in 0..2000_u64 {
-        while client.wake(&[cpu()], client.now() + Duration::from_millis(500), Duration::from_micros(1)) == Outcome::Full {
+        while client.wake(&[cpu()], client.now() + Duration::from_millis(500), Duration::from_micros(1))
+            == Outcome::Full
+        {
             std::thread::yield_now();
         }
         client.came(1_000_000 + nth);
     }
     client.wake(&[], client.now() + Duration::from_millis(10), Duration::from_millis(1));
-    let status = planner.until("what was too much is refused", |status| status["asked"]["refused"].as_u64() > Some(1000));
+    let status = planner
+        .until("what was too much is refused", |status| status["asked"]["refused"].as_u64() > Some(1000));
     assert!(account(&status, "absurd")["accepted"].as_u64() <= Some(1000), "{status}");
     // And another principal is served as before.
     let other = planner.client("patient");
-    other.wake(&[cpu()], other.now() + Duration::from_millis(5), Duration::from_millis(1)).id().expect("sent");
+    other
+        .wake(&[cpu()], other.now() + Duration::from_millis(5), Duration::from_millis(1))
+        .id()
+        .expect("sent");
     planner.until("the other is served", |status| account(status, "patient")["accepted"] == 1);
 }
 
@@ -210,13 +235,16 @@ fn repeated_runs_timers_arrivals_and_announcements_are_foreseen() {
         let peer = client.follows(3, client.now() + Duration::from_millis(4), &[cpu()]).id().expect("sent");
         client.arrived(9, &[cpu()]);
         pause();
-        [run, timer, peer].map(|id| client.ended(id));
+        for id in [run, timer, peer] {
+            client.ended(id);
+        }
     }
     let status = planner.until("all is heard", |_| client.taken() >= 30 * 7);
     for name in ["kernels", "timers", "announcements", "arrivals"] {
         let found = status["predictors"].as_array().expect("some").iter().find(|one| one["name"] == name);
         let record = &found.unwrap_or_else(|| panic!("{name}: {status}"))["record"];
-        let foreseen: u64 = ["hits", "early", "late"].map(|key| record[key].as_u64().unwrap_or(0)).iter().sum();
+        let foreseen: u64 =
+            ["hits", "early", "late"].map(|key| record[key].as_u64().unwrap_or(0)).iter().sum();
         assert!(foreseen >= 10, "{name}: {record}");
     }
 }
@@ -232,7 +260,7 @@ fn who_dies_asks_for_nothing_any_more() {
     drop(lines);
     let status = planner.until("it is taken back", |status| account(status, "mayfly")["withdrawn"] == 1);
     assert_eq!(account(&status, "mayfly")["expired"], 0);
-    assert_eq!(limit(cpu()), before);
+    until_limit(&before);
 }
 
 #[test]
@@ -248,9 +276,10 @@ fn a_planner_that_is_killed_in_a_window_leaves_what_restore_puts_back() {
                 planner.child.wait().expect("it is dead");
                 let output = Command::new(ROOST).arg("restore").output().expect("roost restore runs");
                 assert!(output.status.success(), "{output:?}");
-                assert_eq!(limit(cpu()), before);
-                assert_eq!(client.wake(&[cpu()], client.now() + Duration::from_secs(1), Duration::ZERO).id().is_some(), true,
-                    "who goes on asking a dead planner is not hurt");
+                until_limit(&before);
+                let far = client.now() + Duration::from_secs(1);
+                let said = client.wake(&[cpu()], far, Duration::ZERO);
+                assert!(said.id().is_some(), "who goes on asking a dead planner is not hurt");
                 return;
             }
             std::thread::sleep(std::time::Duration::from_micros(300));
@@ -269,7 +298,11 @@ fn nonsense_half_lines_and_answers_that_nobody_reads_keep_nobody_waiting() {
     let mut answer = Vec::new();
     let _ = endless.write_all(&vec![b'x'; 9000]);
     let _ = endless.read_to_end(&mut answer);
-    assert!(String::from_utf8_lossy(&answer).contains("up to 4096 bytes"), "{}", String::from_utf8_lossy(&answer));
+    assert!(
+        String::from_utf8_lossy(&answer).contains("up to 4096 bytes"),
+        "{}",
+        String::from_utf8_lossy(&answer)
+    );
     // Questions without end, and no answer taken.
     let mut flood = UnixStream::connect(planner.socket()).expect("it listens");
     flood.set_write_timeout(Some(std::time::Duration::from_secs(5))).expect("a timeout");
@@ -307,13 +340,17 @@ fn a_ring_full_of_nonsense_is_counted_and_the_others_are_served() {
     for round in 0..3000_u64 {
         for word in (4096..4096 + 4 * 64).step_by(8) {
             // Every other time a sequence that the planner waits for.
-            let text = if word % 64 == 0 && random.below(2) == 0 { round + random.below(8) } else { random.bits() };
+            let text =
+                if word % 64 == 0 && random.below(2) == 0 { round + random.below(8) } else { random.bits() };
             map.word64(word).store(text, std::sync::atomic::Ordering::Release);
         }
         let _ = rustix::io::write(&bell, &1_u64.to_ne_bytes());
     }
     let client = planner.client("honest");
-    client.wake(&[cpu()], client.now() + Duration::from_millis(5), Duration::from_millis(1)).id().expect("sent");
+    client
+        .wake(&[cpu()], client.now() + Duration::from_millis(5), Duration::from_millis(1))
+        .id()
+        .expect("sent");
     planner.until("the honest one is served", |status| account(status, "honest")["accepted"] == 1);
     planner.terminate();
 }
@@ -330,28 +367,41 @@ fn remote_callers_need_the_token_and_others_learn_nothing() {
     let folder = tempfile::tempdir().expect("a folder");
     let token = token_file(folder.path());
     let token = token.to_str().expect("text");
-    // A port that is free now; the planner says if it is not any more.
-    let udp = UdpSocket::bind("127.0.0.1:0").expect("a port").local_addr().expect("its number").to_string();
-    let flags = ["--udp", &udp, "--http", "127.0.0.1:0", "--token-file", token];
+    let flags = ["--udp", "127.0.0.1:0", "--http", "127.0.0.1:0", "--token-file", token];
     let Some(planner) = Planner::start(&flags) else { return };
+    let udp = planner
+        .said
+        .lines()
+        .find_map(|line| line.strip_prefix("datagrams at "))
+        .expect("its address")
+        .to_owned();
     let socket = UdpSocket::bind("127.0.0.1:0").expect("a port");
     socket.set_read_timeout(Some(std::time::Duration::from_secs(10))).expect("a timeout");
     let mut bytes = [0; 1024];
     let wrong = r#"{"token":"0123456789abcdef0124","client":"web","say":{"follows":{"in":"400us"}}}"#;
-    let right = r#"{"token":"0123456789abcdef0123","client":"web","say":{"wake":{"in":"20ms","stay":"1ms"}}}"#;
+    let right =
+        r#"{"token":"0123456789abcdef0123","client":"web","say":{"wake":{"in":"20ms","stay":"1ms"}}}"#;
     for message in [wrong, "nonsense", "", right] {
         socket.send_to(message.as_bytes(), &udp).expect("sent");
     }
-    let (length, _) = socket.recv_from(&mut bytes).expect("the right one is answered, and the first answer is its");
+    let (length, _) =
+        socket.recv_from(&mut bytes).expect("the right one is answered, and the first answer is its");
     assert!(bytes[..length].starts_with(b"ok "), "{}", String::from_utf8_lossy(&bytes[..length]));
     let status = planner.until("both are counted", |status| status["asked"]["wrong_tokens"] == 1);
     assert_eq!(account(&status, "web (remote)")["accepted"], 1);
 
-    let address = planner.said.lines().find_map(|line| line.strip_prefix("announcements at http://")).expect("its address");
+    let address = planner
+        .said
+        .lines()
+        .find_map(|line| line.strip_prefix("announcements at http://"))
+        .expect("its address");
     let address = address.strip_suffix("/wake").expect("its path").to_owned();
     let post = |token: &str, body: &str| {
         let mut stream = std::net::TcpStream::connect(&address).expect("HTTP answers");
-        let head = format!("POST /wake HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: Bearer {token}\r\nContent-Length: {}\r\n\r\n", body.len());
+        let head = format!(
+            "POST /wake HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: Bearer {token}\r\nContent-Length: {}\r\n\r\n",
+            body.len()
+        );
         stream.write_all((head + body).as_bytes()).expect("it reads");
         let mut answer = String::new();
         stream.read_to_string(&mut answer).expect("it answers");
@@ -362,7 +412,10 @@ fn remote_callers_need_the_token_and_others_learn_nothing() {
     assert!(post("0123456789abcdef012", body).starts_with("HTTP/1.1 401"));
     assert!(post("", body).starts_with("HTTP/1.1 401"));
     assert!(post("0123456789abcdef0123", "{}").starts_with("HTTP/1.1 422"));
-    assert!(post("0123456789abcdef0123", r#"{"client":"web","say":{"wake":{"in":"1h","stay":"1ms"}}}"#).starts_with("HTTP/1.1 422"));
+    assert!(
+        post("0123456789abcdef0123", r#"{"client":"web","say":{"wake":{"in":"1h","stay":"1ms"}}}"#)
+            .starts_with("HTTP/1.1 422")
+    );
     assert!(post("0123456789abcdef0123", &"x".repeat(5000)).starts_with("HTTP/1.1 413"));
 }
 
@@ -393,12 +446,60 @@ fn what_is_not_allowed_is_one_clear_line_and_nothing_changes() {
 }
 
 #[test]
+fn a_second_planner_at_the_same_place_is_refused_and_at_another_asks_the_first() {
+    let Some(planner) = Planner::start(&[]) else { return };
+    let socket = planner.socket();
+    let socket = socket.to_str().expect("text");
+    let flags = ["wake", "--json", "--exit-latency", "200us", "--for", "5s", "--socket"];
+    let output = Command::new(ROOST).args(flags).arg(socket).output().expect("roost runs");
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("cannot listen"), "{output:?}");
+    assert!(planner.status()["running"].as_u64() > Some(0), "the first still listens");
+    let beside = planner.folder.path().join("second.sock");
+    let second = Command::new(ROOST)
+        .args(flags)
+        .arg(&beside)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("roost runs");
+    let mut asked = None;
+    for _ in 0..1000 {
+        if let Ok(client) = WakeClient::connect(&beside, "beside") {
+            let ready = client.now() + Duration::from_millis(20);
+            client.wake(&[cpu()], ready, Duration::from_millis(80)).id().expect("sent");
+            asked = (0..300).find(|_| {
+                std::thread::sleep(std::time::Duration::from_millis(1));
+                limit(cpu()) == "n/a"
+            });
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    let output = second.wait_with_output().expect("it ends");
+    assert!(asked.is_some(), "no window was open by way of the first: {output:?}");
+    let last: Value = serde_json::from_slice(&output.stdout).expect("its last status");
+    assert!(last["cpus"][0]["held_by"].as_str().is_some_and(|by| by.contains("roost wake")), "{last}");
+}
+
+#[test]
 fn c_and_python_clients_are_served() {
     let Some(planner) = Planner::start(&[]) else { return };
     let program = planner.folder.path().join("announce");
     for (compiler, standard, language) in [("cc", "-std=c11", "c"), ("c++", "-std=c++11", "c++")] {
         let done = Command::new(compiler)
-            .args([standard, "-x", language, "-O2", "-Wall", "-Wextra", "-Werror", "-pthread", "-D_GNU_SOURCE", "-I"])
+            .args([
+                standard,
+                "-x",
+                language,
+                "-O2",
+                "-Wall",
+                "-Wextra",
+                "-Werror",
+                "-pthread",
+                "-D_GNU_SOURCE",
+                "-I",
+            ])
             .arg(repository().join("include"))
             .arg(repository().join("crates/roost/tests/native/announce.c"))
             .arg("-o")
@@ -407,9 +508,15 @@ fn c_and_python_clients_are_served() {
             .unwrap_or_else(|error| panic!("{compiler}: {error}; `scripts/setup test` installs it"));
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
         let name = format!("from {language}");
-        let ran = Command::new(&program).arg(planner.socket()).arg(&name).arg(cpu().0.to_string()).output().expect("it runs");
+        let ran = Command::new(&program)
+            .arg(planner.socket())
+            .arg(&name)
+            .arg(cpu().0.to_string())
+            .output()
+            .expect("it runs");
         assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
-        let status = planner.until("it is served", |status| account(status, &name)["came"].as_u64() >= Some(1));
+        let status =
+            planner.until("it is served", |status| account(status, &name)["came"].as_u64() >= Some(1));
         assert_eq!(account(&status, &name)["accepted"], 201, "{status}");
     }
     let script = repository().join("crates/roost/tests/native/announce.py");

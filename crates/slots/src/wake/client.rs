@@ -104,7 +104,9 @@ impl WakeClient {
             && capacity <= layout::RING_ENTRIES_MAX
             && memory.metadata().map_err(nobody)?.len() >= layout::ring_length(capacity) as u64;
         if !is_good {
-            return Err(refused("the planner speaks another version; use the library of its release".to_owned()));
+            return Err(refused(
+                "the planner speaks another version; use the library of its release".to_owned(),
+            ));
         }
         let map = Map::new(&memory, layout::ring_length(capacity)).map_err(nobody)?;
         Ok(Self { map, capacity, bell, ids: AtomicU64::new(1), _stream: stream })

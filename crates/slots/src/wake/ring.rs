@@ -113,7 +113,8 @@ impl Cpus {
 
     /// Each once.
     pub fn iter(&self) -> impl Iterator<Item = CpuId> + '_ {
-        let named = self.0.iter().enumerate().filter(|&(nth, cpu)| *cpu != NO_CPU && !self.0[..nth].contains(cpu));
+        let named =
+            self.0.iter().enumerate().filter(|&(nth, cpu)| *cpu != NO_CPU && !self.0[..nth].contains(cpu));
         named.map(|(_, cpu)| CpuId(*cpu))
     }
 

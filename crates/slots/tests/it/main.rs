@@ -8,6 +8,7 @@ mod native;
 mod python;
 mod race;
 mod vectors;
+mod wake;
 
 /// A folder in memory, as `/run` is, so that no store waits for a disk.
 fn memory_folder() -> tempfile::TempDir {

@@ -3,7 +3,7 @@
 //! What always holds: only operations that somebody waits for (reads, synchronous writes) are told; who listens is woken by those that
 //! begin alone, and finds those that have ended beside; a record that found no room is counted.
 
-use super::{Attachment, BpfError, Bell, Fields, Running, run};
+use super::{Attachment, Bell, BpfError, Fields, Running, run};
 use machine::{CpuId, Instant};
 
 /// Something happened to an operation.
@@ -57,7 +57,11 @@ impl BlockProgram {
     }
 
     /// Tells of operations on a thread of this name, until what is returned is dropped.
-    pub fn hear(&self, name: &str, mut heard: impl FnMut(BlockEvent) + Send + 'static) -> Result<Bell, BpfError> {
+    pub fn hear(
+        &self,
+        name: &str,
+        mut heard: impl FnMut(BlockEvent) + Send + 'static,
+    ) -> Result<Bell, BpfError> {
         let refused = |reason: String| BpfError::Refused { program: "block".to_owned(), reason };
         let ring = self
             .running
@@ -114,7 +118,8 @@ mod tests {
         let _bell = program.hear("operations", move |event| _ = sender.send(event)).unwrap();
         let folder = tempfile::tempdir_in(".").unwrap();
         let file = folder.path().join("file");
-        let mut complete = None;
+        // A completion is read with what begins next.
+        let (mut began, mut complete): (Vec<BlockEvent>, _) = (Vec::new(), None);
         for _ in 0..20 {
             // A child's: our own are not told.
             let of = format!("of={}", file.display());
@@ -125,7 +130,6 @@ mod tests {
             if !done.success() {
                 return eprintln!("SKIPPED: no direct writes below {}", folder.path().display());
             }
-            let mut began: Vec<BlockEvent> = Vec::new();
             while let Ok(event) = events.recv_timeout(Duration::from_millis(200)) {
                 if !event.is_complete {
                     began.push(event);

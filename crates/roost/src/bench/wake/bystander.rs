@@ -69,7 +69,9 @@ fn block(bench: &Bench<'_>, asked: bool) -> Result<f64> {
             let (mut rounds, mut word) = (0_u64, 1_u64);
             while host::now().since(began) < BLOCK {
                 for _ in 0..2_000 {
-                    word = std::hint::black_box(word.wrapping_mul(0x5851_f42d_4c95_7f2d).rotate_left(17) ^ rounds);
+                    word = std::hint::black_box(
+                        word.wrapping_mul(0x5851_f42d_4c95_7f2d).rotate_left(17) ^ rounds,
+                    );
                 }
                 rounds += 1;
             }

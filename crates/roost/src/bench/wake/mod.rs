@@ -103,7 +103,13 @@ pub struct Block {
     /// What was predicted of repeated runs: within a tenth, predicted, and how many of them the oracle had within a tenth.
     #[serde(default)]
     pub predicted: Option<Predicted>,
+    /// Of disk reads: the mean in us by the gap before, 0.1 to 0.3 ms, to 1, to 3, to 10.
+    #[serde(default)]
+    pub by_gap_us: Option<[f64; GAPS]>,
 }
+
+/// Gaps are told apart by half a decade.
+pub const GAPS: usize = 4;
 
 /// Predictions of a block.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
@@ -131,7 +137,10 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let cpus = host::allowed_cpus().map_err(usage)?;
     let (Some(&first), Some(&last)) = (cpus.0.first(), cpus.0.last()) else { bail!("no CPU is allowed") };
     if first == last {
-        return Err(crate::exit::coded(Exit::Unsupported, "two CPUs are needed: one that waits, and one that wakes it"));
+        return Err(crate::exit::coded(
+            Exit::Unsupported,
+            "two CPUs are needed: one that waits, and one that wakes it",
+        ));
     }
     let load_before = std::fs::read_to_string("/proc/loadavg").unwrap_or_default().trim().to_owned();
     let parts = if args.only.is_empty() { Part::value_variants().to_vec() } else { args.only.clone() };
@@ -206,20 +215,23 @@ impl Bench<'_> {
         let after = self.meter.read();
         drop((always, client));
         let record = self.child.kernels()?.map(|after| (record.unwrap_or_default(), after));
-        let awake = |cpu: CpuId| planner::awake(&before, &after, cpu).as_secs_f64() * 1e6 / done.events.max(1) as f64;
+        let awake =
+            |cpu: CpuId| planner::awake(&before, &after, cpu).as_secs_f64() * 1e6 / done.events.max(1) as f64;
+        let by_gap_us = by_gap(&done);
         let mut sorted = done.latencies;
         sorted.sort_unstable();
         if sorted.is_empty() {
             bail!("{part:?}: no event was timed");
         }
         let us = |percent: usize| observe::probe::percentile(&sorted, percent).as_nanos() as f64 / 1e3;
-        let predicted = done.oracle.zip(record).map(|((oracle_within_tenth, runs), (before, after))| Predicted {
-            predicted: after.predicted() - before.predicted(),
-            within_tenth: after.within_tenth - before.within_tenth,
-            in_window: after.hits - before.hits,
-            oracle_within_tenth,
-            runs,
-        });
+        let predicted =
+            done.oracle.zip(record).map(|((oracle_within_tenth, runs), (before, after))| Predicted {
+                predicted: after.predicted() - before.predicted(),
+                within_tenth: after.within_tenth - before.within_tenth,
+                in_window: after.hits - before.hits,
+                oracle_within_tenth,
+                runs,
+            });
         Ok(Block {
             part,
             way,
@@ -227,10 +239,24 @@ impl Bench<'_> {
             events: sorted.len(),
             p50_us: us(50),
             p99_us: us(99),
-            mean_us: sorted.iter().map(|length| length.as_nanos() as f64 / 1e3).sum::<f64>() / sorted.len() as f64,
+            mean_us: sorted.iter().map(|length| length.as_nanos() as f64 / 1e3).sum::<f64>()
+                / sorted.len() as f64,
             awake_us: awake(self.sleeper),
             other_awake_us: awake(self.waker),
             predicted: predicted.filter(|_| way == Way::Anticipatory),
+            by_gap_us,
         })
     }
+}
+
+/// The mean latency after gaps of each size; `None` if there are none of one.
+fn by_gap(done: &parts::Done) -> Option<[f64; GAPS]> {
+    let mut sums = [(0.0, 0_u32); GAPS];
+    for (gap, latency) in done.gaps.iter().zip(&done.latencies) {
+        // Half decades from 0.1 ms on.
+        let place = (2.0 * (gap.as_secs_f64() / 1e-4).log10()).floor().clamp(0.0, GAPS as f64 - 1.0) as usize;
+        sums[place].0 += latency.as_secs_f64() * 1e6;
+        sums[place].1 += 1;
+    }
+    sums.iter().all(|(_, count)| *count > 0).then(|| sums.map(|(sum, count)| sum / f64::from(count)))
 }

@@ -23,6 +23,8 @@ pub struct Done {
     pub events: usize,
     /// Of repeated runs: how many the oracle had within a tenth, and how many there were.
     pub oracle: Option<(u64, u64)>,
+    /// Of disk reads: the gap before each.
+    pub gaps: Vec<Duration>,
 }
 
 /// Between two events.
@@ -199,7 +201,7 @@ fn wake_ups(
         sleeping.join().expect("the sleeper does not panic")
     })?;
     // The first is cold.
-    Ok(Done { latencies: latencies.into_iter().skip(1).collect(), events: count, oracle: None })
+    Ok(Done { latencies: latencies.into_iter().skip(1).collect(), events: count, ..Done::default() })
 }
 
 /// A byte there and back, from the moment at which it is sent; the client has slept before, and says beforehand that it will send.
@@ -238,7 +240,7 @@ fn ping_pong(bench: &Bench<'_>, client: Option<&WakeClient>) -> Result<Done> {
                     latencies.push(length);
                 }
             }
-            Ok(Done { latencies, events: events as usize, oracle: None })
+            Ok(Done { latencies, events: events as usize, ..Done::default() })
         });
         let done = asking.join().expect("the client does not panic");
         serving.join().expect("the server does not panic")?;
@@ -255,6 +257,7 @@ fn disk(bench: &Bench<'_>, client: Option<&WakeClient>, random: &mut Random) -> 
             begin(sleeper)?;
             let mut page = Page([0; READ as usize]);
             let mut latencies = Vec::with_capacity(bench.args.events as usize);
+            let mut gaps = Vec::with_capacity(bench.args.events as usize);
             for _ in 0..bench.args.events {
                 // Even on a logarithmic scale, 0.1 to 10 ms.
                 let gap = Duration::from_nanos((1e5 * 100_f64.powf(random.unit())) as u64);
@@ -264,11 +267,12 @@ fn disk(bench: &Bench<'_>, client: Option<&WakeClient>, random: &mut Random) -> 
                 let began = host::now();
                 file.read_exact_at(&mut page.0, at).context("reading past the page cache")?;
                 latencies.push(host::now().since(began));
+                gaps.push(gap);
                 if let Some((client, id)) = run.and_then(|(client, run)| Some((client, run.id()?))) {
                     client.ended(id);
                 }
             }
-            Ok(Done { events: latencies.len(), latencies, oracle: None })
+            Ok(Done { events: latencies.len(), latencies, oracle: None, gaps })
         });
         reading.join().expect("the reader does not panic")
     })

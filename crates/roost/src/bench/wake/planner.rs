@@ -59,7 +59,8 @@ impl Child {
 
     /// How things are.
     pub fn status(&self) -> Result<WakeStatus> {
-        let mut stream = UnixStream::connect(self.folder.path().join("wake.sock")).context("the planner's socket")?;
+        let mut stream =
+            UnixStream::connect(self.folder.path().join("wake.sock")).context("the planner's socket")?;
         stream.write_all((serde_json::to_string(&WakeAsk::Status)? + "\n").as_bytes())?;
         let mut line = String::new();
         BufReader::new(stream).read_line(&mut line)?;
@@ -77,7 +78,8 @@ impl Child {
 
     /// Told to end, and waited for.
     pub fn end(&mut self) -> Result<()> {
-        kill_process(Pid::from_child(&self.process), Signal::TERM).context("the planner has ended by itself")?;
+        kill_process(Pid::from_child(&self.process), Signal::TERM)
+            .context("the planner has ended by itself")?;
         let status = self.process.wait()?;
         if !status.success() {
             bail!("the planner failed: {status}");
@@ -102,7 +104,9 @@ impl Always {
         let list = CpuList(cpus.iter().copied().collect());
         let mut holder = IdleHolder::open(&Root::system(), &list, "roost bench wake", IdleActuator::PmQos)?;
         for &cpu in cpus {
-            if let LimitState::Refused { reason } = holder.limit("always", cpu, IdleLimit::ExitLatency(Duration::ZERO)) {
+            if let LimitState::Refused { reason } =
+                holder.limit("always", cpu, IdleLimit::ExitLatency(Duration::ZERO))
+            {
                 bail!("{cpu} cannot be kept awake: {reason}");
             }
         }
@@ -132,7 +136,8 @@ impl SleepMeter {
         let now = host::now();
         let halted = self.0.read().into_iter().map(|counts| {
             let table = idle_table(&root, counts.cpu).unwrap_or_default();
-            let halts = |state: usize| table.0.get(state).is_none_or(|state| state.kind == CstateKind::Halting);
+            let halts =
+                |state: usize| table.0.get(state).is_none_or(|state| state.kind == CstateKind::Halting);
             let ended = counts.idle.iter().enumerate().filter(|(state, _)| halts(*state));
             let mut halted = ended.fold(Duration::ZERO, |sum, (_, lengths)| sum + lengths.time());
             if let IdleNow::Idle(state, since) = counts.now
