@@ -40,7 +40,9 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<ExitCode> {
     if stages::is_here(&args.folder) {
         if args.policy.is_some() {
-            return Err(usage("--policy is for recordings of `roost govern`; what another stage would do, `roost sim` tells"));
+            return Err(usage(
+                "--policy is for recordings of `roost govern`; what another stage would do, `roost sim` tells",
+            ));
         }
         return stages::replay(&args.folder, args.json);
     }

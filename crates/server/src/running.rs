@@ -96,7 +96,12 @@ impl Server {
             let policy = policy::peafowl::Worker::new(params, id, learned.limit(id.index()));
             let remembered = Published { learned: *policy.learned(), ..Published::default() };
             shared.port(id).publish(remembered);
-            let worker = Worker::new(id, Arc::clone(&shared), RecordedWorker::new(policy, &config)?, config.stage.as_ref())?;
+            let worker = Worker::new(
+                id,
+                Arc::clone(&shared),
+                RecordedWorker::new(policy, &config)?,
+                config.stage.as_ref(),
+            )?;
             let thread = std::thread::Builder::new().name(id.to_string());
             let vigil = Vigil::new(&shared, &on_broken);
             handles.push(thread.spawn(move || {

@@ -139,7 +139,8 @@ impl Backend {
 
     async fn is_back(&self, health: &crate::config::Health, limits: &Limits) -> bool {
         if let Some(path) = &health.path {
-            let Ok(request) = Request::get(path.as_str()).header(header::HOST, self.authority.as_str()).body(())
+            let Ok(request) =
+                Request::get(path.as_str()).header(header::HOST, self.authority.as_str()).body(())
             else {
                 return false;
             };

@@ -28,7 +28,10 @@ pub(crate) async fn read(body: Incoming, limits: &Limits, budget: &Budget) -> Re
         return Ok(Whole { bytes: Bytes::new(), _share: share });
     }
     tokio::time::timeout(limits.client.into(), gather(body, limits, share)).await.unwrap_or_else(|_| {
-        Err(Refusal::new(StatusCode::REQUEST_TIMEOUT, format!("the body did not come within {}", limits.client)))
+        Err(Refusal::new(
+            StatusCode::REQUEST_TIMEOUT,
+            format!("the body did not come within {}", limits.client),
+        ))
     })
 }
 

@@ -195,12 +195,7 @@ impl Default for Limits {
 
 impl Default for Health {
     fn default() -> Self {
-        Self {
-            every: Duration::from_secs(1),
-            path: None,
-            retries: 2,
-            pause: Duration::from_millis(20),
-        }
+        Self { every: Duration::from_secs(1), path: None, retries: 2, pause: Duration::from_millis(20) }
     }
 }
 
@@ -222,7 +217,9 @@ impl Server {
         let known = matches!(uri.scheme_str(), Some("http" | "https"));
         let bare = matches!(uri.path(), "" | "/") && uri.query().is_none();
         let named = uri.authority().is_some_and(|authority| {
-            !authority.as_str().contains('@') && !authority.host().is_empty() && authority.port_u16() != Some(0)
+            !authority.as_str().contains('@')
+                && !authority.host().is_empty()
+                && authority.port_u16() != Some(0)
         });
         if known && bare && named { Ok(uri) } else { Err(wrong()) }
     }
@@ -260,16 +257,21 @@ impl Config {
             return Err(refused(format!("path = \"{path}\": a path begins with a slash")));
         }
         self.stage_of(0).check().map_err(|wrong| refused(format!("[stage] {wrong}")))?;
-        let Limits { body, memory, whole_answer, connections, streams, client, connect, answer, .. } = self.limits;
+        let Limits { body, memory, whole_answer, connections, streams, client, connect, answer, .. } =
+            self.limits;
         if body > memory || whole_answer > memory {
-            return Err(refused("[limits] one body must fit into memory: body and whole_answer at most memory"));
+            return Err(refused(
+                "[limits] one body must fit into memory: body and whole_answer at most memory",
+            ));
         }
         if memory > u64::from(u32::MAX) * 16 {
             return Err(refused("[limits] memory: at most 64 GiB"));
         }
         let patience = [client, connect, answer, self.health.every, self.goal.latency];
         if connections == 0 || streams == 0 || patience.iter().any(|time| time.is_zero()) {
-            return Err(refused("[limits] connections, streams, client, connect, answer, and health.every: above zero"));
+            return Err(refused(
+                "[limits] connections, streams, client, connect, answer, and health.every: above zero",
+            ));
         }
         if self.health.retries > RETRIES_MAX {
             return Err(refused(format!("[health] retries: at most {RETRIES_MAX}")));
@@ -294,18 +296,23 @@ impl Class {
             return Err(refused("[[class]] needs a name"));
         }
         if self.path.is_none() && self.header.is_none() {
-            return Err(refused(format!("class {name}: say what belongs to it: path = \"/...\" or header = \"NAME: VALUE\"")));
+            return Err(refused(format!(
+                "class {name}: say what belongs to it: path = \"/...\" or header = \"NAME: VALUE\""
+            )));
         }
         if self.path.as_ref().is_some_and(|path| !path.starts_with('/')) {
             return Err(refused(format!("class {name}: a path begins with a slash")));
         }
         if let Some(header) = &self.header
-            && http::HeaderName::from_bytes(header.split(':').next().unwrap_or_default().trim().as_bytes()).is_err()
+            && http::HeaderName::from_bytes(header.split(':').next().unwrap_or_default().trim().as_bytes())
+                .is_err()
         {
             return Err(refused(format!("class {name}: `{header}` is no header: write NAME or NAME: VALUE")));
         }
         match (self.never_stage, self.deadline) {
-            (true, Some(_)) => Err(refused(format!("class {name}: never_stage and deadline exclude each other"))),
+            (true, Some(_)) => {
+                Err(refused(format!("class {name}: never_stage and deadline exclude each other")))
+            }
             (false, Some(Period(time))) if time.is_zero() => {
                 Err(refused(format!("class {name}: a deadline of zero is never_stage = true")))
             }
@@ -376,7 +383,10 @@ mod tests {
             ("[[class]]\nname = \"others\"\npath = \"/\"", "two of [[class]]"),
             ("[[class]]\nname = \"a\"\npath = \"x\"", "begins with a slash"),
             ("[[class]]\nname = \"a\"\nheader = \"b c: d\"", "no header"),
-            ("[[class]]\nname = \"a\"\npath = \"/\"\nnever_stage = true\ndeadline = \"1s\"", "exclude each other"),
+            (
+                "[[class]]\nname = \"a\"\npath = \"/\"\nnever_stage = true\ndeadline = \"1s\"",
+                "exclude each other",
+            ),
             ("[[class]]\nname = \"a\"\npath = \"/\"\ndeadline = \"0s\"", "never_stage = true"),
             ("[[server]]\nto = \"http://127.0.0.1:1/\"", "two of [[server]]"),
             ("[[server]]\nto = \"127.0.0.1:2\"", "http://HOST:PORT"),

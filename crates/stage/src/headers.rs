@@ -24,7 +24,12 @@ pub(crate) fn check(parts: &Parts) -> Result<(), Refusal> {
     if has_encoding && parts.version < Version::HTTP_11 {
         return Err(Refusal::bad("Transfer-Encoding in HTTP/1.0"));
     }
-    if has_encoding && !headers.get_all(header::TRANSFER_ENCODING).iter().all(|coding| coding.as_bytes().eq_ignore_ascii_case(b"chunked")) {
+    if has_encoding
+        && !headers
+            .get_all(header::TRANSFER_ENCODING)
+            .iter()
+            .all(|coding| coding.as_bytes().eq_ignore_ascii_case(b"chunked"))
+    {
         return Err(Refusal::new(StatusCode::NOT_IMPLEMENTED, "no transfer coding but chunked"));
     }
     if count(header::CONTENT_LENGTH) > 1 {
@@ -188,7 +193,8 @@ mod tests {
     #[test]
     fn what_could_be_read_in_two_ways_is_refused() {
         check(&parts(&[("host", "a"), ("content-length", "3")])).unwrap();
-        check(&parts(&[("host", "a"), ("transfer-encoding", "Chunked"), ("expect", "100-Continue")])).unwrap();
+        check(&parts(&[("host", "a"), ("transfer-encoding", "Chunked"), ("expect", "100-Continue")]))
+            .unwrap();
         for (headers, status) in [
             (&[("host", "a"), ("content-length", "3"), ("transfer-encoding", "chunked")][..], 400),
             (&[("host", "a"), ("content-length", "3"), ("content-length", "3")], 400),

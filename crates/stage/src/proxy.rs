@@ -32,7 +32,9 @@ pub enum StartError {
     #[error(transparent)]
     Config(#[from] ConfigError),
     /// The address cannot be had.
-    #[error("cannot listen at {address}: {cause}\nhint: choose another with --listen (port 0 lets the system choose)")]
+    #[error(
+        "cannot listen at {address}: {cause}\nhint: choose another with --listen (port 0 lets the system choose)"
+    )]
     Listen {
         /// Which.
         address: SocketAddr,

@@ -206,10 +206,15 @@ mod tests {
         assert_eq!(of("/live/a", &[("X-Wait", "no")]).class, 0);
         assert!(!of("/live/a", &[("X-Wait", "no")]).hold);
         assert_eq!(of("/live/a", &[("X-Wait", "yes")]).class, 2);
-        assert_eq!(of("/x", &[("x-batch", "7")]), Treatment { class: 1, time: Duration::from_secs(2), hold: true });
+        assert_eq!(
+            of("/x", &[("x-batch", "7")]),
+            Treatment { class: 1, time: Duration::from_secs(2), hold: true }
+        );
         assert_eq!(of("/x", &[]), Treatment { class: 3, time: Duration::from_millis(500), hold: true });
-        assert!(!Classes::of(&Config { hold: false, ..config }).treatment(
-            &http::Request::new(()).into_parts().0
-        ).hold);
+        assert!(
+            !Classes::of(&Config { hold: false, ..config })
+                .treatment(&http::Request::new(()).into_parts().0)
+                .hold
+        );
     }
 }

@@ -75,8 +75,7 @@ impl Stage {
     /// An empty one. `record` is the folder and the name of a log of everything that the policy is told.
     pub(crate) fn new(params: Params, record: Option<(&Path, &str)>) -> io::Result<Arc<Self>> {
         let stager = Stager::new(params);
-        let recording =
-            record.map(|(folder, name)| Recording::begin(folder, name, &stager)).transpose()?;
+        let recording = record.map(|(folder, name)| Recording::begin(folder, name, &stager)).transpose()?;
         let inner = Inner {
             stager,
             recording,
@@ -360,7 +359,8 @@ mod tests {
     #[test]
     fn a_recording_replays() {
         let folder = tempfile::tempdir().unwrap();
-        let stage = Stage::new(Params { max_staged: 3, ..Params::default() }, Some((folder.path(), "one"))).unwrap();
+        let stage =
+            Stage::new(Params { max_staged: 3, ..Params::default() }, Some((folder.path(), "one"))).unwrap();
         for round in 0..50 {
             let tickets: Vec<Ticket> = (0..4).map(|_| stage.arrive(in_an_hour())).collect();
             for (number, mut ticket) in tickets.into_iter().enumerate().take(3) {

@@ -99,7 +99,13 @@ pub struct Counts {
 impl Counts {
     /// Requests that have ended.
     pub fn ended(&self) -> u64 {
-        self.answered + self.refused + self.no_memory + self.failed + self.timed_out + self.gone + self.broke_off
+        self.answered
+            + self.refused
+            + self.no_memory
+            + self.failed
+            + self.timed_out
+            + self.gone
+            + self.broke_off
     }
 
     /// Adds another's.

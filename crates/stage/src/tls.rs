@@ -41,7 +41,11 @@ pub(crate) fn to_server(server: &Server, is_tls: bool) -> Result<ClientConfig, C
 fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, ConfigError> {
     let read = CertificateDer::pem_file_iter(file).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     let all = read.map_err(|error| wrong(file, &error, "name a file of certificates in PEM"))?;
-    if all.is_empty() { Err(wrong(file, &"no certificate in it", "name a file of certificates in PEM")) } else { Ok(all) }
+    if all.is_empty() {
+        Err(wrong(file, &"no certificate in it", "name a file of certificates in PEM"))
+    } else {
+        Ok(all)
+    }
 }
 
 fn provider() -> Arc<CryptoProvider> {

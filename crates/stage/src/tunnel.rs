@@ -18,7 +18,10 @@ pub(crate) async fn open(
     patience: Duration,
 ) -> Result<(response::Parts, Begun), Refusal> {
     if backend.speaks_http2() {
-        return Err(Refusal::new(StatusCode::NOT_IMPLEMENTED, "the server behind speaks HTTP/2, which has no Upgrade"));
+        return Err(Refusal::new(
+            StatusCode::NOT_IMPLEMENTED,
+            "the server behind speaks HTTP/2, which has no Upgrade",
+        ));
     }
     let client: Option<OnUpgrade> = parts.extensions.remove();
     parts.headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));

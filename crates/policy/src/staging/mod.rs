@@ -117,9 +117,11 @@ impl Params {
 
 /// The phases of `count` stages with the same period, so that their bursts are as far apart as they can be.
 pub fn phases(period: Duration, count: u32) -> impl Iterator<Item = Duration> {
-    (0..u64::from(count)).map(move |number| Duration::from_nanos(
-        (u128::from(period.as_nanos()) * u128::from(number) / u128::from(count.max(1))) as u64,
-    ))
+    (0..u64::from(count)).map(move |number| {
+        Duration::from_nanos(
+            (u128::from(period.as_nanos()) * u128::from(number) / u128::from(count.max(1))) as u64,
+        )
+    })
 }
 
 #[cfg(test)]
@@ -128,7 +130,8 @@ mod tests {
 
     #[test]
     fn phases_divide_the_period() {
-        let of = |count| phases(Duration::from_millis(250), count).map(Duration::as_millis).collect::<Vec<_>>();
+        let of =
+            |count| phases(Duration::from_millis(250), count).map(Duration::as_millis).collect::<Vec<_>>();
         assert_eq!((of(0), of(1), of(2), of(5)), (vec![], vec![0], vec![0, 125], vec![0, 50, 100, 150, 200]));
         assert_eq!(phases(Duration::MAX, 3).last(), Some(Duration::from_nanos(u64::MAX / 3 * 2)));
     }

@@ -250,14 +250,17 @@ impl Stager {
     }
 
     fn count_in(&mut self, request: Staged) {
-        let earlier = |known: Option<Instant>, other: Instant| Some(known.map_or(other, |known| known.min(other)));
+        let earlier =
+            |known: Option<Instant>, other: Instant| Some(known.map_or(other, |known| known.min(other)));
         if self.params.mode != Mode::Deadline {
             let (period, phase) = (self.params.period.as_nanos().max(1), self.params.phase.as_nanos());
             // Periods of a phase end at phase, phase + period, ...; the first end after the arrival is meant.
             let phase = phase % period;
             let arrived = request.arrived.as_nanos();
             let end = match arrived.checked_sub(phase) {
-                Some(after) => (after / period).saturating_add(1).saturating_mul(period).saturating_add(phase),
+                Some(after) => {
+                    (after / period).saturating_add(1).saturating_mul(period).saturating_add(phase)
+                }
                 None => phase,
             };
             self.period_end = earlier(self.period_end, Instant::from_nanos(end));
@@ -368,7 +371,10 @@ mod tests {
         stager.handle_arrival(at(260), StagedId(3), at(760));
         assert_eq!(stager.poll_timeout(), Some(at(500)));
         stager.handle_timeout(at(500));
-        assert_eq!((ids(&mut stager), stager.record().by_deadline, stager.record().by_period), (vec![3], 1, 1));
+        assert_eq!(
+            (ids(&mut stager), stager.record().by_deadline, stager.record().by_period),
+            (vec![3], 1, 1)
+        );
     }
 
     #[test]

@@ -70,7 +70,10 @@ impl StageView {
     pub fn draw(&self, frame: &mut ratatui::Frame<'_>) {
         let width = usize::from(frame.area().width);
         let mut lines = vec![
-            Line::styled(format!("roost stage   goal {}", self.goal), Style::new().add_modifier(Modifier::BOLD)),
+            Line::styled(
+                format!("roost stage   goal {}", self.goal),
+                Style::new().add_modifier(Modifier::BOLD),
+            ),
             Line::raw(format!(
                 "{:.0} s  {} answers/s  {} connections  {} of {} KiB in bodies",
                 self.at.as_secs_f64(),
@@ -129,7 +132,8 @@ fn clipped(text: &str, width: usize) -> String {
     text.chars().take(width).collect()
 }
 
-const BLOCKS: [char; 8] = ['\u{2581}', '\u{2582}', '\u{2583}', '\u{2584}', '\u{2585}', '\u{2586}', '\u{2587}', '\u{2588}'];
+const BLOCKS: [char; 8] =
+    ['\u{2581}', '\u{2582}', '\u{2583}', '\u{2584}', '\u{2585}', '\u{2586}', '\u{2587}', '\u{2588}'];
 const DIM: Style = Style::new().add_modifier(Modifier::DIM);
 const UP: Style = Style::new().fg(Color::Green);
 const DOWN: Style = Style::new().fg(Color::Red);
@@ -171,7 +175,14 @@ mod tests {
     #[test]
     fn it_says_in_words_what_it_says_in_colour() {
         let text = drawn(&view(), 100, 24);
-        for word in ["500ms@p99.9", "up   127.0.0.1:9200", "DOWN other", "7 held", "1,234 bursts", "connection refused"] {
+        for word in [
+            "500ms@p99.9",
+            "up   127.0.0.1:9200",
+            "DOWN other",
+            "7 held",
+            "1,234 bursts",
+            "connection refused",
+        ] {
             assert!(text.contains(word), "{word}:\n{text}");
         }
         assert!(drawn(&StageView::default(), 80, 24).contains("- answers/s"));

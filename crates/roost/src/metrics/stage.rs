@@ -22,7 +22,9 @@ pub fn serve(address: SocketAddr, look: Box<dyn Fn() -> Option<Status> + Send + 
     let status = Route {
         path: "/status.json",
         kind: "application/json",
-        compose: Arc::new(move || json().map(|status| serde_json::to_string(&status).expect("plain figures"))),
+        compose: Arc::new(move || {
+            json().map(|status| serde_json::to_string(&status).expect("plain figures"))
+        }),
     };
     super::serve(address, vec![metrics, status])
 }
@@ -43,15 +45,41 @@ impl Collector for Snapshot {
             let of = move |class: &ClassStatus| ([("class", class.name.clone())], value(class));
             status.classes.iter().map(of).collect::<Vec<_>>()
         };
-        page.gauge("stage_connections", "Connections of clients.", None, [([], f64::from(status.connections))])?;
+        page.gauge(
+            "stage_connections",
+            "Connections of clients.",
+            None,
+            [([], f64::from(status.connections))],
+        )?;
         page.gauge("stage_bodies", "Memory of all bodies.", Some(Unit::Bytes), [([], status.memory as f64)])?;
-        page.gauge("stage_up", "1 if the server answered when it was last asked.", None, servers(|s| f64::from(u8::from(s.is_up))))?;
-        page.gauge("stage_held", "Requests that wait for the server's next burst.", None, servers(|s| s.held as f64))?;
-        page.gauge("stage_in_service", "Requests that were held and that the server works on.", None, servers(|s| s.in_service as f64))?;
-        page.counter("stage_failures", "Requests that the server failed.", None, servers(|s| s.failures as f64))?;
-        let leads = status.servers.iter().filter_map(|server| {
-            Some(([("server", server.name.clone())], server.lead?.as_secs_f64()))
-        });
+        page.gauge(
+            "stage_up",
+            "1 if the server answered when it was last asked.",
+            None,
+            servers(|s| f64::from(u8::from(s.is_up))),
+        )?;
+        page.gauge(
+            "stage_held",
+            "Requests that wait for the server's next burst.",
+            None,
+            servers(|s| s.held as f64),
+        )?;
+        page.gauge(
+            "stage_in_service",
+            "Requests that were held and that the server works on.",
+            None,
+            servers(|s| s.in_service as f64),
+        )?;
+        page.counter(
+            "stage_failures",
+            "Requests that the server failed.",
+            None,
+            servers(|s| s.failures as f64),
+        )?;
+        let leads = status
+            .servers
+            .iter()
+            .filter_map(|server| Some(([("server", server.name.clone())], server.lead?.as_secs_f64())));
         page.gauge(
             "stage_lead",
             "How long before its deadline a request goes at the latest: a burst's measured tail and the margin.",
@@ -60,12 +88,22 @@ impl Collector for Snapshot {
         )?;
         let bursts = status.servers.iter().flat_map(|server| {
             let record = server.stage;
-            [("period", record.by_period), ("deadline", record.by_deadline), ("full", record.by_full), ("drain", record.by_drain)]
-                .map(|(why, count)| ([("server", server.name.clone()), ("why", why.to_owned())], count as f64))
+            [
+                ("period", record.by_period),
+                ("deadline", record.by_deadline),
+                ("full", record.by_full),
+                ("drain", record.by_drain),
+            ]
+            .map(|(why, count)| ([("server", server.name.clone()), ("why", why.to_owned())], count as f64))
         });
         page.counter("stage_bursts", "Bursts, by what made them go.", None, bursts.collect::<Vec<_>>())?;
         page.counter("stage_arrived", "Requests that came.", None, classes(|c| c.counts.arrived as f64))?;
-        page.counter("stage_late", "Answers later than their deadline.", None, classes(|c| c.counts.late as f64))?;
+        page.counter(
+            "stage_late",
+            "Answers later than their deadline.",
+            None,
+            classes(|c| c.counts.late as f64),
+        )?;
         page.counter("stage_retried", "Requests sent again.", None, classes(|c| c.counts.retried as f64))?;
         let ends = status.classes.iter().flat_map(|class| {
             let counts = class.counts;
@@ -82,13 +120,22 @@ impl Collector for Snapshot {
         });
         page.counter("stage_ended", "Requests, by how they ended.", None, ends.collect::<Vec<_>>())?;
         for (name, help, times) in [
-            ("stage_latency", "From a request's arrival to its answer's end, since the beginning.", (|c| c.latency) as fn(&ClassStatus) -> _),
+            (
+                "stage_latency",
+                "From a request's arrival to its answer's end, since the beginning.",
+                (|c| c.latency) as fn(&ClassStatus) -> _,
+            ),
             ("stage_holding", "How long requests were held, since the beginning.", |c| c.held),
         ] {
             let values = status.classes.iter().filter(|class| times(class).count > 0).flat_map(|class| {
                 let times: ::stage::Times = times(class);
                 [("0.5", times.p50), ("0.99", times.p99), ("0.999", times.p999), ("1", times.max)].map(
-                    |(quantile, time)| ([("class", class.name.clone()), ("quantile", quantile.to_owned())], time.as_secs_f64()),
+                    |(quantile, time)| {
+                        (
+                            [("class", class.name.clone()), ("quantile", quantile.to_owned())],
+                            time.as_secs_f64(),
+                        )
+                    },
                 )
             });
             page.gauge(name, help, Some(Unit::Seconds), values.collect::<Vec<_>>())?;

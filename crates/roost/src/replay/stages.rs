@@ -35,7 +35,8 @@ pub fn replay(folder: &Path, json: bool) -> Result<ExitCode> {
             // A run that was killed leaves a line without an end.
             text.push_str(segment.rfind('\n').map_or("", |end| &segment[..=end]));
         }
-        let replayed = again::<Stager>(&text).map_err(|error| coded(Exit::Failed, format!("{stage}: {error}")))?;
+        let replayed =
+            again::<Stager>(&text).map_err(|error| coded(Exit::Failed, format!("{stage}: {error}")))?;
         let record = replayed.state.record();
         let bursts = record.by_period + record.by_deadline + record.by_full + record.by_drain;
         all.push(Replayed { stage, segments: replayed.segments, steps: replayed.steps, bursts });
@@ -45,7 +46,9 @@ pub fn replay(folder: &Path, json: bool) -> Result<ExitCode> {
     } else {
         let line = |one: &Replayed| {
             let Replayed { stage, segments, steps, bursts } = one;
-            format!("{stage}: {steps} steps in {segments} segments, {bursts} bursts: the same releases again\n")
+            format!(
+                "{stage}: {steps} steps in {segments} segments, {bursts} bursts: the same releases again\n"
+            )
         };
         print(&all.iter().map(line).collect::<String>())?;
     }

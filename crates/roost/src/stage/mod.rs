@@ -165,7 +165,9 @@ fn status(address: &str, json: bool) -> Result<ExitCode> {
     let unreachable = |cause: &dyn std::fmt::Display| {
         coded(
             Exit::Failed,
-            format!("no proxy tells its status at {address}: {cause}\nhint: start it with --metrics {address}"),
+            format!(
+                "no proxy tells its status at {address}: {cause}\nhint: start it with --metrics {address}"
+            ),
         )
     };
     let answer = ask(address).map_err(|cause| unreachable(&cause))?;
@@ -185,7 +187,9 @@ fn status(address: &str, json: bool) -> Result<ExitCode> {
 fn ask(address: &str) -> std::io::Result<String> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(PATIENCE))?;
-    stream.write_all(format!("GET /status.json HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").as_bytes())?;
+    stream.write_all(
+        format!("GET /status.json HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").as_bytes(),
+    )?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
     Ok(answer)

@@ -14,7 +14,9 @@ use std::path::PathBuf;
 /// bursts were seen to take, and at once when the stage is full or the load is high. Exit code 1: on the way out
 /// somebody was not answered; 2: bad usage.
 #[derive(clap::Args, Debug)]
-#[command(args_conflicts_with_subcommands = true, after_help = "\
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_help = "\
 Examples:
   roost stage --to http://127.0.0.1:9200 --period 250ms --goal 500ms@p99.9     a search engine, the paper's setting
   roost stage --to http://127.0.0.1:8081 --to http://127.0.0.1:8082            two replicas, their bursts kept apart
@@ -23,7 +25,8 @@ Examples:
   roost stage --config stage.toml --print-config                               every key that is in force
   roost stage status 127.0.0.1:9151                                            of a running one
 
-A class is NAME;path=/BEGINNING;header=NAME: VALUE;deadline=TIME or NAME;path=/BEGINNING;never. The first that fits counts.")]
+A class is NAME;path=/BEGINNING;header=NAME: VALUE;deadline=TIME or NAME;path=/BEGINNING;never. The first that fits counts."
+)]
 pub struct Args {
     #[command(subcommand)]
     pub(super) ask: Option<Ask>,
@@ -101,7 +104,10 @@ impl Args {
             None => Config::default(),
             Some(path) => {
                 let text = std::fs::read_to_string(path).map_err(|cause| {
-                    usage(format!("cannot read {}: {cause}\nhint: --config takes a TOML file", path.display()))
+                    usage(format!(
+                        "cannot read {}: {cause}\nhint: --config takes a TOML file",
+                        path.display()
+                    ))
                 })?;
                 Config::read(&text).map_err(|error| {
                     usage(format!(
@@ -137,7 +143,9 @@ impl Args {
 
 fn parse_class(text: &str) -> Result<Class, String> {
     let wrong = |what: &str| {
-        format!("{what}; write NAME;path=/BEGINNING;header=NAME: VALUE;deadline=TIME, or never in the deadline's place")
+        format!(
+            "{what}; write NAME;path=/BEGINNING;header=NAME: VALUE;deadline=TIME, or never in the deadline's place"
+        )
     };
     let mut parts = text.split(';').map(str::trim);
     let name = parts.next().unwrap_or_default().to_owned();
@@ -179,7 +187,16 @@ mod tests {
         std::fs::write(&file, "goal = \"1s@p99\"\nperiod = \"100ms\"\n[[class]]\nname = \"a\"\npath = \"/\"\n[[server]]\nto = \"http://h:1\"\n")
             .unwrap();
         let file = file.to_str().unwrap();
-        let config = typed(&["--config", file, "--goal", "2s@p99.9", "--never-stage", "/live", "--class", "b;header=X-B;deadline=3s"]);
+        let config = typed(&[
+            "--config",
+            file,
+            "--goal",
+            "2s@p99.9",
+            "--never-stage",
+            "/live",
+            "--class",
+            "b;header=X-B;deadline=3s",
+        ]);
         config.check().unwrap();
         assert_eq!(config.goal, "2s@p99.9".parse().unwrap());
         assert_eq!(config.period, Some(::stage::Period(Duration::from_millis(100))));
@@ -193,7 +210,10 @@ mod tests {
     #[test]
     fn classes_read_as_written_and_others_are_refused() {
         let class = parse_class("live; path=/x; header=A: b; never").unwrap();
-        assert_eq!((class.name.as_str(), class.path.as_deref(), class.header.as_deref()), ("live", Some("/x"), Some("A: b")));
+        assert_eq!(
+            (class.name.as_str(), class.path.as_deref(), class.header.as_deref()),
+            ("live", Some("/x"), Some("A: b"))
+        );
         assert!(class.never_stage);
         for wrong in ["a;deadline=soon", "a;colour=red", "a;path"] {
             assert!(parse_class(wrong).unwrap_err().contains("write"), "{wrong}");

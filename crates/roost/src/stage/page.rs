@@ -145,12 +145,32 @@ fn tables(readings: &[Reading]) -> Section {
     let strings = |cells: &[&str]| cells.iter().map(|cell| (*cell).to_owned()).collect::<Vec<_>>();
     let mut servers = Table {
         title: "Servers".to_owned(),
-        head: strings(&["server", "bursts", "by period", "by deadline", "full", "in time", "held and late", "failures"]),
+        head: strings(&[
+            "server",
+            "bursts",
+            "by period",
+            "by deadline",
+            "full",
+            "in time",
+            "held and late",
+            "failures",
+        ]),
         ..Table::default()
     };
     let mut classes = Table {
         title: "Classes of requests".to_owned(),
-        head: strings(&["class", "came", "answered", "late", "p50", "p99", "p99.9", "longest", "held, mean", "left"]),
+        head: strings(&[
+            "class",
+            "came",
+            "answered",
+            "late",
+            "p50",
+            "p99",
+            "p99.9",
+            "longest",
+            "held, mean",
+            "left",
+        ]),
         ..Table::default()
     };
     if let Some(Reading { status, .. }) = readings.last() {

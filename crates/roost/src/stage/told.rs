@@ -33,7 +33,9 @@ pub fn summary(status: &Status) -> String {
     }
     let mut servers = Table::new(
         1,
-        ["server", "bursts", "period", "deadline", "full", "in time", "held, late", "failures"].map(str::to_owned).to_vec(),
+        ["server", "bursts", "period", "deadline", "full", "in time", "held, late", "failures"]
+            .map(str::to_owned)
+            .to_vec(),
     );
     for server in &status.servers {
         let record = server.stage;
@@ -73,7 +75,9 @@ pub fn status(status: &Value) -> String {
         Value::String(text) => text.clone(),
         other => other.to_string(),
     };
-    let time = |value: &Value| value.as_u64().map_or_else(|| "-".to_owned(), |nanos| Duration::from_nanos(nanos).to_string());
+    let time = |value: &Value| {
+        value.as_u64().map_or_else(|| "-".to_owned(), |nanos| Duration::from_nanos(nanos).to_string())
+    };
     let mut all = format!("goal {}, {} connections\n", text(&status["goal"]), status["connections"]);
     for server in status["servers"].as_array().into_iter().flatten() {
         let state = if server["is_up"] == Value::Bool(true) { "up" } else { "DOWN" };

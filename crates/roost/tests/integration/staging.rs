@@ -72,7 +72,9 @@ impl Drop for Stage {
 
 fn ask(address: &str, path: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
-    stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").as_bytes()).unwrap();
+    stream
+        .write_all(format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").as_bytes())
+        .unwrap();
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();
     text
@@ -83,11 +85,22 @@ fn a_run_leaves_a_folder_that_tells_and_replays() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("run");
     let out = out.to_str().unwrap();
-    let arguments =
-        ["--to", &server(), "--period", "20ms", "--out", out, "--record", "--metrics", "127.0.0.1:0", "--json"];
+    let arguments = [
+        "--to",
+        &server(),
+        "--period",
+        "20ms",
+        "--out",
+        out,
+        "--record",
+        "--metrics",
+        "127.0.0.1:0",
+        "--json",
+    ];
     let mut stage = Stage::start(&arguments);
     let metrics = stage.line();
-    let metrics = metrics.strip_prefix("metrics on http://").unwrap().strip_suffix("/metrics").unwrap().to_owned();
+    let metrics =
+        metrics.strip_prefix("metrics on http://").unwrap().strip_suffix("/metrics").unwrap().to_owned();
     let clients: Vec<_> = (0..20)
         .map(|_| {
             let address = stage.address.clone();
@@ -100,7 +113,10 @@ fn a_run_leaves_a_folder_that_tells_and_replays() {
     }
     let page = ask(&metrics, "/metrics");
     assert!(page.contains("roost_stage_ended_total{class=\"others\",end=\"answered\"} 20"), "{page}");
-    assert!(page.contains("roost_stage_bursts_total") && page.contains("roost_stage_latency_seconds"), "{page}");
+    assert!(
+        page.contains("roost_stage_bursts_total") && page.contains("roost_stage_latency_seconds"),
+        "{page}"
+    );
     let told = Command::new(ROOST).args(["stage", "status", &metrics]).output().unwrap();
     let told = String::from_utf8(told.stdout).unwrap();
     assert!(told.contains("others: 20 came, 20 answered") && told.contains(": up, 0 held"), "{told}");
@@ -110,10 +126,13 @@ fn a_run_leaves_a_folder_that_tells_and_replays() {
     assert_eq!(summary["classes"][0]["counts"]["answered"], 20);
     let read = |name: &str| std::fs::read_to_string(std::path::Path::new(out).join(name)).unwrap();
     let bursts = read("commands.jsonl");
-    let released = |line: &str| serde_json::from_str::<serde_json::Value>(line).unwrap()["released"].as_u64().unwrap();
+    let released =
+        |line: &str| serde_json::from_str::<serde_json::Value>(line).unwrap()["released"].as_u64().unwrap();
     assert_eq!(bursts.lines().map(released).sum::<u64>(), 20);
     assert!(!read("readings.jsonl").is_empty() && read("report.html").contains("20 requests came"));
-    assert!(read("run.toml").contains("period = \"20ms\"") && read("summary.json").contains("\"answered\": 20"));
+    assert!(
+        read("run.toml").contains("period = \"20ms\"") && read("summary.json").contains("\"answered\": 20")
+    );
     let again = Command::new(ROOST).args(["replay", out]).output().unwrap();
     let again = String::from_utf8(again.stdout).unwrap();
     assert!(again.contains("the same releases again"), "{again}");

@@ -28,7 +28,9 @@ fn plain(config: &mut stage::Config) {
 
 #[test]
 fn what_may_be_repeated_is_and_the_client_does_not_notice() {
-    for how in [&b""[..], b"HTTP/1.1 200 OK\r\nContent-", b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf"] {
+    for how in
+        [&b""[..], b"HTTP/1.1 200 OK\r\nContent-", b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf"]
+    {
         let server = fails(2, how);
         let proxy = proxy(&[&server], plain);
         let answer = Client::to(&proxy).get("/again").unwrap();
@@ -88,7 +90,9 @@ fn what_never_left_us_may_always_go_elsewhere() {
 
 #[test]
 fn a_server_that_is_back_is_asked_again_and_one_that_is_well_is_not_knocked_at() {
-    let act = Arc::new(|got: &crate::fixture::Got, stream: &mut std::net::TcpStream| say(stream, 200, got.path().as_bytes()));
+    let act = Arc::new(|got: &crate::fixture::Got, stream: &mut std::net::TcpStream| {
+        say(stream, 200, got.path().as_bytes())
+    });
     let mut server = Upstream::start_at("127.0.0.1:0".parse().unwrap(), act.clone());
     let proxy = proxy(&[&server], |config| {
         plain(config);
@@ -109,7 +113,9 @@ fn a_server_that_is_back_is_asked_again_and_one_that_is_well_is_not_knocked_at()
 
 #[test]
 fn held_requests_outlive_their_server() {
-    let act = Arc::new(|got: &crate::fixture::Got, stream: &mut std::net::TcpStream| say(stream, 200, got.path().as_bytes()));
+    let act = Arc::new(|got: &crate::fixture::Got, stream: &mut std::net::TcpStream| {
+        say(stream, 200, got.path().as_bytes())
+    });
     let mut server = Upstream::start_at("127.0.0.1:0".parse().unwrap(), act.clone());
     let proxy = proxy(&[&server], |config| hold_until_full(config, 2));
     let mut clients = [Client::to(&proxy), Client::to(&proxy)];

@@ -48,7 +48,12 @@ fn classes_are_held_as_they_say() {
     let proxy = proxy(&[&server], |config| {
         hold_until_full(config, 100);
         config.classes = vec![
-            Class { name: "live".to_owned(), path: Some("/live".to_owned()), never_stage: true, ..Class::default() },
+            Class {
+                name: "live".to_owned(),
+                path: Some("/live".to_owned()),
+                never_stage: true,
+                ..Class::default()
+            },
             Class {
                 name: "soon".to_owned(),
                 header: Some("X-Soon".to_owned()),

@@ -6,9 +6,11 @@ use http_body_util::{BodyExt as _, Full};
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use stage::{Proxy, Server, Tls};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio::net::TcpStream;
 use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
@@ -44,8 +46,11 @@ fn streams_of_one_connection_are_held_and_go_together() {
     let proxy = proxy(&[&server], |config| hold_until_full(config, 3));
     run(async {
         let mut sender = connected(&proxy).await;
-        let answers: Vec<_> = ["/a", "/b", "/c"].map(|path| sender.send_request(asked(path))).into_iter().collect();
-        for (answer, path) in futures_util::future::join_all(answers).await.into_iter().zip(["/a", "/b", "/c"]) {
+        let answers: Vec<_> =
+            ["/a", "/b", "/c"].map(|path| sender.send_request(asked(path))).into_iter().collect();
+        for (answer, path) in
+            futures_util::future::join_all(answers).await.into_iter().zip(["/a", "/b", "/c"])
+        {
             assert_eq!(text(answer.unwrap()).await, (StatusCode::OK, path.to_owned()));
         }
     });
@@ -79,19 +84,21 @@ fn a_stream_that_is_reset_is_withdrawn_and_the_others_stay() {
     assert!(!server.paths().contains(&"/leaves".to_owned()));
 }
 
-/// A certificate of its own making, in files.
-fn certificate(folder: &std::path::Path) -> (Tls, CertificateDer<'static>) {
-    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
-    let tls = Tls { certificate: folder.join("chain.pem"), key: folder.join("key.pem") };
-    std::fs::write(&tls.certificate, made.cert.pem()).unwrap();
-    std::fs::write(&tls.key, made.signing_key.serialize_pem()).unwrap();
-    (tls, made.cert.der().clone())
+/// A certificate for `localhost` that nobody else signed, made for these tests: `openssl req -x509 -newkey ec -pkeyopt
+/// ec_paramgen_curve:P-256 -nodes -days 36500 -subj "/CN=localhost, for tests" -addext basicConstraints=critical,CA:FALSE
+/// -addext subjectAltName=DNS:localhost`.
+fn certificate() -> Tls {
+    Tls { certificate: file("localhost.pem"), key: file("localhost.key.pem") }
+}
+
+fn file(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/stage").join(name)
 }
 
 #[test]
 fn tls_clients_get_the_version_that_they_ask_for() {
-    let folder = tempfile::tempdir().unwrap();
-    let (tls, authority) = certificate(folder.path());
+    let tls = certificate();
+    let authority = CertificateDer::from_pem_file(&tls.certificate).unwrap();
     let server = Upstream::echo();
     let proxy = proxy(&[&server], |config| {
         config.hold = false;
@@ -131,8 +138,7 @@ fn tls_clients_get_the_version_that_they_ask_for() {
 
 #[test]
 fn wrong_certificates_are_refused_with_their_file() {
-    let folder = tempfile::tempdir().unwrap();
-    let (tls, _) = certificate(folder.path());
+    let tls = certificate();
     let start = |tls: Tls| {
         let config = stage::Config {
             listen: vec!["127.0.0.1:0".parse().unwrap()],
@@ -146,19 +152,18 @@ fn wrong_certificates_are_refused_with_their_file() {
     assert!(missing.contains("/nowhere.pem"), "{missing}");
     let swapped = start(Tls { certificate: tls.key.clone(), key: tls.certificate.clone() });
     assert!(swapped.contains("PEM"), "{swapped}");
-    let other = tempfile::tempdir().unwrap();
-    let strange = start(Tls { key: certificate(other.path()).0.key, ..tls });
+    let strange = start(Tls { key: file("other.key.pem"), ..tls });
     assert!(strange.contains("belong together"), "{strange}");
 }
 
 #[test]
 fn servers_may_speak_http2_and_tls_too() {
-    let folder = tempfile::tempdir().unwrap();
-    let (tls, _) = certificate(folder.path());
+    let tls = certificate();
     let authorities = Some(tls.certificate.clone());
     // Says what each proxy on the way wrote about how it was asked.
     let server = Upstream::start(|got, stream| {
-        let via: Vec<&str> = got.headers.iter().filter(|(name, _)| name == "via").map(|(_, by)| by.as_str()).collect();
+        let via: Vec<&str> =
+            got.headers.iter().filter(|(name, _)| name == "via").map(|(_, by)| by.as_str()).collect();
         crate::fixture::say(stream, 200, via.join(", ").as_bytes())
     });
     // The servers are proxies of this kind: one in plain HTTP/2, one with TLS.
@@ -192,6 +197,8 @@ fn servers_may_speak_http2_and_tls_too() {
     if std::path::Path::new("/etc/ssl/certs/ca-certificates.crt").exists() {
         let front = proxy(&[], config_with);
         assert_eq!(Client::to(&front).get("/").unwrap().status, 502);
-        until(&front, "why is told", |status| status.last_failure.as_ref().is_some_and(|why| why.contains("certificate")));
+        until(&front, "why is told", |status| {
+            status.last_failure.as_ref().is_some_and(|why| why.contains("certificate"))
+        });
     }
 }

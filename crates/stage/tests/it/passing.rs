@@ -58,7 +58,10 @@ fn what_the_head_of_a_request_asks_for_is_sent_on_for_head_and_http_1_0() {
     let mut text = String::new();
     client.reader.read_to_string(&mut text).unwrap();
     let (first, second) = text.split_once("\r\n\r\n").unwrap();
-    assert!(first.starts_with("HTTP/1.1 200") && first.to_ascii_lowercase().contains("content-length: 1"), "{text}");
+    assert!(
+        first.starts_with("HTTP/1.1 200") && first.to_ascii_lowercase().contains("content-length: 1"),
+        "{text}"
+    );
     assert!(second.starts_with("HTTP/1.0 200") && second.ends_with("\r\n\r\nx"), "{text}");
     assert_eq!(server.paths(), ["/h", "/g"]);
 }
@@ -81,14 +84,19 @@ fn long_answers_and_streams_pass_through_as_they_come() {
     let (tell, told) = std::sync::mpsc::channel::<()>();
     let told = std::sync::Mutex::new(told);
     let server = Upstream::start(move |_, stream| {
-        stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n").unwrap();
+        stream
+            .write_all(
+                b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n",
+            )
+            .unwrap();
         for _ in 0..3 {
             stream.write_all(b"5\r\nevent\r\n").unwrap();
             told.lock().unwrap().recv().unwrap();
         }
         stream.write_all(b"0\r\n\r\n").is_ok()
     });
-    let proxy = proxy(&[&server], |config| config.period = Some(stage::Period(machine::Duration::from_millis(1))));
+    let proxy =
+        proxy(&[&server], |config| config.period = Some(stage::Period(machine::Duration::from_millis(1))));
     let mut client = Client::to(&proxy);
     client.ask("/");
     let mut seen = Vec::new();

@@ -10,13 +10,28 @@ fn what_two_readers_could_read_differently_is_refused() {
     let proxy = proxy(&[&server], |config| config.hold = false);
     let smuggled = "GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n";
     for (head, why) in [
-        ("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", "two lengths"),
-        ("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nContent-Length: 0\r\n\r\n0\r\n\r\n", "two lengths"),
-        ("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nabcd", "two lengths of one kind"),
+        (
+            "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+            "two lengths",
+        ),
+        (
+            "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nContent-Length: 0\r\n\r\n0\r\n\r\n",
+            "two lengths",
+        ),
+        (
+            "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nabcd",
+            "two lengths of one kind",
+        ),
         ("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: +3\r\n\r\nabc", "a signed length"),
         ("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3, 3\r\n\r\nabc", "a list of lengths"),
-        ("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n", "a coding after chunked"),
-        ("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: xchunked\r\n\r\n0\r\n\r\n", "a coding like chunked"),
+        (
+            "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n",
+            "a coding after chunked",
+        ),
+        (
+            "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: xchunked\r\n\r\n0\r\n\r\n",
+            "a coding like chunked",
+        ),
         ("POST / HTTP/1.0\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", "chunked in HTTP/1.0"),
         ("GET / HTTP/1.1\r\nHost : a\r\n\r\n", "a space before the colon"),
         ("GET / HTTP/1.1\r\nHost: a\r\nX: b\r\n c\r\n\r\n", "a folded line"),
@@ -31,7 +46,7 @@ fn what_two_readers_could_read_differently_is_refused() {
         let mut client = Client::to(&proxy);
         client.write(format!("{head}{smuggled}"));
         let answer = client.read();
-        // Whatever is said, what was hidden behind is not read as a request where its beginning is in doubt.
+        // Whatever is said, what was hidden behind is not read as a request.
         let mut rest = Vec::new();
         client.reader.get_ref().set_read_timeout(Some(std::time::Duration::from_millis(200))).unwrap();
         let ended = matches!(client.reader.read_to_end(&mut rest), Ok(0));
@@ -41,9 +56,6 @@ fn what_two_readers_could_read_differently_is_refused() {
             // RFC 9112, 6.1: chunked counts alone, and the connection ends after the answer.
             let told = answer.is_some_and(|answer| answer.header("connection") == Some("close"));
             assert!(is_refused || (told && ended && paths == ["/"]), "{why}: {paths:?}");
-        } else if why.contains("host") {
-            // Where the request ended is certain: the next one is another.
-            assert!(is_refused && !paths.contains(&"/".to_owned()), "{why}: {paths:?}");
         } else {
             assert!(is_refused && paths.is_empty(), "{why}: {answer:?} {paths:?}");
         }
@@ -61,7 +73,10 @@ fn bodies_too_long_are_refused_however_they_are_framed() {
     client.write("POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 1001\r\n\r\n");
     assert_eq!(client.read().unwrap().status, 413, "without being asked for its body");
     let mut client = Client::to(&proxy);
-    client.write(format!("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3e9\r\n{}\r\n", "x".repeat(1001)));
+    client.write(format!(
+        "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3e9\r\n{}\r\n",
+        "x".repeat(1001)
+    ));
     assert_eq!(client.read().unwrap().status, 413);
     let mut client = Client::to(&proxy);
     client.write(format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\n{}", "x".repeat(1000)));
@@ -77,7 +92,9 @@ fn when_memory_is_full_the_next_is_told_and_nobody_is_lost() {
         hold_until_full(config, 4);
         (config.limits.body, config.limits.memory, config.limits.whole_answer) = (1000, 2500, 0);
     });
-    let body = |letter: &str| format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\n{}", letter.repeat(1000));
+    let body = |letter: &str| {
+        format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\n{}", letter.repeat(1000))
+    };
     let mut first = [Client::to(&proxy), Client::to(&proxy)];
     first[0].write(body("a"));
     first[1].write(body("b"));

@@ -41,10 +41,12 @@ fn every_request_is_answered_once_or_with_a_clean_error() {
     });
     let is_over = AtomicBool::new(false);
     let (answered, errors, left) = std::thread::scope(|scope| {
-        let clients: Vec<_> = (0..8_u64).map(|number| {
-            let (proxy, is_over) = (&proxy, &is_over);
-            scope.spawn(move || client(proxy, number, is_over))
-        }).collect();
+        let clients: Vec<_> = (0..8_u64)
+            .map(|number| {
+                let (proxy, is_over) = (&proxy, &is_over);
+                scope.spawn(move || client(proxy, number, is_over))
+            })
+            .collect();
         let began = Instant::now();
         let mut state = SEED;
         while began.elapsed() < LENGTH {
@@ -60,7 +62,8 @@ fn every_request_is_answered_once_or_with_a_clean_error() {
         sums.fold((0, 0, 0), |all, one| (all.0 + one.0, all.1 + one.1, all.2 + one.2))
     });
     eprintln!("{answered} answered, {errors} clean errors, {left} left by their client");
-    let status = until(&proxy, "all are counted", |status| status.counts().ended() == status.counts().arrived);
+    let status =
+        until(&proxy, "all are counted", |status| status.counts().ended() == status.counts().arrived);
     let counts = status.counts();
     assert!(answered > 500 && left > 20, "{status:?}");
     // Who left may have been answered in the same moment.
@@ -69,7 +72,13 @@ fn every_request_is_answered_once_or_with_a_clean_error() {
     assert!((answered + errors..=answered + errors + left).contains(&counts.arrived), "{counts:?}");
     assert_eq!((counts.broke_off, counts.refused, counts.no_memory), (0, 0, 0));
     assert_eq!((status.servers[0].held, status.servers[0].in_service, status.memory), (0, 0, 0));
-    let twice: Vec<_> = done.lock().unwrap().iter().filter(|(line, times)| line.starts_with("POST") && **times > 1).map(|(line, _)| line.clone()).collect();
+    let twice: Vec<_> = done
+        .lock()
+        .unwrap()
+        .iter()
+        .filter(|(line, times)| line.starts_with("POST") && **times > 1)
+        .map(|(line, _)| line.clone())
+        .collect();
     assert!(twice.is_empty(), "done twice: {twice:?}");
 }
 

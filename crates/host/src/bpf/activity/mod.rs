@@ -155,7 +155,8 @@ mod tests {
     fn a_process_that_sleeps_twenty_times_is_idle_twenty_times() {
         let long = Duration::from_millis(20);
         // Sleeps of 30 ms, and of 2 ms, by turns; its own shell builtins do not fork.
-        let script = "import time\nprint(flush=True)\nfor _ in range(20):\n time.sleep(0.03)\n time.sleep(0.002)\n";
+        let script =
+            "import time\nprint(flush=True)\nfor _ in range(20):\n time.sleep(0.03)\n time.sleep(0.002)\n";
         let mut child = std::process::Command::new("python3")
             .args(["-c", &format!("input()\n{script}")])
             .stdin(std::process::Stdio::piped())

@@ -80,7 +80,8 @@ struct Behind {
 /// Does it.
 pub fn measure(args: &Args) -> Result<Results> {
     let behind = behind(args)?;
-    let program = ActivityProgram::load(behind.whose, LONG).map_err(|error| coded(Exit::Unsupported, error))?;
+    let program =
+        ActivityProgram::load(behind.whose, LONG).map_err(|error| coded(Exit::Unsupported, error))?;
     let words = args.words.as_deref().map(Words::read).transpose().map_err(usage)?;
     let words = words.unwrap_or_else(|| Words::new([]));
     let length = args.length.unwrap_or(DEFAULT_LENGTH) / u64::from(args.rounds);
@@ -128,7 +129,8 @@ pub fn measure(args: &Args) -> Result<Results> {
             });
         }
     }
-    let manners = [false, true].map(|held| manner(held, &rounds, &latencies[usize::from(held)], errors, periods, args));
+    let manners =
+        [false, true].map(|held| manner(held, &rounds, &latencies[usize::from(held)], errors, periods, args));
     Ok(Results { goal: args.goal, server: behind.said, rounds, manners: manners.to_vec(), cpus })
 }
 
@@ -136,16 +138,28 @@ fn behind(args: &Args) -> Result<Behind> {
     if let Some(url) = &args.server {
         let whose = match (&args.cgroup, args.process) {
             (Some(folder), _) => Whose::cgroup(folder).map_err(|cause| {
-                usage(format!("--cgroup {}: {cause}\nhint: name a folder below a mount of cgroup2", folder.display()))
+                usage(format!(
+                    "--cgroup {}: {cause}\nhint: name a folder below a mount of cgroup2",
+                    folder.display()
+                ))
             })?,
             (None, process) => Whose::Process(process.unwrap_or_default()),
         };
         let address = url.target().to_string();
-        return Ok(Behind { _stand_in: None, address, path: url.path().to_owned(), whose, said: url.to_string() });
+        return Ok(Behind {
+            _stand_in: None,
+            address,
+            path: url.path().to_owned(),
+            whose,
+            said: url.to_string(),
+        });
     }
     let mean = super::service::law(&args.service)?.sampler().map_err(usage)?.mean().scale(args.scale);
     if mean > MEAN_MAX {
-        return Err(usage(format!("--service {}: its mean of {mean} is above {MEAN_MAX}; lower it with --scale", args.service)));
+        return Err(usage(format!(
+            "--service {}: its mean of {mean} is above {MEAN_MAX}; lower it with --scale",
+            args.service
+        )));
     }
     let scale = args.scale.to_string();
     let service = Running::service(&["--service", &args.service, "--scale", &scale])?;
@@ -209,7 +223,11 @@ impl Results {
             ),
             verdict(
                 "time in the server's idle periods of 20 ms and longer",
-                format!("{:.1} % held, {:.1} % not held: {ratio:.2}x", held.long_idle * 100.0, free.long_idle * 100.0),
+                format!(
+                    "{:.1} % held, {:.1} % not held: {ratio:.2}x",
+                    held.long_idle * 100.0,
+                    free.long_idle * 100.0
+                ),
                 "at least 2.00x of not held",
                 (!ratio.is_nan()).then_some(ratio >= 2.0),
             ),
@@ -218,11 +236,26 @@ impl Results {
 
     /// Why it is worth nothing, if it is.
     pub fn invalid(&self) -> Option<String> {
-        self.manners.iter().any(|manner| !manner.valid).then(|| "The generator was late in most rounds of a manner.".to_owned())
+        self.manners
+            .iter()
+            .any(|manner| !manner.valid)
+            .then(|| "The generator was late in most rounds of a manner.".to_owned())
     }
 
     pub fn text(&self) -> String {
-        let head = ["", "requests", "errors", "p50", "p99", "p99.9", "max", "idle >= 20 ms", "idle", "all CPUs idle", "bound 1 - rho"];
+        let head = [
+            "",
+            "requests",
+            "errors",
+            "p50",
+            "p99",
+            "p99.9",
+            "max",
+            "idle >= 20 ms",
+            "idle",
+            "all CPUs idle",
+            "bound 1 - rho",
+        ];
         let mut table = crate::table::Table::new(1, head.map(str::to_owned).to_vec());
         for manner in &self.manners {
             let ms = |value: f64| format!("{value:.1} ms");

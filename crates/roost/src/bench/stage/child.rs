@@ -29,7 +29,8 @@ impl Running {
         let mut line = String::new();
         reader.read_line(&mut line).context("reading where it listens")?;
         let address = line.trim().strip_prefix("listening on ");
-        running.address = address.with_context(|| format!("it said {line:?} and not where it listens"))?.to_owned();
+        running.address =
+            address.with_context(|| format!("it said {line:?} and not where it listens"))?.to_owned();
         // Read on, so that it never writes into a closed pipe.
         std::thread::spawn(move || std::io::copy(&mut reader, &mut std::io::sink()));
         Ok(running)

@@ -41,14 +41,14 @@ pub fn measure(length: Duration) -> Result<Results> {
     let folder = tempfile::tempdir().context("a folder")?;
     let log = folder.path().join("log");
     let log = log.to_str().context("a folder with a name in letters")?;
-    let start = |listen: &str| {
-        Running::service(&["--service", "search1", "--log", log, "--listen", listen])
-    };
+    let start = |listen: &str| Running::service(&["--service", "search1", "--log", log, "--listen", listen]);
     let mut servers = (0..SERVERS).map(|_| start("127.0.0.1:0")).collect::<Result<Vec<_>>>()?;
     let addresses: Vec<String> = servers.iter().map(|server| server.address.clone()).collect();
     let names: Vec<&str> = addresses.iter().map(String::as_str).collect();
-    let proxy = Running::proxy(&names, &["--period", "50ms", "--goal", "500ms@p99.9", "--never-stage", "/live"])?;
+    let proxy =
+        Running::proxy(&names, &["--period", "50ms", "--goal", "500ms@p99.9", "--never-stage", "/live"])?;
     let is_over = AtomicBool::new(false);
+    let looks_on = std::io::IsTerminal::is_terminal(&std::io::stderr());
     let began = Instant::now();
     let mut results = std::thread::scope(|scope| -> Result<Results> {
         let clients: Vec<_> = (0..CLIENTS)
@@ -75,9 +75,13 @@ pub fn measure(length: Duration) -> Result<Results> {
             if let Err(error) = kill() {
                 break Err(error);
             }
-            eprint!("\r{:.0} of {:.0} s\x1b[K", began.elapsed().as_secs_f64(), length.as_secs_f64());
+            if looks_on {
+                eprint!("\r{:.0} of {:.0} s\x1b[K", began.elapsed().as_secs_f64(), length.as_secs_f64());
+            }
         };
-        eprintln!();
+        if looks_on {
+            eprintln!();
+        }
         is_over.store(true, Ordering::Relaxed);
         let mut sum = Results { kills, ..Results::default() };
         for client in clients {
@@ -120,7 +124,7 @@ fn client(address: &str, number: u64, is_over: &AtomicBool) -> Results {
             Some((200, body)) if body.contains(&format!("\"{path}\"")) => results.answered += 1,
             Some((502..=504, _)) => results.clean_errors += 1,
             said => {
-                eprintln!("\n{path}: {said:?}");
+                eprintln!("{path}: {said:?}");
                 results.wrong += 1;
                 connection = None;
             }
@@ -145,7 +149,9 @@ fn ask(connection: &mut Option<BufReader<TcpStream>>, address: &str, request: &s
         line.clear();
         reader.read_line(&mut line).ok()?;
         match line.trim_end().split_once(':') {
-            Some((name, value)) if name.eq_ignore_ascii_case("content-length") => length = value.trim().parse().ok()?,
+            Some((name, value)) if name.eq_ignore_ascii_case("content-length") => {
+                length = value.trim().parse().ok()?
+            }
             Some(_) => {}
             None => break,
         }

@@ -53,6 +53,9 @@ pub struct Args {
     /// Requests per second of `bursts`
     #[arg(long, value_name = "RATE", default_value = "100", value_parser = workload::parse_rate)]
     rate: Rate,
+    /// Requests per second of `overhead`
+    #[arg(long, value_name = "RATE", default_value = "2k", value_parser = workload::parse_rate)]
+    overhead_rate: Rate,
     /// What they shall take
     #[arg(long, value_name = "TIME@pQ", default_value = "500ms@p99.9")]
     goal: Goal,
@@ -114,7 +117,9 @@ struct Results {
 /// Measures.
 pub fn run(args: &Args) -> Result<ExitCode> {
     if args.server.is_some() && args.cgroup.is_none() && args.process.is_none() {
-        return Err(usage("--server needs to know whose tasks are the server's: name its --cgroup or its --process"));
+        return Err(usage(
+            "--server needs to know whose tasks are the server's: name its --cgroup or its --process",
+        ));
     }
     let mut results = Results {
         started: crate::run_folder::started()?,
@@ -132,7 +137,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         results.kills = Some(kills);
     } else {
         if args.only != Some(Part::Bursts) {
-            let overhead = overhead::measure()?;
+            let overhead = overhead::measure(args.overhead_rate)?;
             results.verdicts.extend(overhead.verdicts());
             results.invalid = overhead.invalid();
             results.overhead = Some(overhead);
@@ -147,7 +152,11 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     if let Some(folder) = &args.out {
         super::append(folder, "stage.jsonl", &results)?;
     }
-    print(&if args.json { format!("{}\n", serde_json::to_string_pretty(&results)?) } else { told(&results) })?;
+    print(&if args.json {
+        format!("{}\n", serde_json::to_string_pretty(&results)?)
+    } else {
+        told(&results)
+    })?;
     Ok(if results.invalid.is_some() || results.verdicts.iter().any(|verdict| verdict.met.is_none()) {
         Exit::Invalid.into()
     } else if results.verdicts.iter().any(|verdict| verdict.met == Some(false)) {
@@ -200,5 +209,11 @@ fn plan(url: Url, words: Words, rate: Rate, length: Duration) -> Result<Plan<Htt
     let profile = Shape::constant().profile(Some(rate), length, 1.0).map_err(usage)?;
     let plan = Plan::http(asks, Pace::Open { arrivals: ArrivalKind::Poisson, profile });
     // As many as may be held at a time and more: a client waits for nobody else's answer.
-    Ok(Plan { connections: 128, length, warmup: Duration::from_secs(2), drain: Duration::from_secs(3), ..plan })
+    Ok(Plan {
+        connections: 128,
+        length,
+        warmup: Duration::from_secs(2),
+        drain: Duration::from_secs(3),
+        ..plan
+    })
 }
