@@ -41,7 +41,6 @@ pub use requests::{
     ALARM_WINDOW, Pulse, RequestAlarm, RequestCounts, RequestProgram, RequestTimes, RequestWay, Watched,
 };
 pub use threads::{KICK_PATIENCE, ThreadProgram, knows_thread_numbers};
-pub use threads::{KICK_PATIENCE, ThreadProgram};
 pub use waits::{AllIdle, WaitChannel, WaitEvent, WaitHappened, WaitKind, WaitProgram, WaitRole, WaitTask};
 
 use crate::root::Root;
@@ -138,8 +137,7 @@ struct Place {
 const COUNTS: &str = "cpus";
 
 /// Maps with one struct for the whole machine.
-const SINGLE: [&str; 5] = ["rules", "pulses", "image", "blank", "desk"];
-const SINGLE: [&str; 5] = ["rules", "pulses", "image", "blank", "whole"];
+const SINGLE: [&str; 6] = ["rules", "pulses", "image", "blank", "desk", "whole"];
 
 /// Loads the object, with room for every CPU there may be, and attaches its programs. Those of `optional` that hang on an
 /// event which this kernel lacks are left out.

@@ -21,7 +21,6 @@ pub mod sleep;
 pub mod wake;
 mod stage;
 mod store;
-pub mod wake;
 
 pub use stage::serve as serve_stage;
 pub use store::serve as serve_store;
