@@ -82,7 +82,7 @@ fn frozen(test: &str, example: &Example, flags: &[&str]) -> Option<(Child, BufRe
     }
 }
 
-fn until(what: &str, holds: impl Fn() -> bool) {
+fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let patience = std::time::Instant::now() + std::time::Duration::from_secs(20);
     while !holds() {
         assert!(std::time::Instant::now() < patience, "{what}");
