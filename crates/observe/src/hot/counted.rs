@@ -45,9 +45,10 @@ impl Counted {
         if self.elapsed.is_zero() { 0.0 } else { self.calls as f64 / self.elapsed.as_secs_f64() }
     }
 
-    /// Calls for each request: by those of that very time, or, where they were few or not told, by how many come a second all in all.
+    /// Calls for each request: by those of that very time, for a function that is watched slows the service while it is; or, where there were
+    /// none or they were not told, by how many come a second all in all.
     pub fn per_request(&self, rate: Option<f64>) -> Option<f64> {
-        match self.requests.filter(|&requests| requests >= REQUESTS_LEAST) {
+        match self.requests.filter(|&requests| requests > 0) {
             Some(requests) => Some(self.calls as f64 / requests as f64),
             None => rate.filter(|rate| *rate > 0.0).map(|rate| self.per_second() / rate),
         }
@@ -115,8 +116,6 @@ pub enum CountError {
     Line(usize),
 }
 
-/// Fewer requests in a count's own time are too few for calls within 15 % of them.
-const REQUESTS_LEAST: u64 = 50;
 const HEAD: &str = "roost-count 1";
 /// A file names no more.
 const FUNCTIONS_MAX: usize = 64;
@@ -193,7 +192,7 @@ mod tests {
         assert_eq!(found["a.B::score"].state, CountedState::TooOften);
         assert_eq!(found["a.B::sear"].why, "a.B has no such method");
         assert_eq!(Times::default().percentile(50.0), None);
-        // By rates, where nobody counted requests in the same time, or hardly any came.
+        // By rates, where nobody counted requests in the same time, or none came.
         assert_eq!((search.per_request(Some(331.0)), search.per_request(None)), (Some(1.0), None));
         let told = |requests| Counted { requests: Some(requests), ..search.clone() }.per_request(Some(331.0));
         assert_eq!((told(331), told(0)), (Some(2.0), Some(1.0)));
