@@ -34,7 +34,8 @@ impl Example {
     fn start() -> Self {
         let (updater, ready, _) = part(&["updater", "--load", "0.3", "--seed", "1"]);
         assert_eq!(ready, "ready");
-        let (server, port, _) = part(&["server", "--wait", "40ms"]);
+        // Far more than twenty times what signals take on a machine that is busy.
+        let (server, port, _) = part(&["server", "--wait", "400ms"]);
         let (client, _, _client_says) = part(&["client", "--port", &port, "--compute", "1ms"]);
         Self { server, client, updater, _client_says }
     }
@@ -138,7 +139,7 @@ fn what_a_killed_one_froze_is_let_go_by_restore() {
     const TEST: &str = "what_a_killed_one_froze_is_let_go_by_restore";
     let example = Example::start();
     let Some((mut child, _lines)) = frozen(TEST, &example, &["--max-pause", "10s"]) else { return };
-    // The client goes on every 40 ms; the moment is caught by stopping it.
+    // The client goes on every 400 ms; the moment is caught by stopping it.
     until("it stands still", || {
         let is_frozen = example.is_frozen();
         if is_frozen {
