@@ -92,7 +92,7 @@ impl Backend {
             Err(_) => Err(Failed::Slow),
             Ok(Ok(response)) => Ok(response),
             Ok(Err(error)) => {
-                let said = error.source().map_or_else(|| error.to_string(), |cause| told(cause));
+                let said = error.source().map_or_else(|| error.to_string(), told);
                 let canceled = error.source().and_then(|cause| cause.downcast_ref::<hyper::Error>());
                 let not_sent = error.is_connect() || canceled.is_some_and(hyper::Error::is_canceled);
                 Err(if not_sent { Failed::NotSent(said) } else { Failed::Broken(said) })
@@ -156,7 +156,7 @@ impl Backend {
 }
 
 /// An error with its causes, on one line.
-fn told(error: &dyn std::error::Error) -> String {
+fn told(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {

@@ -42,7 +42,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     config.check().map_err(usage)?;
     let mut folder = args.out.as_deref().map(|place| Folder::begin(place, &config)).transpose()?;
     let stopped = until_signal()?;
-    let record = args.record.then(|| args.out.as_deref()).flatten();
+    let record = args.out.as_deref().filter(|_| args.record);
     let proxy = start(config, record)?;
     let metrics = args
         .metrics
