@@ -361,7 +361,6 @@ impl Listening {
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         let sent = sendmsg(&connection.stream, &[IoSlice::new(&text)], &mut ancillary, flags);
         let is_sent = sent == Ok(text.len());
-        drop(ancillary);
         connection.ring = Some((ring, bell));
         is_sent
     }

@@ -54,8 +54,8 @@ use thread::ThreadKnob;
 use unit::UnitKnob;
 
 pub(crate) use cpuset::{CPUSET, PRESENT};
-pub(crate) use indirection::{entries_of, indirection_of, table_of};
 pub(crate) use freeze::{FROZEN, STOPPED, StopName, is_stopped, stands_still};
+pub(crate) use indirection::{entries_of, indirection_of, table_of};
 pub(crate) use mask::{MASKS, cpus_of, mask_of};
 pub(crate) use msr::{bits_of, duty_cycle_of, registers_of, text_of};
 pub(crate) use power::{UNIT_UW, same_power};
@@ -257,8 +257,7 @@ impl Knob {
             | Kind::DutyCycle(_)
             | Kind::Power(_)
             | Kind::Indirection(_) => 1,
-            | Kind::State(_)
-            | Kind::Stop(_) => 1,
+            Kind::State(_) | Kind::Stop(_) => 1,
             // After the speed that only its successor takes.
             Kind::Folder(_) | Kind::Governor(_) => 2,
             Kind::Controller(_) => 3,

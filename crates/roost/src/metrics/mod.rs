@@ -18,9 +18,9 @@ mod dashboard;
 pub mod govern;
 pub mod quiesce;
 pub mod sleep;
-pub mod wake;
 mod stage;
 mod store;
+pub mod wake;
 
 pub use stage::serve as serve_stage;
 pub use store::serve as serve_store;

@@ -86,7 +86,8 @@ int BPF_PROG(issued, struct request *rq)
 {
     if (bpf_get_current_pid_tgid() >> 32 == config.watcher)
         return 0;
-    return tell(rq, ISSUED, BPF_CORE_READ(rq, __data_len), 0);
+    /* Forced: by itself the ring wakes only a reader that has read all, and the last completion woke nobody. */
+    return tell(rq, ISSUED, BPF_CORE_READ(rq, __data_len), BPF_RB_FORCE_WAKEUP);
 }
 
 SEC("tp_btf/block_rq_complete")
