@@ -295,6 +295,7 @@ impl Check for KernelParams {
 impl Check for quiescence::Params {
     fn check(&self) -> Result<(), Wrong> {
         time("max_freeze", self.max_freeze)?;
+        count("worth", self.worth)?;
         not_above("min_wait", self.min_wait, "max_freeze", self.max_freeze)?;
         share("max_share", self.max_share)?;
         time("max_interaction", self.max_interaction)?;

@@ -133,7 +133,10 @@ mod tests {
             while let Ok(event) = events.recv_timeout(Duration::from_millis(200)) {
                 if !event.is_complete {
                     began.push(event);
-                } else if began.iter().any(|begin| begin.request == event.request && begin.at <= event.at) {
+                } else if event.is_write
+                    && began.iter().any(|begin| begin.request == event.request && begin.at <= event.at)
+                {
+                    // The disk also reads: `dd` itself, what others want.
                     complete = Some(event);
                 }
             }
@@ -143,7 +146,7 @@ mod tests {
         }
         let [told, lost] = program.counted();
         assert!(told >= 2 && lost == 0, "{told} {lost}");
-        assert!(complete.is_some_and(|event| event.is_write), "{complete:?}");
+        assert!(complete.is_some(), "{began:?}");
     }
 
     #[test]

@@ -101,14 +101,22 @@ fn what_a_thread_waits_for_and_who_wakes_it_is_told() {
         let by = ears.find(thread, what, woken).expect("a system call of this thread's did it");
         assert_eq!((by.id, by.role), (me, ROLE), "{what}");
     };
+    // On a busy machine the kernel hands packets to a thread of its own (ksoftirqd), and then nobody is told; never somebody else.
+    let mut told = 0;
+    let mut by_me_or_nobody = |ears: &mut Ears<'_>, what: &str| {
+        if let Some(by) = ears.find(thread, what, woken) {
+            assert_eq!((by.id, by.role), (me, ROLE), "{what}");
+            told += 1;
+        }
+    };
     go.send(()).unwrap();
     woken_by_me(&mut ears, "by a futex");
     assert_eq!(ears.find(thread, "a peer on this machine", blocked), WaitKind::Local);
     near.write_all(&[1]).unwrap();
-    woken_by_me(&mut ears, "through a socket");
+    by_me_or_nobody(&mut ears, "through a socket");
     assert_eq!(ears.find(thread, "a peer anywhere", blocked), WaitKind::Network);
     UdpSocket::bind("127.0.0.1:0").unwrap().send_to(&[1], to).unwrap();
-    woken_by_me(&mut ears, "by a datagram");
+    by_me_or_nobody(&mut ears, "by a datagram");
     assert_eq!(ears.find(thread, "a pipe", blocked), WaitKind::Other);
     rustix::io::write(&pipe_in, &[1]).unwrap();
     woken_by_me(&mut ears, "through a pipe");
@@ -117,9 +125,10 @@ fn what_a_thread_waits_for_and_who_wakes_it_is_told() {
     woken_by_me(&mut ears, "through what it polled");
     assert_eq!(ears.find(thread, "a client", blocked), WaitKind::Network);
     let _client = TcpStream::connect(near.peer_addr().unwrap()).unwrap();
-    woken_by_me(&mut ears, "by connecting");
+    by_me_or_nobody(&mut ears, "by connecting");
     assert_eq!(ears.find(thread, "a time", blocked), WaitKind::Within);
     assert_eq!(ears.find(thread, "the timer", woken), None, "an interrupt is nobody");
+    assert!(told > 0, "a sender is told, unless the machine is so busy all the time");
     ears.find(thread, "it ends", |happened| (happened == WaitHappened::Ended).then_some(()));
     sleeper.join().unwrap();
     assert_eq!(program.lost(), 0);
