@@ -64,6 +64,7 @@ impl Drop for Example {
 }
 
 /// A `roost quiesce` that has frozen; `None` where it cannot see the scheduler's events.
+#[expect(clippy::zombie_processes, reason = "whoever gets it waits for it")]
 fn frozen(test: &str, example: &Example, flags: &[&str]) -> Option<(Child, BufReader<ChildStdout>)> {
     let mut child = example.quiesce(flags).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap());

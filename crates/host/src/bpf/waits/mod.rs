@@ -274,7 +274,8 @@ impl WaitProgram {
         for thread in threads::of_process(process).unwrap_or_default() {
             let seen = now::wait_of(process, thread);
             let is_busy = !matches!(seen, Some((kind, _)) if kind.may_be_slept_through());
-            let words = [u32::from(is_busy), u32::from(seen.is_some())];
+            // `struct thread`: nobody is waking it yet.
+            let words = [u32::from(is_busy), u32::from(seen.is_some()), 0, 0];
             let value: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
             // Where an event came first, it knows better.
             if self.threads.update(&thread.to_ne_bytes(), &value, MapFlags::NO_EXIST).is_err() {

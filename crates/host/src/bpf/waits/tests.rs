@@ -51,6 +51,11 @@ impl<'a> Ears<'a> {
     }
 }
 
+/// It blocks on this.
+fn on(kind: WaitKind) -> impl Fn(WaitHappened) -> Option<()> {
+    move |happened| (blocked(happened) == Some(kind)).then_some(())
+}
+
 fn blocked(happened: WaitHappened) -> Option<WaitKind> {
     match happened {
         WaitHappened::Blocked { on, .. } => Some(on),
@@ -88,7 +93,7 @@ fn what_a_thread_waits_for_and_who_wakes_it_is_told() {
     let at_first = first.iter().find(|event| event.task.id == thread).unwrap();
     assert_eq!(at_first.task.role, ROLE);
     if at_first.happened == (WaitHappened::Unblocked { by: None }) {
-        assert_eq!(ears.find(thread, "it waits for this thread", blocked), WaitKind::Within);
+        ears.find(thread, "it waits for this thread", on(WaitKind::Within));
     } else {
         assert_eq!(blocked(at_first.happened), Some(WaitKind::Within));
     }
@@ -97,9 +102,10 @@ fn what_a_thread_waits_for_and_who_wakes_it_is_told() {
         WaitHappened::Unblocked { by } => Some(by),
         _ => None,
     };
+    // Others may wake it in between, from a page that was not there or a lock; that is no matter of this test.
+    let by_me = |happened| woken(happened).flatten().filter(|by| by.id == me);
     let woken_by_me = |ears: &mut Ears<'_>, what: &str| {
-        let by = ears.find(thread, what, woken).expect("a system call of this thread's did it");
-        assert_eq!((by.id, by.role), (me, ROLE), "{what}");
+        assert_eq!(ears.find(thread, what, by_me).role, ROLE, "{what}");
     };
     // On a busy machine the kernel hands packets to a thread of its own (ksoftirqd), and then nobody is told; never somebody else.
     let mut told = 0;
@@ -111,22 +117,22 @@ fn what_a_thread_waits_for_and_who_wakes_it_is_told() {
     };
     go.send(()).unwrap();
     woken_by_me(&mut ears, "by a futex");
-    assert_eq!(ears.find(thread, "a peer on this machine", blocked), WaitKind::Local);
+    ears.find(thread, "a peer on this machine", on(WaitKind::Local));
     near.write_all(&[1]).unwrap();
     by_me_or_nobody(&mut ears, "through a socket");
-    assert_eq!(ears.find(thread, "a peer anywhere", blocked), WaitKind::Network);
+    ears.find(thread, "a peer anywhere", on(WaitKind::Network));
     UdpSocket::bind("127.0.0.1:0").unwrap().send_to(&[1], to).unwrap();
     by_me_or_nobody(&mut ears, "by a datagram");
-    assert_eq!(ears.find(thread, "a pipe", blocked), WaitKind::Other);
+    ears.find(thread, "a pipe", on(WaitKind::Other));
     rustix::io::write(&pipe_in, &[1]).unwrap();
     woken_by_me(&mut ears, "through a pipe");
-    assert_eq!(ears.find(thread, "anything", blocked), WaitKind::Many);
+    ears.find(thread, "anything", on(WaitKind::Many));
     rustix::io::write(&polled_in, &[1]).unwrap();
     woken_by_me(&mut ears, "through what it polled");
-    assert_eq!(ears.find(thread, "a client", blocked), WaitKind::Network);
+    ears.find(thread, "a client", on(WaitKind::Network));
     let _client = TcpStream::connect(near.peer_addr().unwrap()).unwrap();
     by_me_or_nobody(&mut ears, "by connecting");
-    assert_eq!(ears.find(thread, "a time", blocked), WaitKind::Within);
+    ears.find(thread, "a time", on(WaitKind::Within));
     assert_eq!(ears.find(thread, "the timer", woken), None, "an interrupt is nobody");
     assert!(told > 0, "a sender is told, unless the machine is so busy all the time");
     ears.find(thread, "it ends", |happened| (happened == WaitHappened::Ended).then_some(()));
@@ -154,7 +160,8 @@ fn children_have_their_parents_role_and_others_are_not_told_of() {
         _ => None,
     });
     assert_eq!(child.role, role);
-    assert_eq!(ears.find(child.id, "the child sleeps", blocked), WaitKind::Within);
+    // It may have waited for the disk with its program before.
+    ears.find(child.id, "the child sleeps", on(WaitKind::Within));
     parent.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
     let patience = std::time::Instant::now() + std::time::Duration::from_secs(20);
     let mut ended = BTreeSet::new();

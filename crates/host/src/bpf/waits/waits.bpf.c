@@ -1,7 +1,8 @@
 /* Who is critical, what each such thread waits for and who ends its wait; and when all CPUs of a domain are idle together.
  *
  *   sched_switch    a critical thread stops: for what?  --> BLOCK      (its system call, and what its descriptor is)
- *   sched_wakeup    it goes on: who has woken it?       --> UNBLOCK    (the caller's role, if its system call can wake anybody)
+ *   sched_waking    it is being woken: by whom?                        (the caller's role, if its system call can wake anybody)
+ *   sched_wakeup    it goes on                          --> UNBLOCK
  *   fork, exit      threads come and go                 --> FORK, EXIT
  *   sockets         a request comes, its answer goes    --> TRIGGER, RESPONSE, SEND, RECEIVE   (causal only)
  *   sys_exit        a pipe was written or read          --> SEND, RECEIVE                      (causal only)
@@ -82,6 +83,8 @@ struct event {
 struct thread {
     __u32 busy;
     __u32 blocked;
+    __u32 waker; /* who is waking it, until it goes on; 0: an interrupt */
+    __u32 waker_process;
 };
 
 struct desk {
@@ -349,8 +352,7 @@ static __always_inline void stops(struct desk *desk, struct thread *thread, stru
     tell(desk, &event, all_wait && event.at >= desk->not_before);
 }
 
-static __always_inline void goes_on(struct desk *desk, struct thread *thread, struct task_struct *task,
-                                    struct task_struct *waker)
+static __always_inline void goes_on(struct desk *desk, struct thread *thread, struct task_struct *task)
 {
     struct event event = { .kind = UNBLOCK, .task = task->pid, .at = bpf_ktime_get_ns() };
 
@@ -360,9 +362,9 @@ static __always_inline void goes_on(struct desk *desk, struct thread *thread, st
         __sync_fetch_and_add(&desk->busy, 1);
     }
     event.group = role_of(task->tgid);
-    if (waker) {
-        event.other = waker->pid;
-        event.other_group = role_of(waker->tgid);
+    if (thread->waker) {
+        event.other = thread->waker;
+        event.other_group = role_of(thread->waker_process);
     }
     tell(desk, &event, desk->armed);
 }
@@ -421,8 +423,9 @@ int BPF_PROG(switched, bool preempt, struct task_struct *prev, struct task_struc
     return 0;
 }
 
-SEC("tp_btf/sched_wakeup")
-int BPF_PROG(woken, struct task_struct *task)
+/* In the waker's own context. Whether the thread has gone to sleep by now is not known here. */
+SEC("tp_btf/sched_waking")
+int BPF_PROG(waking, struct task_struct *task)
 {
     struct task_struct *current = bpf_get_current_task_btf();
     struct desk *desk = the_desk();
@@ -434,8 +437,8 @@ int BPF_PROG(woken, struct task_struct *task)
         return 0;
     thread = bpf_map_lookup_elem(&threads, &id);
     if (thread) {
-        if (thread->blocked)
-            goes_on(desk, thread, task, wakes(current) ? current : 0);
+        thread->waker = wakes(current) ? by : 0;
+        thread->waker_process = current->tgid;
         return 0;
     }
     if (!config.causal || task->flags & PF_KTHREAD || task->tgid == config.watcher || !bpf_map_lookup_elem(&threads, &by) ||
@@ -444,6 +447,22 @@ int BPF_PROG(woken, struct task_struct *task)
     event = (struct event){ .kind = MARKED, .task = id, .group = role_of(task->tgid), .other = by,
                             .other_group = role_of(current->tgid), .at = bpf_ktime_get_ns() };
     tell(desk, &event, desk->armed);
+    return 0;
+}
+
+/* On the CPU where the thread shall run, maybe in an interrupt there. */
+SEC("tp_btf/sched_wakeup")
+int BPF_PROG(woken, struct task_struct *task)
+{
+    struct desk *desk = the_desk();
+    struct thread *thread;
+    __u32 id = task->pid;
+
+    if (!desk)
+        return 0;
+    thread = bpf_map_lookup_elem(&threads, &id);
+    if (thread && thread->blocked)
+        goes_on(desk, thread, task);
     return 0;
 }
 
