@@ -8,7 +8,7 @@
 //!
 //! One thread decides. It sleeps on the program's bell, and is woken when all critical threads wait, while something is frozen as soon as
 //! one goes on, by the policy's timer, and once a second to look who has come and gone. A bell that rings for waits that turn out too
-//! short is answered at most once in [`PACE`].
+//! short is answered at most once in 2 ms (`PACE`).
 //!
 //! What always holds:
 //! - Groups are frozen through [`Freezer`] alone, so journalled first and thawed in whatever way this ends.

@@ -9,7 +9,7 @@
 //!                                             holder::IdleWindow <--+--------------------------+  opens and closes
 //! ```
 //!
-//! One loop hears everybody; it has no timer and sleeps until something is said. Each CPU has a [helper](helper) whose timer wakes
+//! One loop hears everybody; it has no timer and sleeps until something is said. Each CPU has a helper thread (`helper`) whose timer wakes
 //! that CPU and opens its window, so the begin of a window does not wait for anybody else's wake-up. Whoever changes the plan does so
 //! under its lock and carries out at once what follows.
 //!

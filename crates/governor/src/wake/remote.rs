@@ -59,7 +59,7 @@ impl Token {
         Self::of(text.trim()).map_err(|reason| format!("{}: {reason}", path.display()))
     }
 
-    /// A token of at least [`TOKEN_MIN`] bytes.
+    /// A token of at least 16 bytes.
     pub fn of(text: &str) -> Result<Self, String> {
         if (TOKEN_MIN..=TOKEN_MAX).contains(&text.len()) {
             Ok(Self(text.as_bytes().to_vec()))

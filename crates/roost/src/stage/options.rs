@@ -36,7 +36,7 @@ pub struct Args {
     /// Where clients come [default: 127.0.0.1:8080]; port 0 lets the system choose and prints it
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Vec<SocketAddr>,
-    /// What requests shall take at the most, and which share of them [default: 500ms@p99.9]
+    /// What requests shall take at the most, and which share of them [default: 500 ms at p99.9]
     #[arg(long, value_name = "TIME@pQ")]
     goal: Option<Goal>,
     /// Let requests go every so often, and earlier where the goal is in danger [default: when it is in danger]
