@@ -47,17 +47,24 @@ pub fn pin_current_thread(cpu: CpuId) -> Result<(), AffinityError> {
     pin_current_thread_to(&CpuList([cpu].into()))
 }
 
-/// Binds the calling thread to `cpus`. Threads that it starts afterwards inherit the binding.
-pub fn pin_current_thread_to(cpus: &CpuList) -> Result<(), AffinityError> {
+/// The kernel's form of `cpus`; `None` if it has none for them, or they are none.
+pub(crate) fn cpu_set(cpus: &CpuList) -> Option<CpuSet> {
     let mut set = CpuSet::new();
-    let beyond = cpus.0.iter().any(|cpu| cpu.index() >= CpuSet::MAX_CPU);
-    if beyond || cpus.0.is_empty() {
-        let allowed = allowed_cpus()?;
-        return Err(AffinityError::NotAllowed { asked: cpus.clone(), missing: cpus.clone(), allowed });
-    }
     for cpu in &cpus.0 {
+        if cpu.index() >= CpuSet::MAX_CPU {
+            return None;
+        }
         set.set(cpu.index());
     }
+    (!cpus.0.is_empty()).then_some(set)
+}
+
+/// Binds the calling thread to `cpus`. Threads that it starts afterwards inherit the binding.
+pub fn pin_current_thread_to(cpus: &CpuList) -> Result<(), AffinityError> {
+    let Some(set) = cpu_set(cpus) else {
+        let allowed = allowed_cpus()?;
+        return Err(AffinityError::NotAllowed { asked: cpus.clone(), missing: cpus.clone(), allowed });
+    };
     sched_setaffinity(None, &set).map_err(|cause| match cause {
         // The kernel says EINVAL when nothing of the set is left after the cpuset's own limits.
         rustix::io::Errno::INVAL => match allowed_cpus() {

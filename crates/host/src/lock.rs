@@ -231,6 +231,7 @@ pub(crate) fn run_folder(root: &Root) -> Result<PathBuf, LockError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Offspring as _;
     use std::os::unix::fs::PermissionsExt;
 
     fn cpus(text: &str) -> CpuList {
@@ -272,7 +273,7 @@ mod tests {
     fn a_cpu_that_another_living_roost_needs_is_known() {
         let folder = tempfile::tempdir().unwrap();
         let root = Root::at(folder.path());
-        let mut other = std::process::Command::new("sleep").arg("600").spawn().unwrap();
+        let mut other = std::process::Command::new("sleep").arg("600").ends_with_parent().spawn().unwrap();
         let _own = CpuLocks::take(&root, &cpus("1"), "we").unwrap();
         for (name, pid) in
             [("cpu3", other.id()), ("cpu4.clock", other.id()), ("cpu5", 1), ("surroundings", other.id())]

@@ -2,6 +2,7 @@
 //! meanwhile. It takes root; what is missing is said.
 
 use super::*;
+use host::Offspring as _;
 use machine::Ratio;
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -97,7 +98,7 @@ struct Idler(Child);
 
 impl Idler {
     fn start() -> Self {
-        Self(Command::new("sleep").arg("600").spawn().unwrap())
+        Self(Command::new("sleep").arg("600").ends_with_parent().spawn().unwrap())
     }
 
     fn is_frozen(&self) -> bool {

@@ -4,6 +4,7 @@
 //! it is parked on one core; then many ask at once, and it gets all of them.
 
 use governor::{Config, Daemon, Event, Options, Policy, ServiceConfig, Status, Target};
+use host::Offspring as _;
 use host::{ConfineActuator, Root, state_counts};
 use machine::{CpuId, Duration};
 use policy::governing::IdleMode;
@@ -366,7 +367,7 @@ impl Neighbour {
     fn start() -> Self {
         let group = Path::new(CGROUPS).join("lab-neighbour");
         fs::create_dir_all(&group).expect("this needs the lab's machine: run `lab/run govern`");
-        let child = Command::new("/bin/sleep").arg("600").spawn().expect("it sleeps");
+        let child = Command::new("/bin/sleep").arg("600").ends_with_parent().spawn().expect("it sleeps");
         fs::write(group.join("cgroup.procs"), child.id().to_string()).expect("it moves");
         Self { child, group }
     }
@@ -448,7 +449,7 @@ fn parked_cpus_go_offline_and_all_is_as_it_was() {
     fs::create_dir_all(&folder).expect("a folder");
     let (server, neighbour) = (Server::start(), Neighbour::start());
     // A thread that chose a CPU which will go.
-    let pinned = Command::new("/bin/sleep").arg("600").spawn().expect("it sleeps");
+    let pinned = Command::new("/bin/sleep").arg("600").ends_with_parent().spawn().expect("it sleeps");
     let mut set = rustix::thread::CpuSet::new();
     set.set(6);
     let pid = rustix::process::Pid::from_raw(pinned.id() as i32);

@@ -148,6 +148,7 @@ pub(super) fn remembers_pins(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Offspring as _;
 
     #[test]
     fn the_group_is_read_for_each_version() {
@@ -181,7 +182,7 @@ mod tests {
     fn this_process_and_what_it_starts_are_nobodys_family() {
         let own = std::process::id();
         let above = parent(&Root::system(), own).unwrap();
-        let mut child = std::process::Command::new("sleep").arg("600").spawn().unwrap();
+        let mut child = std::process::Command::new("sleep").arg("600").ends_with_parent().spawn().unwrap();
         let family_above = family(&BTreeSet::from([above])).unwrap();
         assert!(family_above.contains(&above), "{family_above:?}");
         assert!(!family_above.contains(&own) && !family_above.contains(&child.id()), "{family_above:?}");
@@ -204,7 +205,7 @@ mod tests {
             assert!(remembers_pins(release, &me, &other).unwrap_err().contains("forgets"), "{release}");
         }
         // Other tests of this process pin threads of theirs, so only a process that has one thread is sure.
-        let mut child = std::process::Command::new("sleep").arg("600").spawn().unwrap();
+        let mut child = std::process::Command::new("sleep").arg("600").ends_with_parent().spawn().unwrap();
         remembers_pins("6.1", &BTreeMap::from([(child.id(), 0)]), &mine).unwrap();
         child.kill().unwrap();
         child.wait().unwrap();

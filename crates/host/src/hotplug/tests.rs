@@ -2,6 +2,7 @@
 //! comes back after a SIGKILL, on real kernels, is shown by `tests/it/hotplug_lab.rs`.
 
 use super::*;
+use crate::Offspring as _;
 use crate::fake::FakeMachine;
 use crate::journal::Step;
 use crate::knob::{cpu_of_switch, cpus_of, mask_of};
@@ -217,7 +218,7 @@ fn what_somebody_else_did_stays() {
 #[test]
 fn a_cpu_that_another_roost_needs_stays_and_there_is_one_who_does_it() {
     let machine = machine(false);
-    let mut other = std::process::Command::new("sleep").arg("600").spawn().unwrap();
+    let mut other = std::process::Command::new("sleep").arg("600").ends_with_parent().spawn().unwrap();
     machine.write("run/roost/cpu6.lock", &format!("roost serve (process {})\n", other.id()));
     // Its threads are real, and are looked at: they may run anywhere.
     machine.write(&format!("proc/{}/comm", other.id()), "sleep\n");

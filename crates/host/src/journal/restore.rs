@@ -1,4 +1,9 @@
 //! Putting back what a dead run changed.
+//!
+//! Whoever begins a run restores first, and then reads what it will put back itself. What it reads must not be a dead run's own,
+//! so two things are waited for: another process that is just restoring (they exclude each other by a lock on the folder), and a
+//! killed process that the kernel has not yet taken the journal's lock from (it closes a dead process's files one by one, and the lock of a
+//! CPU may be free before that of the journal).
 
 use super::record::Account;
 use super::undo::{Undone, undo_all};
@@ -8,6 +13,7 @@ use crate::knob::{Knob, cpu_of_switch};
 use crate::lock::RUN_FOLDER;
 use crate::root::FileError;
 use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
@@ -45,6 +51,15 @@ pub struct RestoreError {
 pub fn restore(root: &Root) -> Result<Restored, RestoreError> {
     let folder = root.path(RUN_FOLDER);
     let mut report = Restored::default();
+    let unreadable = |cause: io::Error| RestoreError { path: folder.clone(), cause };
+    let _one_restores = match File::open(&folder) {
+        Ok(lock) => {
+            flock(&lock, FlockOperation::LockExclusive).map_err(|cause| unreadable(cause.into()))?;
+            Some(lock)
+        }
+        // No run was ever here; or reading it fails as well, and says so.
+        Err(_) => None,
+    };
     let mut names = root.names(RUN_FOLDER).map_err(|error| match error {
         FileError::Unreadable { path, cause } => RestoreError { path, cause },
         other => RestoreError { path: folder.clone(), cause: io::Error::other(other.to_string()) },
@@ -90,15 +105,18 @@ fn restore_one(root: &Root, path: PathBuf, report: &mut Restored) -> Result<(), 
         Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(cause) => return Err(unreadable(cause)),
     };
-    let lock = flock(&file, FlockOperation::NonBlockingLockExclusive);
+    let mut lock = flock(&file, FlockOperation::NonBlockingLockExclusive);
     let account = Account::read(&contents(&mut file).map_err(unreadable)?);
+    if lock == Err(Errno::WOULDBLOCK) && account.process.is_some_and(is_ending) {
+        lock = until_unlocked(&file);
+    }
     let holder = account.holder.as_deref().unwrap_or("an unnamed run");
     let process = account.process.map_or_else(|| "unknown".to_owned(), |process| process.to_string());
     let who = format!("{holder} (process {process})");
     match lock {
         Ok(()) if file.metadata().is_ok_and(|file| file.nlink() == 0) => return Ok(()),
         Ok(()) => {}
-        Err(rustix::io::Errno::WOULDBLOCK) => {
+        Err(Errno::WOULDBLOCK) => {
             report.alive += 1;
             report.lines.push(format!("{who} still runs: what it changed stays until it ends"));
             return Ok(());
@@ -147,6 +165,28 @@ fn undo_run(root: &Root, who: &str, account: Account, report: &mut Restored) -> 
         report.lines.push(format!("{who} ended with everything put back"));
     }
     report.failed > failed_before
+}
+
+/// True if this process has been killed or has ended, and the kernel is cleaning up after it, or has.
+fn is_ending(process: u32) -> bool {
+    /// `PF_EXITING` (`include/linux/sched.h`), in the ninth field of `/proc/PID/stat`: set before the first file is closed.
+    const EXITING: u64 = 0x4;
+    let Ok(stat) = fs::read_to_string(format!("/proc/{process}/stat")) else { return false };
+    // The name may hold anything; the fields after it begin with the third.
+    let fields = stat.rsplit_once(") ").map(|(_, fields)| fields.split(' '));
+    let flags = fields.and_then(|mut fields| fields.nth(6)?.parse::<u64>().ok());
+    flags.is_some_and(|flags| flags & EXITING != 0)
+}
+
+/// The lock of a process that ends. It is a matter of microseconds; one that hangs in the kernel is told as alive.
+fn until_unlocked(file: &File) -> Result<(), Errno> {
+    for _ in 0..1000 {
+        match flock(file, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) => std::thread::sleep(std::time::Duration::from_millis(1)),
+            other => return other,
+        }
+    }
+    Err(Errno::WOULDBLOCK)
 }
 
 fn contents(file: &mut File) -> io::Result<Vec<u8>> {
@@ -243,6 +283,68 @@ mod tests {
         let report = restore(machine.root()).unwrap();
         assert_eq!((report.put_back, report.lines.len()), (0, paths.len()), "{report:?}");
         assert_eq!(machine.read("etc/shadow"), "2");
+    }
+
+    /// True once somebody waits for a lock on this file.
+    fn is_waited_for(path: &Path) -> bool {
+        let inode = format!(":{} ", fs::metadata(path).unwrap().ino());
+        let locks = fs::read_to_string("/proc/locks").unwrap();
+        locks.lines().any(|line| line.contains("->") && line.contains(&inode))
+    }
+
+    #[test]
+    fn who_begins_waits_for_another_that_is_just_putting_back() {
+        let machine = FakeMachine::intel_server(2);
+        machine.write(KNOB, "2\n");
+        leave_journal(&machine, &boot_id(), &[intent(KNOB, "100", "2")]);
+        // The other has the folder and the journal, and has not written yet.
+        let (folder, journal) = (machine.path("run/roost"), machine.path("run/roost/4000000-1-0.journal"));
+        let locks = [&folder, &journal].map(|path| File::open(path).unwrap());
+        locks.iter().for_each(|lock| flock(lock, FlockOperation::NonBlockingLockExclusive).unwrap());
+        std::thread::scope(|scope| {
+            let beginning = scope.spawn(|| {
+                restore_at_start(machine.root());
+                machine.read(KNOB)
+            });
+            while !beginning.is_finished() && !is_waited_for(&folder) {
+                std::thread::yield_now();
+            }
+            machine.write(KNOB, "100");
+            fs::remove_file(&journal).unwrap();
+            drop(locks);
+            assert_eq!(beginning.join().unwrap(), "100");
+        });
+    }
+
+    #[test]
+    fn who_begins_waits_for_the_end_of_a_process_that_was_killed() {
+        use crate::Offspring as _;
+        let machine = FakeMachine::intel_server(2);
+        machine.write(KNOB, "2\n");
+        // Killed and not waited for: it stays among the processes, as one that the kernel is not yet through with.
+        let mut killed = std::process::Command::new("sleep").arg("600").ends_with_parent().spawn().unwrap();
+        assert!(!is_ending(killed.id()) && !is_ending(std::process::id()));
+        killed.kill().unwrap();
+        while !is_ending(killed.id()) {
+            std::thread::yield_now();
+        }
+        let run = Record::Run { holder: "roost serve".into(), process: killed.id(), boot: boot_id() };
+        let journal = machine.path("run/roost/1-1-0.journal");
+        machine.write("run/roost/1-1-0.journal", &(run.line() + &intent(KNOB, "100", "2").line()));
+        let lock = File::open(&journal).unwrap();
+        flock(&lock, FlockOperation::NonBlockingLockExclusive).unwrap();
+        std::thread::scope(|scope| {
+            let beginning = scope.spawn(|| restore(machine.root()).unwrap());
+            // Long enough for one that does not wait to be seen to do so; else only the test is weaker.
+            for _ in 0..20 {
+                std::thread::sleep(std::time::Duration::from_millis(1));
+                assert!(!beginning.is_finished(), "it did not wait");
+            }
+            drop(lock);
+            assert_eq!(beginning.join().unwrap().put_back, 1);
+        });
+        assert_eq!(machine.read(KNOB), "100");
+        killed.wait().unwrap();
     }
 
     #[test]

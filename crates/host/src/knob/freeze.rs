@@ -151,11 +151,12 @@ fn state(process: u32) -> io::Result<Option<char>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Offspring as _;
     use std::process::Command;
 
     #[test]
     fn a_process_is_stopped_and_goes_on_and_another_of_its_number_is_not_meant() {
-        let mut child = Command::new("sleep").arg("600").spawn().unwrap();
+        let mut child = Command::new("sleep").arg("600").ends_with_parent().spawn().unwrap();
         let name = StopName::now(child.id()).unwrap();
         assert_eq!(StopName::from_path(&name.path()), Some(name));
         let knob = StopKnob::new(name);

@@ -40,9 +40,15 @@ fn qos(cpu: CpuId) -> String {
 fn this_kernel_takes_every_limit_and_gets_its_own_back() {
     let Some((_guard, folder, cpu)) = machine("power/pm_qos_resume_latency_us") else { return };
     let before = qos(cpu);
+    if before != "0" && before.parse().is_ok_and(|micros: u32| micros < 50) {
+        eprintln!("skipped: somebody keeps {cpu} below {before} us already");
+        return;
+    }
     let root = Root::at(folder.path());
     let mut control = IdleControl::open(&root, &cpu_list(cpu), IdleOptions::new("test")).unwrap();
-    for (micros, text) in [(50, "50"), (0, "n/a"), (1, "1"), (3_000_000_000, "2147483646")] {
+    // A limit that the administrator has set already is never loosened.
+    let loosest = if before == "0" { "2147483646" } else { &before };
+    for (micros, text) in [(50, "50"), (0, "n/a"), (1, "1"), (3_000_000_000, loosest)] {
         let state = control.apply(cpu, IdleLimit::ExitLatency(Duration::from_micros(micros)));
         assert!(matches!(state, LimitState::InForce { .. }), "{state}");
         assert_eq!(qos(cpu), text);

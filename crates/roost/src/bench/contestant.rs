@@ -1,7 +1,8 @@
 //! A server as a child process on CPUs of its own, and what the kernel says of it.
 
 use crate::exit::usage;
-use anyhow::{Context as _, Result, anyhow, bail};
+use anyhow::{Context as _, Result, bail};
+use host::Offspring as _;
 use loadgen::Target;
 use machine::{CpuList, Duration};
 use rustix::process::{Pid, Signal, getuid, kill_process};
@@ -112,18 +113,9 @@ impl Stable {
         command
     }
 
-    /// A child inherits the CPUs of the thread that starts it.
     fn spawn(&self, mut command: Command) -> Result<Child> {
-        let cpus = &self.cpus;
-        std::thread::scope(|scope| {
-            let started = scope.spawn(move || -> Result<Child> {
-                host::pin_current_thread_to(cpus)?;
-                command
-                    .spawn()
-                    .map_err(|cause| usage(format!("cannot start {:?}: {cause}", command.get_program())))
-            });
-            started.join().unwrap_or_else(|_| Err(anyhow!("the thread that starts servers panicked")))
-        })
+        command.starts_on(&self.cpus).ends_with_parent();
+        command.spawn().map_err(|cause| usage(format!("cannot start {:?}: {cause}", command.get_program())))
     }
 }
 

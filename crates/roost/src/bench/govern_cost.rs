@@ -15,6 +15,7 @@ use crate::exit::{Exit, usage};
 use crate::machine_facts::this_machine;
 use crate::table::print;
 use anyhow::{Context as _, Result, bail};
+use host::Offspring as _;
 use loadgen::{Items, Pace, Plan};
 use machine::{Duration, Rate};
 use rustix::process::{Pid, Signal, kill_process};
@@ -211,6 +212,7 @@ impl Daemon {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(File::create(&log)?)
+            .ends_with_parent()
             .spawn()
             .context("starting the daemon")?;
         let mut daemon = Self { child, folder: folder.to_owned(), metrics: String::new() };

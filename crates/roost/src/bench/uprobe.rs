@@ -8,6 +8,7 @@ use crate::exit::{Exit, coded};
 use crate::machine_facts::this_machine;
 use crate::table::{Table, print};
 use anyhow::{Context as _, Result};
+use host::Offspring as _;
 use host::Root;
 use observe::functions::{FunctionError, FunctionName, FunctionWatch};
 use serde::Serialize;
@@ -152,6 +153,7 @@ impl Watched {
             .args(["bench", "uprobe", "--child"])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
+            .ends_with_parent()
             .spawn()
             .context("running this program again")?;
         let (input, output) =

@@ -1,6 +1,7 @@
 //! `roost doctor` as a person or a program calls it: on this machine, on a recorded one, and on nothing at all.
 
-use crate::fixture::{ROOST, repository, signal};
+use crate::fixture::{IdleLimits, ROOST, repository, signal};
+use host::Offspring as _;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Output, Stdio};
@@ -66,6 +67,7 @@ fn a_probe_measures_and_leaves_the_machine_as_it_was() {
         cpus.filter_map(|cpu| fs::read_to_string(cpu.path().join("power/pm_qos_resume_latency_us")).ok())
             .collect()
     };
+    let _alone = IdleLimits::alone();
     let before = limits();
     let output = doctor(&["--json", "--probe", "--probe-for", "500ms"]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
@@ -76,9 +78,10 @@ fn a_probe_measures_and_leaves_the_machine_as_it_was() {
 
 #[test]
 fn a_probe_that_is_interrupted_tells_what_it_has() {
+    let _alone = IdleLimits::alone();
     let mut command = Command::new(ROOST);
     command.args(["doctor", "--probe", "--probe-for", "10m"]).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().expect("roost runs");
+    let mut child = command.ends_with_parent().spawn().expect("roost runs");
     // The line comes when signals are caught.
     let mut line = String::new();
     BufReader::new(child.stderr.take().expect("piped")).read_line(&mut line).expect("a line");

@@ -1,9 +1,11 @@
 //! A running `roost serve`, and plain sockets to it.
 
+use host::Offspring as _;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// How long a client waits for an answer before the test fails: long enough for a machine under load.
@@ -14,6 +16,49 @@ pub const ROOST: &str = env!("CARGO_BIN_EXE_roost");
 /// The repository's root.
 pub fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the repository is there")
+}
+
+/// A say in this machine's own idle limits, held by every test that changes or reads them.
+///
+/// Processes of Roost that see the same `/run/roost` share the limits among themselves. A test whose processes see another one, that kills
+/// who holds the limits for others, or that expects what the files read, needs them alone.
+pub struct IdleLimits {
+    is_alone: bool,
+}
+
+/// How many share them, and whether somebody has them alone.
+static LIMITS: (Mutex<(usize, bool)>, Condvar) = (Mutex::new((0, false)), Condvar::new());
+
+impl IdleLimits {
+    /// Waits until no other test has a say in them.
+    pub fn alone() -> Self {
+        Self::wait_while(|&mut (sharing, alone)| sharing > 0 || alone).1 = true;
+        Self { is_alone: true }
+    }
+
+    /// Waits until no other test has them alone. Who shares them may share them once more: who waits for all of them to end is
+    /// passed by.
+    pub fn shared() -> Self {
+        Self::wait_while(|&mut (_, alone)| alone).0 += 1;
+        Self { is_alone: false }
+    }
+
+    fn wait_while(busy: impl FnMut(&mut (usize, bool)) -> bool) -> MutexGuard<'static, (usize, bool)> {
+        // Nothing panics while it has the mutex.
+        LIMITS.1.wait_while(LIMITS.0.lock().expect("counts"), busy).expect("counts")
+    }
+}
+
+impl Drop for IdleLimits {
+    fn drop(&mut self) {
+        let mut counts = LIMITS.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.is_alone {
+            counts.1 = false;
+        } else {
+            counts.0 -= 1;
+        }
+        LIMITS.1.notify_all();
+    }
 }
 
 /// A server that is told to end, and waited for, when the fixture goes.
@@ -36,6 +81,7 @@ impl Server {
         let mut child = command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
+            .ends_with_parent()
             .spawn()
             .unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"));
         let mut stdout = BufReader::new(child.stdout.take().expect("piped"));

@@ -1,6 +1,7 @@
 //! `roost govern` on a real memcached that knows nothing of it: parked, held, and found as it was.
 
-use crate::fixture::{Client, ROOST, is_installed, signal, skipped};
+use crate::fixture::{Client, IdleLimits, ROOST, is_installed, signal, skipped};
+use host::Offspring as _;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
@@ -31,6 +32,7 @@ impl Memcached {
             .env("MEMCACHED_PORT_FILENAME", &chosen)
             .stdin(Stdio::null())
             .stderr(Stdio::null())
+            .ends_with_parent()
             .spawn()
             .expect("memcached starts");
         let port = loop {
@@ -71,6 +73,7 @@ pub struct Governor {
     pub child: Child,
     epochs: BufReader<ChildStdout>,
     socket: PathBuf,
+    _limits: IdleLimits,
 }
 
 impl Governor {
@@ -79,13 +82,19 @@ impl Governor {
     }
 
     fn start_with(folder: &Path, flags: &[&str], prepare: impl FnOnce(&mut Command)) -> Self {
+        let limits = IdleLimits::shared();
         let socket = folder.join("govern.sock");
         let mut command = Command::new(ROOST);
         command.args(["govern", "--json", "--socket"]).arg(&socket).args(flags);
         prepare(&mut command);
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("roost starts");
+        let mut child = command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .ends_with_parent()
+            .spawn()
+            .expect("roost starts");
         let epochs = BufReader::new(child.stdout.take().expect("piped"));
-        Self { child, epochs, socket }
+        Self { child, epochs, socket, _limits: limits }
     }
 
     /// Waits for an epoch of which this holds; three hundred at the most.
@@ -181,6 +190,7 @@ pub fn cannot(test: &str) -> bool {
         let server = Memcached::start(folder.path());
         let port = server.port.to_string();
         let socket = folder.path().join("s");
+        let _limits = IdleLimits::shared();
         let mut trial = Command::new(ROOST);
         trial.args(["govern", "--port", &port, "--for", "1ms", "--socket"]).arg(&socket);
         let output = trial.output().expect("roost runs");

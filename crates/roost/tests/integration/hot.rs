@@ -2,6 +2,7 @@
 //! the test passes.
 
 use crate::fixture::{ROOST, repository};
+use host::Offspring as _;
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -20,7 +21,8 @@ struct Loaded {
 
 impl Loaded {
     fn start(command: &mut Command, question: &'static [u8], answer_ends: u8) -> Self {
-        let mut process = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut process =
+            command.stdin(Stdio::null()).stdout(Stdio::piped()).ends_with_parent().spawn().unwrap();
         let mut line = String::new();
         BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let port: u16 = line.split_whitespace().nth(2).expect("ready PID PORT").parse().unwrap();

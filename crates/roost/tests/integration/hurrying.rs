@@ -5,6 +5,7 @@
 
 use crate::fixture::{ROOST, repository, signal};
 use crate::jvm::Jvm;
+use host::Offspring as _;
 use machine::CpuId;
 use observe::functions::{FunctionError, FunctionName, FunctionWatch};
 use serde_json::Value;
@@ -113,6 +114,7 @@ impl Machine {
             .env(PUPPET, self.slots())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
+            .ends_with_parent()
             .spawn()
             .unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -146,7 +148,8 @@ impl Machine {
     fn started(&self, mut command: Command, source: &[&str], flags: &[&str]) -> Governor {
         command.args(["govern", "hurry-up", "--json", "--take-over", "--root"]).arg(self.folder.path());
         command.args(source).args(flags);
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut child =
+            command.stdout(Stdio::piped()).stderr(Stdio::piped()).ends_with_parent().spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap());
         Governor { child, lines }
     }
@@ -567,7 +570,7 @@ impl Unchanged {
         let source = repository().join("crates/observe/tests/native/server.cc");
         let done = Command::new("c++").args(["-O2", "-pthread", "-o"]).arg(&program).arg(source).status();
         assert!(done.expect("c++; `scripts/setup test` installs it").success());
-        let mut process = Command::new(&program).stdout(Stdio::piped()).spawn().unwrap();
+        let mut process = Command::new(&program).stdout(Stdio::piped()).ends_with_parent().spawn().unwrap();
         let mut line = String::new();
         BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let port: u16 = line.split_whitespace().nth(2).expect("ready PID PORT").parse().unwrap();

@@ -2,6 +2,7 @@
 //! still meanwhile, here by signals.
 
 use crate::fixture::{ROOST, signal, skipped};
+use host::Offspring as _;
 use serde_json::Value;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -22,6 +23,7 @@ fn part(words: &[&str]) -> (Child, String, BufReader<ChildStdout>) {
         .args(words)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
+        .ends_with_parent()
         .spawn()
         .unwrap();
     let mut says = BufReader::new(child.stdout.take().unwrap());
@@ -66,7 +68,13 @@ impl Drop for Example {
 /// A `roost quiesce` that has frozen; `None` where it cannot see the scheduler's events.
 #[expect(clippy::zombie_processes, reason = "whoever gets it waits for it")]
 fn frozen(test: &str, example: &Example, flags: &[&str]) -> Option<(Child, BufReader<ChildStdout>)> {
-    let mut child = example.quiesce(flags).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child = example
+        .quiesce(flags)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .ends_with_parent()
+        .spawn()
+        .unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap());
     loop {
         let mut line = String::new();

@@ -1,6 +1,7 @@
 //! What a running store tells: `stats roost`, the metrics page, a state file.
 
 use crate::fixture::Server;
+use host::Offspring as _;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 
@@ -39,7 +40,7 @@ fn the_metrics_page_is_in_the_openmetrics_format() {
     let mut command = std::process::Command::new(crate::fixture::ROOST);
     command.args(["serve", "--port", "0", "--idle-actuator", "none", "--metrics", "127.0.0.1:0"]);
     command.stdout(std::process::Stdio::piped());
-    let mut child = command.spawn().unwrap();
+    let mut child = command.ends_with_parent().spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let _listening = lines.next().unwrap().unwrap();
     let metrics = lines.next().unwrap().unwrap();

@@ -1,6 +1,7 @@
 //! `roost stage` as a person starts it: the proxy, its folder, its metrics, its replay.
 
 use crate::fixture::{ROOST, Server, signal};
+use host::Offspring as _;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -40,6 +41,7 @@ impl Stage {
             .args(arguments)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
+            .ends_with_parent()
             .spawn()
             .unwrap();
         let stdout = BufReader::new(child.stdout.take().unwrap());

@@ -1,6 +1,7 @@
 //! A planner of wake-ups with its callers: over shared memory from Rust and C, over lines from Python, remote, late, absurd, dead and hostile.
 
-use crate::fixture::{ROOST, repository, signal, skipped};
+use crate::fixture::{IdleLimits, ROOST, repository, signal, skipped};
+use host::Offspring as _;
 use machine::{CpuId, Duration};
 use serde_json::Value;
 use slots::wake::{Outcome, WakeClient};
@@ -11,7 +12,6 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The CPU that is asked for.
 fn cpu() -> CpuId {
@@ -34,12 +34,10 @@ fn until_limit(wanted: &str) {
     panic!("the limit reads {} and not {wanted}", limit(cpu()));
 }
 
-/// One planner at a time: one that is killed takes along what it holds for the others.
-static ONE: Mutex<()> = Mutex::new(());
-
 /// A planner that is told to end when this goes.
 struct Planner {
-    _one: MutexGuard<'static, ()>,
+    /// One planner at a time: one that is killed takes along what it holds for the others.
+    _alone: IdleLimits,
     child: Child,
     folder: tempfile::TempDir,
     /// What it said before it listened.
@@ -50,7 +48,7 @@ struct Planner {
 impl Planner {
     /// Without calibration: tests are about what is asked, not how fast.
     fn start(flags: &[&str]) -> Option<Self> {
-        let one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let alone = IdleLimits::alone();
         let folder = tempfile::tempdir().expect("a folder");
         let mut child = Command::new(ROOST)
             .args(["wake", "--json", "--exit-latency", "200us", "--socket"])
@@ -59,13 +57,14 @@ impl Planner {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
+            .ends_with_parent()
             .spawn()
             .expect("roost wake starts");
         let mut lines = BufReader::new(child.stderr.take().expect("piped"));
         let mut said = String::new();
         while lines.read_line(&mut said).expect("text") > 0 {
             if said.lines().last().is_some_and(|line| line.starts_with("listening")) {
-                return Some(Self { _one: one, child, folder, said, lines: Some(lines) });
+                return Some(Self { _alone: alone, child, folder, said, lines: Some(lines) });
             }
         }
         let code = child.wait().expect("it ended").code();
@@ -421,6 +420,7 @@ fn remote_callers_need_the_token_and_others_learn_nothing() {
 
 #[test]
 fn what_is_not_allowed_is_one_clear_line_and_nothing_changes() {
+    let _alone = IdleLimits::alone();
     let before = limit(cpu());
     let folder = tempfile::tempdir().expect("a folder");
     let loose = folder.path().join("loose");
@@ -461,6 +461,7 @@ fn a_second_planner_at_the_same_place_is_refused_and_at_another_asks_the_first()
         .arg(&beside)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
+        .ends_with_parent()
         .spawn()
         .expect("roost runs");
     let mut asked = None;

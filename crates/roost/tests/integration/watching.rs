@@ -1,6 +1,7 @@
 //! `roost observe` on this machine: a real server that knows nothing of it, and services that are not there.
 
 use crate::fixture::{ROOST, Server, skipped};
+use host::Offspring as _;
 use serde_json::Value;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -153,6 +154,7 @@ fn metrics_are_served_meanwhile_and_a_signal_ends_it_with_a_report() {
         .args(["observe", "--for", "0s", "--metrics", "127.0.0.1:0", "--out", out.to_str().expect("UTF-8")])
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
+        .ends_with_parent()
         .spawn()
         .expect("roost runs");
     let mut errors = BufReader::new(child.stderr.take().expect("piped"));

@@ -1,4 +1,5 @@
 use super::*;
+use crate::Offspring as _;
 use std::collections::VecDeque;
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream, UdpSocket};
@@ -149,8 +150,11 @@ fn children_have_their_parents_role_and_others_are_not_told_of() {
         .stdin(std::process::Stdio::piped())
         .spawn()
         .unwrap();
-    let mut stranger =
-        std::process::Command::new("sh").args(["-c", "sleep 0.01; exec sleep 600"]).spawn().unwrap();
+    let mut stranger = std::process::Command::new("sh")
+        .args(["-c", "sleep 0.01; exec sleep 600"])
+        .ends_with_parent()
+        .spawn()
+        .unwrap();
     let role = WaitRole { group: 3, ..ROLE };
     program.assign(parent.id(), role).unwrap();
     let mut ears = Ears::of(&program);

@@ -18,6 +18,7 @@ use crate::exit::{Exit, usage};
 use crate::machine_facts::this_machine;
 use crate::table::print;
 use anyhow::{Context as _, Result, bail};
+use host::Offspring as _;
 use machine::{CpuList, Duration};
 use rustix::process::{Pid, Signal, kill_process};
 use serde::Serialize;
@@ -202,6 +203,7 @@ impl Pair {
             .arg(&slots)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
+            .ends_with_parent()
             .spawn()
             .context("the service")?;
         let mut line = String::new();
@@ -212,8 +214,12 @@ impl Pair {
         if !args.ordinary {
             governor.arg("--realtime");
         }
-        let governor =
-            governor.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().context("the governor")?;
+        let governor = governor
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .ends_with_parent()
+            .spawn()
+            .context("the governor")?;
         let pair = Self { service, governor, folder };
         sleep(SETTLING);
         Ok(pair)

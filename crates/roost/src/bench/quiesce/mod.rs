@@ -18,6 +18,7 @@ use crate::exit::{Exit, coded, usage};
 use crate::machine_facts::this_machine;
 use crate::table::{Table, print};
 use anyhow::{Context as _, Result, bail};
+use host::Offspring as _;
 use host::bpf::WaitProgram;
 use host::{CgroupVersion, Gaps, Root};
 use machine::{Duration, Instant};
@@ -308,6 +309,7 @@ impl Quiescer {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
+            .ends_with_parent()
             .spawn()
             .context("roost quiesce")?;
         let last = Arc::new(Mutex::new(None));
@@ -356,6 +358,7 @@ fn part(words: &[&str]) -> Result<Child> {
         .args(words)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
+        .ends_with_parent()
         .spawn()
         .with_context(|| format!("starting the {}", words[0]))
 }

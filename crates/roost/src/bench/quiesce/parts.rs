@@ -1,12 +1,11 @@
 //! The shipped example's programs: a server that answers after a while, a client that fetches from it and computes, an updater.
 //!
-//! Each ends with the bench, whichever way that ends: the kernel kills it (`PR_SET_PDEATHSIG`). Nobody waits for a pipe to close, which would
-//! be a wait for something else than the network.
+//! Each ends with the bench, whichever way that ends ([`host::Offspring`]). Nobody waits for a pipe to close, which would be a wait for
+//! something else than the network.
 
 use anyhow::{Context as _, Result};
 use clap::Subcommand;
 use machine::Duration;
-use rustix::process::{Signal, set_parent_process_death_signal};
 use rustix::time::{ClockId, clock_gettime};
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -54,7 +53,6 @@ const BURST_US: (u64, u64) = (1_000, 5_000);
 
 /// Does it until it is killed.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    set_parent_process_death_signal(Some(Signal::KILL)).context("its parent's end cannot be waited for")?;
     match args.part {
         Part::Server { wait } => server(wait),
         Part::Client { port, compute } => client(port, compute),

@@ -1,6 +1,7 @@
 //! The processes of `roost bench stage`: this very program as a proxy and as the stand-in. They end when this is dropped.
 
 use anyhow::{Context as _, Result};
+use host::Offspring as _;
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -22,6 +23,7 @@ impl Running {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::inherit())
+            .ends_with_parent()
             .spawn()
             .context("starting a process of the bench")?;
         let mut running = Self { child, address: String::new() };

@@ -4,6 +4,7 @@ use super::Part;
 use anyhow::{Context as _, Result, bail};
 use governor::wake::WakeStatus;
 use governor::wake::wire::{WakeAnswer, WakeAsk};
+use host::Offspring as _;
 use host::bpf::{IdleNow, IdleProgram};
 use host::holder::IdleHolder;
 use host::{IdleActuator, LimitState, Root, idle_table};
@@ -35,6 +36,7 @@ impl Child {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
+            .ends_with_parent()
             .spawn()
             .context("the planner")?;
         let mut lines = BufReader::new(process.stderr.take().context("piped")?).lines();
