@@ -16,9 +16,13 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::RecvTimeoutError;
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
 
+/// Beyond what a machine under load makes any of this take; what does not come until then does not come.
+const PATIENCE: Duration = Duration::from_secs(120);
 const PUPPET: &str = "ROOST_TEST_PUPPET_SLOTS";
 const MIN: &str = "1000000";
 const MID: &str = "2000000";
@@ -150,7 +154,10 @@ impl Machine {
         command.args(source).args(flags);
         let mut child =
             command.stdout(Stdio::piped()).stderr(Stdio::piped()).ends_with_parent().spawn().unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap());
+        let (told, lines) = mpsc::channel();
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        // It ends with the governor.
+        std::thread::spawn(move || stdout.lines().map_while(Result::ok).try_for_each(|line| told.send(line)));
         Governor { child, lines }
     }
 }
@@ -180,31 +187,32 @@ impl Drop for Puppet {
 
 struct Governor {
     child: Child,
-    lines: BufReader<ChildStdout>,
+    lines: mpsc::Receiver<String>,
 }
 
 impl Governor {
     /// Waits for a line of which this holds.
     fn until(&mut self, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
-        let mut last = Value::Null;
-        for _ in 0..100_000 {
-            let mut line = String::new();
-            if self.lines.read_line(&mut line).unwrap() == 0 {
-                let mut said = String::new();
-                self.child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
-                panic!("it ended before {what}: {said}; the last: {last}");
+        let (mut last, began) = (Value::Null, Instant::now());
+        while let Some(left) = PATIENCE.checked_sub(began.elapsed()) {
+            match self.lines.recv_timeout(left) {
+                Ok(line) => last = serde_json::from_str(&line).expect("JSON"),
+                Err(RecvTimeoutError::Timeout) => break,
+                Err(RecvTimeoutError::Disconnected) => {
+                    let mut said = String::new();
+                    self.child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+                    panic!("it ended before {what}: {said}; the last: {last}");
+                }
             }
-            last = serde_json::from_str(&line).expect("JSON");
             if holds(&last) {
                 return last;
             }
         }
-        panic!("not {what}; the last: {last}");
+        panic!("not {what} in {PATIENCE:?}; the last: {last}");
     }
 
     /// Its exit code, and what it said in the end.
     fn ended(mut self) -> (Option<i32>, String) {
-        let _ = self.lines.read_to_string(&mut String::new());
         let mut said = String::new();
         self.child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
         (self.child.wait().unwrap().code(), said)
