@@ -194,11 +194,18 @@ impl Library {
         Ok(names)
     }
 
-    /// The figures that `wanted` means: `all`, a paper, or `PAPER/FIGURE`; each once, in the library's order.
+    /// The figures that `wanted` means: `all`, a paper, `PAPER/FIGURE` or `PAPER-FIGURE`, where `sleeps` is as good as `cpu-sleeps`; each
+    /// once, in the library's order.
     pub fn select(&self, wanted: &[String]) -> Result<Vec<(Paper, String)>> {
         let all = self.names()?;
         let means = |word: &str, (paper, figure): &(Paper, String)| {
-            word == "all" || word == paper.name || word.split_once('/') == Some((paper.name, figure))
+            let of_paper = word
+                .strip_prefix(paper.name)
+                .or_else(|| word.strip_prefix(paper.name.strip_prefix("cpu-").unwrap_or(paper.name)));
+            word == "all"
+                || of_paper.is_some_and(|rest| {
+                    rest.is_empty() || rest.strip_prefix(['/', '-']) == Some(figure.as_str())
+                })
         };
         for word in wanted {
             if !all.iter().any(|name| means(word, name)) {

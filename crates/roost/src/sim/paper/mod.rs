@@ -311,6 +311,26 @@ mod tests {
     }
 
     #[test]
+    fn a_figure_goes_by_several_names_and_no_other() {
+        let library = library();
+        let selected = |word: &str| {
+            let names = library.select(&[word.to_owned()])?;
+            Ok(names.iter().map(|(paper, figure)| format!("{}/{figure}", paper.name)).collect::<Vec<_>>())
+        };
+        for word in ["cpu-sleeps/bursts", "cpu-sleeps-bursts", "sleeps/bursts", "sleeps-bursts"] {
+            assert_eq!(
+                selected(word).unwrap_or_else(|error: anyhow::Error| panic!("{error}")),
+                ["cpu-sleeps/bursts"]
+            );
+        }
+        assert_eq!(selected("hurry-up-table1").unwrap(), ["hurry-up/table1"]);
+        assert!(selected("sleeps").unwrap().len() > 4);
+        for word in ["sleepsbursts", "sleeps-", "up/table1", "cpu-", ""] {
+            assert!(selected(word).is_err(), "{word}");
+        }
+    }
+
+    #[test]
     fn every_estimate_that_a_headline_rests_on_can_be_varied_or_says_why_not() {
         let library = library();
         let (paper, name) = library.select(&["cpu-sleeps/2".to_owned()]).unwrap().remove(0);
