@@ -1,12 +1,55 @@
 //! Files of a run's folder that are whole or not there: written under another name, then renamed.
 
 use crate::exit::usage;
+use crate::machine_facts::this_machine;
 use anyhow::{Context as _, Result};
 use report::run::{RunInfo, utc};
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
+
+/// A kind of run: what its folders are called, and the file that no other kind's folder has.
+pub struct Kind {
+    /// Such as `wake`.
+    pub name: &'static str,
+    /// Such as `wake.json`.
+    pub mark: &'static str,
+}
+
+impl Kind {
+    /// Where a run that begins now leaves its page: below `runs`, or in `out`. One that was named is made now, while an error costs nothing.
+    pub fn place(&self, out: Option<&Path>, started: &str) -> Result<PathBuf> {
+        let Some(place) = out else { return Ok(Path::new("runs").join(self.run(started))) };
+        if place.join(INFO).exists() && !place.join(self.mark).exists() {
+            return Err(usage(format!(
+                "{} has another kind of run\n\nhint: name another folder with --out",
+                place.display()
+            )));
+        }
+        create(place)?;
+        Ok(place.to_owned())
+    }
+
+    /// What `run.toml` says of a run by this program, on this machine, without a configuration.
+    pub fn info(&self, started: String, title: String, method: &[&str]) -> RunInfo {
+        RunInfo {
+            format: RunInfo::FORMAT,
+            name: self.run(&started),
+            title,
+            command: std::env::args().collect(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            started,
+            method: method.iter().map(|&line| line.to_owned()).collect(),
+            machine: this_machine(),
+            config: toml::Table::new(),
+        }
+    }
+
+    fn run(&self, started: &str) -> String {
+        format!("{}-{}", self.name, started.replace(" UTC", "").replace([' ', ':'], "-"))
+    }
+}
 
 /// Makes the folder of a run, and its parents.
 pub fn create(folder: &Path) -> Result<()> {
@@ -73,3 +116,30 @@ pub fn write_report(folder: &Path, page: &str) -> Result<String> {
 pub const INFO: &str = "run.toml";
 /// The page.
 pub const REPORT: &str = "report.html";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KIND: Kind = Kind { name: "wake", mark: "wake.json" };
+
+    #[test]
+    fn a_run_is_called_after_its_kind_and_its_beginning() {
+        let started = "2026-11-22 10:00:01 UTC";
+        assert_eq!(KIND.place(None, started).unwrap(), Path::new("runs/wake-2026-11-22-10-00-01"));
+        let info = KIND.info(started.to_owned(), "title".to_owned(), &["one", "two"]);
+        assert_eq!((info.name.as_str(), info.method.len()), ("wake-2026-11-22-10-00-01", 2));
+    }
+
+    #[test]
+    fn a_folder_with_another_kind_of_run_is_refused_and_one_with_this_kind_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = folder.path().join("a/b");
+        assert_eq!(KIND.place(Some(&place), "").unwrap(), place);
+        write(&place, INFO, |file| file.write_all(b"x")).unwrap();
+        let error = KIND.place(Some(&place), "").unwrap_err().to_string();
+        assert!(error.contains("another kind of run"), "{error}");
+        write(&place, KIND.mark, |file| file.write_all(b"x")).unwrap();
+        KIND.place(Some(&place), "").unwrap();
+    }
+}

@@ -25,7 +25,7 @@ pub fn run(args: &Governing) -> Result<ExitCode> {
     }
     let started = crate::run_folder::started()?;
     let keeps = args.out.is_some() || (args.names_a_service() && !args.json);
-    let place = keeps.then(|| page::place(args.out.as_deref(), &started)).transpose()?;
+    let place = keeps.then(|| page::KIND.place(args.out.as_deref(), &started)).transpose()?;
     let root = args.root.clone().map_or_else(Root::system, Root::at);
     if !args.dry_run && !args.take_over {
         stand_back(&root, &config)?;

@@ -4,9 +4,7 @@
 //! asleep.
 
 use super::history::{History, Parked, Point, Told};
-use crate::exit::usage;
-use crate::machine_facts::this_machine;
-use crate::run_folder::{self, INFO, REPORT};
+use crate::run_folder::{self, Kind, REPORT};
 use anyhow::Result;
 use machine::CpuId;
 use report::figures::{
@@ -14,7 +12,7 @@ use report::figures::{
 };
 use report::run::RunInfo;
 use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// How the figures are got.
 const METHOD: [&str; 4] = [
@@ -29,19 +27,8 @@ const METHOD: [&str; 4] = [
 
 /// All that was kept.
 const EPOCHS: &str = "epochs.json";
-
-/// Where a run that begins now leaves its page. One that was named is made now, while an error costs nothing.
-pub fn place(out: Option<&Path>, started: &str) -> Result<PathBuf> {
-    let Some(place) = out else { return Ok(Path::new("runs").join(name(started))) };
-    if place.join(INFO).exists() && !place.join(EPOCHS).exists() {
-        return Err(usage(format!(
-            "{} has another kind of run\n\nhint: name another folder with --out",
-            place.display()
-        )));
-    }
-    run_folder::create(place)?;
-    Ok(place.to_owned())
-}
+/// Its folder.
+pub const KIND: Kind = Kind { name: "govern", mark: EPOCHS };
 
 /// Writes the run's folder, and says where its page is.
 pub fn write(place: &Path, started: String, history: &History) -> Result<String> {
@@ -49,23 +36,9 @@ pub fn write(place: &Path, started: String, history: &History) -> Result<String>
     run_folder::remove(place, &[REPORT])?;
     let json = serde_json::to_string(history)?;
     run_folder::write(place, EPOCHS, |file| writeln!(file, "{json}"))?;
-    let info = RunInfo {
-        format: RunInfo::FORMAT,
-        name: name(&started),
-        title: title(history),
-        command: std::env::args().collect(),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        started,
-        method: METHOD.map(str::to_owned).to_vec(),
-        machine: this_machine(),
-        config: toml::Table::new(),
-    };
+    let info = KIND.info(started, title(history), &METHOD);
     run_folder::write_info(place, &info)?;
     run_folder::write_report(place, &page(&info, history).html())
-}
-
-fn name(started: &str) -> String {
-    format!("govern-{}", started.replace(" UTC", "").replace([' ', ':'], "-"))
 }
 
 fn title(history: &History) -> String {
@@ -277,17 +250,7 @@ mod tests {
     use super::*;
 
     fn info() -> RunInfo {
-        RunInfo {
-            format: RunInfo::FORMAT,
-            name: "govern-test".into(),
-            title: "cache governed".into(),
-            command: vec!["roost".into()],
-            version: "0".into(),
-            started: "2026-11-22".into(),
-            method: METHOD.map(str::to_owned).to_vec(),
-            machine: this_machine(),
-            config: toml::Table::new(),
-        }
+        KIND.info("2026-11-22".into(), "cache governed".into(), &METHOD)
     }
 
     #[test]

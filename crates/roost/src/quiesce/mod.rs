@@ -11,14 +11,14 @@ mod page;
 pub use options::Args;
 
 use crate::exit::{Exit, coded, usage};
+use crate::live::{Live, print_line};
 use crate::metrics::quiesce::Board;
+use crate::signals::EndSignals;
+use crate::thinned::Thinned;
 use anyhow::{Context as _, Result};
-use governor::quiesce::{Ending, Quiesce, QuiesceError, QuiesceStatus, Stop};
+use governor::quiesce::{Ending, Quiesce, QuiesceError, QuiesceStatus};
 use host::freezer::FreezerError;
 use machine::{Duration, Instant};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXCPU};
-use signal_hook::iterator::Signals;
-use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
 /// A person reads no faster.
@@ -30,12 +30,14 @@ const SAMPLE_EVERY: Duration = Duration::from_secs(1);
 pub fn run(args: &Args) -> Result<ExitCode> {
     let options = args.options()?;
     let started = crate::run_folder::started()?;
-    let place =
-        (args.out.is_some() || !args.json).then(|| page::place(args.out.as_deref(), &started)).transpose()?;
+    let place = (args.out.is_some() || !args.json)
+        .then(|| page::KIND.place(args.out.as_deref(), &started))
+        .transpose()?;
     // Before anything is held: a signal that comes meanwhile must not end this without thawing.
-    let signals = Signals::new([SIGINT, SIGTERM, SIGHUP, SIGXCPU]).context("cannot watch for signals")?;
+    let signals = EndSignals::watch()?;
     let mut quiesce = Quiesce::open(options).map_err(refused)?;
-    hear(signals, quiesce.stop())?;
+    let stop = quiesce.stop();
+    signals.call(move || stop.now())?;
     let served = args.metrics.map(crate::metrics::quiesce::serve).transpose()?;
     if let Some((address, _)) = &served {
         eprintln!("metrics on http://{address}/metrics");
@@ -50,7 +52,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             }
         }
         quiesce.run(until, |quiesce| {
-            quiesce.drain_notices().iter().for_each(|notice| view.say(notice));
+            quiesce.drain_notices().iter().for_each(|notice| view.live.say(notice));
             view.show(quiesce);
         })
     };
@@ -99,52 +101,19 @@ fn refused(error: QuiesceError) -> anyhow::Error {
     }
 }
 
-/// Signals end it; so does SIGXCPU, which comes if its real-time thread computes without an end.
-fn hear(mut signals: Signals, stop: Stop) -> Result<()> {
-    let listen = move || {
-        for signal in signals.forever() {
-            if signal == SIGXCPU {
-                eprintln!("it computed for 100 ms without a pause, and ends");
-            }
-            stop.now();
-        }
-    };
-    std::thread::Builder::new()
-        .name("signals".to_owned())
-        .spawn(listen)
-        .context("cannot watch for signals")?;
-    Ok(())
-}
-
-/// What a person sees meanwhile, or a program.
+/// What a person sees meanwhile, or a program, or Prometheus.
 struct View {
     json: bool,
-    live: bool,
-    drawn: Instant,
+    live: Live,
     sampled: Instant,
-    /// Lines of the last drawing, which the next one takes the place of.
-    lines: usize,
     board: Option<Board>,
-    samples: Vec<page::Sample>,
+    samples: Thinned<page::Sample>,
 }
 
 impl View {
     fn new(json: bool, board: Option<Board>) -> Self {
-        let live = std::io::stdout().is_terminal() && !json;
-        Self {
-            json,
-            live,
-            drawn: Instant::ZERO,
-            sampled: Instant::ZERO,
-            lines: 0,
-            board,
-            samples: Vec::new(),
-        }
-    }
-
-    fn say(&mut self, notice: &str) {
-        self.lines = 0;
-        eprintln!("{notice}");
+        let (live, samples) = (Live::new(json, DRAW_EVERY), Thinned::new(page::SAMPLES_MAX));
+        Self { json, live, sampled: Instant::ZERO, board, samples }
     }
 
     fn show(&mut self, quiesce: &Quiesce) {
@@ -155,39 +124,21 @@ impl View {
             if self.json {
                 print_line(&status);
             }
-            page::Sample::add(&mut self.samples, &status);
+            self.samples.add(|| page::Sample::of(&status));
             if let Some(board) = &self.board {
                 board.take(status);
             }
         }
-        if self.live && now >= self.drawn + DRAW_EVERY {
-            self.drawn = now;
-            self.draw(&quiesce.status(now));
+        if self.live.is_due(now) {
+            self.live.draw(&quiesce.status(now).text());
         }
-    }
-
-    fn draw(&mut self, status: &QuiesceStatus) {
-        let text = status.text();
-        // Who read this may have gone; what is done goes on.
-        let mut out = std::io::stdout();
-        if self.lines > 0 {
-            let _ = write!(out, "\x1b[{}A\x1b[J", self.lines);
-        }
-        self.lines = text.lines().count();
-        let _ = write!(out, "{text}");
-        let _ = out.flush();
     }
 
     fn end(&mut self, last: &QuiesceStatus) {
         if self.json {
             print_line(last);
         } else {
-            self.draw(last);
+            self.live.draw(&last.text());
         }
     }
-}
-
-fn print_line(status: &QuiesceStatus) {
-    // Who read this may have gone; what is done goes on.
-    let _ = writeln!(std::io::stdout(), "{}", serde_json::to_string(status).expect("plain data"));
 }

@@ -2,9 +2,8 @@
 //!
 //! Pure but for [`write()`]. All of it is measured; how much power that saves is not, for no meter is read here.
 
-use crate::exit::usage;
-use crate::machine_facts::this_machine;
-use crate::run_folder::{self, INFO, REPORT};
+use crate::run_folder::{self, Kind, REPORT};
+use crate::thinned::Thinned;
 use anyhow::Result;
 use governor::quiesce::QuiesceStatus;
 use machine::LengthHistogram;
@@ -14,7 +13,7 @@ use report::figures::{
 use report::run::RunInfo;
 use serde::Serialize;
 use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// How the figures are got.
 const METHOD: [&str; 4] = [
@@ -28,8 +27,10 @@ const METHOD: [&str; 4] = [
 
 /// All that was kept.
 const NUMBERS: &str = "quiesce.json";
-/// Points of a figure; with more, every other one is dropped.
-const SAMPLES_MAX: usize = 2_000;
+/// Its folder.
+pub const KIND: Kind = Kind { name: "quiesce", mark: NUMBERS };
+/// Points of a figure; a longer run's are thinned.
+pub const SAMPLES_MAX: usize = 2_000;
 
 /// At one time.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -41,17 +42,10 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// Appends one, and thins out a long run.
-    pub fn add(samples: &mut Vec<Self>, status: &QuiesceStatus) {
+    /// Of how things stand.
+    pub fn of(status: &QuiesceStatus) -> Self {
         let frozen_s = status.background.first().map_or(0.0, |background| background.frozen_s);
-        samples.push(Self { at_s: status.at_ms / 1e3, all_idle_s: status.all_idle_s, frozen_s });
-        if samples.len() > SAMPLES_MAX {
-            let mut number = 0;
-            samples.retain(|_| {
-                number += 1;
-                number % 2 == 0
-            });
-        }
+        Self { at_s: status.at_ms / 1e3, all_idle_s: status.all_idle_s, frozen_s }
     }
 }
 
@@ -59,49 +53,26 @@ impl Sample {
 #[derive(Debug, Serialize)]
 struct Told {
     last: QuiesceStatus,
-    samples: Vec<Sample>,
+    samples: Thinned<Sample>,
     /// Of times in which all were idle: upper end in seconds, how many, their time in seconds.
     all_idle: Vec<(f64, u64, f64)>,
 }
 
-/// Where a run that begins now leaves its page. One that was named is made now, while an error costs nothing.
-pub fn place(out: Option<&Path>, started: &str) -> Result<PathBuf> {
-    let Some(place) = out else { return Ok(Path::new("runs").join(name(started))) };
-    if place.join(INFO).exists() && !place.join(NUMBERS).exists() {
-        return Err(usage(format!(
-            "{} has another kind of run\n\nhint: name another folder with --out",
-            place.display()
-        )));
-    }
-    run_folder::create(place)?;
-    Ok(place.to_owned())
-}
-
 /// Writes the run's folder, and says where its page is.
-pub fn write(place: &Path, started: String, last: QuiesceStatus, samples: Vec<Sample>) -> Result<String> {
+pub fn write(place: &Path, started: String, last: QuiesceStatus, samples: Thinned<Sample>) -> Result<String> {
     let told = Told { all_idle: buckets(&last.all_idle), last, samples };
     run_folder::create(place)?;
     run_folder::remove(place, &[REPORT])?;
     let json = serde_json::to_string(&told)?;
     run_folder::write(place, NUMBERS, |file| writeln!(file, "{json}"))?;
     let units: Vec<&str> = told.last.critical.iter().map(|critical| critical.unit.as_str()).collect();
-    let info = RunInfo {
-        format: RunInfo::FORMAT,
-        name: name(&started),
-        title: format!("{}: background work stands still while it waits", units.join(", ")),
-        command: std::env::args().collect(),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
+    let info = KIND.info(
         started,
-        method: METHOD.map(str::to_owned).to_vec(),
-        machine: this_machine(),
-        config: toml::Table::new(),
-    };
+        format!("{}: background work stands still while it waits", units.join(", ")),
+        &METHOD,
+    );
     run_folder::write_info(place, &info)?;
     run_folder::write_report(place, &page(&info, &told).html())
-}
-
-fn name(started: &str) -> String {
-    format!("quiesce-{}", started.replace(" UTC", "").replace([' ', ':'], "-"))
 }
 
 fn buckets(lengths: &LengthHistogram) -> Vec<(f64, u64, f64)> {
@@ -191,7 +162,7 @@ fn over_time(told: &Told) -> Section {
         ("all idle".to_owned(), (|sample: &Sample| sample.all_idle_s) as fn(&Sample) -> f64),
         (first, |sample| sample.frozen_s),
     ] {
-        let shares = told.samples.windows(2).filter_map(|pair| {
+        let shares = told.samples.kept().windows(2).filter_map(|pair| {
             let seconds = pair[1].at_s - pair[0].at_s;
             (seconds > 0.0).then(|| Mark::new(pair[1].at_s, Some((of(&pair[1]) - of(&pair[0])) / seconds)))
         });

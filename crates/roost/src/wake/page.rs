@@ -2,9 +2,8 @@
 //!
 //! Pure but for [`write()`]. Time is measured; joules are as the status says.
 
-use crate::exit::usage;
-use crate::machine_facts::this_machine;
-use crate::run_folder::{self, INFO, REPORT};
+use crate::run_folder::{self, Kind, REPORT};
+use crate::thinned::Thinned;
 use anyhow::Result;
 use governor::wake::WakeStatus;
 use report::figures::{Card, Lines, Page, Part, Point, Quantity, Row, Section, Series, Style, Table, Unit};
@@ -24,18 +23,23 @@ const METHOD: [&str; 4] = [
 
 /// All that was kept.
 const NUMBERS: &str = "wake.json";
+/// Its folder.
+pub const KIND: Kind = Kind { name: "wake", mark: NUMBERS };
 /// The run second by second.
 const READINGS: &str = "readings.jsonl";
 /// Readings of longer runs are thinned.
 const READINGS_MAX: usize = 4096;
 
 /// The run second by second, thinned as it grows.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct History {
-    readings: Vec<Reading>,
-    skipped: usize,
-    /// One in so many is kept.
-    step: usize,
+    readings: Thinned<Reading>,
+}
+
+impl Default for History {
+    fn default() -> Self {
+        Self { readings: Thinned::new(READINGS_MAX) }
+    }
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -51,13 +55,8 @@ struct Reading {
 impl History {
     /// Half a second has passed.
     pub fn add(&mut self, status: &WakeStatus) {
-        self.skipped += 1;
-        if self.skipped < self.step {
-            return;
-        }
-        self.skipped = 0;
         let owned = status.accounts.iter().filter(|account| !account.name.starts_with('('));
-        self.readings.push(Reading {
+        self.readings.add(|| Reading {
             at_s: status.running.as_secs_f64(),
             accepted: status.asked.accepted,
             refused: status.asked.refused,
@@ -65,28 +64,12 @@ impl History {
             windows: status.cpus.iter().map(|cpu| cpu.windows).sum(),
             awake_s: owned.map(|account| account.time.as_secs_f64()).sum(),
         });
-        if self.readings.len() >= READINGS_MAX {
-            self.step = self.step.max(1) * 2;
-            let mut nth = 0;
-            self.readings.retain(|_| {
-                nth += 1;
-                nth % 2 == 0
-            });
-        }
     }
 }
 
-/// Where a run that begins now leaves its page. One that was named is made now, while an error costs nothing.
+/// Where a run that begins now leaves its page.
 pub fn place(out: Option<&Path>, started: &str) -> Result<PathBuf> {
-    let Some(place) = out else { return Ok(Path::new("runs").join(name(started))) };
-    if place.join(INFO).exists() && !place.join(NUMBERS).exists() {
-        return Err(usage(format!(
-            "{} has another kind of run\n\nhint: name another folder with --out",
-            place.display()
-        )));
-    }
-    run_folder::create(place)?;
-    Ok(place.to_owned())
+    KIND.place(out, started)
 }
 
 /// Writes the run's folder, and says where its page is.
@@ -96,28 +79,14 @@ pub fn write(place: &Path, started: String, last: &WakeStatus, history: &History
     let json = serde_json::to_string(last)?;
     run_folder::write(place, NUMBERS, |file| writeln!(file, "{json}"))?;
     run_folder::write(place, READINGS, |file| {
-        history.readings.iter().try_for_each(|reading| {
+        history.readings.kept().iter().try_for_each(|reading| {
             let line = serde_json::to_string(reading)?;
             writeln!(file, "{line}")
         })
     })?;
-    let info = RunInfo {
-        format: RunInfo::FORMAT,
-        name: name(&started),
-        title: "CPUs woken just before the event".to_owned(),
-        command: std::env::args().collect(),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        started,
-        method: METHOD.map(str::to_owned).to_vec(),
-        machine: this_machine(),
-        config: toml::Table::new(),
-    };
+    let info = KIND.info(started, "CPUs woken just before the event".to_owned(), &METHOD);
     run_folder::write_info(place, &info)?;
     run_folder::write_report(place, &page(&info, last, history).html())
-}
-
-fn name(started: &str) -> String {
-    format!("wake-{}", started.replace(" UTC", "").replace([' ', ':'], "-"))
 }
 
 fn page(info: &RunInfo, last: &WakeStatus, history: &History) -> Page {
@@ -273,7 +242,7 @@ fn over_time(history: &History) -> Section {
         Quantity::new("time", Unit::Seconds),
         Quantity::new("CPUs kept awake", Unit::Share),
     );
-    let points = history.readings.windows(2).map(|pair| {
+    let points = history.readings.kept().windows(2).map(|pair| {
         let length = pair[1].at_s - pair[0].at_s;
         Point::new(pair[1].at_s, (length > 0.0).then(|| (pair[1].awake_s - pair[0].awake_s) / length))
     });
@@ -331,17 +300,7 @@ mod tests {
 
     #[test]
     fn the_page_tells_who_paid_and_that_it_is_modelled() {
-        let info = RunInfo {
-            format: RunInfo::FORMAT,
-            name: "wake-test".into(),
-            title: "test".into(),
-            command: vec!["roost".into()],
-            version: "0".into(),
-            started: "2026-11-22".into(),
-            method: METHOD.map(str::to_owned).to_vec(),
-            machine: this_machine(),
-            config: toml::Table::new(),
-        };
+        let info = KIND.info("2026-11-22".into(), "test".into(), &METHOD);
         let mut history = History::default();
         (1..4).for_each(|at| history.add(&status(at, 10 * at)));
         let html = page(&info, &status(4, 40), &history).html();
@@ -362,8 +321,9 @@ mod tests {
     fn a_long_run_keeps_a_bounded_number_of_readings_from_its_whole_length() {
         let mut history = History::default();
         (0..50_000).for_each(|at| history.add(&status(at, at)));
-        assert!(history.readings.len() < READINGS_MAX);
-        assert!(history.readings.first().is_some_and(|first| first.at_s < 100.0));
-        assert!(history.readings.last().is_some_and(|last| last.at_s > 49_000.0));
+        let readings = history.readings.kept();
+        assert!(readings.len() < READINGS_MAX);
+        assert!(readings.first().is_some_and(|first| first.at_s < 100.0));
+        assert!(readings.last().is_some_and(|last| last.at_s > 49_000.0));
     }
 }

@@ -192,8 +192,12 @@ const ASKED: u32 = 1 << 29;
 /// In the number of a channel that is a pipe.
 const OF_PIPE: u64 = 1 << 62;
 /// The programs that follow causes, and the events without which they are left out.
-const CAUSAL: [(&str, &str); 3] =
-    [("received", "sock_recv_length"), ("sent", "sock_send_length"), ("returned", "sys_exit")];
+const CAUSAL: [(&str, &str); 4] = [
+    ("received", "sock_recv_length"),
+    ("sent", "sock_send_length"),
+    ("entered", "sys_enter"),
+    ("returned", "sys_exit"),
+];
 /// Inode of the first pid namespace in the kernel's own file system of namespaces (`PROC_PID_INIT_INO`).
 const FIRST_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
 
@@ -359,6 +363,11 @@ impl WaitProgram {
         self.word(RINGS).load(Relaxed)
     }
 
+    /// The time of [`Self::all_idle`] alone.
+    pub fn all_idle_time(&self) -> Duration {
+        Duration::from_nanos(self.word(IDLE).load(Relaxed))
+    }
+
     /// How long all CPUs of the domain were idle at once, since it was loaded.
     pub fn all_idle(&self) -> AllIdle {
         let mut lengths = LengthHistogram::default();
@@ -368,8 +377,7 @@ impl WaitProgram {
         for (at, time) in lengths.times.iter_mut().enumerate() {
             *time = Duration::from_nanos(self.word(LENGTHS + LengthHistogram::BUCKETS + at).load(Relaxed));
         }
-        let time = Duration::from_nanos(self.word(IDLE).load(Relaxed));
-        AllIdle { time, times: self.word(IDLES).load(Relaxed), lengths }
+        AllIdle { time: self.all_idle_time(), times: self.word(IDLES).load(Relaxed), lengths }
     }
 
     fn word(&self, number: usize) -> &std::sync::atomic::AtomicU64 {

@@ -52,6 +52,15 @@ impl<'a> Ears<'a> {
     }
 }
 
+/// The kernel tells a call and its arguments only of a thread that is blocked: the first one is the descriptor.
+fn reads_standard_input(process: u32) -> bool {
+    let text = std::fs::read_to_string(format!("/proc/{process}/syscall")).unwrap_or_default();
+    let mut words = text.split_ascii_whitespace();
+    let number = words.next().and_then(|word| word.parse().ok());
+    number.is_some_and(|number| calls::class_of(number) == calls::ON_DESCRIPTOR)
+        && words.next() == Some("0x0")
+}
+
 /// It blocks on this.
 fn on(kind: WaitKind) -> impl Fn(WaitHappened) -> Option<()> {
     move |happened| (blocked(happened) == Some(kind)).then_some(())
@@ -208,9 +217,10 @@ fn a_request_is_followed_to_whom_it_reaches_and_back() {
         .spawn()
         .unwrap();
     let (mut asks, mut answers) = (worker.stdin.take().unwrap(), worker.stdout.take().unwrap());
-    // It waits for what it is asked; whether it does yet is seen from outside.
+    // It waits for what it is asked; whether it does yet is seen from outside. A wait of any other kind, such as that for a page of its
+    // program, is over before it asks, and then nobody need wake it.
     let patience = std::time::Instant::now() + std::time::Duration::from_secs(20);
-    while now::wait_of(worker.id(), worker.id()).is_none_or(|(kind, _)| kind != WaitKind::Other) {
+    while !reads_standard_input(worker.id()) {
         assert!(std::time::Instant::now() < patience, "it waits");
         thread::sleep(std::time::Duration::from_millis(1));
     }
@@ -271,6 +281,48 @@ fn what_goes_through_a_pipe_is_followed_though_nobody_was_woken() {
     };
     assert_eq!(ears.find(reader.id(), "it reads", received), channel);
     reader.wait().unwrap();
+}
+
+/// The reader never sleeps, so nobody wakes it, and it has each byte before the writer's own call has returned.
+#[test]
+fn what_is_read_while_the_writer_still_writes_is_followed() {
+    let Some(program) = program(true) else { return };
+    if !program.sees_requests() {
+        println!("SKIPPED: this kernel has no event of a read from a socket (Linux 6.3)");
+        return;
+    }
+    const BYTES: usize = 500;
+    let (out, into) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::NONBLOCK).unwrap();
+    let (near, far) = std::os::unix::net::UnixStream::pair().unwrap();
+    far.set_nonblocking(true).unwrap();
+    program.assign(std::process::id(), ROLE).unwrap();
+    for (written, read) in [(into, out), (near.into(), far.into())] {
+        let (numbers, number) = mpsc::channel();
+        let (acknowledged, next) = mpsc::channel();
+        let reader = thread::spawn(move || {
+            numbers.send(own_number()).unwrap();
+            for _ in 0..BYTES {
+                while rustix::io::read(&read, &mut [0]) != Ok(1) {}
+                acknowledged.send(()).unwrap();
+            }
+        });
+        let (reads, mut ears) = (number.recv().unwrap(), Ears::of(&program));
+        let mut received = 0;
+        for _ in 0..BYTES {
+            rustix::io::write(&written, &[1]).unwrap();
+            next.recv().unwrap();
+            ears.heard.extend(program.take());
+            received += ears.heard.drain(..).filter(|event| is_receipt(event, reads)).count();
+        }
+        reader.join().unwrap();
+        received += program.take().iter().filter(|event| is_receipt(event, reads)).count();
+        assert_eq!(received, BYTES);
+    }
+    program.dismiss(std::process::id());
+}
+
+fn is_receipt(event: &WaitEvent, thread: u32) -> bool {
+    event.task.id == thread && matches!(event.happened, WaitHappened::Received { .. })
 }
 
 #[test]

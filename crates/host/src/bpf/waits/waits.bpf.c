@@ -4,8 +4,9 @@
  *   sched_waking    it is being woken: by whom?                        (the caller's role, if its system call can wake anybody)
  *   sched_wakeup    it goes on                          --> UNBLOCK
  *   fork, exit      threads come and go                 --> FORK, EXIT
- *   sockets         a request comes, its answer goes    --> TRIGGER, RESPONSE, SEND, RECEIVE   (causal only)
- *   sys_exit        a pipe was written or read          --> SEND, RECEIVE                      (causal only)
+ *   sockets         a request comes, its answer goes    --> TRIGGER, RESPONSE, RECEIVE         (causal only)
+ *   sys_enter       a pipe or socket is being written   --> SEND                               (causal only)
+ *   sys_exit        a pipe was read                     --> RECEIVE                            (causal only)
  *                                                             |
  *                                                       ring, which wakes its reader only where that matters
  *
@@ -577,6 +578,24 @@ int BPF_PROG(received, struct sock *sk, int length, int flags)
     return 0;
 }
 
+/* A task writes into a channel. Told before the first byte is in it: on another CPU a reader has it, and is back in user space, before the
+ * writer's own call returns. A write that fails leaves a mark that nobody takes away, and so nobody stands still until the request is over. */
+static __always_inline void sends(struct desk *desk, struct event *event, __u64 channel)
+{
+    __u32 one = 1;
+
+    bpf_map_update_elem(&channels, &channel, &one, BPF_ANY);
+    event->kind = SEND;
+    event->place = channel;
+    event->at = bpf_ktime_get_ns();
+    tell(desk, event, desk->armed);
+}
+
+static __always_inline bool is_write(struct call call)
+{
+    return class_of(call.number) == (ON_DESCRIPTOR | CAN_WAKE);
+}
+
 SEC("?tp_btf/sock_send_length")
 int BPF_PROG(sent, struct sock *sk, int length, int flags)
 {
@@ -584,7 +603,6 @@ int BPF_PROG(sent, struct sock *sk, int length, int flags)
     struct desk *desk = the_desk();
     struct event event = { .task = current->pid };
     __u64 request = (__u64)sk, channel;
-    __u32 one = 1;
 
     if (!desk || length <= 0)
         return 0;
@@ -597,19 +615,59 @@ int BPF_PROG(sent, struct sock *sk, int length, int flags)
         tell(desk, &event, desk->armed);
         return 0;
     }
-    if (!bpf_map_lookup_elem(&threads, &event.task) && !(event.group & BACKGROUND))
+    /* What was written by one of the calls below has been told; `sendfile` and io_uring have not. */
+    if (is_write(call_of(current)) || (!bpf_map_lookup_elem(&threads, &event.task) && !(event.group & BACKGROUND)))
         return 0;
     channel = channel_of(sk);
-    if (!channel)
-        return 0;
-    bpf_map_update_elem(&channels, &channel, &one, BPF_ANY);
-    event.kind = SEND;
-    event.place = channel;
-    tell(desk, &event, desk->armed);
+    if (channel)
+        sends(desk, &event, channel);
     return 0;
 }
 
-/* A call has returned: what it has written to a pipe or read from one. Pipes have no events of their own. */
+/* A call begins that writes to a pipe, or to a socket whose other end is on this machine. */
+SEC("?tp_btf/sys_enter")
+int BPF_PROG(entered, void *regs, long number)
+{
+    struct task_struct *current = bpf_get_current_task_btf();
+    struct desk *desk = the_desk();
+    struct event event = { .task = current->pid };
+    struct call call;
+    struct file *file;
+    struct socket *socket;
+    struct sock *sk;
+    __u32 format;
+    __u64 channel;
+
+    if (!desk)
+        return 0;
+    call = call_of(current);
+    if (!is_write(call))
+        return 0;
+    event.group = role_of(current->tgid);
+    if (!bpf_map_lookup_elem(&threads, &event.task) && !(event.group & BACKGROUND))
+        return 0;
+    file = file_of(current, call.first);
+    if (!file)
+        return 0;
+    format = BPF_CORE_READ(file, f_inode, i_mode) & FORMAT;
+    if (format == PIPE) {
+        desk->pipes = 1;
+        sends(desk, &event, BPF_CORE_READ(file, f_inode, i_ino) | OF_PIPE);
+    } else if (format == SOCKET) {
+        socket = BPF_CORE_READ(file, private_data);
+        sk = BPF_CORE_READ(socket, sk);
+        channel = (__u64)sk;
+        /* An answer is told of when it is on its way. */
+        if (!sk || bpf_map_lookup_elem(&requests, &channel))
+            return 0;
+        channel = channel_of(sk);
+        if (channel)
+            sends(desk, &event, channel);
+    }
+    return 0;
+}
+
+/* A call has returned: what it has read from a pipe. Pipes have no events of their own. */
 SEC("?tp_btf/sys_exit")
 int BPF_PROG(returned, void *regs, long result)
 {
@@ -618,34 +676,22 @@ int BPF_PROG(returned, void *regs, long result)
     struct event event = { .task = current->pid };
     struct call call;
     struct file *file;
-    __u32 class, one = 1;
-    bool is_write;
 
-    if (!desk || result <= 0)
+    if (!desk || result <= 0 || !desk->pipes)
         return 0;
     call = call_of(current);
-    class = class_of(call.number);
-    if ((class & CALL_KIND) != ON_DESCRIPTOR)
-        return 0;
-    is_write = class & CAN_WAKE;
-    event.group = role_of(current->tgid);
-    if (is_write ? !bpf_map_lookup_elem(&threads, &event.task) && !(event.group & BACKGROUND) : !desk->pipes)
+    if (class_of(call.number) != ON_DESCRIPTOR)
         return 0;
     file = file_of(current, call.first);
     if (!file || (BPF_CORE_READ(file, f_inode, i_mode) & FORMAT) != PIPE)
         return 0;
     event.place = BPF_CORE_READ(file, f_inode, i_ino) | OF_PIPE;
-    if (is_write) {
-        desk->pipes = 1;
-        bpf_map_update_elem(&channels, &event.place, &one, BPF_ANY);
-        event.kind = SEND;
-    } else {
-        if (!bpf_map_lookup_elem(&channels, &event.place))
-            return 0;
-        bpf_map_delete_elem(&channels, &event.place);
-        track(desk, event.task);
-        event.kind = RECEIVE;
-    }
+    if (!bpf_map_lookup_elem(&channels, &event.place))
+        return 0;
+    bpf_map_delete_elem(&channels, &event.place);
+    track(desk, event.task);
+    event.group = role_of(current->tgid);
+    event.kind = RECEIVE;
     event.at = bpf_ktime_get_ns();
     tell(desk, &event, desk->armed);
     return 0;

@@ -12,14 +12,13 @@ pub use options::Args;
 
 use super::daemon::stand_back_from_clocks;
 use crate::exit::{Exit, coded, usage};
+use crate::live::{Live, print_line};
+use crate::signals::EndSignals;
 use ::observe::functions::FunctionError;
 use anyhow::{Context as _, Result};
-use governor::hurry_up::{Ending, Hurry, HurryError, Stop};
+use governor::hurry_up::{Ending, Hurry, HurryError};
 use host::{FrequencyError, Root};
-use machine::{Duration, Instant};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXCPU};
-use signal_hook::iterator::Signals;
-use std::io::{IsTerminal as _, Write as _};
+use machine::Duration;
 use std::process::ExitCode;
 
 /// A person reads no faster.
@@ -29,15 +28,17 @@ const DRAW_EVERY: Duration = Duration::from_millis(100);
 pub fn run(args: &Args) -> Result<ExitCode> {
     let options = args.options()?;
     let started = crate::run_folder::started()?;
-    let place =
-        (args.out.is_some() || !args.json).then(|| page::place(args.out.as_deref(), &started)).transpose()?;
+    let place = (args.out.is_some() || !args.json)
+        .then(|| page::KIND.place(args.out.as_deref(), &started))
+        .transpose()?;
     if !args.dry_run && !args.take_over {
         stand_back_from_clocks(&Root::system())?;
     }
     // Before anything is held: a signal that comes meanwhile must not end this without putting things back.
-    let signals = Signals::new([SIGINT, SIGTERM, SIGHUP, SIGXCPU]).context("cannot watch for signals")?;
+    let signals = EndSignals::watch()?;
     let mut hurry = Hurry::open(&options).map_err(refused)?;
-    hear(signals, hurry.stop())?;
+    let stop = hurry.stop();
+    signals.call(move || stop.now())?;
     let clocks = hurry.clocks();
     eprintln!("clocks: {} idle, {} at work, {} for heavy calls", clocks[0], clocks[1], clocks[2]);
     let until = args.length.map(|length| host::now() + length);
@@ -50,7 +51,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             }
         }
         hurry.run(until, |hurry| {
-            hurry.drain_notices().iter().for_each(|notice| view.say(notice));
+            hurry.drain_notices().iter().for_each(|notice| view.live.say(notice));
             view.show(hurry);
         })
     };
@@ -61,7 +62,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     });
     let ending = ending.context("cannot start a thread")?;
     let lines = hurry.release();
-    view.end();
+    view.live.end();
     hurry.drain_notices().iter().chain(&lines).for_each(|line| eprintln!("{line}"));
     if let Some(place) = place {
         // What was governed was governed well: a full disk makes no failure of that.
@@ -111,68 +112,23 @@ fn refused(error: HurryError) -> anyhow::Error {
     }
 }
 
-/// Signals end it; so does SIGXCPU, which comes if its real-time thread computes without an end.
-fn hear(mut signals: Signals, stop: Stop) -> Result<()> {
-    let listen = move || {
-        for signal in signals.forever() {
-            if signal == SIGXCPU {
-                eprintln!("it computed for 100 ms without a pause, and ends");
-            }
-            stop.now();
-        }
-    };
-    std::thread::Builder::new()
-        .name("signals".to_owned())
-        .spawn(listen)
-        .context("cannot watch for signals")?;
-    Ok(())
-}
-
 /// What a person sees meanwhile, or a program.
 struct View {
     json: bool,
-    live: bool,
-    drawn: Instant,
-    /// Lines of the last drawing, which the next one takes the place of.
-    lines: usize,
+    live: Live,
 }
 
 impl View {
     fn new(json: bool) -> Self {
-        let live = std::io::stdout().is_terminal() && !json;
-        Self { json, live, drawn: Instant::ZERO, lines: 0 }
-    }
-
-    fn say(&mut self, notice: &str) {
-        self.lines = 0;
-        eprintln!("{notice}");
+        Self { json, live: Live::new(json, DRAW_EVERY) }
     }
 
     fn show(&mut self, hurry: &Hurry) {
         let now = host::now();
-        if !self.json && (!self.live || now < self.drawn + DRAW_EVERY) {
-            return;
-        }
-        self.drawn = now;
-        let status = hurry.status(now);
-        let mut out = std::io::stdout();
-        // Who read this may have gone; the governor stays.
         if self.json {
-            let _ = writeln!(out, "{}", serde_json::to_string(&status).expect("plain data"));
-            return;
-        }
-        let text = status.text();
-        if self.lines > 0 {
-            let _ = write!(out, "\x1b[{}A\x1b[J", self.lines);
-        }
-        self.lines = text.lines().count();
-        let _ = write!(out, "{text}");
-        let _ = out.flush();
-    }
-
-    fn end(&self) {
-        if self.live {
-            println!();
+            print_line(&hurry.status(now));
+        } else if self.live.is_due(now) {
+            self.live.draw(&hurry.status(now).text());
         }
     }
 }

@@ -2,9 +2,7 @@
 //!
 //! Pure but for [`write()`]. All of it is measured; what a clock saves is not, for no meter is read here.
 
-use crate::exit::usage;
-use crate::machine_facts::this_machine;
-use crate::run_folder::{self, INFO, REPORT};
+use crate::run_folder::{self, Kind, REPORT};
 use anyhow::Result;
 use governor::hurry_up::{CpuTally, Hurry, HurryStatus, level_word};
 use machine::Kilohertz;
@@ -15,7 +13,7 @@ use report::figures::{
 use report::run::RunInfo;
 use serde::Serialize;
 use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// How the figures are got.
 const METHOD: [&str; 4] = [
@@ -29,6 +27,8 @@ const METHOD: [&str; 4] = [
 
 /// All that was kept.
 const NUMBERS: &str = "hurry-up.json";
+/// Its folder.
+pub const KIND: Kind = Kind { name: "hurry-up", mark: NUMBERS };
 /// Points of the distribution.
 const SHARES: [f64; 13] = [0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999, 1.0];
 
@@ -49,19 +49,6 @@ pub struct Told {
     pub cpus: Vec<CpuTally>,
 }
 
-/// Where a run that begins now leaves its page. One that was named is made now, while an error costs nothing.
-pub fn place(out: Option<&Path>, started: &str) -> Result<PathBuf> {
-    let Some(place) = out else { return Ok(Path::new("runs").join(name(started))) };
-    if place.join(INFO).exists() && !place.join(NUMBERS).exists() {
-        return Err(usage(format!(
-            "{} has another kind of run\n\nhint: name another folder with --out",
-            place.display()
-        )));
-    }
-    run_folder::create(place)?;
-    Ok(place.to_owned())
-}
-
 /// Writes the run's folder, and says where its page is.
 pub fn write(place: &Path, started: String, hurry: &Hurry) -> Result<String> {
     let told = told(hurry);
@@ -69,23 +56,13 @@ pub fn write(place: &Path, started: String, hurry: &Hurry) -> Result<String> {
     run_folder::remove(place, &[REPORT])?;
     let json = serde_json::to_string(&told)?;
     run_folder::write(place, NUMBERS, |file| writeln!(file, "{json}"))?;
-    let info = RunInfo {
-        format: RunInfo::FORMAT,
-        name: name(&started),
-        title: format!("process {}: speed for who is in the hot function", told.last.process),
-        command: std::env::args().collect(),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
+    let info = KIND.info(
         started,
-        method: METHOD.map(str::to_owned).to_vec(),
-        machine: this_machine(),
-        config: toml::Table::new(),
-    };
+        format!("process {}: speed for who is in the hot function", told.last.process),
+        &METHOD,
+    );
     run_folder::write_info(place, &info)?;
     run_folder::write_report(place, &page(&info, &told).html())
-}
-
-fn name(started: &str) -> String {
-    format!("hurry-up-{}", started.replace(" UTC", "").replace([' ', ':'], "-"))
 }
 
 fn told(hurry: &Hurry) -> Told {
@@ -255,17 +232,7 @@ mod tests {
     use machine::CpuId;
 
     fn info() -> RunInfo {
-        RunInfo {
-            format: RunInfo::FORMAT,
-            name: "hurry-up-test".into(),
-            title: "process 7".into(),
-            command: vec!["roost".into()],
-            version: "0".into(),
-            started: "2026-11-22".into(),
-            method: METHOD.map(str::to_owned).to_vec(),
-            machine: this_machine(),
-            config: toml::Table::new(),
-        }
+        KIND.info("2026-11-22".into(), "process 7".into(), &METHOD)
     }
 
     fn run(calls: Vec<(f64, u64)>, dry_run: bool) -> Told {
