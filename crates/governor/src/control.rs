@@ -8,15 +8,14 @@
 //! and closed; nothing that a peer does delays the daemon's epochs, since a thread of its own waits for it.
 
 use crate::governed::Status;
+use crate::socket::{self, Place};
 use host::holder::Asked;
 use machine::Goal;
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::geteuid;
 use serde::{Deserialize, Serialize};
-use std::fs;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
-use std::os::unix::fs::PermissionsExt as _;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration as StdDuration, Instant};
@@ -126,7 +125,7 @@ pub fn ask(path: &Path, what: &Ask) -> Result<Answer, ControlError> {
 /// Listens at a socket, and removes it when dropped.
 #[derive(Debug)]
 pub(crate) struct Control {
-    path: PathBuf,
+    _place: Place,
 }
 
 impl Control {
@@ -136,18 +135,7 @@ impl Control {
         hear: impl Fn(Ask, Sender<Answer>) -> bool + Send + Sync + Clone + 'static,
     ) -> Result<Self, ControlError> {
         let taken = |cause| ControlError::Taken { path: path.to_owned(), cause };
-        if let Some(folder) = path.parent() {
-            fs::create_dir_all(folder).map_err(taken)?;
-        }
-        let listener = match UnixListener::bind(path) {
-            // A dead daemon leaves its socket; a living one answers at it.
-            Err(cause) if cause.kind() == io::ErrorKind::AddrInUse && UnixStream::connect(path).is_err() => {
-                fs::remove_file(path).map_err(taken)?;
-                UnixListener::bind(path).map_err(taken)?
-            }
-            other => other.map_err(taken)?,
-        };
-        fs::set_permissions(path, fs::Permissions::from_mode(0o666)).map_err(taken)?;
+        let (listener, place) = socket::listen(path, 0o666).map_err(taken)?;
         std::thread::Builder::new()
             .name("control".to_owned())
             .spawn(move || {
@@ -163,13 +151,7 @@ impl Control {
                 }
             })
             .map_err(taken)?;
-        Ok(Self { path: path.to_owned() })
-    }
-}
-
-impl Drop for Control {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.path);
+        Ok(Self { _place: place })
     }
 }
 
@@ -263,16 +245,6 @@ mod tests {
         assert!(matches!(Control::listen(&path, |_, _| true), Err(ControlError::Taken { .. })), "it lives");
         drop(control);
         assert!(ask(&path, &Ask::Status).unwrap_err().to_string().contains("roost govern"));
-    }
-
-    #[test]
-    fn a_socket_of_a_dead_daemon_is_taken_over() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("govern.sock");
-        drop(UnixListener::bind(&path).unwrap());
-        assert!(path.exists());
-        let (_control, path) = listening(folder.path());
-        assert!(ask(&path, &Ask::Status).is_ok());
     }
 
     #[test]

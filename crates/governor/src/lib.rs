@@ -37,6 +37,7 @@ mod own_word;
 mod park;
 pub mod quiesce;
 mod replay;
+mod socket;
 mod sources;
 mod telemetry;
 pub mod wake;

@@ -109,7 +109,7 @@ pub use premature::PrematureSleeps;
 pub use privileges::{Capability, Privileges, privileges};
 pub use process::{CpuTime, cpu_time, resident_bytes};
 pub use programs::{Contested, LatencyHolders, Program, Rival, latency_holders, rivals};
-pub use realtime::{RealtimeError, run_at_once};
+pub use realtime::{RealtimeError, run_at_once, run_where_idle};
 pub use root::{FileError, Gaps, Root};
 pub use segments::{SegmentBounds, Segments};
 pub use surroundings::Scope;

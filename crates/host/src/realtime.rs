@@ -4,6 +4,9 @@
 //! the process's turn with SIGXCPU (catch it and put things back) if one of its real-time threads computes for [`LONGEST_TURN`]
 //! without waiting for anything, and by the kernel's own share for ordinary threads (`sched_rt_runtime_us`). Threads that it starts
 //! are ordinary ones.
+//!
+//! And its opposite, a thread that runs only where nobody else wants to (`SCHED_IDLE`): every ordinary thread that is woken on its CPU
+//! takes its place at once. A low priority (`nice 19`) does not promise that: the scheduler lets such a thread finish its slice now and then.
 
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -42,6 +45,7 @@ struct SchedAttr {
 }
 
 const SCHED_FIFO: u32 = 1;
+const SCHED_IDLE: u32 = 5;
 const SCHED_FLAG_RESET_ON_FORK: u64 = 1;
 
 #[cfg(target_arch = "x86_64")]
@@ -57,18 +61,28 @@ unsafe extern "C" {
 
 /// Makes the calling thread one that runs as soon as it is woken.
 pub fn run_at_once() -> Result<(), RealtimeError> {
-    let number = SCHED_SETATTR.ok_or_else(|| RealtimeError::Refused(io::ErrorKind::Unsupported.into()))?;
     // The bound first: there is no moment without one.
     let before = getrlimit(Resource::Rttime);
     let bound = before.maximum.map_or(LONGEST_TURN_US, |maximum| maximum.min(LONGEST_TURN_US));
     setrlimit(Resource::Rttime, Rlimit { current: Some(bound), maximum: before.maximum })
         .map_err(|error| RealtimeError::Refused(error.into()))?;
+    set_policy(SCHED_FIFO, 1)
+}
+
+/// Makes the calling thread one that runs only while no other wants its CPU.
+pub fn run_where_idle() -> Result<(), RealtimeError> {
+    set_policy(SCHED_IDLE, 0)
+}
+
+/// For the calling thread; those that it starts are ordinary ones.
+fn set_policy(policy: u32, priority: u32) -> Result<(), RealtimeError> {
+    let number = SCHED_SETATTR.ok_or_else(|| RealtimeError::Refused(io::ErrorKind::Unsupported.into()))?;
     let attr = SchedAttr {
         size: size_of::<SchedAttr>() as u32,
-        policy: SCHED_FIFO,
+        policy,
         flags: SCHED_FLAG_RESET_ON_FORK,
         nice: 0,
-        priority: 1,
+        priority,
         runtime: 0,
         deadline: 0,
         period: 0,
@@ -106,5 +120,16 @@ mod tests {
         .join()
         .unwrap();
         assert_eq!(policy_of_this_thread(), "0");
+    }
+
+    #[test]
+    fn one_thread_makes_way_for_all_others_and_its_children_do_not() {
+        std::thread::spawn(|| {
+            run_where_idle().unwrap();
+            assert_eq!(policy_of_this_thread(), "5");
+            std::thread::spawn(|| assert_eq!(policy_of_this_thread(), "0")).join().unwrap();
+        })
+        .join()
+        .unwrap();
     }
 }

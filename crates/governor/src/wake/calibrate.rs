@@ -3,8 +3,9 @@
 //! - *Exit latency*: how late a thread's own timer is after 10 ms of sleep, 99th percentile, per CPU. It holds the timer's lateness, the
 //!   exit from whatever state that CPU sleeps in, the host's share on a virtual machine, and the scheduler.
 //! - *Doorbell*: from a wake-up by another CPU until the woken thread runs, median.
-//! - *Act*: the same wake-up with the sleeper's CPU polling, and with a thread spinning on it. What is quicker at the 99th percentile is
-//!   taken; polling if they differ by less than a tenth, for it needs no interrupt.
+//! - *Act*: the same wake-up with the sleeper's CPU polling, and with a thread spinning on it. What is quicker is taken; polling if they
+//!   differ by less than a tenth, for it needs no interrupt. Quicker is what is so at the median *and* at the 90th percentile: of a
+//!   hundred wake-ups the 99th percentile is a single one, and on a virtual machine the host has its word in that.
 
 use super::Act;
 use host::AffinityError;
@@ -28,11 +29,13 @@ pub struct Calibration {
     pub spinning: Option<Latency>,
 }
 
-/// Two percentiles.
+/// Percentiles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Latency {
     /// Half took no longer.
     pub p50: Duration,
+    /// 9 of 10 took no longer.
+    pub p90: Duration,
     /// 99 of 100 took no longer.
     pub p99: Duration,
 }
@@ -44,7 +47,13 @@ const SAMPLES: usize = 100;
 
 impl Latency {
     fn of(sorted: &[Duration]) -> Option<Self> {
-        (!sorted.is_empty()).then(|| Self { p50: percentile(sorted, 50), p99: percentile(sorted, 99) })
+        let of = |percent| percentile(sorted, percent);
+        (!sorted.is_empty()).then(|| Self { p50: of(50), p90: of(90), p99: of(99) })
+    }
+
+    /// By more than a tenth, for nearly all.
+    fn is_quicker_than(self, other: Self) -> bool {
+        self.p50.scale(1.1) < other.p50 && self.p90.scale(1.1) < other.p90
     }
 }
 
@@ -81,8 +90,8 @@ impl Calibration {
         found.spinning = std::thread::scope(|scope| {
             let spinning = scope.spawn(|| {
                 host::pin_current_thread(sleeper)?;
-                // Whoever is woken shall run at once.
-                let _ = rustix::process::nice(19);
+                // Whoever is woken shall run at once, as beside a helper that spins.
+                let _ = host::run_where_idle();
                 while !has_ended.load(Ordering::Relaxed) {
                     std::hint::spin_loop();
                 }
@@ -99,7 +108,7 @@ impl Calibration {
     /// What keeps a CPU awake best.
     pub fn act(&self) -> Act {
         match (self.polling, self.spinning) {
-            (Some(polling), Some(spinning)) if spinning.p99.scale(1.1) < polling.p99 => Act::Spin,
+            (Some(polling), Some(spinning)) if spinning.is_quicker_than(polling) => Act::Spin,
             (None, Some(_)) => Act::Spin,
             _ => Act::Polling,
         }
@@ -119,14 +128,14 @@ impl Calibration {
     pub fn text(&self) -> String {
         use std::fmt::Write as _;
         let mut text = String::new();
-        for (cpu, Latency { p50, p99 }) in &self.timers {
+        for (cpu, Latency { p50, p99, .. }) in &self.timers {
             let _ =
                 writeln!(text, "{cpu}: a timer after {SLEEP} of sleep is late by {p50} (p50), {p99} (p99)");
         }
         for (name, latency) in
             [("as it is", self.stock), ("polling", self.polling), ("a thread spins there", self.spinning)]
         {
-            if let Some(Latency { p50, p99 }) = latency {
+            if let Some(Latency { p50, p99, .. }) = latency {
                 let _ =
                     writeln!(text, "woken by another CPU after {SLEEP}, {name}: {p50} (p50), {p99} (p99)");
             }
@@ -140,18 +149,28 @@ impl Calibration {
 mod tests {
     use super::*;
 
-    fn us(p50: u64, p99: u64) -> Option<Latency> {
-        Some(Latency { p50: Duration::from_micros(p50), p99: Duration::from_micros(p99) })
+    fn us(p50: u64, p90: u64, p99: u64) -> Option<Latency> {
+        let [p50, p90, p99] = [p50, p90, p99].map(Duration::from_micros);
+        Some(Latency { p50, p90, p99 })
     }
 
     #[test]
     fn the_quicker_act_is_taken_and_polling_when_they_are_alike() {
         let act = |polling, spinning| Calibration { polling, spinning, ..Calibration::default() }.act();
-        assert_eq!(act(us(5, 12), us(21, 31)), Act::Polling);
-        assert_eq!(act(us(20, 30), us(19, 29)), Act::Polling, "within a tenth");
-        assert_eq!(act(us(20, 90), us(19, 29)), Act::Spin);
-        assert_eq!(act(None, us(19, 29)), Act::Spin, "no idle limits here");
-        assert_eq!(act(us(5, 12), None), Act::Polling);
+        assert_eq!(act(us(5, 9, 12), us(21, 25, 31)), Act::Polling);
+        assert_eq!(act(us(20, 25, 30), us(19, 24, 29)), Act::Polling, "within a tenth");
+        assert_eq!(act(us(50, 80, 90), us(19, 25, 29)), Act::Spin);
+        assert_eq!(act(None, us(19, 25, 29)), Act::Spin, "no idle limits here");
+        assert_eq!(act(us(5, 9, 12), None), Act::Polling);
         assert_eq!(act(None, None), Act::Polling, "one CPU, nobody to wake it");
+    }
+
+    #[test]
+    fn one_wake_up_in_a_hundred_that_the_host_disturbed_decides_nothing() {
+        let act = |polling, spinning| Calibration { polling, spinning, ..Calibration::default() }.act();
+        assert_eq!(act(us(7, 11, 238), us(23, 30, 34)), Act::Polling);
+        // Quicker for most and slower for the rest, or the other way round: neither is.
+        assert_eq!(act(us(20, 21, 22), us(10, 40, 50)), Act::Polling);
+        assert_eq!(act(us(10, 40, 50), us(20, 21, 22)), Act::Polling);
     }
 }

@@ -116,7 +116,7 @@ impl WakeDaemon {
             .token
             .clone()
             .map(|token| RemoteDesk::new(token, options.remote_cpus.clone(), shared.clone(), roll.clone()));
-        let disks = match options.disks.then(|| Disks::open(None, shared.clone(), &roll)) {
+        let disks = match options.disks.then(|| Disks::open(None, &options.cpus, shared.clone(), &roll)) {
             Some(Ok(disks)) => Some(disks),
             Some(Err(error)) => {
                 notices.push(format!("disks are not foreseen: {error}"));

@@ -1,6 +1,9 @@
 //! Disks, without a word from any program: the kernel tells when an operation goes to a disk, its time is predicted from those before of its
 //! kind, size and depth, and the CPU that waits for it is awake in time, and so is the one that takes the disk's interrupts.
 //!
+//! Who hears of an operation is a thread on the CPU that asked: that CPU is awake then, about to wait. A fast disk answers before it
+//! could be woken again, so its window is opened at once and the CPU does not sleep at all; for slower ones it sleeps first.
+//!
 //! Which CPU takes them is learned from completions: a queue's interrupts mostly stay where they are.
 //!
 //! What always holds: at most [`UNDER_WAY_MAX`] operations are remembered, and one whose completion was lost is forgotten when its name is used
@@ -9,7 +12,7 @@
 use super::plan::Shared;
 use super::{PrincipalKind, Roll};
 use host::bpf::{Bell, BlockEvent, BlockProgram, BpfError};
-use machine::CpuId;
+use machine::{CpuId, CpuList};
 use policy::wake_plan::{Device, DeviceParams, Issued, Operation, Principal, Record, RequestId};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,7 +25,7 @@ const UNDER_WAY_MAX: usize = 1024;
 pub(super) struct Disks {
     known: Arc<Mutex<Known>>,
     program: BlockProgram,
-    _bell: Bell,
+    _bells: Vec<Bell>,
 }
 
 #[derive(Debug)]
@@ -39,17 +42,22 @@ struct Disk {
 }
 
 impl Disks {
-    /// Watches `device`, or all.
-    pub fn open(device: Option<u32>, shared: Shared, roll: &Roll) -> Result<Self, BpfError> {
+    /// Watches `device`, or all, for whoever waits on these CPUs.
+    pub fn open(
+        device: Option<u32>,
+        cpus: &CpuList,
+        shared: Shared,
+        roll: &Roll,
+    ) -> Result<Self, BpfError> {
         let program = BlockProgram::load(device)?;
         let principal = roll.enter(&mut shared.plan(), PrincipalKind::Device, None, "disks");
         let known = Known { principal, devices: BTreeMap::new(), under_way: BTreeMap::new() };
         let known = Arc::new(Mutex::new(known));
         let heard = Arc::clone(&known);
-        let bell = program.hear("wake-disk", move |event| {
+        let bells = program.hear("wake-disk", cpus, move |event| {
             heard.lock().unwrap_or_else(PoisonError::into_inner).hear(&shared, event);
         })?;
-        Ok(Self { known, program, _bell: bell })
+        Ok(Self { known, program, _bells: bells })
     }
 
     /// How the predictions fared: of reads, of writes.

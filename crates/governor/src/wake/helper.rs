@@ -4,8 +4,9 @@
 //! it, asleep until the next window of that CPU begins. When that time moves nearer it is called and arms its timer anew; when it
 //! moves away the timer fires for nothing, once.
 //!
-//! By [`Act::Spin`] the thread stays on its CPU through the window, at the lowest priority, instead of limiting the idle states:
-//! for kernels without the limit. Another thread's wake-up then has to interrupt it.
+//! By [`Act::Spin`] the thread stays on its CPU through the window instead of limiting the idle states, for kernels without the limit, and gives
+//! way to every other. Another thread's wake-up then has to interrupt it. A low priority would not do for that: one wake-up in a hundred then
+//! waits for the end of the window (`host::run_where_idle`).
 
 use super::Act;
 use super::plan::Shared;
@@ -128,7 +129,7 @@ fn run(helper: &Helper, shared: &Shared, ready: &Sender<Result<Option<String>, S
     // Who spins must not keep anybody from running.
     let notice = match helper.act {
         Act::Polling => host::run_at_once().err().map(|error| error.to_string()),
-        Act::Spin => rustix::process::nice(19).err().map(|error| error.to_string()),
+        Act::Spin => host::run_where_idle().err().map(|error| error.to_string()),
     };
     let _ = ready.send(Ok(notice));
     while !helper.has_ended.load(Ordering::Acquire) {

@@ -1,6 +1,7 @@
 //! What a program in the kernel tells at once, instead of leaving it to be read: through a ring buffer that wakes a thread of ours.
 
 use libbpf_rs::{MapHandle, RingBufferBuilder};
+use machine::CpuId;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use std::io;
@@ -20,10 +21,23 @@ impl Bell {
     pub(super) fn hang(
         name: &str,
         ring: MapHandle,
+        heard: impl FnMut(&[u8]) + Send + 'static,
+    ) -> io::Result<Self> {
+        Self::hang_at(name, None, ring, heard)
+    }
+
+    /// The same, on a CPU; where that may not be had, on any.
+    pub(super) fn hang_at(
+        name: &str,
+        cpu: Option<CpuId>,
+        ring: MapHandle,
         mut heard: impl FnMut(&[u8]) + Send + 'static,
     ) -> io::Result<Self> {
         let (let_go, held) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
         std::thread::Builder::new().name(name.to_owned()).spawn(move || {
+            if let Some(cpu) = cpu {
+                let _ = crate::pin_current_thread(cpu);
+            }
             let mut builder = RingBufferBuilder::new();
             let take = |bytes: &[u8]| {
                 heard(bytes);

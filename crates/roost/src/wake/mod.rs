@@ -12,6 +12,8 @@ mod http;
 mod options;
 mod page;
 
+pub use options::ActName;
+
 use crate::exit::{Exit, coded, usage};
 use anyhow::{Context as _, Result};
 use clap::Subcommand;

@@ -80,12 +80,41 @@ pub struct Options {
     pub json: bool,
 }
 
+/// [`Act`], as it is typed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum ActName {
+pub enum ActName {
     /// The CPU's idle limit is zero, so that it polls
     Polling,
     /// A thread spins on it
     Spin,
+}
+
+impl ActName {
+    /// As it is typed.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Polling => "polling",
+            Self::Spin => "spin",
+        }
+    }
+}
+
+impl From<ActName> for Act {
+    fn from(name: ActName) -> Self {
+        match name {
+            ActName::Polling => Self::Polling,
+            ActName::Spin => Self::Spin,
+        }
+    }
+}
+
+impl From<Act> for ActName {
+    fn from(act: Act) -> Self {
+        match act {
+            Act::Polling => Self::Polling,
+            Act::Spin => Self::Spin,
+        }
+    }
 }
 
 impl Options {
@@ -132,10 +161,7 @@ impl Options {
             cpus,
             params,
             exit_latency: self.exit_latency,
-            act: self.act.map(|act| match act {
-                ActName::Polling => Act::Polling,
-                ActName::Spin => Act::Spin,
-            }),
+            act: self.act.map(Act::from),
             socket: self.socket.clone(),
             users: self.users.clone(),
             udp: self.udp,

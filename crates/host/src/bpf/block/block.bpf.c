@@ -3,6 +3,10 @@
  *   block_rq_issue    --> a record, and whoever listens is woken: it has to act before the disk answers
  *   block_rq_complete --> a record, which is read with the next: nobody is woken for what is over
  *
+ * Each CPU has a ring of its own, with whoever listens on that CPU: it is awake, since a thread of it has asked just now, and one on
+ * another CPU would have to be woken first, which takes as long as a fast disk's answer. An operation's end lies in the same ring as its
+ * begin, wherever the interrupt came. A CPU without a ring is one of which nobody wants to know.
+ *
  * Only what somebody waits for is told: reads, and writes that are marked so (REQ_SYNC). Both events look at the same fields,
  * so an operation is told twice or not at all. A record that finds no room is counted and lost. */
 #include "../include/vmlinux.h"
@@ -37,9 +41,16 @@ struct {
     __type(value, struct cpu);
 } cpus SEC(".maps");
 
-struct {
+struct ring {
     __uint(type, BPF_MAP_TYPE_RINGBUF);
-    __uint(max_entries, 1 << 17);
+    __uint(max_entries, 1 << 15);
+};
+
+struct {
+    __uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+    __uint(max_entries, 1); /* as many as there may be CPUs; set before loading, and filled by who listens */
+    __type(key, __u32);
+    __array(values, struct ring);
 } operations SEC(".maps");
 
 struct operation {
@@ -47,24 +58,29 @@ struct operation {
     __u64 request; /* the kernel's name of it while it is under way */
     __u32 bytes;
     __u32 device;
-    __u32 cpu;  /* where this event was */
+    __u32 cpu;  /* of one that begins, where it was asked for; of one that is complete, where that was told */
     __u16 kind;
     __u16 write;
 };
 
 static __always_inline int tell(struct request *rq, __u16 kind, __u32 bytes, __u64 flags)
 {
-    __u32 cpu = bpf_get_smp_processor_id(), asked = BPF_CORE_READ(rq, cmd_flags), op = asked & REQ_OP_MASK;
+    __u32 here = bpf_get_smp_processor_id(), asked = BPF_CORE_READ(rq, cmd_flags), op = asked & REQ_OP_MASK;
+    __u32 asker = BPF_CORE_READ(rq, mq_ctx, cpu); /* a worker of the kernel may issue it elsewhere */
     struct block_device *part = BPF_CORE_READ(rq, part);
     __u32 device = part ? BPF_CORE_READ(part, bd_dev) : 0;
-    struct cpu *own = bpf_map_lookup_elem(&cpus, &cpu);
+    struct cpu *own = bpf_map_lookup_elem(&cpus, &here);
     struct operation *told;
+    void *ring;
 
     if (!own || !device || (op != REQ_OP_READ && op != REQ_OP_WRITE))
         return 0;
     if ((op == REQ_OP_WRITE && !(asked & REQ_SYNC)) || (config.device && config.device != device))
         return 0;
-    told = bpf_ringbuf_reserve(&operations, sizeof(*told), 0);
+    ring = bpf_map_lookup_elem(&operations, &asker);
+    if (!ring)
+        return 0;
+    told = bpf_ringbuf_reserve(ring, sizeof(*told), 0);
     if (!told) {
         own->lost += 1;
         return 0;
@@ -73,7 +89,7 @@ static __always_inline int tell(struct request *rq, __u16 kind, __u32 bytes, __u
     told->request = (__u64)rq;
     told->bytes = bytes;
     told->device = device;
-    told->cpu = cpu;
+    told->cpu = kind == ISSUED ? asker : here;
     told->kind = kind;
     told->write = op == REQ_OP_WRITE;
     bpf_ringbuf_submit(told, flags);

@@ -1,10 +1,15 @@
 //! Operations of disks, told one by one: when the kernel gives one to a disk, and when it is complete.
 //!
+//! Who listens does so on the CPU of who asked: that one is awake, and any other would have to be woken, which takes as long as a fast
+//! disk's answer.
+//!
 //! What always holds: only operations that somebody waits for (reads, synchronous writes) are told; who listens is woken by those that
 //! begin alone, and finds those that have ended beside; a record that found no room is counted.
 
 use super::{Attachment, Bell, BpfError, Fields, Running, run};
-use machine::{CpuId, Instant};
+use libbpf_rs::{MapCore as _, MapFlags, MapHandle, MapType, libbpf_sys};
+use machine::{CpuId, CpuList, Instant};
+use std::os::fd::{AsFd as _, AsRawFd as _};
 
 /// Something happened to an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +41,9 @@ const OBJECT: &[u8] = include_bytes!("block.bpf.o");
 /// The kernel's `struct operation`.
 const BYTES: usize = 32;
 
+/// A CPU's ring: eight hundred operations that nobody has read.
+const RING_BYTES: u32 = 1 << 15;
+
 impl BlockProgram {
     /// Begins to tell of `device`, or of all; not of what this process does.
     pub fn load(device: Option<u32>) -> Result<Self, BpfError> {
@@ -56,23 +64,37 @@ impl BlockProgram {
         Ok(Self { running })
     }
 
-    /// Tells of operations on a thread of this name, until what is returned is dropped.
+    /// Tells of operations that are asked for on these CPUs, until what is returned is dropped: on each by a thread of this name
+    /// with the CPU's number.
     pub fn hear(
         &self,
         name: &str,
-        mut heard: impl FnMut(BlockEvent) + Send + 'static,
-    ) -> Result<Bell, BpfError> {
+        cpus: &CpuList,
+        heard: impl FnMut(BlockEvent) + Clone + Send + 'static,
+    ) -> Result<Vec<Bell>, BpfError> {
         let refused = |reason: String| BpfError::Refused { program: "block".to_owned(), reason };
-        let ring = self
-            .running
-            .map("operations")
-            .ok_or_else(|| refused("this kernel has no BPF ring buffers (Linux 5.8)".to_owned()))?;
-        Bell::hang(name, ring, move |bytes| {
-            if let Some(event) = event(bytes) {
-                heard(event);
-            }
-        })
-        .map_err(|error| refused(error.to_string()))
+        let rings = self.running.map("operations").ok_or_else(|| refused("it has no rings".to_owned()))?;
+        let told = |error: libbpf_rs::Error| refused(error.to_string());
+        let hang = |&cpu: &CpuId| {
+            let options = libbpf_sys::bpf_map_create_opts {
+                sz: size_of::<libbpf_sys::bpf_map_create_opts>() as _,
+                ..Default::default()
+            };
+            let ring = MapHandle::create(MapType::RingBuf, Some("operations"), 0, 0, RING_BYTES, &options)
+                .map_err(|error| refused(format!("a BPF ring buffer (Linux 5.8): {error}")))?;
+            let mut heard = heard.clone();
+            let descriptor = ring.as_fd().as_raw_fd();
+            rings
+                .update(&u32::from(cpu.0).to_ne_bytes(), &descriptor.to_ne_bytes(), MapFlags::ANY)
+                .map_err(told)?;
+            Bell::hang_at(&format!("{name}/{}", cpu.0), Some(cpu), ring, move |bytes| {
+                if let Some(event) = event(bytes) {
+                    heard(event);
+                }
+            })
+            .map_err(|error| refused(error.to_string()))
+        };
+        cpus.0.iter().map(hang).collect()
     }
 
     /// Records told, and lost for want of room.
@@ -115,7 +137,8 @@ mod tests {
             Err(error) => return eprintln!("SKIPPED: {error}"),
         };
         let (sender, events) = channel();
-        let _bell = program.hear("operations", move |event| _ = sender.send(event)).unwrap();
+        let cpus = crate::allowed_cpus().unwrap();
+        let _bells = program.hear("operations", &cpus, move |event| _ = sender.send(event)).unwrap();
         let folder = tempfile::tempdir_in(".").unwrap();
         let file = folder.path().join("file");
         // A completion is read with what begins next.

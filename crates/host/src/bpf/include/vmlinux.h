@@ -22,6 +22,7 @@ enum {
     BPF_MAP_TYPE_HASH = 1,
     BPF_MAP_TYPE_ARRAY = 2,
     BPF_MAP_TYPE_LRU_HASH = 9,
+    BPF_MAP_TYPE_ARRAY_OF_MAPS = 12,
     BPF_MAP_TYPE_QUEUE = 22,
     BPF_MAP_TYPE_SK_STORAGE = 24,
     BPF_MAP_TYPE_RINGBUF = 27,
@@ -134,7 +135,12 @@ struct block_device {
     __u32 bd_dev;
 } PER_KERNEL;
 
+struct blk_mq_ctx {
+    unsigned int cpu;
+} PER_KERNEL;
+
 struct request {
+    struct blk_mq_ctx *mq_ctx;
     __u32 cmd_flags;
     unsigned int __data_len;
     struct block_device *part;

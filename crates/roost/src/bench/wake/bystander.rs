@@ -47,7 +47,7 @@ pub fn run(bench: &Bench<'_>) -> Result<Vec<Pair>> {
 
 /// Rounds of arithmetic a second that a thread on the CPU that is asked for gets done.
 fn block(bench: &Bench<'_>, asked: bool) -> Result<f64> {
-    let client = asked.then(|| bench.child.client(Part::Bystander)).transpose()?;
+    let client = asked.then(|| bench.client(Part::Bystander)).transpose()?;
     let has_ended = AtomicBool::new(false);
     let (sleeper, waker) = (bench.sleeper, bench.waker);
     thread::scope(|scope| {

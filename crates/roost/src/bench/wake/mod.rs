@@ -1,13 +1,16 @@
 //! `roost bench wake`: what waking early wins back, and what it costs.
 //!
 //! The planner is the real one, a child. Each part is run three ways, in blocks that take turns: *stock* (the machine as it is, nobody asks),
-//! *anticipatory* (the part announces its events), *always* (the CPUs may not sleep at all).
+//! *anticipatory* (the part announces its events), *always* (the CPUs may not sleep at all). Disk reads are announced by nobody: theirs is a
+//! planner that foresees them from the kernel's events, there in its own blocks alone.
 //!
 //! ```text
 //!   planner.rs   the child, and what the kernel says of a CPU's sleep
 //!   parts.rs     what is measured: wake-ups, ping-pong, disk reads, kernels
 //!   bystander.rs what a program loses that asks for nothing
 //!   verdict.rs   gaps, times awake, bars
+//!   text.rs      the table
+//!   page.rs      the page, with the paper's figures beside ours
 //! ```
 //!
 //! *Gap closed* is (stock - ours) / (stock - always), of the rounds' medians of p50 and p99. *Time awake* of a CPU is all time less what it halted, from
@@ -15,18 +18,23 @@
 //! the event's own work.
 
 mod bystander;
+mod page;
 mod parts;
 mod planner;
+mod text;
 mod verdict;
 
 use crate::exit::{Exit, usage};
 use crate::machine_facts::this_machine;
 use crate::table::print;
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 use clap::ValueEnum;
-use machine::CpuId;
-use planner::{Always, Child, SleepMeter};
+use governor::wake::{Act, BooksCheck};
+use machine::{CpuId, Duration};
+use planner::{Always, Child, Kind, SleepMeter};
+use policy::wake_plan::Record;
 use serde::{Deserialize, Serialize};
+use slots::wake::WakeClient;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -34,8 +42,9 @@ use std::process::ExitCode;
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Examples:
-  roost bench wake --only cross --rounds 5                        two and a half minutes
-  roost bench wake --rounds 20 --out benches/runs/2026-11-22-intel-xeon-2cpu")]
+  roost bench wake --only cross --rounds 5                        a minute and a half
+  roost bench wake --events 250                                   all of it, nine minutes
+  roost bench wake --out benches/runs/2026-11-22-intel-xeon-2cpu  20 rounds of 500: eighteen minutes")]
 pub struct Args {
     /// Only these parts
     #[arg(long, value_enum, value_delimiter = ',')]
@@ -46,10 +55,13 @@ pub struct Args {
     /// Events in a block
     #[arg(long, value_name = "N", default_value_t = 500)]
     events: u32,
+    /// By what the planner keeps CPUs awake [default: what it measures to be quicker]
+    #[arg(long, value_enum, value_name = "MEANS")]
+    act: Option<crate::wake::ActName>,
     /// A file on the disk that is read, made if it is not there
     #[arg(long, value_name = "FILE", default_value = "target/wake-bench.data")]
     file: PathBuf,
-    /// Append each block as a line of JSON to wake.jsonl in this folder
+    /// Append each block as a line of JSON to wake.jsonl in this folder, and leave the page wake.html there
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Print JSON instead of the table
@@ -67,14 +79,14 @@ pub enum Part {
     Jitter,
     /// A message there and back over the loopback, announced
     PingPong,
-    /// 4 KB reads past the page cache, 0.1 to 10 ms apart
-    Disk,
     /// Runs like K-means': 540 us +-25, by a thread that stands in for a device
     KMeans,
     /// Runs like StreamCluster's: 500 us +-50, outliers, a drift
     StreamCluster,
     /// A program that asks for nothing
     Bystander,
+    /// 4 KB reads past the page cache, 0.1 to 10 ms apart, announced by nobody
+    Disk,
 }
 
 /// How it is run.
@@ -106,10 +118,18 @@ pub struct Block {
     /// Of disk reads: the mean in us by the gap before, 0.1 to 0.3 ms, to 1, to 3, to 10.
     #[serde(default)]
     pub by_gap_us: Option<[f64; GAPS]>,
+    /// Of repeated runs: what one took, the wake-up that ends it included, in us.
+    #[serde(default)]
+    pub run_us: Option<f64>,
+    /// And each of the first round, without that wake-up.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lengths_us: Vec<f64>,
 }
 
 /// Gaps are told apart by half a decade.
 pub const GAPS: usize = 4;
+/// As people read them.
+const GAP_NAMES: [&str; GAPS] = ["0.1-0.3 ms", "0.3-1 ms", "1-3 ms", "3-10 ms"];
 
 /// Predictions of a block.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
@@ -117,7 +137,7 @@ pub struct Predicted {
     pub predicted: u64,
     pub within_tenth: u64,
     pub in_window: u64,
-    /// By who knows the law of the lengths and not the next draw.
+    /// By who knows the law of the lengths and not the next draw; of 0 runs where there is no such law.
     pub oracle_within_tenth: u64,
     pub runs: u64,
 }
@@ -129,6 +149,8 @@ struct Header {
     machine: report::run::Machine,
     load_before: String,
     calibration: governor::wake::Calibration,
+    /// By what CPUs are kept awake, of the two that were calibrated.
+    act: governor::wake::Act,
     build: &'static str,
 }
 
@@ -144,23 +166,30 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     }
     let load_before = std::fs::read_to_string("/proc/loadavg").unwrap_or_default().trim().to_owned();
     let parts = if args.only.is_empty() { Part::value_variants().to_vec() } else { args.only.clone() };
-    let child = Child::start()?;
+    let act = args.act.map(Act::from);
+    let child = Child::start(Kind::Asked, act, None)?;
     let calibration = child.status()?.calibration;
+    let act = act.unwrap_or_else(|| calibration.act());
+    let exit_latency = calibration.exit_latency(last).unwrap_or_default();
     let header = Header {
         started: crate::run_folder::started()?,
         machine: this_machine(),
         load_before,
         calibration: calibration.clone(),
+        act,
         build: if cfg!(debug_assertions) { "development" } else { "release" },
     };
     if let Some(folder) = &args.out {
         super::append(folder, "wake.jsonl", &header)?;
     }
-    let mut bench = Bench { child, meter: SleepMeter::open()?, sleeper: last, waker: first, args };
+    let meter = SleepMeter::open()?;
+    let child = Some(child);
+    let mut bench = Bench { child, act, exit_latency, checks: Vec::new(), meter, sleeper: last, waker: first, args };
     let mut blocks = Vec::new();
     let mut bystander = Vec::new();
     for part in parts {
         if part == Part::Bystander {
+            bench.change_planner(Some(Kind::Asked))?;
             bystander = bystander::run(&bench)?;
             if let Some(folder) = &args.out {
                 bystander.iter().try_for_each(|pair| super::append(folder, "wake.jsonl", pair))?;
@@ -185,20 +214,27 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             }
         }
     }
-    let status = bench.child.status()?;
-    let verdict = verdict::Verdict::of(&blocks, &bystander, &calibration, last, &status);
+    bench.change_planner(None)?;
+    let verdict = verdict::Verdict::of(&blocks, &bystander, &calibration, last, &bench.checks);
+    if let Some(folder) = &args.out {
+        eprintln!("{}", page::write(folder, &header, &verdict, &blocks)?);
+    }
     if args.json {
         print(&format!("{}\n", serde_json::to_string_pretty(&verdict)?))?;
     } else {
         print(&verdict.text())?;
     }
-    bench.child.end()?;
     Ok(if verdict.is_met() { ExitCode::SUCCESS } else { Exit::GoalMissed.into() })
 }
 
 /// What every part needs.
 struct Bench<'a> {
-    child: Child,
+    child: Option<Child>,
+    act: Act,
+    /// What the first planner has measured, and the next need not measure again.
+    exit_latency: Duration,
+    /// The accounts of planners that have ended.
+    checks: Vec<BooksCheck>,
     meter: SleepMeter,
     sleeper: CpuId,
     waker: CpuId,
@@ -206,45 +242,83 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
+    /// Which planner a block has. Beside reads that nobody announces, what foresees them must not be there at all.
+    fn planner_of(part: Part, way: Way) -> Option<Kind> {
+        match (part, way) {
+            (Part::Disk, Way::Anticipatory) => Some(Kind::Disks),
+            (Part::Disk, _) => None,
+            _ => Some(Kind::Asked),
+        }
+    }
+
+    /// Ends a planner of another kind, and starts one.
+    fn change_planner(&mut self, kind: Option<Kind>) -> Result<()> {
+        if kind == self.child.as_ref().map(|child| child.kind) {
+            return Ok(());
+        }
+        if let Some(mut child) = self.child.take() {
+            self.checks.extend(child.status()?.check);
+            child.end()?;
+        }
+        self.child = kind.map(|kind| Child::start(kind, Some(self.act), Some(self.exit_latency))).transpose()?;
+        Ok(())
+    }
+
+    /// A client of the planner, for who announces.
+    fn client(&self, part: Part) -> Result<WakeClient> {
+        self.child.as_ref().context("no planner is there")?.client(part)
+    }
+
+    fn record(&self) -> Result<Record> {
+        self.child.as_ref().map_or_else(|| Ok(Record::default()), Child::record)
+    }
+
     fn block(&mut self, part: Part, way: Way, round: u32) -> Result<Block> {
+        self.change_planner(Self::planner_of(part, way))?;
         let always = (way == Way::Always).then(|| Always::hold(&[self.sleeper, self.waker])).transpose()?;
-        let client = (way == Way::Anticipatory).then(|| self.child.client(part)).transpose()?;
-        let record = self.child.kernels()?;
+        let announces = way == Way::Anticipatory && part != Part::Disk;
+        let client = announces.then(|| self.client(part)).transpose()?;
+        let record_before = self.record()?;
         let before = self.meter.read();
         let done = parts::run(part, self, client.as_ref(), round)?;
         let after = self.meter.read();
         drop((always, client));
-        let record = self.child.kernels()?.map(|after| (record.unwrap_or_default(), after));
+        let record = self.record()?;
         let awake =
             |cpu: CpuId| planner::awake(&before, &after, cpu).as_secs_f64() * 1e6 / done.events.max(1) as f64;
         let by_gap_us = by_gap(&done);
-        let mut sorted = done.latencies;
+        let parts::Done { latencies: mut sorted, lengths, oracle, .. } = done;
         sorted.sort_unstable();
         if sorted.is_empty() {
             bail!("{part:?}: no event was timed");
         }
-        let us = |percent: usize| observe::probe::percentile(&sorted, percent).as_nanos() as f64 / 1e3;
-        let predicted =
-            done.oracle.zip(record).map(|((oracle_within_tenth, runs), (before, after))| Predicted {
-                predicted: after.predicted() - before.predicted(),
-                within_tenth: after.within_tenth - before.within_tenth,
-                in_window: after.hits - before.hits,
-                oracle_within_tenth,
-                runs,
-            });
+        let us = |length: &Duration| length.as_nanos() as f64 / 1e3;
+        let mean = |lengths: &[Duration]| lengths.iter().map(us).sum::<f64>() / lengths.len().max(1) as f64;
+        let percent = |percent: usize| us(&observe::probe::percentile(&sorted, percent));
+        let (oracle_within_tenth, runs) = oracle.unwrap_or_default();
+        let predicted = Predicted {
+            predicted: record.predicted() - record_before.predicted(),
+            within_tenth: record.within_tenth - record_before.within_tenth,
+            in_window: record.hits - record_before.hits,
+            oracle_within_tenth,
+            runs,
+        };
+        let is_foreseen = way == Way::Anticipatory && (runs > 0 || part == Part::Disk);
+        let is_shown = way == Way::Anticipatory && round == 0;
         Ok(Block {
             part,
             way,
             round,
             events: sorted.len(),
-            p50_us: us(50),
-            p99_us: us(99),
-            mean_us: sorted.iter().map(|length| length.as_nanos() as f64 / 1e3).sum::<f64>()
-                / sorted.len() as f64,
+            p50_us: percent(50),
+            p99_us: percent(99),
+            mean_us: mean(&sorted),
             awake_us: awake(self.sleeper),
             other_awake_us: awake(self.waker),
-            predicted: predicted.filter(|_| way == Way::Anticipatory),
+            predicted: is_foreseen.then_some(predicted),
             by_gap_us,
+            run_us: (!lengths.is_empty()).then(|| mean(&lengths) + mean(&sorted)),
+            lengths_us: lengths.iter().filter(|_| is_shown).map(us).collect(),
         })
     }
 }

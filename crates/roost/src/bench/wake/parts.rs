@@ -25,6 +25,8 @@ pub struct Done {
     pub oracle: Option<(u64, u64)>,
     /// Of disk reads: the gap before each.
     pub gaps: Vec<Duration>,
+    /// Of repeated runs: how long each took, until the device was done.
+    pub lengths: Vec<Duration>,
 }
 
 /// Between two events.
@@ -69,7 +71,7 @@ pub fn run(part: Part, bench: &Bench<'_>, client: Option<&WakeClient>, round: u3
             Ok(done)
         }
         Part::PingPong => ping_pong(bench, client),
-        Part::Disk => disk(bench, client, &mut random),
+        Part::Disk => disk(bench, &mut random),
         Part::Bystander => unreachable!("it is no part of events"),
     }
 }
@@ -136,11 +138,12 @@ fn wake_ups(
     let turns = Turns::default();
     let (sleeper, waker) = (bench.sleeper, bench.waker);
     let count = events.len();
-    let latencies = thread::scope(|scope| {
+    let (latencies, lengths) = thread::scope(|scope| {
         let sleeping = scope.spawn(|| {
             let pinned = begin(sleeper);
-            let mut latencies = Vec::with_capacity(count);
+            let (mut latencies, mut lengths) = (Vec::with_capacity(count), Vec::with_capacity(count));
             for turn in 1.. {
+                let launched = host::now();
                 let run = kernel.and_then(|key| client.map(|client| client.began(key, &[sleeper])));
                 turns.ready.store(turn, Ordering::Release);
                 while turns.over.load(Ordering::Acquire) < turn {
@@ -153,13 +156,15 @@ fn wake_ups(
                 let stamp = turns.stamp.load(Ordering::Acquire);
                 // Zero: it did not come, and the turn is over all the same.
                 if stamp > 0 {
-                    latencies.push(awake.since(Instant::from_nanos(stamp)));
+                    let done = Instant::from_nanos(stamp);
+                    latencies.push(awake.since(done));
+                    lengths.push(done.since(launched));
                 }
                 if let (Some(client), Some(id)) = (client, run.and_then(|run| run.id())) {
                     client.ended(id);
                 }
             }
-            pinned.map(|()| latencies)
+            pinned.map(|()| (latencies, lengths))
         });
         let (thread, turns) = (sleeping.thread().clone(), &turns);
         let waking = scope.spawn(move || {
@@ -193,6 +198,10 @@ fn wake_ups(
                     }
                 }
             }
+            // The last is over when the next could begin: who sleeps must not take the end of all for it.
+            while pinned.is_ok() && turns.ready.load(Ordering::Acquire) <= count as u64 {
+                std::hint::spin_loop();
+            }
             turns.over.store(END, Ordering::Release);
             thread.unpark();
             pinned
@@ -201,7 +210,12 @@ fn wake_ups(
         sleeping.join().expect("the sleeper does not panic")
     })?;
     // The first is cold.
-    Ok(Done { latencies: latencies.into_iter().skip(1).collect(), events: count, ..Done::default() })
+    Ok(Done {
+        latencies: latencies.into_iter().skip(1).collect(),
+        events: count,
+        lengths: if kernel.is_some() { lengths.into_iter().skip(1).collect() } else { Vec::new() },
+        ..Done::default()
+    })
 }
 
 /// A byte there and back, from the moment at which it is sent; the client has slept before, and says beforehand that it will send.
@@ -248,8 +262,8 @@ fn ping_pong(bench: &Bench<'_>, client: Option<&WakeClient>) -> Result<Done> {
     })
 }
 
-/// Reads past the page cache, at random places, after random gaps; a read is announced as a run of its size, since its end is like those before.
-fn disk(bench: &Bench<'_>, client: Option<&WakeClient>, random: &mut Random) -> Result<Done> {
+/// Reads past the page cache, at random places, after random gaps. Nobody announces them: what foresees them hears of them from the kernel.
+fn disk(bench: &Bench<'_>, random: &mut Random) -> Result<Done> {
     let file = open_direct(&bench.args.file)?;
     let sleeper = bench.sleeper;
     thread::scope(|scope| {
@@ -263,16 +277,12 @@ fn disk(bench: &Bench<'_>, client: Option<&WakeClient>, random: &mut Random) -> 
                 let gap = Duration::from_nanos((1e5 * 100_f64.powf(random.unit())) as u64);
                 host::sleep_until(host::now() + gap);
                 let at = random.below(FILE_BYTES / READ) * READ;
-                let run = client.map(|client| (client, client.began(READ, &[sleeper])));
                 let began = host::now();
                 file.read_exact_at(&mut page.0, at).context("reading past the page cache")?;
                 latencies.push(host::now().since(began));
                 gaps.push(gap);
-                if let Some((client, id)) = run.and_then(|(client, run)| Some((client, run.id()?))) {
-                    client.ended(id);
-                }
             }
-            Ok(Done { events: latencies.len(), latencies, oracle: None, gaps })
+            Ok(Done { events: latencies.len(), latencies, gaps, ..Done::default() })
         });
         reading.join().expect("the reader does not panic")
     })

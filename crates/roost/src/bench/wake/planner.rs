@@ -1,8 +1,9 @@
 //! The planner as a child, the CPUs that may not sleep, and what the kernel says of a CPU's sleep.
 
 use super::Part;
+use crate::wake::ActName;
 use anyhow::{Context as _, Result, bail};
-use governor::wake::WakeStatus;
+use governor::wake::{Act, WakeStatus};
 use governor::wake::wire::{WakeAnswer, WakeAsk};
 use host::Offspring as _;
 use host::bpf::{IdleNow, IdleProgram};
@@ -21,15 +22,36 @@ use std::process::{Command, Stdio};
 pub struct Child {
     process: std::process::Child,
     folder: tempfile::TempDir,
+    pub kind: Kind,
+}
+
+/// What a planner hears.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Programs that announce.
+    Asked,
+    /// The kernel's word on disks, and nobody else need say anything.
+    Disks,
 }
 
 impl Child {
-    /// Started, calibrated, listening.
-    pub fn start() -> Result<Self> {
+    /// Started, calibrated (if it is not told what waking takes), listening.
+    pub fn start(kind: Kind, act: Option<Act>, exit_latency: Option<Duration>) -> Result<Self> {
         let folder = tempfile::tempdir().context("a folder")?;
         let roost = std::env::current_exe().context("this program's own file")?;
-        let mut process = Command::new(roost)
-            .args(["wake", "--json", "--socket"])
+        let mut command = Command::new(roost);
+        command.arg("wake");
+        if kind == Kind::Disks {
+            command.arg("--disks");
+        }
+        if let Some(act) = act {
+            command.args(["--act", ActName::from(act).name()]);
+        }
+        if let Some(exit_latency) = exit_latency {
+            command.args(["--exit-latency", &format!("{}ns", exit_latency.as_nanos())]);
+        }
+        let mut process = command
+            .args(["--json", "--socket"])
             .arg(folder.path().join("wake.sock"))
             // What the bars hold it to is not what limits are for.
             .args(["--max-share", "100"])
@@ -46,7 +68,7 @@ impl Child {
             if line.starts_with("listening") {
                 // What it says later is read, so that it never waits for us.
                 std::thread::spawn(move || lines.map_while(Result::ok).for_each(|line| eprintln!("{line}")));
-                return Ok(Self { process, folder });
+                return Ok(Self { process, folder, kind });
             }
             said += &(line + "\n");
         }
@@ -72,10 +94,15 @@ impl Child {
         }
     }
 
-    /// How its predictions of repeated runs fared.
-    pub fn kernels(&self) -> Result<Option<Record>> {
+    /// How its predictions fared: of a disk's reads, or of repeated runs.
+    pub fn record(&self) -> Result<Record> {
+        let name = match self.kind {
+            Kind::Asked => "kernels",
+            Kind::Disks => "disk reads",
+        };
         let status = self.status()?;
-        Ok(status.predictors.into_iter().find(|one| one.name == "kernels").map(|one| one.record))
+        let found = status.predictors.into_iter().find(|one| one.name == name);
+        Ok(found.map(|one| one.record).unwrap_or_default())
     }
 
     /// Told to end, and waited for.

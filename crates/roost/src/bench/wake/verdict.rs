@@ -4,10 +4,9 @@ use super::bystander::Pair;
 use super::{Block, GAPS, Part, Predicted, Way};
 use crate::bench::observe::bootstrap;
 use clap::ValueEnum as _;
-use governor::wake::{BooksCheck, Calibration, WakeStatus};
+use governor::wake::{BooksCheck, Calibration};
 use machine::CpuId;
 use serde::Serialize;
-use std::fmt::Write as _;
 
 /// The share of the gap that has to be closed.
 const GAP_BAR: f64 = 0.85;
@@ -16,37 +15,40 @@ const AWAKE_BAR: f64 = 1.2;
 /// Predictions within a tenth.
 const TENTH_BAR: f64 = 0.9;
 /// What a bystander's work may take.
-const BYSTANDER_BAR: f64 = 1.01;
+pub(super) const BYSTANDER_BAR: f64 = 1.01;
 /// The accounts and cpuidle, in percent.
-const BOOKS_BAR: f64 = 1.0;
+pub(super) const BOOKS_BAR: f64 = 1.0;
 
 /// What came of it.
 #[derive(Debug, Serialize)]
 pub struct Verdict {
-    parts: Vec<PartVerdict>,
-    /// Mean cost and its 95 % interval.
-    bystander: Option<(f64, (f64, f64))>,
-    books: Option<BooksCheck>,
-    energy: String,
+    pub(super) parts: Vec<PartVerdict>,
+    /// Mean cost and its 95 % interval, of so many pairs of blocks.
+    pub(super) bystander: Option<(f64, (f64, f64))>,
+    pub(super) pairs: usize,
+    /// Of the planners' accounts, those that are furthest off.
+    pub(super) books: Option<BooksCheck>,
 }
 
 #[derive(Debug, Serialize)]
-struct PartVerdict {
-    part: Part,
-    rounds: usize,
+pub(super) struct PartVerdict {
+    pub part: Part,
+    pub rounds: usize,
     /// Stock, anticipatory, always: the rounds' medians.
-    p50_us: [f64; 3],
-    p99_us: [f64; 3],
-    awake_us: [f64; 3],
+    pub p50_us: [f64; 3],
+    pub p99_us: [f64; 3],
+    pub awake_us: [f64; 3],
     /// `None`: always awake is no better than stock here.
-    gap_closed_p50: Option<f64>,
-    gap_closed_p99: Option<f64>,
+    pub gap_closed_p50: Option<f64>,
+    pub gap_closed_p99: Option<f64>,
     /// Of the CPU that waits: time awake per event over what is needed.
-    awake_over_needed: Option<f64>,
-    predicted: Option<Predicted>,
+    pub awake_over_needed: Option<f64>,
+    pub predicted: Option<Predicted>,
     /// Disk reads' slowdown against always awake, by the gap before: stock and ours.
-    slowdown_by_gap: Option<[[f64; 2]; GAPS]>,
-    bars: Vec<(String, bool)>,
+    pub slowdown_by_gap: Option<[[f64; 2]; GAPS]>,
+    /// Repeated runs, the wake-up at their end included.
+    pub run_us: Option<[f64; 3]>,
+    pub bars: Vec<(String, bool)>,
 }
 
 impl Verdict {
@@ -55,7 +57,7 @@ impl Verdict {
         bystander: &[Pair],
         calibration: &Calibration,
         sleeper: CpuId,
-        status: &WakeStatus,
+        checks: &[BooksCheck],
     ) -> Self {
         let parts = Part::value_variants()
             .iter()
@@ -64,8 +66,8 @@ impl Verdict {
         Self {
             parts: parts.collect(),
             bystander: (!costs.is_empty()).then(|| bootstrap(&costs)),
-            books: status.check,
-            energy: status.energy.clone(),
+            pairs: costs.len(),
+            books: checks.iter().copied().max_by(|a, b| a.percent.total_cmp(&b.percent)),
         }
     }
 
@@ -73,77 +75,6 @@ impl Verdict {
         let bystander = self.bystander.is_none_or(|(_, (_, high))| high <= BYSTANDER_BAR);
         let books = self.books.is_none_or(|books| books.percent <= BOOKS_BAR);
         bystander && books && self.parts.iter().all(|part| part.bars.iter().all(|(_, met)| *met))
-    }
-
-    pub fn text(&self) -> String {
-        let mut text = String::new();
-        for part in &self.parts {
-            let [stock, ours, always] = part.p50_us;
-            let [stock_tail, our_tail, always_tail] = part.p99_us;
-            let _ = writeln!(
-                text,
-                "{:?}, {} rounds (medians; stock, anticipatory, always awake)",
-                part.part, part.rounds
-            );
-            let _ = writeln!(
-                text,
-                "  p50   {stock:8.1} {ours:8.1} {always:8.1} us   {}",
-                gap(part.gap_closed_p50)
-            );
-            let _ = writeln!(
-                text,
-                "  p99   {stock_tail:8.1} {our_tail:8.1} {always_tail:8.1} us   {}",
-                gap(part.gap_closed_p99)
-            );
-            let [stock, ours, always] = part.awake_us;
-            let _ = writeln!(text, "  awake {stock:8.1} {ours:8.1} {always:8.1} us an event");
-            if let Some(predicted) = part.predicted {
-                let share = |count: u64, of: u64| 100.0 * count as f64 / of.max(1) as f64;
-                let _ = writeln!(
-                    text,
-                    "  predicted within a tenth {:.1} % of {}, in the window {:.1} %; the oracle {:.1} % (a thread stands in for the device)",
-                    share(predicted.within_tenth, predicted.predicted),
-                    predicted.predicted,
-                    share(predicted.in_window, predicted.predicted),
-                    share(predicted.oracle_within_tenth, predicted.runs)
-                );
-            }
-            if let Some(slowdown) = part.slowdown_by_gap {
-                let gaps = ["0.1-0.3 ms", "0.3-1 ms", "1-3 ms", "3-10 ms"];
-                for (gap, [stock, ours]) in gaps.iter().zip(slowdown) {
-                    let _ = writeln!(
-                        text,
-                        "  after {gap:10} slower than always awake by {:4.0} % stock, {:4.0} % ours",
-                        100.0 * stock,
-                        100.0 * ours
-                    );
-                }
-                let _ = writeln!(
-                    text,
-                    "  the paper, its own disk and kernel: by 101 % stock, 37 % anticipatory at 1 ms (its figure 1)"
-                );
-            }
-            for (bar, met) in &part.bars {
-                let _ = writeln!(text, "  {bar}: {}", if *met { "met" } else { "MISSED" });
-            }
-        }
-        if let Some((mean, (low, high))) = self.bystander {
-            let met = if high <= BYSTANDER_BAR { "met" } else { "MISSED" };
-            let _ = writeln!(
-                text,
-                "bystander: {mean:.4}x, {low:.4} to {high:.4}; upper 95 % end <= {BYSTANDER_BAR}x: {met}"
-            );
-        }
-        if let Some(books) = self.books {
-            let met = if books.percent <= BOOKS_BAR { "met" } else { "MISSED" };
-            let _ = writeln!(
-                text,
-                "accounts against cpuidle: {:.3} % of all time apart (independent: {}); <= {BOOKS_BAR} %: {met}",
-                books.percent, books.is_independent
-            );
-        }
-        let _ = writeln!(text, "energy is {}", self.energy);
-        text
     }
 }
 
@@ -186,7 +117,8 @@ impl PartVerdict {
                 ));
             }
         }
-        if let Some(predicted) = predicted {
+        // Of disks it is not asked: what the window is for is judged by the latency.
+        if let Some(predicted) = predicted.filter(|predicted| predicted.runs > 0) {
             let ours = predicted.within_tenth as f64 / predicted.predicted.max(1) as f64;
             let oracle = predicted.oracle_within_tenth as f64 / predicted.runs.max(1) as f64;
             bars.push((
@@ -206,6 +138,7 @@ impl PartVerdict {
             awake_over_needed,
             predicted,
             slowdown_by_gap: slowdown(part, blocks),
+            run_us: run_us(part, blocks),
             bars,
         })
     }
@@ -225,8 +158,13 @@ fn slowdown(part: Part, blocks: &[Block]) -> Option<[[f64; 2]; GAPS]> {
     Some(all)
 }
 
-fn gap(closed: Option<f64>) -> String {
-    closed.map_or("no gap to close".to_owned(), |closed| format!("gap closed {:.0} %", 100.0 * closed))
+/// The rounds' medians of what a run takes.
+fn run_us(part: Part, blocks: &[Block]) -> Option<[f64; 3]> {
+    let of = |way: Way| {
+        let of = blocks.iter().filter(|block| (block.part, block.way) == (part, way));
+        median(of.filter_map(|block| block.run_us).collect())
+    };
+    Some([of(Way::Stock)?, of(Way::Anticipatory)?, of(Way::Always)?])
 }
 
 fn median(mut values: Vec<f64>) -> Option<f64> {
