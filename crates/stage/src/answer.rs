@@ -5,11 +5,12 @@
 
 use crate::budget::{Budget, Share};
 use crate::config::Limits;
+use crate::pool::Arriving;
 use crate::request::Account;
 use bytes::Bytes;
 use http::header::{self, HeaderMap, HeaderValue};
 use http::{Response, StatusCode};
-use hyper::body::{Body, Frame, Incoming, SizeHint};
+use hyper::body::{Body, Frame, SizeHint};
 use std::collections::VecDeque;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -70,7 +71,7 @@ pub(crate) struct Gathered {
 /// A body on its way through.
 pub(crate) struct Passing {
     begun: Gathered,
-    rest: Incoming,
+    rest: Arriving,
     account: Option<Account>,
 }
 
@@ -97,13 +98,13 @@ pub(crate) enum Begun {
     /// With all of it.
     Whole(Gathered),
     /// With this; there is more.
-    Part(Gathered, Incoming),
+    Part(Gathered, Arriving),
 }
 
 /// Gathers an answer if it is short. `may_wait` is false where even the beginning of a longer one must not be kept back.
 pub(crate) async fn gather(
     headers: &HeaderMap,
-    mut body: Incoming,
+    mut body: Arriving,
     limits: &Limits,
     budget: &Budget,
     may_wait: bool,
@@ -144,7 +145,7 @@ fn is_event_stream(headers: &HeaderMap) -> bool {
 }
 
 impl Passing {
-    pub(crate) fn new(begun: Gathered, rest: Incoming, account: Account) -> Self {
+    pub(crate) fn new(begun: Gathered, rest: Arriving, account: Account) -> Self {
         Self { begun, rest, account: Some(account) }
     }
 }

@@ -27,7 +27,8 @@ pub(crate) async fn read(body: Incoming, limits: &Limits, budget: &Budget) -> Re
     if body.is_end_stream() {
         return Ok(Whole { bytes: Bytes::new(), _share: share });
     }
-    tokio::time::timeout(limits.client.into(), gather(body, limits, share)).await.unwrap_or_else(|_| {
+    let whole = Box::pin(gather(body, limits, share));
+    tokio::time::timeout(limits.client.into(), whole).await.unwrap_or_else(|_| {
         Err(Refusal::new(
             StatusCode::REQUEST_TIMEOUT,
             format!("the body did not come within {}", limits.client),

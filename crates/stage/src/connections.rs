@@ -1,11 +1,12 @@
 //! Clients' connections: taken, perhaps after a TLS handshake, spoken with in HTTP/1.1 or HTTP/2, and ended.
 
+use crate::headers::Peer;
 use crate::request;
 use crate::shared::Shared;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,13 +14,6 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
-
-/// Who is at the other end.
-#[derive(Clone, Debug)]
-pub(crate) struct Peer {
-    pub(crate) address: IpAddr,
-    pub(crate) is_tls: bool,
-}
 
 /// What a listener gives each of its connections.
 #[derive(Clone)]
@@ -82,7 +76,7 @@ impl Reception {
 
     async fn welcome(self, stream: TcpStream, address: SocketAddr) {
         let _ = stream.set_nodelay(true);
-        let peer = Peer { address: address.ip(), is_tls: self.tls.is_some() };
+        let peer = Arc::new(Peer::new(address.ip(), self.tls.is_some()));
         match self.tls.clone() {
             None => self.converse(stream, peer).await,
             Some(tls) => {
@@ -94,7 +88,11 @@ impl Reception {
         }
     }
 
-    async fn converse(mut self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, peer: Peer) {
+    async fn converse(
+        mut self,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        peer: Arc<Peer>,
+    ) {
         let has_asked = Arc::new(AtomicBool::new(false));
         let service = {
             let (shared, has_asked) = (self.shared.clone(), has_asked.clone());
@@ -110,6 +108,8 @@ impl Reception {
         let (mut is_silent, mut is_stopping) = (true, false);
         loop {
             tokio::select! {
+                // Nearly always it is the connection that has something to do.
+                biased;
                 // What was wrong with a connection is its client's to know.
                 _ = connection.as_mut() => return,
                 () = &mut silent, if is_silent => {

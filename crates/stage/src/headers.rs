@@ -48,17 +48,17 @@ pub(crate) fn check(parts: &Parts) -> Result<(), Refusal> {
     }
 }
 
-/// The host that a request names: in the request line or, in HTTP/2, as `:authority`; else in `Host`.
-pub(crate) fn host(parts: &Parts) -> Result<String, Refusal> {
-    if let Some(authority) = parts.uri.authority() {
-        return Ok(authority.as_str().rsplit('@').next().unwrap_or_default().to_owned());
-    }
-    let Some(host) = parts.headers.get(header::HOST) else { return Ok(String::new()) };
+/// The host that a request names: in the request line or, in HTTP/2, as `:authority`; else in `Host`; empty without one.
+pub(crate) fn host(parts: &Parts) -> Result<HeaderValue, Refusal> {
     let wrong = || Refusal::bad("a Host that is none");
-    let text = host.to_str().map_err(|_| wrong())?;
+    if let Some(authority) = parts.uri.authority() {
+        let name = authority.as_str().rsplit('@').next().unwrap_or_default();
+        return HeaderValue::from_str(name).map_err(|_| wrong());
+    }
+    let Some(host) = parts.headers.get(header::HOST) else { return Ok(HeaderValue::from_static("")) };
     // No user, no path, no space: one name, perhaps with a port.
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~%:[]!$&'()*+,;=".contains(&byte);
-    if text.bytes().all(plain) { Ok(text.to_owned()) } else { Err(wrong()) }
+    let plain = |&byte: &u8| byte.is_ascii_alphanumeric() || b"-._~%:[]!$&'()*+,;=".contains(&byte);
+    if host.as_bytes().iter().all(plain) { Ok(host.clone()) } else { Err(wrong()) }
 }
 
 /// What a client wants its connection to become, if it asks in the way of HTTP/1.1 and it is not HTTP/2, which comes
@@ -85,17 +85,32 @@ pub(crate) fn end_connection(headers: &mut HeaderMap) {
     }
 }
 
-/// What the server shall know of the client.
-pub(crate) struct Client<'a> {
-    pub(crate) address: IpAddr,
-    pub(crate) is_tls: bool,
-    /// Whether what it says of those before it is believed.
-    pub(crate) is_trusted: bool,
-    pub(crate) host: &'a str,
+/// Who is at the other end of a connection, as the server shall know it.
+#[derive(Clone, Debug)]
+pub(crate) struct Peer {
+    address: HeaderValue,
+    protocol: HeaderValue,
 }
 
-/// Makes a client's headers those that the server gets; `length` is its body's.
-pub(crate) fn for_server(parts: &mut Parts, client: &Client<'_>, length: usize) {
+impl Peer {
+    pub(crate) fn new(address: IpAddr, is_tls: bool) -> Self {
+        let address = HeaderValue::from_str(&address.to_canonical().to_string());
+        Self {
+            address: address.expect("digits, letters, dots and colons"),
+            protocol: HeaderValue::from_static(if is_tls { "https" } else { "http" }),
+        }
+    }
+}
+
+/// Makes a client's headers those that the server gets; `length` is its body's. What the client says of those before it is kept if
+/// `is_trusted`.
+pub(crate) fn for_server(
+    parts: &mut Parts,
+    peer: &Peer,
+    is_trusted: bool,
+    host: &HeaderValue,
+    length: usize,
+) {
     let had_body = parts.headers.contains_key(header::CONTENT_LENGTH)
         || parts.headers.contains_key(header::TRANSFER_ENCODING)
         || length > 0;
@@ -107,35 +122,25 @@ pub(crate) fn for_server(parts: &mut Parts, client: &Client<'_>, length: usize) 
         headers.insert(header::CONTENT_LENGTH, HeaderValue::from(length));
     }
     one_cookie(headers);
-    // A header's value, as long as it was one when it came.
-    if let Ok(host) = HeaderValue::from_str(client.host) {
-        headers.insert(header::HOST, host);
+    headers.insert(header::HOST, host.clone());
+    let earlier = is_trusted.then(|| joined(headers, &FORWARDED_FOR)).flatten();
+    let told = earlier.and_then(|earlier| {
+        let address = peer.address.to_str().unwrap_or_default();
+        HeaderValue::from_str(&format!("{earlier}, {address}")).ok()
+    });
+    headers.insert(FORWARDED_FOR, told.unwrap_or_else(|| peer.address.clone()));
+    for (name, value) in [(FORWARDED_PROTO, &peer.protocol), (FORWARDED_HOST, host)] {
+        if !(is_trusted && headers.contains_key(&name)) {
+            headers.insert(name, value.clone());
+        }
     }
-    let earlier = client.is_trusted.then(|| joined(headers, &FORWARDED_FOR)).flatten();
-    let address = client.address.to_canonical().to_string();
-    let all = earlier.map_or_else(|| address.clone(), |earlier| format!("{earlier}, {address}"));
-    set(headers, FORWARDED_FOR, &all);
-    let keep = |headers: &HeaderMap, name: &HeaderName| client.is_trusted && headers.contains_key(name);
-    if !keep(headers, &FORWARDED_PROTO) {
-        set(headers, FORWARDED_PROTO, if client.is_tls { "https" } else { "http" });
-    }
-    if !keep(headers, &FORWARDED_HOST) {
-        set(headers, FORWARDED_HOST, client.host);
-    }
-    if !client.is_trusted {
+    if !is_trusted {
         // The same by other names (RFC 7239 and nginx's habit).
         headers.remove(header::FORWARDED);
-        headers.remove("x-real-ip");
+        headers.remove(REAL_IP);
     }
-    let version = if parts.version == Version::HTTP_2 { "2.0" } else { "1.1" };
-    headers.append(header::VIA, HeaderValue::from_str(&format!("{version} roost")).expect("plain letters"));
-}
-
-fn set(headers: &mut HeaderMap, name: HeaderName, value: &str) {
-    match HeaderValue::from_str(value) {
-        Ok(value) => drop(headers.insert(name, value)),
-        Err(_) => drop(headers.remove(name)),
-    }
+    let via = if parts.version == Version::HTTP_2 { "2.0 roost" } else { "1.1 roost" };
+    headers.append(header::VIA, HeaderValue::from_static(via));
 }
 
 /// HTTP/2 may send each cookie alone; HTTP/1.1 knows one header (RFC 9113, 8.2.3).
@@ -173,6 +178,7 @@ const OF_A_CONNECTION: [HeaderName; 9] = [
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+const REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
 
 #[cfg(test)]
 mod tests {
@@ -186,8 +192,9 @@ mod tests {
         request.body(()).unwrap().into_parts().0
     }
 
-    fn client(is_trusted: bool) -> Client<'static> {
-        Client { address: "192.0.2.7".parse().unwrap(), is_tls: true, is_trusted, host: "a.example" }
+    fn pass(parts: &mut Parts, is_trusted: bool, length: usize) {
+        let peer = Peer::new("::ffff:192.0.2.7".parse().unwrap(), true);
+        for_server(parts, &peer, is_trusted, &HeaderValue::from_static("a.example"), length);
     }
 
     #[test]
@@ -229,7 +236,7 @@ mod tests {
             ("forwarded", "for=10.0.0.1"),
             ("x-kept", "yes"),
         ]);
-        for_server(&mut parts, &client(false), 5);
+        pass(&mut parts, false, 5);
         let mut left: Vec<(&str, &str)> =
             parts.headers.iter().map(|(name, value)| (name.as_str(), value.to_str().unwrap())).collect();
         left.sort_unstable();
@@ -251,7 +258,7 @@ mod tests {
         let said = [("host", "x"), ("x-forwarded-for", "10.0.0.1"), ("x-forwarded-proto", "gopher")];
         let told = |trusted| {
             let mut parts = parts(&said);
-            for_server(&mut parts, &client(trusted), 0);
+            pass(&mut parts, trusted, 0);
             let header = |name| parts.headers[name].to_str().unwrap().to_owned();
             (header("x-forwarded-for"), header("x-forwarded-proto"))
         };
@@ -271,7 +278,7 @@ mod tests {
     fn a_length_is_told_where_a_body_was_announced() {
         let length = |headers: &[(&'static str, &str)], length| {
             let mut parts = parts(headers);
-            for_server(&mut parts, &client(false), length);
+            pass(&mut parts, false, length);
             parts.headers.get(header::CONTENT_LENGTH).map(|value| value.to_str().unwrap().to_owned())
         };
         assert_eq!(length(&[("host", "x")], 0), None);

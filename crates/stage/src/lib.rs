@@ -40,12 +40,14 @@ mod config;
 mod connections;
 mod headers;
 mod history;
+mod pool;
 mod proxy;
 mod request;
 mod routes;
 mod shared;
 mod stage;
 mod status;
+mod timetable;
 mod tls;
 mod tunnel;
 

@@ -145,10 +145,9 @@ async fn run(
     listeners: Vec<TcpListener>,
     mut stop: watch::Receiver<bool>,
 ) -> bool {
-    for behind in &shared.servers {
-        let stage = behind.stage.clone();
-        tokio::spawn(async move { stage.keep_time().await });
-    }
+    let stages: Vec<_> = shared.servers.iter().map(|behind| behind.stage.clone()).collect();
+    let timetable = shared.timetable.clone();
+    tokio::spawn(async move { timetable.keep(&stages).await });
     for listener in listeners {
         // A listening socket that does not block is all that it needs.
         let listener = tokio::net::TcpListener::from_std(listener).expect("a listening socket");

@@ -3,8 +3,7 @@
 use crate::answer::{Answer, Begun, Passing, Refusal, gather};
 use crate::backend::Failed;
 use crate::body;
-use crate::connections::Peer;
-use crate::headers;
+use crate::headers::{self, Peer};
 use crate::routes::{Group, Treatment};
 use crate::shared::{Behind, Shared};
 use crate::stage::Ticket;
@@ -21,7 +20,7 @@ use std::sync::Arc;
 /// Answers one request. Dropping this before it is done is how a client's leaving shows.
 pub(crate) async fn serve(
     shared: Arc<Shared>,
-    peer: Peer,
+    peer: Arc<Peer>,
     request: Request<Incoming>,
 ) -> Result<Response<Answer>, Infallible> {
     let (parts, body) = request.into_parts();
@@ -51,21 +50,16 @@ async fn pass(
     headers::check(&parts)?;
     let host = headers::host(&parts)?;
     let nobody = || Refusal::new(StatusCode::NOT_FOUND, "no server here is asked for this host and path");
-    let group = shared.routes.find(&host, parts.uri.path()).ok_or_else(nobody)?;
+    let group = shared.routes.find(host.to_str().unwrap_or_default(), parts.uri.path()).ok_or_else(nobody)?;
     let Shared { config, servers, .. } = &**shared;
     let upgrade = headers::upgrade(&parts).filter(|_| body.is_end_stream());
     let body = body::read(body, &config.limits, &shared.budget).await?;
-    let client = headers::Client {
-        address: peer.address,
-        is_tls: peer.is_tls,
-        is_trusted: config.trust_forwarded,
-        host: &host,
-    };
-    headers::for_server(&mut parts, &client, body.bytes.len());
+    headers::for_server(&mut parts, peer, config.trust_forwarded, &host, body.bytes.len());
     parts.version = Version::HTTP_11;
     let server = group.pick(|server| servers[server].backend.is_up());
     if let Some(protocol) = upgrade {
-        return tunnel::open(&servers[server].backend, parts, protocol, config.limits.answer).await;
+        // In a box, as all that is rare: a request's state is moved as a whole, and shall be small.
+        return Box::pin(tunnel::open(&servers[server].backend, parts, protocol, config.limits.answer)).await;
     }
     if account.treatment.hold {
         let mut ticket = servers[server].stage.arrive(account.arrived + account.treatment.time);

@@ -6,6 +6,7 @@ use crate::config::{Config, ConfigError};
 use crate::routes::{Classes, Routes};
 use crate::stage::Stage;
 use crate::status::Books;
+use crate::timetable::Timetable;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -25,6 +26,7 @@ pub(crate) struct Shared {
     pub(crate) routes: Routes,
     pub(crate) classes: Classes,
     pub(crate) servers: Vec<Behind>,
+    pub(crate) timetable: Arc<Timetable>,
     pub(crate) budget: Budget,
     pub(crate) books: Books,
     pub(crate) connections: AtomicU32,
@@ -44,15 +46,17 @@ impl Shared {
     pub(crate) fn new(config: Config, record: Option<&Path>) -> Result<Self, MakeError> {
         config.check()?;
         let mut servers = Vec::new();
+        let timetable = Timetable::new(config.servers.len());
         for (number, server) in config.servers.iter().enumerate() {
             let log = record.map(|folder| (folder, server.shown()));
-            let stage = Stage::new(config.stage_of(number), log)?;
+            let stage = Stage::new(config.stage_of(number), log, timetable.line(number))?;
             servers.push(Behind { backend: Backend::new(server, &config.limits)?, stage });
         }
         Ok(Self {
             routes: Routes::of(&config),
             classes: Classes::of(&config),
             servers,
+            timetable,
             budget: Budget::new(config.limits.memory),
             books: Books::new(Classes::names(&config)),
             connections: AtomicU32::new(0),

@@ -1,12 +1,13 @@
-//! One server's stage: who is held, and the timer that lets them go. What to do is `policy::staging`'s to say.
+//! One server's stage: who is held, and how they go. What to do is `policy::staging`'s to say, and when a burst's time has come `timetable.rs`'s.
 //!
 //! What always holds:
 //! - Every ticket ends once: withdrawn while it was held, or completed or failed after its release. Dropping it does what
 //!   is left to do.
-//! - While somebody is held, the timer is set no later than the policy asks for.
+//! - While somebody is held, the timetable knows when they go at the latest.
 //! - Everything that the policy is told goes through one call, which records it where a recording is kept.
 
 use crate::history::Recording;
+use crate::timetable::Line;
 use machine::{Duration, Instant};
 use policy::staging::{Input, Output, Params, Record, Release, StagedId, Stager};
 use serde::Serialize;
@@ -14,14 +15,13 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::oneshot;
 
 /// The stage before one server.
 #[derive(Debug)]
 pub(crate) struct Stage {
     inner: Mutex<Inner>,
-    /// The timer must be set anew.
-    earlier: Notify,
+    line: Line,
 }
 
 #[derive(Debug)]
@@ -31,8 +31,6 @@ struct Inner {
     held: BTreeMap<StagedId, oneshot::Sender<Release>>,
     next: u64,
     in_service: u64,
-    /// When the timer is set to.
-    armed: Option<Instant>,
     /// Nothing is held any more.
     is_draining: bool,
     /// The last bursts, until somebody takes them.
@@ -55,7 +53,7 @@ pub struct Burst {
     /// How long the first of them had waited.
     #[serde(rename = "longest_ns")]
     pub longest: Duration,
-    /// What made it go: `period`, `deadline`, `full` or `drain`.
+    /// What made it go: `period`, `deadline`, `full`, `way` (given to another server's burst) or `drain`.
     pub why: &'static str,
 }
 
@@ -73,7 +71,7 @@ pub(crate) struct Look {
 
 impl Stage {
     /// An empty one. `record` is the folder and the name of a log of everything that the policy is told.
-    pub(crate) fn new(params: Params, record: Option<(&Path, &str)>) -> io::Result<Arc<Self>> {
+    pub(crate) fn new(params: Params, record: Option<(&Path, &str)>, line: Line) -> io::Result<Arc<Self>> {
         let stager = Stager::new(params);
         let recording = record.map(|(folder, name)| Recording::begin(folder, name, &stager)).transpose()?;
         let inner = Inner {
@@ -82,12 +80,11 @@ impl Stage {
             held: BTreeMap::new(),
             next: 0,
             in_service: 0,
-            armed: None,
             is_draining: false,
             bursts: VecDeque::new(),
             numbers: 0,
         };
-        Ok(Arc::new(Self { inner: Mutex::new(inner), earlier: Notify::new() }))
+        Ok(Arc::new(Self { inner: Mutex::new(inner), line }))
     }
 
     /// A place for a request that should be answered by `deadline`.
@@ -102,7 +99,7 @@ impl Stage {
         if inner.is_draining {
             inner.tell(now, Input::Drain);
         }
-        self.arm(&mut inner);
+        self.line.tell(inner.stager.coming());
         Ticket { stage: self.clone(), id, told, release: None, is_over: false }
     }
 
@@ -111,32 +108,15 @@ impl Stage {
         let mut inner = self.inner();
         inner.is_draining = true;
         inner.tell(host::now(), Input::Drain);
+        self.line.tell(inner.stager.coming());
     }
 
-    /// Lets requests go when their time has come; never ends.
-    pub(crate) async fn keep_time(&self) {
-        loop {
-            let due = {
-                let mut inner = self.inner();
-                let now = host::now();
-                if inner.stager.poll_timeout().is_some_and(|due| due <= now) {
-                    inner.tell(now, Input::Timeout);
-                }
-                inner.armed = inner.stager.poll_timeout();
-                inner.armed
-            };
-            let changed = self.earlier.notified();
-            match due {
-                None => changed.await,
-                Some(due) => {
-                    let wait: std::time::Duration = due.since(host::now()).into();
-                    tokio::select! {
-                        () = tokio::time::sleep(wait) => {}
-                        () = changed => {}
-                    }
-                }
-            }
-        }
+    /// Its place in the timetable has come.
+    pub(crate) fn go(&self, now: Instant) {
+        let mut inner = self.inner();
+        let is_due = inner.stager.poll_timeout().is_some_and(|due| due <= now);
+        inner.tell(now, if is_due { Input::Timeout } else { Input::GiveWay });
+        self.line.tell(inner.stager.coming());
     }
 
     /// What it looks like now.
@@ -167,15 +147,6 @@ impl Stage {
         }
     }
 
-    fn arm(&self, inner: &mut Inner) {
-        let due = inner.stager.poll_timeout();
-        // A timer that is too early does no harm, and one that need not ring at all neither.
-        if due.is_some_and(|due| inner.armed.is_none_or(|armed| due < armed)) {
-            inner.armed = due;
-            self.earlier.notify_one();
-        }
-    }
-
     fn inner(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -191,7 +162,7 @@ impl Inner {
         match input {
             Input::Completed(_) | Input::Failed(_) => self.in_service = self.in_service.saturating_sub(1),
             Input::Withdrawn(id) => drop(self.held.remove(&id)),
-            Input::Arrival { .. } | Input::Drain | Input::Timeout => {}
+            Input::Arrival { .. } | Input::GiveWay | Input::Drain | Input::Timeout => {}
         }
         self.let_go(now, before, output);
     }
@@ -203,6 +174,7 @@ impl Inner {
             ("period", record.by_period - before.by_period),
             ("deadline", record.by_deadline - before.by_deadline),
             ("full", record.by_full - before.by_full),
+            ("way", record.by_giving_way - before.by_giving_way),
         ];
         self.numbers += 1;
         let burst = Burst {
@@ -265,7 +237,7 @@ impl Ticket {
             Some(release) => Input::Failed(release),
         };
         inner.tell(host::now(), input);
-        stage.arm(&mut inner);
+        stage.line.tell(inner.stager.coming());
     }
 }
 
@@ -282,10 +254,14 @@ const BURSTS_KEPT: usize = 4096;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use policy::staging::Mode;
+    use crate::timetable::Timetable;
 
     fn run<T>(work: impl Future<Output = T>) -> T {
         tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(work)
+    }
+
+    fn alone(params: Params, record: Option<(&Path, &str)>) -> Arc<Stage> {
+        Stage::new(params, record, Timetable::new(1).line(0)).unwrap()
     }
 
     fn in_an_hour() -> Instant {
@@ -294,7 +270,7 @@ mod tests {
 
     #[test]
     fn a_full_stage_goes_and_completions_are_counted() {
-        let stage = Stage::new(Params { max_staged: 2, ..Params::default() }, None).unwrap();
+        let stage = alone(Params { max_staged: 2, ..Params::default() }, None);
         run(async {
             let mut first = stage.arrive(in_an_hour());
             assert_eq!((stage.look().held, stage.look().in_service), (1, 0));
@@ -313,7 +289,7 @@ mod tests {
 
     #[test]
     fn who_leaves_is_forgotten_whenever_it_is() {
-        let stage = Stage::new(Params { max_staged: 3, ..Params::default() }, None).unwrap();
+        let stage = alone(Params { max_staged: 3, ..Params::default() }, None);
         drop(stage.arrive(in_an_hour()));
         assert_eq!((stage.look().held, stage.look().record.withdrawn), (0, 1));
         let tickets = [stage.arrive(in_an_hour()), stage.arrive(in_an_hour()), stage.arrive(in_an_hour())];
@@ -324,29 +300,8 @@ mod tests {
     }
 
     #[test]
-    fn the_timer_releases_and_an_earlier_deadline_sets_it_earlier() {
-        let stage = Stage::new(Params { mode: Mode::Deadline, ..Params::default() }, None).unwrap();
-        run(async {
-            let mut late = stage.arrive(in_an_hour());
-            let timer = stage.keep_time();
-            let ask = async {
-                // The timer sleeps for half an hour when the second comes.
-                tokio::task::yield_now().await;
-                let mut soon = stage.arrive(host::now() + Duration::from_millis(20));
-                soon.released().await;
-                late.released().await;
-            };
-            tokio::select! {
-                () = timer => unreachable!("the timer never ends"),
-                () = ask => {}
-            }
-            assert_eq!(stage.look().record.by_deadline, 1);
-        });
-    }
-
-    #[test]
     fn a_drained_stage_holds_nobody() {
-        let stage = Stage::new(Params::default(), None).unwrap();
+        let stage = alone(Params::default(), None);
         run(async {
             let mut held = stage.arrive(in_an_hour());
             stage.drain();
@@ -359,8 +314,7 @@ mod tests {
     #[test]
     fn a_recording_replays() {
         let folder = tempfile::tempdir().unwrap();
-        let stage =
-            Stage::new(Params { max_staged: 3, ..Params::default() }, Some((folder.path(), "one"))).unwrap();
+        let stage = alone(Params { max_staged: 3, ..Params::default() }, Some((folder.path(), "one")));
         for round in 0..50 {
             let tickets: Vec<Ticket> = (0..4).map(|_| stage.arrive(in_an_hour())).collect();
             for (number, mut ticket) in tickets.into_iter().enumerate().take(3) {

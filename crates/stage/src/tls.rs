@@ -3,11 +3,11 @@
 use crate::config::{ConfigError, Server, Tls};
 use std::path::Path;
 use std::sync::Arc;
-use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
-use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig};
+use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 /// Answers clients.
 pub(crate) fn acceptor(tls: &Tls) -> Result<TlsAcceptor, ConfigError> {
@@ -24,18 +24,28 @@ pub(crate) fn acceptor(tls: &Tls) -> Result<TlsAcceptor, ConfigError> {
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
-/// Asks servers. Where no server speaks TLS, no authority is looked for.
-pub(crate) fn to_server(server: &Server, is_tls: bool) -> Result<ClientConfig, ConfigError> {
+/// Asks a server, and under which name it must show a certificate.
+pub(crate) fn to_server(
+    server: &Server,
+    host: &str,
+) -> Result<(TlsConnector, ServerName<'static>), ConfigError> {
+    let name = ServerName::try_from(host.to_owned())
+        .map_err(|_| ConfigError::new(format!("`{host}` is no name that a certificate could have")))?;
     let mut roots = RootCertStore::empty();
-    if is_tls {
-        let file = server.authorities.as_deref().unwrap_or(Path::new(SYSTEM));
-        let (added, _) = roots.add_parsable_certificates(certificates(file)?);
-        if added == 0 {
-            return Err(wrong(file, &"no authority in it", "name a PEM file with one"));
-        }
+    let file = server.authorities.as_deref().unwrap_or(Path::new(SYSTEM));
+    let (added, _) = roots.add_parsable_certificates(certificates(file)?);
+    if added == 0 {
+        return Err(wrong(file, &"no authority in it", "name a PEM file with one"));
     }
-    let config = ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions();
-    Ok(config.expect("ring has all of TLS 1.2 and 1.3").with_root_certificates(roots).with_no_client_auth())
+    let mut config = ClientConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()
+        .expect("ring has all of TLS 1.2 and 1.3")
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    if server.http2 {
+        config.alpn_protocols = vec![b"h2".to_vec()];
+    }
+    Ok((TlsConnector::from(Arc::new(config)), name))
 }
 
 fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, ConfigError> {

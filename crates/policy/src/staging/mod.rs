@@ -17,7 +17,7 @@
 //! comes first: a regular rhythm for as long as the deadlines allow it. In all of them a full stage is released too.
 //!
 //! Several stages need not burst together: [`Params::phase`] shifts the ends of one's periods, and
-//! [`phases`] gives each of several its own.
+//! [`phases`] gives each of several its own; in deadline mode [`timetable`] says whose burst goes a little earlier.
 //!
 //! What danger is, is learned. [`Tails`] knows how long requests take from release to completion in bursts of each
 //! size; and beyond what it foresees stands a margin that every miss widens and every success narrows a little, in such
@@ -33,12 +33,14 @@
 //!   each moment of its wait;
 //! - never more than [`Params::max_staged`] requests are held, and nobody is held without a timeout.
 
+mod apart;
 #[cfg(test)]
 mod properties;
 mod replay;
 mod stager;
 mod tails;
 
+pub use apart::{Coming, timetable};
 pub use replay::{Input, Output};
 pub use stager::{Record, Release, StagedId, Stager, Verdict};
 pub use tails::Tails;

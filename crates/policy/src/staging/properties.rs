@@ -84,6 +84,7 @@ enum Step {
     Withdraw { which: usize },
     Complete { which: usize },
     Fail { which: usize },
+    GiveWay,
     Drain,
 }
 
@@ -93,6 +94,7 @@ fn any_step() -> impl Strategy<Value = (u64, Step)> {
         1 => (0_usize..100).prop_map(|which| Step::Withdraw { which }),
         5 => (0_usize..10).prop_map(|which| Step::Complete { which }),
         1 => (0_usize..10).prop_map(|which| Step::Fail { which }),
+        1 => Just(Step::GiveWay),
         1 => Just(Step::Drain),
     ];
     (0_u64..60, step)
@@ -143,6 +145,7 @@ proptest! {
                     (None, Step::Fail { which }) if *which < under_way.len() => {
                         stager.handle_failed(now, &under_way.remove(*which));
                     }
+                    (None, Step::GiveWay) => stager.handle_give_way(now),
                     (None, Step::Drain) => stager.handle_drain(now),
                     _ => {}
                 }
@@ -154,6 +157,9 @@ proptest! {
                     released.push(id);
                 }
                 prop_assert!(held.len() == stager.held() && held.len() < max_staged as usize);
+                let coming = stager.coming();
+                prop_assert_eq!(coming.map(|coming| coming.due), stager.poll_timeout());
+                prop_assert!(coming.is_none_or(|coming| coming.floor <= coming.due));
                 let size = (under_way.len() + held.len()) as u32;
                 for (_, arrival, deadline) in &held {
                     prop_assert!(stager.poll_timeout().is_some_and(|due| due > now));

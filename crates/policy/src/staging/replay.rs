@@ -18,6 +18,8 @@ pub enum Input {
     Completed(Release),
     /// `Stager::handle_failed`
     Failed(Release),
+    /// `Stager::handle_give_way`
+    GiveWay,
     /// `Stager::handle_drain`
     Drain,
     /// `Stager::handle_timeout`
@@ -52,6 +54,7 @@ impl Recorded for Stager {
             Input::Withdrawn(id) => output.withdrawn = Some(self.handle_withdrawn(now, *id)),
             Input::Completed(release) => self.handle_completed(now, release),
             Input::Failed(release) => self.handle_failed(now, release),
+            Input::GiveWay => self.handle_give_way(now),
             Input::Drain => self.handle_drain(now),
             Input::Timeout => self.handle_timeout(now),
         }
@@ -80,7 +83,7 @@ mod tests {
             if id % 17 == 3 {
                 inputs.push_back(Input::Withdrawn(StagedId(id - 1)));
             }
-            inputs.push_back(Input::Timeout);
+            inputs.push_back(if id % 29 == 5 { Input::GiveWay } else { Input::Timeout });
             while let Some(input) = inputs.pop_front() {
                 let output = stager.apply(now, &input);
                 lines.push(step_line::<Stager>(now, &input, &output));

@@ -1,6 +1,6 @@
 //! The stage itself: what is held, and when it goes.
 
-use super::{Mode, Params, Tails};
+use super::{Coming, Mode, Params, Tails};
 use machine::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
@@ -45,6 +45,8 @@ pub struct Record {
     pub by_deadline: u64,
     /// Bursts that began because the stage was full.
     pub by_full: u64,
+    /// Bursts that began early so as not to meet another server's.
+    pub by_giving_way: u64,
     /// Bursts that began because the driver wanted no more staging.
     pub by_drain: u64,
     /// Requests that were complete in time.
@@ -57,6 +59,13 @@ pub struct Record {
     pub withdrawn: u64,
     /// Time for which requests were held, all together.
     pub held: Duration,
+}
+
+impl Record {
+    /// Bursts, whatever they began for.
+    pub fn bursts(&self) -> u64 {
+        self.by_period + self.by_deadline + self.by_full + self.by_giving_way + self.by_drain
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -179,6 +188,14 @@ impl Stager {
         }
     }
 
+    /// All that is staged shall go before its time, so as not to meet another server's burst ([`super::timetable`]).
+    pub fn handle_give_way(&mut self, now: Instant) {
+        if self.held() > 0 {
+            self.begin(now);
+            self.record.by_giving_way += 1;
+        }
+    }
+
     /// Time passed.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.release_if_due(now);
@@ -206,6 +223,17 @@ impl Stager {
         }
         self.record.held += release.released.since(release.arrived);
         Some(release)
+    }
+
+    /// The next burst, as the timetable of several stages needs it; `None` if nothing is staged. Where there are periods, their phases keep
+    /// bursts apart, and this one is not to be moved.
+    pub fn coming(&self) -> Option<Coming> {
+        let due = self.due()?;
+        let span = match self.params.mode {
+            Mode::Deadline => self.tails.tail(self.size()).unwrap_or(Duration::ZERO),
+            Mode::Period | Mode::Guarded => Duration::ZERO,
+        };
+        Some(Coming { due, floor: self.blind_due.map_or(due, |blind| blind.min(due)), span })
     }
 
     /// How many requests are held, those that are going left out.

@@ -92,6 +92,7 @@ impl Collector for Snapshot {
                 ("period", record.by_period),
                 ("deadline", record.by_deadline),
                 ("full", record.by_full),
+                ("way", record.by_giving_way),
                 ("drain", record.by_drain),
             ]
             .map(|(why, count)| ([("server", server.name.clone()), ("why", why.to_owned())], count as f64))

@@ -37,8 +37,7 @@ pub fn replay(folder: &Path, json: bool) -> Result<ExitCode> {
         }
         let replayed =
             again::<Stager>(&text).map_err(|error| coded(Exit::Failed, format!("{stage}: {error}")))?;
-        let record = replayed.state.record();
-        let bursts = record.by_period + record.by_deadline + record.by_full + record.by_drain;
+        let bursts = replayed.state.record().bursts();
         all.push(Replayed { stage, segments: replayed.segments, steps: replayed.steps, bursts });
     }
     if json {

@@ -5,8 +5,10 @@
 //!   folder.rs     the folder of a run: readings and bursts as they come, in the end a summary and a page
 //!   page.rs       that page
 //!   told.rs       the same in a terminal: what is going on, and what came out
+//!   cells.rs      the tables that both show
 //! ```
 
+mod cells;
 mod folder;
 mod options;
 mod page;

@@ -2,6 +2,7 @@
 //!
 //! Pure. All of it is measured by the proxy itself.
 
+use super::cells::{self, Cells};
 use super::folder::{Reading, Went};
 use report::figures::{
     Card, Limit, Lines, Page, Part, Point, Quantity, Row, Section, Series, Style, Table, Unit,
@@ -142,72 +143,22 @@ fn burst_section(readings: &[Reading], bursts: &[Went]) -> Section {
 }
 
 fn tables(readings: &[Reading]) -> Section {
-    let strings = |cells: &[&str]| cells.iter().map(|cell| (*cell).to_owned()).collect::<Vec<_>>();
-    let mut servers = Table {
-        title: "Servers".to_owned(),
-        head: strings(&[
-            "server",
-            "bursts",
-            "by period",
-            "by deadline",
-            "full",
-            "in time",
-            "held and late",
-            "failures",
-        ]),
-        ..Table::default()
+    let table = |title: &str, cells: Cells| Table {
+        title: title.to_owned(),
+        head: cells.head,
+        rows: (cells.rows.into_iter().enumerate())
+            .map(|(place, mut row)| {
+                let cells = row.split_off(1);
+                Row { name: row.concat(), cells, look: Some(place), ..Row::default() }
+            })
+            .collect(),
     };
-    let mut classes = Table {
-        title: "Classes of requests".to_owned(),
-        head: strings(&[
-            "class",
-            "came",
-            "answered",
-            "late",
-            "p50",
-            "p99",
-            "p99.9",
-            "longest",
-            "held, mean",
-            "left",
-        ]),
-        ..Table::default()
-    };
-    if let Some(Reading { status, .. }) = readings.last() {
-        for (place, server) in status.servers.iter().enumerate() {
-            let record = server.stage;
-            let cells = [
-                server.bursts,
-                record.by_period,
-                record.by_deadline,
-                record.by_full,
-                record.in_time,
-                record.held_and_missed,
-                server.failures,
-            ];
-            servers.rows.push(Row {
-                name: server.name.clone(),
-                cells: cells.iter().map(u64::to_string).collect(),
-                look: Some(place),
-                ..Row::default()
-            });
-        }
-        for (place, class) in status.classes.iter().enumerate() {
-            let (counts, latency) = (class.counts, class.latency);
-            let numbers = [counts.arrived, counts.answered, counts.late].map(|count| count.to_string());
-            let times = [latency.p50, latency.p99, latency.p999, latency.max, class.held.mean];
-            let cells = numbers.into_iter().chain(times.map(|time| time.to_string()));
-            classes.rows.push(Row {
-                name: class.name.clone(),
-                cells: cells.chain([counts.gone.to_string()]).collect(),
-                look: Some(place),
-                ..Row::default()
-            });
-        }
-    }
+    let parts = readings.last().map(|Reading { status, .. }| {
+        [table("Classes of requests", cells::classes(status)), table("Servers", cells::servers(status))]
+    });
     Section {
         title: "All of it in numbers".to_owned(),
         text: String::new(),
-        parts: vec![Part::Table(classes), Part::Table(servers)],
+        parts: parts.into_iter().flatten().map(Part::Table).collect(),
     }
 }

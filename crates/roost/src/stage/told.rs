@@ -1,5 +1,6 @@
 //! What goes on and what came out, in a terminal.
 
+use super::cells;
 use crate::table::Table;
 use ::stage::{Burst, Status};
 use machine::{Duration, Rate};
@@ -10,46 +11,11 @@ use std::fmt::Write as _;
 
 /// What came out, as text.
 pub fn summary(status: &Status) -> String {
-    let mut classes = Table::new(
-        1,
-        ["class", "came", "answered", "late", "p50", "p99", "p99.9", "max", "held", "left"]
-            .map(str::to_owned)
-            .to_vec(),
-    );
-    for class in &status.classes {
-        let (counts, times) = (class.counts, class.latency);
-        classes.row(vec![
-            class.name.clone(),
-            counts.arrived.to_string(),
-            counts.answered.to_string(),
-            counts.late.to_string(),
-            times.p50.to_string(),
-            times.p99.to_string(),
-            times.p999.to_string(),
-            times.max.to_string(),
-            class.held.mean.to_string(),
-            counts.gone.to_string(),
-        ]);
-    }
-    let mut servers = Table::new(
-        1,
-        ["server", "bursts", "period", "deadline", "full", "in time", "held, late", "failures"]
-            .map(str::to_owned)
-            .to_vec(),
-    );
-    for server in &status.servers {
-        let record = server.stage;
-        let cells = [
-            server.bursts,
-            record.by_period,
-            record.by_deadline,
-            record.by_full,
-            record.in_time,
-            record.held_and_missed,
-            server.failures,
-        ];
-        servers.row(std::iter::once(server.name.clone()).chain(cells.iter().map(u64::to_string)).collect());
-    }
+    let [classes, servers] = [cells::classes(status), cells::servers(status)].map(|cells| {
+        let mut table = Table::new(1, cells.head);
+        cells.rows.into_iter().for_each(|row| table.row(row));
+        table
+    });
     let mut text = format!("goal {}\n{}\n{}", status.goal, classes.text(), servers.text());
     let counts = status.counts();
     let lost = [

@@ -4,7 +4,7 @@ use machine::Duration;
 use stage::{Config, Limits, Proxy, Server, Status};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Instant;
@@ -39,6 +39,8 @@ pub struct Upstream {
     pub address: SocketAddr,
     got: Arc<Mutex<Vec<Got>>>,
     connections: Arc<Mutex<Vec<TcpStream>>>,
+    taken: Arc<AtomicUsize>,
+    open: Arc<AtomicUsize>,
     is_over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -54,19 +56,26 @@ impl Upstream {
         let got = Arc::new(Mutex::new(Vec::new()));
         let connections = Arc::new(Mutex::new(Vec::new()));
         let is_over = Arc::new(AtomicBool::new(false));
-        let (log, open, over) = (got.clone(), connections.clone(), is_over.clone());
+        let (taken, open) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let (log, all, over) = (got.clone(), connections.clone(), is_over.clone());
+        let (took, opened) = (taken.clone(), open.clone());
         let thread = std::thread::spawn(move || {
             for stream in listener.incoming() {
                 if over.load(Ordering::SeqCst) {
                     return;
                 }
                 let Ok(stream) = stream else { continue };
-                open.lock().unwrap().push(stream.try_clone().unwrap());
-                let (log, act) = (log.clone(), act.clone());
-                std::thread::spawn(move || converse(stream, &log, &*act));
+                all.lock().unwrap().push(stream.try_clone().unwrap());
+                took.fetch_add(1, Ordering::SeqCst);
+                opened.fetch_add(1, Ordering::SeqCst);
+                let (log, act, opened) = (log.clone(), act.clone(), opened.clone());
+                std::thread::spawn(move || {
+                    converse(stream, &log, &*act);
+                    opened.fetch_sub(1, Ordering::SeqCst);
+                });
             }
         });
-        Self { address, got, connections, is_over, thread: Some(thread) }
+        Self { address, got, connections, taken, open, is_over, thread: Some(thread) }
     }
 
     /// One that says its path, in a line.
@@ -80,6 +89,11 @@ impl Upstream {
 
     pub fn got(&self) -> Vec<Got> {
         self.got.lock().unwrap().clone()
+    }
+
+    /// Connections that it took, and those of them that are still open.
+    pub fn connections(&self) -> (usize, usize) {
+        (self.taken.load(Ordering::SeqCst), self.open.load(Ordering::SeqCst))
     }
 
     pub fn paths(&self) -> Vec<String> {

@@ -5,5 +5,6 @@ mod fixture;
 mod holding;
 mod http2;
 mod passing;
+mod pooling;
 mod refusing;
 mod soak;

@@ -31,8 +31,9 @@ use workload::{ArrivalKind, Keywords, Popularity, Shape, Words};
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Examples:
-  roost bench stage                                            what it adds, then held against not held, with the stand-in; 5 minutes
-  roost bench stage --only overhead                            what it adds alone
+  roost bench stage                                            what it adds, then held against not held, with the stand-in; 6 minutes
+  roost bench stage --only overhead                            what it adds alone; 3 minutes
+  roost bench stage --only bursts                              held against not held alone; 3 to 4 minutes
   roost bench stage --only bursts --server http://127.0.0.1:9200/pages/_search?q={words} --words words.txt --cgroup /sys/fs/cgroup/system.slice/elasticsearch.service
   roost bench stage --kill-backends --for 600s                 ten minutes with servers that are killed
 
@@ -44,7 +45,7 @@ pub struct Args {
     /// Kill the servers over and over, and count what becomes of the requests; nothing else
     #[arg(long)]
     kill_backends: bool,
-    /// How long the kills go on, or each manner of `bursts` is measured
+    /// How long the kills go on, or holding is measured in all rounds of `bursts` together; not holding, half of it
     #[arg(long = "for", value_name = "TIME")]
     length: Option<Duration>,
     /// Rounds in which each manner has its turn
