@@ -102,6 +102,7 @@ fn any_event() -> impl Strategy<Value = Event> {
     let any_wait = prop_oneof![
         6 => prop::option::of(0_u64..400)
             .prop_map(|ms| Wait::Io { expected: ms.map(Duration::from_millis) }),
+        3 => (0_u64..400).prop_map(|ms| Wait::Punctual { length: Duration::from_millis(ms) }),
         1 => Just(Wait::Other),
         2 => Just(Wait::Within),
     ];
@@ -127,12 +128,15 @@ proptest! {
         has_critical_group in any::<bool>(),
         events in prop::collection::vec((0_u64..40, any_event()), 0..300),
         lost_at in prop::option::weighted(0.2, 0_usize..300),
+        cost_us in prop::sample::select(vec![0_u64, 50, 5_000]),
+        idles in prop::option::of(0.0_f64..1.0),
     ) {
         let max_interaction = Duration::from_millis(max_interaction_ms);
         let params = Params { max_tasks, max_channels, max_interaction, ..Params::default() };
         let roles = BACKGROUND.map(|group| (group, Role::Background)).into_iter();
         let critical = has_critical_group.then_some((CRITICAL, Role::Critical));
         let mut quiescence = Quiescence::new(params, roles.chain(critical));
+        quiescence.handle_cost(Instant::ZERO, Duration::from_micros(cost_us));
         let mut account = Account::default();
         let mut now = Instant::ZERO;
         let mut frozen: BTreeMap<GroupId, Instant> = BTreeMap::new();
@@ -141,6 +145,9 @@ proptest! {
             let end = now + Duration::from_millis(wait);
             loop {
                 let due = quiescence.poll_timeout().filter(|&due| due <= end);
+                if let Some(share) = idles {
+                    quiescence.handle_idle(now.since(Instant::ZERO).scale(share));
+                }
                 now = due.unwrap_or(end).max(now);
                 if due.is_some() {
                     quiescence.handle_timeout(now);
