@@ -96,22 +96,22 @@ pub fn again(steps: &[Step], mut policy: Quiescence) -> (StoodStill, Record) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use machine::Ratio;
     use policy::log::Recorded as _;
     use policy::quiescence::{Event, Params, PayoffParams, Role, Task, TaskId, Wait};
 
     const CLIENT: Task = Task { id: TaskId(7), group: GroupId(1) };
     const BACKGROUND: GroupId = GroupId(2);
 
-    fn policy(max_freeze_ms: u64) -> Quiescence {
+    fn policy(max_share: f64) -> Quiescence {
         let payoff = PayoffParams { is_tried: false, ..PayoffParams::default() };
-        let max_freeze = Duration::from_millis(max_freeze_ms);
-        let params = Params { max_freeze, payoff, ..Params::default() };
+        let params = Params { max_share: Ratio::new(max_share), payoff, ..Params::default() };
         Quiescence::new(params, [(CLIENT.group, Role::Critical), (BACKGROUND, Role::Background)])
     }
 
     /// Ten waits of 100 ms, each after 10 ms of work, as a driver would record them.
     fn recording() -> Vec<Step> {
-        let mut policy = policy(250);
+        let mut policy = policy(0.99);
         let mut steps = Vec::new();
         for fetch in 0..10 {
             for (ms, event) in [
@@ -144,15 +144,15 @@ mod tests {
         let had = as_recorded(&steps);
         assert_eq!(had.freezes, 10);
         assert!((had.frozen_s[&BACKGROUND.0] - 0.9).abs() < 1e-9, "{had:?}");
-        let (same, record) = again(&steps, policy(250));
+        let (same, record) = again(&steps, policy(0.99));
         assert_eq!((same, record.freezes), (had.clone(), 10));
-        let (shorter, _) = again(&steps, policy(20));
+        let (shorter, _) = again(&steps, policy(0.2));
         assert!(shorter.frozen_s[&BACKGROUND.0] < 0.5 * had.frozen_s[&BACKGROUND.0], "{shorter:?}");
     }
 
     #[test]
     fn nothing_recorded_is_nothing_still() {
         assert_eq!(as_recorded(&[]), StoodStill::default());
-        assert_eq!(again(&[], policy(250)).0, StoodStill::default());
+        assert_eq!(again(&[], policy(0.99)).0, StoodStill::default());
     }
 }

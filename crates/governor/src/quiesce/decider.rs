@@ -28,10 +28,11 @@ impl Decider {
     /// With a log in this folder, if one is named.
     pub(super) fn new(policy: Quiescence, folder: Option<&Path>) -> Result<Self, QuiesceError> {
         let begin = |folder: &Path| {
-            let begun = match folder.join(format!("{INSTANCE}.000000.jsonl")).exists() {
+            let begun = if folder.join(format!("{INSTANCE}.000000.jsonl")).exists() {
                 // Their segments would be mixed.
-                true => Err(io::Error::new(io::ErrorKind::AlreadyExists, "it has a recording already")),
-                false => Segments::begin(folder, INSTANCE, BOUNDS, &state_line(&policy)),
+                Err(io::Error::new(io::ErrorKind::AlreadyExists, "it has a recording already"))
+            } else {
+                Segments::begin(folder, INSTANCE, BOUNDS, &state_line(&policy))
             };
             begun.map_err(|cause| QuiesceError::Record { folder: folder.to_owned(), cause })
         };
@@ -42,14 +43,12 @@ impl Decider {
     fn tell(&mut self, now: Instant, input: QuiescenceInput) -> Vec<QuiescenceCommand> {
         let commands = self.policy.apply(now, &input);
         let Some(recording) = &mut self.recording else { return commands };
-        let is_idle_poll = input == QuiescenceInput::Poll && commands.is_empty();
-        let written = match is_idle_poll {
-            true => Ok(()),
-            false => recording.write(&step_line::<Quiescence>(now, &input, &commands)),
-        };
-        let written = written.and_then(|()| match recording.is_full() {
-            true => recording.turn(&state_line(&self.policy)),
-            false => Ok(()),
+        if input == QuiescenceInput::Poll && commands.is_empty() {
+            return commands;
+        }
+        let written = recording.write(&step_line::<Quiescence>(now, &input, &commands));
+        let written = written.and_then(|()| {
+            if recording.is_full() { recording.turn(&state_line(&self.policy)) } else { Ok(()) }
         });
         if let Err(error) = written {
             self.notice = Some(format!("the recording ends here: {error}"));

@@ -463,16 +463,17 @@ fn what_was_recorded_commands_the_same_again() {
     let running = Running::start(&critical, &[&idler], |options| options.record = Some(folder));
     let Some(running) = running else { return };
     believed(&mut critical, &running);
+    until("it stands still", || idler.is_frozen());
     for _ in 0..3 {
-        until("it stands still", || idler.is_frozen());
+        let before = running.freezes();
         critical.poke(b'x');
+        until("it went on, and stands still again", || running.freezes() > before && idler.is_frozen());
     }
-    until("it was seen", || running.freezes() >= 3);
     let freezes = running.freezes();
     assert_eq!(running.end(), Ending::Stopped);
     let text = fs::read_to_string(recorded.path().join("quiesce.000000.jsonl")).unwrap();
     let again = policy::log::replay::<policy::quiescence::Quiescence>(&text).unwrap();
-    assert!(again.state.record().freezes >= freezes && again.steps > 100, "{} steps", again.steps);
+    assert!(again.state.record().freezes >= freezes && again.steps > 50, "{} steps", again.steps);
     // Who records once more into the same folder would mix the two.
     let (_machine, root) = machine();
     let mut asked = options(root, critical.child.id().to_string(), &[&idler]);

@@ -314,7 +314,9 @@ impl Background {
         if self.debt <= rest {
             return self.as_of;
         }
-        self.as_of + (self.debt - rest).scale(1.0 / repayment)
+        // Rounded up: what is paid by then is rounded down, and a timer that comes a nanosecond too early is set again for the next one, and so on.
+        let nano = Duration::from_nanos(1);
+        self.as_of + (self.debt - rest + nano).scale(1.0 / repayment) + nano
     }
 }
 
