@@ -1,5 +1,7 @@
 //! `roost replay`: a recorded run again, or under other parameters.
 
+mod quiescence;
+mod segments;
 mod stages;
 
 use crate::exit::{Exit, coded, usage};
@@ -13,14 +15,15 @@ use std::process::ExitCode;
 
 /// Replay a recorded run: the same inputs must give the same commands
 ///
-/// Reads what `roost govern --record DIR` or `roost stage --out DIR --record` wrote: readings, changes by `set` and reloads, whether writes were refused. Exit code
+/// Reads what `roost govern --record DIR`, `roost quiesce --record DIR` or `roost stage --out DIR --record` wrote: readings, changes by `set` and reloads, whether writes were refused. Exit code
 /// 1 means that this version of Roost decides otherwise than the run did. With --policy, says when and how another policy would
 /// have decided; what was seen depended on the cores that the service really had, so that is no forecast.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  \
     roost replay runs/night                         the same commands again, or where they differ\n  \
     roost replay runs/night --policy other.toml     what `goal = \"300us@p99\"` in that file would have decided\n\n\
-A policy file holds the keys of a service: policy, goal, cores, min_cores, idle.")]
+A policy file holds the keys of a service (policy, goal, cores, min_cores, idle); for a run of `roost quiesce` the constants of quiescence, such as
+max_share = 0.5 (docs/scenarios.md, `quiesce`), under which the recording is gone through in simulated time.")]
 pub struct Args {
     /// The folder of the recording
     #[arg(value_name = "DIR")]
@@ -38,6 +41,9 @@ pub struct Args {
 
 /// Does it.
 pub fn run(args: &Args) -> Result<ExitCode> {
+    if quiescence::is_here(&args.folder) {
+        return quiescence::replay(&args.folder, args.policy.as_deref(), args.json);
+    }
     if stages::is_here(&args.folder) {
         if args.policy.is_some() {
             return Err(usage(

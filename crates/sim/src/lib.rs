@@ -5,6 +5,7 @@ pub mod exact;
 pub mod fleet;
 pub mod outcome;
 pub mod policies;
+pub mod recorded_waits;
 pub mod runner;
 pub mod scenario;
 pub mod statistics;

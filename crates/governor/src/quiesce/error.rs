@@ -3,6 +3,7 @@
 use host::bpf::BpfError;
 use host::freezer::FreezerError;
 use std::io;
+use std::path::PathBuf;
 use thiserror::Error;
 
 /// What is wrong, and what to do.
@@ -29,6 +30,14 @@ pub enum QuiesceError {
         trigger: &'static str,
         /// Why.
         reason: String,
+    },
+    /// No log can be kept.
+    #[error("cannot record into {folder}: {cause}; name another folder with --record", folder = folder.display())]
+    Record {
+        /// Where.
+        folder: PathBuf,
+        /// Why.
+        cause: io::Error,
     },
     /// Waiting for events failed.
     #[error("cannot wait for events: {0}")]

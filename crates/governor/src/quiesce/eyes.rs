@@ -1,10 +1,11 @@
 //! What the program in the kernel tells, as the policy's events: with what was learned of waits, and of the ways that requests take.
 
+use super::decider::Decider;
 use super::open::Trigger;
 use host::bpf::{WaitChannel, WaitEvent, WaitHappened, WaitKind, WaitTask};
 use machine::Instant;
 use policy::quiescence::{
-    ChannelId, Edge, Event, Graph, GroupId, InteractionId, Nature, Quiescence, Site, Task, TaskId, Waits,
+    ChannelId, Edge, Event, Graph, GroupId, InteractionId, Nature, Site, Task, TaskId, Waits,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -39,7 +40,7 @@ impl Eyes {
     }
 
     /// Tells the policy. When a thread last went on, if one did.
-    pub(super) fn hear(&mut self, policy: &mut Quiescence, events: &[WaitEvent]) -> Option<Instant> {
+    pub(super) fn hear(&mut self, policy: &mut Decider, events: &[WaitEvent]) -> Option<Instant> {
         self.has_news = !events.is_empty();
         let mut woken = None;
         for event in events {
@@ -100,7 +101,7 @@ impl Eyes {
         woken
     }
 
-    fn blocked(&mut self, policy: &mut Quiescence, at: Instant, task: WaitTask, on: WaitKind, place: u64) {
+    fn blocked(&mut self, policy: &mut Decider, at: Instant, task: WaitTask, on: WaitKind, place: u64) {
         let nature = match on {
             WaitKind::Network | WaitKind::Disk => Nature::Io,
             WaitKind::Many | WaitKind::Local => Nature::Doubtful,
@@ -118,7 +119,7 @@ impl Eyes {
         }
     }
 
-    fn begin(&mut self, policy: &mut Quiescence, at: Instant, task: WaitTask, request: u64, kind: u32) {
+    fn begin(&mut self, policy: &mut Decider, at: Instant, task: WaitTask, request: u64, kind: u32) {
         if self.trigger.is_none()
             || (self.under_way.len() >= KNOWN_MAX && !self.under_way.contains_key(&request))
         {
@@ -135,7 +136,7 @@ impl Eyes {
         policy.handle_event(at, &Event::Trigger { task: task_of(task), interaction });
     }
 
-    fn end(&mut self, policy: &mut Quiescence, at: Instant, request: u64) {
+    fn end(&mut self, policy: &mut Decider, at: Instant, request: u64) {
         if self.under_way.remove(&request).is_some() {
             policy.handle_event(at, &Event::Response { interaction: InteractionId(request) });
             self.is_over = true;
@@ -159,7 +160,7 @@ impl Eyes {
     }
 
     /// Threads that no request reaches any more, once: nobody need tell of them.
-    pub(super) fn drain_unmarked(&mut self, policy: &Quiescence) -> Vec<u32> {
+    pub(super) fn drain_unmarked(&mut self, policy: &Decider) -> Vec<u32> {
         if !std::mem::take(&mut self.is_over) {
             return Vec::new();
         }
@@ -173,7 +174,7 @@ impl Eyes {
     }
 
     /// Requests whose answer nobody saw have ended for the policy, in time: the marked are looked through then.
-    pub(super) fn expire(&mut self, policy: &Quiescence) {
+    pub(super) fn expire(&mut self, policy: &Decider) {
         self.is_over = true;
         if self.marked.iter().all(|&thread| !policy.is_critical(TaskId(thread))) {
             self.under_way.clear();

@@ -16,30 +16,37 @@
 //! - A background group in which a critical process is found is left alone until it has left.
 //! - Lost events, a freezer that fails, an error of any kind: everything goes on.
 
+mod decider;
 mod domain;
 mod error;
 mod eyes;
+mod joules;
 mod open;
 mod status;
+mod tally;
 #[cfg(test)]
 mod tests;
 
 pub use domain::Domain;
 pub use error::QuiesceError;
+pub use joules::EnergyStatus;
 pub use open::{QuiesceOptions, Trigger};
-pub use status::{BackgroundStatus, CriticalStatus, EdgeStatus, QuiesceStatus, SiteStatus, Tally};
+pub use status::{BackgroundStatus, CriticalStatus, EdgeStatus, PayoffStatus, QuiesceStatus, SiteStatus};
 
+use decider::Decider;
 use eyes::Eyes;
 use host::Root;
 use host::bpf::{WaitProgram, WaitRole};
 use host::freezer::{Freezer, FreezerWay, Frozen, processes_of};
+use joules::Joules;
 use machine::{Duration, Instant};
-use policy::quiescence::{GroupId, Quiescence, QuiescenceCommand};
+use policy::quiescence::{GroupId, QuiescenceCommand};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use tally::{GroupTally, Tally};
 
 /// A unit whose threads must not wait for anybody frozen.
 #[derive(Debug)]
@@ -54,7 +61,7 @@ struct Background {
     unit: String,
     way: FreezerWay,
     processes: BTreeSet<u32>,
-    tally: status::GroupTally,
+    tally: GroupTally,
     /// A critical process is in it, or its freezer failed: not frozen.
     spared: Option<String>,
 }
@@ -65,7 +72,7 @@ pub struct Quiesce {
     root: Root,
     program: WaitProgram,
     eyes: Eyes,
-    policy: Quiescence,
+    decider: Decider,
     /// `None`: nothing is touched.
     freezer: Option<Freezer>,
     critical: Vec<Critical>,
@@ -73,6 +80,9 @@ pub struct Quiesce {
     domain: Domain,
     trigger: Option<Trigger>,
     tally: Tally,
+    joules: Joules,
+    /// Freezing was not left off at the last look.
+    was_on: bool,
     notices: Vec<String>,
     lost: u64,
     rescanned: Instant,
@@ -138,7 +148,7 @@ impl Quiesce {
             show(self);
             let now = host::now();
             let pace = self.pace(now, has_acted);
-            let dues = [self.policy.poll_timeout(), until, pace, Some(self.rescanned + RESCAN_EVERY)];
+            let dues = [self.decider.poll_timeout(), until, pace, Some(self.rescanned + RESCAN_EVERY)];
             let due = dues.into_iter().flatten().min().expect("the last one");
             if self.sleep(due.since(now))? {
                 return Ok(Ending::Stopped);
@@ -158,17 +168,21 @@ impl Quiesce {
             self.program.take();
             self.forget(now);
         }
-        let woken = self.eyes.hear(&mut self.policy, &events);
-        let over = self.eyes.drain_unmarked(&self.policy);
+        self.decider.handle_idle(now, self.program.all_idle_time());
+        let woken = self.eyes.hear(&mut self.decider, &events);
+        let over = self.eyes.drain_unmarked(&self.decider);
         over.into_iter().for_each(|thread| self.program.unmark(thread));
-        if self.policy.poll_timeout().is_some_and(|due| due <= now) {
-            self.policy.handle_timeout(now);
+        self.decider.handle_timeout(now);
+        let has_acted = self.obey(woken);
+        if self.decider.is_on() != self.was_on {
+            self.joules.read(now, self.was_on);
+            self.was_on = !self.was_on;
         }
-        self.obey(woken)
+        has_acted
     }
 
     fn obey(&mut self, woken: Option<Instant>) -> bool {
-        let commands: Vec<QuiescenceCommand> = std::iter::from_fn(|| self.policy.poll_command()).collect();
+        let commands = self.decider.commands(host::now());
         if commands.is_empty() {
             return false;
         }
@@ -197,7 +211,7 @@ impl Quiesce {
             self.tally.delays.saturating_record(done.since(woken).as_nanos());
         }
         if let Some(cost) = self.tally.cost.spent(done.since(began), has_frozen) {
-            self.policy.handle_cost(done, cost);
+            self.decider.handle_cost(done, cost);
         }
         true
     }
@@ -250,12 +264,12 @@ impl Quiesce {
     /// Events were lost: everything goes on, and who is critical is asked anew.
     fn forget(&mut self, now: Instant) {
         self.eyes.forget_all();
-        self.policy.handle_lost(now);
+        self.decider.handle_lost(now);
         for (number, critical) in self.critical.iter().enumerate() {
             let role = role_of_critical(number, self.trigger);
             for &process in critical.processes.iter().filter(|_| role.is_critical) {
                 let events = self.program.look(process, role);
-                self.eyes.hear(&mut self.policy, &events);
+                self.eyes.hear(&mut self.decider, &events);
             }
         }
     }
@@ -268,7 +282,7 @@ impl Quiesce {
             let role = role_of_critical(number, self.trigger);
             for process in processes.difference(&self.critical[number].processes) {
                 let events = self.program.assign(*process, role)?;
-                self.eyes.hear(&mut self.policy, &events);
+                self.eyes.hear(&mut self.decider, &events);
             }
             self.dismiss(&self.critical[number].processes, &processes);
             self.critical[number].processes = processes;
@@ -295,7 +309,9 @@ impl Quiesce {
             self.background[number].processes = processes;
             self.spare(number, mixed);
         }
-        self.eyes.expire(&self.policy);
+        self.eyes.expire(&self.decider);
+        self.notices.extend(self.decider.flush());
+        self.joules.read(now, self.was_on);
         let is_process = |unit: &str| unit.bytes().all(|byte| byte.is_ascii_digit());
         Ok(!critical.is_empty() || !self.critical.iter().all(|critical| is_process(&critical.unit)))
     }
@@ -351,8 +367,9 @@ impl Quiesce {
 
     /// Thaws everything, and says what was done.
     pub fn release(&mut self) -> Vec<String> {
-        self.policy.handle_stop(host::now());
+        self.decider.handle_stop(host::now());
         self.obey(None);
+        self.notices.extend(self.decider.flush());
         self.freezer.as_mut().map(Freezer::release).unwrap_or_default()
     }
 }

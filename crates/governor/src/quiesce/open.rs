@@ -1,17 +1,19 @@
 //! Taking hold: units, their processes, the program in the kernel and the freezer; or why not.
 
-use super::status::{Cost, GroupTally};
+use super::decider::Decider;
+use super::joules::Joules;
+use super::tally::{Cost, GroupTally, Tally};
 use super::{
-    Background, Critical, Domain, Eyes, Quiesce, QuiesceError, Stop, Tally, role_of_background,
-    role_of_critical,
+    Background, Critical, Domain, Eyes, Quiesce, QuiesceError, Stop, role_of_background, role_of_critical,
 };
 use host::Root;
 use host::bpf::WaitProgram;
 use host::freezer::{Freezer, FreezerOptions, FreezerWay, processes_of, survey};
 use machine::{Duration, Ratio};
-use policy::quiescence::{GroupId, Params, Quiescence, Role};
+use policy::quiescence::{GroupId, Params, PayoffParams, Quiescence, Role};
 use rustix::pipe::{PipeFlags, pipe_with};
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// What begins an interaction, where critical is not a whole unit but what answers its requests.
@@ -40,8 +42,12 @@ pub struct QuiesceOptions {
     pub max_share: Ratio,
     /// Follow what requests cause, instead of taking critical units as a whole.
     pub trigger: Option<Trigger>,
+    /// Freeze whether it pays or not.
+    pub always: bool,
     /// Touch nothing.
     pub dry_run: bool,
+    /// A folder for the log of all that the policy is told.
+    pub record: Option<PathBuf>,
     /// Not by these ways of freezing.
     pub without: Vec<FreezerWay>,
     /// Called at every step of every change, for tests that end the process there.
@@ -107,8 +113,14 @@ impl Quiesce {
             .map(|unit| (group(unit, true), Role::Critical))
             .chain((0..background.len()).map(|unit| (group(unit, false), Role::Background)))
             .collect();
-        let params =
-            Params { max_freeze: options.max_pause, max_share: options.max_share, ..Params::default() };
+        // Of what is not done it cannot be seen whether it pays.
+        let is_tried = !options.always && !options.dry_run;
+        let params = Params {
+            max_freeze: options.max_pause,
+            max_share: options.max_share,
+            payoff: PayoffParams { is_tried, ..PayoffParams::default() },
+            ..Params::default()
+        };
         let (stopped, stop) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)
             .map_err(|error| QuiesceError::Watch(error.into()))?;
         let background = background.into_iter().zip(ways).map(|(unit, way)| Background {
@@ -120,10 +132,12 @@ impl Quiesce {
         });
         let now = host::now();
         let mut quiesce = Self {
+            joules: Joules::open(&root, &domain.cpus, now),
+            was_on: true,
             root,
             program,
             eyes: Eyes::new(trigger),
-            policy: Quiescence::new(params, roles),
+            decider: Decider::new(Quiescence::new(params, roles), options.record.as_deref())?,
             freezer,
             critical: critical
                 .into_iter()
@@ -150,7 +164,7 @@ impl Quiesce {
     fn try_out(&mut self) -> Result<(), QuiesceError> {
         let Some(freezer) = &mut self.freezer else {
             self.tally.cost = Cost::untried(COST_UNTRIED);
-            self.policy.handle_cost(host::now(), COST_UNTRIED);
+            self.decider.handle_cost(host::now(), COST_UNTRIED);
             return Ok(());
         };
         let mut cost = Duration::ZERO;
@@ -168,7 +182,7 @@ impl Quiesce {
         }
         let cost = if cost.is_zero() { COST_UNTRIED } else { cost };
         self.tally.cost = Cost::tried(cost);
-        self.policy.handle_cost(host::now(), cost);
+        self.decider.handle_cost(host::now(), cost);
         Ok(())
     }
 }

@@ -1,90 +1,11 @@
 //! What was done and how things stand, in figures.
 
-use super::{Quiesce, Trigger};
-use hdrhistogram::Histogram;
-use host::bpf::AllIdle;
+use super::{EnergyStatus, Quiesce, Trigger};
 use host::freezer::FreezerWay;
 use machine::{CpuList, Duration, Instant, LengthHistogram};
-use policy::quiescence::{Edge, Outlook, Record};
+use policy::quiescence::{Edge, Outlook, Record, Verdict};
 use serde::Serialize;
 use std::fmt::Write as _;
-
-/// Of one background group.
-#[derive(Debug, Default)]
-pub(super) struct GroupTally {
-    pub(super) freezes: u64,
-    /// Frozen since then, if it is.
-    pub(super) since: Option<Instant>,
-    pub(super) frozen: Duration,
-    pub(super) longest: Duration,
-    /// Thawed before everybody stood still.
-    pub(super) unconfirmed: u64,
-    /// Frozen by somebody else when it was to be.
-    pub(super) foreign: u64,
-    /// Not there when it was to be.
-    pub(super) gone: u64,
-    pub(super) cost: Option<Duration>,
-}
-
-/// What freezing and thawing take.
-#[derive(Debug)]
-pub(super) struct Cost {
-    tried: Duration,
-    is_measured: bool,
-    freeze: Duration,
-    lately: Vec<Duration>,
-}
-
-/// Of the run.
-#[derive(Debug)]
-pub struct Tally {
-    pub(super) began: Instant,
-    pub(super) looks: u64,
-    pub(super) before: AllIdle,
-    pub(super) cost: Cost,
-    /// From a critical thread's going on until the thaw had been written, in nanoseconds.
-    pub(super) delays: Histogram<u64>,
-}
-
-/// Cycles of which the median is taken.
-const CYCLES: usize = 15;
-
-impl Cost {
-    pub(super) fn tried(tried: Duration) -> Self {
-        Self { tried, is_measured: true, freeze: Duration::ZERO, lately: Vec::new() }
-    }
-
-    pub(super) fn untried(tried: Duration) -> Self {
-        Self { is_measured: false, ..Self::tried(tried) }
-    }
-
-    /// Adds what a freeze or a thaw took. What both take lately, if that is more than when it was tried.
-    pub(super) fn spent(&mut self, time: Duration, is_freeze: bool) -> Option<Duration> {
-        if is_freeze {
-            self.freeze = time;
-            return None;
-        }
-        if self.lately.len() == CYCLES {
-            self.lately.remove(0);
-        }
-        self.lately.push(std::mem::take(&mut self.freeze) + time);
-        Some(self.now())
-    }
-
-    pub(super) fn now(&self) -> Duration {
-        let mut sorted = self.lately.clone();
-        sorted.sort();
-        sorted.get(CYCLES / 2).copied().unwrap_or(Duration::ZERO).max(self.tried)
-    }
-}
-
-impl Tally {
-    pub(super) fn begin(now: Instant) -> Self {
-        // From a microsecond to a minute, to a hundredth.
-        let delays = Histogram::new_with_bounds(1_000, 60_000_000_000, 2).expect("bounds in order");
-        Self { began: now, looks: 0, before: AllIdle::default(), cost: Cost::tried(Duration::ZERO), delays }
-    }
-}
 
 /// A critical unit.
 #[derive(Clone, Debug, Serialize)]
@@ -156,6 +77,54 @@ pub struct EdgeStatus {
     pub times: u64,
 }
 
+/// Whether freezing pays, as far as was found out. Shares of the time are of 1.
+#[derive(Clone, Debug, Serialize)]
+pub struct PayoffStatus {
+    /// It does; `None`: nobody knows yet.
+    pub pays: Option<bool>,
+    /// It is being found out now.
+    pub is_trying: bool,
+    /// Of the time, so much more were all CPUs idle, at the last trial.
+    pub gain: Option<f64>,
+    /// What could be gained at most.
+    pub gain_at_most: Option<f64>,
+    /// What critical work took longer, of a cycle.
+    pub slowdown: Option<f64>,
+    /// Pairs of turns with and without, so far.
+    pub pairs: u64,
+    /// Times that it was settled.
+    pub trials: u64,
+    /// Until it is tried again.
+    pub again_s: Option<f64>,
+}
+
+impl PayoffStatus {
+    fn of(verdict: Verdict, now: Instant) -> Self {
+        let Verdict { pays, is_trying, gain, gain_at_most, slowdown, pairs, trials, again } = verdict;
+        let again_s = again.map(|again| again.since(now).as_secs_f64());
+        Self { pays, is_trying, gain, gain_at_most, slowdown, pairs, trials, again_s }
+    }
+
+    /// For a person, in a line.
+    pub fn text(&self) -> String {
+        let points = |share: Option<f64>| share.map(|share| format!("{:+.1} points", share * 100.0));
+        let found = match (self.pays, points(self.gain), points(self.gain_at_most)) {
+            (_, Some(gain), _) => format!(
+                "all idle {gain} of the time with freezing, critical work {:+.1} %",
+                self.slowdown.unwrap_or_default() * 100.0
+            ),
+            (Some(false), None, Some(most)) => format!("all idle {most} of the time at most"),
+            _ => "not known yet".to_owned(),
+        };
+        match (self.is_trying, self.pays) {
+            (true, _) => format!("being found out whether freezing pays; so far: {found}"),
+            (false, Some(true)) => format!("freezing pays: {found}"),
+            (false, Some(false)) => format!("freezing does not pay and is left off: {found}"),
+            (false, None) => "not tried out whether freezing pays".to_owned(),
+        }
+    }
+}
+
 /// How things stand.
 #[derive(Clone, Debug, Serialize)]
 pub struct QuiesceStatus {
@@ -194,6 +163,10 @@ pub struct QuiesceStatus {
     pub thaw_us: Option<[f64; 3]>,
     /// What the policy did.
     pub record: Record,
+    /// Whether freezing pays.
+    pub payoff: PayoffStatus,
+    /// Mean power of the domain's CPUs with freezing and without.
+    pub energy: EnergyStatus,
     /// Requests that were followed.
     pub requests: u64,
     /// Times that it looked, and that the program rang.
@@ -221,7 +194,7 @@ impl Quiesce {
         let delay = |quantile: f64| delays.value_at_quantile(quantile) as f64 / 1e3;
         QuiesceStatus {
             at_ms: length.as_secs_f64() * 1e3,
-            outlook: self.policy.outlook(now),
+            outlook: self.decider.outlook(now),
             is_dry: self.freezer.is_none(),
             trigger: self.trigger,
             critical: self
@@ -264,9 +237,11 @@ impl Quiesce {
             all_idle,
             cost_us: us(self.tally.cost.now()),
             cost_is_measured: self.tally.cost.is_measured,
-            min_wait_us: us(self.policy.min_wait()),
+            min_wait_us: us(self.decider.min_wait()),
             thaw_us: (!delays.is_empty()).then(|| [delay(0.5), delay(0.99), delays.max() as f64 / 1e3]),
-            record: self.policy.record(),
+            record: self.decider.record(),
+            payoff: PayoffStatus::of(self.decider.verdict(), now),
+            energy: self.joules.status(),
             requests: self.eyes.requests,
             looks: self.tally.looks,
             rings: self.program.rings(),
@@ -313,6 +288,7 @@ impl QuiesceStatus {
             Outlook::Busy => "critical work runs",
             Outlook::Waiting => "critical work waits",
             Outlook::Frozen => "all stand still",
+            Outlook::LeftOff => "critical work waits, freezing left off",
             Outlook::Blind => "events were lost: nothing is frozen",
         };
         let mut text = format!(
@@ -354,33 +330,7 @@ impl QuiesceStatus {
             }
             None => text.push('\n'),
         }
+        let _ = writeln!(text, "  {}", self.payoff.text());
         text
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_cost_is_what_was_tried_until_most_cycles_take_longer() {
-        let us = Duration::from_micros;
-        let mut cost = Cost::tried(us(100));
-        let mut cycle = |time: u64| {
-            assert_eq!(cost.spent(us(time), true), None, "half a cycle says nothing");
-            cost.spent(us(time), false).unwrap()
-        };
-        for _ in 0..CYCLES {
-            assert_eq!(cycle(10), us(100));
-        }
-        // One that was slow, and a few, are no reason; most are.
-        for _ in 0..CYCLES / 2 {
-            assert_eq!(cycle(300), us(100));
-        }
-        assert_eq!(cycle(300), us(600));
-        for _ in 0..CYCLES {
-            cycle(10);
-        }
-        assert_eq!(cycle(10), us(100), "it forgets");
     }
 }

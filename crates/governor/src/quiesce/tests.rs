@@ -50,6 +50,20 @@ fn serving_body() {
     }
 }
 
+const INPUT: &str = "ROOST_TEST_QUIESCE_INPUT";
+
+/// Not a test of its own: the body of a program on a terminal, which fetches something for each line.
+#[test]
+fn input_body() {
+    let Ok(port) = std::env::var(INPUT) else { return };
+    let mut connection = TcpStream::connect(("127.0.0.1", port.parse().unwrap())).unwrap();
+    let mut byte = [b'f'];
+    while std::io::stdin().read_line(&mut String::new()).unwrap() > 0 {
+        connection.write_all(&byte).unwrap();
+        connection.read_exact(&mut byte).unwrap();
+    }
+}
+
 /// The critical process and this test's end of its connection.
 struct Critical {
     child: Child,
@@ -62,12 +76,17 @@ impl Critical {
     }
 
     fn of(body: &str, port: &str) -> Self {
+        Self::on(body, port, Stdio::piped())
+    }
+
+    fn on(body: &str, port: &str, stdin: Stdio) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", &format!("quiesce::tests::{body}"), "--nocapture", "--test-threads=1"])
             .env(port, listener.local_addr().unwrap().port().to_string())
-            .stdin(Stdio::piped())
+            .stdin(stdin)
             .stdout(Stdio::null())
+            .ends_with_parent()
             .spawn()
             .unwrap();
         let (connection, _) = listener.accept().unwrap();
@@ -190,7 +209,10 @@ fn options(root: Root, critical: String, background: &[&Idler]) -> QuiesceOption
         max_pause: Duration::from_secs(600),
         max_share: Ratio::new(0.99),
         trigger: None,
+        // What the rest of this machine does is no matter of these tests.
+        always: true,
         dry_run: false,
+        record: None,
         without: vec![FreezerWay::V2, FreezerWay::V1],
         checkpoint: None,
     }
@@ -374,4 +396,89 @@ fn with_a_trigger_nothing_stands_still_but_while_a_request_waits() {
     }
     assert!(running.status().requests >= 3);
     assert_eq!(running.end(), Ending::Stopped);
+}
+
+/// A terminal of this test's own: the end at which it is typed, and the other one.
+fn terminal() -> rustix::io::Result<(OwnedFd, OwnedFd)> {
+    use rustix::fs::{Mode, OFlags};
+    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+    let typed = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
+    grantpt(&typed)?;
+    unlockpt(&typed)?;
+    let name = ptsname(&typed, Vec::new())?;
+    let read = rustix::fs::open(name, OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty())?;
+    Ok((typed, read))
+}
+
+/// A thread of it is blocked in `read` of its standard input: 0 on x86-64, 63 on arm64.
+fn waits_for_input(process: u32) -> bool {
+    let threads = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
+    let calls = threads.filter_map(|thread| fs::read_to_string(thread.path().join("syscall")).ok());
+    calls.into_iter().any(|call| call.starts_with("0 0x0 ") || call.starts_with("63 0x0 "))
+}
+
+#[test]
+fn with_input_as_the_trigger_nothing_stands_still_but_while_a_line_is_answered() {
+    let (typed, read) = match terminal() {
+        Ok(ends) => ends,
+        Err(error) => {
+            println!("SKIPPED: this machine gives no terminal (/dev/ptmx): {error}");
+            return;
+        }
+    };
+    let (mut program, idler) = (Critical::on("input_body", INPUT, read.into()), Idler::start());
+    let running = Running::start(&program, &[&idler], |options| options.trigger = Some(Trigger::Input));
+    let Some(running) = running else { return };
+    let process = program.child.id();
+    let line = |program: &mut Critical, delayed: &dyn Fn()| {
+        until("it waits for a line", || waits_for_input(process));
+        rustix::io::write(&typed, b"x\n").unwrap();
+        program.answer();
+        delayed();
+        program.connection.write_all(b"a").unwrap();
+    };
+    let patience = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    while !running.seen().is_some_and(|status| status.sites.iter().any(|site| site.is_believed)) {
+        assert!(std::time::Instant::now() < patience, "its wait for what it fetches is believed");
+        line(&mut program, &|| std::thread::sleep(std::time::Duration::from_millis(1)));
+    }
+    for _ in 0..3 {
+        line(&mut program, &|| {
+            until("what was typed waits for the network, so it stands still", || idler.is_frozen())
+        });
+        until("it is answered", || !idler.is_frozen() && waits_for_input(process));
+        let before = running.freezes();
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        assert!(!idler.is_frozen() && running.freezes() == before, "nobody has typed anything");
+    }
+    assert!(running.status().requests >= 3);
+    assert_eq!(running.end(), Ending::Stopped);
+}
+
+#[test]
+fn what_was_recorded_commands_the_same_again() {
+    let (mut critical, idler) = (Critical::start(), Idler::start());
+    let recorded = tempfile::tempdir().unwrap();
+    let folder = recorded.path().to_owned();
+    let running = Running::start(&critical, &[&idler], |options| options.record = Some(folder));
+    let Some(running) = running else { return };
+    believed(&mut critical, &running);
+    until("it stands still", || idler.is_frozen());
+    for _ in 0..3 {
+        let before = running.freezes();
+        critical.poke(b'x');
+        until("it went on, and stands still again", || running.freezes() > before && idler.is_frozen());
+    }
+    let freezes = running.freezes();
+    assert_eq!(running.end(), Ending::Stopped);
+    let text = fs::read_to_string(recorded.path().join("quiesce.000000.jsonl")).unwrap();
+    let again = policy::log::replay::<policy::quiescence::Quiescence>(&text).unwrap();
+    assert!(again.state.record().freezes >= freezes && again.steps > 50, "{} steps", again.steps);
+    // Who records once more into the same folder would mix the two.
+    let (_machine, root) = machine();
+    let mut asked = options(root, critical.child.id().to_string(), &[&idler]);
+    asked.record = Some(recorded.path().to_owned());
+    let error = Quiesce::open(asked).unwrap_err();
+    assert!(matches!(error, QuiesceError::Record { .. }), "{error}");
+    assert!(!idler.is_frozen());
 }

@@ -23,20 +23,25 @@
 //! - Never frozen: a tree's root, `init.scope`, and a group that holds this process, process 1 or one that the caller calls critical.
 //! - A group that is gone is reported ([`Frozen::Gone`]), and may come back.
 
+mod error;
+mod events;
+mod family;
+mod hold;
 mod place;
+
+pub use error::FreezerError;
 
 use crate::Root;
 use crate::journal::{ChangeError, Checkpoint, Journal, restore_at_start};
-use crate::knob::{FROZEN, STOPPED, StopName, is_stopped, stands_still};
-use crate::lock::{LockError, Refusal, run_folder, take_passing};
+use crate::knob::{FROZEN, StopName, is_stopped, stands_still};
 use crate::root::FileError;
-use crate::service::{ServiceError, collect_members, command, family};
+use crate::service::{collect_members, command};
+use events::Events;
+use family::stop;
+use hold::Lock;
 use machine::Duration;
 use place::Place;
 use std::collections::BTreeSet;
-use std::fs::{self, File};
-use std::os::unix::fs::MetadataExt as _;
-use std::path::PathBuf;
 
 /// How a group is made to stand still.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
@@ -79,68 +84,6 @@ impl FreezerOptions {
     }
 }
 
-/// A group that cannot be frozen.
-#[derive(Debug, thiserror::Error)]
-pub enum FreezerError {
-    /// There is none of this name.
-    #[error(transparent)]
-    Unknown(#[from] ServiceError),
-    /// It must not be.
-    #[error("{unit} is not frozen: {reason}")]
-    NotOurs {
-        /// As it was named.
-        unit: String,
-        /// Why.
-        reason: String,
-    },
-    /// It has somebody in it for whom others are frozen.
-    #[error(
-        "{unit} is not frozen: {reason}\nhint: name a background unit that holds none of the critical one's processes"
-    )]
-    Critical {
-        /// As it was named.
-        unit: String,
-        /// Who.
-        reason: String,
-    },
-    /// Another Roost process has it.
-    #[error("{unit} is frozen and thawed by {holder} already: stop that first (its lock is {path})", path = path.display())]
-    Held {
-        /// As it was named.
-        unit: String,
-        /// Name and process of the holder, as it wrote them.
-        holder: String,
-        /// The lock file.
-        path: PathBuf,
-    },
-    /// No way is left by which it could be.
-    #[error("{unit} cannot be frozen here: {reason}")]
-    NoWay {
-        /// As it was named.
-        unit: String,
-        /// Why.
-        reason: String,
-    },
-    /// No lock or no journal can be kept, so nothing may be changed.
-    #[error(transparent)]
-    Unavailable(#[from] LockError),
-    /// A file of the kernel's.
-    #[error(transparent)]
-    File(#[from] FileError),
-    /// The journal.
-    #[error("{0}")]
-    Journal(String),
-}
-
-impl From<ChangeError> for FreezerError {
-    fn from(error: ChangeError) -> Self {
-        match error {
-            ChangeError::File(error) => Self::File(error),
-            error @ ChangeError::Journal { .. } => Self::Journal(error.to_string()),
-        }
-    }
-}
-
 /// What became of a freeze.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Frozen {
@@ -157,6 +100,8 @@ pub enum Frozen {
 struct Group {
     unit: String,
     place: Place,
+    /// Of a group of version 2.
+    events: Option<Events>,
     is_told: bool,
     /// By their paths in the journal: the processes that we stopped.
     stopped: Vec<String>,
@@ -172,9 +117,6 @@ pub struct Freezer {
     notices: Vec<String>,
 }
 
-/// So many rounds of stopping processes that are born meanwhile: a few milliseconds. One that is in the middle of a disk transfer
-/// stops, and bears nobody, only after it.
-const ROUNDS_MAX: usize = 64;
 /// For the answer of a group that is tried out. A task that is in the middle of a disk transfer stands still only after it.
 const PATIENCE: std::time::Duration = std::time::Duration::from_millis(100);
 /// Between two tries, so that the group gets on.
@@ -194,7 +136,11 @@ impl Freezer {
         let mut groups = Vec::new();
         for (unit, place) in units.iter().cloned().zip(places) {
             let lock = Lock::take(root, &unit, &place, &options.holder)?;
-            groups.push(Group { unit, place, is_told: false, stopped: Vec::new(), _lock: lock });
+            let events = match &place {
+                Place::V2(folder) => Some(Events::of(root, folder)),
+                Place::V1(_) | Place::Family(_) => None,
+            };
+            groups.push(Group { unit, place, events, is_told: false, stopped: Vec::new(), _lock: lock });
         }
         let journal = Journal::begin(root, &options.holder, options.checkpoint)?;
         Ok(Self { root: root.clone(), journal, groups, notices })
@@ -229,7 +175,8 @@ impl Freezer {
         }
         let outcome = match &group.place {
             Place::V2(folder) => {
-                if reads_frozen(root, folder) {
+                let is_asked = root.text(&format!("{folder}/cgroup.freeze")).is_ok_and(|text| text == "1");
+                if is_asked || group.events.as_ref().is_some_and(Events::read_frozen) {
                     return Ok(Frozen::Foreign);
                 }
                 tell(journal, &format!("{folder}/cgroup.freeze"), "1")
@@ -253,7 +200,8 @@ impl Freezer {
         let group = &self.groups[number];
         group.is_told
             && match &group.place {
-                Place::V2(folder) => reads_frozen(&self.root, folder),
+                // Not `cgroup.freeze`, which reads what was asked for.
+                Place::V2(_) => group.events.as_ref().is_some_and(Events::read_frozen),
                 Place::V1(folder) => {
                     self.root.text(&format!("{folder}/freezer.state")).is_ok_and(|state| state == FROZEN)
                 }
@@ -282,7 +230,7 @@ impl Freezer {
         };
         let mut result = Ok(());
         for path in paths {
-            match self.journal.put_back(&path) {
+            match self.journal.put_back_at_once(&path) {
                 Err(ChangeError::File(FileError::Missing { .. })) => {
                     // It has nothing more to be put back.
                     let _ = self.journal.forget(&path);
@@ -345,7 +293,7 @@ impl Freezer {
 
     fn goes(&self, number: usize) -> bool {
         match &self.groups[number].place {
-            Place::V2(folder) => !reads_frozen(&self.root, folder),
+            Place::V2(_) => !self.groups[number].events.as_ref().is_some_and(Events::read_frozen),
             Place::V1(folder) => {
                 self.root.text(&format!("{folder}/freezer.state")).is_ok_and(|state| state == "THAWED")
             }
@@ -371,13 +319,6 @@ impl Drop for Freezer {
     }
 }
 
-/// Everybody in a group of version 2 stands still, by its own wish or by that of one above it.
-fn reads_frozen(root: &Root, folder: &str) -> bool {
-    root.text(&format!("{folder}/cgroup.events"))
-        .is_ok_and(|text| text.lines().any(|line| line == "frozen 1"))
-        || root.text(&format!("{folder}/cgroup.freeze")).is_ok_and(|text| text == "1")
-}
-
 fn tell(journal: &mut Journal, path: &str, value: &str) -> Result<Frozen, FreezerError> {
     match journal.set(path, value) {
         Ok(_) => Ok(Frozen::Told),
@@ -387,78 +328,6 @@ fn tell(journal: &mut Journal, path: &str, value: &str) -> Result<Frozen, Freeze
             Ok(Frozen::Gone)
         }
         Err(error) => Err(error.into()),
-    }
-}
-
-/// Stops a process and all that descend from it, but for those that are stopped already.
-fn stop(
-    root: &Root,
-    journal: &mut Journal,
-    process: u32,
-    stopped: &mut Vec<String>,
-) -> Result<Frozen, FreezerError> {
-    let mut known = BTreeSet::new();
-    for _ in 0..ROUNDS_MAX {
-        let family = family(root, process)?;
-        let born: Vec<u32> = family.into_iter().filter(|one| known.insert(*one)).collect();
-        if born.is_empty() {
-            // Only of one that has taken up its stop it is sure that it bears nobody any more.
-            if known.iter().all(|&one| stands_still(one).unwrap_or(true)) {
-                break;
-            }
-            std::thread::yield_now();
-        }
-        for one in born {
-            // Ended, or stopped by somebody else.
-            let Ok(name) = StopName::now(one) else { continue };
-            if stands_still(one).unwrap_or(true) {
-                continue;
-            }
-            match journal.set(&name.path(), STOPPED) {
-                Ok(_) => stopped.push(name.path()),
-                Err(ChangeError::File(FileError::Missing { .. })) => drop(journal.forget(&name.path())),
-                Err(error) => return Err(error.into()),
-            }
-        }
-    }
-    let is_there = root.path(&format!("proc/{process}")).is_dir();
-    Ok(match (stopped.is_empty(), is_there) {
-        (false, _) => Frozen::Told,
-        (true, true) => Frozen::Foreign,
-        (true, false) => Frozen::Gone,
-    })
-}
-
-/// One holder per group. The file goes with it.
-#[derive(Debug)]
-struct Lock {
-    path: PathBuf,
-    _file: File,
-}
-
-impl Lock {
-    fn take(root: &Root, unit: &str, place: &Place, holder: &str) -> Result<Self, FreezerError> {
-        let name = match place {
-            // A cgroup's inode is its number, and a tree's device tells trees apart.
-            Place::V2(folder) | Place::V1(folder) => {
-                let about = fs::metadata(root.path(folder))
-                    .map_err(|cause| FileError::unreadable(&root.path(folder), cause))?;
-                format!("frozen-{}-{}.lock", about.dev(), about.ino())
-            }
-            Place::Family(process) => format!("stopped-{process}.lock"),
-        };
-        let path = run_folder(root)?.join(name);
-        match take_passing(&path, holder) {
-            Ok(file) => Ok(Self { path, _file: file }),
-            Err(Refusal::Taken(holder)) => Err(FreezerError::Held { unit: unit.to_owned(), holder, path }),
-            Err(Refusal::Unavailable(cause)) => Err(LockError::Unavailable { path, cause }.into()),
-        }
-    }
-}
-
-impl Drop for Lock {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.path);
     }
 }
 

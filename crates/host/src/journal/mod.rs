@@ -294,6 +294,21 @@ impl Journal {
         Ok(())
     }
 
+    /// As [`Self::put_back`], but writes first and notes that afterwards: for a file for whose change somebody waits. Who is killed in between
+    /// leaves it as it would be without us, which the journal's last line of it allows for.
+    pub(crate) fn put_back_at_once(&mut self, path: &str) -> Result<(), ChangeError> {
+        let Some(before) = self.held.get(path).map(|held| held.before.clone()) else { return Ok(()) };
+        let current = self.knob(path).read()?;
+        if current == before || !self.is_ours(path, &current) || self.knob(path).is_deferred() {
+            return self.put_back(path);
+        }
+        let reads = self.knob(path).give_back(&before)?;
+        self.at(Step::Written);
+        self.settle(path, before, reads)?;
+        self.at(Step::Committed);
+        Ok(())
+    }
+
     /// Puts everything back and says what was done, one line per file. What could not be put back stays in the
     /// journal, for `roost restore`.
     pub(crate) fn put_back_all(&mut self) -> Vec<Undone> {

@@ -74,6 +74,11 @@ impl Causal {
         }
     }
 
+    /// What each group was declared to be.
+    pub fn roles(&self) -> impl Iterator<Item = (GroupId, Role)> + '_ {
+        self.roles.iter().copied()
+    }
+
     /// Follows one event. The background group of which a critical task has just received something, if one has.
     pub fn handle_event(&mut self, now: Instant, event: &Event) -> Result<Option<GroupId>, Overflow> {
         match *event {
@@ -140,10 +145,13 @@ impl Causal {
 
     /// True if something is critical and all that is waits for input or output, or for others of its own process.
     pub fn is_waiting(&self) -> bool {
+        let is_io = |critical: &Critical| {
+            matches!(critical.blocked, Some((_, Wait::Io { .. } | Wait::Punctual { .. })))
+        };
         let waits =
-            |critical: &Critical| matches!(critical.blocked, Some((_, Wait::Io { .. } | Wait::Within)));
+            |critical: &Critical| is_io(critical) || matches!(critical.blocked, Some((_, Wait::Within)));
         !self.is_short
-            && self.critical.iter().any(|critical| matches!(critical.blocked, Some((_, Wait::Io { .. }))))
+            && self.critical.iter().any(is_io)
             && self.critical.iter().all(waits)
             && self.channels.iter().all(|channel| channel.undelivered == 0)
     }
@@ -154,6 +162,7 @@ impl Causal {
         let expected_ends = || {
             self.critical.iter().filter_map(|critical| match critical.blocked? {
                 (since, Wait::Io { expected }) => Some(since + expected.unwrap_or(Duration::ZERO)),
+                (since, Wait::Punctual { length }) => Some(since + length),
                 (_, Wait::Within | Wait::Other) => None,
             })
         };
@@ -163,6 +172,15 @@ impl Causal {
             from = end + min_wait;
         }
         from
+    }
+
+    /// When the first of the punctual waits ends that has not ended yet.
+    pub fn ends_at(&self, now: Instant) -> Option<Instant> {
+        let end = |critical: &Critical| match critical.blocked? {
+            (since, Wait::Punctual { length }) => Some(since + length).filter(|&end| end > now),
+            _ => None,
+        };
+        self.critical.iter().filter_map(end).min()
     }
 
     fn begin(&mut self, now: Instant, id: InteractionId) -> Result<u64, Overflow> {

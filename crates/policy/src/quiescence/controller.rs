@@ -5,7 +5,8 @@
 //! whoever waits for what; it may be frozen again when half of that is paid back.
 
 use super::causal::{Causal, Overflow};
-use super::{Event, GroupId, Params, Role, TaskId};
+use super::payoff::Payoff;
+use super::{Event, GroupId, Params, Role, TaskId, Verdict};
 use machine::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
@@ -33,6 +34,8 @@ pub struct Record {
     pub left_alone: u64,
     /// Times that knowledge was lost and everything thawed.
     pub losses: u64,
+    /// Freezes that ended just before a wait was over that always lasts equally long.
+    pub ended_early: u64,
 }
 
 /// How things stand.
@@ -45,6 +48,8 @@ pub enum Outlook {
     Waiting,
     /// Something is frozen.
     Frozen,
+    /// All wait, and nothing is frozen because that does not pay, or because it is found out whether it does.
+    LeftOff,
     /// Events were lost: nobody knows who is critical.
     Blind,
 }
@@ -73,6 +78,9 @@ pub struct Quiescence {
     /// Knowledge was lost: nothing is frozen before this.
     blind_until: Option<Instant>,
     is_stopped: bool,
+    /// It takes so long to thaw, at most: so much before the end of a punctual wait everybody goes on.
+    lead: Duration,
+    payoff: Payoff,
     due: Option<Instant>,
     record: Record,
 }
@@ -99,9 +107,16 @@ impl Quiescence {
             causal: Causal::new(&params, roles),
             blind_until: None,
             is_stopped: false,
+            lead: Duration::ZERO,
+            payoff: Payoff::new(params.payoff),
             due: None,
             record: Record::default(),
         }
+    }
+
+    /// One of the same groups under other constants, which knows nothing yet.
+    pub fn anew(&self, params: Params) -> Self {
+        Self::new(params, self.causal.roles())
     }
 
     /// Something happened on the machine.
@@ -134,7 +149,25 @@ impl Quiescence {
     /// Freezing and thawing take this, as measured: from now on a wait is worth it that is [`Params::worth`] times as long.
     pub fn handle_cost(&mut self, now: Instant, cost: Duration) {
         self.params.min_wait = cost * u64::from(self.params.worth);
+        self.lead = cost;
+        self.payoff.handle_cost(cost);
         self.decide(now);
+    }
+
+    /// All CPUs have been idle at once for so long, since some beginning. A driver that can tell says so before each event; then it is
+    /// tried out whether freezing pays.
+    pub fn handle_idle(&mut self, idle: Duration) {
+        self.payoff.handle_idle(idle);
+    }
+
+    /// False while nothing is frozen because that does not pay, or because it is found out whether it does.
+    pub fn is_on(&self) -> bool {
+        self.payoff.is_on()
+    }
+
+    /// Whether freezing pays, as far as was found out.
+    pub fn verdict(&self) -> Verdict {
+        self.payoff.verdict()
     }
 
     /// A background group is likely to be needed: it is left alone as one that has just helped.
@@ -152,7 +185,7 @@ impl Quiescence {
         } else if self.blind_until.is_some_and(|until| until > now) {
             Outlook::Blind
         } else if self.causal.is_waiting() {
-            Outlook::Waiting
+            if self.payoff.is_on() { Outlook::Waiting } else { Outlook::LeftOff }
         } else {
             Outlook::Busy
         }
@@ -219,34 +252,45 @@ impl Quiescence {
         let Params { min_wait, max_freeze, max_interaction, .. } = self.params;
         self.blind_until = self.blind_until.filter(|&until| until > now);
         let may_stop = !self.is_stopped && self.blind_until.is_none() && self.causal.is_waiting();
+        self.payoff.handle_waiting(now, may_stop);
         let worthwhile_from = if may_stop { self.causal.is_worthwhile_from(now, min_wait) } else { now };
         let mut due = [self.causal.oldest().map(|began| began + max_interaction), self.blind_until]
             .into_iter()
             .flatten()
             .min();
         let repayment = self.params.repayment();
+        let (lead, end) = (self.lead, may_stop.then(|| self.causal.ends_at(now)).flatten());
+        let thaw_at = end.map(|end| Instant::from_nanos(end.as_nanos().saturating_sub(lead.as_nanos())));
+        let is_ending = thaw_at.is_some_and(|at| at <= now);
         for background in &mut self.groups {
             background.settle(now, repayment);
             let may_stop = may_stop && !self.causal.reaches(background.group);
             if let Some(since) = background.frozen
-                && !(may_stop && background.debt < max_freeze && background.left_alone_until <= now)
+                && !(may_stop
+                    && !is_ending
+                    && background.debt < max_freeze
+                    && background.left_alone_until <= now)
             {
                 background.frozen = None;
                 self.record.frozen += now.since(since);
                 self.record.ended_by_bound += u64::from(background.debt >= max_freeze);
+                self.record.ended_early += u64::from(is_ending && background.debt < max_freeze);
             }
             if background.frozen.is_none() && may_stop && !max_freeze.is_zero() {
                 let paid_at = background.paid_at(max_freeze / 2, repayment);
-                let from = worthwhile_from.max(paid_at).max(background.left_alone_until);
+                let ending = end.filter(|_| is_ending).unwrap_or(now);
+                let from = worthwhile_from.max(paid_at).max(background.left_alone_until).max(ending);
                 if from <= now {
-                    background.frozen = Some(now);
-                    self.record.freezes += 1;
+                    if self.payoff.may_freeze() {
+                        background.frozen = Some(now);
+                        self.record.freezes += 1;
+                    }
                 } else {
                     due = due.into_iter().chain([from]).min();
                 }
             }
             if background.frozen.is_some() {
-                due = due.into_iter().chain([now + (max_freeze - background.debt)]).min();
+                due = due.into_iter().chain([now + (max_freeze - background.debt)]).chain(thaw_at).min();
             }
         }
         self.due = due;
@@ -270,7 +314,9 @@ impl Background {
         if self.debt <= rest {
             return self.as_of;
         }
-        self.as_of + (self.debt - rest).scale(1.0 / repayment)
+        // Rounded up: what is paid by then is rounded down, and a timer that comes a nanosecond too early is set again for the next one, and so on.
+        let nano = Duration::from_nanos(1);
+        self.as_of + (self.debt - rest + nano).scale(1.0 / repayment) + nano
     }
 }
 

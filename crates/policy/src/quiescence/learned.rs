@@ -64,6 +64,9 @@ const LENGTHS_MIN: usize = 4;
 /// Ends without a background thread after which a doubtful wait is believed. Eight in a row: one that is ended by a background thread
 /// every other time is believed once in 256 times.
 pub const CLEAN_MIN: u32 = 8;
+/// A kind of wait is punctual if all but the shortest and the longest eighth of the last ones differ by this part of their length at most: a
+/// fiftieth is what is lost where everybody goes on too early.
+const PUNCTUAL: u64 = 50;
 /// Sites at a time; the one that was not used for longest goes.
 const SITES_MAX: usize = 1024;
 /// Waits under way at a time: more threads than the causal graph takes.
@@ -84,7 +87,7 @@ impl Waits {
         if site.nature == Nature::Doubtful && history.clean < CLEAN_MIN {
             return Wait::Other;
         }
-        Wait::Io { expected: history.expected() }
+        history.wait()
     }
 
     /// It ended, by a thread of the background group `by` if there was one.
@@ -123,6 +126,19 @@ impl Waits {
 }
 
 impl History {
+    /// What to expect of the next one.
+    fn wait(&self) -> Wait {
+        let mut sorted = self.lengths.clone();
+        sorted.sort();
+        let eighth = sorted.len() / 8;
+        match (sorted.get(eighth), sorted.get(sorted.len().saturating_sub(1 + eighth))) {
+            (Some(&short), Some(&long)) if eighth > 0 && long <= short + short / PUNCTUAL => {
+                Wait::Punctual { length: short }
+            }
+            _ => Wait::Io { expected: self.expected() },
+        }
+    }
+
     fn expected(&self) -> Option<Duration> {
         if self.lengths.len() < LENGTHS_MIN {
             return None;
@@ -174,7 +190,7 @@ mod tests {
     fn what_is_expected_is_short_of_what_was_seen() {
         let mut waits = Waits::default();
         assert_eq!(wait(&mut waits, Nature::Io, &[100; 4], None), Wait::Io { expected: None });
-        let hundred = Wait::Io { expected: Some(Duration::from_millis(100)) };
+        let hundred = Wait::Punctual { length: Duration::from_millis(100) };
         assert_eq!(wait(&mut waits, Nature::Io, &[100; 13], None), hundred);
         // One short wait in sixteen is passed over, and three are not.
         assert_eq!(wait(&mut waits, Nature::Io, &[1, 100], None), hundred);
@@ -184,10 +200,21 @@ mod tests {
     }
 
     #[test]
+    fn waits_that_differ_by_more_than_a_fiftieth_are_not_punctual() {
+        let lengths = |spread: u64| (0..16).map(|nth| 100 + nth % 2 * spread).collect::<Vec<u64>>();
+        let length = Duration::from_millis(100);
+        let told = |lengths: &[u64]| wait(&mut Waits::default(), Nature::Io, lengths, None);
+        assert_eq!(told(&lengths(2)), Wait::Punctual { length });
+        assert_eq!(told(&lengths(3)), Wait::Io { expected: Some(length) });
+        assert_eq!(told(&[100; 8]), Wait::Io { expected: Some(length) }, "seven are too few");
+        assert_eq!(told(&[100; 9]), Wait::Punctual { length });
+    }
+
+    #[test]
     fn a_doubtful_wait_is_believed_when_no_background_thread_ends_it() {
         let mut waits = Waits::default();
         assert_eq!(wait(&mut waits, Nature::Doubtful, &[100; CLEAN_MIN as usize], None), Wait::Other);
-        let believed = Wait::Io { expected: Some(Duration::from_millis(100)) };
+        let believed = Wait::Punctual { length: Duration::from_millis(100) };
         assert_eq!(wait(&mut waits, Nature::Doubtful, &[100], None), believed);
         wait(&mut waits, Nature::Doubtful, &[100], Some(BACKGROUND));
         assert_eq!(wait(&mut waits, Nature::Doubtful, &[100; CLEAN_MIN as usize], None), Wait::Other);

@@ -28,6 +28,13 @@
 //! waited for. For the same reason a background group from which a critical task has lately received anything is left
 //! alone.
 //!
+//! **Whether at all.** Freezing costs something too, and what piles up has to be run. Where the driver reads for how long all CPUs are idle
+//! ([`Quiescence::handle_idle`]), it is tried out whether there is more of that with freezing than without; it is left off where there is not
+//! (`payoff.rs`).
+//!
+//! **Until when.** Until a critical task goes on; of waits that always last equally long ([`Wait::Punctual`]) until just before, so that
+//! thawing is over when the critical work goes on.
+//!
 //! **Fail open.** When events were lost, or there is more to know than the tables hold, everything thaws, and stays so
 //! until every interaction that may have been going on must be over.
 //!
@@ -42,14 +49,18 @@ mod causal;
 mod controller;
 mod graph;
 mod learned;
+mod payoff;
 #[cfg(test)]
 mod properties;
+mod recorded;
 #[cfg(test)]
 mod scenarios;
 
 pub use controller::{Outlook, Quiescence, QuiescenceCommand, Record};
 pub use graph::{Edge, Graph, Seen};
 pub use learned::{CLEAN_MIN, Nature, Site, Waits};
+pub use payoff::{PayoffParams, Verdict};
+pub use recorded::QuiescenceInput;
 
 use machine::{Duration, Ratio};
 use serde::{Deserialize, Serialize};
@@ -96,6 +107,11 @@ pub enum Wait {
     Io {
         /// For how long, if somebody can tell.
         expected: Option<Duration>,
+    },
+    /// The same, of a kind that always lasts for about so long.
+    Punctual {
+        /// For so long, or hardly longer.
+        length: Duration,
     },
     /// Another thread of its own process, or a time of its own choosing: nobody who may be frozen, and no slack by itself.
     Within,
@@ -202,6 +218,8 @@ pub struct Params {
     pub max_tasks: u16,
     /// Pipes and sockets at a time that carry something critical. 1024 (ours); with more, nothing is frozen.
     pub max_channels: u16,
+    /// Whether it is tried out if freezing pays, and how.
+    pub payoff: PayoffParams,
 }
 
 impl Default for Params {
@@ -215,6 +233,7 @@ impl Default for Params {
             max_interaction: Duration::from_secs(10),
             max_tasks: 1024,
             max_channels: 1024,
+            payoff: PayoffParams::default(),
         }
     }
 }

@@ -102,6 +102,7 @@ fn any_event() -> impl Strategy<Value = Event> {
     let any_wait = prop_oneof![
         6 => prop::option::of(0_u64..400)
             .prop_map(|ms| Wait::Io { expected: ms.map(Duration::from_millis) }),
+        3 => (0_u64..400).prop_map(|ms| Wait::Punctual { length: Duration::from_millis(ms) }),
         1 => Just(Wait::Other),
         2 => Just(Wait::Within),
     ];
@@ -127,20 +128,30 @@ proptest! {
         has_critical_group in any::<bool>(),
         events in prop::collection::vec((0_u64..40, any_event()), 0..300),
         lost_at in prop::option::weighted(0.2, 0_usize..300),
+        max_share in prop::sample::select(vec![0.1_f64, 0.3, 0.75, 0.99]),
+        cost_us in prop::sample::select(vec![0_u64, 50, 5_000]),
+        idles in prop::option::of(0.0_f64..1.0),
     ) {
         let max_interaction = Duration::from_millis(max_interaction_ms);
-        let params = Params { max_tasks, max_channels, max_interaction, ..Params::default() };
+        let params = Params { max_tasks, max_channels, max_interaction, max_share: Ratio::new(max_share), ..Params::default() };
         let roles = BACKGROUND.map(|group| (group, Role::Background)).into_iter();
         let critical = has_critical_group.then_some((CRITICAL, Role::Critical));
         let mut quiescence = Quiescence::new(params, roles.chain(critical));
+        quiescence.handle_cost(Instant::ZERO, Duration::from_micros(cost_us));
         let mut account = Account::default();
         let mut now = Instant::ZERO;
         let mut frozen: BTreeMap<GroupId, Instant> = BTreeMap::new();
         let mut frozen_for: BTreeMap<GroupId, Duration> = BTreeMap::new();
         for (nth, (wait, event)) in events.into_iter().enumerate() {
             let end = now + Duration::from_millis(wait);
+            let mut timers = 0;
             loop {
+                timers += 1;
+                prop_assert!(timers < 200, "no timer spins");
                 let due = quiescence.poll_timeout().filter(|&due| due <= end);
+                if let Some(share) = idles {
+                    quiescence.handle_idle(now.since(Instant::ZERO).scale(share));
+                }
                 now = due.unwrap_or(end).max(now);
                 if due.is_some() {
                     quiescence.handle_timeout(now);
@@ -195,10 +206,11 @@ proptest! {
             *frozen_for.entry(group).or_default() += now.since(since);
         }
         prop_assert!(frozen.is_empty());
-        // Three seconds of standing still are paid for by one of running; the last debt may be unpaid.
+        // So much standing still is paid for by running; the last debt may be unpaid, and each time a nanosecond is lost.
+        let paid = max_share / (1.0 - max_share);
         for total in frozen_for.values() {
             let running = now.since(Instant::ZERO) - *total;
-            prop_assert!(*total <= params.max_freeze + running * 3, "{} {}", total, running);
+            prop_assert!(*total <= params.max_freeze + running.scale(paid) + Duration::from_micros(1), "{} {}", total, running);
         }
         quiescence.handle_event(now, &Event::Trigger { task: task(1), interaction: InteractionId(9) });
         quiescence.handle_event(now, &Event::Block { task: task(1), on: Wait::Io { expected: Some(Duration::MAX) } });

@@ -67,6 +67,38 @@ fn the_papers_page_load_stops_the_background_for_the_wait() {
 }
 
 #[test]
+fn of_waits_that_always_last_as_long_the_end_is_not_waited_for() {
+    let mut phone = Phone::new(Params::default());
+    phone.0.handle_cost(at(0), Duration::from_micros(500));
+    phone.event(0, trigger(main_thread()));
+    let punctual = Wait::Punctual { length: Duration::from_millis(100) };
+    assert_eq!(phone.event(5, block(main_thread(), punctual)), [Freeze(UPDATER), Freeze(INDEXER)]);
+    // What thawing takes before the end, and neither earlier nor later.
+    let ends = at(105).since(Instant::ZERO) - Duration::from_micros(500);
+    assert_eq!(phone.0.poll_timeout(), Some(Instant::ZERO + ends));
+    assert_eq!(phone.timeout(104), []);
+    phone.0.handle_timeout(Instant::ZERO + ends);
+    assert_eq!(phone.commands(), [Thaw(UPDATER), Thaw(INDEXER)]);
+    assert_eq!(phone.0.record().ended_early, 2);
+    // It lasts for longer than ever: worth it again, when it has done so for twenty times what freezing takes.
+    assert_eq!(phone.timeout(114), []);
+    assert_eq!(phone.0.poll_timeout(), Some(at(115)));
+    assert_eq!(phone.timeout(115), [Freeze(UPDATER), Freeze(INDEXER)]);
+    assert_eq!(phone.event(120, Event::Unblock { task: main_thread() }), [Thaw(UPDATER), Thaw(INDEXER)]);
+}
+
+#[test]
+fn a_driver_that_comes_after_the_end_thaws_when_the_critical_goes_on() {
+    let mut phone = Phone::new(Params::default());
+    phone.0.handle_cost(at(0), Duration::from_micros(500));
+    phone.event(0, trigger(main_thread()));
+    let punctual = Wait::Punctual { length: Duration::from_millis(100) };
+    assert_eq!(phone.event(5, block(main_thread(), punctual)).len(), 2);
+    assert_eq!(phone.timeout(106), []);
+    assert_eq!(phone.event(107, Event::Unblock { task: main_thread() }).len(), 2);
+}
+
+#[test]
 fn without_an_interaction_nobody_is_stopped() {
     let mut phone = Phone::new(Params::default());
     assert_eq!(phone.event(0, block(main_thread(), NETWORK)), []);

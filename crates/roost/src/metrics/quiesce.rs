@@ -86,6 +86,18 @@ impl Collector for Stand {
             Some(Unit::Seconds),
             [(none.clone(), status.cost_us / 1e6)],
         )?;
+        page.gauge(
+            "quiesce_pays",
+            "1 if all CPUs were found to be idle for more of the time with freezing, 0 if not; absent until that is known.",
+            None,
+            status.payoff.pays.map(|pays| (none.clone(), pays.into())),
+        )?;
+        page.gauge(
+            "quiesce_gain_ratio",
+            "Share of the time for which all CPUs were idle with freezing, less that without, at the last trial.",
+            None,
+            status.payoff.gain.map(|gain| (none.clone(), gain)),
+        )?;
         let delays =
             status.thaw_us.into_iter().flat_map(|delays| ["0.5", "0.99", "1"].into_iter().zip(delays));
         page.gauge(

@@ -97,7 +97,8 @@ fn refused(error: QuiesceError) -> anyhow::Error {
         ) => coded(Exit::Unsupported, error),
         QuiesceError::Freezer(FreezerError::Unknown(_) | FreezerError::Critical { .. })
         | QuiesceError::Domain { .. }
-        | QuiesceError::Trigger { .. } => usage(error),
+        | QuiesceError::Trigger { .. }
+        | QuiesceError::Record { .. } => usage(error),
     }
 }
 

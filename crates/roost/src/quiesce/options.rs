@@ -16,6 +16,9 @@ use std::path::PathBuf;
 /// take, as measured on these groups, the background units are frozen. They go on as soon as a critical thread does or blocks on anything
 /// else, and after --max-pause at the latest. A unit that lately woke a critical thread is left alone for a second.
 ///
+/// Whether that pays is tried out: half a second with and half a second without, a few times, by the time in which all CPUs were idle. Where it is
+/// no more than without, or critical work is slowed by more than 1 %, freezing is left off; it is tried again after a minute, then ever more rarely.
+///
 /// A unit is frozen by its cgroup (version 2 or 1), a process whose cgroup holds others too by SIGSTOP; tasks that are stopped already stay so.
 /// The frozen may notice: epoll_wait returns EINTR once. Everything is journalled first and thawed in whatever way this ends; after a
 /// SIGKILL `roost restore` does it.
@@ -58,6 +61,12 @@ pub struct Args {
     /// End after this time [default: when a signal comes]
     #[arg(long = "for", value_name = "TIME")]
     pub length: Option<Duration>,
+    /// Freeze whenever critical work waits, without trying out whether the machine sleeps more by that
+    #[arg(long)]
+    pub always: bool,
+    /// Folder for a log of all that was decided upon, for `roost replay`
+    #[arg(long, value_name = "DIR")]
+    pub record: Option<PathBuf>,
     /// Show what would be frozen, and touch nothing
     #[arg(long)]
     pub dry_run: bool,
@@ -121,7 +130,9 @@ impl Args {
                 TriggerName::Accept => Trigger::Accept,
                 TriggerName::Input => Trigger::Input,
             }),
+            always: self.always,
             dry_run: self.dry_run,
+            record: self.record.clone(),
             without: ways.into_iter().filter(|way| only.is_some_and(|only| only != *way)).collect(),
             checkpoint: None,
         })

@@ -8,7 +8,8 @@ use anyhow::Result;
 use governor::quiesce::QuiesceStatus;
 use machine::LengthHistogram;
 use report::figures::{
-    Card, Lines, Page, Part, Point as Mark, Quantity, Row, Section, Series, Style, Table, Unit,
+    Bar, BarPart, Bars, Card, Form, Lines, Page, Part, Point as Mark, Quantity, Row, Section, Series, Style,
+    Table, Tone, Unit,
 };
 use report::run::RunInfo;
 use serde::Serialize;
@@ -16,13 +17,14 @@ use std::io::Write as _;
 use std::path::Path;
 
 /// How the figures are got.
-const METHOD: [&str; 4] = [
+const METHOD: [&str; 5] = [
     "All CPUs of the domain are idle from the scheduler's switch of the last of them to its idle task until the first switch away from one \
      (sched_switch, counted in the kernel); this program's own turns count as work.",
     "A group is frozen from the write to its freezer until the write that thaws it had returned.",
     "Freezing and thawing a group takes what it took until everybody in it had done so: the median of nine trials at the start, or of the last fifteen \
      cycles' writes where those take longer.",
-    "Nothing here is an energy: no meter is read.",
+    "Whether freezing pays is tried out by turns of half a second and more with freezing and without, whole cycles of wait and work each.",
+    "Power is measured or modelled, as the page says beside it; a model charges each CPU for itself, and nothing for a package whose CPUs all sleep.",
 ];
 
 /// All that was kept.
@@ -92,7 +94,7 @@ fn page(info: &RunInfo, told: &Told) -> Page {
         notes: info.method.clone(),
         command: info.command.clone(),
         cards: cards(told),
-        sections: vec![over_time(told), sleeps(told), groups(told), learned(told)],
+        sections: vec![over_time(told), sleeps(told), payoff(told), groups(told), learned(told)],
         ..Page::default()
     };
     page.facts.extend(info.machine.cpu_model.clone());
@@ -186,6 +188,46 @@ fn sleeps(told: &Told) -> Section {
     });
     lines.series.push(Series { name: "all idle".to_owned(), style: Style::Steps, points: points.collect() });
     Section { title: "Sleeps".to_owned(), text: String::new(), parts: vec![Part::Figure(lines.figure())] }
+}
+
+/// What the paper's authors measured on a phone: energy with quiescence, of that without (CPU sleeps, section 3).
+const PAPER_ENERGY: f64 = 0.94;
+
+/// What was tried, and the paper's figure beside it.
+fn payoff(told: &Told) -> Section {
+    let (payoff, energy) = (&told.last.payoff, &told.last.energy);
+    let ours = energy.watts_with.zip(energy.watts_without).filter(|(_, without)| *without > 0.0);
+    let bar = |value: f64| Some(Bar::new(value));
+    let bars = Bars {
+        title: "Energy with quiescence, of that without".to_owned(),
+        see: format!(
+            "The paper's is a phone's whole energy, measured by its authors, while pages of 100 ms network wait were loaded. This machine's is the CPUs' alone: {}.",
+            energy.source
+        ),
+        quantity: Quantity::new("energy, of that without", Unit::Share),
+        rows: vec!["the paper's phone".to_owned(), "this run".to_owned()],
+        parts: vec![
+            BarPart {
+                name: "without".to_owned(),
+                tone: Tone::Contestant(0),
+                values: vec![bar(1.0), ours.and(bar(1.0))],
+            },
+            BarPart {
+                name: "with quiescence".to_owned(),
+                tone: Tone::Contestant(1),
+                values: vec![
+                    Some(Bar { printed: Some(PAPER_ENERGY), ..Bar::new(PAPER_ENERGY) }),
+                    ours.and_then(|(with, without)| bar(with / without)),
+                ],
+            },
+        ],
+        form: Form::Grouped,
+    };
+    let mut text = format!("Here: {}.", payoff.text());
+    if ours.is_none() {
+        text += " Of this run no energy is compared: it was all with quiescence, or all without, or nobody can tell.";
+    }
+    Section { title: "Does it pay".to_owned(), text, parts: vec![Part::Figure(bars.figure())] }
 }
 
 fn groups(told: &Told) -> Section {

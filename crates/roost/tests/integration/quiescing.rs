@@ -45,7 +45,9 @@ impl Example {
     fn quiesce(&self, flags: &[&str]) -> Command {
         let mut command = Command::new(ROOST);
         command.args(["quiesce", "--json", "--critical", &self.client.id().to_string()]);
-        command.args(["--background", &self.updater.id().to_string(), "--freezer", "signal"]).args(flags);
+        command
+            .args(["--background", &self.updater.id().to_string(), "--freezer", "signal", "--always"])
+            .args(flags);
         command.stdin(Stdio::null());
         command
     }

@@ -19,19 +19,27 @@ fn program(is_causal: bool) -> Option<WaitProgram> {
     }
 }
 
+/// How often a thread sleeps.
+const SLEEPS: usize = 8;
+
 fn own_number() -> u32 {
     rustix::thread::gettid().as_raw_nonzero().get().try_into().unwrap()
 }
+
+/// Events in a failure's message.
+const SHOWN: usize = 64;
 
 /// What was told and not asked for yet.
 struct Ears<'a> {
     program: &'a WaitProgram,
     heard: VecDeque<WaitEvent>,
+    /// The last ones that were passed over, for whoever has to find out why something was not told.
+    passed: VecDeque<WaitEvent>,
 }
 
 impl<'a> Ears<'a> {
     fn of(program: &'a WaitProgram) -> Self {
-        Self { program, heard: VecDeque::new() }
+        Self { program, heard: VecDeque::new(), passed: VecDeque::new() }
     }
 
     /// The next event of this thread for which it holds; those before are passed over.
@@ -39,13 +47,16 @@ impl<'a> Ears<'a> {
         let patience = std::time::Instant::now() + std::time::Duration::from_secs(20);
         loop {
             while let Some(event) = self.heard.pop_front() {
+                self.passed.push_front(event);
+                self.passed.truncate(SHOWN);
                 if event.task.id == thread
                     && let Some(found) = found(event.happened)
                 {
                     return found;
                 }
             }
-            assert!(std::time::Instant::now() < patience, "{what}");
+            let lost = self.program.lost();
+            assert!(std::time::Instant::now() < patience, "{what}, {lost} lost: {:?}", self.passed);
             thread::sleep(std::time::Duration::from_millis(1));
             self.heard.extend(self.program.take());
         }
@@ -94,18 +105,21 @@ fn what_a_thread_waits_for_and_who_wakes_it_is_told() {
         let mut polled = [rustix::event::PollFd::new(&polled_out, rustix::event::PollFlags::IN)];
         rustix::event::poll(&mut polled, None).unwrap();
         listener.accept().unwrap();
-        thread::sleep(std::time::Duration::from_millis(1));
+        (0..SLEEPS).for_each(|_| thread::sleep(std::time::Duration::from_millis(1)));
     });
     let thread = number.recv().unwrap();
     // It waits already, or will: `/proc` says so, or the first event.
     let mut ears = Ears::of(&program);
     let first = program.assign(std::process::id(), ROLE).unwrap();
-    let at_first = first.iter().find(|event| event.task.id == thread).unwrap();
-    assert_eq!(at_first.task.role, ROLE);
-    if at_first.happened == (WaitHappened::Unblocked { by: None }) {
-        ears.find(thread, "it waits for this thread", on(WaitKind::Within));
-    } else {
-        assert_eq!(blocked(at_first.happened), Some(WaitKind::Within));
+    let at_first = first.iter().find(|event| event.task.id == thread);
+    assert!(at_first.is_none_or(|event| event.task.role == ROLE));
+    match at_first
+        .map(|event| event.happened)
+        .filter(|happened| *happened != WaitHappened::Unblocked { by: None })
+    {
+        Some(happened) => assert_eq!(blocked(happened), Some(WaitKind::Within)),
+        // It ran, or an event came before anybody looked.
+        None => ears.find(thread, "it waits for this thread", on(WaitKind::Within)),
     }
     let me = own_number();
     let woken = |happened| match happened {
@@ -142,8 +156,13 @@ fn what_a_thread_waits_for_and_who_wakes_it_is_told() {
     ears.find(thread, "a client", on(WaitKind::Network));
     let _client = TcpStream::connect(near.peer_addr().unwrap()).unwrap();
     by_me_or_nobody(&mut ears, "by connecting");
-    ears.find(thread, "a time", on(WaitKind::Within));
-    assert_eq!(ears.find(thread, "the timer", woken), None, "an interrupt is nobody");
+    // One that comes during a call of somebody's that can wake others passes for theirs; on a busy machine some do.
+    let by_nobody = (0..SLEEPS).filter(|_| {
+        ears.find(thread, "a time", on(WaitKind::Within));
+        ears.find(thread, "the timer", woken).is_none()
+    });
+    let by_nobody = by_nobody.count();
+    assert!(by_nobody > SLEEPS / 2, "an interrupt is nobody: {by_nobody} of {SLEEPS}");
     assert!(told > 0, "a sender is told, unless the machine is so busy all the time");
     ears.find(thread, "it ends", |happened| (happened == WaitHappened::Ended).then_some(()));
     sleeper.join().unwrap();

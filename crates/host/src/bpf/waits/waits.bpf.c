@@ -370,7 +370,8 @@ static __always_inline void goes_on(struct desk *desk, struct thread *thread, st
     tell(desk, &event, desk->armed);
 }
 
-/* One that is no interrupt that happened to come while something else ran: its system call can wake others. */
+/* One that is no interrupt that happened to come while something else ran: its system call can wake others. An interrupt that comes during
+ * such a call passes for its caller: what tells them apart, the count of preemption, is a variable that not every kernel shows. */
 static __always_inline bool wakes(struct task_struct *current)
 {
     return current->pid && class_of(call_of(current).number) & CAN_WAKE;

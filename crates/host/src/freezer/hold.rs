@@ -1,0 +1,43 @@
+//! One holder per group: a lock in `/run/roost`, which goes with its holder.
+
+use super::FreezerError;
+use super::place::Place;
+use crate::Root;
+use crate::lock::{LockError, Refusal, run_folder, take_passing};
+use crate::root::FileError;
+use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::PathBuf;
+
+/// One holder per group. The file goes with it.
+#[derive(Debug)]
+pub(super) struct Lock {
+    path: PathBuf,
+    _file: File,
+}
+
+impl Lock {
+    pub(super) fn take(root: &Root, unit: &str, place: &Place, holder: &str) -> Result<Self, FreezerError> {
+        let name = match place {
+            // A cgroup's inode is its number, and a tree's device tells trees apart.
+            Place::V2(folder) | Place::V1(folder) => {
+                let about = fs::metadata(root.path(folder))
+                    .map_err(|cause| FileError::unreadable(&root.path(folder), cause))?;
+                format!("frozen-{}-{}.lock", about.dev(), about.ino())
+            }
+            Place::Family(process) => format!("stopped-{process}.lock"),
+        };
+        let path = run_folder(root)?.join(name);
+        match take_passing(&path, holder) {
+            Ok(file) => Ok(Self { path, _file: file }),
+            Err(Refusal::Taken(holder)) => Err(FreezerError::Held { unit: unit.to_owned(), holder, path }),
+            Err(Refusal::Unavailable(cause)) => Err(LockError::Unavailable { path, cause }.into()),
+        }
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
+    }
+}

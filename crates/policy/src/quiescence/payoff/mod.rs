@@ -1,0 +1,353 @@
+//! Does it pay? Whether the machine sleeps more where background work is frozen than where it is not, found out by trying both.
+//!
+//! Freezing gains what the background would have run while the critical waited, and no other CPU was needed. It costs a freeze and a thaw
+//! each time, and what piled up runs afterwards, perhaps for longer than the critical work that it runs beside. Of a background that runs
+//! rarely, or of waits that are hardly longer than what freezing takes, nothing is left, or less than nothing. How much piles up
+//! depends on programs that nobody knows, so it is measured: by the machine's own account of the time in which all CPUs were idle.
+//!
+//! ```text
+//!   look            try                                   settled
+//!   off             on  on off off on ...                 on or off, for a minute, then two, four, ... an hour
+//!    |              `- pairs, whose order turns about      |
+//!    `- what there is to gain at most                      `- at once again if that share of the time changes by a tenth
+//! ```
+//!
+//! *Turns* last for [`PayoffParams::turn`], and at least for [`TURN_WAITS`] waits that are worth freezing for; they begin and end where a
+//! wait begins, so that each has whole cycles, and the first cycle after a change belongs to none: what was left over from before runs in it.
+//!
+//! **Look.** One turn without freezing bounds the gain: the share of the time in which all critical threads waited, less that in which all
+//! CPUs were idle anyway, less what freezing and thawing take. Where that is not worth it, nothing is ever frozen.
+//!
+//! **Try.** Pairs of turns, one with and one without. After three pairs the mean difference decides as soon as it is two standard errors
+//! from the bar; after [`PAIRS_MAX`] it decides anyway. The bar is [`PayoffParams::min_gain`], twice that for who has left off, half for
+//! who freezes: *hysteresis*. Whatever the gain, who slows critical work by clearly more than [`PayoffParams::max_slowdown`]
+//! leaves off. Slowed is what critical threads do between two waits: if it takes longer with freezing than without, as a share of a cycle.
+//!
+//! What always holds:
+//! - Without readings of idle time nothing is judged, and freezing is never held back.
+//! - Turns in which the other way is tried come ever more rarely while the answer stays the same.
+
+use machine::{Duration, Instant, Ratio};
+use serde::{Deserialize, Serialize};
+
+/// The constants of the trial.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct PayoffParams {
+    /// False: freezes whether it pays or not.
+    pub is_tried: bool,
+    /// At least so long with, and so long without. 500 ms (ours): a few of the paper's waits of 100 ms.
+    #[serde(with = "machine::duration_text")]
+    pub turn: Duration,
+    /// What all CPUs must be idle for more, as a share of the time. 0.02 (ours): less is no more than noise on a machine that does anything else.
+    pub min_gain: Ratio,
+    /// What critical work may take longer, as a share of a cycle of wait and work. 0.01 (ours): what nobody notices.
+    pub max_slowdown: Ratio,
+    /// The first answer is tried again after this; each later one, if it is the same, after twice as long. 1 min (ours): turns of 4 s cost 6 %.
+    #[serde(with = "machine::duration_text")]
+    pub retry_min: Duration,
+    /// But at the latest after this. 1 h (ours): what a machine does changes over a day.
+    #[serde(with = "machine::duration_text")]
+    pub retry_max: Duration,
+}
+
+impl Default for PayoffParams {
+    fn default() -> Self {
+        Self {
+            is_tried: true,
+            turn: Duration::from_millis(500),
+            min_gain: Ratio::new(0.02),
+            max_slowdown: Ratio::new(0.01),
+            retry_min: Duration::from_secs(60),
+            retry_max: Duration::from_secs(3600),
+        }
+    }
+}
+
+/// Waits worth freezing for in a turn, at least.
+pub const TURN_WAITS: u32 = 4;
+/// Fewer pairs decide nothing.
+const PAIRS_MIN: usize = 3;
+/// So many decide, however unclear they are: 16 turns.
+pub const PAIRS_MAX: usize = 8;
+/// Standard errors from the bar: one decision in twenty is wrong.
+const CLEAR: f64 = 2.0;
+/// What all are idle for more or less than when it was settled, as a share of the time, after which it is tried anew.
+const CHANGE: f64 = 0.1;
+
+/// How a turn was, or several.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct Sample {
+    /// Share of the time in which all CPUs were idle.
+    idle: f64,
+    /// Share of the time in which all critical threads waited.
+    waiting: f64,
+    /// From wait to wait, seconds.
+    cycle_s: f64,
+    /// Share of the time that freezing and thawing at each wait would have taken.
+    cost: f64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+struct Turn {
+    is_on: bool,
+    /// Since when it counts. `None`: from the next wait on.
+    began: Option<Instant>,
+    idle: Duration,
+    waited: Duration,
+    waits: u32,
+    /// Of these, those worth freezing for.
+    worthy: u32,
+}
+
+/// With freezing against without.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+struct Pair {
+    gain: f64,
+    slowdown: f64,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Stage {
+    Looking,
+    Trying { pairs: Vec<Pair>, first: Option<Sample> },
+    Settled { pays: bool, until: Instant, usual: Option<f64> },
+}
+
+/// What was found out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Verdict {
+    /// It is worth it. `None`: nobody knows yet.
+    pub pays: Option<bool>,
+    /// Both ways are being tried now.
+    pub is_trying: bool,
+    /// More of the time all CPUs were idle with freezing, at the last trial: a share of the time.
+    pub gain: Option<f64>,
+    /// What the look before it said that could be gained at most.
+    pub gain_at_most: Option<f64>,
+    /// Critical work took longer, at the last trial: a share of a cycle.
+    pub slowdown: Option<f64>,
+    /// Pairs of turns, all together.
+    pub pairs: u64,
+    /// Times that it was settled.
+    pub trials: u64,
+    /// It is tried again then, if nothing changes before.
+    pub again: Option<Instant>,
+}
+
+/// The trial.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Payoff {
+    params: PayoffParams,
+    /// What freezing and thawing take.
+    cost: Duration,
+    /// As last read; without, nothing is judged.
+    idle: Option<Duration>,
+    /// In which all critical threads waited, up to `waiting_since`.
+    waited: Duration,
+    waiting_since: Option<Instant>,
+    /// The present wait was counted as one worth freezing for.
+    is_counted: bool,
+    stage: Stage,
+    turn: Turn,
+    /// After the next verdict, if it is the same.
+    retry: Duration,
+    judged: Instant,
+    verdict: Verdict,
+}
+
+impl Payoff {
+    pub fn new(params: PayoffParams) -> Self {
+        Self {
+            params,
+            cost: Duration::ZERO,
+            idle: None,
+            waited: Duration::ZERO,
+            waiting_since: None,
+            is_counted: false,
+            stage: Stage::Looking,
+            turn: Turn::of(false),
+            retry: params.retry_min,
+            judged: Instant::ZERO,
+            verdict: Verdict::default(),
+        }
+    }
+
+    /// All CPUs have been idle at once for so long, since some beginning.
+    pub fn handle_idle(&mut self, idle: Duration) {
+        self.idle = Some(idle);
+    }
+
+    pub fn handle_cost(&mut self, cost: Duration) {
+        self.cost = cost;
+    }
+
+    /// Whether all critical threads wait now.
+    pub fn handle_waiting(&mut self, now: Instant, is_waiting: bool) {
+        match (self.waiting_since, is_waiting) {
+            (None, true) => {
+                self.waiting_since = Some(now);
+                self.is_counted = false;
+                self.turn.waits += 1;
+                if let Some(idle) = self.idle.filter(|_| self.params.is_tried) {
+                    self.a_wait_begins(now, idle);
+                }
+            }
+            (Some(since), false) => {
+                self.waited += now.since(since);
+                self.waiting_since = None;
+            }
+            _ => {}
+        }
+    }
+
+    /// The present wait is worth freezing for. True if that shall be done.
+    pub fn may_freeze(&mut self) -> bool {
+        if self.idle.is_none() || !self.params.is_tried {
+            return true;
+        }
+        if !self.is_counted {
+            self.is_counted = true;
+            self.turn.worthy += 1;
+        }
+        self.turn.is_on
+    }
+
+    /// False if nothing is frozen now because that does not pay, or because it is found out whether it does.
+    pub fn is_on(&self) -> bool {
+        self.idle.is_none() || !self.params.is_tried || self.turn.is_on
+    }
+
+    pub fn verdict(&self) -> Verdict {
+        let again = match self.stage {
+            Stage::Settled { until, .. } => Some(until),
+            _ => None,
+        };
+        let is_trying = self.idle.is_some() && self.params.is_tried && again.is_none();
+        Verdict { is_trying, again, ..self.verdict }
+    }
+
+    fn a_wait_begins(&mut self, now: Instant, idle: Duration) {
+        let Some(began) = self.turn.began else {
+            self.turn = Turn { began: Some(now), idle, waited: self.waited, ..Turn::of(self.turn.is_on) };
+            return;
+        };
+        let length = now.since(began);
+        if self.turn.worthy < TURN_WAITS || length < self.params.turn {
+            return;
+        }
+        let share = |time: Duration| time.as_secs_f64() / length.as_secs_f64();
+        let sample = Sample {
+            idle: share(idle - self.turn.idle),
+            waiting: share(self.waited - self.turn.waited),
+            // The wait that begins now is of the next turn, and was counted already.
+            cycle_s: length.as_secs_f64() / f64::from(self.turn.waits.max(1)),
+            cost: share(self.cost * u64::from(self.turn.worthy)),
+        };
+        let was_on = self.turn.is_on;
+        self.learn(now, sample);
+        let is_on = self.next_is_on();
+        self.turn = Turn::of(is_on);
+        if is_on == was_on {
+            self.a_wait_begins(now, idle);
+        }
+    }
+
+    fn learn(&mut self, now: Instant, sample: Sample) {
+        match &mut self.stage {
+            Stage::Looking => {
+                let at_most = sample.waiting - sample.idle - sample.cost;
+                self.verdict.gain_at_most = Some(at_most);
+                if at_most < self.bar() {
+                    (self.verdict.gain, self.verdict.slowdown) = (None, None);
+                    self.settle(now, false);
+                } else {
+                    self.stage = Stage::Trying { pairs: Vec::new(), first: Some(sample) };
+                }
+            }
+            Stage::Trying { pairs, first } => {
+                let Some(before) = first.take() else {
+                    *first = Some(sample);
+                    return;
+                };
+                let (off, on) = if self.turn.is_on { (before, sample) } else { (sample, before) };
+                let work_s = |of: Sample| of.cycle_s * (1.0 - of.waiting);
+                pairs.push(Pair {
+                    gain: on.idle - off.idle,
+                    slowdown: (work_s(on) - work_s(off)) / off.cycle_s,
+                });
+                self.verdict.pairs += 1;
+                let pairs = pairs.clone();
+                self.judge(now, &pairs);
+            }
+            Stage::Settled { until, usual, .. } => {
+                let has_changed = usual.is_some_and(|usual| (sample.idle - usual).abs() > CHANGE);
+                if now >= *until || (has_changed && now >= self.judged + self.params.retry_min) {
+                    self.stage = Stage::Looking;
+                } else {
+                    usual.get_or_insert(sample.idle);
+                }
+            }
+        }
+    }
+
+    fn judge(&mut self, now: Instant, pairs: &[Pair]) {
+        let (gain, gain_error) = mean_and_error(pairs.iter().map(|pair| pair.gain));
+        let (slowdown, slowdown_error) = mean_and_error(pairs.iter().map(|pair| pair.slowdown));
+        (self.verdict.gain, self.verdict.slowdown) = (Some(gain), Some(slowdown));
+        let is_clear = pairs.len() >= PAIRS_MIN && (gain - self.bar()).abs() > CLEAR * gain_error;
+        if is_clear || pairs.len() >= PAIRS_MAX {
+            let is_slow = slowdown - CLEAR * slowdown_error > self.params.max_slowdown.as_f64();
+            self.settle(now, gain > self.bar() && !is_slow);
+        }
+    }
+
+    fn settle(&mut self, now: Instant, pays: bool) {
+        self.retry = match self.verdict.pays {
+            Some(before) if before == pays => (self.retry * 2).min(self.params.retry_max),
+            _ => self.params.retry_min,
+        };
+        self.stage = Stage::Settled { pays, until: now + self.retry, usual: None };
+        self.judged = now;
+        self.verdict.pays = Some(pays);
+        self.verdict.trials += 1;
+    }
+
+    /// What must be gained.
+    fn bar(&self) -> f64 {
+        let min_gain = self.params.min_gain.as_f64();
+        match self.verdict.pays {
+            None => min_gain,
+            Some(true) => min_gain / 2.0,
+            Some(false) => min_gain * 2.0,
+        }
+    }
+
+    /// Off on, on off, off on, ...: a drift of the machine's load cancels out.
+    fn next_is_on(&self) -> bool {
+        match &self.stage {
+            Stage::Looking => false,
+            Stage::Trying { pairs, first } => first.is_some() == pairs.len().is_multiple_of(2),
+            Stage::Settled { pays, .. } => *pays,
+        }
+    }
+}
+
+impl Turn {
+    fn of(is_on: bool) -> Self {
+        Self { is_on, began: None, idle: Duration::ZERO, waited: Duration::ZERO, waits: 0, worthy: 0 }
+    }
+}
+
+/// The mean, and its standard error.
+fn mean_and_error(values: impl Iterator<Item = f64> + Clone) -> (f64, f64) {
+    let count = values.clone().count() as f64;
+    let mean = values.clone().sum::<f64>() / count;
+    let squares: f64 = values.map(|value| (value - mean).powi(2)).sum();
+    (mean, (squares / (count - 1.0).max(1.0) / count).sqrt())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,84 @@
+//! What `roost quiesce --record` wrote: the same commands again, or what would have stood still under other constants.
+
+use super::segments;
+use crate::exit::{Exit, coded, usage};
+use crate::table::print;
+use anyhow::Result;
+use policy::log::{replay as again, steps};
+use policy::quiescence::{Params, Quiescence};
+use serde::Serialize;
+use sim::recorded_waits::{self, StoodStill};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// What the logs are called.
+const INSTANCE: &str = "quiesce";
+
+/// A run, replayed.
+#[derive(Debug, Serialize)]
+struct Replayed {
+    segments: usize,
+    steps: usize,
+    /// As it was.
+    had: StoodStill,
+    /// Under other constants, simulated.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    would: Option<StoodStill>,
+}
+
+/// True if the folder has such logs.
+pub fn is_here(folder: &Path) -> bool {
+    !logs(folder).is_empty()
+}
+
+fn logs(folder: &Path) -> Vec<PathBuf> {
+    segments::logs(folder, INSTANCE).remove("").unwrap_or_default()
+}
+
+/// Repeats it; with a file of constants also asks what they would have done.
+pub fn replay(folder: &Path, params: Option<&Path>, json: bool) -> Result<ExitCode> {
+    let texts = segments::read(&logs(folder))?;
+    let diverged = |error| coded(Exit::Failed, format!("{INSTANCE}: {error}"));
+    let replayed = again::<Quiescence>(&texts.concat()).map_err(diverged)?;
+    let mut all = Vec::new();
+    for text in &texts {
+        all.extend(steps::<Quiescence>(text).map_err(diverged)?.steps);
+    }
+    let would = params.map(|file| -> Result<StoodStill> {
+        let text = std::fs::read_to_string(file)
+            .map_err(|cause| usage(format!("cannot read {}: {cause}", file.display())))?;
+        let params: Params = toml::from_str(&text)
+            .map_err(|error| usage(format!("{}: {}", file.display(), error.message())))?;
+        Ok(recorded_waits::again(&all, replayed.state.anew(params)).0)
+    });
+    let told = Replayed {
+        segments: replayed.segments,
+        steps: replayed.steps,
+        had: recorded_waits::as_recorded(&all),
+        would: would.transpose()?,
+    };
+    print(&if json { format!("{}\n", serde_json::to_string_pretty(&told)?) } else { text(&told) })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn text(told: &Replayed) -> String {
+    let still = |still: &StoodStill| {
+        let groups: Vec<String> = still
+            .frozen_share
+            .iter()
+            .map(|(group, share)| format!("group {group} for {:.1} % of the time", share * 100.0))
+            .collect();
+        let groups = if groups.is_empty() { "nothing stood still".to_owned() } else { groups.join(", ") };
+        format!("{} freezes in {:.1} s: {groups}", still.freezes, still.length_s)
+    };
+    let mut text = format!(
+        "{} steps in {} segments: the same commands again\n{}\n",
+        told.steps,
+        told.segments,
+        still(&told.had)
+    );
+    if let Some(would) = &told.would {
+        text += &format!("under the other constants, simulated: {}\n", still(would));
+    }
+    text
+}
