@@ -128,6 +128,9 @@ pub enum WakeAnswer {
 /// A line is no longer than this.
 pub(super) const LINE_MAX: usize = 4096;
 
+/// A list of as many CPUs as a request may name is shorter, however it is written.
+const LIST_MAX: usize = 32;
+
 /// What a line asks.
 pub fn wake_ask(line: &[u8]) -> Result<WakeAsk, String> {
     if line.len() > LINE_MAX {
@@ -160,6 +163,8 @@ pub(super) fn plain_name(name: &str) -> Result<String, String> {
 pub(super) fn said(ask: &WakeAsk, now: Instant, id: u64, default: &CpuList) -> Result<Option<Said>, String> {
     let cpus = |cpus: &Option<String>| -> Result<Cpus, String> {
         let list = match cpus {
+            // It is the loop that reads this, and a long list of long ranges takes seconds.
+            Some(text) if text.len() > LIST_MAX => return Err(format!("a list of CPUs has up to {LIST_MAX} letters")),
             Some(text) => text.parse::<CpuList>().map_err(|error| plain(&error))?,
             None => default.clone(),
         };
@@ -239,6 +244,9 @@ mod tests {
         ] {
             assert!(said(&ask(wrong).unwrap(), now, 1, &CpuList::default()).is_err(), "{wrong}");
         }
+        let all = ["0-65535"; 500].join(",");
+        let long = ask(&format!(r#"{{"wake":{{"cpus":"{all}","in":"1ms","stay":"1ms"}}}}"#)).unwrap();
+        assert!(said(&long, now, 1, &CpuList::default()).unwrap_err().contains("up to 32 letters"));
         assert!(wake_ask(&vec![b' '; LINE_MAX + 1]).is_err());
     }
 }
