@@ -43,12 +43,7 @@ struct Disk {
 
 impl Disks {
     /// Watches `device`, or all, for whoever waits on these CPUs.
-    pub fn open(
-        device: Option<u32>,
-        cpus: &CpuList,
-        shared: Shared,
-        roll: &Roll,
-    ) -> Result<Self, BpfError> {
+    pub fn open(device: Option<u32>, cpus: &CpuList, shared: Shared, roll: &Roll) -> Result<Self, BpfError> {
         let program = BlockProgram::load(device)?;
         let principal = roll.enter(&mut shared.plan(), PrincipalKind::Device, None, "disks");
         let known = Known { principal, devices: BTreeMap::new(), under_way: BTreeMap::new() };

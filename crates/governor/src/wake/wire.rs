@@ -164,7 +164,9 @@ pub(super) fn said(ask: &WakeAsk, now: Instant, id: u64, default: &CpuList) -> R
     let cpus = |cpus: &Option<String>| -> Result<Cpus, String> {
         let list = match cpus {
             // It is the loop that reads this, and a long list of long ranges takes seconds.
-            Some(text) if text.len() > LIST_MAX => return Err(format!("a list of CPUs has up to {LIST_MAX} letters")),
+            Some(text) if text.len() > LIST_MAX => {
+                return Err(format!("a list of CPUs has up to {LIST_MAX} letters"));
+            }
             Some(text) => text.parse::<CpuList>().map_err(|error| plain(&error))?,
             None => default.clone(),
         };

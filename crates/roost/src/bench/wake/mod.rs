@@ -187,7 +187,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     }
     let meter = SleepMeter::open()?;
     let child = Some(child);
-    let mut bench = Bench { child, act, exit_latency, checks: Vec::new(), meter, sleeper: last, waker: first, args };
+    let mut bench =
+        Bench { child, act, exit_latency, checks: Vec::new(), meter, sleeper: last, waker: first, args };
     let mut blocks = Vec::new();
     let mut bystander = Vec::new();
     for part in parts {
@@ -263,7 +264,9 @@ impl Bench<'_> {
             self.checks.extend(child.status()?.check);
             child.end()?;
         }
-        self.child = kind.map(|kind| Child::start(kind, Some(self.act), Some(self.exit_latency), self.args.margin)).transpose()?;
+        self.child = kind
+            .map(|kind| Child::start(kind, Some(self.act), Some(self.exit_latency), self.args.margin))
+            .transpose()?;
         Ok(())
     }
 

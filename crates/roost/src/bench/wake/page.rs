@@ -8,7 +8,9 @@ use super::verdict::{BYSTANDER_BAR, PartVerdict, Verdict};
 use super::{Block, Header, Part, Way};
 use crate::run_folder;
 use anyhow::Result;
-use report::figures::{Card, Lines, Page, Part as Piece, Point, Quantity, Row, Section, Series, Style, Table, Unit};
+use report::figures::{
+    Card, Lines, Page, Part as Piece, Point, Quantity, Row, Section, Series, Style, Table, Unit,
+};
 use std::path::Path;
 
 /// Its name.
@@ -133,8 +135,18 @@ fn results(verdict: &Verdict) -> Section {
         Row { name: name(part.part).to_owned(), cells: cells.collect(), ..Row::default() }
     };
     let head = [
-        "", "p50, stock", "anticipatory", "always awake", "", "p99, stock", "anticipatory", "always awake", "",
-        "awake an event, stock", "anticipatory", "always awake",
+        "",
+        "p50, stock",
+        "anticipatory",
+        "always awake",
+        "",
+        "p99, stock",
+        "anticipatory",
+        "always awake",
+        "",
+        "awake an event, stock",
+        "anticipatory",
+        "always awake",
     ];
     Section {
         title: "What came of it".to_owned(),
@@ -160,7 +172,8 @@ fn slowdown(part: &PartVerdict) -> Option<Section> {
     for (nth, (name, paper)) in PAPER_SLOWDOWN.into_iter().enumerate() {
         // Half decades from 0.1 ms on; their middles, on a logarithmic scale.
         let middle = |place: usize| 1e-4 * 10_f64.powf(0.25 + 0.5 * place as f64);
-        let points = by_gap.iter().enumerate().map(|(place, both)| Point::new(middle(place), Some(both[nth])));
+        let points =
+            by_gap.iter().enumerate().map(|(place, both)| Point::new(middle(place), Some(both[nth])));
         lines.series.push(Series { name: name.to_owned(), style: Style::Line, points: points.collect() });
         let printed = vec![Point::new(PAPER_GAP_S, Some(paper))];
         lines.series.push(Series { name: name.to_owned(), style: Style::Printed, points: printed });
@@ -229,11 +242,22 @@ fn foreseen(verdict: &Verdict) -> Section {
             .to_vec(),
         ..Row::default()
     });
-    let head = ["", "predicted within a tenth", "the oracle", "in the window", "speed against stock", "beside always awake"];
+    let head = [
+        "",
+        "predicted within a tenth",
+        "the oracle",
+        "in the window",
+        "speed against stock",
+        "beside always awake",
+    ];
     Section {
         title: "How well they were predicted, and what that won".to_owned(),
         text: String::new(),
-        parts: vec![Piece::Table(Table { title: String::new(), head: head.map(str::to_owned).to_vec(), rows })],
+        parts: vec![Piece::Table(Table {
+            title: String::new(),
+            head: head.map(str::to_owned).to_vec(),
+            rows,
+        })],
     }
 }
 

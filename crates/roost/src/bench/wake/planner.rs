@@ -3,8 +3,8 @@
 use super::Part;
 use crate::wake::ActName;
 use anyhow::{Context as _, Result, bail};
-use governor::wake::{Act, WakeStatus};
 use governor::wake::wire::{WakeAnswer, WakeAsk};
+use governor::wake::{Act, WakeStatus};
 use host::Offspring as _;
 use host::bpf::{IdleNow, IdleProgram};
 use host::holder::IdleHolder;
