@@ -10,6 +10,7 @@
 use crate::governed::Status;
 use crate::socket::{self, Place};
 use host::holder::Asked;
+use host::holder::wire::plain;
 use machine::Goal;
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::geteuid;
@@ -197,7 +198,7 @@ fn question(mut stream: &UnixStream) -> io::Result<String> {
 /// What a line asks.
 fn understood(line: &str) -> Result<Ask, String> {
     serde_json::from_str(line)
-        .map_err(|error| format!("not understood ({error}); ask \"status\", for example"))
+        .map_err(|error| format!("not understood ({}); ask \"status\", for example", plain(&error)))
 }
 
 /// Until the next is accepted, where one could not be.
@@ -251,6 +252,7 @@ mod tests {
     fn nonsense_is_told() {
         assert!(understood("GET / HTTP/1.1").unwrap_err().contains("not understood"));
         assert!(understood("").is_err());
+        assert!(!understood("\"a\\nb\\u001b[2J\"").unwrap_err().contains(char::is_control));
         assert!(understood(r#"{"set":{"service":"a","set":"pause","also":1}}"#).is_err());
         assert!(understood(r#"{"set":{"service":"a","set":{"goal":"fast"}}}"#).is_err());
         assert!(understood(r#"{"set":{"service":"a","set":"pause"}}"#).is_ok());

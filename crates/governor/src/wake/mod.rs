@@ -9,9 +9,9 @@
 //!                                             holder::IdleWindow <--+--------------------------+  opens and closes
 //! ```
 //!
-//! One loop hears everybody; it has no timer and sleeps until something is said. Each CPU has a helper thread (`helper`) whose timer wakes
-//! that CPU and opens its window, so the begin of a window does not wait for anybody else's wake-up. Whoever changes the plan does so
-//! under its lock and carries out at once what follows.
+//! One loop hears everybody but the disks; it has no timer and sleeps until something is said. Of a disk's operations a thread on the CPU that
+//! asked hears. Each CPU has a helper thread (`helper`) whose timer wakes that CPU and opens its window, so the begin of a window does not
+//! wait for anybody else's wake-up. Whoever changes the plan does so under its lock and carries out at once what follows.
 //!
 //! Terms. A *window* is what the planner calls one, in force: the CPU polls ([`Act::Polling`]). The *lead* of a request is doorbell, exit latency and
 //! margin. A *principal* is a user and a name; several connections may be one. *Too late*: nearer than the lead.

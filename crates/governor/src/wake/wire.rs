@@ -16,6 +16,7 @@
 //! tried (`fuzz/fuzz_targets/wake_line.rs`).
 
 use super::status::WakeStatus;
+use host::holder::wire::plain;
 use machine::{CpuList, Duration, Instant};
 use serde::{Deserialize, Serialize};
 use slots::wake::{Cpus, Said};
@@ -127,6 +128,9 @@ pub enum WakeAnswer {
 /// A line is no longer than this.
 pub(super) const LINE_MAX: usize = 4096;
 
+/// A list of as many CPUs as a request may name is shorter, however it is written.
+const LIST_MAX: usize = 32;
+
 /// What a line asks.
 pub fn wake_ask(line: &[u8]) -> Result<WakeAsk, String> {
     if line.len() > LINE_MAX {
@@ -134,7 +138,8 @@ pub fn wake_ask(line: &[u8]) -> Result<WakeAsk, String> {
     }
     serde_json::from_slice(line).map_err(|error| {
         format!(
-            "not understood ({error}); write {{\"wake\":{{\"cpus\":\"1\",\"in\":\"400us\",\"stay\":\"100us\"}}}}, for example"
+            "not understood ({}); write {{\"wake\":{{\"cpus\":\"1\",\"in\":\"400us\",\"stay\":\"100us\"}}}}, for example",
+            plain(&error)
         )
     })
 }
@@ -158,7 +163,11 @@ pub(super) fn plain_name(name: &str) -> Result<String, String> {
 pub(super) fn said(ask: &WakeAsk, now: Instant, id: u64, default: &CpuList) -> Result<Option<Said>, String> {
     let cpus = |cpus: &Option<String>| -> Result<Cpus, String> {
         let list = match cpus {
-            Some(text) => text.parse::<CpuList>().map_err(|error| error.to_string())?,
+            // It is the loop that reads this, and a long list of long ranges takes seconds.
+            Some(text) if text.len() > LIST_MAX => {
+                return Err(format!("a list of CPUs has up to {LIST_MAX} letters"));
+            }
+            Some(text) => text.parse::<CpuList>().map_err(|error| plain(&error))?,
             None => default.clone(),
         };
         match list.0.len() {
@@ -170,7 +179,7 @@ pub(super) fn said(ask: &WakeAsk, now: Instant, id: u64, default: &CpuList) -> R
             _ => Ok(Cpus::of(list.0)),
         }
     };
-    let length = |text: &String| text.parse::<Duration>().map_err(|error| error.to_string());
+    let length = |text: &String| text.parse::<Duration>().map_err(|error| plain(&error));
     Ok(Some(match ask {
         WakeAsk::Wake { cpus: named, ahead, stay } => {
             Said::Wake { id, cpus: cpus(named)?, ready: now + length(ahead)?, stay: length(stay)? }
@@ -226,6 +235,9 @@ mod tests {
         ] {
             assert!(ask(wrong).unwrap_err().contains("for example"), "{wrong}");
         }
+        // Quoted, it would be several lines, and move a terminal's cursor.
+        let quoted = ask(r#""a\nb\u001b[2J""#).unwrap_err();
+        assert!(quoted.contains("a?b?[2J") && !quoted.contains(char::is_control), "{quoted}");
         let now = Instant::ZERO;
         for wrong in [
             r#"{"wake":{"cpus":"1","in":"soon","stay":"1ms"}}"#,
@@ -234,6 +246,9 @@ mod tests {
         ] {
             assert!(said(&ask(wrong).unwrap(), now, 1, &CpuList::default()).is_err(), "{wrong}");
         }
+        let all = ["0-65535"; 500].join(",");
+        let long = ask(&format!(r#"{{"wake":{{"cpus":"{all}","in":"1ms","stay":"1ms"}}}}"#)).unwrap();
+        assert!(said(&long, now, 1, &CpuList::default()).unwrap_err().contains("up to 32 letters"));
         assert!(wake_ask(&vec![b' '; LINE_MAX + 1]).is_err());
     }
 }

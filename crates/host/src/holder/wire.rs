@@ -108,7 +108,7 @@ pub fn answer(line: &[u8]) -> Result<Answer, String> {
 }
 
 /// An error quotes what it does not understand: a stranger's text, which may hold line ends and what moves a terminal's cursor.
-fn plain(error: &serde_json::Error) -> String {
+pub fn plain(error: &impl std::fmt::Display) -> String {
     error.to_string().replace(char::is_control, "?")
 }
 

@@ -24,11 +24,15 @@ pub struct BandParams {
     pub first_guess: f64,
     /// A window longer than this fraction of the expectation is no prediction. 1 (ours).
     pub widest: f64,
+    /// Unless it is over so soon after its cause: in so short a time a CPU hardly sleeps, however uncertain the moment is. Zero (ours): no
+    /// exception.
+    #[serde(with = "machine::duration_text")]
+    pub short: Duration,
 }
 
 impl Default for BandParams {
     fn default() -> Self {
-        Self { history: 39, coverage: Ratio::new(0.9), first_guess: 0.1, widest: 1.0 }
+        Self { history: 39, coverage: Ratio::new(0.9), first_guess: 0.1, widest: 1.0, short: Duration::ZERO }
     }
 }
 
@@ -55,7 +59,9 @@ impl Band {
     pub fn around(&self, expected: Duration, stretch: f64) -> Option<Prediction> {
         let guess = expected.scale(self.params.first_guess);
         let prediction = self.around_with(expected, guess, stretch);
-        (prediction.window() <= prediction.expected.scale(self.params.widest)).then_some(prediction)
+        let is_of_use = prediction.window() <= prediction.expected.scale(self.params.widest)
+            || prediction.latest <= self.params.short;
+        is_of_use.then_some(prediction)
     }
 
     /// The same with a first guess of its own, and however wide it is.
@@ -154,6 +160,22 @@ mod tests {
         let band = learned((0..39).map(|n| if n % 2 == 0 { -240 } else { 300 }));
         assert_eq!(band.around(US(500), 1.0), None);
         assert!(band.around(US(5_000), 1.0).is_some());
+    }
+
+    #[test]
+    fn a_wide_window_that_is_over_soon_is_one_all_the_same() {
+        let params = BandParams { short: US(400), ..BandParams::default() };
+        let scattered = |expected: u64| {
+            let mut band = Band::new(params);
+            for nth in 0..39 {
+                let actual = if nth % 2 == 0 { expected / 2 } else { expected * 2 };
+                band.handle_came(None, Some(US(expected)), US(actual));
+            }
+            band.around(US(expected), 1.0)
+        };
+        let prediction = scattered(150).unwrap();
+        assert_eq!((prediction.earliest, prediction.latest), (US(75), US(300)));
+        assert_eq!(scattered(300), None, "it may take 600 us");
     }
 
     #[test]

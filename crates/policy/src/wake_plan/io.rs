@@ -39,13 +39,15 @@ pub struct DeviceParams {
     pub memory: f64,
     /// An operation off by more than this many typical errors counts for less. 3 (ours).
     pub outlier: f64,
-    /// The window.
+    /// The window. One that is over within 500 us is of use however wide it is (ours): beside what deep sleeps take to wake from, 100 to
+    /// 300 us, little of so short a wait could be slept through.
     pub band: BandParams,
 }
 
 impl Default for DeviceParams {
     fn default() -> Self {
-        Self { memory: 32.0, outlier: 3.0, band: BandParams::default() }
+        let band = BandParams { short: Duration::from_micros(500), ..BandParams::default() };
+        Self { memory: 32.0, outlier: 3.0, band }
     }
 }
 

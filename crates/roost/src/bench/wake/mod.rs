@@ -58,6 +58,9 @@ pub struct Args {
     /// By what the planner keeps CPUs awake [default: what it measures to be quicker]
     #[arg(long, value_enum, value_name = "MEANS")]
     act: Option<crate::wake::ActName>,
+    /// The planner begins so much earlier than what waking takes [default: as `roost wake` does]
+    #[arg(long, value_name = "TIME")]
+    margin: Option<Duration>,
     /// A file on the disk that is read, made if it is not there
     #[arg(long, value_name = "FILE", default_value = "target/wake-bench.data")]
     file: PathBuf,
@@ -167,7 +170,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let load_before = std::fs::read_to_string("/proc/loadavg").unwrap_or_default().trim().to_owned();
     let parts = if args.only.is_empty() { Part::value_variants().to_vec() } else { args.only.clone() };
     let act = args.act.map(Act::from);
-    let child = Child::start(Kind::Asked, act, None)?;
+    let child = Child::start(Kind::Asked, act, None, args.margin)?;
     let calibration = child.status()?.calibration;
     let act = act.unwrap_or_else(|| calibration.act());
     let exit_latency = calibration.exit_latency(last).unwrap_or_default();
@@ -263,6 +266,9 @@ impl Bench<'_> {
         }
         self.child =
             kind.map(|kind| Child::start(kind, Some(self.act), Some(self.exit_latency))).transpose()?;
+        self.child = kind
+            .map(|kind| Child::start(kind, Some(self.act), Some(self.exit_latency), self.args.margin))
+            .transpose()?;
         Ok(())
     }
 

@@ -71,7 +71,7 @@ fn page(header: &Header, verdict: &Verdict, blocks: &[Block]) -> Page {
         sections,
         sources: vec![(
             "The paper's figures".to_owned(),
-            vec!["CPU sleeps (HotOS), section 2: two sockets of Intel E5-2620 v3, Samsung 850 PRO, Linux 3.12.13; for the kernels AMD A10-6800K".to_owned()],
+            vec!["CPU sleeps (HotOS), section 2: two sockets of Intel E5-2620 v3, Samsung 850 PRO, Linux 3.12.13; of GPUs it names the AMD A10-6800K".to_owned()],
         )],
         folded: vec![("What waking took when the planner started".to_owned(), header.calibration.text())],
         ..Page::default()

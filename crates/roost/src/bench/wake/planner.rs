@@ -36,7 +36,12 @@ pub enum Kind {
 
 impl Child {
     /// Started, calibrated (if it is not told what waking takes), listening.
-    pub fn start(kind: Kind, act: Option<Act>, exit_latency: Option<Duration>) -> Result<Self> {
+    pub fn start(
+        kind: Kind,
+        act: Option<Act>,
+        exit_latency: Option<Duration>,
+        margin: Option<Duration>,
+    ) -> Result<Self> {
         let folder = tempfile::tempdir().context("a folder")?;
         let roost = std::env::current_exe().context("this program's own file")?;
         let mut command = Command::new(roost);
@@ -47,8 +52,10 @@ impl Child {
         if let Some(act) = act {
             command.args(["--act", ActName::from(act).name()]);
         }
-        if let Some(exit_latency) = exit_latency {
-            command.args(["--exit-latency", &format!("{}ns", exit_latency.as_nanos())]);
+        for (option, time) in [("--exit-latency", exit_latency), ("--margin", margin)] {
+            if let Some(time) = time {
+                command.args([option, &format!("{}ns", time.as_nanos())]);
+            }
         }
         let mut process = command
             .args(["--json", "--socket"])
