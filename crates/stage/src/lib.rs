@@ -8,11 +8,11 @@
 //! enough for the goal. Parsing and writing of HTTP/1.1 and HTTP/2 is hyper's, TLS is rustls's.
 //!
 //! ```text
-//!   client --listener--> request: checked, read whole --> Ticket --held--> Stage (policy::staging::Stager, a timer)
+//!   client --listener--> request: checked, read whole --> Ticket --held--> Stage (policy::staging::Stager), Timetable
 //!                           |                                |                |
 //!                           | never staged                   | client gone:   | released: at the period, in danger, full
 //!                           v                                v  withdrawn     v
-//!                         Backend: pool of connections, safe retries --> server --> answer --> client
+//!                         Backend, safe retries --> Pool of connections --> server --> answer --> client
 //!                                                                                     `--> completed: the tail is learned
 //! ```
 //!
