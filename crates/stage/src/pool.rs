@@ -114,13 +114,15 @@ impl Pool {
             match answer {
                 Ok(answer) => {
                     let (head, body) = answer.into_parts();
-                    let mut lease = Some(lease);
-                    if head.status == StatusCode::SWITCHING_PROTOCOLS {
+                    let lease = if head.status == StatusCode::SWITCHING_PROTOCOLS {
                         // It will never be free.
-                        lease = None;
+                        None
                     } else if body.is_end_stream() {
-                        lease.take().map(Lease::end);
-                    }
+                        lease.end();
+                        None
+                    } else {
+                        Some(lease)
+                    };
                     return Ok(Response::from_parts(head, Arriving { body, lease }));
                 }
                 Err(mut error) => match error.take_message() {

@@ -264,8 +264,6 @@ impl Bench<'_> {
             self.checks.extend(child.status()?.check);
             child.end()?;
         }
-        self.child =
-            kind.map(|kind| Child::start(kind, Some(self.act), Some(self.exit_latency))).transpose()?;
         self.child = kind
             .map(|kind| Child::start(kind, Some(self.act), Some(self.exit_latency), self.args.margin))
             .transpose()?;
