@@ -45,7 +45,7 @@ pub fn write(folder: &Path, header: &Header, verdict: &Verdict, blocks: &[Block]
 
 fn page(header: &Header, verdict: &Verdict, blocks: &[Block]) -> Page {
     let mut sections = vec![results(verdict)];
-    sections.extend(verdict.parts.iter().filter_map(|part| slowdown(part)));
+    sections.extend(verdict.parts.iter().filter_map(slowdown));
     let lengths: Vec<Piece> = verdict.parts.iter().filter_map(|part| lengths(part, blocks)).collect();
     if !lengths.is_empty() {
         sections.push(Section {
