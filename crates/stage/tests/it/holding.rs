@@ -2,7 +2,7 @@
 
 use crate::fixture::{Client, Upstream, held, hold_until_full, proxy, until};
 use machine::Duration;
-use stage::{Class, Period};
+use stage::{Class, Period, Why};
 
 #[test]
 fn held_requests_go_together() {
@@ -19,7 +19,7 @@ fn held_requests_go_together() {
         assert_eq!(client.read().unwrap().text(), format!("/{number}"));
     }
     let bursts = &proxy.take_bursts()[0];
-    assert_eq!((bursts.len(), bursts[0].released, bursts[0].why), (1, 4, "full"));
+    assert_eq!((bursts.len(), bursts[0].released, bursts[0].why), (1, 4, Why::Full));
     let status = until(&proxy, "all are counted", |status| status.counts().answered == 4);
     assert_eq!((status.servers[0].in_service, status.servers[0].stage.in_time), (0, 4));
     assert!(status.classes[0].held.max <= status.classes[0].latency.max);
