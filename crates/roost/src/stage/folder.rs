@@ -158,7 +158,7 @@ impl Kept {
         self.seen += 1;
         if self.readings.len() >= KEPT_MAX {
             let last = self.readings.len() - 1;
-            let mut place = 0;
+            let mut place = 0_usize;
             self.readings.retain(|_| {
                 place += 1;
                 (place - 1).is_multiple_of(2) || place - 1 == last
