@@ -1,7 +1,7 @@
 //! `roost report`: the page of a run, made again from its folder; or a page that a script wrote as JSON.
 
 use crate::exit::usage;
-use crate::{hot, observe, sim};
+use crate::{hot, observe, sim, stage};
 use anyhow::{Context as _, Result};
 use report::figures::Page;
 use report::run::{Run, RunWriter};
@@ -34,6 +34,9 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<ExitCode> {
     if args.folder.is_file() {
         return draw(args);
+    }
+    if stage::is_run(&args.folder) {
+        return stage::report(&args.folder, args.output.as_deref(), args.json);
     }
     check_recorded(&args.folder)?;
     let run = Run::read(&args.folder)?;

@@ -53,5 +53,5 @@ mod tunnel;
 
 pub use config::{Class, Config, ConfigError, Health, Limits, Period, Server, Tls};
 pub use proxy::{Proxy, StartError};
-pub use stage::Burst;
+pub use stage::{Burst, Why};
 pub use status::{ClassStatus, Counts, ServerStatus, Status, Times};

@@ -10,7 +10,7 @@ use crate::history::Recording;
 use crate::timetable::Line;
 use machine::{Duration, Instant};
 use policy::staging::{Input, Output, Params, Record, Release, StagedId, Stager};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::path::Path;
@@ -39,7 +39,7 @@ struct Inner {
 }
 
 /// A burst, as it went.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Burst {
     /// When, by the monotonic clock.
     #[serde(rename = "at_ns")]
@@ -53,8 +53,24 @@ pub struct Burst {
     /// How long the first of them had waited.
     #[serde(rename = "longest_ns")]
     pub longest: Duration,
-    /// What made it go: `period`, `deadline`, `full`, `way` (given to another server's burst) or `drain`.
-    pub why: &'static str,
+    /// What made it go.
+    pub why: Why,
+}
+
+/// What made a burst go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Why {
+    /// The end of the period.
+    Period,
+    /// A deadline in danger.
+    Deadline,
+    /// As many were held as may be.
+    Full,
+    /// Another server's burst was to come, to which this one gave way.
+    Way,
+    /// Nothing was to be held any more.
+    Drain,
 }
 
 /// What a stage looks like now.
@@ -171,10 +187,10 @@ impl Inner {
         let Some(first) = output.releases.first() else { return };
         let record = self.stager.record();
         let why = [
-            ("period", record.by_period - before.by_period),
-            ("deadline", record.by_deadline - before.by_deadline),
-            ("full", record.by_full - before.by_full),
-            ("way", record.by_giving_way - before.by_giving_way),
+            (Why::Period, record.by_period - before.by_period),
+            (Why::Deadline, record.by_deadline - before.by_deadline),
+            (Why::Full, record.by_full - before.by_full),
+            (Why::Way, record.by_giving_way - before.by_giving_way),
         ];
         self.numbers += 1;
         let burst = Burst {
@@ -183,7 +199,7 @@ impl Inner {
             released: output.releases.len() as u32,
             in_service: first.burst,
             longest: first.released.since(first.arrived),
-            why: why.iter().find(|(_, count)| *count > 0).map_or("drain", |(name, _)| name),
+            why: why.iter().find(|(_, count)| *count > 0).map_or(Why::Drain, |&(why, _)| why),
         };
         if self.bursts.len() >= BURSTS_KEPT {
             self.bursts.pop_front();
@@ -283,7 +299,7 @@ mod tests {
             let look = stage.look();
             assert_eq!((look.in_service, look.record.in_time, look.record.by_full), (0, 1, 1));
             let bursts = stage.take_bursts();
-            assert_eq!((bursts.len(), bursts[0].released, bursts[0].why), (1, 2, "full"));
+            assert_eq!((bursts.len(), bursts[0].released, bursts[0].why), (1, 2, Why::Full));
         });
     }
 

@@ -6,12 +6,12 @@ use hdrhistogram::Histogram;
 use http::StatusCode;
 use machine::{Duration, Goal};
 use policy::staging::Record;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A proxy at one moment.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Status {
     /// What requests shall take.
     pub goal: Goal,
@@ -33,7 +33,7 @@ pub struct Status {
 }
 
 /// A server and its stage.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ServerStatus {
     /// Its name.
     pub name: String,
@@ -59,7 +59,7 @@ pub struct ServerStatus {
 }
 
 /// A class of requests.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ClassStatus {
     /// Its name.
     pub name: String,
@@ -72,7 +72,7 @@ pub struct ClassStatus {
 }
 
 /// What became of requests. `arrived` is the sum of the ends and of those under way.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
     /// Came.
     pub arrived: u64,
@@ -126,7 +126,7 @@ impl Counts {
 }
 
 /// The shape of a distribution of times, in nanoseconds where it is written.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Times {
     /// How many.
     pub count: u64,

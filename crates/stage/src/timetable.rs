@@ -106,7 +106,7 @@ impl Line {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stage::Ticket;
+    use crate::stage::{Ticket, Why};
     use machine::Duration;
     use policy::staging::{Mode, Params};
 
@@ -156,7 +156,7 @@ mod tests {
         assert_eq!((of(0).by_giving_way, of(0).by_deadline), (1, 1), "the first of them was the lesson");
         assert_eq!((of(1).by_giving_way, of(1).by_deadline), (0, 2));
         let went = stages.each_ref().map(|stage| *stage.take_bursts().back().unwrap());
-        assert!(went[0].at < went[1].at && went[0].why == "way", "{went:?}");
+        assert!(went[0].at < went[1].at && went[0].why == Why::Way, "{went:?}");
     }
 
     #[test]

@@ -50,7 +50,8 @@ pub fn timetable(coming: &[Option<Coming>]) -> Vec<Option<Instant>> {
     let mut next = None;
     for (end, place, one) in places {
         let end = next.map_or(end, |next| end.min(next));
-        let start = (end - one.span).max(one.floor).min(one.due);
+        // Not after `due`: the end is not after its own, and the floor is not above.
+        let start = (end - one.span).max(one.floor);
         starts[place] = Some(start);
         next = Some(next.map_or(start, |next: Instant| next.min(start)));
     }

@@ -1,6 +1,7 @@
 //! What a proxy did, as rows of cells: the page and the terminal show the same tables.
 
 use ::stage::Status;
+use machine::Duration;
 
 /// A table's text.
 pub struct Cells {
@@ -16,8 +17,9 @@ pub fn classes(status: &Status) -> Cells {
     let rows = status.classes.iter().map(|class| {
         let (counts, times) = (class.counts, class.latency);
         let numbers = [counts.arrived, counts.answered, counts.late].map(|count| count.to_string());
-        let times =
-            [times.p50, times.p99, times.p999, times.max, class.held.mean].map(|time| time.to_string());
+        // Without an answer there is no time, which is not a time of zero.
+        let said = |time: Duration| if times.count == 0 { "-".to_owned() } else { time.to_string() };
+        let times = [times.p50, times.p99, times.p999, times.max, class.held.mean].map(said);
         let all = [class.name.clone()].into_iter().chain(numbers).chain(times);
         all.chain([counts.gone.to_string()]).collect()
     });

@@ -1,4 +1,4 @@
-//! The folder of a run, written while it goes on: what is there after a SIGKILL is true.
+//! The folder of a run, written while it goes on: what is there after a SIGKILL is true, and a page can be made of it again.
 
 use super::page;
 use crate::exit::usage;
@@ -7,7 +7,8 @@ use crate::run_folder::{self, INFO, REPORT};
 use ::stage::{Burst, Config, Status};
 use anyhow::{Context as _, Result};
 use report::run::RunInfo;
-use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{BufWriter, Write as _};
@@ -23,14 +24,14 @@ const METHOD: [&str; 4] = [
 ];
 
 /// Seconds and what was seen then.
-pub const READINGS: &str = "readings.jsonl";
+const READINGS: &str = "readings.jsonl";
 /// Each burst that went.
-pub const COMMANDS: &str = "commands.jsonl";
+const COMMANDS: &str = "commands.jsonl";
 /// What came out.
 const SUMMARY: &str = "summary.json";
 
 /// One moment, as the page needs it.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Reading {
     /// Since the beginning.
     pub at_s: f64,
@@ -40,7 +41,7 @@ pub struct Reading {
 }
 
 /// A burst and its server.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Went {
     /// Since the beginning.
     pub at_s: f64,
@@ -58,11 +59,17 @@ pub struct Folder {
     began: machine::Instant,
     readings: BufWriter<File>,
     commands: BufWriter<File>,
-    /// For the page; every second one goes when there are too many.
-    kept: Vec<Reading>,
+    kept: Kept,
+}
+
+/// What the page shows of a run.
+#[derive(Debug)]
+struct Kept {
+    /// Every second one goes when there are too many; the last one stays.
+    readings: Vec<Reading>,
     every: usize,
     seen: usize,
-    /// For the page: the first ones.
+    /// The first ones.
     bursts: Vec<Went>,
 }
 
@@ -81,7 +88,7 @@ impl Folder {
         let servers: Vec<&str> = config.servers.iter().map(::stage::Server::shown).collect();
         let info = RunInfo {
             format: RunInfo::FORMAT,
-            name: format!("stage-{}", started.replace(" UTC", "").replace([' ', ':'], "-")),
+            name: format!("{NAME}{}", started.replace(" UTC", "").replace([' ', ':'], "-")),
             title: format!("Staged bursts before {}", servers.join(", ")),
             command: std::env::args().collect(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -97,10 +104,7 @@ impl Folder {
             place: place.to_owned(),
             info,
             began: host::now(),
-            kept: Vec::new(),
-            every: 1,
-            seen: 0,
-            bursts: Vec::new(),
+            kept: Kept::default(),
         })
     }
 
@@ -109,18 +113,7 @@ impl Folder {
         let at_s = host::now().since(self.began).as_secs_f64();
         let reading = Reading { at_s, status: status.clone() };
         line(&mut self.readings, &reading)?;
-        if self.seen.is_multiple_of(self.every) {
-            self.kept.push(reading);
-        }
-        self.seen += 1;
-        if self.kept.len() >= KEPT_MAX {
-            let mut odd = false;
-            self.kept.retain(|_| {
-                odd = !odd;
-                odd
-            });
-            self.every *= 2;
-        }
+        self.kept.reading(reading);
         Ok(())
     }
 
@@ -131,9 +124,7 @@ impl Folder {
                 let at_s = burst.at.since(self.began).as_secs_f64();
                 let went = Went { at_s, server, burst };
                 line(&mut self.commands, &went)?;
-                if self.bursts.len() < KEPT_MAX {
-                    self.bursts.push(went);
-                }
+                self.kept.burst(went);
             }
         }
         Ok(())
@@ -146,9 +137,96 @@ impl Folder {
         self.commands.flush().context("writing the bursts")?;
         let json = serde_json::to_string_pretty(status)?;
         run_folder::write(&self.place, SUMMARY, |file| writeln!(file, "{json}"))?;
-        let page = page::page(&self.info, &self.kept, &self.bursts);
-        run_folder::write_report(&self.place, &page.html())
+        let page = self.kept.page(&self.info);
+        run_folder::write_report(&self.place, &page)
     }
+}
+
+impl Default for Kept {
+    fn default() -> Self {
+        Self { readings: Vec::new(), every: 1, seen: 0, bursts: Vec::new() }
+    }
+}
+
+impl Kept {
+    fn reading(&mut self, reading: Reading) {
+        // The one before was the last, and need not be shown.
+        if self.seen > 0 && !(self.seen - 1).is_multiple_of(self.every) {
+            self.readings.pop();
+        }
+        self.readings.push(reading);
+        self.seen += 1;
+        if self.readings.len() >= KEPT_MAX {
+            let last = self.readings.len() - 1;
+            let mut place = 0_usize;
+            self.readings.retain(|_| {
+                place += 1;
+                (place - 1).is_multiple_of(2) || place - 1 == last
+            });
+            self.every *= 2;
+        }
+    }
+
+    fn burst(&mut self, went: Went) {
+        if self.bursts.len() < KEPT_MAX {
+            self.bursts.push(went);
+        }
+    }
+
+    fn page(&self, info: &RunInfo) -> String {
+        page::page(info, &self.readings, &self.bursts).html()
+    }
+}
+
+/// True if the folder is one of `roost stage`.
+pub fn is_here(place: &Path) -> bool {
+    info(place).is_ok_and(|info| info.name.starts_with(NAME))
+}
+
+/// Makes the page again from what was written, into `to` or where it always is; says where it is, and how the run looked in the end.
+pub fn again(place: &Path, to: Option<&Path>) -> Result<(String, Status)> {
+    let mut kept = Kept::default();
+    lines(&place.join(READINGS), |reading| kept.reading(reading))?;
+    lines(&place.join(COMMANDS), |went| kept.burst(went))?;
+    let Some(last) = kept.readings.last() else {
+        return Err(usage(format!(
+            "{} has no reading: the run ended within its first second\n\nhint: run the command again",
+            place.display()
+        )));
+    };
+    let (status, page) = (last.status.clone(), kept.page(&info(place)?));
+    let said = match to {
+        None => run_folder::write_report(place, &page)?,
+        Some(path) => {
+            std::fs::write(path, page).with_context(|| {
+                format!("cannot write {}; name another file with --output", path.display())
+            })?;
+            format!("report: {}", path.display())
+        }
+    };
+    Ok((said, status))
+}
+
+fn info(place: &Path) -> Result<RunInfo> {
+    let path = place.join(INFO);
+    let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    toml::from_str(&text).with_context(|| format!("{} is not as it was written", path.display()))
+}
+
+/// Each line of a file; one without an end, which a run that was killed leaves, is none.
+fn lines<T: DeserializeOwned>(path: &Path, mut each: impl FnMut(T)) -> Result<()> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|cause| usage(format!("cannot read {}: {cause}", path.display())))?;
+    for (number, line) in text.split_inclusive('\n').filter(|line| line.ends_with('\n')).enumerate() {
+        each(serde_json::from_str(line).map_err(|problem| {
+            usage(format!(
+                "{}, line {}: {problem}; correct or delete that line, or run the command again",
+                path.display(),
+                number + 1
+            ))
+        })?);
+    }
+    Ok(())
 }
 
 fn file(place: &Path, name: &str) -> Result<BufWriter<File>> {
@@ -163,5 +241,52 @@ fn line(file: &mut BufWriter<File>, value: &impl Serialize) -> Result<()> {
     writeln!(file, "{text}").and_then(|()| file.flush()).context("writing the run's folder; free some space")
 }
 
+/// How the names of all such runs begin.
+const NAME: &str = "stage-";
 /// More points than these no figure shows.
 const KEPT_MAX: usize = 2048;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reading(at_s: f64) -> Reading {
+        let proxy = ::stage::Proxy::start(
+            Config {
+                listen: vec!["127.0.0.1:0".parse().unwrap()],
+                servers: vec![::stage::Server::at("http://127.0.0.1:1")],
+                ..Config::default()
+            },
+            None,
+        );
+        Reading { at_s, status: proxy.unwrap().status() }
+    }
+
+    #[test]
+    fn of_very_many_readings_some_are_kept_and_always_the_first_and_the_last() {
+        let one = reading(0.0);
+        let mut kept = Kept::default();
+        for number in 0..5 * KEPT_MAX + 3 {
+            kept.reading(Reading { at_s: number as f64, ..one.clone() });
+            assert!(kept.readings.len() < KEPT_MAX && kept.readings[0].at_s == 0.0);
+            assert_eq!(kept.readings.last().unwrap().at_s, number as f64);
+        }
+        assert!(kept.readings.len() > KEPT_MAX / 4);
+        assert!(kept.readings.is_sorted_by(|one, next| one.at_s < next.at_s));
+    }
+
+    #[test]
+    fn what_is_written_reads_back_and_half_a_line_is_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(READINGS);
+        let text = serde_json::to_string(&reading(1.5)).unwrap();
+        std::fs::write(&path, format!("{text}\n{text}\n{}", &text[..text.len() / 2])).unwrap();
+        let mut read: Vec<Reading> = Vec::new();
+        lines(&path, |reading| read.push(reading)).unwrap();
+        assert_eq!(read.len(), 2);
+        assert_eq!(serde_json::to_string(&read[1]).unwrap(), text);
+        std::fs::write(&path, format!("{text}\nnonsense\n")).unwrap();
+        let error = lines(&path, |_: Reading| ()).unwrap_err().to_string();
+        assert!(error.contains("line 2") && error.contains("delete that line"), "{error}");
+    }
+}

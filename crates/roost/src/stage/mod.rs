@@ -26,6 +26,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
@@ -74,8 +75,24 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     ))
 }
 
+/// True if `roost stage` wrote this folder.
+pub fn is_run(place: &Path) -> bool {
+    folder::is_here(place)
+}
+
+/// `roost report` of such a folder: the page again, and what came out.
+pub fn report(place: &Path, to: Option<&Path>, json: bool) -> Result<ExitCode> {
+    let (said, status) = folder::again(place, to)?;
+    print(&if json {
+        format!("{}\n", serde_json::to_string_pretty(&status)?)
+    } else {
+        format!("{}\n{said}\n", told::summary(&status))
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
 /// Starts a proxy; what is wrong with what was asked ends with the code for that.
-pub fn start(config: ::stage::Config, record: Option<&std::path::Path>) -> Result<Proxy> {
+pub fn start(config: ::stage::Config, record: Option<&Path>) -> Result<Proxy> {
     Proxy::start(config, record).map_err(|error| match error {
         StartError::System(_) => error.into(),
         _ => usage(error),

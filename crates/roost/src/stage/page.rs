@@ -137,7 +137,7 @@ fn burst_section(readings: &[Reading], bursts: &[Went]) -> Section {
     }
     Section {
         title: "How requests went".to_owned(),
-        text: "Bursts go at the period's end, before it when a deadline is in danger, and when the stage is full.".to_owned(),
+        text: "Bursts go at the period's end, before it when a deadline is in danger, when the stage is full, and a little early so as not to meet another server's.".to_owned(),
         parts: vec![Part::Figure(sizes.figure())],
     }
 }

@@ -135,6 +135,12 @@ fn a_run_leaves_a_folder_that_tells_and_replays() {
     assert!(
         read("run.toml").contains("period = \"20ms\"") && read("summary.json").contains("\"answered\": 20")
     );
+    let page = read("report.html");
+    std::fs::remove_file(std::path::Path::new(out).join("report.html")).unwrap();
+    let made = Command::new(ROOST).args(["report", out]).output().unwrap();
+    let told = String::from_utf8(made.stdout).unwrap();
+    assert!(made.status.success() && told.contains("report.html") && told.contains("held, mean"), "{told}");
+    assert!(read("report.html") == page, "the page from the files is the page of the run");
     let again = Command::new(ROOST).args(["replay", out]).output().unwrap();
     let again = String::from_utf8(again.stdout).unwrap();
     assert!(again.contains("the same releases again"), "{again}");

@@ -107,8 +107,28 @@ fn a_server_that_is_back_is_asked_again_and_one_that_is_well_is_not_knocked_at()
     let server = Upstream::start_at(address, act);
     until(&proxy, "it is back", |status| status.servers[0].is_up);
     assert_eq!(server.paths(), ["/health"]);
-    assert_eq!(client.get("/c").unwrap().status, 200);
-    assert_eq!(server.paths(), ["/health", "/c"]);
+    // For longer than several knocks would take.
+    let began = std::time::Instant::now();
+    while began.elapsed().as_millis() < 40 {
+        assert_eq!(client.get("/c").unwrap().status, 200);
+    }
+    assert_eq!(server.paths().iter().filter(|path| *path == "/health").count(), 1);
+}
+
+#[test]
+fn a_burst_with_a_failure_in_it_teaches_nothing() {
+    let server = fails(1, b"");
+    let proxy = proxy(&[&server], |config| {
+        hold_until_full(config, 1);
+        config.health.pause = Duration::from_millis(1);
+    });
+    let mut client = Client::to(&proxy);
+    for in_time in [0, 1] {
+        assert_eq!(client.get("/").unwrap().status, 200);
+        let status = until(&proxy, "it is over", |status| status.servers[0].in_service == 0);
+        assert_eq!(status.servers[0].stage.in_time, in_time);
+    }
+    assert_eq!(server.got().len(), 3);
 }
 
 #[test]

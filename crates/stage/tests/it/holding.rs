@@ -1,8 +1,8 @@
 //! Who waits, until when, and who does not.
 
-use crate::fixture::{Client, Upstream, held, hold_until_full, proxy, until};
+use crate::fixture::{Client, Upstream, held, hold_until_full, proxy, say, until};
 use machine::Duration;
-use stage::{Class, Period};
+use stage::{Class, Period, Why};
 
 #[test]
 fn held_requests_go_together() {
@@ -19,7 +19,7 @@ fn held_requests_go_together() {
         assert_eq!(client.read().unwrap().text(), format!("/{number}"));
     }
     let bursts = &proxy.take_bursts()[0];
-    assert_eq!((bursts.len(), bursts[0].released, bursts[0].why), (1, 4, "full"));
+    assert_eq!((bursts.len(), bursts[0].released, bursts[0].why), (1, 4, Why::Full));
     let status = until(&proxy, "all are counted", |status| status.counts().answered == 4);
     assert_eq!((status.servers[0].in_service, status.servers[0].stage.in_time), (0, 4));
     assert!(status.classes[0].held.max <= status.classes[0].latency.max);
@@ -117,6 +117,30 @@ fn on_the_way_out_everybody_is_answered_and_nobody_is_taken() {
     assert_eq!(reader.join().unwrap(), ["/last"; 5]);
     assert_eq!((status.counts().answered, status.servers[0].stage.by_drain), (5, 1));
     assert!(std::net::TcpStream::connect(address).is_err());
+}
+
+#[test]
+fn on_the_way_out_nobody_new_comes_in_while_others_are_still_answered() {
+    let (tell, told) = std::sync::mpsc::channel();
+    let told = std::sync::Mutex::new(told);
+    let server = Upstream::start(move |got, stream| {
+        told.lock().unwrap().recv().unwrap();
+        say(stream, 200, got.path().as_bytes())
+    });
+    let proxy = proxy(&[&server], |config| config.hold = false);
+    let address = proxy.addresses()[0];
+    let mut client = Client::to(&proxy);
+    client.ask("/last");
+    until(&proxy, "it has come", |status| status.counts().arrived == 1);
+    let stopping = std::thread::spawn(move || proxy.stop());
+    let began = std::time::Instant::now();
+    while std::net::TcpStream::connect(address).is_ok() {
+        assert!(began.elapsed().as_secs() < 15, "it still takes connections");
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    tell.send(()).unwrap();
+    assert_eq!(client.read().unwrap().text(), "/last");
+    assert!(stopping.join().unwrap().0);
 }
 
 #[test]
