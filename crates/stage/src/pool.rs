@@ -118,8 +118,10 @@ impl Pool {
                     if head.status == StatusCode::SWITCHING_PROTOCOLS {
                         // It will never be free.
                         lease = None;
-                    } else if body.is_end_stream() {
-                        lease.take().map(Lease::end);
+                    } else if body.is_end_stream()
+                        && let Some(lease) = lease.take()
+                    {
+                        lease.end();
                     }
                     return Ok(Response::from_parts(head, Arriving { body, lease }));
                 }
