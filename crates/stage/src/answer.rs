@@ -59,7 +59,7 @@ pub(crate) enum Answer {
     /// All of it is here.
     Whole(Gathered),
     /// The rest comes from the server.
-    Passing(Box<Passing>),
+    Passing(Passing),
 }
 
 /// What has come of a body.

@@ -31,7 +31,7 @@ pub(crate) async fn serve(
             Response::from_parts(head, Answer::Whole(gathered))
         }
         Ok((head, Begun::Part(gathered, rest))) => {
-            Response::from_parts(head, Answer::Passing(Box::new(Passing::new(gathered, rest, account))))
+            Response::from_parts(head, Answer::Passing(Passing::new(gathered, rest, account)))
         }
         Err(refusal) => {
             account.refused(refusal.status);
