@@ -21,6 +21,11 @@ impl Live {
         Self { is_live, every, drawn: Instant::ZERO, lines: 0 }
     }
 
+    /// Somebody looks.
+    pub fn is_live(&self) -> bool {
+        self.is_live
+    }
+
     /// True once per interval, if somebody looks.
     pub fn is_due(&mut self, now: Instant) -> bool {
         let is_due = self.is_live && now >= self.drawn + self.every;

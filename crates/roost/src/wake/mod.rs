@@ -15,14 +15,13 @@ mod page;
 pub use options::ActName;
 
 use crate::exit::{Exit, coded, usage};
-use anyhow::{Context as _, Result};
+use crate::live::Live;
+use crate::signals::EndSignals;
+use anyhow::Result;
 use clap::Subcommand;
-use governor::wake::{Calibration, WakeDaemon, WakeError, WakeStatus};
+use governor::wake::{Calibration, WakeDaemon, WakeError};
 use host::holder::IdleHolder;
 use host::{IdleActuator, Root};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXCPU};
-use signal_hook::iterator::Signals;
-use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 
@@ -80,7 +79,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         .then(|| page::place(options.out.as_deref(), &started))
         .transpose()?;
     // Before anything is held: a signal that comes meanwhile must not end this without putting things back.
-    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP, SIGXCPU]).context("cannot watch for signals")?;
+    let signals = EndSignals::watch()?;
     if wake.exit_latency.is_none() {
         eprintln!("measuring what waking takes: four seconds");
     }
@@ -93,22 +92,14 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         eprintln!("datagrams at {address}");
     }
     let (sender, signal) = channel();
-    std::thread::Builder::new()
-        .name("signals".to_owned())
-        .spawn(move || {
-            for signal in signals.forever() {
-                if signal == SIGXCPU {
-                    eprintln!("it computed for 100 ms without a pause, and ends");
-                }
-                let _ = sender.send(());
-            }
-        })
-        .context("cannot watch for signals")?;
+    signals.call(move || {
+        let _ = sender.send(());
+    })?;
     eprint!("{}", handle.status().calibration.text());
     eprintln!("listening at {}", wake.socket.display());
     sd_notify::notify(&[sd_notify::NotifyState::Ready]).ok();
     let until = options.length.map(|length| host::now() + length);
-    let mut view = View::new(options.json);
+    let mut view = Live::new(options.json, DRAW_EVERY.into());
     let mut history = page::History::default();
     loop {
         let left = until.map_or(DRAW_EVERY, |until| DRAW_EVERY.min(until.since(host::now()).into()));
@@ -119,13 +110,15 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         daemon.look_after().iter().for_each(|notice| eprintln!("{notice}"));
         let status = handle.status();
         history.add(&status);
-        view.show(&status);
+        if view.is_due(host::now()) {
+            view.draw(&status.text());
+        }
     }
     let last = handle.status();
     drop(daemon);
     if options.json {
         println!("{}", serde_json::to_string(&last)?);
-    } else if !view.live {
+    } else if !view.is_live() {
         print!("{}", last.text());
     }
     if let Some(place) = place {
@@ -157,33 +150,5 @@ fn refused(error: WakeError) -> anyhow::Error {
         WakeError::Lock(_) | WakeError::Unsupported(_) => coded(Exit::Unsupported, error),
         WakeError::Affinity(_) | WakeError::Taken { .. } => usage(error),
         WakeError::Failed(_) => coded(Exit::Failed, error),
-    }
-}
-
-/// What a person sees meanwhile.
-struct View {
-    live: bool,
-    /// Lines of the last drawing, which the next one takes the place of.
-    lines: usize,
-}
-
-impl View {
-    fn new(json: bool) -> Self {
-        Self { live: std::io::stdout().is_terminal() && !json, lines: 0 }
-    }
-
-    fn show(&mut self, status: &WakeStatus) {
-        if !self.live {
-            return;
-        }
-        let text = status.text();
-        let mut out = std::io::stdout();
-        // Who read this may have gone; the planner stays.
-        if self.lines > 0 {
-            let _ = write!(out, "\x1b[{}A\x1b[J", self.lines);
-        }
-        self.lines = text.lines().count();
-        let _ = write!(out, "{text}");
-        let _ = out.flush();
     }
 }
