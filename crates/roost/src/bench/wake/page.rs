@@ -70,7 +70,7 @@ fn page(header: &Header, verdict: &Verdict, blocks: &[Block]) -> Page {
         cards: cards(verdict),
         sections,
         sources: vec![(
-            "The paper's figures".to_owned(),
+            "the paper's figures".to_owned(),
             vec!["CPU sleeps (HotOS), section 2: two sockets of Intel E5-2620 v3, Samsung 850 PRO, Linux 3.12.13; of GPUs it names the AMD A10-6800K".to_owned()],
         )],
         folded: vec![("What waking took when the planner started".to_owned(), header.calibration.text())],
@@ -123,39 +123,30 @@ fn name(part: Part) -> &'static str {
 }
 
 fn results(verdict: &Verdict) -> Section {
-    let time = |us: f64| Unit::Seconds.text(us / 1e6);
-    let row = |part: &PartVerdict| {
-        let of = |[stock, ours, always]: [f64; 3]| [time(stock), time(ours), time(always)];
-        let cells = of(part.p50_us)
-            .into_iter()
-            .chain([gap(part.gap_closed_p50)])
-            .chain(of(part.p99_us))
-            .chain([gap(part.gap_closed_p99)])
-            .chain(of(part.awake_us));
-        Row { name: name(part.part).to_owned(), cells: cells.collect(), ..Row::default() }
-    };
-    let head = [
-        "",
-        "p50, stock",
-        "anticipatory",
-        "always awake",
-        "",
-        "p99, stock",
-        "anticipatory",
-        "always awake",
-        "",
-        "awake an event, stock",
-        "anticipatory",
-        "always awake",
-    ];
+    let table =
+        |title: &str, last: Option<&str>, cells: &dyn Fn(&PartVerdict) -> ([f64; 3], Option<String>)| {
+            let row = |part: &PartVerdict| {
+                let (of_ways, last) = cells(part);
+                let times = of_ways.map(|us| Unit::Seconds.text(us / 1e6));
+                let cells = times.into_iter().chain(last).collect();
+                Row { name: name(part.part).to_owned(), cells, ..Row::default() }
+            };
+            let head = ["", "stock", "anticipatory", "always awake"].into_iter().chain(last);
+            Piece::Table(Table {
+                title: title.to_owned(),
+                head: head.map(str::to_owned).collect(),
+                rows: verdict.parts.iter().map(row).collect(),
+            })
+        };
+    let gap_head = Some("between stock and always awake");
     Section {
         title: "What came of it".to_owned(),
         text: String::new(),
-        parts: vec![Piece::Table(Table {
-            title: String::new(),
-            head: head.map(str::to_owned).to_vec(),
-            rows: verdict.parts.iter().map(row).collect(),
-        })],
+        parts: vec![
+            table("Latency, p50", gap_head, &|part| (part.p50_us, Some(gap(part.gap_closed_p50)))),
+            table("Latency, p99", gap_head, &|part| (part.p99_us, Some(gap(part.gap_closed_p99)))),
+            table("Time awake for each event", None, &|part| (part.awake_us, None)),
+        ],
     }
 }
 
