@@ -6,7 +6,7 @@
 //! are ordinary ones.
 //!
 //! And its opposite, a thread that runs only where nobody else wants to (`SCHED_IDLE`): every ordinary thread that is woken on its CPU
-//! takes its place at once. A low priority (`nice 19`) does not promise that: the scheduler lets such a thread finish its slice now and then.
+//! takes its place at once; those that it starts do so, too. A low priority (`nice 19`) does not promise that: the scheduler lets such a thread finish its slice now and then.
 
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -74,7 +74,8 @@ pub fn run_where_idle() -> Result<(), RealtimeError> {
     set_policy(SCHED_IDLE, 0)
 }
 
-/// For the calling thread; those that it starts are ordinary ones.
+/// For the calling thread. Of those that it starts the kernel makes ordinary ones where this is a real-time policy (`sched_fork`,
+/// `kernel/sched/core.c`).
 fn set_policy(policy: u32, priority: u32) -> Result<(), RealtimeError> {
     let number = SCHED_SETATTR.ok_or_else(|| RealtimeError::Refused(io::ErrorKind::Unsupported.into()))?;
     let attr = SchedAttr {
@@ -123,13 +124,14 @@ mod tests {
     }
 
     #[test]
-    fn one_thread_makes_way_for_all_others_and_its_children_do_not() {
+    fn a_thread_makes_way_for_all_others_and_so_do_those_that_it_starts() {
         std::thread::spawn(|| {
             run_where_idle().unwrap();
             assert_eq!(policy_of_this_thread(), "5");
-            std::thread::spawn(|| assert_eq!(policy_of_this_thread(), "0")).join().unwrap();
+            std::thread::spawn(|| assert_eq!(policy_of_this_thread(), "5")).join().unwrap();
         })
         .join()
         .unwrap();
+        assert_eq!(policy_of_this_thread(), "0");
     }
 }
