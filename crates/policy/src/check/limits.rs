@@ -300,7 +300,19 @@ impl Check for quiescence::Params {
         share("max_share", self.max_share)?;
         time("max_interaction", self.max_interaction)?;
         count("max_tasks", self.max_tasks)?;
-        count("max_channels", self.max_channels)
+        count("max_channels", self.max_channels)?;
+        self.payoff.check().map_err(|wrong| wrong.below("payoff"))
+    }
+}
+
+impl Check for quiescence::PayoffParams {
+    fn check(&self) -> Result<(), Wrong> {
+        time("turn", self.turn)?;
+        share("min_gain", self.min_gain)?;
+        share("max_slowdown", self.max_slowdown)?;
+        time("retry_min", self.retry_min)?;
+        time("retry_max", self.retry_max)?;
+        not_above("retry_min", self.retry_min, "retry_max", self.retry_max)
     }
 }
 

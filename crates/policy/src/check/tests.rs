@@ -139,9 +139,10 @@ fn no_parameter_of_any_policy_takes_what_cannot_be() {
     check(&faults("udpm", &udpm::Params::default(), &["least_sleep", "switch"]));
     check(&faults("anticipate", &wake_plan::Params::default(), &["margin"]));
     check(&faults("anticipate-paper", &wake_plan::Params::paper(), &["margin"]));
-    check(&faults("a device", &DeviceParams::default(), &["band.first_guess"]));
-    check(&faults("kernels", &KernelParams::default(), &["dropped", "band.first_guess"]));
-    check(&faults("quiesce", &quiescence::Params::default(), &["min_wait", "max_share", "leave_alone"]));
+    check(&faults("a device", &DeviceParams::default(), &["band.first_guess", "band.short"]));
+    check(&faults("kernels", &KernelParams::default(), &["dropped", "band.first_guess", "band.short"]));
+    let quiesce = ["min_wait", "max_share", "leave_alone", "payoff.min_gain", "payoff.max_slowdown"];
+    check(&faults("quiesce", &quiescence::Params::default(), &quiesce));
     let staging = ["phase", "first_share", "margin_step"];
     check(&faults("staged", &staging::Params::default(), &staging));
     check(&faults("staged-paper", &staging::Params::paper(), &staging));

@@ -308,7 +308,7 @@ mod tests {
             // Figure 1: stock reads here are twelve times as slow as awake ones, and the paper's twice.
             "1100 %",
             "101 %",
-            "37 %",
+            "37.0 %",
             "Samsung 850 PRO",
             // Figure 2.
             "here, a stand-in",
