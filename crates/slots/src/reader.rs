@@ -21,6 +21,7 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// How often a slot that changes between two copies is copied again before it is called moving.
 const LOOKS: usize = 4;
@@ -57,6 +58,8 @@ pub struct Reader {
 struct Source {
     path: PathBuf,
     memory: Box<dyn Memory>,
+    /// A [`Bell`] rang, and no sleep has ended of it yet.
+    called: AtomicBool,
 }
 
 /// Why a file is not read, or no longer.
@@ -252,7 +255,7 @@ impl Reader {
             slots: Vec::new(),
             next_event: u64_at(&bytes, header::EVENT_HEAD),
             awaited: None,
-            source: Arc::new(Source { path: path.to_owned(), memory }),
+            source: Arc::new(Source { path: path.to_owned(), memory, called: AtomicBool::new(false) }),
         })
     }
 
@@ -391,6 +394,10 @@ impl Reader {
         // Who sleeps for hardly longer looks again soon enough by itself.
         let mut step = timeout.is_none_or(|timeout| timeout > SOON_ENOUGH).then_some(FIRST_LOOK);
         loop {
+            // After the doorbell was read: who rings from now on changes it, and who rang before has left word.
+            if self.source.called.swap(false, Ordering::Acquire) {
+                return Ok(Woken::Called);
+            }
             let is_inside = self
                 .look()?
                 .iter()
@@ -407,7 +414,7 @@ impl Reader {
                 (step, left) => step.or(left),
             };
             if self.source.wait(doorbell, wait)? {
-                let is_own = self.source.word32(header::DOORBELL)? ^ doorbell == CALLED;
+                let is_own = self.source.called.swap(false, Ordering::Acquire);
                 return Ok(if is_own { Woken::Called } else { Woken::Entered });
             }
             // The first look is due a millisecond after falling asleep, also where that wait was cut short.
@@ -467,10 +474,11 @@ impl Reader {
 }
 
 impl Bell {
-    /// Ends the reader's sleep, also one that is about to begin.
+    /// Ends the reader's sleep, or else the next one as soon as it begins.
     pub fn ring(&self) -> Result<(), ReaderError> {
+        self.source.called.store(true, Ordering::Release);
         let doorbell = self.source.word32(header::DOORBELL)?;
-        self.source.write32(header::DOORBELL, doorbell ^ CALLED)?;
+        self.source.write32(header::DOORBELL, doorbell.wrapping_add(CALLED))?;
         self.source.memory.wake().map_err(|error| self.source.failed(error))
     }
 }
@@ -481,8 +489,9 @@ fn now() -> Instant {
     Instant::from_nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
 }
 
-/// What a [`Bell`] changes in the doorbell: no number of rings from enters comes near it in one sleep.
-const CALLED: u32 = 1 << 31;
+/// What a [`Bell`] adds to the doorbell, so that it is never what a sleeper has read, also where rings from enters, one each, or other
+/// bells come between: none of them takes away as much.
+const CALLED: u32 = 1 << 16;
 
 impl Source {
     fn failed(&self, source: io::Error) -> ReaderError {

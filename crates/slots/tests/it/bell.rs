@@ -48,6 +48,33 @@ fn a_call_from_another_thread_ends_the_sleep() {
     });
 }
 
+/// Who is told to end between two sleeps hears of it in the next one, also if two tell it at once.
+#[test]
+fn no_call_is_slept_through() {
+    let folder = memory_folder();
+    let path = folder.path().join("slots");
+    let _writer = Writer::create(&path, &["m"], WriterOptions::default()).unwrap();
+    let mut reader = Reader::open(&path).unwrap();
+    let bell = reader.bell();
+    let soon = Some(machine::Duration::from_secs(20));
+    bell.ring().unwrap();
+    assert_eq!(reader.sleep(soon).unwrap(), Woken::Called, "before it slept");
+    bell.ring().unwrap();
+    bell.ring().unwrap();
+    assert_eq!(reader.sleep(soon).unwrap(), Woken::Called, "twice before it slept");
+    // Once is heard once.
+    assert_eq!(reader.sleep(Some(machine::Duration::from_millis(1))).unwrap(), Woken::TimedOut);
+    for _ in 0..200 {
+        thread::scope(|scope| {
+            let both = [bell.clone(), bell.clone()].map(|bell| scope.spawn(move || bell.ring().unwrap()));
+            assert_eq!(reader.sleep(soon).unwrap(), Woken::Called);
+            both.into_iter().for_each(|ring| ring.join().unwrap());
+        });
+        // The slower of the two may have come after that.
+        while reader.sleep(Some(machine::Duration::from_millis(1))).unwrap() != Woken::TimedOut {}
+    }
+}
+
 /// Calls that begin in the very moment at which the reader falls asleep: none may be slept through. A call that is
 /// missed would hold the test until the sleep's own end.
 #[test]
