@@ -122,22 +122,24 @@ fn name(part: Part) -> &'static str {
     }
 }
 
+/// Of the three ways, in microseconds; and what else there is to say.
+type Cells = ([f64; 3], Option<String>);
+
 fn results(verdict: &Verdict) -> Section {
-    let table =
-        |title: &str, last: Option<&str>, cells: &dyn Fn(&PartVerdict) -> ([f64; 3], Option<String>)| {
-            let row = |part: &PartVerdict| {
-                let (of_ways, last) = cells(part);
-                let times = of_ways.map(|us| Unit::Seconds.text(us / 1e6));
-                let cells = times.into_iter().chain(last).collect();
-                Row { name: name(part.part).to_owned(), cells, ..Row::default() }
-            };
-            let head = ["", "stock", "anticipatory", "always awake"].into_iter().chain(last);
-            Piece::Table(Table {
-                title: title.to_owned(),
-                head: head.map(str::to_owned).collect(),
-                rows: verdict.parts.iter().map(row).collect(),
-            })
+    let table = |title: &str, last: Option<&str>, cells: &dyn Fn(&PartVerdict) -> Cells| {
+        let row = |part: &PartVerdict| {
+            let (of_ways, last) = cells(part);
+            let times = of_ways.map(|us| Unit::Seconds.text(us / 1e6));
+            let cells = times.into_iter().chain(last).collect();
+            Row { name: name(part.part).to_owned(), cells, ..Row::default() }
         };
+        let head = ["", "stock", "anticipatory", "always awake"].into_iter().chain(last);
+        Piece::Table(Table {
+            title: title.to_owned(),
+            head: head.map(str::to_owned).collect(),
+            rows: verdict.parts.iter().map(row).collect(),
+        })
+    };
     let gap_head = Some("between stock and always awake");
     Section {
         title: "What came of it".to_owned(),
