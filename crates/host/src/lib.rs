@@ -33,6 +33,7 @@
 
 mod affinity;
 pub mod bpf;
+mod brief;
 mod cache;
 mod cgroups;
 mod clock;
@@ -51,6 +52,7 @@ mod idle_control;
 mod inner_threads;
 mod interrupts;
 mod journal;
+mod kept_file;
 mod kernel_command_line;
 mod knob;
 mod lock;
@@ -79,6 +81,7 @@ pub use affinity::{
     AffinityError, allowed_cpus, check_allowed, name_current_thread, pin_current_thread,
     pin_current_thread_to,
 };
+pub use brief::lock_soon;
 pub use cache::{Cache, caches};
 pub use cgroups::{CgroupPlace, CgroupVersion, Cgroups, cgroups};
 pub use clock::{now, sleep_until, want_exact_timers};
@@ -109,7 +112,7 @@ pub use premature::PrematureSleeps;
 pub use privileges::{Capability, Privileges, privileges};
 pub use process::{CpuTime, cpu_time, resident_bytes};
 pub use programs::{Contested, LatencyHolders, Program, Rival, latency_holders, rivals};
-pub use realtime::{RealtimeError, run_at_once, run_where_idle};
+pub use realtime::{RealtimeError, run_at_once, run_before_others, run_where_idle};
 pub use root::{FileError, Gaps, Root};
 pub use segments::{SegmentBounds, Segments};
 pub use surroundings::Scope;

@@ -1,9 +1,12 @@
 //! A thread that runs as soon as it is woken, however busy its CPU is, and that cannot keep a CPU to itself.
 //!
 //! `SCHED_FIFO` of priority 1, the lowest that goes before all ordinary threads. It is bounded twice: by `RLIMIT_RTTIME`, which ends
-//! the process's turn with SIGXCPU (catch it and put things back) if one of its real-time threads computes for [`LONGEST_TURN`]
+//! the process's turn with SIGXCPU (catch it and put things back) if one of its real-time threads computes for [`LONGEST_TURN_US`]
 //! without waiting for anything, and by the kernel's own share for ordinary threads (`sched_rt_runtime_us`). Threads that it starts
 //! are ordinary ones.
+//!
+//! A load generator that shares its CPUs with the server has the priority without the first bound ([`run_before_others`]): it only ever loses its own
+//! measurement, and to be ended for an overload would lose the user's.
 //!
 //! And its opposite, a thread that runs only where nobody else wants to (`SCHED_IDLE`): every ordinary thread that is woken on its CPU
 //! takes its place at once; those that it starts do so, too. A low priority (`nice 19`) does not promise that: the scheduler lets such a thread finish its slice now and then.
@@ -69,6 +72,11 @@ pub fn run_at_once() -> Result<(), RealtimeError> {
     set_policy(SCHED_FIFO, 1)
 }
 
+/// The same without a bound of its own: the kernel's share for ordinary threads is the only one. For measurements, never for what runs for long.
+pub fn run_before_others() -> Result<(), RealtimeError> {
+    set_policy(SCHED_FIFO, 1)
+}
+
 /// Makes the calling thread one that runs only while no other wants its CPU.
 pub fn run_where_idle() -> Result<(), RealtimeError> {
     set_policy(SCHED_IDLE, 0)
@@ -121,6 +129,23 @@ mod tests {
         .join()
         .unwrap();
         assert_eq!(policy_of_this_thread(), "0");
+    }
+
+    #[test]
+    fn a_thread_without_a_bound_runs_before_others_and_its_children_do_not() {
+        let before = getrlimit(Resource::Rttime).current;
+        std::thread::spawn(move || {
+            if let Err(error) = run_before_others() {
+                println!("SKIPPED: {error}");
+                return;
+            }
+            assert_eq!(policy_of_this_thread(), "1");
+            std::thread::spawn(|| assert_eq!(policy_of_this_thread(), "0")).join().unwrap();
+        })
+        .join()
+        .unwrap();
+        // Another test may have set the bound of this process meanwhile.
+        assert!([before, Some(LONGEST_TURN_US)].contains(&getrlimit(Resource::Rttime).current));
     }
 
     #[test]

@@ -25,6 +25,9 @@ pub enum Error {
     /// CPUs that cannot be had.
     #[error(transparent)]
     Cpus(#[from] host::AffinityError),
+    /// Real-time priority that cannot be had.
+    #[error("the load cannot be sent promptly: {0}")]
+    Prompt(#[from] host::RealtimeError),
     /// A host name that leads nowhere.
     #[error("cannot find {target}: {cause}; check the host name, or give its address")]
     Resolve {
@@ -114,6 +117,7 @@ impl Error {
                 | Self::Plan(_)
                 | Self::Workload(_)
                 | Self::Cpus(_)
+                | Self::Prompt(_)
                 | Self::Resolve { .. }
                 | Self::Descriptors { .. }
         )

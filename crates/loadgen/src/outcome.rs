@@ -200,7 +200,8 @@ pub(crate) fn judge(whole: &Tally) -> (Ratio, Vec<String>) {
     if share.as_f64() > LATE_SHARE_TOLERATED {
         reasons.push(format!(
             "{share} of the requests were sent more than {tolerated} late, a tenth of the p99 of {p99} (1% may be): the \
-             generator could not keep up; lower the rate, give it more --threads on --cpus of their own, or a longer --spin"
+             generator could not keep up; lower the rate, give it more --threads on --cpus of their own, a longer --spin, or \
+             --prompt where the server shares its CPUs"
         ));
     }
     if whole.counts.unsent > 0 {

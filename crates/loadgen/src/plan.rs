@@ -90,6 +90,9 @@ pub struct Plan<A = Items> {
     /// How long before a request is due the thread stops sleeping and polls instead: longer than the
     /// system needs to wake it, or it will send late.
     pub spin: Duration,
+    /// The threads send at real-time priority 1, the lowest, before all ordinary threads: for a generator that shares its CPUs with the
+    /// server and would send when that happens to pause. The server sees what it would see of a generator elsewhere, but for the CPU time.
+    pub prompt: bool,
     /// Unanswered requests on one connection beyond which further ones wait (open loop). They are
     /// counted as held, and their latency still from when they were due.
     pub outstanding_max: u32,
@@ -130,6 +133,7 @@ impl<A> Plan<A> {
             asks,
             interval: Duration::from_secs(1),
             spin: SPIN_DEFAULT,
+            prompt: false,
             outstanding_max: 1024,
             timeout: None,
             drain: Duration::from_secs(2),

@@ -125,6 +125,10 @@ fn load<A: Asks>(
                     while host::now() < start {
                         std::hint::spin_loop();
                     }
+                    // Not before: this wait is a long one.
+                    if plan.prompt {
+                        host::run_before_others()?;
+                    }
                     lane.phase(source, window, Some(reporter), stop)
                 };
                 let result = work();

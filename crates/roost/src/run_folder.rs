@@ -37,7 +37,7 @@ impl Kind {
             format: RunInfo::FORMAT,
             name: self.run(&started),
             title,
-            command: std::env::args().collect(),
+            command: command(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             started,
             method: method.iter().map(|&line| line.to_owned()).collect(),
@@ -49,6 +49,19 @@ impl Kind {
     fn run(&self, started: &str) -> String {
         format!("{}-{}", self.name, started.replace(" UTC", "").replace([' ', ':'], "-"))
     }
+}
+
+/// What was typed, the program by its name: where it lies is this machine's affair and nobody else's.
+pub fn command() -> Vec<String> {
+    named(std::env::args())
+}
+
+fn named(mut words: impl Iterator<Item = String>) -> Vec<String> {
+    let program = words.next().map(|path| match Path::new(&path).file_name() {
+        Some(name) => name.to_string_lossy().into_owned(),
+        None => path,
+    });
+    program.into_iter().chain(words).collect()
 }
 
 /// Makes the folder of a run, and its parents.
@@ -120,6 +133,17 @@ pub const REPORT: &str = "report.html";
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_command_names_the_program_and_not_where_it_lies() {
+        let typed = |words: &[&str]| named(words.iter().map(|&word| word.to_owned())).join(" ");
+        assert_eq!(
+            typed(&["/home/me/target/release/roost", "wake", "--out", "/a/b"]),
+            "roost wake --out /a/b"
+        );
+        assert_eq!(typed(&["roost"]), "roost");
+        assert_eq!(typed(&[]), "");
+    }
 
     const KIND: Kind = Kind { name: "wake", mark: "wake.json" };
 

@@ -240,6 +240,22 @@ impl Quiesce {
         }
     }
 
+    /// Of a group that is frozen: who was born before its parent had taken up its stop.
+    fn freeze_the_rest(&mut self, number: usize) {
+        let background = &mut self.background[number];
+        let Some(freezer) = self.freezer.as_mut().filter(|_| background.tally.since.is_some()) else {
+            return;
+        };
+        if freezer.stands(number) {
+            return;
+        }
+        if let Err(error) = freezer.freeze(number) {
+            background.spared = Some(error.to_string());
+            self.notices.push(format!("{}: not frozen any more: {error}", background.unit));
+            self.thaw(GroupId(role_of_background(self.critical.len(), number).group));
+        }
+    }
+
     fn thaw(&mut self, group: GroupId) {
         let number = self.number(group);
         let tally = &mut self.background[number].tally;
@@ -307,6 +323,7 @@ impl Quiesce {
             }
             let mixed = processes.iter().find(|process| critical.contains(process)).copied();
             self.background[number].processes = processes;
+            self.freeze_the_rest(number);
             self.spare(number, mixed);
         }
         self.eyes.expire(&self.decider);

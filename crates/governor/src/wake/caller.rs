@@ -265,7 +265,7 @@ mod tests {
             power: Microwatts::from_watts(1.0),
         };
         let params = Params { max_per_cpu: u16::MAX, max_per_principal: u16::MAX, ..Params::default() };
-        let helper = Helper::new(CPU, Act::Polling);
+        let helper = Helper::new(CPU, Act::Polling, None);
         Plan::new(params, &[costs], vec![(CPU, None, helper)], Predictors::default())
     }
 

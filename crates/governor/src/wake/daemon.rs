@@ -8,7 +8,8 @@ use super::listener::Listening;
 use super::plan::{Plan, Shared};
 use super::remote::RemoteDesk;
 use super::status::{AccountStatus, Asked, CpuStatus, PredictorStatus, WakeStatus, quantile};
-use super::{Act, Calibration, PrincipalKind, Roll, WakeError, WakeOptions};
+use super::{Act, Alarm, Calibration, PrincipalKind, Roll, WakeError, WakeOptions};
+use host::bpf::AlarmProgram;
 use host::holder::IdleHolder;
 use host::{IdleActuator, Root};
 use machine::{CpuId, Duration, Instant};
@@ -42,6 +43,7 @@ pub(super) struct Inner {
     books: Mutex<Books>,
     calibration: Calibration,
     act: Act,
+    alarm: Alarm,
     began: Instant,
     pub(super) lead: Duration,
     pub(super) asked: Mutex<Asked>,
@@ -57,11 +59,24 @@ impl WakeDaemon {
         let root = Root::system();
         let holder = IdleHolder::open(&root, &options.cpus, "roost wake", IdleActuator::PmQos)?;
         let mut notices = Vec::new();
+        // Not where it was not asked for and nothing is measured.
+        let is_kernel_asked = match options.alarm {
+            Some(alarm) => alarm == Alarm::Kernel,
+            None => options.exit_latency.is_none(),
+        };
+        let alarms = match is_kernel_asked.then(AlarmProgram::load).transpose() {
+            Ok(alarms) => alarms,
+            Err(error) if options.alarm.is_some() => return Err(WakeError::Unsupported(error.to_string())),
+            // The thread's timer does.
+            Err(_) => None,
+        };
         let calibration = match options.exit_latency {
-            None => Calibration::measure(&options.cpus, &holder)?,
+            None => Calibration::measure(&options.cpus, &holder, alarms.as_ref())?,
             Some(_) => Calibration::default(),
         };
         let act = options.act.unwrap_or_else(|| calibration.act());
+        let alarm = options.alarm.unwrap_or_else(|| calibration.alarm());
+        let alarms = alarms.filter(|_| alarm == Alarm::Kernel);
         let (mut books, notice) = Books::open(&root, &options.cpus, options.events);
         notices.extend(notice);
         let costs: Vec<CpuCosts> = options
@@ -72,7 +87,7 @@ impl WakeDaemon {
                 cpu,
                 exit_latency: options
                     .exit_latency
-                    .or_else(|| calibration.exit_latency(cpu))
+                    .or_else(|| calibration.exit_latency(cpu, alarm))
                     .unwrap_or(Duration::from_micros(200)),
                 min_sleep: shallowest(&holder, cpu),
                 power: books.model.active,
@@ -87,7 +102,9 @@ impl WakeDaemon {
                     Err(reason) => return Err(WakeError::Unsupported(reason)),
                 },
             };
-            windows.push((cpu, window, Helper::new(cpu, act)));
+            let alarm = alarms.as_ref().map(|alarms| alarms.alarm(cpu)).transpose();
+            let alarm = alarm.map_err(|error| WakeError::Unsupported(error.to_string()))?;
+            windows.push((cpu, window, Helper::new(cpu, act, alarm)));
         }
         let helpers: Vec<_> = windows.iter().map(|(_, _, helper)| Arc::clone(helper)).collect();
         let longest = costs.iter().map(|costs| costs.exit_latency).max().unwrap_or_default();
@@ -102,7 +119,7 @@ impl WakeDaemon {
                     ordinary = ordinary.or(notice);
                 }
                 Err(reason) => {
-                    shared.plan().helpers().iter().for_each(|helper| helper.end());
+                    shared.look().helpers().iter().for_each(|helper| helper.end());
                     return Err(WakeError::Failed(reason));
                 }
             }
@@ -131,6 +148,7 @@ impl WakeDaemon {
             books: Mutex::new(books),
             calibration,
             act,
+            alarm,
             began: host::now(),
             lead,
             asked: Mutex::default(),
@@ -165,14 +183,15 @@ impl WakeDaemon {
     pub fn look_after(&mut self) -> Vec<String> {
         self.holder.look_after();
         if self.handle.0.act == Act::Polling {
-            for cpu in self.shared.plan().lost_windows() {
-                // Not under the plan's lock: the holder of the knob may be slow.
+            // Not under the plan's lock, which a loop's head would keep: the holder of the knob may be slow.
+            let lost = self.shared.look().lost_windows();
+            for cpu in lost {
                 if let Ok(window) = self.holder.window(cpu) {
-                    self.shared.plan().give_window(cpu, window);
+                    self.shared.change(|plan| plan.give_window(cpu, window));
                 }
             }
         }
-        let mut notices = std::mem::take(&mut self.shared.plan().notices);
+        let mut notices = self.shared.change(|plan| std::mem::take(&mut plan.notices));
         notices.extend(self.holder.drain_notices());
         notices
     }
@@ -181,12 +200,12 @@ impl WakeDaemon {
 impl Drop for WakeDaemon {
     fn drop(&mut self) {
         self.handle.stop();
-        self.shared.plan().helpers().iter().for_each(|helper| helper.end());
+        self.shared.look().helpers().iter().for_each(|helper| helper.end());
         for thread in self.threads.drain(..) {
             // One that has panicked has said so.
             let _ = thread.join();
         }
-        self.shared.plan().release();
+        self.shared.change(Plan::release);
     }
 }
 
@@ -218,7 +237,7 @@ impl WakeHandle {
     pub fn status(&self) -> WakeStatus {
         let inner = &*self.0;
         let passed = inner.books.lock().unwrap_or_else(PoisonError::into_inner).read();
-        let plan = inner.shared.plan();
+        let plan = inner.shared.look();
         let mut asked = *inner.asked.lock().unwrap_or_else(PoisonError::into_inner);
         asked.accepted = plan.tally.accepted;
         asked.refused = plan.tally.refused;
@@ -277,7 +296,7 @@ impl WakeHandle {
             accounts.iter_mut().for_each(|account| account.joules *= scale);
             energy += ", shared out as the table of powers has it";
         }
-        let mut records = inner.shared.plan().predictors.records().to_vec();
+        let mut records = inner.shared.look().predictors.records().to_vec();
         if let Some(disks) = &inner.disks {
             let [reads, writes] = disks.records();
             records.extend([("disk reads", reads), ("disk writes", writes)]);
@@ -286,6 +305,7 @@ impl WakeHandle {
         WakeStatus {
             running: host::now().since(inner.began),
             act: inner.act,
+            alarm: inner.alarm,
             lead: inner.lead,
             calibration: inner.calibration.clone(),
             cpus,

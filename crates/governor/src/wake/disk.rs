@@ -45,7 +45,7 @@ impl Disks {
     /// Watches `device`, or all, for whoever waits on these CPUs.
     pub fn open(device: Option<u32>, cpus: &CpuList, shared: Shared, roll: &Roll) -> Result<Self, BpfError> {
         let program = BlockProgram::load(device)?;
-        let principal = roll.enter(&mut shared.plan(), PrincipalKind::Device, None, "disks");
+        let principal = shared.change(|plan| roll.enter(plan, PrincipalKind::Device, None, "disks"));
         let known = Known { principal, devices: BTreeMap::new(), under_way: BTreeMap::new() };
         let known = Arc::new(Mutex::new(known));
         let heard = Arc::clone(&known);
@@ -84,8 +84,7 @@ impl Known {
                 disk.model.handle_completed(event.at, &issued);
             }
             if !requests.is_empty() {
-                let mut plan = shared.plan();
-                requests.into_iter().for_each(|request| _ = plan.came(now, request));
+                shared.change(|plan| requests.into_iter().for_each(|request| _ = plan.came(now, request)));
             }
             return;
         }
@@ -100,7 +99,7 @@ impl Known {
         let interrupts = disk.interrupts.filter(|cpu| *cpu != event.cpu);
         let cpus = std::iter::once(event.cpu).chain(interrupts);
         let requests = if issued.prediction.is_some() {
-            shared.plan().foresee(now, self.principal, cpus, event.at, issued.prediction)
+            shared.change(|plan| plan.foresee(now, self.principal, cpus, event.at, issued.prediction))
         } else {
             Vec::new()
         };

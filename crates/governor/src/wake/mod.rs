@@ -13,8 +13,9 @@
 //! asked hears. Each CPU has a helper thread (`helper`) whose timer wakes that CPU and opens its window, so the begin of a window does not
 //! wait for anybody else's wake-up. Whoever changes the plan does so under its lock and carries out at once what follows.
 //!
-//! Terms. A *window* is what the planner calls one, in force: the CPU polls ([`Act::Polling`]). The *lead* of a request is doorbell, exit latency and
-//! margin. A *principal* is a user and a name; several connections may be one. *Too late*: nearer than the lead.
+//! Terms. A *window* is what the planner calls one, in force: the CPU polls ([`Act::Polling`]). Its *alarm* wakes the CPU for it ([`Alarm`]).
+//! The *lead* of a request is doorbell, exit latency and margin. A *principal* is a user and a name; several connections may be one. *Too
+//! late*: nearer than the lead.
 //!
 //! What always holds:
 //! - Idle limits are changed through `host::holder` alone, so journalled first, and combined with what others ask; a window that is open
@@ -70,6 +71,26 @@ impl fmt::Display for Act {
     }
 }
 
+/// By what a CPU that sleeps is woken in time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Alarm {
+    /// A thread on it has a timer of its own.
+    #[default]
+    Thread,
+    /// The kernel sets a timer as the CPU goes idle (BPF), which calls that thread.
+    Kernel,
+}
+
+impl fmt::Display for Alarm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Thread => "a thread's timer",
+            Self::Kernel => "a timer set by the kernel (BPF)",
+        })
+    }
+}
+
 /// What is asked of the planner as a whole.
 #[derive(Clone, Debug)]
 pub struct WakeOptions {
@@ -81,6 +102,8 @@ pub struct WakeOptions {
     pub exit_latency: Option<Duration>,
     /// By what CPUs are kept awake; `None`: what was measured to be best.
     pub act: Option<Act>,
+    /// By what they are woken; `None`: the same.
+    pub alarm: Option<Alarm>,
     /// Where local callers connect.
     pub socket: PathBuf,
     /// Users who may, beside this one and root.

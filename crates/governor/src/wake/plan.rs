@@ -9,8 +9,9 @@ use policy::wake_plan::{
     CpuCosts, Params, Planner, Prediction, Principal, Refused, Request, RequestId, WakeCommand,
 };
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Deref;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// The plan, shared by the loop that hears and the threads that open windows.
 #[derive(Clone, Debug)]
@@ -21,9 +22,25 @@ impl Shared {
         Self(Arc::new(Mutex::new(plan)))
     }
 
-    /// A panic in one thread leaves a plan that the others can go on with: each change is one call.
-    pub fn plan(&self) -> MutexGuard<'_, Plan> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    /// To look at.
+    pub fn look(&self) -> impl Deref<Target = Plan> + '_ {
+        host::lock_soon(&self.0)
+    }
+
+    /// Changes it. The helpers are called afterwards, once each, and without the lock: who says the end of one event and the time of the next in one
+    /// breath so calls a helper while its CPU is still awake for the first, and a helper that takes its caller's CPU finds the lock free.
+    pub fn change<T>(&self, work: impl FnOnce(&mut Plan) -> T) -> T {
+        let mut plan = host::lock_soon(&self.0);
+        let done = work(&mut plan);
+        let mut called = plan.set_timers();
+        drop(plan);
+        if called.len() > 1 {
+            // One on this CPU takes it at once, and the others would be called when it is done.
+            let here = rustix::thread::sched_getcpu();
+            called.sort_by_key(|helper| helper.cpu.index() == here);
+        }
+        called.iter().for_each(|helper| helper.ring());
+        done
     }
 }
 
@@ -43,12 +60,16 @@ pub(super) struct Plan {
 struct Planned {
     window: Option<IdleWindow>,
     helper: Arc<Helper>,
-    /// How late its helper's timer was, lately.
+    /// How long after the time of its helper's timer its windows were open, lately.
     late: VecDeque<Duration>,
     since_learned: usize,
     lateness: LengthHistogram,
     opened: u64,
     is_open: bool,
+    /// Its window was closed before its end, where its helper's timer stands.
+    is_cut_short: bool,
+    /// Its helper shall look at once.
+    is_called: bool,
 }
 
 /// Counted since the start.
@@ -94,6 +115,8 @@ impl Plan {
                 lateness: LengthHistogram::default(),
                 opened: 0,
                 is_open: false,
+                is_cut_short: false,
+                is_called: false,
             };
             (cpu, planned)
         };
@@ -149,14 +172,14 @@ impl Plan {
     /// The helper of `cpu` runs there: opens or closes its window, if it is time. `due` is what its timer was set to.
     pub fn attend(&mut self, now: Instant, cpu: CpuId, due: Option<Instant>) {
         // The timer that ends a window finds the CPU awake, and says nothing of waking.
-        if let Some(due) = due
-            && self.cpus.get(&cpu).is_some_and(|planned| !planned.is_open)
-        {
-            self.learn(cpu, now.since(due));
-        }
+        let due = due.filter(|_| self.cpus.get(&cpu).is_some_and(|planned| !planned.is_open));
         self.planner.handle_timeout(now);
         self.obey(now, Some(cpu));
         self.open_if_due(cpu);
+        // Not before the window is open: until then this thread keeps the CPU from who is woken there.
+        if let Some(due) = due {
+            self.learn(cpu, host::now().since(due));
+        }
     }
 
     /// What it knows and has counted.
@@ -194,38 +217,55 @@ impl Plan {
         self.cpus.iter().filter(|(_, planned)| planned.window.is_none()).map(|(&cpu, _)| cpu).collect()
     }
 
-    /// A window for one of those.
-    pub fn give_window(&mut self, cpu: CpuId, window: IdleWindow) {
-        if let Some(planned) = self.cpus.get_mut(&cpu) {
-            planned.window = Some(window);
+    /// A window for one of those, opened if it should be.
+    pub fn give_window(&mut self, cpu: CpuId, mut window: IdleWindow) {
+        let Some(planned) = self.cpus.get_mut(&cpu) else { return };
+        if planned.is_open
+            && let Err(reason) = window.open()
+        {
+            self.tally.writes_failed += 1;
+            self.notices.push(reason);
+            return;
         }
-        self.open_if_due(cpu);
+        planned.window = Some(window);
     }
 
     /// Does what the planner says. `here`: the CPU on whose helper this runs.
     fn obey(&mut self, now: Instant, here: Option<CpuId>) {
         while let Some(command) = self.planner.poll_command() {
             match command {
-                // Its own helper opens it, so that the CPU wakes.
+                // Its own helper opens it, so that the CPU wakes. One whose time has come is about to.
                 WakeCommand::KeepAwake { cpu, .. } if Some(cpu) != here => {
-                    if let Some(planned) = self.cpus.get(&cpu).filter(|planned| !planned.is_open) {
-                        planned.helper.call(now);
+                    if let Some(planned) = self.cpus.get_mut(&cpu).filter(|planned| !planned.is_open) {
+                        // Its time stays in the past until it has looked: one that is on its way to sleep must not take the window's end for it.
+                        planned.is_cut_short = false;
+                        if !planned.helper.is_due(now) {
+                            let _ = planned.helper.set(Some(now), Set::Anew);
+                            planned.is_called = true;
+                        }
                     }
                 }
                 WakeCommand::KeepAwake { cpu, .. } => self.open_if_due(cpu),
-                WakeCommand::MaySleep { cpu } => {
-                    self.close(cpu);
-                    if let Some(planned) = self.cpus.get(&cpu).filter(|_| Some(cpu) != here) {
-                        // Its timer stands at the end of the window. The CPU is awake now: later it would be woken for nothing.
-                        planned.helper.set(self.planner.due_of(cpu), Set::Anew);
-                    }
-                }
+                WakeCommand::MaySleep { cpu } => self.close(now, cpu),
             }
         }
-        for (&cpu, planned) in &self.cpus {
-            let how = if Some(cpu) == here { Set::Itself } else { Set::IfSooner };
-            planned.helper.set(self.planner.due_of(cpu), how);
+        if let Some((cpu, planned)) = here.and_then(|cpu| Some((cpu, self.cpus.get_mut(&cpu)?))) {
+            planned.is_cut_short = false;
+            let _ = planned.helper.set(self.planner.due_of(cpu), Set::Itself);
         }
+    }
+
+    /// Each helper wakes when its CPU's next window begins or ends; those that sleep until another time are to be rung.
+    fn set_timers(&mut self) -> Vec<Arc<Helper>> {
+        let mut called = Vec::new();
+        for (&cpu, planned) in &mut self.cpus {
+            // A CPU whose window was cut short is awake now: later its timer would wake it for nothing.
+            let how = if std::mem::take(&mut planned.is_cut_short) { Set::Anew } else { Set::IfSooner };
+            if planned.helper.set(self.planner.due_of(cpu), how) | std::mem::take(&mut planned.is_called) {
+                called.push(Arc::clone(&planned.helper));
+            }
+        }
+        called
     }
 
     fn open_if_due(&mut self, cpu: CpuId) {
@@ -249,9 +289,11 @@ impl Plan {
         }
     }
 
-    fn close(&mut self, cpu: CpuId) {
+    fn close(&mut self, now: Instant, cpu: CpuId) {
         let Some(planned) = self.cpus.get_mut(&cpu) else { return };
         planned.helper.spin_until.store(0, Ordering::Release);
+        // At its end its helper is about to look by itself.
+        planned.is_cut_short |= planned.is_open && !planned.helper.is_due(now);
         planned.is_open = false;
         if let Some(window) = &mut planned.window
             && let Err(reason) = window.close()
@@ -263,7 +305,8 @@ impl Plan {
         }
     }
 
-    /// What waking takes is what it took: the 99th percentile of a helper's own timers, in the states that this CPU really sleeps in.
+    /// What waking takes is what it took: the 99th percentile from the time of a helper's timer until its window was open, in the states that this CPU
+    /// really sleeps in.
     fn learn(&mut self, cpu: CpuId, late: Duration) {
         let Some(planned) = self.cpus.get_mut(&cpu) else { return };
         planned.lateness.record(late);
@@ -282,5 +325,114 @@ impl Plan {
         let mut sorted: Vec<Duration> = planned.late.iter().copied().collect();
         sorted.sort_unstable();
         self.planner.handle_exit_latency(cpu, observe::probe::percentile(&sorted, 99));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use machine::Microwatts;
+
+    const CPUS: [CpuId; 2] = [CpuId(0), CpuId(1)];
+    const WHO: Principal = Principal(1);
+
+    fn at(us: u64) -> Instant {
+        Instant::from_nanos(us * 1_000)
+    }
+
+    /// CPUs that take 100 us to wake, and their helpers without threads.
+    fn plan() -> (Shared, Vec<Arc<Helper>>) {
+        let costs = CPUS.map(|cpu| CpuCosts {
+            cpu,
+            exit_latency: Duration::from_micros(100),
+            min_sleep: Duration::from_micros(1),
+            power: Microwatts::from_watts(1.0),
+        });
+        let helpers: Vec<_> = CPUS.iter().map(|&cpu| Helper::new(cpu, Act::Spin, None)).collect();
+        let windows = helpers.iter().map(|helper| (helper.cpu, None, Arc::clone(helper))).collect();
+        (Shared::new(Plan::new(Params::paper(), &costs, windows, Predictors::default())), helpers)
+    }
+
+    fn request(cpu: CpuId, ready: u64) -> Request {
+        Request { principal: WHO, cpu, ready: at(ready), stay: Duration::from_micros(400) }
+    }
+
+    #[test]
+    fn an_end_and_the_next_beginning_in_one_breath_ring_a_helper_once() {
+        let (shared, helpers) = plan();
+        let helper = &helpers[0];
+        let id = shared.change(|plan| plan.request(at(0), &request(CPUS[0], 1_000)).unwrap());
+        assert_eq!((helper.rung(), helper.is_due(at(899)), helper.is_due(at(900))), (1, false, true));
+        shared.change(|plan| plan.attend(at(900), CPUS[0], Some(at(900))));
+        assert!(shared.look().looks()[0].is_open);
+        assert_eq!(helper.rung(), 1, "it sets its own timer");
+        shared.change(|plan| {
+            plan.came(at(1_010), id);
+            plan.request(at(1_010), &request(CPUS[0], 11_000)).unwrap();
+        });
+        assert_eq!(helper.rung(), 2);
+        assert_eq!((helper.is_due(at(10_899)), helper.is_due(at(10_900))), (false, true));
+        assert!(!shared.look().looks()[0].is_open);
+    }
+
+    #[test]
+    fn a_helper_whose_time_has_come_is_not_rung_by_another() {
+        let (shared, helpers) = plan();
+        shared.change(|plan| {
+            CPUS.iter().for_each(|&cpu| _ = plan.request(at(0), &request(cpu, 1_000)).unwrap());
+        });
+        assert_eq!(helpers[1].rung(), 1);
+        // The first is there before the other, and the planner tells it of both.
+        shared.change(|plan| plan.attend(at(905), CPUS[0], Some(at(900))));
+        assert_eq!((helpers[1].rung(), shared.look().looks()[1].is_open), (1, false));
+        shared.change(|plan| plan.attend(at(907), CPUS[1], Some(at(900))));
+        assert!(shared.look().looks().iter().all(|look| look.is_open));
+        // One that sleeps is rung.
+        let (shared, helpers) = plan();
+        shared.change(|plan| plan.request(at(0), &request(CPUS[1], 50)).unwrap());
+        assert!(helpers[1].rung() > 0 && helpers[1].is_due(at(0)));
+    }
+
+    #[test]
+    fn a_window_that_ends_and_opens_again_in_one_breath_is_looked_at() {
+        let (shared, helpers) = plan();
+        let id = shared.change(|plan| plan.request(at(0), &request(CPUS[0], 1_000)).unwrap());
+        shared.change(|plan| plan.attend(at(900), CPUS[0], Some(at(900))));
+        let rung = helpers[0].rung();
+        shared.change(|plan| {
+            plan.came(at(1_010), id);
+            plan.request(at(1_010), &request(CPUS[0], 1_020)).unwrap();
+        });
+        // A helper that had not slept yet has heard no bell: its time alone keeps it from sleeping.
+        assert!(helpers[0].is_due(at(1_010)) && helpers[0].rung() == rung + 1);
+        shared.change(|plan| plan.attend(at(1_012), CPUS[0], None));
+        assert!(shared.look().looks()[0].is_open && !helpers[0].is_due(at(1_012)));
+    }
+
+    #[test]
+    fn windows_that_end_at_once_are_ended_by_each_ones_own_timer() {
+        let (shared, helpers) = plan();
+        shared.change(|plan| {
+            CPUS.iter().for_each(|&cpu| _ = plan.request(at(0), &request(cpu, 1_000)).unwrap());
+        });
+        for cpu in CPUS {
+            shared.change(|plan| plan.attend(at(900), cpu, Some(at(900))));
+        }
+        let rung = helpers[1].rung();
+        shared.change(|plan| plan.attend(at(1_400), CPUS[0], Some(at(1_400))));
+        assert_eq!((helpers[1].rung(), helpers[1].is_due(at(1_400))), (rung, true));
+        assert!(shared.look().looks().iter().all(|look| !look.is_open));
+        shared.change(|plan| plan.attend(at(1_403), CPUS[1], Some(at(1_400))));
+        assert!(!helpers[1].is_due(at(u64::MAX / 2_000)));
+    }
+
+    #[test]
+    fn a_window_that_was_cut_short_leaves_no_timer() {
+        let (shared, helpers) = plan();
+        let id = shared.change(|plan| plan.request(at(0), &request(CPUS[0], 1_000)).unwrap());
+        shared.change(|plan| plan.attend(at(900), CPUS[0], Some(at(900))));
+        shared.change(|plan| plan.came(at(1_010), id));
+        assert_eq!(helpers[0].rung(), 2);
+        assert!(!helpers[0].is_due(at(u64::MAX / 2_000)), "it would wake the CPU for nothing");
     }
 }

@@ -159,19 +159,21 @@ impl RemoteDesk {
         let said =
             said.ok_or_else(|| Unheard::Refused("that is answered over the Unix socket only".to_owned()))?;
         let mut clients = desk.clients.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut plan = desk.shared.plan();
-        if !clients.contains_key(&client) && clients.len() >= CLIENTS_MAX {
-            let oldest = clients.iter().min_by_key(|(_, (heard, _))| *heard).map(|(name, _)| name.clone());
-            if let Some((_, mut caller)) = oldest.and_then(|name| clients.remove(&name)) {
-                caller.depart(&mut plan, now);
-                desk.roll.leave(&mut plan, caller.principal);
+        desk.shared.change(|plan| {
+            if !clients.contains_key(&client) && clients.len() >= CLIENTS_MAX {
+                let oldest =
+                    clients.iter().min_by_key(|(_, (heard, _))| *heard).map(|(name, _)| name.clone());
+                if let Some((_, mut caller)) = oldest.and_then(|name| clients.remove(&name)) {
+                    caller.depart(plan, now);
+                    desk.roll.leave(plan, caller.principal);
+                }
             }
-        }
-        let (heard, caller) = clients.entry(client.clone()).or_insert_with(|| {
-            (now, Caller::new(desk.roll.enter(&mut plan, PrincipalKind::Remote, None, &client)))
-        });
-        *heard = now;
-        caller.hear(&mut plan, now, said).map_err(|why| Unheard::Refused(why.to_string()))?;
+            let (heard, caller) = clients.entry(client.clone()).or_insert_with(|| {
+                (now, Caller::new(desk.roll.enter(plan, PrincipalKind::Remote, None, &client)))
+            });
+            *heard = now;
+            caller.hear(plan, now, said).map_err(|why| Unheard::Refused(why.to_string()))
+        })?;
         Ok(id)
     }
 

@@ -1,6 +1,6 @@
 //! How things are, for people, programs and Prometheus alike.
 
-use super::{Act, Calibration};
+use super::{Act, Alarm, Calibration};
 use machine::{CpuId, Duration, LengthHistogram};
 use policy::wake_plan::Record;
 use serde::{Deserialize, Serialize};
@@ -12,6 +12,9 @@ pub struct WakeStatus {
     pub running: Duration,
     /// How CPUs are kept awake.
     pub act: Act,
+    /// How they are woken.
+    #[serde(default)]
+    pub alarm: Alarm,
     /// What a request needs before its CPU is ready: doorbell, exit latency and margin.
     pub lead: Duration,
     /// What was measured at the start.
@@ -41,7 +44,7 @@ pub struct CpuStatus {
     pub exit_latency: Duration,
     /// Windows so far.
     pub windows: u64,
-    /// How late its timers were that opened them.
+    /// How long after the times of their timers they were open, median.
     pub late_p50: Option<Duration>,
     /// The same, 99th percentile.
     pub late_p99: Option<Duration>,
@@ -140,7 +143,8 @@ impl WakeStatus {
     pub fn text(&self) -> String {
         use std::fmt::Write as _;
         let mut text = format!(
-            "awake by {}; lead {}; {} accepted, {} refused, {} too late, {} doorbells, {} connected\n",
+            "woken by {}, awake by {}; lead {}; {} accepted, {} refused, {} too late, {} doorbells, {} connected\n",
+            self.alarm,
             self.act,
             self.lead,
             self.asked.accepted,
@@ -154,7 +158,7 @@ impl WakeStatus {
                 |length: Option<Duration>| length.map_or("-".to_owned(), |length| length.to_string());
             let _ = writeln!(
                 text,
-                "{:6} {:6} exit {:>8}  {:>8} windows, timers late {} / {} (p50 / p99){}",
+                "{:6} {:6} exit {:>8}  {:>8} windows, open {} / {} after their timers (p50 / p99){}",
                 cpu.cpu.to_string(),
                 if cpu.is_awake { "awake" } else { "-" },
                 cpu.exit_latency.to_string(),

@@ -414,26 +414,29 @@ fn with_park_all_everybody_else_leaves_and_comes_back() {
         move_interrupts: true,
         ..Config::default()
     };
+    let earlier = parked_wakeups();
     let daemon = run(config, &folder);
     daemon.until("one core", |status| status.cores.0 == 1);
     let [cpus, queues, interrupts, console, _] = neighbour.state();
     assert_eq!((server.cpus(), cpus), ("0".to_owned(), "0".to_owned()));
     assert_eq!([queues, interrupts, console].map(|mask| mask.trim_start_matches('0').to_owned()), ["1"; 3]);
     daemon.until("an epoch", |_| true);
-    let with = parked_wakeups();
+    // Where the host is busy, an epoch's work takes several ticks, and at each the kernel may ask an idle CPU to balance: that only adds.
+    let with = parked_wakeups().min(parked_wakeups());
     let lines = daemon.end();
     println!("{}", lines.join("\n"));
     assert_eq!((server.state(), neighbour.state()), (before, before_around), "{lines:?}");
-    let without = parked_wakeups();
+    let later = parked_wakeups();
     println!(
-        "wake-ups of seven CPUs in {WATCHED} epochs of {EPOCH}: governed {with}, not governed {without}"
+        "wake-ups of seven CPUs in {WATCHED} epochs of {EPOCH}: governed {with}, before {earlier}, after {later}"
     );
     // A counted event spreads by the root of its number; three times that, of both, is no chance. An epoch must not wake all
-    // seven: three in all is what 6.1 was seen to stay below, where the threads of its grace periods are told where to be.
+    // seven: on a quiet host it wakes one in two of five epochs on 6.1, and two in all is what it stays below on a busy one.
+    let without = earlier.min(later);
     let noise = 3.0 * ((with + without) as f64).sqrt();
     let caused = with as f64 - without as f64;
     assert!(
-        caused <= 3.0 * f64::from(WATCHED) + noise,
+        caused <= 2.0 * f64::from(WATCHED) + noise,
         "{caused} wake-ups in {WATCHED} epochs are the daemon's"
     );
     let _ = fs::remove_dir_all(&folder);

@@ -17,10 +17,11 @@
 //!
 //! What always holds:
 //! - Nothing of this outlives the process: links and maps go when their descriptors close, so also after a SIGKILL.
-//! - Programs only watch. None changes what the kernel or a packet does.
+//! - Programs only watch, and one sets timers of its own (`alarms`). None changes what the kernel or a packet does.
 //! - What the kernel refuses is a [`BpfError`] that says what to do; nothing panics over it.
 
 mod activity;
+mod alarms;
 mod bell;
 mod block;
 mod functions;
@@ -31,6 +32,7 @@ mod threads;
 mod waits;
 
 pub use activity::{Activity, ActivityProgram, IdleSpans, Whose};
+pub use alarms::{AlarmProgram, Ear, FellDue, KernelAlarm};
 pub use bell::Bell;
 pub use block::{BlockEvent, BlockProgram};
 pub use functions::{
@@ -46,10 +48,13 @@ pub use waits::{AllIdle, WaitChannel, WaitEvent, WaitHappened, WaitKind, WaitPro
 use crate::root::Root;
 use libbpf_rs::btf::{Btf, BtfType, TypeId};
 use libbpf_rs::{
-    Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, OpenObject, PrintLevel, ProgramMut, UprobeOpts,
+    Link, MapCore, MapFlags, MapHandle, MapType, Object, ObjectBuilder, OpenObject, PrintLevel, ProgramInput,
+    ProgramMut, ProgramType, UprobeOpts, libbpf_sys,
 };
+use machine::CpuId;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
+use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::sync::{Mutex, OnceLock};
 use thiserror::Error;
 
@@ -93,7 +98,8 @@ pub fn survey(root: &Root) -> Vec<(String, Result<(), String>)> {
     });
     let threads =
         ("threads:sched_switch".to_owned(), told(ThreadProgram::load(std::process::id()).map(drop)));
-    std::iter::once(idle).chain(requests).chain([threads]).collect()
+    let alarms = ("alarms:bpf_timer".to_owned(), told(AlarmProgram::load().map(drop)));
+    std::iter::once(idle).chain(requests).chain([threads, alarms]).collect()
 }
 
 /// A program that is at work until this is dropped.
@@ -170,7 +176,12 @@ fn run(
     }
     prepare(&mut open);
     let object = open.load().map_err(refused)?;
-    let attached = object.progs_mut().filter(|program| program.autoload()).map(|program| match attachment {
+    // One that user space runs hangs on no event.
+    let hangs = |program: &ProgramMut<'_>| {
+        program.autoload()
+            && !matches!(program.prog_type(), ProgramType::Syscall | ProgramType::RawTracepoint)
+    };
+    let attached = object.progs_mut().filter(hangs).map(|program| match attachment {
         Attachment::Own => Ok(vec![program.attach()?]),
         Attachment::Cgroup(cgroup) => {
             Ok(vec![program.attach_cgroup(std::os::fd::AsRawFd::as_raw_fd(cgroup))?])
@@ -203,6 +214,19 @@ impl Running {
     fn map(&self, name: &str) -> Option<MapHandle> {
         let map = self.object.maps().find(|map| map.name() == OsStr::new(name))?;
         MapHandle::try_from(&map).ok()
+    }
+
+    /// Runs a program of the type `raw_tp` on each CPU that is online, once (Linux 5.10); where that is refused nothing happens.
+    fn run_everywhere(&self, name: &str) {
+        /// `BPF_F_TEST_RUN_ON_CPU`
+        const ON_CPU: u32 = 1;
+        let Some(program) = self.object.progs_mut().find(|program| program.name() == OsStr::new(name)) else {
+            return;
+        };
+        for cpu in 0..self.cpus {
+            // One that is offline has nothing to tell.
+            let _ = program.test_run(ProgramInput { cpu, flags: ON_CPU, ..ProgramInput::default() });
+        }
     }
 
     /// The struct of each CPU, as it lies in the kernel's memory at this moment.
@@ -255,6 +279,21 @@ fn has_event(event: &str) -> bool {
     EVENTS.get_or_init(of_kernel).contains(event)
 }
 
+/// A ring buffer of so many bytes as the one of `cpu` in an array of them; why not, if not.
+fn give_ring(rings: &MapHandle, cpu: CpuId, name: &str, bytes: u32) -> Result<MapHandle, String> {
+    let options = libbpf_sys::bpf_map_create_opts {
+        sz: size_of::<libbpf_sys::bpf_map_create_opts>() as _,
+        ..Default::default()
+    };
+    let ring = MapHandle::create(MapType::RingBuf, Some(name), 0, 0, bytes, &options)
+        .map_err(|error| format!("a BPF ring buffer (Linux 5.8): {error}"))?;
+    let descriptor = ring.as_fd().as_raw_fd();
+    rings
+        .update(&u32::from(cpu.0).to_ne_bytes(), &descriptor.to_ne_bytes(), MapFlags::ANY)
+        .map_err(|error| error.to_string())?;
+    Ok(ring)
+}
+
 fn possible_cpus() -> u32 {
     libbpf_rs::num_possible_cpus().ok().and_then(|cpus| u32::try_from(cpus).ok()).unwrap_or(1).max(1)
 }
@@ -274,6 +313,14 @@ impl Fields<'_> {
         self.0 = rest;
         u32::from_ne_bytes(*bytes)
     }
+}
+
+/// In the state idle since boot: the fourth number of the CPU's line in `/proc/stat`.
+#[cfg(test)]
+fn idle_ticks(cpu: CpuId) -> String {
+    let text = std::fs::read_to_string("/proc/stat").expect("proc");
+    let line = text.lines().find(|line| line.starts_with(&format!("{cpu} "))).expect("the CPU's line");
+    line.split_ascii_whitespace().nth(4).expect("its idle time").to_owned()
 }
 
 #[cfg(test)]

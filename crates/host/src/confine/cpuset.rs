@@ -19,13 +19,17 @@
 use super::{ConfineActuator, ConfineError, Confined, Drift, Foreign, place, threads_of};
 use crate::Root;
 use crate::journal::Journal;
+use crate::kept_file::KeptFile;
 use crate::knob::{CPUSET, PRESENT, same_cpus};
 use crate::root::FileError;
 use crate::threads as kernel;
 use machine::CpuList;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, OpenOptions};
+use std::path::Path;
 
+/// A service of more processes pays for opening the files of the others each time; descriptors are not without end.
+const KEPT_MAX: usize = 64;
 /// Processes that begin while others move in: after so many rounds the rest stays outside, and is reported.
 const ROUNDS_MAX: usize = 16;
 
@@ -45,6 +49,8 @@ pub(super) struct Cpuset {
     entered: bool,
     /// What we wrote last.
     ours: Option<CpuList>,
+    /// In which cgroup each process is.
+    groups: BTreeMap<u32, KeptFile>,
 }
 
 impl Cpuset {
@@ -105,7 +111,7 @@ impl Cpuset {
 
     fn new(root: &Root, version: u8, group: String, folder: String, is_child: bool) -> Self {
         let (root, disabled, ours, entered) = (root.clone(), Vec::new(), None, false);
-        Self { root, version, group, folder, disabled, is_child, entered, ours }
+        Self { root, version, group, folder, disabled, is_child, entered, ours, groups: BTreeMap::new() }
     }
 
     pub(super) fn actuator(&self) -> ConfineActuator {
@@ -213,8 +219,9 @@ impl Cpuset {
         if !same_cpus(&self.root, &ours, &reads) {
             drift.foreign.push(Foreign { what: format!("/{file}"), reads, ours });
         }
+        self.groups.retain(|process, _| processes.contains_key(process));
         for &process in processes.keys() {
-            let Ok(group) = place::group_of(process, process, self.version) else { continue };
+            let Ok(group) = self.group_now(process) else { continue };
             let inside = group.strip_prefix(&self.group);
             if !inside.is_some_and(|rest| rest.is_empty() || rest.starts_with('/')) {
                 let what = format!("cgroup of process {process}");
@@ -224,10 +231,22 @@ impl Cpuset {
         Ok(drift)
     }
 
+    /// The cgroup in which a process is now.
+    fn group_now(&mut self, process: u32) -> Result<String, String> {
+        if self.groups.len() >= KEPT_MAX && !self.groups.contains_key(&process) {
+            return place::group_of(process, process, self.version);
+        }
+        let path = place::group_file(process, process);
+        let kept = self.groups.entry(process).or_insert_with(|| KeptFile::new(Path::new("/").join(&path)));
+        let text = kept.read().map_err(|cause| format!("/{path}: {cause}"))?;
+        place::group_in_text(&text, &path, self.version)
+    }
+
     /// Everything has been put back.
     pub(super) fn forget(&mut self) {
         self.entered = false;
         self.ours = None;
+        self.groups.clear();
     }
 
     pub(super) fn cpus_file(&self) -> String {

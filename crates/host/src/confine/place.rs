@@ -51,8 +51,18 @@ pub(super) fn tree(root: &Root, version: u8) -> Result<String, String> {
 
 /// The cgroup in which a process or thread is, in the tree that has the cpuset controller.
 pub(super) fn group_of(process: u32, thread: u32, version: u8) -> Result<String, String> {
-    let file = format!("proc/{process}/task/{thread}/cgroup");
+    let file = group_file(process, thread);
     let text = Root::system().text(&file).map_err(|error| error.to_string())?;
+    group_in_text(&text, &file, version)
+}
+
+/// The file that tells it, below the root.
+pub(super) fn group_file(process: u32, thread: u32) -> String {
+    format!("proc/{process}/task/{thread}/cgroup")
+}
+
+/// The same from the text of that file.
+pub(super) fn group_in_text(text: &str, file: &str, version: u8) -> Result<String, String> {
     let group = text.lines().find_map(|line| group_in(line, version));
     match group {
         // From inside a namespace of cgroups, one that lies outside.

@@ -12,6 +12,7 @@
 use super::{ConfineError, Confined, Drift, Foreign, place, threads_of};
 use crate::Root;
 use crate::journal::Journal;
+use crate::kept_file::KeptFile;
 use crate::knob::{called, is_unit, path_of, same_cpus};
 use crate::topology::online_cpus;
 use machine::CpuList;
@@ -30,6 +31,8 @@ pub(super) struct Unit {
     path: String,
     /// What systemd has told the kernel.
     cpus: String,
+    /// That file.
+    written: KeptFile,
     /// What is in force in its cgroup.
     effective: String,
     /// What we set last.
@@ -66,7 +69,8 @@ impl Unit {
         let path = path_of(unit);
         journal.read(&path).map_err(|error| error.to_string())?;
         let (cpus, effective) = (format!("{folder}/cpuset.cpus"), format!("{folder}/cpuset.cpus.effective"));
-        Ok(Self { root: root.clone(), path, cpus, effective, ours: None })
+        let written = KeptFile::new(root.path(&cpus));
+        Ok(Self { root: root.clone(), path, cpus, written, effective, ours: None })
     }
 
     /// Sets the property and waits until the kernel has it.
@@ -118,8 +122,8 @@ impl Unit {
     }
 
     /// What the cgroup reads, where that is not `ours`.
-    fn written_behind(&self, ours: &str) -> Option<String> {
-        let reads = self.root.text(&self.cpus).unwrap_or_default();
+    fn written_behind(&mut self, ours: &str) -> Option<String> {
+        let reads = self.written.read().unwrap_or_default();
         (!same_cpus(&self.root, ours, &reads)).then_some(reads)
     }
 

@@ -1,52 +1,199 @@
 //! Where there is no freezer: a signal to each process of a family, for as long as new ones are born.
+//!
+//! A stop is only taken up when the process next returns from the kernel, and one that is in the middle of a `fork` finishes that first
+//! (`copy_process`): a child may be born after its parent was told to stop. So a family is whole only if it was looked at *after* all who
+//! are known stood still; the other way round, who is born between the look and the stop is missed, and runs on.
 
 use super::{FreezerError, Frozen};
 use crate::Root;
 use crate::journal::{ChangeError, Journal};
-use crate::knob::{STOPPED, StopName, stands_still};
+use crate::knob::{STOPPED, StopName, is_let_go, stands_still};
 use crate::root::FileError;
 use crate::service::family;
 use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
 
-/// So many rounds of stopping processes that are born meanwhile: a few milliseconds. One that is in the middle of a disk transfer
-/// stops, and bears nobody, only after it.
-const ROUNDS_MAX: usize = 64;
+/// For stops to be taken up: a few of the scheduler's slices, since who waits for a CPU takes it up only there. Whoever is born later is
+/// stopped when the caller asks again ([`super::Freezer::freeze`]); one in the middle of a disk transfer stops, and bears nobody, only after it.
+const PATIENCE: Duration = Duration::from_millis(10);
 
-/// Stops a process and all that descend from it, but for those that are stopped already.
+/// So many rounds in which somebody new was found: one that multiplies faster than it is stopped must not keep us here.
+const BIRTHS_MAX: usize = 64;
+
+/// Stops a process and all that descend from it, but for those that are stopped already. Called again, it stops who was born since,
+/// unless somebody else has let one of them go on: then all that they bear is as free.
 pub(super) fn stop(
     root: &Root,
     journal: &mut Journal,
     process: u32,
     stopped: &mut Vec<String>,
 ) -> Result<Frozen, FreezerError> {
-    let mut known = BTreeSet::new();
-    for _ in 0..ROUNDS_MAX {
-        let family = family(root, process)?;
-        let born: Vec<u32> = family.into_iter().filter(|one| known.insert(*one)).collect();
-        if born.is_empty() {
-            // Only of one that has taken up its stop it is sure that it bears nobody any more.
-            if known.iter().all(|&one| stands_still(one).unwrap_or(true)) {
-                break;
-            }
-            std::thread::yield_now();
-        }
-        for one in born {
-            // Ended, or stopped by somebody else.
-            let Ok(name) = StopName::now(one) else { continue };
-            if stands_still(one).unwrap_or(true) {
-                continue;
-            }
-            match journal.set(&name.path(), STOPPED) {
-                Ok(_) => stopped.push(name.path()),
-                Err(ChangeError::File(FileError::Missing { .. })) => drop(journal.forget(&name.path())),
-                Err(error) => return Err(error.into()),
-            }
-        }
+    let known = processes(stopped);
+    if known.iter().any(|&one| is_let_go(one).unwrap_or(false)) {
+        return Ok(Frozen::Told);
     }
+    let patience = Instant::now() + if known.is_empty() { PATIENCE } else { Duration::ZERO };
+    let stop = |one| {
+        // Ended, or stopped by somebody else.
+        let Ok(name) = StopName::now(one) else { return Ok(()) };
+        if stands_still(one).unwrap_or(true) {
+            return Ok(());
+        }
+        match journal.set(&name.path(), STOPPED) {
+            Ok(_) => stopped.push(name.path()),
+            Err(ChangeError::File(FileError::Missing { .. })) => drop(journal.forget(&name.path())),
+            Err(error) => return Err(FreezerError::from(error)),
+        }
+        Ok(())
+    };
+    let waits = || {
+        std::thread::yield_now();
+        Instant::now() < patience
+    };
+    stop_all(known, || Ok(family(root, process)?), |one| stands_still(one).unwrap_or(true), stop, waits)?;
     let is_there = root.path(&format!("proc/{process}")).is_dir();
     Ok(match (stopped.is_empty(), is_there) {
         (false, _) => Frozen::Told,
         (true, true) => Frozen::Foreign,
         (true, false) => Frozen::Gone,
     })
+}
+
+/// True once all that descend from it stand still, whoever stopped them.
+pub(super) fn stands(root: &Root, process: u32, stopped: &[String]) -> bool {
+    let all_stand =
+        |processes: &BTreeSet<u32>| processes.iter().all(|&one| stands_still(one).unwrap_or(true));
+    // In this order, as above.
+    all_stand(&processes(stopped)) && family(root, process).is_ok_and(|family| all_stand(&family))
+}
+
+/// By their paths in the journal.
+fn processes(stopped: &[String]) -> BTreeSet<u32> {
+    stopped.iter().filter_map(|path| StopName::from_path(path)).map(|name| name.process).collect()
+}
+
+/// Until a look at the family, taken when all that are known stand, shows nobody new; or until nobody waits any longer.
+/// Families that do not settle are left after [`BIRTHS_MAX`] rounds.
+fn stop_all<E>(
+    mut known: BTreeSet<u32>,
+    mut look: impl FnMut() -> Result<BTreeSet<u32>, E>,
+    mut stands: impl FnMut(u32) -> bool,
+    mut stop: impl FnMut(u32) -> Result<(), E>,
+    mut waits: impl FnMut() -> bool,
+) -> Result<(), E> {
+    let mut births = 0;
+    loop {
+        let all_stood = !known.is_empty() && known.iter().all(|&one| stands(one));
+        let born: Vec<u32> = look()?.into_iter().filter(|one| known.insert(*one)).collect();
+        if born.is_empty() && (all_stood || !waits()) {
+            return Ok(());
+        }
+        births += usize::from(!born.is_empty());
+        for one in born {
+            stop(one)?;
+        }
+        if births == BIRTHS_MAX {
+            return Ok(());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::RefCell;
+    use std::convert::Infallible;
+
+    /// Process 1, which bears process 2 at one moment and takes up its stop at another. Each question takes a moment.
+    #[derive(Default)]
+    struct Village {
+        moment: u32,
+        told: BTreeSet<u32>,
+    }
+
+    impl Village {
+        fn asked(&mut self) -> u32 {
+            self.moment += 1;
+            self.moment
+        }
+    }
+
+    #[test]
+    fn who_is_born_between_any_two_questions_is_stopped_too() {
+        for born in 1..12 {
+            for takes_up in born..14 {
+                let village = RefCell::new(Village::default());
+                let stood =
+                    |one: u32, moment: u32, told: &BTreeSet<u32>| told.contains(&one) && moment > takes_up;
+                stop_all(
+                    BTreeSet::new(),
+                    || {
+                        let moment = village.borrow_mut().asked();
+                        // Who has taken up its stop before bears nobody.
+                        Ok::<_, Infallible>(if moment > born {
+                            BTreeSet::from([1, 2])
+                        } else {
+                            BTreeSet::from([1])
+                        })
+                    },
+                    |one| {
+                        let mut village = village.borrow_mut();
+                        let moment = village.asked();
+                        stood(one, moment, &village.told)
+                    },
+                    |one| {
+                        village.borrow_mut().told.insert(one);
+                        Ok(())
+                    },
+                    || true,
+                )
+                .unwrap();
+                assert_eq!(
+                    village.into_inner().told,
+                    BTreeSet::from([1, 2]),
+                    "born {born}, stopped {takes_up}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn who_never_stands_is_waited_for_only_so_long_and_no_new_one_is_left() {
+        let (mut looks, mut told) = (0, Vec::new());
+        stop_all(
+            BTreeSet::new(),
+            || {
+                looks += 1;
+                Ok::<_, Infallible>((1..=looks.min(4)).collect())
+            },
+            |_| false,
+            |one| {
+                told.push(one);
+                Ok(())
+            },
+            || false,
+        )
+        .unwrap();
+        assert_eq!(told, [1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn who_multiplies_without_end_is_left() {
+        let (mut looks, mut told) = (0, 0);
+        stop_all(
+            BTreeSet::new(),
+            || {
+                looks += 1;
+                Ok::<_, Infallible>((1..=looks).collect())
+            },
+            |_| true,
+            |_| {
+                told += 1;
+                Ok(())
+            },
+            || true,
+        )
+        .unwrap();
+        assert_eq!(told, BIRTHS_MAX);
+    }
 }

@@ -33,7 +33,7 @@ pub use error::FreezerError;
 
 use crate::Root;
 use crate::journal::{ChangeError, Checkpoint, Journal, restore_at_start};
-use crate::knob::{FROZEN, StopName, is_stopped, stands_still};
+use crate::knob::{FROZEN, is_stopped};
 use crate::root::FileError;
 use crate::service::{collect_members, command};
 use events::Events;
@@ -166,11 +166,12 @@ impl Freezer {
         self.groups[number].is_told
     }
 
-    /// Tells the group to stand still. That takes effect a little later: [`Self::stands`].
+    /// Tells the group to stand still. That takes effect a little later: [`Self::stands`]. Where there are only signals, who was born
+    /// before that took effect is stopped by the next call.
     pub fn freeze(&mut self, number: usize) -> Result<Frozen, FreezerError> {
         let Self { root, journal, groups, .. } = self;
         let group = &mut groups[number];
-        if group.is_told {
+        if group.is_told && !matches!(group.place, Place::Family(_)) {
             return Ok(Frozen::Told);
         }
         let outcome = match &group.place {
@@ -205,14 +206,7 @@ impl Freezer {
                 Place::V1(folder) => {
                     self.root.text(&format!("{folder}/freezer.state")).is_ok_and(|state| state == FROZEN)
                 }
-                Place::Family(_) => {
-                    let named = |path: &String| StopName::from_path(path).map(|name| name.process);
-                    group
-                        .stopped
-                        .iter()
-                        .filter_map(named)
-                        .all(|process| stands_still(process).unwrap_or(true))
-                }
+                Place::Family(process) => family::stands(&self.root, *process, &group.stopped),
             }
     }
 

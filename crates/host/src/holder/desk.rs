@@ -119,6 +119,11 @@ impl<H: Held> Handle<H> {
     pub(super) fn held(&self) -> MutexGuard<'_, H> {
         self.0.held()
     }
+
+    /// The same for who must not sleep.
+    pub(super) fn held_soon(&self) -> MutexGuard<'_, H> {
+        crate::lock_soon(&self.0.held)
+    }
 }
 
 impl<H: Held> Drop for Desk<H> {

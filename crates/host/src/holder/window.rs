@@ -81,7 +81,7 @@ impl IdleWindow {
         }
         match &mut self.means {
             Means::Own(handle) => {
-                handle.held().knob.as_mut().ok_or("it is about to end")?.set_window(self.cpu, open)?;
+                handle.held_soon().knob.as_mut().ok_or("it is about to end")?.set_window(self.cpu, open)?;
             }
             Means::Asked(lease) => {
                 let limit = if open { IdleLimit::ExitLatency(Duration::ZERO) } else { IdleLimit::None };

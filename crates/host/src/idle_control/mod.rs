@@ -27,6 +27,7 @@
 //! - What is missing (permission, cpuidle, a place for the journal) is a [`LimitState`] with its reason, told once by
 //!   [`IdleControl::drain_notices`], never an exit: the service runs on with the machine as it is.
 
+mod halt_poll;
 mod window;
 
 use crate::cpuidle::{disable_file, idle_driver, idle_table};
@@ -34,6 +35,7 @@ use crate::journal::{ChangeError, Checkpoint, Journal, restore_at_start};
 use crate::lock::{CpuLocks, LockError};
 use crate::pm_qos::{bound, from_text, global_limit, resume_latency_file, stricter, to_text};
 use crate::root::{FileError, Root};
+pub(crate) use halt_poll::is_parameter;
 use machine::{CpuId, CpuList, Cstate, CstateIndex, CstateKind, CstateTable, Duration, IdleLimit};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};

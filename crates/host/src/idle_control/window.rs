@@ -22,15 +22,32 @@ use std::os::unix::fs::FileExt as _;
 /// The strictest limit, as the file wants it: no state but polling.
 const POLLING: &str = "n/a";
 
+/// `SYSFS_MAGIC` (`include/uapi/linux/magic.h`).
+const SYSFS: rustix::fs::FsWord = 0x6265_6572;
+
 /// A text of this file is shorter.
 const TEXT_MAX: usize = 32;
 
 #[derive(Debug)]
 pub(super) struct Window {
     file: File,
+    /// A plain file, which keeps what lies behind the text; the kernel's do not, and to ask costs as much as to write.
+    is_plain: bool,
     /// What the file reads while the window is closed.
     rest: String,
     is_open: bool,
+}
+
+impl Window {
+    /// Writes one of its two texts.
+    fn put(&self, text: &str) -> io::Result<()> {
+        let mut line = [0; TEXT_MAX];
+        let length = text.len().min(TEXT_MAX - 1);
+        line[..length].copy_from_slice(&text.as_bytes()[..length]);
+        line[length] = b'\n';
+        self.file.write_all_at(&line[..=length], 0)?;
+        if self.is_plain { self.file.set_len(length as u64 + 1) } else { Ok(()) }
+    }
 }
 
 impl IdleControl {
@@ -48,7 +65,12 @@ impl IdleControl {
             .open(self.root.path(&path))
             .map_err(|cause| format!("{path}: {cause}"))?;
         let rest = text(&file).map_err(|cause| format!("{path}: {cause}"))?;
-        self.windows.insert(cpu, Window { file, rest, is_open: false });
+        let is_first = self.windows.is_empty();
+        let is_plain = rustix::fs::fstatfs(&file).map_or(true, |about| about.f_type != SYSFS);
+        self.windows.insert(cpu, Window { file, is_plain, rest, is_open: false });
+        if is_first {
+            self.bound_polls();
+        }
         Ok(())
     }
 
@@ -56,6 +78,9 @@ impl IdleControl {
     pub fn end_windows(&mut self, cpu: CpuId) {
         let _ = self.set_window(cpu, false);
         self.windows.remove(&cpu);
+        if self.windows.is_empty() {
+            self.free_polls();
+        }
         if let Ok(journal) = &mut self.journal
             && !self.windows.contains_key(&cpu)
         {
@@ -93,7 +118,7 @@ impl IdleControl {
         let window = self.windows.get_mut(&cpu).ok_or(io::ErrorKind::NotFound)?;
         let wanted = if open { POLLING } else { window.rest.as_str() };
         if wanted != reads {
-            put(&window.file, wanted)?;
+            window.put(wanted)?;
         }
         window.is_open = open;
         if let Ok(journal) = &mut self.journal {
@@ -111,7 +136,7 @@ impl IdleControl {
         self.promise_again(cpu);
         if let Some(window) = self.windows.get(&cpu).filter(|window| window.is_open) {
             // Refused: the CPU sleeps a little early, and the next window says why.
-            let _ = put(&window.file, POLLING);
+            let _ = window.put(POLLING);
         }
     }
 
@@ -134,17 +159,6 @@ fn text(file: &File) -> io::Result<String> {
     let mut bytes = [0; TEXT_MAX];
     let length = file.read_at(&mut bytes, 0)?;
     Ok(String::from_utf8_lossy(&bytes[..length]).trim_end().to_owned())
-}
-
-fn put(file: &File, text: &str) -> io::Result<()> {
-    let mut line = [0; TEXT_MAX];
-    let length = text.len().min(TEXT_MAX - 1);
-    line[..length].copy_from_slice(&text.as_bytes()[..length]);
-    line[length] = b'\n';
-    file.write_all_at(&line[..=length], 0)?;
-    // Only a plain file has a longer earlier text to cut off; the kernel ignores this for its own.
-    let _ = file.set_len(length as u64 + 1);
-    Ok(())
 }
 
 #[cfg(test)]

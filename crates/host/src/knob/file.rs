@@ -1,5 +1,6 @@
 //! One kernel file that can be read and written: its descriptor is kept open between uses.
 
+use crate::kept_file::text_of;
 use crate::root::FileError;
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -12,9 +13,6 @@ pub(crate) struct FileKnob {
     file: Option<File>,
 }
 
-/// sysfs shows at most a page.
-const TEXT_BYTES_MAX: usize = 4096;
-
 impl FileKnob {
     pub(crate) fn new(path: PathBuf) -> Self {
         Self { path, file: None }
@@ -23,18 +21,7 @@ impl FileKnob {
     /// What it reads now, without the line feed.
     pub(crate) fn read(&mut self) -> Result<String, FileError> {
         // Opened for reading alone if writing is not allowed, so that a refusal can still show what is in force.
-        let result = self.with_file(|file| {
-            let mut bytes = [0; TEXT_BYTES_MAX];
-            let mut length = 0;
-            while length < bytes.len() {
-                match file.read_at(&mut bytes[length..], length as u64)? {
-                    0 => break,
-                    read => length += read,
-                }
-            }
-            Ok(String::from_utf8_lossy(&bytes[..length]).trim_end().to_owned())
-        });
-        result.map_err(|cause| FileError::unreadable(&self.path, cause))
+        self.with_file(text_of).map_err(|cause| FileError::unreadable(&self.path, cause))
     }
 
     /// Writes `value` and returns what the file reads then.

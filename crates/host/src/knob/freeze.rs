@@ -142,6 +142,17 @@ pub(crate) fn stands_still(process: u32) -> io::Result<bool> {
     Ok(matches!(state(process)?, Some('T' | 't' | 'Z' | 'X')))
 }
 
+/// True for one that was told to stop and neither stands nor has that before it any more: somebody let it go on, for `SIGCONT` takes
+/// back a stop that is pending (`prepare_signal`).
+pub(crate) fn is_let_go(process: u32) -> io::Result<bool> {
+    // First what is pending: taken up in between, it stands.
+    let text = fs::read_to_string(format!("/proc/{process}/status"))?;
+    let pending = text.lines().find_map(|line| line.strip_prefix("ShdPnd:"));
+    let pending = pending.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    let stop = 1 << (Signal::STOP.as_raw() - 1);
+    Ok(pending & stop == 0 && !stands_still(process)?)
+}
+
 /// The third field of its `stat`.
 fn state(process: u32) -> io::Result<Option<char>> {
     let text = fs::read_to_string(format!("/proc/{process}/stat"))?;
@@ -166,10 +177,15 @@ mod tests {
                 std::thread::yield_now();
             }
         };
-        knob.write(STOPPED).unwrap();
-        until(STOPPED);
-        knob.write(RUNNING).unwrap();
-        until(RUNNING);
+        for _ in 0..100 {
+            knob.write(STOPPED).unwrap();
+            assert!(!is_let_go(child.id()).unwrap(), "pending, or taken up");
+            until(STOPPED);
+            assert!(!is_let_go(child.id()).unwrap());
+            knob.write(RUNNING).unwrap();
+            until(RUNNING);
+            assert!(is_let_go(child.id()).unwrap());
+        }
         let other = StopKnob::new(StopName { began: name.began + 1, ..name });
         assert!(matches!(other.read(), Err(FileError::Missing { .. })));
         assert!(matches!(other.write(STOPPED), Err(FileError::Missing { .. })));

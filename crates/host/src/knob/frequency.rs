@@ -40,15 +40,18 @@ impl BoundKnob {
     }
 }
 
-/// Looks until `value` is read or the time is over; what it reads then.
+/// Looks until `value` is read or the time is over; what it reads then. The last look begins after that time, so whoever is held up
+/// between two looks does not take what was for what is.
 fn settled(
     mut reads: String,
     value: &str,
     mut read: impl FnMut() -> Result<String, FileError>,
 ) -> Result<String, FileError> {
     let until = Instant::now() + DEFERRED_MAX;
-    while reads != value && Instant::now() < until {
+    let mut is_over = false;
+    while reads != value && !is_over {
         std::thread::sleep(LOOK_AGAIN);
+        is_over = Instant::now() >= until;
         reads = read()?;
     }
     Ok(reads)
@@ -119,12 +122,29 @@ mod tests {
 
     #[test]
     fn a_bound_that_the_kernel_takes_up_late_is_waited_for() {
-        let mut looks = 0;
+        let taken_up = Instant::now() + DEFERRED_MAX / 4;
+        let mut looks_after = 0;
         let reads = settled("2600000".to_owned(), "1400000", || {
-            looks += 1;
-            Ok(if looks < 8 { "2600000" } else { "1400000" }.to_owned())
+            if Instant::now() < taken_up {
+                return Ok("2600000".to_owned());
+            }
+            looks_after += 1;
+            Ok("1400000".to_owned())
         });
-        assert_eq!((reads.unwrap().as_str(), looks), ("1400000", 8));
+        assert_eq!((reads.unwrap().as_str(), looks_after), ("1400000", 1));
+    }
+
+    #[test]
+    fn who_is_held_up_between_two_looks_looks_once_more() {
+        let time_is_over = Instant::now() + DEFERRED_MAX;
+        let reads = settled("2600000".to_owned(), "1400000", || {
+            if Instant::now() >= time_is_over {
+                return Ok("1400000".to_owned());
+            }
+            std::thread::sleep(2 * DEFERRED_MAX);
+            Ok("2600000".to_owned())
+        });
+        assert_eq!(reads.unwrap(), "1400000");
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `sys/devices/system/cpu/cpuN/power/pm_qos_resume_latency_us` | the file |
 //! | `sys/devices/system/cpu/cpuN/cpuidle/stateN/disable` | the file |
+//! | `sys/module/haltpoll/parameters/guest_halt_poll_ns`, `..._grow`, `..._grow_start` | the file |
 //! | `sys/devices/system/cpu/cpuN/online` | the file: 0 or 1 |
 //! | `sys/devices/system/cpu/cpufreq/policyN/scaling_setspeed` | the file; `<unsupported>` under another governor than `userspace` |
 //! | `.../scaling_min_freq`, `.../scaling_max_freq` | the file, which the kernel brings up to date a little after a write |
@@ -38,6 +39,7 @@ mod power;
 mod thread;
 mod unit;
 
+use crate::idle_control::is_parameter;
 use crate::root::{FileError, Root, cpu_folder};
 use crate::threads::ThreadName;
 use crate::topology::online_cpus;
@@ -54,7 +56,7 @@ use thread::ThreadKnob;
 use unit::UnitKnob;
 
 pub(crate) use cpuset::{CPUSET, PRESENT};
-pub(crate) use freeze::{FROZEN, STOPPED, StopName, is_stopped, stands_still};
+pub(crate) use freeze::{FROZEN, STOPPED, StopName, is_let_go, is_stopped, stands_still};
 pub(crate) use indirection::{entries_of, indirection_of, table_of};
 pub(crate) use mask::{MASKS, cpus_of, mask_of};
 pub(crate) use msr::{bits_of, duty_cycle_of, registers_of, text_of};
@@ -108,7 +110,7 @@ impl Knob {
             Kind::Mask(MaskKnob::new(root.path(path)))
         } else if cpu_of_switch(path).is_some() {
             Kind::Switch(FileKnob::new(root.path(path)))
-        } else if is_idle_file(path) {
+        } else if is_idle_file(path) || is_parameter(path) {
             Kind::File(FileKnob::new(root.path(path)))
         } else if let Some(file) = frequency_file(path) {
             match file {

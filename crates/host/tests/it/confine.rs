@@ -6,7 +6,7 @@
 use crate::service::{Running, machine, mask, masks};
 use host::{ConfineActuator, ConfineError, ConfineOptions, Confiner, Root, Step, allowed_cpus, restore};
 use machine::{CpuId, CpuList};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -171,6 +171,48 @@ fn somebody_elses_change_is_reported_and_stays() {
     confiner.release();
     assert_eq!((mask(taker), mask(other)), (first.to_string(), both));
     assert_eq!(confiner.reassert().unwrap(), Default::default(), "nothing is asked for");
+}
+
+/// There are more than have their file kept open.
+#[test]
+fn a_process_that_somebody_moves_out_is_found_among_many() {
+    let Some((_, second)) = two_cpus() else { return };
+    if !actuators().contains(&ConfineActuator::CpusetV1) {
+        return;
+    }
+    let (_folder, root) = machine();
+    let mut service = Running::start();
+    let before = service.cgroups();
+    let children: Vec<u32> = (0..80).map(|_| service.child()).collect();
+    let mut confiner = open(&root, &service, ConfineActuator::CpusetV1).unwrap();
+    confiner.confine(&one(second)).unwrap();
+    assert_eq!(confiner.check().unwrap(), Default::default());
+    let file_of = |process: u32| format!("/proc/{process}/task/{process}/cgroup");
+    let ours: Vec<_> = children.iter().copied().chain([service.pid()]).map(file_of).collect();
+    let kept = || {
+        let links = fs::read_dir("/proc/self/fd").unwrap();
+        let links = links.filter_map(|entry| fs::read_link(entry.unwrap().path()).ok());
+        links.filter(|link| ours.iter().any(|file| Path::new(file) == link)).count()
+    };
+    assert_eq!(kept(), 64, "descriptors are not without end");
+    let place = Path::new("/").join(confiner.place().unwrap());
+    let above = place.ancestors().nth(2).unwrap().join("cgroup.procs");
+    let (first, last) = (children[0], children[79]);
+    for (left, gone) in [(first, vec![first]), (last, vec![first, last])] {
+        fs::write(&above, left.to_string()).unwrap();
+        for _ in 0..2 {
+            let found: BTreeSet<_> =
+                confiner.check().unwrap().foreign.into_iter().map(|one| one.what).collect();
+            let gone: BTreeSet<_> =
+                gone.iter().map(|process| format!("cgroup of process {process}")).collect();
+            assert_eq!(found, gone);
+        }
+    }
+    let lines = confiner.release();
+    assert_eq!(kept(), 0, "nobody is looked after any more");
+    for child in children {
+        assert_eq!(fs::read_to_string(format!("/proc/{child}/cgroup")).unwrap(), before, "{lines:?}");
+    }
 }
 
 #[test]

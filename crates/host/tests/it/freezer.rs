@@ -262,6 +262,8 @@ fn who_is_frozen_by_somebody_else_is_left_alone() {
         // Somebody thaws what we froze: then that is how it stays.
         until("it stands still", || freezer.stands(0));
         group.set_frozen(false);
+        assert_eq!(freezer.freeze(0).unwrap(), Frozen::Told, "{way}");
+        until("it goes on", || !group.is_frozen());
         freezer.thaw(0).unwrap();
         assert!(!group.is_frozen(), "{way}");
         drop(freezer);
@@ -352,7 +354,13 @@ fn a_group_that_forks_all_the_time_stands_still_as_a_whole() {
         let mut freezer = group.open(&root).unwrap();
         for _ in 0..10 {
             assert_eq!(freezer.freeze(0).unwrap(), Frozen::Told, "{way}");
-            until(&format!("all stand by {way}"), || freezer.stands(0));
+            let patience = std::time::Instant::now() + std::time::Duration::from_secs(20);
+            while !freezer.stands(0) {
+                // Who was born before its parent took up its stop is stopped by the next call.
+                assert_eq!(freezer.freeze(0).unwrap(), Frozen::Told, "{way}");
+                let family: Vec<_> = freezer.processes(0).into_iter().map(|one| (one, state(one))).collect();
+                assert!(std::time::Instant::now() < patience, "all stand by {way}: {family:?}");
+            }
             if way == FreezerWay::Signal {
                 // Nobody was born behind its back.
                 let family = freezer.processes(0);

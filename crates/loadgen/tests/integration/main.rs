@@ -3,6 +3,7 @@
 mod http;
 mod memcached;
 mod misbehaving;
+mod prompt;
 
 use loadgen::{Interval, Items, Pace, Plan, Target};
 use machine::{Duration, Rate};

@@ -10,7 +10,7 @@ use std::thread;
 use workload::Workload;
 
 /// A server whose every connection is handled by `serve` on a thread of its own. The threads end with their clients.
-fn server(serve: impl Fn(TcpStream) + Send + Sync + Clone + 'static) -> Target {
+pub fn server(serve: impl Fn(TcpStream) + Send + Sync + Clone + 'static) -> Target {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     thread::spawn(move || {
@@ -23,7 +23,7 @@ fn server(serve: impl Fn(TcpStream) + Send + Sync + Clone + 'static) -> Target {
 }
 
 /// Calls `answer` for each line that a client sends, until the client leaves or it says to close.
-fn lines(stream: TcpStream, mut answer: impl FnMut(&str, &mut TcpStream) -> bool) {
+pub fn lines(stream: TcpStream, mut answer: impl FnMut(&str, &mut TcpStream) -> bool) {
     let mut writer = stream.try_clone().unwrap();
     for line in BufReader::new(stream).split(b'\n') {
         let Ok(line) = line else { return };
@@ -33,7 +33,7 @@ fn lines(stream: TcpStream, mut answer: impl FnMut(&str, &mut TcpStream) -> bool
     }
 }
 
-fn gets_only(plan: Plan) -> Plan {
+pub fn gets_only(plan: Plan) -> Plan {
     Plan { asks: Items::of(Workload { gets: Ratio::ONE, ..plan.asks.workload.clone() }), ..plan }
 }
 

@@ -287,6 +287,7 @@ impl Check for DeviceParams {
 impl Check for KernelParams {
     fn check(&self) -> Result<(), Wrong> {
         count("history", self.history)?;
+        not_above("history", self.history, "long_history", self.long_history)?;
         count("max_kernels", self.max_kernels)?;
         self.band.check().map_err(|wrong| wrong.below("band"))
     }

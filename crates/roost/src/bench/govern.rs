@@ -2,7 +2,8 @@
 //!
 //! CARB's experiments on this machine (its Figures 4 and 5 at fixed rates, 6 to 8 along its 90 minutes of slow and fast load,
 //! which can be played faster). In each round every treatment gets a fresh server and the same requests; which comes first turns
-//! from round to round. The generator runs on the first core, which is never parked.
+//! from round to round. The generator runs on the first core, which is never parked, at real-time priority where it may: the server shares
+//! that core with it.
 //!
 //! - *awake*: all cores, idle states as they are. It is watched by the same telemetry, and touched by nothing.
 //! - *polling*: all cores, idle states forbidden: CARB's "c-states disabled". Left out where the kernel has no idle states.
@@ -48,6 +49,9 @@ pub struct Args {
     /// Play a shape that has times of its own this many times as fast
     #[arg(long, value_name = "FACTOR", default_value_t = 60.0)]
     compress: f64,
+    /// When requests come, see `roost load memcache --help`. Evenly spaced ones never wait for each other's `send`, which takes a tenth of the tail here
+    #[arg(long, value_name = "KIND", default_value = "poisson")]
+    arrivals: ArrivalKind,
     /// How long a run of a rate is measured
     #[arg(long = "for", value_name = "TIME", default_value = "30s")]
     length: Duration,
@@ -98,6 +102,10 @@ struct Run {
     started: String,
     machine: report::run::Machine,
     load: String,
+    /// When requests came.
+    arrivals: String,
+    /// The generator sent at real-time priority.
+    prompt: bool,
     round: u32,
     treatment: Treatment,
     /// Cores awake, mean over epochs, and how many there are.
@@ -240,6 +248,8 @@ fn one(
         started: crate::run_folder::started()?,
         machine: this_machine(),
         load: load.to_owned(),
+        arrivals: args.arrivals.to_string(),
+        prompt: plan.prompt,
         round,
         treatment,
         cores: cores.iter().map(|&cores| f64::from(cores)).sum::<f64>() / cores.len().max(1) as f64,
@@ -292,16 +302,21 @@ fn governed(
     })
 }
 
+/// A CPU of a virtual machine takes 40 to 80 us to wake.
+const SPIN: Duration = Duration::from_micros(80);
+
 fn plan(args: &Args, server: &Contestant, rate: Option<Rate>, generator: CpuId, round: u32) -> Result<Plan> {
     let shape = args.shape.clone().unwrap_or_else(Shape::constant);
     let peak = rate.or_else(|| args.rates.first().copied());
     let length =
         if args.shape.is_some() { shape.length(args.compress).unwrap_or(args.length) } else { args.length };
     let profile = shape.profile(peak, length, args.compress).map_err(usage)?;
-    let pace = Pace::Open { arrivals: ArrivalKind::Poisson, profile };
+    let pace = Pace::Open { arrivals: args.arrivals, profile };
     Ok(Plan {
         connections: 32,
         cpus: Some(CpuList([generator].into())),
+        prompt: super::may_be_prompt(),
+        spin: SPIN,
         length,
         asks: Items::of(Workload { keys: 10_000, seed: u64::from(round) + 1, ..Workload::default() }),
         ..Plan::new(server.target(), pace)
@@ -424,6 +439,8 @@ mod tests {
             started: String::new(),
             machine: this_machine(),
             load: "1k".into(),
+            arrivals: "poisson".into(),
+            prompt: false,
             round: 0,
             treatment,
             cores: 1.0,

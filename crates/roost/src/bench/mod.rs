@@ -103,3 +103,9 @@ fn append(folder: &Path, name: &str, result: &impl Serialize) -> Result<()> {
     };
     write().with_context(|| format!("cannot write {}; name another folder with --out", path.display()))
 }
+
+/// True if this user's generators may send at real-time priority: most of our machines have so few CPUs that generator and server share them.
+fn may_be_prompt() -> bool {
+    // By a thread of its own, which takes the priority with it.
+    std::thread::spawn(|| host::run_before_others().is_ok()).join().unwrap_or(false)
+}

@@ -189,7 +189,7 @@ fn run_info(
             "A day with a burst in its night, peak {peak}, on {} workers: stock, idle limited, scheduled",
             cpus.worker_cpus().len()
         ),
-        command: std::env::args().collect(),
+        command: crate::run_folder::command(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         started: utc(started),
         method: vec![

@@ -226,7 +226,7 @@ pub fn write(out: Option<&Path>, found: &Found) -> Result<PathBuf> {
         format: RunInfo::FORMAT,
         name,
         title: title(found),
-        command: std::env::args().collect(),
+        command: crate::run_folder::command(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         started,
         method: METHOD.map(str::to_owned).to_vec(),

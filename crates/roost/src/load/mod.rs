@@ -89,6 +89,9 @@ struct Load {
     /// How long before a request is due a thread stops sleeping and polls
     #[arg(long, value_name = "TIME", default_value_t = loadgen::SPIN_DEFAULT)]
     spin: Duration,
+    /// Send at real-time priority 1, so that a server on the same CPUs does not delay it; root or CAP_SYS_NICE
+    #[arg(long)]
+    prompt: bool,
     /// How often to report progress
     #[arg(long, value_name = "TIME", default_value = "1s")]
     interval: Duration,
@@ -199,6 +202,7 @@ impl Load {
             warmup: self.warmup,
             interval: self.interval,
             spin: self.spin,
+            prompt: self.prompt,
             ..plan
         }
     }

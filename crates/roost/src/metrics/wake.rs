@@ -67,7 +67,7 @@ impl Collector for Planner {
         )?;
         page.gauge(
             "wake_timer_late_p99",
-            "How late the timers were that woke the CPU, 99th percentile.",
+            "How long after the times of their timers windows were open, 99th percentile.",
             Some(Unit::Seconds),
             cpus(|cpu| cpu.late_p99.map(Duration::as_secs_f64)),
         )?;

@@ -145,7 +145,7 @@ pub fn write(out: Option<&Path>, observation: &Observation) -> Result<PathBuf> {
         format: RunInfo::FORMAT,
         name,
         title: observation.title.clone(),
-        command: std::env::args().collect(),
+        command: crate::run_folder::command(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         started,
         method: page::METHOD.map(str::to_owned).to_vec(),

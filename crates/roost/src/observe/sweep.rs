@@ -262,7 +262,7 @@ fn finish(args: &Args, sweep: &Sweep) -> Result<ExitCode> {
         format: RunInfo::FORMAT,
         name,
         title: title(sweep),
-        command: std::env::args().collect(),
+        command: crate::run_folder::command(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         started,
         method: vec![METHOD.to_owned()],

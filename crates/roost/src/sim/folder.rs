@@ -25,7 +25,7 @@ pub fn info(document: &Document, name: String, title: String, started: String) -
         format: RunInfo::FORMAT,
         name,
         title,
-        command: std::env::args().collect(),
+        command: crate::run_folder::command(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         started,
         method: vec![

@@ -2,8 +2,7 @@
 
 use super::page;
 use crate::exit::usage;
-use crate::machine_facts::this_machine;
-use crate::run_folder::{self, INFO, REPORT};
+use crate::run_folder::{self, INFO, Kind, REPORT};
 use ::stage::{Burst, Config, Status};
 use anyhow::{Context as _, Result};
 use report::run::RunInfo;
@@ -76,26 +75,13 @@ struct Kept {
 impl Folder {
     /// Begins it; an error costs nothing yet.
     pub fn begin(place: &Path, config: &Config) -> Result<Self> {
-        if place.join(INFO).exists() && !place.join(READINGS).exists() {
-            return Err(usage(format!(
-                "{} has another kind of run\n\nhint: name another folder with --out",
-                place.display()
-            )));
-        }
-        run_folder::create(place)?;
-        run_folder::remove(place, &[REPORT, SUMMARY])?;
         let started = run_folder::started()?;
+        KIND.place(Some(place), &started)?;
+        run_folder::remove(place, &[REPORT, SUMMARY])?;
         let servers: Vec<&str> = config.servers.iter().map(::stage::Server::shown).collect();
         let info = RunInfo {
-            format: RunInfo::FORMAT,
-            name: format!("{NAME}{}", started.replace(" UTC", "").replace([' ', ':'], "-")),
-            title: format!("Staged bursts before {}", servers.join(", ")),
-            command: std::env::args().collect(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            started,
-            method: METHOD.map(str::to_owned).to_vec(),
-            machine: this_machine(),
             config: toml::Table::try_from(config).context("run.toml")?,
+            ..KIND.info(started, format!("Staged bursts before {}", servers.join(", ")), &METHOD)
         };
         run_folder::write_info(place, &info)?;
         Ok(Self {
@@ -180,7 +166,7 @@ impl Kept {
 
 /// True if the folder is one of `roost stage`.
 pub fn is_here(place: &Path) -> bool {
-    info(place).is_ok_and(|info| info.name.starts_with(NAME))
+    info(place).is_ok_and(|info| info.name.split_once('-').is_some_and(|(kind, _)| kind == KIND.name))
 }
 
 /// Makes the page again from what was written, into `to` or where it always is; says where it is, and how the run looked in the end.
@@ -241,8 +227,8 @@ fn line(file: &mut BufWriter<File>, value: &impl Serialize) -> Result<()> {
     writeln!(file, "{text}").and_then(|()| file.flush()).context("writing the run's folder; free some space")
 }
 
-/// How the names of all such runs begin.
-const NAME: &str = "stage-";
+/// What its folders are called, and the file that no other kind's folder has.
+const KIND: Kind = Kind { name: "stage", mark: READINGS };
 /// More points than these no figure shows.
 const KEPT_MAX: usize = 2048;
 

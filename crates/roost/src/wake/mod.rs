@@ -12,7 +12,7 @@ mod http;
 mod options;
 mod page;
 
-pub use options::ActName;
+pub use options::{ActName, AlarmName};
 
 use crate::exit::{Exit, coded, usage};
 use crate::live::Live;
@@ -20,6 +20,7 @@ use crate::signals::EndSignals;
 use anyhow::Result;
 use clap::Subcommand;
 use governor::wake::{Calibration, WakeDaemon, WakeError};
+use host::bpf::AlarmProgram;
 use host::holder::IdleHolder;
 use host::{IdleActuator, Root};
 use std::process::ExitCode;
@@ -135,7 +136,11 @@ fn calibrate(options: &options::Options) -> Result<ExitCode> {
     let wake = options.options()?;
     let holder = IdleHolder::open(&Root::system(), &wake.cpus, "roost wake --calibrate", IdleActuator::PmQos)
         .map_err(|error| refused(error.into()))?;
-    let found = Calibration::measure(&wake.cpus, &holder).map_err(usage)?;
+    let alarms = AlarmProgram::load();
+    if let Err(error) = &alarms {
+        eprintln!("timers that the kernel sets are left out: {error}");
+    }
+    let found = Calibration::measure(&wake.cpus, &holder, alarms.as_ref().ok()).map_err(usage)?;
     if options.json {
         println!("{}", serde_json::to_string_pretty(&found)?);
     } else {

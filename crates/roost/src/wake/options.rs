@@ -3,7 +3,7 @@
 use crate::exit::usage;
 use anyhow::Result;
 use clap::ValueEnum;
-use governor::wake::{Act, Token, WakeOptions};
+use governor::wake::{Act, Alarm, Token, WakeOptions};
 use machine::{CpuId, CpuList, Duration, Ratio};
 use policy::wake_plan::{AllowanceParams, Params};
 use std::net::SocketAddr;
@@ -27,6 +27,9 @@ pub struct Options {
     /// By what CPUs are kept awake [default: what was measured to be quicker]
     #[arg(long, value_enum, value_name = "MEANS")]
     act: Option<ActName>,
+    /// By what they are woken [default: what was measured to be quicker]
+    #[arg(long, value_enum, value_name = "MEANS")]
+    alarm: Option<AlarmName>,
     /// The longest that a request may ask to stay ready
     #[arg(long, value_name = "TIME", default_value = "100ms")]
     max_stay: Duration,
@@ -117,6 +120,43 @@ impl From<Act> for ActName {
     }
 }
 
+/// [`Alarm`], as it is typed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum AlarmName {
+    /// A thread on the CPU has a timer of its own
+    Thread,
+    /// The kernel sets a timer as the CPU goes idle (BPF, Linux 6.7)
+    Kernel,
+}
+
+impl AlarmName {
+    /// As it is typed.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Thread => "thread",
+            Self::Kernel => "kernel",
+        }
+    }
+}
+
+impl From<AlarmName> for Alarm {
+    fn from(name: AlarmName) -> Self {
+        match name {
+            AlarmName::Thread => Self::Thread,
+            AlarmName::Kernel => Self::Kernel,
+        }
+    }
+}
+
+impl From<Alarm> for AlarmName {
+    fn from(alarm: Alarm) -> Self {
+        match alarm {
+            Alarm::Thread => Self::Thread,
+            Alarm::Kernel => Self::Kernel,
+        }
+    }
+}
+
 impl Options {
     /// What the planner is asked.
     pub fn options(&self) -> Result<WakeOptions> {
@@ -162,6 +202,7 @@ impl Options {
             params,
             exit_latency: self.exit_latency,
             act: self.act.map(Act::from),
+            alarm: self.alarm.map(Alarm::from),
             socket: self.socket.clone(),
             users: self.users.clone(),
             udp: self.udp,

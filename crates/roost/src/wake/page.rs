@@ -94,10 +94,11 @@ fn page(info: &RunInfo, last: &WakeStatus, history: &History) -> Page {
         name: info.name.clone(),
         title: info.title.clone(),
         summary: format!(
-            "In {} the planner was asked {} times and refused {}; CPUs were kept awake by {}. Joules are {}.",
+            "In {} the planner was asked {} times and refused {}; CPUs were woken by {} and kept awake by {}. Joules are {}.",
             Unit::Seconds.text(last.running.as_secs_f64()),
             last.asked.accepted + last.asked.refused,
             last.asked.refused,
+            last.alarm,
             last.act,
             last.energy
         ),
@@ -184,7 +185,8 @@ fn cpus(last: &WakeStatus) -> Section {
             ..Row::default()
         }
     };
-    let head = ["CPU", "windows", "exit latency", "timers late, p50", "p99"].map(str::to_owned).to_vec();
+    let head =
+        ["CPU", "windows", "exit latency", "open after its timer, p50", "p99"].map(str::to_owned).to_vec();
     Section {
         title: "What waking took".to_owned(),
         text: last.calibration.text(),
@@ -253,7 +255,7 @@ fn over_time(history: &History) -> Section {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use governor::wake::{AccountStatus, Act, Asked, BooksCheck, Calibration, CpuStatus};
+    use governor::wake::{AccountStatus, Act, Alarm, Asked, BooksCheck, Calibration, CpuStatus};
     use machine::{CpuId, Duration};
 
     fn status(at_s: u64, awake_ms: u64) -> WakeStatus {
@@ -271,6 +273,7 @@ mod tests {
         WakeStatus {
             running: Duration::from_secs(at_s),
             act: Act::Polling,
+            alarm: Alarm::Kernel,
             lead: Duration::from_micros(240),
             calibration: Calibration::default(),
             cpus: vec![CpuStatus {

@@ -96,8 +96,8 @@ impl Listening {
         let now = host::now();
         let said = wire::said(ask, now, id, &self.default_cpus)?.ok_or("nothing about CPUs")?;
         let caller = connection.caller.as_mut().ok_or_else(ended)?;
-        let mut plan = self.handle.0.shared.plan();
-        caller.hear(&mut plan, now, said).map_err(|why| why.to_string())?;
+        let shared = &self.handle.0.shared;
+        shared.change(|plan| caller.hear(plan, now, said)).map_err(|why| why.to_string())?;
         Ok(id)
     }
 
@@ -105,12 +105,13 @@ impl Listening {
     fn name(&mut self, number: u64, name: &str) -> Result<(), String> {
         let name = plain_name(name)?;
         let Some(connection) = self.connections.get_mut(&number) else { return Ok(()) };
-        let mut plan = self.handle.0.shared.plan();
-        let principal = self.roll.enter(&mut plan, PrincipalKind::Local, Some(connection.user), &name);
-        if let Some(mut before) = connection.caller.replace(Caller::new(principal)) {
-            before.depart(&mut plan, host::now());
-            self.roll.leave(&mut plan, before.principal);
-        }
+        self.handle.0.shared.change(|plan| {
+            let principal = self.roll.enter(plan, PrincipalKind::Local, Some(connection.user), &name);
+            if let Some(mut before) = connection.caller.replace(Caller::new(principal)) {
+                before.depart(plan, host::now());
+                self.roll.leave(plan, before.principal);
+            }
+        });
         Ok(())
     }
 

@@ -25,6 +25,8 @@ use std::sync::PoisonError;
 const CONNECTIONS_MAX: usize = 256;
 /// Lines, datagrams and bytes taken from one peer before the next is looked at.
 const TURN: usize = 64;
+/// Entries of a ring that are heard at once.
+const BREATH: usize = 8;
 
 /// What the loop's descriptors are, in epoll's word; connections come after.
 const STOP: u64 = 0;
@@ -170,11 +172,14 @@ impl Listening {
                 continue;
             };
             let mut turn = 0;
-            while let Some(said) = ring.take(&mut turn) {
-                let mut plan = shared.plan();
-                // What is refused is counted, here and in the ring.
-                let _ = caller.hear(&mut plan, host::now(), said);
-            }
+            // In breaths, so that a helper whose time has come need not wait for a ring's worth.
+            while shared.change(|plan| {
+                (0..BREATH).all(|_| {
+                    // What is refused is counted, here and in the ring.
+                    let said = ring.take(&mut turn);
+                    said.map(|said| caller.hear(plan, host::now(), said)).is_some()
+                })
+            }) {}
             if turn > 0 {
                 ring.tell(caller.accepted, caller.refused);
             }
@@ -248,9 +253,10 @@ impl Listening {
             add(&mut self.before, ring);
         }
         if let Some(mut caller) = connection.caller {
-            let mut plan = self.handle.0.shared.plan();
-            caller.depart(&mut plan, host::now());
-            self.roll.leave(&mut plan, caller.principal);
+            self.handle.0.shared.change(|plan| {
+                caller.depart(plan, host::now());
+                self.roll.leave(plan, caller.principal);
+            });
         }
     }
 

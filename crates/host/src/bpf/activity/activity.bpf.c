@@ -8,6 +8,7 @@
  * written before the count goes down, so who finds it at zero finds the time as well.
  *
  * Of a CPU nothing is known before its first switch: what it ran until then is not counted. */
+#include "../include/latest.h"
 #include "../include/lengths.h"
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_tracing.h>
@@ -90,7 +91,7 @@ static __always_inline void comes(struct idle *idle, __u64 now)
 
 static __always_inline void goes(struct idle *idle, __u64 now)
 {
-    idle->left = now;
+    put_latest(&idle->left, now);
     __sync_fetch_and_add(&idle->running, -1);
 }
 

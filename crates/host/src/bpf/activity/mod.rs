@@ -151,20 +151,26 @@ fn busy(bytes: &[u8], at: Instant) -> Duration {
 mod tests {
     use super::*;
     use crate::Offspring as _;
+    use std::io::{BufRead as _, BufReader, Write as _};
 
     #[test]
     fn a_process_that_sleeps_twenty_times_is_idle_twenty_times() {
         let long = Duration::from_millis(20);
-        // Sleeps of 30 ms, and of 2 ms, by turns. It tells how many took it 20 ms: on a busy machine who is woken waits for a CPU.
+        // Sleeps of 30 ms, and of 2 ms, by turns. It tells how many took it 20 ms: on a busy machine who is woken waits for a CPU. Its
+        // beginning and its end, for which it may wait as long, are left out: it is watched between two lines that it reads.
         let script = "
 import time
+print('ready', flush=True)
 input()
 long = 0
+last = time.monotonic()
 for sleep in [0.03, 0.002] * 20:
-    began = time.monotonic()
     time.sleep(sleep)
-    long += time.monotonic() - began >= 0.02
-print(long)
+    now = time.monotonic()
+    long += now - last >= 0.02
+    last = now
+print(long, flush=True)
+input()
 ";
         let mut child = std::process::Command::new("python3")
             .args(["-c", script])
@@ -182,12 +188,16 @@ print(long)
             }
             Err(error) => panic!("{error}"),
         };
-        std::io::Write::write_all(child.stdin.as_mut().unwrap(), b"\n").unwrap();
+        let mut asks = child.stdin.take().unwrap();
+        let mut answers = BufReader::new(child.stdout.take().unwrap()).lines();
+        assert_eq!(answers.next().unwrap().unwrap(), "ready");
         let before = program.read();
-        let output = child.wait_with_output().unwrap();
+        asks.write_all(b"\n").unwrap();
+        let told: u64 = answers.next().unwrap().unwrap().parse().unwrap();
         let seen = program.read().since(&before);
-        let told: u64 = String::from_utf8(output.stdout).unwrap().trim().parse().unwrap();
-        // Beginning and ending it may wait for the machine as well.
+        asks.write_all(b"\n").unwrap();
+        assert!(child.wait().unwrap().success());
+        // Its wait for the line may have been long, and so may be that of its answer for a CPU.
         assert!((20..=told + 2).contains(&seen.service.long_count), "{told}: {seen:?}");
         assert!(seen.service.long >= Duration::from_millis(600), "{seen:?}");
         assert!(seen.service.lengths.count() >= 39, "{seen:?}");

@@ -7,9 +7,7 @@
 //! begin alone, and finds those that have ended beside; a record that found no room is counted.
 
 use super::{Attachment, Bell, BpfError, Fields, Running, run};
-use libbpf_rs::{MapCore as _, MapFlags, MapHandle, MapType, libbpf_sys};
 use machine::{CpuId, CpuList, Instant};
-use std::os::fd::{AsFd as _, AsRawFd as _};
 
 /// Something happened to an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,19 +72,9 @@ impl BlockProgram {
     ) -> Result<Vec<Bell>, BpfError> {
         let refused = |reason: String| BpfError::Refused { program: "block".to_owned(), reason };
         let rings = self.running.map("operations").ok_or_else(|| refused("it has no rings".to_owned()))?;
-        let told = |error: libbpf_rs::Error| refused(error.to_string());
         let hang = |&cpu: &CpuId| {
-            let options = libbpf_sys::bpf_map_create_opts {
-                sz: size_of::<libbpf_sys::bpf_map_create_opts>() as _,
-                ..Default::default()
-            };
-            let ring = MapHandle::create(MapType::RingBuf, Some("operations"), 0, 0, RING_BYTES, &options)
-                .map_err(|error| refused(format!("a BPF ring buffer (Linux 5.8): {error}")))?;
+            let ring = super::give_ring(&rings, cpu, "operations", RING_BYTES).map_err(refused)?;
             let mut heard = heard.clone();
-            let descriptor = ring.as_fd().as_raw_fd();
-            rings
-                .update(&u32::from(cpu.0).to_ne_bytes(), &descriptor.to_ne_bytes(), MapFlags::ANY)
-                .map_err(told)?;
             Bell::hang_at(&format!("{name}/{}", cpu.0), Some(cpu), ring, move |bytes| {
                 if let Some(event) = event(bytes) {
                     heard(event);

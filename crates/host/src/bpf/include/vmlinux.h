@@ -38,6 +38,11 @@ enum {
 enum { BPF_SK_STORAGE_GET_F_CREATE = 1 };
 enum { BPF_RB_AVAIL_DATA = 0, BPF_RB_NO_WAKEUP = 1, BPF_RB_FORCE_WAKEUP = 2 };
 
+/* Known to the kernel by its name and size. */
+struct bpf_timer {
+    __u64 opaque[2];
+} __attribute__((aligned(8)));
+
 struct in6_addr {
     __u32 words[4]; /* by another name in the kernel: only its place and length matter */
 };

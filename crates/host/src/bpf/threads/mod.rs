@@ -5,6 +5,7 @@
 //! [`KICK_PATIENCE`] at a stretch: who chose its clock by what it did needs no timer to find out.
 //!
 //! What always holds:
+//! - A CPU is idle if it said so, at an event or when it was asked at the start; before that it is unknown, not idle.
 //! - A place is one word: CPU and state belong together.
 //! - Before its first event a thread is where `/proc` said when it was first watched.
 //! - Thread numbers are those of the first pid namespace, so a watcher that runs in another one must use something else;
@@ -46,6 +47,9 @@ const CPU_WORDS: usize = 8;
 const NOW: usize = 0;
 const ASKED: usize = 1;
 const SINCE: usize = 2;
+/// What a CPU may do beside running a thread.
+const UNKNOWN: u64 = 0;
+const IDLE: u64 = 1;
 /// Inode of the first pid namespace in the kernel's own file system of namespaces (`PROC_PID_INIT_INO`).
 const FIRST_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
 
@@ -80,6 +84,7 @@ impl ThreadProgram {
         };
         let optional = [("goes_on", "sched_stat_runtime")];
         let running = run("threads", OBJECT, &optional, prepare, &Attachment::Own)?;
+        running.run_everywhere("asked_now");
         let map = |name: &str| running.map(name).expect("the program has this map");
         Ok(Self {
             process,
@@ -130,14 +135,14 @@ impl ThreadProgram {
         place_in(self.places.word(index as usize)?.load(Relaxed))
     }
 
-    /// What a CPU does, the calling process aside; `None` for one that there cannot be.
+    /// What a CPU does, the calling process aside; `None` for one that there cannot be, and for one that nothing is known of yet.
     pub fn occupant(&self, cpu: CpuId) -> Option<Occupant> {
-        let now = self.cpu_word(cpu, NOW)?.load(Relaxed);
-        Some(match now {
-            0 => Occupant::Idle,
-            now if (now >> 32) as u32 == self.process => Occupant::Own { thread: now as u32 },
-            _ => Occupant::Other,
-        })
+        match self.cpu_word(cpu, NOW)?.load(Relaxed) {
+            UNKNOWN => None,
+            IDLE => Some(Occupant::Idle),
+            now if (now >> 32) as u32 == self.process => Some(Occupant::Own { thread: now as u32 }),
+            _ => Some(Occupant::Other),
+        }
     }
 
     /// Asks a CPU to kick, instead of what it was asked before.
@@ -185,6 +190,8 @@ fn place_in(word: u64) -> Option<ThreadPlace> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Offspring as _;
+    use crate::bpf::idle_ticks;
     use std::sync::atomic::AtomicBool;
     use std::sync::{Arc, mpsc};
     use std::thread;
@@ -261,11 +268,32 @@ mod tests {
         });
     }
 
-    /// Of a CPU, in ticks: the fourth number of its line in `/proc/stat`.
-    fn idle_ticks(cpu: CpuId) -> String {
-        let text = std::fs::read_to_string("/proc/stat").unwrap();
-        let line = text.lines().find(|line| line.starts_with(&format!("{cpu} "))).unwrap();
-        line.split_ascii_whitespace().nth(4).unwrap().to_owned()
+    #[test]
+    fn who_computes_without_a_pause_since_before_it_began_is_not_idle() {
+        use std::io::BufRead as _;
+        if program().is_none() {
+            return;
+        }
+        let cpu = *crate::allowed_cpus().unwrap().0.last().unwrap();
+        // Before everything else on its CPU: it is switched away from as seldom as can be.
+        let mut worker = std::process::Command::new("sh")
+            .args([
+                "-c",
+                &format!("taskset -cp {} $$; renice -n -20 $$; echo ready; while :; do :; done", cpu.0),
+            ])
+            .stdout(std::process::Stdio::piped())
+            .stderr(std::process::Stdio::null())
+            .ends_with_parent()
+            .spawn()
+            .unwrap();
+        let mut lines = std::io::BufReader::new(worker.stdout.take().unwrap()).lines();
+        assert!(lines.any(|line| line.unwrap() == "ready"));
+        // Each begins with a map of its own, in which nothing has happened yet.
+        let seen: Vec<_> = (0..10).map(|_| program().unwrap().occupant(cpu)).collect();
+        worker.kill().unwrap();
+        worker.wait().unwrap();
+        assert!(!seen.contains(&Some(Occupant::Idle)), "{seen:?}");
+        assert!(seen.contains(&Some(Occupant::Other)), "it is asked when the program begins: {seen:?}");
     }
 
     #[test]
@@ -278,6 +306,7 @@ mod tests {
         // Another process: our own turns are passed over.
         let mut worker = std::process::Command::new("sh")
             .args(["-c", &format!("taskset -cp {} $$ >/dev/null; while :; do :; done", cpu.0)])
+            .ends_with_parent()
             .spawn()
             .unwrap();
         until("it works", || program.occupant(cpu).is_some_and(|now| now != Occupant::Idle));

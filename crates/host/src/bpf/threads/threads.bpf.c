@@ -3,6 +3,9 @@
  *   sched_switch, sched_wakeup, sched_migrate_task, sched_process_exit --> places[index[thread]], one word each
  *   sched_switch ------------------------------------------------------> cpus[cpu].now, one word
  *
+ * What a CPU does before its first switch it is asked once, by a program that user space runs on it: one that computes for seconds
+ * without a switch is not idle. The same on the CPU itself, so with no event between.
+ *
  * A word changes in one store, so it is never torn. Only threads that user space has given an index are followed; another
  * process costs a comparison. The watcher's own turns are passed over: a CPU on which it looks goes on doing what it did.
  *
@@ -15,6 +18,7 @@
 #include <bpf/bpf_tracing.h>
 
 #define THREADS_MAX 16384
+#define IDLE 1 /* no thread has this number: thread 1 is of process 1 */
 #define DEAD 0x80 /* TASK_DEAD, in prev_state: it will not run again */
 
 enum state { UNKNOWN, RUNS, READY, WAITS, GONE };
@@ -29,7 +33,7 @@ struct config {
 const volatile struct config config SEC(".rodata.config");
 
 struct cpu {
-    __u64 now;   /* thread, process << 32; 0 idle */
+    __u64 now;   /* thread, process << 32; IDLE; 0 unknown */
     __u64 asked; /* when to kick */
     __u64 since; /* asked to kick when it works: it has worked since then, 0 if it does not */
     __u64 line[5];
@@ -118,10 +122,10 @@ int BPF_PROG(switched, bool preempt, struct task_struct *prev, struct task_struc
         return 0;
     if (to == config.watcher) {
         if (waits)
-            own->now = 0;
+            own->now = IDLE;
         return 0;
     }
-    own->now = next->pid ? (__u64)to << 32 | (__u32)next->pid : 0;
+    own->now = next->pid ? (__u64)to << 32 | (__u32)next->pid : IDLE;
     if (own->asked == WHEN_IT_WORKS) {
         if (next->pid)
             works(own, cpu);
@@ -169,8 +173,21 @@ int BPF_PROG(goes_on)
     __u32 cpu = bpf_get_smp_processor_id();
     struct cpu *own = bpf_map_lookup_elem(&cpus, &cpu);
 
-    if (own && own->asked == WHEN_IT_WORKS && own->now)
+    if (own && own->asked == WHEN_IT_WORKS && own->now != IDLE)
         works(own, cpu);
+    return 0;
+}
+
+/* Run on each CPU by user space, from an interrupt: who is interrupted runs there. */
+SEC("raw_tp")
+int asked_now(void *nothing)
+{
+    __u32 cpu = bpf_get_smp_processor_id();
+    struct cpu *own = bpf_map_lookup_elem(&cpus, &cpu);
+    __u64 who = bpf_get_current_pid_tgid();
+
+    if (own && !own->now && who >> 32 != config.watcher)
+        own->now = who ? who : IDLE;
     return 0;
 }
 

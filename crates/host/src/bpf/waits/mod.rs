@@ -17,35 +17,26 @@
 //! - When more happens than the ring holds, [`WaitProgram::lost`] says so.
 //! - Thread numbers are those of the first pid namespace; [`WaitProgram::load`] refuses elsewhere.
 
+mod all_idle;
 mod calls;
 mod now;
 mod told;
 
+pub use all_idle::AllIdle;
 pub use told::{WaitChannel, WaitEvent, WaitHappened, WaitKind, WaitRole, WaitTask};
 
 use super::mapped::MappedWords;
 use super::{Attachment, BpfError, Running, run};
 use crate::threads;
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle, RingBuffer, RingBufferBuilder};
-use machine::{CpuList, Duration, Instant, LengthHistogram};
+use machine::{CpuList, Duration, Instant};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::os::unix::fs::MetadataExt as _;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::{Arc, Mutex};
 use told::event_in;
-
-/// How long all CPUs of the domain were idle at once.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct AllIdle {
-    /// Altogether, up to the last time that one of them began to work.
-    pub time: Duration,
-    /// So often.
-    pub times: u64,
-    /// How long each time was.
-    pub lengths: LengthHistogram,
-}
 
 /// The program, at work.
 pub struct WaitProgram {
@@ -72,10 +63,7 @@ const ARMED: usize = 1;
 const NOT_BEFORE: usize = 2;
 const LOST: usize = 3;
 const AWAKE: usize = 4;
-const IDLE: usize = 6;
-const IDLES: usize = 7;
 const RINGS: usize = 8;
-const LENGTHS: usize = 10;
 /// Words of CPUs in `struct config`.
 const DOMAIN_WORDS: usize = 16;
 /// The programs that follow causes, and the events without which they are left out.
@@ -251,19 +239,12 @@ impl WaitProgram {
 
     /// The time of [`Self::all_idle`] alone.
     pub fn all_idle_time(&self) -> Duration {
-        Duration::from_nanos(self.word(IDLE).load(Relaxed))
+        Duration::from_nanos(self.word(all_idle::TIME).load(Relaxed))
     }
 
     /// How long all CPUs of the domain were idle at once, since it was loaded.
     pub fn all_idle(&self) -> AllIdle {
-        let mut lengths = LengthHistogram::default();
-        for (at, count) in lengths.counts.iter_mut().enumerate() {
-            *count = self.word(LENGTHS + at).load(Relaxed);
-        }
-        for (at, time) in lengths.times.iter_mut().enumerate() {
-            *time = Duration::from_nanos(self.word(LENGTHS + LengthHistogram::BUCKETS + at).load(Relaxed));
-        }
-        AllIdle { time: self.all_idle_time(), times: self.word(IDLES).load(Relaxed), lengths }
+        AllIdle::read(|number| self.word(number).load(Acquire))
     }
 
     fn word(&self, number: usize) -> &std::sync::atomic::AtomicU64 {

@@ -1,5 +1,6 @@
 use super::*;
 use crate::Offspring as _;
+use machine::LengthHistogram;
 use std::collections::VecDeque;
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream, UdpSocket};
@@ -19,7 +20,7 @@ fn program(is_causal: bool) -> Option<WaitProgram> {
     }
 }
 
-/// How often a thread sleeps.
+/// How many of a thread's sleeps are looked at.
 const SLEEPS: usize = 8;
 
 fn own_number() -> u32 {
@@ -63,6 +64,16 @@ impl<'a> Ears<'a> {
     }
 }
 
+/// Until it waits for what it is asked, as seen from outside. A wait of any other kind, such as that for a page of its program, is over before it
+/// is asked, and then nobody need wake it.
+fn wait_for_reading(process: u32) {
+    let patience = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    while !reads_standard_input(process) {
+        assert!(std::time::Instant::now() < patience, "it waits");
+        thread::sleep(std::time::Duration::from_millis(1));
+    }
+}
+
 /// The kernel tells a call and its arguments only of a thread that is blocked: the first one is the descriptor.
 fn reads_standard_input(process: u32) -> bool {
     let text = std::fs::read_to_string(format!("/proc/{process}/syscall")).unwrap_or_default();
@@ -96,6 +107,7 @@ fn what_a_thread_waits_for_and_who_wakes_it_is_told() {
     let (polled_out, polled_in) = rustix::pipe::pipe().unwrap();
     let (numbers, number) = mpsc::channel();
     let (go, goes) = mpsc::channel::<()>();
+    let (stop, enough) = mpsc::channel::<()>();
     let sleeper = thread::spawn(move || {
         numbers.send(own_number()).unwrap();
         goes.recv().unwrap();
@@ -105,7 +117,10 @@ fn what_a_thread_waits_for_and_who_wakes_it_is_told() {
         let mut polled = [rustix::event::PollFd::new(&polled_out, rustix::event::PollFlags::IN)];
         rustix::event::poll(&mut polled, None).unwrap();
         listener.accept().unwrap();
-        (0..SLEEPS).for_each(|_| thread::sleep(std::time::Duration::from_millis(1)));
+        // Not so many times: a timer that fires before its thread has gone to sleep blocks nobody.
+        while enough.try_recv() == Err(mpsc::TryRecvError::Empty) {
+            thread::sleep(std::time::Duration::from_millis(1));
+        }
     });
     let thread = number.recv().unwrap();
     // It waits already, or will: `/proc` says so, or the first event.
@@ -162,6 +177,7 @@ fn what_a_thread_waits_for_and_who_wakes_it_is_told() {
         ears.find(thread, "the timer", woken).is_none()
     });
     let by_nobody = by_nobody.count();
+    stop.send(()).unwrap();
     assert!(by_nobody > SLEEPS / 2, "an interrupt is nobody: {by_nobody} of {SLEEPS}");
     assert!(told > 0, "a sender is told, unless the machine is so busy all the time");
     ears.find(thread, "it ends", |happened| (happened == WaitHappened::Ended).then_some(()));
@@ -236,13 +252,7 @@ fn a_request_is_followed_to_whom_it_reaches_and_back() {
         .spawn()
         .unwrap();
     let (mut asks, mut answers) = (worker.stdin.take().unwrap(), worker.stdout.take().unwrap());
-    // It waits for what it is asked; whether it does yet is seen from outside. A wait of any other kind, such as that for a page of its
-    // program, is over before it asks, and then nobody need wake it.
-    let patience = std::time::Instant::now() + std::time::Duration::from_secs(20);
-    while !reads_standard_input(worker.id()) {
-        assert!(std::time::Instant::now() < patience, "it waits");
-        thread::sleep(std::time::Duration::from_millis(1));
-    }
+    wait_for_reading(worker.id());
     let mut client = TcpStream::connect(("127.0.0.1", port)).unwrap();
     let (mut connection, _) = listener.accept().unwrap();
     client.write_all(&[1]).unwrap();
@@ -347,16 +357,18 @@ fn is_receipt(event: &WaitEvent, thread: u32) -> bool {
 #[test]
 fn it_rings_when_all_wait_and_once_armed_as_soon_as_one_goes_on() {
     let Some(program) = program(false) else { return };
-    let mut child = std::process::Command::new("sh")
-        .args(["-c", "read line; read line"])
+    // Not a shell: some wait for any of several things before they read.
+    let mut child = std::process::Command::new("head")
+        .args(["-c", "2"])
         .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::null())
+        .ends_with_parent()
         .spawn()
         .unwrap();
-    // A process of its own, which blocks on a pipe: that is not to be slept through.
-    let first = program.assign(child.id(), ROLE).unwrap();
-    if !first.iter().any(|event| blocked(event.happened).is_some()) {
-        Ears::of(&program).find(child.id(), "it waits", blocked);
-    }
+    // A process of its own, which blocks on a pipe: that is not to be slept through. Before, it may wait for pages of its program, and it
+    // would never stop for what is there when it comes to read.
+    program.assign(child.id(), ROLE).unwrap();
+    wait_for_reading(child.id());
     let rings = || {
         let bell = program.bell();
         let mut ends = [rustix::event::PollFd::new(&bell, rustix::event::PollFlags::IN)];
@@ -397,4 +409,48 @@ fn all_idle_is_counted_as_time_that_is_less_than_what_passed() {
         }
         thread::sleep(std::time::Duration::from_millis(5));
     }
+}
+
+/// All CPUs wake at the same moments, and one of them reads. In an emulator, where a timer takes the CPU away from whoever has it, that is
+/// often between two words of another's count, or on another's way to sleep.
+#[test]
+fn all_idle_is_whole_while_others_count_it() {
+    // In a thread of its own, for it stays on its CPU.
+    thread::spawn(read_while_others_count).join().unwrap();
+}
+
+fn read_while_others_count() {
+    const ROUNDS: u32 = 8_000;
+    let Some(program) = program(false) else { return };
+    let cpus = crate::online_cpus(&crate::Root::system()).unwrap();
+    let began = std::time::Instant::now();
+    let sleep_until = move |round: u32| {
+        let moment = began + std::time::Duration::from_micros(500) * round;
+        thread::sleep(moment.saturating_duration_since(std::time::Instant::now()));
+    };
+    let mut cpus = cpus.0.into_iter();
+    crate::pin_current_thread(cpus.next().unwrap()).unwrap();
+    let others = cpus.map(|cpu| {
+        thread::spawn(move || {
+            crate::pin_current_thread(cpu).unwrap();
+            (0..ROUNDS).for_each(sleep_until);
+        })
+    });
+    let others: Vec<_> = others.collect();
+    let (mut before, mut looked) = (program.all_idle(), crate::now());
+    for round in 0..ROUNDS {
+        sleep_until(round);
+        let after = program.all_idle();
+        let (slept, passed) = (after.time - before.time, crate::now().since(looked));
+        assert!(slept <= passed, "{slept} of {passed}");
+        // What has been counted has its time, too.
+        for (bucket, (&count, &time)) in after.lengths.counts.iter().zip(&after.lengths.times).enumerate() {
+            let (from, to) = LengthHistogram::bounds(bucket);
+            let is_within = time >= from * count && (time < to * count || count == 0 && time.is_zero());
+            assert!(is_within, "{count} between {from} and {to} in {time}");
+        }
+        (before, looked) = (after, crate::now());
+    }
+    others.into_iter().for_each(|other| other.join().unwrap());
+    println!("all idle {} times in {ROUNDS} rounds", before.times);
 }

@@ -20,6 +20,7 @@
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_tracing.h>
+#include "../include/latest.h"
 #include "../include/lengths.h"
 
 #define THREADS_MAX 16384
@@ -94,7 +95,7 @@ struct desk {
     __u64 not_before; /* and that all wait, not before this */
     __u64 lost;
     __s64 awake;      /* CPUs of the domain that are not idle */
-    __u64 since;      /* all are idle since then; 0: they are not */
+    __u64 since;      /* when the last of them went idle */
     __u64 idle;       /* ns in which all were */
     __u64 idles;      /* so many times */
     __u64 rings;
@@ -377,6 +378,8 @@ static __always_inline bool wakes(struct task_struct *current)
     return current->pid && class_of(call_of(current).number) & CAN_WAKE;
 }
 
+/* A CPU may be held up between any two of these lines, on a virtual machine for milliseconds. So each says when it went idle before it
+ * counts as idle: whoever then finds all of them idle has the moment of the last one, and none counts time in which somebody worked. */
 static __always_inline void count_idle(struct desk *desk, bool is_idle)
 {
     __u32 cpu = bpf_get_smp_processor_id();
@@ -388,16 +391,18 @@ static __always_inline void count_idle(struct desk *desk, bool is_idle)
     *was_idle = is_idle;
     now = bpf_ktime_get_ns();
     if (is_idle) {
-        if (__sync_fetch_and_add(&desk->awake, -1) == 1)
-            desk->since = now;
+        put_latest(&desk->since, now);
+        __sync_fetch_and_add(&desk->awake, -1);
         return;
     }
     if (__sync_fetch_and_add(&desk->awake, 1) != 0)
         return;
-    since = __sync_lock_test_and_set(&desk->since, 0);
-    /* 0: the last to go idle has not said so yet. */
-    if (!since || since > now)
+    since = *(volatile __u64 *)&desk->since;
+    /* Later: somebody has begun to work and gone idle again in between. */
+    if (since > now)
         return;
+    /* One CPU at a time comes here: to be the next, it would have to go idle first. `all_idle.rs` tells a state between these lines
+     * from a whole one. */
     desk->idle += now - since;
     desk->idles += 1;
     length_record(&desk->lengths, now - since);

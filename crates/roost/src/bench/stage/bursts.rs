@@ -17,7 +17,7 @@ use machine::{Duration, Goal};
 use report::run::Verdict;
 use serde::Serialize;
 use std::ops::ControlFlow;
-use workload::Words;
+use workload::{ArrivalKind, Words};
 
 /// An idle period of the server counts from this length on.
 const LONG: Duration = Duration::from_millis(20);
@@ -100,7 +100,7 @@ pub fn measure(args: &Args) -> Result<Results> {
             let url: Url = format!("http://{}{}", proxy.address, behind.path).parse()?;
             // The goal is held to what is held; of the other manner, shares of time are wanted, which need less.
             let length = if held { held_for } else { held_for / 2 };
-            let plan = plan(url, words.clone(), args.rate, length)?;
+            let plan = plan(url, words.clone(), ArrivalKind::Poisson, args.rate, length)?;
             let (mut first, mut last): (Option<Activity>, Option<Activity>) = (None, None);
             let outcome = loadgen::run(&plan, &mut |interval| {
                 let place = usize::from(held);

@@ -125,7 +125,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let mut results = Results {
         started: crate::run_folder::started()?,
         machine: this_machine(),
-        command: std::env::args().collect(),
+        command: crate::run_folder::command(),
         overhead: None,
         bursts: None,
         kills: None,
@@ -198,7 +198,7 @@ fn verdict(figure: &str, found: String, bar: &str, met: Option<bool>) -> Verdict
 }
 
 /// Requests to `url`, at random times around a rate.
-fn plan(url: Url, words: Words, rate: Rate, length: Duration) -> Result<Plan<Http>> {
+fn plan(url: Url, words: Words, arrivals: ArrivalKind, rate: Rate, length: Duration) -> Result<Plan<Http>> {
     let asks = Http {
         seed: 1,
         url,
@@ -208,7 +208,7 @@ fn plan(url: Url, words: Words, rate: Rate, length: Duration) -> Result<Plan<Htt
         popularity: Popularity::Zipf(1.0),
     };
     let profile = Shape::constant().profile(Some(rate), length, 1.0).map_err(usage)?;
-    let plan = Plan::http(asks, Pace::Open { arrivals: ArrivalKind::Poisson, profile });
+    let plan = Plan::http(asks, Pace::Open { arrivals, profile });
     // As many as may be held at a time and more: a client waits for nobody else's answer.
     Ok(Plan {
         connections: 128,

@@ -1,8 +1,8 @@
 //! `roost bench wake`: what waking early wins back, and what it costs.
 //!
-//! The planner is the real one, a child. Each part is run three ways, in blocks that take turns: *stock* (the machine as it is, nobody asks),
-//! *anticipatory* (the part announces its events), *always* (the CPUs may not sleep at all). Disk reads are announced by nobody: theirs is a
-//! planner that foresees them from the kernel's events, there in its own blocks alone.
+//! Each part is run three ways, in blocks that take turns: *stock* (the machine as it is), *anticipatory* (the part announces its events to a
+//! planner), *always* (the CPUs may not sleep at all). The planner is the real one, a child, and there in its own blocks alone, but for repeated
+//! runs. Disk reads are announced by nobody: theirs is one that foresees them from the kernel's events.
 //!
 //! ```text
 //!   planner.rs   the child, and what the kernel says of a CPU's sleep
@@ -29,7 +29,7 @@ use crate::machine_facts::this_machine;
 use crate::table::print;
 use anyhow::{Context as _, Result, bail};
 use clap::ValueEnum;
-use governor::wake::{Act, BooksCheck};
+use governor::wake::{Act, Alarm, BooksCheck};
 use machine::{CpuId, Duration};
 use planner::{Always, Child, Kind, SleepMeter};
 use policy::wake_plan::Record;
@@ -58,6 +58,9 @@ pub struct Args {
     /// By what the planner keeps CPUs awake [default: what it measures to be quicker]
     #[arg(long, value_enum, value_name = "MEANS")]
     act: Option<crate::wake::ActName>,
+    /// By what it wakes them [default: the same]
+    #[arg(long, value_enum, value_name = "MEANS")]
+    alarm: Option<crate::wake::AlarmName>,
     /// The planner begins so much earlier than what waking takes [default: as `roost wake` does]
     #[arg(long, value_name = "TIME")]
     margin: Option<Duration>,
@@ -153,7 +156,9 @@ struct Header {
     load_before: String,
     calibration: governor::wake::Calibration,
     /// By what CPUs are kept awake, of the two that were calibrated.
-    act: governor::wake::Act,
+    act: Act,
+    /// By what they are woken.
+    alarm: Alarm,
     build: &'static str,
 }
 
@@ -170,28 +175,43 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let load_before = std::fs::read_to_string("/proc/loadavg").unwrap_or_default().trim().to_owned();
     let parts = if args.only.is_empty() { Part::value_variants().to_vec() } else { args.only.clone() };
     let act = args.act.map(Act::from);
-    let child = Child::start(Kind::Asked, act, None, args.margin)?;
-    let calibration = child.status()?.calibration;
+    let alarm = args.alarm.map(Alarm::from);
+    // It measures, and no more: over so short a life accounts prove nothing.
+    let mut measures = Child::start(Kind::Asked, act, alarm, None, args.margin)?;
+    let calibration = measures.status()?.calibration;
+    measures.end()?;
     let act = act.unwrap_or_else(|| calibration.act());
-    let exit_latency = calibration.exit_latency(last).unwrap_or_default();
+    let alarm = alarm.unwrap_or_else(|| calibration.alarm());
+    let exit_latency = calibration.exit_latency(last, alarm).unwrap_or_default();
     let header = Header {
         started: crate::run_folder::started()?,
         machine: this_machine(),
         load_before,
         calibration: calibration.clone(),
         act,
+        alarm,
         build: if cfg!(debug_assertions) { "development" } else { "release" },
     };
     if let Some(folder) = &args.out {
         super::append(folder, "wake.jsonl", &header)?;
     }
     let meter = SleepMeter::open()?;
-    let child = Some(child);
-    let mut bench =
-        Bench { child, act, exit_latency, checks: Vec::new(), meter, sleeper: last, waker: first, args };
+    let mut bench = Bench {
+        child: None,
+        act,
+        alarm,
+        exit_latency,
+        checks: Vec::new(),
+        meter,
+        sleeper: last,
+        waker: first,
+        args,
+    };
     let mut blocks = Vec::new();
     let mut bystander = Vec::new();
     for part in parts {
+        bench.change_planner(None)?;
+        bench.exit_latency = exit_latency;
         if part == Part::Bystander {
             bench.change_planner(Some(Kind::Asked))?;
             bystander = bystander::run(&bench)?;
@@ -235,7 +255,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 struct Bench<'a> {
     child: Option<Child>,
     act: Act,
-    /// What the first planner has measured, and the next need not measure again.
+    alarm: Alarm,
+    /// What waking takes as the planner before has learned it, and the next need not measure again.
     exit_latency: Duration,
     /// The accounts of planners that have ended.
     checks: Vec<BooksCheck>,
@@ -246,12 +267,14 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    /// Which planner a block has. Beside reads that nobody announces, what foresees them must not be there at all.
+    /// Which planner a block has. One that is there changes the machine, even if nobody asks it: how long CPUs poll, what is watched of disks. But
+    /// beside repeated runs it stays from block to block, for what it has learned of them goes with it, and a program has thousands.
     fn planner_of(part: Part, way: Way) -> Option<Kind> {
         match (part, way) {
+            (Part::KMeans | Part::StreamCluster, _) => Some(Kind::Asked),
             (Part::Disk, Way::Anticipatory) => Some(Kind::Disks),
-            (Part::Disk, _) => None,
-            _ => Some(Kind::Asked),
+            (_, Way::Anticipatory) => Some(Kind::Asked),
+            _ => None,
         }
     }
 
@@ -261,11 +284,22 @@ impl Bench<'_> {
             return Ok(());
         }
         if let Some(mut child) = self.child.take() {
-            self.checks.extend(child.status()?.check);
+            let status = child.status()?;
+            self.checks.extend(status.check);
+            self.exit_latency =
+                status.cpus.iter().map(|cpu| cpu.exit_latency).max().unwrap_or(self.exit_latency);
             child.end()?;
         }
         self.child = kind
-            .map(|kind| Child::start(kind, Some(self.act), Some(self.exit_latency), self.args.margin))
+            .map(|kind| {
+                Child::start(
+                    kind,
+                    Some(self.act),
+                    Some(self.alarm),
+                    Some(self.exit_latency),
+                    self.args.margin,
+                )
+            })
             .transpose()?;
         Ok(())
     }

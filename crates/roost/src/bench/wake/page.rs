@@ -61,12 +61,12 @@ fn page(header: &Header, verdict: &Verdict, blocks: &[Block]) -> Page {
         name: format!("bench-wake-{}", header.started.replace(" UTC", "").replace([' ', ':'], "-")),
         title: "CPUs woken just before the event: what it wins back, and what it costs".to_owned(),
         summary: format!(
-            "CPUs were kept awake by {}; a {} build; load before {}. All latencies and times are measured.",
-            header.act, header.build, header.load_before
+            "CPUs were woken by {} and kept awake by {}; a {} build; load before {}. All latencies and times are measured.",
+            header.alarm, header.act, header.build, header.load_before
         ),
         facts: vec![header.started.clone(), format!("Roost {}", env!("CARGO_PKG_VERSION"))],
         notes: METHOD.map(str::to_owned).to_vec(),
-        command: std::env::args().collect(),
+        command: crate::run_folder::command(),
         cards: cards(verdict),
         sections,
         sources: vec![(
@@ -258,7 +258,7 @@ fn foreseen(verdict: &Verdict) -> Section {
 mod tests {
     use super::super::{GAPS, Predicted};
     use super::*;
-    use governor::wake::{Act, Calibration};
+    use governor::wake::{Act, Alarm, Calibration};
     use machine::CpuId;
 
     fn block(part: Part, way: Way, us: f64) -> Block {
@@ -301,6 +301,7 @@ mod tests {
             load_before: "0.10".to_owned(),
             calibration,
             act: Act::Polling,
+            alarm: Alarm::Thread,
             build: "development",
         };
         let html = page(&header, &verdict, &blocks).html();

@@ -121,14 +121,16 @@ struct Turns {
     over: AtomicU64,
     /// When the waker ended it.
     stamp: AtomicU64,
+    /// The turn as a run that the planner was told of, one more than its number; 0: as none.
+    run: AtomicU64,
 }
 
 const END: u64 = u64::MAX;
 /// The device's last wait is spun, so that its end is punctual.
 const SPUN: Duration = Duration::from_micros(150);
 
-/// A thread is woken by one on another CPU. With a `kernel`, the waiting thread announces each as a run of that kind; else whoever
-/// will wake it says when.
+/// A thread is woken by one on another CPU. With a `kernel`, the waiting thread announces each as a run of that kind, and the device's
+/// tells its end, as a stream's host callback does; else whoever will wake it says when.
 fn wake_ups(
     bench: &Bench<'_>,
     client: Option<&WakeClient>,
@@ -144,7 +146,8 @@ fn wake_ups(
             let (mut latencies, mut lengths) = (Vec::with_capacity(count), Vec::with_capacity(count));
             for turn in 1.. {
                 let launched = host::now();
-                let run = kernel.and_then(|key| client.map(|client| client.began(key, &[sleeper])));
+                let run = kernel.and_then(|key| client?.began(key, &[sleeper]).id());
+                turns.run.store(run.map_or(0, |id| id + 1), Ordering::Relaxed);
                 turns.ready.store(turn, Ordering::Release);
                 while turns.over.load(Ordering::Acquire) < turn {
                     thread::park();
@@ -160,9 +163,6 @@ fn wake_ups(
                     latencies.push(awake.since(done));
                     lengths.push(done.since(launched));
                 }
-                if let (Some(client), Some(id)) = (client, run.and_then(|run| run.id())) {
-                    client.ended(id);
-                }
             }
             pinned.map(|()| (latencies, lengths))
         });
@@ -173,6 +173,7 @@ fn wake_ups(
                 while turns.ready.load(Ordering::Acquire) < turn && pinned.is_ok() {
                     std::hint::spin_loop();
                 }
+                let run = turns.run.load(Ordering::Relaxed).checked_sub(1);
                 let due = host::now() + event.gap;
                 let said = client.filter(|_| kernel.is_none()).map(|client| match event.announced {
                     // Both are on the way of the event: who waits, and who wakes.
@@ -190,6 +191,9 @@ fn wake_ups(
                 turns.stamp.store(if event.never { 0 } else { host::now().as_nanos() }, Ordering::Release);
                 turns.over.store(turn, Ordering::Release);
                 thread.unpark();
+                if let (Some(client), Some(id)) = (client, run) {
+                    client.ended(id);
+                }
                 if let Some((client, id)) = said.and_then(|(client, said)| Some((client, said.id()?))) {
                     if event.never {
                         client.withdraw(id);

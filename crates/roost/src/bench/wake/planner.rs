@@ -1,10 +1,10 @@
 //! The planner as a child, the CPUs that may not sleep, and what the kernel says of a CPU's sleep.
 
 use super::Part;
-use crate::wake::ActName;
+use crate::wake::{ActName, AlarmName};
 use anyhow::{Context as _, Result, bail};
 use governor::wake::wire::{WakeAnswer, WakeAsk};
-use governor::wake::{Act, WakeStatus};
+use governor::wake::{Act, Alarm, WakeStatus};
 use host::Offspring as _;
 use host::bpf::{IdleNow, IdleProgram};
 use host::holder::IdleHolder;
@@ -39,6 +39,7 @@ impl Child {
     pub fn start(
         kind: Kind,
         act: Option<Act>,
+        alarm: Option<Alarm>,
         exit_latency: Option<Duration>,
         margin: Option<Duration>,
     ) -> Result<Self> {
@@ -51,6 +52,9 @@ impl Child {
         }
         if let Some(act) = act {
             command.args(["--act", ActName::from(act).name()]);
+        }
+        if let Some(alarm) = alarm {
+            command.args(["--alarm", AlarmName::from(alarm).name()]);
         }
         for (option, time) in [("--exit-latency", exit_latency), ("--margin", margin)] {
             if let Some(time) = time {

@@ -26,7 +26,7 @@ pub fn html(reproduction: &Reproduction<'_>, started: &str) -> String {
     let mut page = head(&Facts {
         title: "The papers' figures, simulated".to_owned(),
         name: if names.len() > 6 { "roost sim paper".to_owned() } else { names.join(", ") },
-        command: std::env::args().collect(),
+        command: crate::run_folder::command(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         started: started.to_owned(),
         seed: 1,
