@@ -156,21 +156,27 @@ fn account<'a>(status: &'a Value, name: &str) -> &'a Value {
 
 #[test]
 fn a_request_over_shared_memory_opens_a_window_and_is_paid() {
-    let Some(planner) = Planner::start(&[]) else { return };
+    let Some(planner) = Planner::start(&["--max-stay", "10s"]) else { return };
     let before = limit(cpu());
     let client = planner.client("ring test");
-    let ready = client.now() + Duration::from_millis(30);
-    assert!(matches!(client.wake(&[cpu()], ready, Duration::from_millis(60)), Outcome::Sent(_)));
-    // In force for 60 ms, which is many looks.
-    let mut seen = false;
-    while client.now() < ready + Duration::from_millis(60) {
-        seen |= limit(cpu()) == "n/a";
+    let (asked, stay) = (client.now(), Duration::from_secs(1));
+    let ready = asked + Duration::from_millis(30);
+    assert!(matches!(client.wake(&[cpu()], ready, stay), Outcome::Sent(_)));
+    until_limit("n/a");
+    // How late it is opened is the machine's: what is paid is at least the time for which it was seen open, and no more than passed.
+    let opened = client.now();
+    assert!(opened < ready + stay, "open after its end");
+    while client.now() < ready + stay {
+        if limit(cpu()) != "n/a" {
+            assert!(client.now() >= ready + stay, "it was closed before its end");
+        }
+        std::thread::sleep(std::time::Duration::from_millis(1));
     }
-    assert!(seen, "the limit never read n/a");
     let status = planner.until("the window ends", |status| account(status, "ring test")["expired"] == 1);
+    let passed = client.now().since(asked);
     until_limit(&before);
-    let time = account(&status, "ring test")["time"].as_u64().expect("ns");
-    assert!((60_000_000..200_000_000).contains(&time), "{time} ns for a window of 60 ms and its waking");
+    let time = Duration::from_nanos(account(&status, "ring test")["time"].as_u64().expect("ns"));
+    assert!((ready + stay).since(opened) <= time && time <= passed, "{time} paid of {passed}");
     assert_eq!(client.answered(), (1, 0));
     planner.terminate();
 }
@@ -275,7 +281,7 @@ fn late_over_absurd_and_too_many_requests_are_counted_and_harm_nobody() {
     // And another principal is served as before.
     let other = planner.client("patient");
     other
-        .wake(&[cpu()], other.now() + Duration::from_millis(5), Duration::from_millis(1))
+        .wake(&[cpu()], other.now() + Duration::from_millis(500), Duration::from_millis(1))
         .id()
         .expect("sent");
     planner.until("the other is served", |status| account(status, "patient")["accepted"] == 1);
@@ -325,12 +331,13 @@ fn repeated_runs_timers_arrivals_and_announcements_are_foreseen() {
 
 #[test]
 fn who_dies_asks_for_nothing_any_more() {
-    let Some(planner) = Planner::start(&[]) else { return };
+    let Some(planner) = Planner::start(&["--max-stay", "1m"]) else { return };
     let before = limit(cpu());
     let mut lines = planner.lines();
     assert_eq!(lines.say(r#"{"hello":{"name":"mayfly"}}"#)["done"]["id"], 0);
-    let asked = format!(r#"{{"wake":{{"cpus":"{}","in":"10ms","stay":"90ms"}}}}"#, cpu().0);
+    let asked = format!(r#"{{"wake":{{"cpus":"{}","in":"10ms","stay":"50s"}}}}"#, cpu().0);
     assert_eq!(lines.say(&asked)["done"]["id"], 1);
+    until_limit("n/a");
     drop(lines);
     let status = planner.until("it is taken back", |status| account(status, "mayfly")["withdrawn"] == 1);
     assert_eq!(account(&status, "mayfly")["expired"], 0);
@@ -422,7 +429,7 @@ fn a_ring_full_of_nonsense_is_counted_and_the_others_are_served() {
     }
     let client = planner.client("honest");
     client
-        .wake(&[cpu()], client.now() + Duration::from_millis(5), Duration::from_millis(1))
+        .wake(&[cpu()], client.now() + Duration::from_millis(500), Duration::from_millis(1))
         .id()
         .expect("sent");
     planner.until("the honest one is served", |status| account(status, "honest")["accepted"] == 1);
@@ -525,7 +532,7 @@ fn a_second_planner_at_the_same_place_is_refused_and_at_another_asks_the_first()
     let Some(planner) = Planner::start(&[]) else { return };
     let socket = planner.socket();
     let socket = socket.to_str().expect("text");
-    let flags = ["wake", "--json", "--exit-latency", "200us", "--for", "5s", "--socket"];
+    let flags = ["wake", "--json", "--exit-latency", "200us", "--max-stay", "10s", "--for", "5s", "--socket"];
     let output = Command::new(ROOST).args(flags).arg(socket).output().expect("roost runs");
     assert_eq!(output.status.code(), Some(2), "{output:?}");
     assert!(String::from_utf8_lossy(&output.stderr).contains("cannot listen"), "{output:?}");
@@ -543,8 +550,8 @@ fn a_second_planner_at_the_same_place_is_refused_and_at_another_asks_the_first()
     for _ in 0..1000 {
         if let Ok(client) = WakeClient::connect(&beside, "beside") {
             let ready = client.now() + Duration::from_millis(20);
-            client.wake(&[cpu()], ready, Duration::from_millis(80)).id().expect("sent");
-            asked = (0..300).find(|_| {
+            client.wake(&[cpu()], ready, Duration::from_secs(10)).id().expect("sent");
+            asked = (0..4000).find(|_| {
                 std::thread::sleep(std::time::Duration::from_millis(1));
                 limit(cpu()) == "n/a"
             });
@@ -572,7 +579,7 @@ fn who_asked_of_a_planner_that_dies_opens_its_windows_itself() {
             limit(cpu()) == "n/a"
         })
     };
-    assert!(is_opened(), "by way of the first");
+    assert!((0..100).any(|_| is_opened()), "by way of the first");
     until_limit("0");
     first.child.kill().expect("it runs");
     first.child.wait().expect("it is dead");
@@ -594,7 +601,7 @@ fn who_asked_of_a_planner_that_dies_opens_its_windows_itself() {
 
 #[test]
 fn c_and_python_clients_are_served() {
-    let Some(planner) = Planner::start(&[]) else { return };
+    let Some(planner) = Planner::start(&["--max-stay", "1m"]) else { return };
     let program = planner.folder.path().join("announce");
     for (compiler, standard, language) in [("cc", "-std=c11", "c"), ("c++", "-std=c++11", "c++")] {
         let done = Command::new(compiler)

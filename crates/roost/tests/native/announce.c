@@ -36,7 +36,7 @@ int main(int argc, char **argv) {
         fprintf(stderr, "what is too late was sent\n");
         return 1;
     }
-    uint64_t id = roost_wake_at(&planner, cpus, 1, roost_wake_now_ns() + 5000000, 50000000);
+    uint64_t id = roost_wake_at(&planner, cpus, 1, roost_wake_now_ns() + 5000000, 50000000000);
     usleep(10000);
     roost_wake_came(&planner, id);
     for (int n = 0; n < THREADS; n++)

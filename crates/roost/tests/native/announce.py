@@ -17,7 +17,7 @@ def say(what):
 
 
 assert say({"hello": {"name": "from python"}}) == {"done": {"id": 0}}
-asked = say({"wake": {"cpus": sys.argv[2], "in": "5ms", "stay": "50ms"}})
+asked = say({"wake": {"cpus": sys.argv[2], "in": "5ms", "stay": "50s"}})
 time.sleep(0.01)
 assert say({"came": {"id": asked["done"]["id"]}}) == asked
 assert "refused" in say({"wake": {"cpus": sys.argv[2], "in": "5 fortnights", "stay": "50ms"}})
