@@ -3,7 +3,7 @@
 
 use hdrhistogram::Histogram;
 use host::bpf::{FunctionTally, RequestTimes};
-use machine::Duration;
+use machine::{Duration, Instant};
 use std::collections::BTreeMap;
 use thiserror::Error;
 
@@ -25,6 +25,8 @@ pub struct Counted {
     pub state: CountedState,
     /// From outside: recursion is one.
     pub calls: u64,
+    /// Since when they were counted.
+    pub began: Instant,
     /// For how long they were counted.
     pub elapsed: Duration,
     /// Requests that were answered in that very time; `None` where that was not told.
@@ -55,7 +57,7 @@ impl Counted {
     }
 
     /// As a program in the kernel tallied them.
-    pub fn of_tally(tally: &FunctionTally, elapsed: Duration) -> Self {
+    pub fn of_tally(tally: &FunctionTally, began: Instant, elapsed: Duration) -> Self {
         let mut times = Times::default();
         for (bucket, &count) in tally.times.counts.iter().enumerate() {
             let (from, to) = RequestTimes::bounds(bucket);
@@ -63,7 +65,7 @@ impl Counted {
             times.add(from.as_nanos().midpoint(to.as_nanos()), count.into());
         }
         let why = String::new();
-        Self { state: CountedState::Counted, calls: tally.calls, elapsed, requests: None, times, why }
+        Self { state: CountedState::Counted, calls: tally.calls, began, elapsed, requests: None, times, why }
     }
 }
 
@@ -116,7 +118,7 @@ pub enum CountError {
     Line(usize),
 }
 
-const HEAD: &str = "roost-count 1";
+const HEAD: &str = "roost-count 2";
 /// A file names no more.
 const FUNCTIONS_MAX: usize = 64;
 
@@ -154,7 +156,7 @@ pub fn read_counts(text: &str) -> Result<BTreeMap<String, Counted>, CountError> 
     Err(CountError::Unfinished)
 }
 
-/// `STATE CALLS NANOSECONDS ASKED FOUND`.
+/// `STATE CALLS BEGAN NANOSECONDS ASKED FOUND`.
 fn method(text: &str) -> Option<(String, Counted)> {
     let mut words = text.split(' ');
     let state = match words.next()? {
@@ -163,11 +165,12 @@ fn method(text: &str) -> Option<(String, Counted)> {
         "refused" | "waiting" => CountedState::Refused,
         _ => return None,
     };
-    let (calls, nanos) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
-    let elapsed = Duration::from_nanos(nanos);
+    let mut number = || words.next()?.parse().ok();
+    let (calls, began, elapsed) = (number()?, number()?, number()?);
+    let (began, elapsed) = (Instant::from_nanos(began), Duration::from_nanos(elapsed));
     Some((
         words.next()?.to_owned(),
-        Counted { state, calls, elapsed, requests: None, times: Times::default(), why: String::new() },
+        Counted { state, calls, began, elapsed, requests: None, times: Times::default(), why: String::new() },
     ))
 }
 
@@ -176,16 +179,17 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const TEXT: &str = "roost-count 1\n\
-        method watched 662 2000000000 a.B::search a.B::search(I)J\ntimes 1000:300 2000:300 90000:62\nwhy \n\
-        method too-often 9000 40000000 a.B::score a.B::score()V\ntimes 10:9000\nwhy \n\
-        method refused 0 0 a.B::sear a.B::sear\ntimes\nwhy a.B has no such method\nend\n";
+    const TEXT: &str = "roost-count 2\n\
+        method watched 662 7000000000 2000000000 a.B::search a.B::search(I)J\ntimes 1000:300 2000:300 90000:62\nwhy \n\
+        method too-often 9000 7000000000 40000000 a.B::score a.B::score()V\ntimes 10:9000\nwhy \n\
+        method refused 0 0 0 a.B::sear a.B::sear\ntimes\nwhy a.B has no such method\nend\n";
 
     #[test]
     fn the_agent_s_file_is_read() {
         let found = read_counts(TEXT).unwrap();
         let search = &found["a.B::search"];
         assert_eq!((search.state, search.calls, search.per_second()), (CountedState::Counted, 662, 331.0));
+        assert_eq!(search.began, Instant::from_nanos(7_000_000_000));
         assert!(search.times.percentile(99.0).unwrap() >= Duration::from_nanos(89_000));
         let light = search.times.light().unwrap().as_nanos();
         assert!((1000..2100).contains(&light), "{light}");
@@ -201,17 +205,18 @@ mod tests {
     #[test]
     fn what_is_cut_short_or_odd_is_an_error() {
         assert_eq!(read_counts("").unwrap_err(), CountError::NotOne);
+        assert_eq!(read_counts("roost-count 1\nend\n").unwrap_err(), CountError::NotOne);
         assert_eq!(read_counts(TEXT.trim_end().trim_end_matches("end")).unwrap_err(), CountError::Unfinished);
-        assert_eq!(read_counts("roost-count 1\ntimes 1:1\nend").unwrap_err(), CountError::Line(2));
+        assert_eq!(read_counts("roost-count 2\ntimes 1:1\nend").unwrap_err(), CountError::Line(2));
         assert_eq!(
-            read_counts("roost-count 1\nmethod watched x 1 a b\nend").unwrap_err(),
+            read_counts("roost-count 2\nmethod watched 1 x 1 a b\nend").unwrap_err(),
             CountError::Line(2)
         );
     }
 
     proptest! {
         #[test]
-        fn any_text_is_counts_or_an_error(text in "(roost-count 1\n)?((method|times|why) (watched|refused)?[ 0-9:a-z\u{1}]{0,30}\n){0,6}(end)?") {
+        fn any_text_is_counts_or_an_error(text in "(roost-count 2\n)?((method|times|why) (watched|refused)?[ 0-9:a-z\u{1}]{0,30}\n){0,6}(end)?") {
             let _ = read_counts(&text);
         }
     }

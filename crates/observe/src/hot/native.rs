@@ -134,7 +134,7 @@ pub fn count_functions(
             if is_borne || state == CountedState::TooOften {
                 found.insert(
                     function.0.clone(),
-                    Ok(Counted { state, requests, ..Counted::of_tally(tally, elapsed) }),
+                    Ok(Counted { state, requests, ..Counted::of_tally(tally, began, elapsed) }),
                 );
             }
         }

@@ -1,6 +1,7 @@
 //! Profile, count, rank.
 
 use super::Args;
+use super::course::Course;
 use super::results::{Found, Kind, PoolFound, Row};
 use crate::exit::{Exit, coded, usage};
 use ::observe::functions::FunctionError;
@@ -87,10 +88,14 @@ pub fn find(args: &Args) -> Result<Found> {
     let mut requests = Requests::open(&root, &service, &mut notes);
     let counted = match &jvm {
         Some(jvm) => {
-            requests.begin();
             let methods: Vec<String> = chosen.iter().filter_map(|seen| seen.frame.symbol.clone()).collect();
-            let counted = count_calls(jvm, &jars(args), &methods, args.slots_for).map_err(jvm_error)?;
-            requests.end();
+            let work = || count_calls(jvm, &jars(args), &methods, args.slots_for);
+            let (counted, course) = requests.during(work);
+            let mut counted = counted.map_err(jvm_error)?;
+            if let Some(course) = course {
+                let spans = counted.values_mut();
+                spans.for_each(|one| one.requests = Some(course.within(one.began, one.elapsed)));
+            }
             by_frame(&chosen, counted)
         }
         None => {
@@ -225,6 +230,9 @@ fn serving(stacks: &Stacks, profile: &Profile) -> Vec<(Vec<String>, u64)> {
         .collect()
 }
 
+/// How often the requests' course is looked at: what is called too often to be counted is let go of in as short a time.
+const LOOK: std::time::Duration = std::time::Duration::from_millis(10);
+
 /// The service's requests while calls are counted.
 struct Requests {
     watch: Option<RequestWatch>,
@@ -261,6 +269,28 @@ impl Requests {
         self.requests += seen.requests;
         self.elapsed += seen.elapsed;
         Some(seen.requests)
+    }
+
+    /// Does `work` and looks on: what came of it, and the course of the requests meanwhile, if that can be told.
+    fn during<T: Send>(&mut self, work: impl FnOnce() -> T + Send) -> (T, Option<Course>) {
+        self.begin();
+        let mut course = Course::default();
+        let mut look = |requests: &mut Self, is_first: bool| {
+            let now = host::now();
+            let more = if is_first { Some(0) } else { requests.end() };
+            more.map(|more| course.look(now, more)).is_some()
+        };
+        let mut is_told = look(self, true);
+        let done = std::thread::scope(|scope| {
+            let working = scope.spawn(work);
+            while !working.is_finished() {
+                std::thread::sleep(LOOK);
+                is_told &= look(self, false);
+            }
+            working.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        });
+        is_told &= look(self, false);
+        (done, is_told.then_some(course))
     }
 
     fn per_second(&self) -> Option<f64> {

@@ -3,10 +3,12 @@
 //! ```text
 //!   options.rs   what is asked for
 //!   find.rs      profile, count, rank: observe's eyes, policy's judgement
+//!   course.rs    how many requests had been answered by when
 //!   energy.rs    joules per request by clock: measured where that can be, else modelled
 //!   results.rs   the table, the page, hot.json
 //! ```
 
+mod course;
 mod energy;
 mod find;
 mod options;

@@ -12,6 +12,7 @@ import java.util.Arrays;
 import java.util.List;
 import java.util.Set;
 import java.util.stream.Collectors;
+import java.util.stream.Stream;
 
 /**
  * Counts the calls of some methods for some seconds, puts every class back as it was, and writes a file of what it found.
@@ -126,11 +127,14 @@ final class Count implements Methods, Runnable {
             runs = runs % Integer.MAX_VALUE + 1;
             run = new Tally.Run(runs, entries.size());
         }
-        Tally.install(run);
         instrumentation.addTransformer(watcher, true);
         try {
             // All at once: each retransformation stops the server for a moment.
             again(entries);
+            // Not before: until all classes are made anew some calls pass the hook and others do not.
+            long beginning = System.nanoTime();
+            watched().forEach(entry -> entry.began = beginning);
+            Tally.install(run);
             // A loop that began before goes on calling what it called.
             Agent.say("counting the calls of " + entries.size() + " methods for " + millis + " ms");
             long over = System.nanoTime() + millis * 1_000_000;
@@ -140,12 +144,16 @@ final class Count implements Methods, Runnable {
             }
         } finally {
             long now = System.nanoTime();
-            entries.stream().filter(entry -> entry.state.equals("watched")).forEach(entry -> entry.nanos = now - entry.began);
+            watched().forEach(entry -> entry.nanos = now - entry.began);
             Tally.install(null);
             instrumentation.removeTransformer(watcher);
             again(entries);
         }
         Agent.say("counted; every class is as it was");
+    }
+
+    private Stream<Entry> watched() {
+        return entries.stream().filter(entry -> entry.state.equals("watched"));
     }
 
     /** Methods that are called too often are no longer counted. */
@@ -182,11 +190,11 @@ final class Count implements Methods, Runnable {
     }
 
     private void write() throws IOException {
-        StringBuilder text = new StringBuilder("roost-count 1\n");
+        StringBuilder text = new StringBuilder("roost-count 2\n");
         for (int id = 0; id < entries.size(); id++) {
             Entry entry = entries.get(id);
-            text.append("method ").append(entry.state).append(' ').append(run.calls(id)).append(' ').append(entry.nanos)
-                    .append(' ').append(entry.target).append(' ').append(entry.name).append('\n');
+            text.append("method ").append(entry.state).append(' ').append(run.calls(id)).append(' ').append(entry.began).append(' ')
+                    .append(entry.nanos).append(' ').append(entry.target).append(' ').append(entry.name).append('\n');
             text.append("times");
             for (int bucket = 0; bucket < Tally.BUCKETS; bucket++) {
                 long many = run.times(id, bucket);

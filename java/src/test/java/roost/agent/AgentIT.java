@@ -146,6 +146,7 @@ class AgentIT {
         try (Jvm jvm = Jvm.start(home, null, folder)) {
             assertEquals("ok", jvm.ask("recurse 1"));
             String methods = "method=tiny.Server::search,method=tiny.Server::recurse,method=tiny.Server::serch,method=tiny.Nothing::here";
+            long asked = System.nanoTime();
             attach(home, jvm, "count=" + out + ",millis=3000," + methods);
             jvm.waitFor("counting the calls of 4 methods");
             // The classes are made anew at the beginning: calls of then may go uncounted, and so one is waited for.
@@ -155,18 +156,22 @@ class AgentIT {
                 Thread.sleep(5);
             }
             List<String> lines = counted(out);
-            assertEquals("roost-count 1", lines.get(0));
+            assertEquals("roost-count 2", lines.get(0));
             assertEquals("end", lines.get(lines.size() - 1));
             String[] search = lines.get(1).split(" ");
             String[] recurse = lines.get(4).split(" ");
-            assertEquals("tiny.Server::search(I)J", search[5]);
+            assertEquals("tiny.Server::search(I)J", search[6]);
+            // By the clock of whoever asked, and not before it asked.
+            long began = Long.parseLong(search[3]);
+            assertTrue(began >= asked && began + Long.parseLong(search[4]) <= System.nanoTime(), asked + ": " + lines.get(1));
+            assertTrue(Long.parseLong(search[4]) >= 3_000_000_000L, lines.get(1));
             long calls = Long.parseLong(recurse[2]);
             // Recursion is one call; each way out counts, also an exception.
             assertTrue(calls > 0 && calls <= 100, lines.get(4));
             assertTrue(Math.abs(Long.parseLong(search[2]) - 10 * calls) <= 10, lines.get(1) + " / " + lines.get(4));
-            assertTrue(lines.get(7).startsWith("method refused 0 0 tiny.Server::serch"), lines.get(7));
+            assertTrue(lines.get(7).startsWith("method refused 0 0 0 tiny.Server::serch"), lines.get(7));
             assertTrue(lines.get(9).contains("the nearest: search"), lines.get(9));
-            assertTrue(lines.get(10).startsWith("method waiting 0 0 tiny.Nothing::here"), lines.get(10));
+            assertTrue(lines.get(10).startsWith("method waiting 0 0 0 tiny.Nothing::here"), lines.get(10));
             assertTrue(jvm.waitFor("every class is as it was").contains("every class is as it was"), jvm.said());
             // Another count, and then slots: nothing of the first is in their way.
             Files.delete(out);
