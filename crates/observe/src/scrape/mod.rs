@@ -7,6 +7,7 @@
 //!
 //! ```text
 //!   source.rs       asks: memcached's `stats`, Roost's status, a Prometheus page    (sockets)
+//!   exchange.rs     a line asked and lines answered, over one connection            (sockets)
 //!   exposition.rs   reads such a page                                               (no sockets, no clock)
 //!   tally.rs        adds up what came between answers                               (no sockets, no clock)
 //!   asker.rs        asks on a thread of its own, when it is told to
@@ -17,6 +18,7 @@
 //! the server is an error: it may be restarted or overloaded, and that is told in notes.
 
 mod asker;
+mod exchange;
 pub mod exposition;
 mod source;
 mod tally;

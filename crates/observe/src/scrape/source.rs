@@ -13,17 +13,17 @@
 //! us for ever. Every answer has a longest length. Names are resolved once, except a URL's, which the library resolves within
 //! its deadline.
 
+use super::exchange::Exchange;
 use super::exposition::{Sample, samples};
 use super::tally::{Reading, Tail};
 use machine::Duration;
 use serde::Deserialize;
 use std::collections::BTreeSet;
 use std::fmt;
-use std::io::{ErrorKind, Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs as _};
-use std::time::Instant;
+use std::io::ErrorKind;
+use std::net::{SocketAddr, ToSocketAddrs as _};
 
-/// Who is asked.
+/// Who is asked. Copies of it ask by one connection, one after the other.
 #[derive(Clone, Debug)]
 pub struct Source {
     named: String,
@@ -32,8 +32,8 @@ pub struct Source {
 
 #[derive(Clone, Debug)]
 enum Kind {
-    Memcached(Vec<SocketAddr>),
-    Roost(Vec<SocketAddr>),
+    Memcached(Exchange),
+    Roost(Exchange),
     Page { agent: ureq::Agent, names: Names, quantile: f64 },
 }
 
@@ -88,8 +88,8 @@ impl Source {
                 }
             }
             match named.split_once(':') {
-                Some(("memcached", address)) => Kind::Memcached(resolved(address)?),
-                Some(("roost", address)) => Kind::Roost(resolved(address)?),
+                Some(("memcached", address)) => Kind::Memcached(Exchange::with(resolved(address)?)),
+                Some(("roost", address)) => Kind::Roost(Exchange::with(resolved(address)?)),
                 _ => {
                     return Err(Failure::new(
                         "no such source",
@@ -104,8 +104,8 @@ impl Source {
     /// Asks once.
     pub fn ask(&self) -> Result<Reading, Failure> {
         match &self.kind {
-            Kind::Memcached(addresses) => of_memcached(&exchange(addresses, "stats", MEMCACHED)?),
-            Kind::Roost(addresses) => of_roost(&exchange(addresses, "stats roost-json", ROOST)?),
+            Kind::Memcached(exchange) => of_memcached(&exchange.ask("stats", MEMCACHED)?),
+            Kind::Roost(exchange) => of_roost(&exchange.ask("stats roost-json", ROOST)?),
             Kind::Page { agent, names, quantile } => of_page(&page(agent, &self.named)?, names, *quantile),
         }
     }
@@ -142,11 +142,11 @@ impl fmt::Display for Source {
 }
 
 impl Failure {
-    fn new(what: impl Into<String>, fix: impl Into<String>) -> Self {
+    pub(super) fn new(what: impl Into<String>, fix: impl Into<String>) -> Self {
         Self { what: what.into(), fix: fix.into() }
     }
 
-    fn of(cause: &std::io::Error) -> Self {
+    pub(super) fn of(cause: &std::io::Error) -> Self {
         match cause.kind() {
             ErrorKind::WouldBlock | ErrorKind::TimedOut => Self::silent(),
             ErrorKind::ConnectionRefused => Self::new("nobody listens there", WHERE),
@@ -154,7 +154,7 @@ impl Failure {
         }
     }
 
-    fn silent() -> Self {
+    pub(super) fn silent() -> Self {
         Self::new(format!("no whole answer within {PATIENCE}"), WHERE)
     }
 }
@@ -173,56 +173,6 @@ fn resolved(address: &str) -> Result<Vec<SocketAddr>, Failure> {
         Ok(_) => Err(Failure::new(format!("{address} has no address"), FIX)),
         Err(cause) => Err(Failure::new(format!("{address} is no address ({cause})"), FIX)),
     }
-}
-
-/// Sends a line, and returns what comes before `END`.
-fn exchange(addresses: &[SocketAddr], request: &str, fix: &str) -> Result<String, Failure> {
-    let until = Instant::now() + std::time::Duration::from(PATIENCE);
-    let left = || {
-        let left = until.saturating_duration_since(Instant::now());
-        // A timeout of zero would be none.
-        if left.is_zero() { Err(Failure::silent()) } else { Ok(left) }
-    };
-    let failed = |cause| Failure::of(&cause);
-    let mut connected = Err(Failure::new("it has no address", WHERE));
-    for address in addresses {
-        connected = TcpStream::connect_timeout(address, left()?).map_err(failed);
-        if connected.is_ok() {
-            break;
-        }
-    }
-    let mut stream = connected?;
-    stream.set_write_timeout(Some(left()?)).map_err(failed)?;
-    stream.write_all(format!("{request}\r\n").as_bytes()).map_err(failed)?;
-    let mut answer = Vec::new();
-    let mut part = [0; 4096];
-    loop {
-        stream.set_read_timeout(Some(left()?)).map_err(failed)?;
-        let read = match stream.read(&mut part) {
-            Ok(0) => return Err(Failure::new("it closed the connection before its answer's end", fix)),
-            Ok(read) => read,
-            Err(cause) if cause.kind() == ErrorKind::Interrupted => continue,
-            Err(cause) => return Err(failed(cause)),
-        };
-        answer.extend_from_slice(&part[..read]);
-        if let Some(before) = answer.strip_suffix(b"END\r\n").filter(|before| is_lines(before)) {
-            return Ok(String::from_utf8_lossy(before).into_owned());
-        }
-        let begins = answer.iter().zip(b"STAT ").all(|(is, should)| is == should);
-        if !begins && (answer.contains(&b'\n') || answer.len() > LINE_SHOWN) {
-            let line: String = String::from_utf8_lossy(&answer).lines().next().unwrap_or_default().into();
-            let shown: String = line.chars().take(LINE_SHOWN).collect();
-            return Err(Failure::new(format!("it answers `{}`", shown.escape_debug()), fix));
-        }
-        if answer.len() > ANSWER_MAX {
-            return Err(Failure::new(format!("its answer does not end within {ANSWER_MAX} bytes"), fix));
-        }
-    }
-}
-
-/// Nothing, or lines that have ended.
-fn is_lines(bytes: &[u8]) -> bool {
-    bytes.is_empty() || bytes.ends_with(b"\r\n")
 }
 
 fn of_memcached(answer: &str) -> Result<Reading, Failure> {
@@ -388,9 +338,7 @@ const COMMANDS: [&str; 9] = [
     "decr_misses",
 ];
 /// For a whole exchange. A service that is slower than this has other troubles than its sleeps.
-const PATIENCE: Duration = Duration::from_secs(1);
-/// memcached's stats have 2 KiB; a Roost of a thousand workers 256 KiB.
-const ANSWER_MAX: usize = 1 << 20;
+pub(super) const PATIENCE: Duration = Duration::from_secs(1);
 /// Pages of large services have some MiB.
 const PAGE_MAX: u64 = 16 << 20;
 /// Of a summary that has others than the one asked for.
@@ -398,18 +346,20 @@ const QUANTILES_SHOWN: usize = 9;
 /// No service answers later than after a day; a page may hold any number.
 const LONGEST_S: f64 = 86_400.0;
 /// Of a line that is not understood.
-const LINE_SHOWN: usize = 60;
-const WHERE: &str = "start the service, or name the address where it listens";
+pub(super) const LINE_SHOWN: usize = 60;
+pub(super) const WHERE: &str = "start the service, or name the address where it listens";
 const MEMCACHED: &str = "name a memcached that speaks its text protocol";
 const ROOST: &str = "name a Roost of this version";
 
 #[cfg(test)]
 pub(super) mod tests {
+    use super::super::exchange::ANSWER_MAX;
     use super::*;
     use proptest::prelude::*;
-    use std::io::{BufRead as _, BufReader};
-    use std::net::TcpListener;
+    use std::io::{BufRead as _, BufReader, Write as _};
+    use std::net::{TcpListener, TcpStream};
     use std::process::{Child, Command, Stdio};
+    use std::time::Instant;
 
     /// As `roost observe` asks.
     pub fn source(named: &str, rate: Option<&str>, p99: Option<&str>) -> Result<Source, Failure> {
@@ -644,12 +594,16 @@ pub(super) mod tests {
         }
         let after = source.ask().unwrap();
         assert_eq!(after.requests - before.requests, 11.0, "one for each command");
-        // The client's; ours is not counted, once memcached has seen that the one before is closed.
-        let only_the_client = || {
-            std::thread::sleep(std::time::Duration::from_millis(20));
-            source.ask().unwrap().connections == Some(1)
-        };
-        assert!((0..100).any(|_| only_the_client()), "{after:?}");
+        // The client's; ours is not counted, and there is one, whoever asks.
+        assert_eq!(after.connections, Some(1));
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                let source = source.clone();
+                scope.spawn(move || {
+                    (0..50).for_each(|_| assert_eq!(source.ask().unwrap().connections, Some(1)))
+                });
+            }
+        });
         assert!(after.uptime >= before.uptime);
     }
 
