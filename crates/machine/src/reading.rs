@@ -27,18 +27,29 @@ pub struct WorkerReading {
     pub connections: u32,
     /// Of those, the ones at home here.
     pub residents: u32,
-    /// Requests per second, summed over its connections.
+    /// The load of its connections together, in what the policy counts: requests per second, or seconds of busy time
+    /// per second.
     pub load: Rate,
     /// The same, over its resident connections.
     pub resident_load: Rate,
-    /// The highest load that it has learned to be acceptable.
+    /// The highest load that is acceptable, in the same unit.
     pub limit: Option<Rate>,
+    /// Requests per second, where `load` is something else.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate: Option<Rate>,
     /// The largest load of any one connection here.
     pub heaviest: Rate,
     /// Share of the last report period in which it was working.
     pub busy: Ratio,
     /// 99th percentile of the time from ready to replied inside the server, where enough requests were seen.
     pub tail: Option<Duration>,
+}
+
+impl WorkerReading {
+    /// Requests per second, whatever the policy counts.
+    pub fn requests_per_second(&self) -> Rate {
+        self.rate.unwrap_or(self.load)
+    }
 }
 
 /// One CPU.

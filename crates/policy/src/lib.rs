@@ -49,3 +49,8 @@ pub mod wake_plan;
 
 pub use roster::{Guidance, Movable, Moved, Placement, Why};
 pub use scheduling::Scheduling;
+
+/// What a record leaves out: a figure that older ones do not have either.
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}

@@ -19,7 +19,7 @@
 
 use crate::peafowl::{Answer, ConnectionLoad, Departure, Order, Sample, Transfer, Verdict, Worker};
 use crate::{Guidance, Movable, Moved, Placement, Scheduling};
-use machine::{Command, ConnId, Instant, Reading, WorkerId, WorkerReading};
+use machine::{Command, ConnId, Duration, Instant, Reading, WorkerId, WorkerReading};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::fmt::Debug;
@@ -45,7 +45,12 @@ pub enum WorkerInput {
     /// `Worker::handle_departure`
     Departure { slot: u32, sent: bool },
     /// `Worker::handle_served`
-    Served { slot: u32, requests: u32 },
+    Served {
+        slot: u32,
+        requests: u32,
+        #[serde(default, skip_serializing_if = "crate::is_default")]
+        busy: Duration,
+    },
     /// `Worker::handle_order`
     Order(Order),
     /// `Worker::handle_report`, then `Worker::movable`
@@ -92,8 +97,8 @@ impl Recorded for Worker {
             WorkerInput::Departure { slot, sent } => {
                 WorkerOutput::Departure(self.handle_departure(now, slot, sent))
             }
-            WorkerInput::Served { slot, requests } => {
-                WorkerOutput::Verdict(self.handle_served(now, slot, requests))
+            WorkerInput::Served { slot, requests, busy } => {
+                WorkerOutput::Verdict(self.handle_served(now, slot, requests, busy))
             }
             WorkerInput::Order(order) => WorkerOutput::Answer(self.handle_order(now, order)),
             WorkerInput::Report(sample) => {
@@ -338,11 +343,15 @@ mod tests {
         let load = ConnectionLoad::new(Instant::ZERO);
         let arrival = |slot, home| WorkerInput::Arrival { slot, conn: ConnId(u64::from(slot)), home, load };
         let mut steps = vec![arrival(0, WorkerId(0)), arrival(1, WorkerId(1))];
-        steps.extend((0..300).map(|at| WorkerInput::Served { slot: at % 2, requests: 1 + at % 3 }));
+        steps.extend((0..300).map(|at| WorkerInput::Served {
+            slot: at % 2,
+            requests: 1 + at % 3,
+            busy: Duration::from_nanos(u64::from(at) % 5 * 700),
+        }));
         steps.push(WorkerInput::Report(Sample { requests: 7, ..Sample::default() }));
         let order = Order::Move { target: WorkerId(1), pick: machine::Pick::NextServed };
         steps.extend([WorkerInput::Order(order), WorkerInput::Timeout, WorkerInput::Transfer]);
-        steps.push(WorkerInput::Served { slot: 1, requests: 1 });
+        steps.push(WorkerInput::Served { slot: 1, requests: 1, busy: Duration::ZERO });
         steps.push(WorkerInput::Departure { slot: 1, sent: true });
         steps
     }

@@ -6,7 +6,7 @@
 use crate::all_awake::AllAwake;
 use crate::spread::Spread;
 use crate::{Guidance, Movable, Moved, Placement, carb, peafowl};
-use machine::{Command, CpuId, Instant, Reading, WorkerId};
+use machine::{Command, CpuId, Instant, Ratio, Reading, WorkerId};
 use serde::{Deserialize, Serialize};
 
 /// One of the policies that place connections.
@@ -44,9 +44,18 @@ impl Scheduling {
         Self::AllAwake(AllAwake::new(workers))
     }
 
-    /// The parameters for the workers under this policy: those given, but only Peafowl's workers send guests home.
+    /// The parameters for the workers under this policy: those given, but only Peafowl's workers send guests home, and
+    /// only Peafowl compares loads with limits; the others compare rates with rates.
     pub fn worker_params(&self, params: peafowl::Params) -> peafowl::Params {
-        peafowl::Params { send_home: params.send_home && matches!(self, Self::Peafowl(_)), ..params }
+        if matches!(self, Self::Peafowl(_)) {
+            return params;
+        }
+        peafowl::Params {
+            send_home: false,
+            load: peafowl::Load::Requests,
+            overload_busy: Ratio::ONE,
+            ..params
+        }
     }
 
     /// So many workers shall be awake from now on. Means nothing to policies that decide it themselves.

@@ -202,6 +202,7 @@ mod tests {
             load: Rate::per_second(loads.iter().sum()),
             resident_load: Rate::ZERO,
             limit: None,
+            rate: None,
             heaviest: Rate::per_second(loads.iter().copied().fold(0.0, f64::max)),
             busy: Ratio::ZERO,
             tail: None,

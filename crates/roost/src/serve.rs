@@ -143,11 +143,33 @@ enum Actuator {
 }
 
 /// The configuration file: parameters of the policies.
-#[derive(Default, Deserialize, Serialize)]
+#[derive(Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 struct File {
     peafowl: policy::peafowl::Params,
     carb: policy::carb::Params,
+}
+
+impl Default for File {
+    fn default() -> Self {
+        Self { peafowl: policy::peafowl::Params::live(), carb: policy::carb::Params::default() }
+    }
+}
+
+impl File {
+    /// What a file leaves out of a table is as it is in a live store, and not as it is in the policy's own defaults.
+    fn parse(text: &str) -> Result<Self, toml::de::Error> {
+        // First as it stands: this reading knows the line of what is wrong.
+        let mut file: Self = toml::from_str(text)?;
+        let mut all: toml::Table = toml::from_str(text)?;
+        if let Some(toml::Value::Table(given)) = all.remove("peafowl") {
+            let live = toml::to_string(&policy::peafowl::Params::live()).expect("plain figures");
+            let mut table: toml::Table = toml::from_str(&live)?;
+            table.extend(given);
+            file.peafowl = table.try_into()?;
+        }
+        Ok(file)
+    }
 }
 
 /// Serves until SIGTERM or SIGINT.
@@ -211,7 +233,7 @@ fn parameters(args: &Args) -> Result<File> {
             let text = std::fs::read_to_string(path).map_err(|error| {
                 usage(format!("cannot read {}: {error}\nhint: --config takes a TOML file", path.display()))
             })?;
-            toml::from_str(&text).map_err(|error| {
+            File::parse(&text).map_err(|error| {
                 usage(format!(
                     "{}: {error}hint: `roost serve --print-config` prints every key",
                     path.display()
@@ -357,6 +379,18 @@ mod tests {
         let table: toml::Table = toml::from_str(shipped).unwrap();
         let defaults: toml::Table = toml::from_str(&toml::to_string(&File::default()).unwrap()).unwrap();
         assert_eq!(table, defaults);
+    }
+
+    #[test]
+    fn what_a_file_leaves_out_is_as_in_a_live_store() {
+        let file = File::parse("[peafowl]\nheadroom = 0.5\n").unwrap();
+        assert_eq!(
+            file.peafowl,
+            policy::peafowl::Params { headroom: 0.5, ..policy::peafowl::Params::live() }
+        );
+        assert_eq!(File::parse("").unwrap().peafowl, policy::peafowl::Params::live());
+        let old = File::parse("[peafowl]\nload = \"requests\"\n").unwrap();
+        assert_eq!(old.peafowl.load, policy::peafowl::Load::Requests);
     }
 
     #[test]

@@ -263,7 +263,9 @@ impl Director {
     fn ask_the_silent(&self, now: Instant) {
         for port in self.shared.ports() {
             let published = port.published();
-            let loaded = published.reading.is_some_and(|reading| reading.load.as_per_second() > NEGLIGIBLE);
+            let loaded = published
+                .reading
+                .is_some_and(|reading| reading.requests_per_second().as_per_second() > NEGLIGIBLE);
             if loaded && now.since(published.at) > self.shared.report_period() * 2 {
                 port.mailbox.post(Mail::Report);
             }
@@ -273,7 +275,7 @@ impl Director {
     fn reading(&self) -> Reading {
         let workers: Vec<_> =
             self.shared.ports().iter().filter_map(|port| port.published().reading).collect();
-        let rate = workers.iter().map(|worker| worker.load).sum();
+        let rate = workers.iter().map(|worker| worker.requests_per_second()).sum();
         let responses: Vec<Response> =
             self.shared.ports().iter().filter_map(|port| port.published().response).collect();
         // The slowest worker's percentile bounds the service's: every worker answers that share within it.

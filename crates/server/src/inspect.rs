@@ -95,7 +95,7 @@ impl Inspector {
             worker: id,
             cpu: self.worker_cpus[id.index()],
             active: view.is_active(id),
-            load: reading.as_ref().map_or(Rate::ZERO, |reading| reading.load),
+            load: reading.as_ref().map_or(Rate::ZERO, |reading| reading.requests_per_second()),
             limit: published.learned.limit(),
             residents,
             guests: connections.saturating_sub(residents),

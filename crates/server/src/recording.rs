@@ -8,7 +8,7 @@
 
 use crate::config::{Config, Log};
 use host::{SegmentBounds, Segments};
-use machine::{Command, ConnId, Instant, Reading, WorkerId, WorkerReading};
+use machine::{Command, ConnId, Duration, Instant, Reading, WorkerId, WorkerReading};
 use policy::log::{Recorded, SchedulingInput, WorkerInput, WorkerOutput, state_line, step_line};
 use policy::peafowl::{Answer, ConnectionLoad, Departure, LearnedLimit, Order, Sample, Transfer, Verdict};
 use policy::{Guidance, Movable, Moved, Placement, Scheduling};
@@ -47,11 +47,17 @@ impl RecordedWorker {
 
     /// The request path.
     #[inline]
-    pub(crate) fn handle_served(&mut self, now: Instant, slot: u32, requests: u32) -> Verdict {
+    pub(crate) fn handle_served(
+        &mut self,
+        now: Instant,
+        slot: u32,
+        requests: u32,
+        busy: Duration,
+    ) -> Verdict {
         if self.log.is_none() {
-            return self.policy.handle_served(now, slot, requests);
+            return self.policy.handle_served(now, slot, requests, busy);
         }
-        match self.tell(now, WorkerInput::Served { slot, requests }) {
+        match self.tell(now, WorkerInput::Served { slot, requests, busy }) {
             WorkerOutput::Verdict(verdict) => verdict,
             other => unreachable!("requests served answered {other:?}"),
         }
@@ -213,7 +219,7 @@ mod tests {
         let mut n = 0;
         while !second.exists() {
             n += 1;
-            worker.handle_served(at(n), 0, 1);
+            worker.handle_served(at(n), 0, 1, Duration::ZERO);
         }
         drop(worker);
         let whole = folder.path().join("worker-0.000001.jsonl");

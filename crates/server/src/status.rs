@@ -45,7 +45,8 @@ pub struct WorkerStatus {
     pub active: bool,
     /// Requests per second that its connections send.
     pub load: Rate,
-    /// The load that it has learned to be acceptable.
+    /// What it can carry of the requests that it served last, per second; under the paper's rule the highest load of its
+    /// own connections that was seen.
     pub limit: Option<Rate>,
     /// Connections served here that are at home here.
     pub residents: u32,

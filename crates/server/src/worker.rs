@@ -73,6 +73,8 @@ pub(crate) struct Worker {
     /// Slots whose requests were read, and where to; empty between turns.
     received: Vec<(u32, Range<usize>)>,
     reports: Reports,
+    /// Until when this thread's time has been charged to a turn, or was spent waiting.
+    charged_until: Instant,
     /// Slots whose first request after a send-home transfer has not been served yet.
     arriving: Vec<u32>,
     /// Where requests are served in bursts.
@@ -116,6 +118,7 @@ impl Worker {
             scratch: Scratch::new(),
             received: Vec::with_capacity(TOGETHER),
             reports: Reports::new(now),
+            charged_until: now,
             arriving: Vec::new(),
             holding,
             draining: false,
@@ -159,6 +162,7 @@ impl Worker {
                 // Time on the stage is no work.
                 returned = shared.now();
             }
+            self.charged_until = returned;
             let mut last = returned;
             for some in events.chunks(TOGETHER) {
                 last = self.take_turns(some, last, ready_since);
@@ -286,6 +290,7 @@ impl Worker {
         ready_since: Instant,
     ) -> Instant {
         let now = self.shared.now();
+        let busy = now.since(std::mem::replace(&mut self.charged_until, now));
         match turn {
             Turn::Closed => {
                 self.close(slot, was_held, now);
@@ -308,7 +313,7 @@ impl Worker {
             self.shared.first_served(self.id, now);
         }
         self.reports.served(requests, now.since(ready_since));
-        let verdict = self.policy.handle_served(now, slot, requests);
+        let verdict = self.policy.handle_served(now, slot, requests, busy);
         // While the server stops, the other worker may have gone already.
         if let Verdict::Send { target, why } = verdict
             && !self.draining

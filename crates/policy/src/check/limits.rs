@@ -51,6 +51,11 @@ impl Check for peafowl::Params {
     fn check(&self) -> Result<(), Wrong> {
         count("window_requests", self.window_requests)?;
         time("report_period", self.report_period)?;
+        share("full_busy", self.full_busy)?;
+        above_zero("full_busy", self.full_busy.as_f64())?;
+        share("overload_busy", self.overload_busy)?;
+        time("turn_most", self.turn_most)?;
+        time("capacity_memory", self.capacity_memory)?;
         above_zero("outlier_z", self.outlier_z)?;
         time("learn_after", self.learn_after)?;
         share("saturation_busy", self.saturation_busy)?;

@@ -98,6 +98,7 @@ fn no_parameter_of_any_policy_takes_what_cannot_be() {
     let peafowl = [
         "window_span",
         "saturation_busy",
+        "overload_busy",
         "approach_z",
         "burst_drain",
         "burst_depth",

@@ -1,4 +1,5 @@
-//! The load of one connection (section 3.3): n divided by the time in which the last n requests came.
+//! The load of one connection (section 3.3): n divided by the time in which the last n requests came; or, where load
+//! is busy time, the work that these n took divided by that time.
 //!
 //! A counter and two instants, so that a request costs an addition and a comparison. The figure travels with its
 //! connection from worker to worker.
@@ -8,9 +9,12 @@
 //! deviations of a Poisson count and a little; the smaller of this bound and the last measurement is the load. A
 //! steady connection never meets the bound, a silent one decays as 1/t.
 
-use super::Params;
+use super::{Load, Params};
 use machine::{Duration, Instant, Rate};
 use serde::{Deserialize, Serialize};
+
+/// Where load is busy time, a window is over after so many spans, however few requests came.
+const WINDOW_SPANS_MOST: u64 = 10;
 
 /// What a connection carries with it so that its load stays known.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -18,19 +22,30 @@ pub struct ConnectionLoad {
     window_start: Instant,
     requests: u32,
     measured: Option<Rate>,
+    /// Work in the open window, and per request in those that are over.
+    #[serde(default, skip_serializing_if = "crate::is_default")]
+    busy: Duration,
+    #[serde(default, skip_serializing_if = "crate::is_default")]
+    cost: Duration,
 }
 
 impl ConnectionLoad {
     /// A connection opened at `now` that has sent nothing.
     pub fn new(now: Instant) -> Self {
-        Self { window_start: now, requests: 0, measured: None }
+        Self { window_start: now, requests: 0, measured: None, busy: Duration::ZERO, cost: Duration::ZERO }
     }
 
-    /// `requests` of this connection were served at `now`.
+    /// `requests` of this connection were served at `now`, which took `busy`.
     #[inline]
-    pub fn record(&mut self, now: Instant, requests: u32, params: &Params) {
+    pub fn record(&mut self, now: Instant, requests: u32, busy: Duration, params: &Params) {
         self.requests = self.requests.saturating_add(requests);
-        if self.requests >= params.window_requests {
+        let mut is_over = self.requests >= params.window_requests;
+        if params.load == Load::BusyTime {
+            self.busy += busy;
+            // Few requests may be heavy ones, and what they cost shall not be remembered until n have come.
+            is_over |= now.since(self.window_start) >= params.window_span * WINDOW_SPANS_MOST;
+        }
+        if is_over {
             self.close_window(now, params);
         }
     }
@@ -41,12 +56,29 @@ impl ConnectionLoad {
         let span = now.since(self.window_start);
         if span >= params.window_span && !span.is_zero() {
             self.measured = Some(Rate::of(u64::from(self.requests), span));
+            self.cost = self.busy / u64::from(self.requests.max(1));
             self.window_start = now;
             self.requests = 0;
+            self.busy = Duration::ZERO;
         }
     }
 
-    /// The load at `now`.
+    /// The load at `now`, in what the policy counts.
+    pub fn load(&self, now: Instant, params: &Params) -> Rate {
+        let rate = self.rate(now, params);
+        match params.load {
+            Load::Requests => rate,
+            Load::BusyTime => {
+                // What the open window holds already may be heavier than all before.
+                let least = if self.measured.is_some() { params.window_span } else { params.report_period };
+                let elapsed = now.since(self.window_start).max(least).max(Duration::from_nanos(1));
+                let open = self.busy.as_nanos() as f64 / elapsed.as_nanos() as f64;
+                rate.scale(self.cost.as_secs_f64()).max(Rate::per_second(open))
+            }
+        }
+    }
+
+    /// Its requests per second at `now`.
     pub fn rate(&self, now: Instant, params: &Params) -> Rate {
         let elapsed = now.since(self.window_start);
         let requests = f64::from(self.requests);
@@ -79,7 +111,7 @@ mod tests {
         let mut load = ConnectionLoad::new(Instant::ZERO);
         let requests = (end / gap).round() as u64;
         for request in 1..=requests {
-            load.record(at(gap * request as f64), 1, params);
+            load.record(at(gap * request as f64), 1, Duration::ZERO, params);
         }
         load
     }
@@ -116,7 +148,7 @@ mod tests {
         let params = Params::default();
         let mut load = ConnectionLoad::new(at(5.0));
         assert_eq!(load.rate(at(5.0), &params), Rate::ZERO);
-        load.record(at(5.0), 1, &params);
+        load.record(at(5.0), 1, Duration::ZERO, &params);
         assert_eq!(load.rate(at(5.0), &params), Rate::per_second(10.0), "over a report, not over nothing");
         assert_eq!(load.rate(at(9.0), &params), Rate::per_second(0.25));
     }
@@ -125,7 +157,7 @@ mod tests {
     fn clocks_that_go_back_do_no_harm() {
         let params = Params::default();
         let mut load = steady(0.001, 1.0, &params);
-        load.record(at(0.5), 1000, &params);
+        load.record(at(0.5), 1000, Duration::ZERO, &params);
         assert!(load.rate(at(0.2), &params).as_per_second().is_finite());
     }
 
@@ -141,7 +173,7 @@ mod tests {
             let mut fastest = 0.0_f64;
             for (gap, requests) in gaps {
                 now += Duration::from_nanos(gap);
-                load.record(now, requests, &params);
+                load.record(now, requests, Duration::ZERO, &params);
                 fastest = fastest.max(load.measured.map_or(0.0, Rate::as_per_second));
             }
             let mut before = load.rate(now, &params);
@@ -161,7 +193,7 @@ mod tests {
             let mut now = Instant::ZERO;
             for gap in gaps {
                 now += Duration::from_nanos(gap);
-                load.record(now, 1, &params);
+                load.record(now, 1, Duration::ZERO, &params);
             }
             let text = serde_json::to_string(&load).unwrap();
             prop_assert_eq!(serde_json::from_str::<ConnectionLoad>(&text).unwrap(), load);

@@ -20,7 +20,7 @@ use super::Params;
 use machine::Rate;
 use serde::{Deserialize, Serialize};
 
-/// A worker's limit and the statistics behind it. Kept across restarts by the server.
+/// A worker's limit in requests per second and the statistics behind it. Kept across restarts by the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LearnedLimit {
@@ -34,6 +34,17 @@ impl LearnedLimit {
     /// The limit, if any load was measured yet.
     pub fn limit(&self) -> Option<Rate> {
         self.limit
+    }
+
+    /// A limit that needs no learning, in requests per second.
+    pub(super) fn set(&mut self, limit: Option<Rate>) {
+        self.limit = limit;
+    }
+
+    /// Whether these figures can have been learned: what is read from a file may be anything.
+    pub fn is_sound(&self) -> bool {
+        let figures = [self.mean_per_s, self.variance, self.limit.map_or(0.0, Rate::as_per_second)];
+        figures.iter().all(|figure| figure.is_finite() && *figure >= 0.0)
     }
 
     /// How many samples stand behind mean and variance, up to the cap.

@@ -7,12 +7,13 @@
 //!
 //! **The terms.** A connection has a *home*, given round robin, and is *served* by one worker at a time. Served at home
 //! it is a *resident*, elsewhere a *guest*. Its *load* is its request rate. A worker's *limit* is the highest load that
-//! its residents have put on it. The *scale-down worker* is the one being emptied; a *destination* receives from it.
+//! its residents have put on it, as the paper has it; the live store counts busy time (`capacity.rs`). The *scale-down worker* is the one being emptied; a *destination* receives from it.
 //! Workers that took part in sending a guest home are *barred* for a while.
 //!
 //! ```text
 //!   connection.rs   the load of one connection: n requests in the time they took
 //!   limit.rs        the highest load of the residents, outliers left out
+//!   capacity.rs     what a worker can carry, where load is busy time
 //!   overload.rs     an overload between two reports, seen within some tens of requests
 //!   worker.rs       Algorithm 1: what happens to the connection just served      scale up, at once, by each worker alone
 //!   scheduler.rs    who is emptied, where to, who rests, where new ones go       scale down, slowly, for all
@@ -33,6 +34,7 @@
 //! - *Do outliers enter mean and variance?* Yes, with a capped count: see `limit.rs`.
 //! - *The scheduler's core*: any; it is never on a request's path.
 
+mod capacity;
 mod connection;
 mod exchange;
 mod limit;
@@ -44,6 +46,6 @@ mod worker;
 pub use connection::ConnectionLoad;
 pub use exchange::{Answer, Departure, Order, Sample, Transfer, Verdict};
 pub use limit::LearnedLimit;
-pub use params::Params;
+pub use params::{Load, Params};
 pub use scheduler::Scheduler;
 pub use worker::Worker;

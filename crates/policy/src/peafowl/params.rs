@@ -3,10 +3,22 @@
 //! The paper prints few numbers: Z-score 2.5, a block of 30 s, limits that are compared as they are, and that the
 //! first measured rate is the first limit. It leaves open the length of a measuring window, the report period and
 //! what "approaches the limit" means. [`Params::paper`] keeps to what is printed and switches off what is ours;
-//! what the paper leaves open has the same value in both presets.
+//! what the paper leaves open has the same value in both presets. [`Params::live`] is what the store runs by: load is
+//! busy time, so that no count of requests, however it came about, is ever taken for what a worker can carry.
 
 use machine::{Duration, Ratio};
 use serde::{Deserialize, Serialize};
+
+/// What a load is counted in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Load {
+    /// Requests per second; the limit is the highest that was seen (the paper, section 3.3).
+    #[default]
+    Requests,
+    /// Seconds of work per second; the limit is [`Params::full_busy`] of the time that the worker gets of its CPU.
+    BusyTime,
+}
 
 /// The constants of one Peafowl instance. The scheduler and all its workers share one value.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -24,7 +36,27 @@ pub struct Params {
     #[serde(with = "machine::duration_text")]
     pub report_period: Duration,
 
-    // --- Learning the limit (section 3.3) ---
+    /// What a load is counted in. Requests, as the paper prints; the live store counts busy time.
+    pub load: Load,
+
+    // --- The limit, where load is busy time ---
+    /// A worker that works for this share of the time carries all that it should. 0.8: at that share a request waits
+    /// for about four others on average, and a fifth of the time is left for what comes before anybody can act.
+    pub full_busy: Ratio,
+    /// A worker that worked for more than this share in two reports is overloaded whatever its limit: its guests go
+    /// home, and if it has none, the scheduler wakes another worker for a share of its connections. 0.9; one switches
+    /// it off.
+    pub overload_busy: Ratio,
+    /// No turn is charged for more than this, since none works for longer: the rest is time in which the CPU was
+    /// taken away. It counts against the worker, as less capacity, and not against the connection. 1 ms.
+    #[serde(with = "machine::duration_text")]
+    pub turn_most: Duration,
+    /// How long ago is half forgotten of what a request costs and of what the worker gets of its CPU. 150 ms: after
+    /// two seconds a hundredfold cost has left no trace.
+    #[serde(with = "machine::duration_text")]
+    pub capacity_memory: Duration,
+
+    // --- Learning the limit (section 3.3), where load is requests ---
     /// A sample with a Z-score above this is an outlier and no new maximum. 2.5 in the paper.
     pub outlier_z: f64,
     /// A rise that lasts this long is learned, however long the worker has lived: it caps the sample count of the
@@ -109,6 +141,11 @@ impl Default for Params {
             window_requests: 64,
             window_span: Duration::from_millis(50),
             report_period: Duration::from_millis(100),
+            load: Load::Requests,
+            full_busy: Ratio::new(0.8),
+            overload_busy: Ratio::ONE,
+            turn_most: Duration::from_millis(1),
+            capacity_memory: Duration::from_millis(150),
             outlier_z: 2.5,
             learn_after: Duration::from_secs(60),
             saturation_busy: Ratio::new(0.95),
@@ -139,6 +176,24 @@ impl Default for Params {
 }
 
 impl Params {
+    /// What the store runs by: load is busy time, and what was decided is soon open to be decided again, since a limit
+    /// that needs no learning is not learned anew by mistakes.
+    ///
+    /// A worker cannot be busy for more than all the time, so the detector's drain lies at the limit and one depth
+    /// serves: at 0.8 of the limit it trips by chance once in e^26 requests, and a saturated worker fills it within 300.
+    pub fn live() -> Self {
+        Self {
+            load: Load::BusyTime,
+            overload_busy: Ratio::new(0.9),
+            burst_drain: 1.0,
+            burst_depth: 60.0,
+            swell_drain: 0.0,
+            block: Duration::from_millis(500),
+            fit_patience: Duration::from_millis(300),
+            ..Self::default()
+        }
+    }
+
     /// The rules that the paper prints, and nothing else. What it leaves open keeps the default, and so does what
     /// mends its published faults (silent connections move, orders expire).
     pub fn paper() -> Self {
@@ -171,6 +226,7 @@ impl Params {
         Self {
             report_period,
             window_span: self.window_span.scale(period_ratio),
+            capacity_memory: self.capacity_memory.scale(period_ratio),
             learn_after: divided(self.learn_after),
             block: divided(self.block),
             fit_patience: self.fit_patience.scale(period_ratio),

@@ -23,7 +23,8 @@
 //!
 //! **Beyond the paper.** *Relief*: a worker that stays well above the mean load while another stays well below gives
 //! that one a connection of fitting size. *Latency goal*: when the service's tail is above the goal for several
-//! readings, one more worker is woken and given its share.
+//! readings, one more worker is woken and given its share. *Overload*: the same when a worker works for more than
+//! [`Params::overload_busy`] of the time for several readings, and another sleeps: its connections may all be its own.
 //!
 //! What always holds:
 //! - At least [`Params::min_active`] workers are active, and every worker that has connections is.
@@ -31,12 +32,15 @@
 //! - No order names a barred worker, an inactive target (but to wake it), or the same worker twice.
 //! - Timers run by `handle_timeout`, not by requests.
 
-use super::Params;
+use super::{Load, Params};
 use crate::roster::{Flight, Roster};
 use crate::{Guidance, Movable, Moved, Placement};
-use machine::{Command, CpuId, Instant, Pick, Rate, Reading, WorkerId};
+use machine::{Command, CpuId, Instant, Pick, Rate, Reading, WorkerId, WorkerReading};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
+
+/// A difference of so much of a worker's time is not worth a move.
+const BUSY_NOISE: f64 = 0.05;
 
 /// A worker that is being woken for the latency goal.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -60,6 +64,9 @@ pub struct Scheduler {
     movable: Vec<Option<Movable>>,
     unfair_since: Option<Instant>,
     goal_missed: u32,
+    /// Readings in a row in which a worker worked for too much of the time.
+    #[serde(default, skip_serializing_if = "crate::is_default")]
+    swamped: u32,
     last: Instant,
     commands: VecDeque<Command>,
 }
@@ -78,6 +85,7 @@ impl Scheduler {
             movable: vec![None; workers.len()],
             unfair_since: None,
             goal_missed: 0,
+            swamped: 0,
             last: Instant::ZERO,
             commands: VecDeque::new(),
         }
@@ -89,6 +97,9 @@ impl Scheduler {
         if let (Some(p99), Some(goal)) = (reading.service.p99, self.params.latency_goal) {
             self.goal_missed = if p99 > goal { self.goal_missed + 1 } else { 0 };
         }
+        let is_swamped =
+            |worker: &WorkerReading| worker.connections > 1 && worker.busy > self.params.overload_busy;
+        self.swamped = if reading.workers.iter().any(is_swamped) { self.swamped + 1 } else { 0 };
         self.step(now);
     }
 
@@ -261,7 +272,8 @@ impl Scheduler {
         let is_free = |at: usize| !self.is_barred(at, now);
         let occupied: Vec<usize> = (0..self.roster.seats.len()).filter(|&at| is_occupied(at)).collect();
         let unknown = occupied.iter().any(|&at| !self.roster.seats[at].seen);
-        if occupied.len() <= self.min_active() || unknown || self.goal_missed > 0 {
+        let too_much = self.goal_missed > 0 || self.swamped > 0;
+        if occupied.len() <= self.min_active() || unknown || too_much {
             return None;
         }
         let free = || occupied.iter().copied().filter(|&at| is_free(at));
@@ -281,10 +293,13 @@ impl Scheduler {
         Some((victim, target))
     }
 
-    /// After several readings with the tail above the goal: gives one more worker its share of the connections.
+    /// After several readings with the tail above the goal, or with a worker that is busy all the time: gives one more worker its share of the connections.
     fn wake(&mut self, now: Instant) -> bool {
-        if self.goal_missed >= self.params.goal_readings.max(1) && self.waking.is_none() {
+        let patience = self.params.goal_readings.max(1);
+        let too_much = self.goal_missed >= patience || self.swamped >= patience;
+        if too_much && self.waking.is_none() {
             self.goal_missed = 0;
+            self.swamped = 0;
             self.draining = None;
             let seats = &self.roster.seats;
             let neighbours = |at: usize| seats.iter().filter(|s| s.active && s.cpu == seats[at].cpu).count();
@@ -329,7 +344,10 @@ impl Scheduler {
         let (above, below) = (self.roster.seats[most].load, self.roster.seats[least].load);
         // Three standard deviations of the measurement's own noise, or small loads would never look even.
         let span_s = self.params.window_span.max(self.params.report_period).as_secs_f64();
-        let noise = Rate::per_second(3.0 * (share.as_per_second() / span_s).sqrt());
+        let noise = match self.params.load {
+            Load::Requests => Rate::per_second(3.0 * (share.as_per_second() / span_s).sqrt()),
+            Load::BusyTime => Rate::per_second(BUSY_NOISE),
+        };
         let margin = share.scale(self.params.imbalance).max(noise);
         if above <= share + margin || below + margin >= share {
             self.unfair_since = None;
@@ -359,7 +377,7 @@ impl Scheduler {
 mod tests {
     use super::*;
     use crate::Why;
-    use machine::{ConnId, Duration, Ratio, ServiceReading, WorkerReading};
+    use machine::{ConnId, Duration, Ratio, ServiceReading};
 
     fn at_ms(ms: u64) -> Instant {
         Instant::ZERO + Duration::from_millis(ms)
@@ -380,6 +398,7 @@ mod tests {
             resident_load: Rate::per_second(load),
             limit: (limit > 0.0).then(|| Rate::per_second(limit)),
             heaviest: Rate::per_second(load / f64::from(connections.max(1))),
+            rate: None,
             busy: Ratio::ZERO,
             tail: None,
         };

@@ -19,11 +19,12 @@
 //! - An order is carried out at most once; one that finds no connection lapses with a timeout.
 //! - Late, early and repeated timeouts do no harm.
 
+use super::capacity::Capacity;
 use super::limit::LearnedLimit;
 use super::overload::Detector;
-use super::{Answer, ConnectionLoad, Departure, Order, Params, Sample, Transfer, Verdict};
+use super::{Answer, ConnectionLoad, Departure, Load, Order, Params, Sample, Transfer, Verdict};
 use crate::{Guidance, Movable, Why};
-use machine::{ConnId, Instant, Pick, Rate, WorkerId, WorkerReading};
+use machine::{ConnId, Duration, Instant, Pick, Rate, WorkerId, WorkerReading};
 use serde::{Deserialize, Serialize};
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -60,6 +61,20 @@ pub struct Worker {
     ceiling: Option<Rate>,
     /// Reports in a row with the tail above the goal.
     tail_missed: u32,
+    /// What it can carry, where load is busy time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    capacity: Option<Capacity>,
+    /// Turns since the last report, and when that was.
+    #[serde(default, skip_serializing_if = "crate::is_default")]
+    turns: u32,
+    #[serde(default, skip_serializing_if = "crate::is_default")]
+    reported: Option<Instant>,
+    /// What one of its loads is uncertain by, as a share of it.
+    #[serde(default, skip_serializing_if = "crate::is_default")]
+    noise: f64,
+    /// Reports in a row in which it worked for too much of the time.
+    #[serde(default, skip_serializing_if = "crate::is_default")]
+    swamped: u32,
     detector: Detector,
     order: Option<Pending>,
     ready: Option<Transfer>,
@@ -81,6 +96,11 @@ impl Worker {
             guidance: Guidance::default(),
             ceiling: None,
             tail_missed: 0,
+            capacity: (params.load == Load::BusyTime).then(Capacity::default),
+            turns: 0,
+            reported: None,
+            noise: 0.0,
+            swamped: 0,
             detector: Detector::default(),
             order: None,
             ready: None,
@@ -113,7 +133,7 @@ impl Worker {
             self.residents += 1;
             self.away = self.away.saturating_sub(1);
         }
-        self.load += load.rate(now, &self.params);
+        self.load += load.load(now, &self.params);
     }
 
     /// A connection left: it closed, or it was sent as this worker asked.
@@ -123,7 +143,7 @@ impl Worker {
     pub fn handle_departure(&mut self, now: Instant, slot: u32, sent: bool) -> Departure {
         let connection =
             self.connections[slot as usize].take().expect("a connection in the slot that departs");
-        let rate = connection.load.rate(now, &self.params);
+        let rate = connection.load.load(now, &self.params);
         self.open -= 1;
         if connection.home == self.id {
             self.residents -= 1;
@@ -139,21 +159,29 @@ impl Worker {
         Departure { conn: connection.id, home: connection.home, load: connection.load, rate }
     }
 
-    /// `requests` of the connection in `slot` were served: the request path.
+    /// `requests` of the connection in `slot` were served in a turn that took `busy`: the request path. Where load is
+    /// requests, `busy` means nothing.
     #[inline]
-    pub fn handle_served(&mut self, now: Instant, slot: u32, requests: u32) -> Verdict {
+    pub fn handle_served(&mut self, now: Instant, slot: u32, requests: u32, busy: Duration) -> Verdict {
+        let work = match &mut self.capacity {
+            Some(capacity) => {
+                self.turns = self.turns.saturating_add(1);
+                capacity.charge(requests, busy, &self.params)
+            }
+            None => Duration::ZERO,
+        };
         let burst = self.detector.record(now, requests);
         let Some(Some(connection)) = self.connections.get_mut(slot as usize) else {
             return Verdict::Stay;
         };
-        connection.load.record(now, requests, &self.params);
+        connection.load.record(now, requests, work, &self.params);
         let home = connection.home;
         if let Some(order) = self.order
             && matches!(order.pick, Pick::NextServed)
             && (!order.homing || home == order.target)
         {
             self.order = None;
-            if self.tail_missed > 0 {
+            if self.has_too_much() {
                 self.rehome(slot, order.target);
             }
             return Verdict::Send { target: order.target, why: Why::Ordered };
@@ -163,7 +191,7 @@ impl Worker {
         }
         let why = if burst {
             Why::Burst
-        } else if self.ceiling.is_some_and(|ceiling| self.load > ceiling) {
+        } else if self.ceiling.is_some_and(|ceiling| self.load > ceiling) || self.swamped >= SWAMPED_REPORTS {
             Why::Overload
         } else if self.tail_missed >= self.params.tail_reports.max(1) {
             Why::Tail
@@ -179,7 +207,10 @@ impl Worker {
             Order::Move { target, pick } => return self.begin_move(now, target, pick),
             Order::Cancel => self.order = None,
             Order::Guidance(guidance) => self.guidance = guidance,
-            Order::ResetLimit => self.learned.reset(),
+            Order::ResetLimit => {
+                self.learned.reset();
+                self.capacity = self.capacity.map(|_| Capacity::default());
+            }
             Order::ClosedAway => self.away = self.away.saturating_sub(1),
         }
         self.arm();
@@ -222,13 +253,13 @@ impl Worker {
                 .slots()
                 .filter(|(_, c)| !order.homing || c.home == order.target)
                 .min_by(|(_, a), (_, b)| {
-                    let (a_rate, b_rate) = (a.load.rate(now, &params), b.load.rate(now, &params));
+                    let (a_rate, b_rate) = (a.load.load(now, &params), b.load.load(now, &params));
                     a_rate.as_per_second().total_cmp(&b_rate.as_per_second()).then(a.id.cmp(&b.id))
                 })
                 .map(|(slot, _)| slot),
         };
         let Some(slot) = slot else { return };
-        if matches!(order.pick, Pick::This(_)) || self.tail_missed > 0 {
+        if matches!(order.pick, Pick::This(_)) || self.has_too_much() {
             self.rehome(slot, order.target);
         }
         self.ready = Some(Transfer { slot, target: order.target, why: Why::Ordered });
@@ -239,7 +270,12 @@ impl Worker {
         self.ready.take()
     }
 
-    /// A connection that is moved by name, or while this worker misses the latency goal, is moved because this worker
+    /// It misses the latency goal, or works for too much of the time.
+    fn has_too_much(&self) -> bool {
+        self.tail_missed > 0 || self.swamped > 0
+    }
+
+    /// A connection that is moved by name, or while this worker has too much to do, is moved because this worker
     /// has more than it should. If it lived here, it lives at the target from now on: as a guest there it would come
     /// back with the next burst, to where there is no room for it.
     fn rehome(&mut self, slot: u32, target: WorkerId) {
@@ -254,8 +290,10 @@ impl Worker {
     /// The report period is over: sums the loads, learns the limit, judges the load. O(connections).
     pub fn handle_report(&mut self, now: Instant, sample: &Sample) -> WorkerReading {
         let (mut load, mut resident_load, mut heaviest) = (Rate::ZERO, Rate::ZERO, Rate::ZERO);
+        let mut requests = Rate::ZERO;
         for connection in self.connections.iter().flatten() {
-            let rate = connection.load.rate(now, &self.params);
+            let rate = connection.load.load(now, &self.params);
+            requests += connection.load.rate(now, &self.params);
             load += rate;
             heaviest = heaviest.max(rate);
             if connection.home == self.id {
@@ -273,9 +311,21 @@ impl Worker {
             Some(_) => self.tail_missed > 0,
             None => sample.busy > self.params.saturation_busy,
         };
-        if self.residents > 0 && resident_load > Rate::ZERO && !saturated {
+        let before = self.capacity.and(self.reported.replace(now));
+        let elapsed = before.map_or(self.params.report_period, |before| now.since(before));
+        if let Some(capacity) = &mut self.capacity {
+            let worked = elapsed.scale(sample.busy.as_f64());
+            capacity.report(now, worked, &self.params);
+            self.learned.set(capacity.limit_in_requests(&self.params));
+            let turns = f64::from(std::mem::take(&mut self.turns))
+                * self.params.window_span.as_nanos() as f64
+                / elapsed.as_nanos().max(1) as f64;
+            self.noise = turns.max(1.0).sqrt().recip();
+        } else if self.residents > 0 && resident_load > Rate::ZERO && !saturated {
             self.learned.observe(resident_load, self.away == 0, &self.params);
         }
+        let is_swamped = sample.busy > self.params.overload_busy;
+        self.swamped = if is_swamped { self.swamped.saturating_add(1) } else { 0 };
         self.arm();
         WorkerReading {
             worker: self.id,
@@ -283,7 +333,8 @@ impl Worker {
             residents: self.residents,
             load,
             resident_load,
-            limit: self.learned.limit(),
+            limit: self.own_limit(),
+            rate: self.capacity.map(|_| requests),
             heaviest,
             busy: sample.busy,
             tail,
@@ -305,14 +356,21 @@ impl Worker {
         self.open
     }
 
-    /// What was learned, to be kept across restarts.
+    /// What was learned, to be kept across restarts: in requests per second, whatever the policy counts.
     pub fn learned(&self) -> &LearnedLimit {
         &self.learned
     }
 
-    /// The limit in force: the learned one, else what the scheduler made of the others'.
+    /// The limit in force, in what the policy counts: this worker's own, else what the scheduler made of the others'.
     pub fn limit(&self) -> Option<Rate> {
-        self.learned.limit().or(self.guidance.fallback_limit)
+        self.own_limit().or(self.guidance.fallback_limit)
+    }
+
+    fn own_limit(&self) -> Option<Rate> {
+        match &self.capacity {
+            Some(capacity) => Some(capacity.limit(&self.params)),
+            None => self.learned.limit(),
+        }
     }
 
     /// The sum of loads as last known.
@@ -330,7 +388,7 @@ impl Worker {
         self.connections
             .iter()
             .flatten()
-            .map(|c| Movable { conn: c.id, load: c.load.rate(now, &self.params) })
+            .map(|c| Movable { conn: c.id, load: c.load.load(now, &self.params) })
             .filter(|movable| movable.load <= excess.scale(1.5))
             .min_by(|a, b| distance(a).total_cmp(&distance(b)).then(a.conn.cmp(&b.conn)))
     }
@@ -341,6 +399,10 @@ impl Worker {
 
     fn arm(&mut self) {
         let limit = self.limit();
+        if self.capacity.is_some() {
+            self.arm_by_busy_time();
+            return;
+        }
         self.detector.arm(limit, self.load, &self.params);
         // The noise of the load's own measurement: a Poisson count over the window.
         let span_s = self.params.window_span.as_secs_f64();
@@ -351,10 +413,35 @@ impl Worker {
     }
 }
 
+impl Worker {
+    /// The detector counts requests, so its drain is the limit at what a request costs of late.
+    fn arm_by_busy_time(&mut self) {
+        let limit = self.limit();
+        let in_requests = self.learned.limit();
+        let load_in_requests = match (limit, in_requests) {
+            (Some(limit), Some(requests)) if limit > Rate::ZERO => {
+                requests.scale(self.load.as_per_second() / limit.as_per_second())
+            }
+            _ => Rate::ZERO,
+        };
+        self.detector.arm(in_requests, load_in_requests, &self.params);
+        let noisy = self.params.approach * (1.0 + self.params.approach_z * self.noise.min(NOISE_MOST));
+        // However uncertain it is: no worker's load is higher than all the time.
+        let most = self.params.overload_busy.as_f64() / self.params.full_busy.as_f64();
+        self.ceiling = limit.map(|limit| limit.scale(noisy.min(most.max(self.params.approach))));
+    }
+}
+
+/// Reports in a row with too much work, before guests go home for that: one may be the hypervisor's.
+const SWAMPED_REPORTS: u32 = 2;
+
+/// A load that is more uncertain than this is no ground to wait for.
+const NOISE_MOST: f64 = 0.1;
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use machine::{Duration, Ratio};
+    use machine::Ratio;
 
     const HERE: WorkerId = WorkerId(0);
     const THERE: WorkerId = WorkerId(1);
@@ -400,8 +487,8 @@ mod tests {
     fn an_order_takes_the_connection_just_served_and_only_that() {
         let mut worker = fresh(&[HERE, HERE]);
         assert_eq!(worker.handle_order(at_ms(1), next_to(THERE)), Answer::Accepted);
-        assert_eq!(worker.handle_served(at_ms(2), 1, 1), sent(THERE, Why::Ordered));
-        assert_eq!(worker.handle_served(at_ms(2), 0, 1), Verdict::Stay);
+        assert_eq!(worker.handle_served(at_ms(2), 1, 1, Duration::ZERO), sent(THERE, Why::Ordered));
+        assert_eq!(worker.handle_served(at_ms(2), 0, 1, Duration::ZERO), Verdict::Stay);
         assert_eq!(worker.poll_timeout(), None);
     }
 
@@ -409,11 +496,11 @@ mod tests {
     fn a_connection_whose_home_is_the_target_goes_first() {
         let mut worker = fresh(&[HERE, THERE]);
         worker.handle_order(at_ms(1), next_to(THERE));
-        assert_eq!(worker.handle_served(at_ms(2), 0, 1), Verdict::Stay);
-        assert_eq!(worker.handle_served(at_ms(2), 1, 1), sent(THERE, Why::Ordered));
+        assert_eq!(worker.handle_served(at_ms(2), 0, 1, Duration::ZERO), Verdict::Stay);
+        assert_eq!(worker.handle_served(at_ms(2), 1, 1, Duration::ZERO), sent(THERE, Why::Ordered));
         let mut paper = with_homes(Worker::new(Params::paper(), HERE, None), &[HERE, THERE]);
         paper.handle_order(at_ms(1), next_to(THERE));
-        assert_eq!(paper.handle_served(at_ms(2), 0, 1), sent(THERE, Why::Ordered));
+        assert_eq!(paper.handle_served(at_ms(2), 0, 1, Duration::ZERO), sent(THERE, Why::Ordered));
     }
 
     #[test]
@@ -421,9 +508,9 @@ mod tests {
         let mut worker = fresh(&[HERE, HERE, HERE]);
         for ms in 1..200 {
             for slot in [0, 0, 2] {
-                worker.handle_served(at_ms(ms), slot, 1);
+                worker.handle_served(at_ms(ms), slot, 1, Duration::ZERO);
             }
-            worker.handle_served(at_ms(ms), 1, if ms % 10 == 0 { 1 } else { 0 });
+            worker.handle_served(at_ms(ms), 1, if ms % 10 == 0 { 1 } else { 0 }, Duration::ZERO);
         }
         worker.handle_order(at_ms(200), next_to(THERE));
         assert_eq!(worker.poll_timeout(), Some(at_ms(210)));
@@ -483,7 +570,7 @@ mod tests {
             let mut worker = with_homes(Worker::new(goal, HERE, None), &[HERE]);
             worker.handle_report(at_ms(100), &tail(us));
             worker.handle_order(at_ms(101), next_to(THERE));
-            assert_eq!(worker.handle_served(at_ms(102), 0, 1), sent(THERE, Why::Ordered));
+            assert_eq!(worker.handle_served(at_ms(102), 0, 1, Duration::ZERO), sent(THERE, Why::Ordered));
             assert_eq!(worker.handle_departure(at_ms(102), 0, true).home, home, "tail {us} us");
         }
     }
@@ -494,9 +581,9 @@ mod tests {
         let mut worker = with_homes(Worker::new(goal, HERE, None), &[THERE]);
         let bad = Sample { tail: Some(Duration::from_millis(9)), requests: 1_000, ..Sample::default() };
         worker.handle_report(at_ms(100), &bad);
-        assert_eq!(worker.handle_served(at_ms(101), 0, 1), Verdict::Stay);
+        assert_eq!(worker.handle_served(at_ms(101), 0, 1, Duration::ZERO), Verdict::Stay);
         worker.handle_report(at_ms(200), &bad);
-        assert_eq!(worker.handle_served(at_ms(201), 0, 1), sent(THERE, Why::Tail));
+        assert_eq!(worker.handle_served(at_ms(201), 0, 1, Duration::ZERO), sent(THERE, Why::Tail));
     }
 
     #[test]
@@ -504,17 +591,21 @@ mod tests {
         let printed = Params { burst_drain: 0.0, ..Params::paper() };
         let mut worker = with_homes(limited(1_000.0, printed), &[HERE, THERE]);
         for ms in 1..=100 {
-            worker.handle_served(at_ms(ms), 0, 1);
-            worker.handle_served(at_ms(ms), 1, 1);
+            worker.handle_served(at_ms(ms), 0, 1, Duration::ZERO);
+            worker.handle_served(at_ms(ms), 1, 1, Duration::ZERO);
         }
-        assert_eq!(worker.handle_served(at_ms(100), 1, 1), Verdict::Stay, "not reported yet");
+        assert_eq!(worker.handle_served(at_ms(100), 1, 1, Duration::ZERO), Verdict::Stay, "not reported yet");
         let reading = worker.handle_report(at_ms(100), &Sample::default());
         assert!(reading.load.as_per_second() > 1_900.0 && reading.resident_load.as_per_second() < 1_100.0);
-        assert_eq!(worker.handle_served(at_ms(101), 0, 1), Verdict::Stay);
-        assert_eq!(worker.handle_served(at_ms(101), 1, 1), sent(THERE, Why::Overload));
+        assert_eq!(worker.handle_served(at_ms(101), 0, 1, Duration::ZERO), Verdict::Stay);
+        assert_eq!(worker.handle_served(at_ms(101), 1, 1, Duration::ZERO), sent(THERE, Why::Overload));
         worker.handle_departure(at_ms(101), 1, true);
         worker.handle_arrival(at_ms(101), 1, ConnId(9), ELSEWHERE, ConnectionLoad::new(at_ms(101)));
-        assert_eq!(worker.handle_served(at_ms(102), 1, 1), Verdict::Stay, "what left has lightened the load");
+        assert_eq!(
+            worker.handle_served(at_ms(102), 1, 1, Duration::ZERO),
+            Verdict::Stay,
+            "what left has lightened the load"
+        );
     }
 
     #[test]
@@ -523,7 +614,7 @@ mod tests {
         let mut worker = with_homes(limited(100.0, kept), &[THERE]);
         for us in 0..5_000 {
             let now = at_ms(1) + Duration::from_micros(us);
-            assert_eq!(worker.handle_served(now, 0, 1), Verdict::Stay);
+            assert_eq!(worker.handle_served(now, 0, 1, Duration::ZERO), Verdict::Stay);
         }
     }
 
@@ -531,7 +622,8 @@ mod tests {
     fn a_burst_is_seen_between_two_reports() {
         let mut worker = with_homes(limited(1_000.0, Params::default()), &[THERE]);
         let burst = (0..1_000).find(|us| {
-            worker.handle_served(at_ms(1) + Duration::from_micros(*us * 10), 0, 1) != Verdict::Stay
+            worker.handle_served(at_ms(1) + Duration::from_micros(*us * 10), 0, 1, Duration::ZERO)
+                != Verdict::Stay
         });
         assert!(burst.is_some_and(|requests| requests < 50), "{burst:?}");
     }
@@ -544,7 +636,8 @@ mod tests {
         worker.handle_order(at_ms(1), Order::Guidance(Guidance { fallback_limit, share: None }));
         assert_eq!(worker.limit(), fallback_limit);
         let tripped = (0..200).any(|us| {
-            worker.handle_served(at_ms(2) + Duration::from_micros(us), 0, 1) == sent(THERE, Why::Burst)
+            worker.handle_served(at_ms(2) + Duration::from_micros(us), 0, 1, Duration::ZERO)
+                == sent(THERE, Why::Burst)
         });
         assert!(tripped);
         assert_eq!(worker.learned().limit(), None, "guests teach nothing");
@@ -552,7 +645,7 @@ mod tests {
 
     fn load_up(worker: &mut Worker, from_ms: u64, to_ms: u64, per_ms: u32) {
         for ms in from_ms..to_ms {
-            worker.handle_served(at_ms(ms), 0, per_ms);
+            worker.handle_served(at_ms(ms), 0, per_ms, Duration::ZERO);
         }
     }
 
@@ -589,7 +682,7 @@ mod tests {
         let learned = *worker.learned();
         worker.handle_departure(at_ms(now_ms), 0, true);
         for _ in 0..500 {
-            worker.handle_served(at_ms(now_ms), 1, 1);
+            worker.handle_served(at_ms(now_ms), 1, 1, Duration::ZERO);
             now_ms += 100;
             worker.handle_report(at_ms(now_ms), &Sample::default());
         }
@@ -615,7 +708,7 @@ mod tests {
         let mut worker = fresh(&[HERE, HERE, HERE]);
         for ms in 1..=200 {
             for (slot, requests) in [(0, 8), (1, 3), (2, 1)] {
-                worker.handle_served(at_ms(ms), slot, requests);
+                worker.handle_served(at_ms(ms), slot, requests, Duration::ZERO);
             }
         }
         let guide = |share| {

@@ -7,5 +7,6 @@ mod bursts;
 mod carb;
 mod convergence;
 mod faults;
+mod limit;
 mod replay;
 mod store;

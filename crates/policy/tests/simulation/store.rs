@@ -16,6 +16,9 @@ const MESSAGE: Duration = Duration::from_micros(10);
 /// From leaving one worker to being served by the other.
 const TRANSFER: Duration = Duration::from_micros(20);
 
+/// Requests that one turn serves at the most.
+const TURN_REQUESTS: usize = 512;
+
 #[derive(Clone, Debug, PartialEq)]
 enum Event {
     Request { client: usize, epoch: u32 },
@@ -58,6 +61,10 @@ pub struct Client {
     pub place: Place,
     pub home: WorkerId,
     pub served: u64,
+    /// What one of its requests costs, if it is not what others' cost.
+    pub cost: Option<Duration>,
+    /// So many requests come at once.
+    pub lump: u32,
     rate: f64,
     epoch: u32,
     pending: VecDeque<Instant>,
@@ -70,6 +77,11 @@ pub struct Seat {
     ready: VecDeque<usize>,
     serving: bool,
     worked: Duration,
+    /// What the turn takes that is going on, and how many requests it serves.
+    turn: Duration,
+    in_turn: usize,
+    /// Turns take so many times as long as their work: others have the CPU for the rest.
+    pub stolen: f64,
     latencies: Vec<Duration>,
 }
 
@@ -96,6 +108,13 @@ pub struct Store {
     chance: u64,
 }
 
+impl Client {
+    /// Requests that nobody has answered yet.
+    pub fn waiting(&self) -> usize {
+        self.pending.len()
+    }
+}
+
 impl Store {
     /// `workers` workers, `per_cpu` to a CPU, under Peafowl.
     pub fn new(params: Params, workers: u16, seed: u64) -> Self {
@@ -111,6 +130,9 @@ impl Store {
             ready: VecDeque::new(),
             serving: false,
             worked: Duration::ZERO,
+            turn: Duration::ZERO,
+            in_turn: 0,
+            stolen: 1.0,
             latencies: Vec::new(),
         };
         let active = scheduling.active().into_iter().collect();
@@ -171,6 +193,8 @@ impl Store {
             place: Place::Flying,
             home: WorkerId(home as u16),
             served: 0,
+            cost: None,
+            lump: 1,
             rate: 0.0,
             epoch: 0,
             pending: VecDeque::new(),
@@ -384,7 +408,8 @@ impl Store {
     }
 
     fn request(&mut self, client: usize) {
-        self.clients[client].pending.push_back(self.now);
+        let lump = self.clients[client].lump as usize;
+        self.clients[client].pending.extend(std::iter::repeat_n(self.now, lump));
         if let Place::At { worker, .. } = self.clients[client].place {
             self.make_ready(client, worker);
         }
@@ -405,8 +430,13 @@ impl Store {
     fn begin_serving(&mut self, worker: usize) {
         let Some(&client) = self.seats[worker].ready.front() else { return };
         self.seats[worker].serving = true;
-        let work = self.service_time * self.clients[client].pending.len() as u64;
+        let state = &self.clients[client];
+        let cost = state.cost.unwrap_or(self.service_time);
+        let in_turn = state.pending.len().min(TURN_REQUESTS);
+        let work = (cost * in_turn as u64).scale(self.seats[worker].stolen);
+        self.seats[worker].in_turn = in_turn;
         self.seats[worker].worked += work;
+        self.seats[worker].turn = work;
         if work.is_zero() {
             self.serve(worker);
         } else {
@@ -425,11 +455,16 @@ impl Store {
             return self.begin_serving(worker);
         };
         assert_eq!(at, worker, "only those who are here are ready here");
-        let requests = std::mem::take(&mut self.clients[client].pending);
+        let in_turn = self.seats[worker].in_turn.min(self.clients[client].pending.len());
+        let requests: Vec<Instant> = self.clients[client].pending.drain(..in_turn).collect();
+        if !self.clients[client].pending.is_empty() {
+            self.seats[worker].ready.push_back(client);
+        }
         self.clients[client].served += requests.len() as u64;
         let now = self.now;
         self.seats[worker].latencies.extend(requests.iter().map(|&since| now.since(since)));
-        let input = WorkerInput::Served { slot, requests: requests.len() as u32 };
+        let busy = self.seats[worker].turn;
+        let input = WorkerInput::Served { slot, requests: requests.len() as u32, busy };
         if let WorkerOutput::Verdict(Verdict::Send { target, why }) = self.tell_worker(worker, input) {
             assert_ne!(target.index(), worker, "nobody is sent to where it is");
             self.send(worker, slot, target.index(), why);

@@ -250,8 +250,7 @@ fn bursts(allowed: &[CpuId], args: &Args) -> Result<BurstResult> {
     let (store_cpus, generator) = allowed.split_at(allowed.len() - 1);
     let workers: Vec<CpuId> = store_cpus.iter().copied().cycle().take(store_cpus.len().max(4)).collect();
     let peak = args.peak.unwrap_or(Rate::per_second(60e3 * store_cpus.len() as f64));
-    let server =
-        serve::start(config(workers, Policy::Peafowl(Params::default().scaled(COMPRESSION))), || ())?;
+    let server = serve::start(config(workers, Policy::Peafowl(Params::live().scaled(COMPRESSION))), || ())?;
 
     // The peak runs first, on connections that stay: the profile repeats, so the run is as long as one period.
     let learn = Duration::from_secs(5);

@@ -96,7 +96,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         Some(peak) => peak,
         None => calibrate(&cpus, args.seed)?.scale(PEAK_SHARE),
     };
-    let params = policy::peafowl::Params::default().scaled(COMPRESSION);
+    let params = Params::live().scaled(COMPRESSION);
     let treatments = [
         Treatment {
             name: "stock",

@@ -17,6 +17,7 @@ mod observing;
 mod papers;
 mod putting_back;
 mod quiescing;
+mod saturating;
 mod seeing;
 mod sim;
 mod soak;

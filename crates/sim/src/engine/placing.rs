@@ -170,7 +170,9 @@ impl Engine {
         let desk = &mut placing.workers[core];
         desk.responses.saturating_record(response_ns + self.outside_ns);
         let now = Instant::from_nanos(self.now);
-        if let Verdict::Send { target, why } = desk.policy.handle_served(now, task.connection, 1) {
+        // At the nominal clock: a slower one, and whatever else kept the core, is the rest of its busy time.
+        let work = Duration::from_nanos(task.compute_ns + task.memory_ns);
+        if let Verdict::Send { target, why } = desk.policy.handle_served(now, task.connection, 1, work) {
             self.send(core, task.connection, target.index(), why);
         }
     }
