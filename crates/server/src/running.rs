@@ -62,14 +62,14 @@ impl Server {
         let on_broken: Arc<dyn Fn() + Send + Sync> = Arc::new(on_broken);
         let acceptor = Acceptor::open(&config.listen)?;
         let addresses: Vec<SocketAddr> = acceptor.tcp_addresses().collect();
-        let learned = Learned::load(config.state_file.as_deref())?;
+        let learned = Learned::load(config.state_file.as_deref(), &config.log)?;
         let store = Store::new(config.store)?;
 
         let workers: Vec<(WorkerId, CpuId)> =
             (0..).map(WorkerId).zip(config.worker_cpus.iter().copied()).collect();
         let params = match &config.policy {
             Policy::Peafowl(params) => *params,
-            Policy::AllAwake | Policy::Carb(_) => policy::peafowl::Params::default(),
+            Policy::AllAwake | Policy::Carb(_) => policy::peafowl::Params::live(),
         };
         let scheduling = match &config.policy {
             Policy::AllAwake => Scheduling::all_awake(&workers),
