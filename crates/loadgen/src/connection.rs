@@ -20,6 +20,22 @@ pub(crate) struct Pending<R> {
     pub request: R,
     /// It waited behind too many unanswered ones, so its late sending is the server's doing.
     pub held: bool,
+    /// How late the generator itself was: in sending it, or in coming to it where it was held.
+    pub late: Duration,
+}
+
+impl<R> Pending<R> {
+    /// The times by which it is judged.
+    pub fn asked(&self) -> Asked {
+        Asked { due: self.due, late: self.late }
+    }
+}
+
+/// When a request was due, and how late the generator was with it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked {
+    pub due: Instant,
+    pub late: Duration,
 }
 
 /// A request that is due and waits until its connection, or any of a pool, has fewer unanswered ones.
@@ -27,6 +43,8 @@ pub(crate) struct Pending<R> {
 pub(crate) struct Held<R> {
     pub due: Instant,
     pub request: R,
+    /// How late the generator came to it.
+    pub late: Duration,
 }
 
 /// A connection of the generator.

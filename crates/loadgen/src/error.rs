@@ -13,7 +13,7 @@ pub enum Error {
     /// A text that is no URL.
     #[error(
         "`{0}` is no URL that can be loaded: write http://HOST:PORT/PATH, such as http://127.0.0.1:9200/index/_search (plain \
-         HTTP, no user name, blanks as %20)"
+         HTTP: TLS is not spoken, so no https; no user name, blanks as %20)"
     )]
     Url(String),
     /// A plan that cannot be.

@@ -30,6 +30,7 @@
 mod connection;
 mod error;
 mod hdr_log;
+mod judge;
 mod lane;
 mod outcome;
 mod plan;
@@ -41,6 +42,7 @@ mod tally;
 
 pub use error::Error;
 pub use hdr_log::HdrLog;
+pub use judge::Stands;
 pub use outcome::{Interval, Outcome, Part, Percentiles, Preload, Progress, ThreadCost};
 pub use plan::{Pace, Plan, SPIN_DEFAULT, Target};
 pub use protocol::{Asks, Body, Http, Items, Url, http_answer};

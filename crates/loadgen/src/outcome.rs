@@ -1,6 +1,7 @@
 //! What came of a run: the figures, and whether they may be believed.
 
-use crate::tally::{Counts, Tally, quantile};
+use crate::judge::Stands;
+use crate::tally::{Counts, quantile};
 use hdrhistogram::Histogram;
 use machine::{CpuId, Duration, Rate, Ratio};
 use serde::{Deserialize, Serialize};
@@ -141,6 +142,10 @@ pub struct Outcome {
     pub measured: Duration,
     /// From when each request was due until its answer was read.
     pub latency: Percentiles,
+    /// Which of those figures are the server's: they stay what they are without what the generator added.
+    pub stands: Stands,
+    /// The latencies without what the generator added: its late sending, and its reading late after a pause of its own.
+    pub latency_without_own: Percentiles,
     /// From when each request was due until it was written; empty in a closed loop.
     pub lateness: Percentiles,
     /// What the server says that the requests took, in whole milliseconds; empty if it says nothing.
@@ -182,80 +187,5 @@ impl Outcome {
     /// CPU time of all the generator's threads while measuring.
     pub fn cpu_time(&self) -> Duration {
         self.threads.iter().map(|thread| thread.cpu_time).sum()
-    }
-}
-
-/// The verdict on a run's own punctuality: the share of late requests, and why the run is invalid, if it is.
-///
-/// A generator that sends late has not asked for the load that it reports. Latency counts from when a request
-/// was due, so it includes the generator's own delay; while that is below a tenth of the percentile reported,
-/// for 99 % of the requests, the percentile describes the server.
-pub(crate) fn judge(whole: &Tally) -> (Ratio, Vec<String>) {
-    let p99 = quantile(&whole.latency, 0.99);
-    let tolerated = p99.scale(LATENESS_TOLERATED);
-    let sends = whole.lateness.len();
-    let late = whole.lateness.count_between(tolerated.as_nanos() + 1, u64::MAX >> 1);
-    let share = if sends == 0 { Ratio::ZERO } else { Ratio::new(late as f64 / sends as f64) };
-    let mut reasons = Vec::new();
-    if share.as_f64() > LATE_SHARE_TOLERATED {
-        reasons.push(format!(
-            "{share} of the requests were sent more than {tolerated} late, a tenth of the p99 of {p99} (1% may be): the \
-             generator could not keep up; lower the rate, give it more --threads on --cpus of their own, a longer --spin, or \
-             --prompt where the server shares its CPUs"
-        ));
-    }
-    if whole.counts.unsent > 0 {
-        reasons.push(format!(
-            "{} requests were never sent because the server took no more, and no latency was counted for them; lower the \
-             rate",
-            whole.counts.unsent
-        ));
-    }
-    if whole.latency.is_empty() {
-        reasons.push(
-            "nothing was answered while measuring; raise the rate or let the run last longer".to_owned(),
-        );
-    }
-    (share, reasons)
-}
-
-/// A request may be this share of the p99 late.
-const LATENESS_TOLERATED: f64 = 0.1;
-/// This share of requests may be later than that.
-const LATE_SHARE_TOLERATED: f64 = 0.01;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn tally(latency_us: u64, late_us: u64, late_in_1000: u64) -> Tally {
-        let mut tally = Tally::new();
-        for n in 0..10_000 {
-            tally.latency.record(latency_us * 1000).unwrap();
-            let late = n % 1000 < late_in_1000;
-            tally.lateness.record(if late { late_us * 1000 } else { 0 }).unwrap();
-        }
-        tally
-    }
-
-    #[test]
-    fn a_punctual_generator_is_believed() {
-        assert!(judge(&tally(100, 9, 1000)).1.is_empty(), "all late by less than a tenth of the p99");
-        assert!(judge(&tally(100, 50, 10)).1.is_empty(), "exactly 1 % late");
-    }
-
-    #[test]
-    fn a_late_generator_is_not() {
-        let (share, reasons) = judge(&tally(100, 50, 11));
-        assert!((share.as_f64() - 0.011).abs() < 1e-9);
-        assert!(reasons[0].contains("1.1%") && reasons[0].contains("lower the rate"), "{reasons:?}");
-    }
-
-    #[test]
-    fn a_run_without_answers_or_with_unsent_requests_is_not() {
-        assert!(judge(&Tally::new()).1[0].contains("nothing was answered"));
-        let mut left_out = tally(100, 0, 0);
-        left_out.counts.unsent = 3;
-        assert!(judge(&left_out).1[0].contains("3 requests were never sent"));
     }
 }

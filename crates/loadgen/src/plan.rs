@@ -102,6 +102,9 @@ pub struct Plan<A = Items> {
     pub drain: Duration,
     /// Give up when requests are under way and nothing was heard for this long, while connecting too.
     pub patience: Duration,
+    /// The percentile of latency that the run is for, as a share between 0 and 1: the run is invalid if it, or the median, is the
+    /// generator's own.
+    pub judged: f64,
 }
 
 impl Plan {
@@ -138,12 +141,16 @@ impl<A> Plan<A> {
             timeout: None,
             drain: Duration::from_secs(2),
             patience: Duration::from_secs(10),
+            judged: 0.99,
         }
     }
 
     /// Says what is wrong with it, if anything.
     pub(crate) fn check(&self) -> Result<(), Error> {
         let refused = |fix: String| Err(Error::Plan(fix));
+        if !(self.judged > 0.0 && self.judged < 1.0) {
+            return refused(format!("judge a percentile between 0 and 100, not {}", self.judged * 100.0));
+        }
         if self.connections == 0 || self.connections > CONNECTIONS_MAX {
             return refused(format!("use 1 to {CONNECTIONS_MAX} connections, not {}", self.connections));
         }

@@ -5,8 +5,9 @@
 //! the observer.
 
 use crate::connection::Address;
+use crate::judge::{Stands, judge};
 use crate::lane::{Lane, LaneInterval, Measured, Reporter, Window, thread_cpu_time};
-use crate::outcome::{Interval, Outcome, Part, Percentiles, Preload, Progress, ThreadCost, judge};
+use crate::outcome::{Interval, Outcome, Part, Percentiles, Preload, Progress, ThreadCost};
 use crate::protocol::{Asks, store_all};
 use crate::source::{Schedule, Source};
 use crate::tally::{Tally, quantile};
@@ -159,7 +160,9 @@ fn load<A: Asks>(
     }
     let _ = histogram.add(&whole.latency);
     let span = ended.since(from);
-    let (late, invalid_because) = judge(&whole);
+    let (late, invalid_because) = judge(&whole, plan.judged);
+    let (latency, latency_without_own) =
+        (Percentiles::of(&whole.latency), Percentiles::of(&whole.without_own));
     let threads = measured.iter().enumerate().map(|(number, part)| ThreadCost {
         cpu: cpu_of(plan, number),
         cpu_time: part.cpu_time,
@@ -169,7 +172,9 @@ fn load<A: Asks>(
         asked: asked(plan, plan.warmup, plan.warmup + span),
         reached: Rate::of(measured.iter().map(|part| part.answered_in_window).sum(), span),
         measured: span,
-        latency: Percentiles::of(&whole.latency),
+        stands: Stands::of(&latency, &latency_without_own),
+        latency,
+        latency_without_own,
         lateness: Percentiles::of(&whole.lateness),
         took: Percentiles::of(&whole.took),
         late,

@@ -18,6 +18,20 @@ impl fmt::Display for Outcome {
             format!("{:>8} {:>8} {:>8} {:>8} {:>8} {:>8}", "p50", "p90", "p99", "p99.9", "p99.99", "max"),
         )?;
         row("", format!("{:>8} {:>8} {:>8} {:>8} {:>8} {:>8}", l.p50, l.p90, l.p99, l.p999, l.p9999, l.max))?;
+        let doubtful = self.stands.doubtful();
+        if !doubtful.is_empty() {
+            let marks = self.stands.named().map(|(_, stands)| if stands { "" } else { "late" });
+            row("", marks.map(|mark| format!("{mark:>8}")).join(" ").trim_end().to_owned())?;
+            let o = &self.latency_without_own;
+            let figures =
+                format!("{:>8} {:>8} {:>8} {:>8} {:>8} {:>8}", o.p50, o.p90, o.p99, o.p999, o.p9999, o.max);
+            row("without own", figures)?;
+            let text = format!(
+                "{}: over a tenth of it is the generator's own lateness, so it does not describe the server",
+                doubtful.join(", ")
+            );
+            row("not to trust", text)?;
+        }
         if self.took.count > 0 {
             let t = &self.took;
             let row_of =

@@ -84,6 +84,8 @@ pub(crate) struct Tally {
     pub latency: Histogram<u64>,
     /// From when a request was due until it was written.
     pub lateness: Histogram<u64>,
+    /// The latencies without what the generator itself added to each: see `crate::judge`.
+    pub without_own: Histogram<u64>,
     /// What the server says that requests took.
     pub took: Histogram<u64>,
 }
@@ -94,6 +96,7 @@ impl Tally {
             counts: Counts::default(),
             latency: histogram(),
             lateness: histogram(),
+            without_own: histogram(),
             took: took_histogram(),
         }
     }
@@ -102,6 +105,7 @@ impl Tally {
         self.counts = Counts::default();
         self.latency.reset();
         self.lateness.reset();
+        self.without_own.reset();
         self.took.reset();
     }
 
@@ -110,6 +114,7 @@ impl Tally {
         // All have the same bounds as their others, so this cannot fail.
         let _ = self.latency.add(&other.latency);
         let _ = self.lateness.add(&other.lateness);
+        let _ = self.without_own.add(&other.without_own);
         let _ = self.took.add(&other.took);
     }
 }

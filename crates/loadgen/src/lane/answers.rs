@@ -2,8 +2,9 @@
 
 use super::{Lane, REMARKS_MAX, TIMER};
 use crate::Error;
+use crate::connection::Asked;
 use crate::protocol::{Answer, Asks, Kind, Protocol, Taken};
-use machine::Instant;
+use machine::{Duration, Instant};
 use rustix::event::epoll;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
@@ -141,7 +142,8 @@ impl<A: Asks> Lane<'_, A> {
         let Some(pending) = connection.pending.pop_front() else { return };
         connection.owes_since = now;
         self.under_way -= 1;
-        let due = pending.due;
+        let asked = pending.asked();
+        let due = asked.due;
         match answer.kind {
             Kind::Hit => self.count(due, |counts| counts.hits += 1),
             Kind::Miss => self.count(due, |counts| counts.misses += 1),
@@ -162,7 +164,7 @@ impl<A: Asks> Lane<'_, A> {
             }
         }
         self.count(due, |counts| counts.answered += 1);
-        self.record_latency(due, now);
+        self.record_latency(asked, now);
         if let Some(took) = answer.took {
             self.interval.took.saturating_record(took.as_nanos());
             if due >= self.window.from {
@@ -174,11 +176,17 @@ impl<A: Asks> Lane<'_, A> {
         }
     }
 
-    pub(super) fn record_latency(&mut self, due: Instant, now: Instant) {
-        let latency = now.since(due).as_nanos();
-        self.interval.latency.saturating_record(latency);
-        if due >= self.window.from {
-            self.measured.tally.latency.saturating_record(latency);
+    pub(super) fn record_latency(&mut self, asked: Asked, now: Instant) {
+        let latency = now.since(asked.due);
+        // A closed loop has no times at which requests are due: how fast the generator is belongs to what it measures.
+        let own = match self.source.depth() {
+            Some(_) => Duration::ZERO,
+            None => asked.late + self.pause_since(asked.due + asked.late),
+        };
+        self.interval.latency.saturating_record(latency.as_nanos());
+        if asked.due >= self.window.from {
+            self.measured.tally.latency.saturating_record(latency.as_nanos());
+            self.measured.tally.without_own.saturating_record((latency - own).as_nanos());
         }
     }
 

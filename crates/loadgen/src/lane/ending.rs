@@ -1,7 +1,7 @@
 //! Ends of connections and of requests: what is lost with a connection, which are made anew, what is over its time.
 
 use super::{Lane, REMARKS_MAX};
-use crate::connection::Connection;
+use crate::connection::{Asked, Connection, Pending};
 use crate::plan::TIMEOUT_MIN;
 use crate::protocol::{Asks, Protocol};
 use machine::Instant;
@@ -16,8 +16,8 @@ impl<A: Asks> Lane<'_, A> {
             return;
         }
         let lost = self.take_pending(at);
-        for due in &lost {
-            self.count(*due, |counts| counts.lost += 1);
+        for asked in &lost {
+            self.count(asked.due, |counts| counts.lost += 1);
         }
         if !A::Protocol::POOLED || !lost.is_empty() {
             self.connections_lost += 1;
@@ -28,13 +28,13 @@ impl<A: Asks> Lane<'_, A> {
         self.leave(at, reason);
     }
 
-    /// What was under way on a connection, which is then empty: when each was due.
-    fn take_pending(&mut self, at: usize) -> Vec<Instant> {
+    /// What was under way on a connection, which is then empty.
+    fn take_pending(&mut self, at: usize) -> Vec<Asked> {
         let connection = &mut self.connections[at];
         connection.unsent = 0;
         let pending = std::mem::take(&mut connection.pending);
         self.under_way -= pending.len() as u64;
-        pending.into_iter().map(|pending| pending.due).collect()
+        pending.iter().map(Pending::asked).collect()
     }
 
     /// Leaves a connection, and makes it anew if somebody waits for it.
@@ -143,9 +143,9 @@ impl<A: Asks> Lane<'_, A> {
             if !is_owing || now.since(connection.owes_since) < timeout {
                 continue;
             }
-            for due in self.take_pending(at) {
-                self.count(due, |counts| counts.timed_out += 1);
-                self.record_latency(due, now);
+            for asked in self.take_pending(at) {
+                self.count(asked.due, |counts| counts.timed_out += 1);
+                self.record_latency(asked, now);
             }
             self.remark(format!("an answer had not come after {timeout}"));
             self.leave(at, "an answer did not come in time");
@@ -159,11 +159,11 @@ impl<A: Asks> Lane<'_, A> {
             left.append(&mut self.take_pending(at));
         }
         for queue in &mut self.waiting {
-            left.extend(queue.drain(..).map(|held| held.due));
+            left.extend(queue.drain(..).map(|held| Asked { due: held.due, late: held.late }));
         }
-        for due in left {
-            self.count(due, |counts| counts.unanswered += 1);
-            self.record_latency(due, now);
+        for asked in left {
+            self.count(asked.due, |counts| counts.unanswered += 1);
+            self.record_latency(asked, now);
         }
         self.held = 0;
     }

@@ -60,6 +60,8 @@ pub struct Lane<'a, A: Asks> {
     under_way: u64,
     held: usize,
     last_heard: Instant,
+    /// The last time that this thread did not run although it had something to do: from when, until when.
+    paused: (Instant, Instant),
     /// When to look next for requests that are over their time.
     next_look: Instant,
     source: Source<<A::Protocol as Protocol>::Request>,
@@ -122,6 +124,7 @@ impl<'a, A: Asks> Lane<'a, A> {
             under_way: 0,
             held: 0,
             last_heard: Instant::ZERO,
+            paused: (Instant::ZERO, Instant::ZERO),
             next_look: Instant::ZERO,
             source: Source::Closed { depth: 0, next: 0, step: 1, until: Instant::ZERO },
             window: Window { from: Instant::ZERO, until: Instant::ZERO },
@@ -186,7 +189,8 @@ impl<'a, A: Asks> Lane<'a, A> {
                 return Err(Error::Stalled { target, silence, waiting: self.under_way });
             }
             let boundary = reporter.as_ref().and_then(Reporter::due);
-            self.wait(now, boundary, &mut events)?;
+            let expected = self.wait(now, boundary, &mut events)?;
+            self.note_pause(expected.max(now), host::now());
             self.read_ready(&mut events)?;
             now = host::now();
         }
@@ -220,6 +224,18 @@ impl<'a, A: Asks> Lane<'a, A> {
         }
     }
 
+    /// This thread should have gone on at `expected`, and did so at `now`. What was answered meanwhile is read late.
+    fn note_pause(&mut self, expected: Instant, now: Instant) {
+        if now.since(expected) >= PAUSE_MIN {
+            self.paused = (expected, now);
+        }
+    }
+
+    /// How much of the last pause lies after `sent`: so much later than it came may an answer have been read.
+    fn pause_since(&self, sent: Instant) -> Duration {
+        self.paused.1.since(self.paused.0.max(sent))
+    }
+
     fn record_lateness(&mut self, due: Instant, now: Instant) {
         let late = now.since(due).as_nanos();
         self.interval.lateness.saturating_record(late);
@@ -241,5 +257,7 @@ const TIMER: u64 = u64::MAX;
 const EVENTS_PER_WAIT: usize = 256;
 /// Bytes taken by one read.
 const READ_BYTES: usize = 64 << 10;
+/// A thread that goes on so much later than it meant to was kept from its CPU: no round of the loop takes as long.
+const PAUSE_MIN: Duration = Duration::from_millis(5);
 /// As many remarks as a person reads.
 const REMARKS_MAX: usize = 3;

@@ -5,7 +5,7 @@ use crate::Plan;
 use crate::connection::{Connection, Held, Pending};
 use crate::protocol::{Asks, Protocol};
 use crate::source::{Due, Source};
-use machine::Instant;
+use machine::{Duration, Instant};
 use rustix::event::epoll;
 use rustix::io::Errno;
 use rustix::net::{SendFlags, send};
@@ -38,9 +38,9 @@ impl<A: Asks> Lane<'_, A> {
         if !self.connections[at].open {
             self.count(due_at, |counts| counts.lost += 1);
         } else if self.waiting[queue].is_empty() && has_room(&self.connections[at], self.plan) {
-            self.compose(at, due_at, request, false, now);
+            self.compose(at, Held { due: due_at, request, late: Duration::ZERO }, false, now);
         } else if self.held < HELD_MAX {
-            self.waiting[queue].push_back(Held { due: due_at, request });
+            self.waiting[queue].push_back(Held { due: due_at, request, late: now.since(due_at) });
             self.held += 1;
             self.count(due_at, |counts| counts.held += 1);
             self.record_lateness(due_at, now);
@@ -77,17 +77,17 @@ impl<A: Asks> Lane<'_, A> {
     fn compose(
         &mut self,
         at: usize,
-        due: Instant,
-        request: <A::Protocol as Protocol>::Request,
+        asked: Held<<A::Protocol as Protocol>::Request>,
         held: bool,
         now: Instant,
     ) {
+        let Held { due, request, late } = asked;
         let connection = &mut self.connections[at];
         self.protocol.compose(&request, &mut connection.out);
         if connection.pending.is_empty() {
             connection.owes_since = now;
         }
-        connection.pending.push_back(Pending { due, request, held });
+        connection.pending.push_back(Pending { due, request, held, late });
         connection.unsent += 1;
         if self.under_way == 0 {
             self.last_heard = now;
@@ -108,7 +108,7 @@ impl<A: Asks> Lane<'_, A> {
                 && self.connections[at].backlog_bytes() < OUT_BYTES_MAX
             {
                 let Some(request) = self.source.follow(&self.protocol, now) else { return };
-                self.compose(at, now, request, false, now);
+                self.compose(at, Held { due: now, request, late: Duration::ZERO }, false, now);
             }
             return;
         }
@@ -116,7 +116,7 @@ impl<A: Asks> Lane<'_, A> {
         while has_room(&self.connections[at], self.plan) {
             let Some(held) = self.waiting[queue].pop_front() else { return };
             self.held -= 1;
-            self.compose(at, held.due, held.request, true, now);
+            self.compose(at, held, true, now);
         }
     }
 
@@ -164,6 +164,9 @@ impl<A: Asks> Lane<'_, A> {
             let pending = &mut self.connections[at].pending[place];
             if closed_loop {
                 pending.due = now;
+            }
+            if !closed_loop && !pending.held {
+                pending.late = now.since(pending.due);
             }
             let Pending { due, held, .. } = *pending;
             self.count(due, |counts| counts.sent += 1);

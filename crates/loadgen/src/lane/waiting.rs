@@ -16,13 +16,13 @@ use rustix::io::Errno;
 use rustix::time::{Itimerspec, TimerfdTimerFlags, Timespec, timerfd_settime};
 
 impl<A: Asks> Lane<'_, A> {
-    /// Waits for answers, or until something is to be done.
+    /// Waits for answers, or until something is to be done: returns when that is.
     pub(super) fn wait(
         &mut self,
         now: Instant,
         boundary: Option<Instant>,
         events: &mut Vec<epoll::Event>,
-    ) -> Result<(), Error> {
+    ) -> Result<Instant, Error> {
         let mut wake = now + STOP_CHECK;
         // Rounded, so that a busy loop sets its timer once in a while and not every time.
         wake = Instant::from_nanos(wake.as_nanos() / STOP_CHECK.as_nanos() * STOP_CHECK.as_nanos());
@@ -41,7 +41,7 @@ impl<A: Asks> Lane<'_, A> {
         if polling && self.under_way == 0 {
             // Nothing can come in; a system call would only delay the next request.
             std::hint::spin_loop();
-            return Ok(());
+            return Ok(wake);
         }
         let none = Timespec { tv_sec: 0, tv_nsec: 0 };
         let timeout = if polling || wake <= now {
@@ -53,7 +53,7 @@ impl<A: Asks> Lane<'_, A> {
             None
         };
         match epoll::wait(&self.epoll, spare_capacity(events), timeout) {
-            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Ok(_) | Err(Errno::INTR) => Ok(wake),
             Err(cause) => Err(Error::System { doing: "waiting for answers", cause: cause.into() }),
         }
     }

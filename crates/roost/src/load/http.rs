@@ -13,7 +13,7 @@ use workload::{Keywords, Popularity, Words};
 /// As `roost load memcache`, over kept-alive connections of HTTP/1.1. A request takes whichever connection is free; if
 /// none is it waits, and its latency counts on. {words} in the URL and in the body stands for the query's keywords. What
 /// Elasticsearch, OpenSearch (took) and Solr (QTime) say of their own time is shown beside the latency. Exit code 6: the
-/// run is INVALID, the generator was late; 1: a connection was lost, an answer had a status from 400 on or did not come; 2: bad usage.
+/// run is INVALID, the median or --percentile is the generator's own lateness; 1: a connection was lost, an answer had a status from 400 on or did not come; 2: bad usage.
 #[derive(clap::Args, Debug)]
 #[command(after_help = concat!("\
 Examples:

@@ -8,9 +8,9 @@ use workload::{KeySize, Popularity, ValueSize, Workload};
 
 /// Load a memcached server, such as `roost serve`
 ///
-/// Requests are sent when they are due, whatever the server does, and latency counts from then. The run is INVALID
-/// (exit code 6) when more than 1% of the requests were sent later than a tenth of the reported p99. Exit code 1: a
-/// value was wrong, a connection lost or a request unanswered; 2: bad usage.
+/// Requests are sent when they are due, whatever the server does, and latency counts from then. A figure is marked
+/// `late` if over a tenth of it is the generator's own lateness. The run is INVALID (exit code 6) when that is so of the
+/// median or of --percentile. Exit code 1: a value was wrong, a connection lost or a request unanswered; 2: bad usage.
 #[derive(clap::Args, Debug)]
 #[command(after_help = concat!("\
 Examples:

@@ -92,6 +92,9 @@ struct Load {
     /// Send at real-time priority 1, so that a server on the same CPUs does not delay it; root or CAP_SYS_NICE
     #[arg(long)]
     prompt: bool,
+    /// The run is INVALID if this percentile, or the median, is the generator's own
+    #[arg(long, value_name = "pQ", default_value = "p99", value_parser = parse_percentile)]
+    percentile: f64,
     /// How often to report progress
     #[arg(long, value_name = "TIME", default_value = "1s")]
     interval: Duration,
@@ -153,7 +156,28 @@ fn send<A: Asks>(load: &Load, plan: &Plan<A>) -> Result<ExitCode> {
     } else {
         print!("{outcome}");
     }
+    if let Some(hint) = missed(&outcome) {
+        eprintln!("{hint}");
+    }
+    if outcome.stands.doubtful().is_empty() {
+        return Ok(exit_code(&outcome));
+    }
+    eprintln!(
+        "hint: more --threads on --cpus of their own, a longer --spin, or --prompt where the server shares its CPUs make a \
+         generator punctual"
+    );
     Ok(exit_code(&outcome))
+}
+
+/// What to do if most of what was read was not there: a store of misses answers fast, and tells little.
+fn missed(outcome: &Outcome) -> Option<String> {
+    let (hits, misses) = (outcome.counts.hits, outcome.counts.misses);
+    (misses > hits && outcome.preload.is_none()).then(|| {
+        format!(
+            "hint: {misses} of {} reads found no value, so this measured misses; --preload stores every key first",
+            hits + misses
+        )
+    })
 }
 
 /// A wrong answer is worse than an invalid measurement, and that worse than a missing answer: a generator that was
@@ -185,6 +209,9 @@ impl Load {
             )),
             Arrivals::Closed => Ok(Pace::Closed { depth: self.depth.unwrap_or(1) }),
             Arrivals::Open(arrivals) => {
+                if let Some(short) = crate::shape_played::short(&self.shape, self.length(), self.compress) {
+                    eprintln!("--shape: {}", short.text("--compress "));
+                }
                 let profile = self.shape.profile(self.rate, self.length(), self.compress).map_err(usage)?;
                 Ok(Pace::Open { arrivals, profile })
             }
@@ -203,8 +230,17 @@ impl Load {
             interval: self.interval,
             spin: self.spin,
             prompt: self.prompt,
+            judged: self.percentile,
             ..plan
         }
+    }
+}
+
+/// p99.9 as a share.
+fn parse_percentile(text: &str) -> Result<f64, String> {
+    match text.strip_prefix('p').and_then(|percent| percent.parse::<f64>().ok()) {
+        Some(percent) if percent > 0.0 && percent < 100.0 => Ok(percent / 100.0),
+        _ => Err(format!("`{text}` is no percentile: write one such as p99 or p99.9")),
     }
 }
 

@@ -11,6 +11,7 @@ mod holding;
 mod hostile;
 mod hot;
 mod hurrying;
+mod judging;
 #[path = "../../../slots/tests/it/jvm.rs"]
 mod jvm;
 mod observing;
