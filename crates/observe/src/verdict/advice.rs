@@ -21,6 +21,8 @@ pub enum Policy {
     Sensitivity,
     /// Hold requests back and release them together (CPU sleeps).
     StagedBursts,
+    /// Keep others off its CPUs.
+    OwnCpus,
     /// Leave it as it is.
     Nothing,
 }
@@ -33,6 +35,7 @@ impl fmt::Display for Policy {
             Self::Packing => "packing (peafowl)",
             Self::Sensitivity => "sensitivity",
             Self::StagedBursts => "staged bursts",
+            Self::OwnCpus => "CPUs of its own",
             Self::Nothing => "nothing",
         })
     }
@@ -70,6 +73,12 @@ pub(super) fn advise(
     let working = Working::of(&evidence.findings);
     match judged.class {
         Class::CannotTell => nothing("First see more."),
+        Class::WaitsForCpu => advice(
+            Policy::OwnCpus,
+            "No idle state and no clock shortens a wait for a CPU. See who runs there (`top`, `pidstat 1`), keep that work off these \
+             CPUs (AllowedCPUs= of systemd, cpusets), or give the service more of them; then watch again."
+                .to_owned(),
+        ),
         Class::CpuBoundNow => cpu_bound(evidence),
         // Where both bounds are known and small, no choice of idle states repays the trouble.
         _ if is_little(tail, power) => nothing(

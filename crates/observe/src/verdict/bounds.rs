@@ -13,8 +13,12 @@
 //! machine's table. Threads of a core share its sleep: a core is asleep for no longer than the one of them that sleeps least,
 //! so for no longer than they do on average. What a package saves when all of it sleeps comes on top and is not in it.
 //!
+//! **A wake-up itself** is not a matter of choice: waking from the shallowest state takes its time too. It is told apart from
+//! what choosing could change, which is the difference between two states.
+//!
 //! What always holds: a bound is not negative; more idle time makes the bound on power no smaller; what is still to be
-//! saved is no more than what polling all the time would waste.
+//! saved is no more than what is at stake. CPUs that poll draw more than any state that halts, but whether they poll is not
+//! a choice among those.
 
 use super::Evidence;
 use crate::sleep::{LatencySource, Slept, StateSlept};
@@ -38,6 +42,15 @@ pub struct TailBound {
     /// The same from the deepest state that could be used: what lies between the extremes.
     #[serde(rename = "range_ns")]
     pub range: Duration,
+    /// What waking from the deepest state used takes at worst, chosen or not.
+    #[serde(rename = "wake_ns")]
+    pub wake: Duration,
+    /// What is advertised for it, where that differs from what was measured by more than a quarter.
+    #[serde(rename = "advertised_ns", skip_serializing_if = "Option::is_none")]
+    pub advertised: Option<Duration>,
+    /// All wake-ups on the path, as a share of the tail.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wake_of_p99: Option<Ratio>,
     /// CPUs that wake on a request's path.
     pub wakes: u32,
     /// Whether the latencies were measured.
@@ -81,17 +94,32 @@ impl TailBound {
     pub fn at_stake(&self) -> Duration {
         self.range * u64::from(self.wakes)
     }
+
+    /// Who says what a wake-up takes, as it stands in a sentence.
+    pub(super) fn said_by(&self) -> String {
+        match (self.source, self.advertised) {
+            (LatencySource::Measured, None) => "measured here".to_owned(),
+            (LatencySource::Measured, Some(advertised)) => {
+                format!("measured here, where {advertised} is advertised")
+            }
+            (LatencySource::Advertised, _) => {
+                "as advertised; on a VM that says nothing: `roost doctor --probe` measures it".to_owned()
+            }
+        }
+    }
 }
 
 impl fmt::Display for TailBound {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { shallowest, deepest_used, deepest, per_wake, range, .. } = self;
-        let source = match self.source {
-            LatencySource::Measured => "measured here",
-            LatencySource::Advertised => "as advertised; `roost doctor --probe` measures it",
-        };
+        let source = self.said_by();
         if range.is_zero() {
-            return write!(f, "Tail: nothing to choose; {shallowest} is the only state that halts.");
+            write!(f, "Tail: nothing to choose; {shallowest} is the only state that halts. ")?;
+            write!(f, "Waking from it takes up to {} ({source})", self.wake)?;
+            return match (self.p99, self.wake_of_p99) {
+                (Some(p99), Some(share)) => write!(f, ", {share} of the p99 of {p99}, whatever is chosen."),
+                _ => f.write_str(", whatever is chosen."),
+            };
         }
         write!(f, "Tail: ")?;
         if per_wake.is_zero() {
@@ -131,6 +159,9 @@ impl fmt::Display for PowerBound {
     }
 }
 
+/// What is measured differs from what is advertised beyond this share of it.
+const APART: f64 = 0.25;
+
 pub(super) fn tail(evidence: &Evidence) -> Result<TailBound, &'static str> {
     let states = &evidence.findings.all.states;
     let shallowest = shallowest(states).ok_or(NO_STATES)?;
@@ -148,17 +179,25 @@ pub(super) fn tail(evidence: &Evidence) -> Result<TailBound, &'static str> {
         .map(|(length, state)| if state.state == shallowest.state { Duration::ZERO } else { length });
     let (deepest, range) = if per_wake > range { (deepest_used, per_wake) } else { (deepest, range) };
     let wakes = evidence.requests.map_or(1, |requests| requests.wakes.max(1));
-    let p99 = evidence.requests.map(|requests| requests.p99);
+    let p99 = evidence.requests.map(|requests| requests.p99).filter(|p99| !p99.is_zero());
+    let advertised = deepest_used.exit_latency.filter(|&advertised| {
+        used.source == LatencySource::Measured
+            && (used.usual.as_nanos().abs_diff(advertised.as_nanos()) as f64)
+                > APART * used.usual.as_nanos() as f64
+    });
     Ok(TailBound {
         shallowest: shallowest.name.clone(),
         deepest_used: deepest_used.name.clone(),
         deepest: deepest.name.clone(),
         per_wake,
         range,
+        wake: used.worst,
+        advertised,
+        wake_of_p99: p99.map(|p99| Ratio::of(used.worst * u64::from(wakes), p99)),
         wakes,
         source: floor.source.max(used.source).max(deep.source),
-        p99,
-        of_p99: p99.filter(|p99| !p99.is_zero()).map(|p99| Ratio::of(per_wake * u64::from(wakes), p99)),
+        p99: evidence.requests.map(|requests| requests.p99),
+        of_p99: p99.map(|p99| Ratio::of(per_wake * u64::from(wakes), p99)),
     })
 }
 
@@ -178,12 +217,13 @@ pub(super) fn power(evidence: &Evidence) -> Result<PowerBound, &'static str> {
     }
     let watts = |of_threads: f64| Microwatts::from_watts((of_threads / threads).max(0.0));
     let modelled = EnergySource::Modelled(model.name.clone());
-    let (at_stake, still_to_save) = (watts(at_stake), watts(still));
+    let (at_stake, still) = (watts(at_stake), watts(still));
+    let still_to_save = still.min(at_stake);
     let (now, now_source) = match &evidence.power.measured {
         Some((measured, meter)) => (*measured, EnergySource::Measured(meter.clone())),
         None => (watts(total), modelled.clone()),
     };
-    let shallow = now.as_watts() + at_stake.as_watts() - still_to_save.as_watts();
+    let shallow = now.as_watts() + at_stake.as_watts() - still.as_watts();
     let of_shallow = Ratio::new(if shallow > 0.0 { at_stake.as_watts() / shallow } else { 0.0 });
     Ok(PowerBound { at_stake, still_to_save, now, now_source, of_shallow, source: modelled })
 }

@@ -20,6 +20,8 @@ pub enum Class {
     BurstyIo,
     /// Hardly sleeps at this load; at a lower one it may well be bursty.
     CpuBoundNow,
+    /// What its requests wait for is a CPU that others use.
+    WaitsForCpu,
     /// Too little was seen.
     CannotTell,
 }
@@ -30,6 +32,7 @@ impl fmt::Display for Class {
             Self::LatencyInsensitive => "Insensitive to the latency of sleep",
             Self::BurstyIo => "Bursty",
             Self::CpuBoundNow => "CPU-bound now, perhaps bursty at low load",
+            Self::WaitsForCpu => "Waits for a CPU",
             Self::CannotTell => "Cannot tell",
         })
     }
@@ -126,6 +129,9 @@ pub(super) fn judge(evidence: &Evidence, tail: Option<&TailBound>) -> Judged {
             return judged(Class::CannotTell, why);
         }
     }
+    if let Some(because) = waits(evidence, &working, tail) {
+        return judged(Class::WaitsForCpu, because);
+    }
     let Working { cpus, active, short_idle, short_active, short_all } = working;
     if active.as_f64() >= OCCUPIED {
         let because = format!(
@@ -134,13 +140,15 @@ pub(super) fn judge(evidence: &Evidence, tail: Option<&TailBound>) -> Judged {
         );
         return judged(Class::CpuBoundNow, because);
     }
-    let of_p99 = tail.and_then(|tail| tail.of_p99);
-    if let (Some(share), Some(requests)) = (of_p99, &evidence.requests)
-        && share.as_f64() < NEGLIGIBLE
+    if let (Some(tail), Some(requests)) = (tail, &evidence.requests)
+        && let (Some(wake), Some(choice)) = (tail.wake_of_p99, tail.of_p99)
+        && wake.as_f64() < NEGLIGIBLE
     {
         let because = format!(
-            "a request takes {} at the 99th percentile; waking is at most {share} of that, whatever the state.",
-            requests.p99
+            "a request takes {} at the 99th percentile; waking takes at most {wake} of that ({}), and another choice of states \
+             could change {choice}.",
+            requests.p99,
+            tail.said_by()
         );
         return judged(Class::LatencyInsensitive, because);
     }
@@ -164,6 +172,35 @@ pub(super) fn judge(evidence: &Evidence, tail: Option<&TailBound>) -> Judged {
         judged(Class::LatencyInsensitive, format!("{sliced}: a wake-up is little beside that.{if_asked}"))
     }
 }
+
+/// Why its requests wait for a CPU, if most of their tail is that and no wake-up explains it.
+fn waits(evidence: &Evidence, working: &Working, tail: Option<&TailBound>) -> Option<String> {
+    let requests = evidence.requests.as_ref()?;
+    let waiting = requests.queue_p99?;
+    let waking = tail.map_or(Duration::ZERO, |tail| tail.wake * u64::from(tail.wakes));
+    let is_most = waiting.as_nanos() as f64 >= WAITING_MUCH * requests.p99.as_nanos() as f64;
+    // Without a table of states nothing is known of waking, but no state takes longer than this.
+    let explained = if tail.is_some() { waking.scale(BEYOND_WAKING) } else { WAKING_MAX };
+    if !is_most || waiting <= explained || working.active.as_f64() < BUSY {
+        return None;
+    }
+    let waking = tail
+        .map_or_else(String::new, |tail| format!(", where waking takes up to {waking} ({})", tail.said_by()));
+    Some(format!(
+        "of {} at the 99th percentile requests wait {waiting} before they run{waking}. The {} CPUs that work are active {} of the \
+         time, with this service's earlier requests or with others' work.",
+        requests.p99, working.cpus, working.active
+    ))
+}
+
+/// The share of the tail that is waiting, from which waiting is what makes it.
+const WAITING_MUCH: f64 = 0.5;
+/// Waiting that is so many times what waking takes is no waking.
+const BEYOND_WAKING: f64 = 5.0;
+/// No idle state of the tables that Roost knows takes longer to wake from.
+const WAKING_MAX: Duration = Duration::from_millis(1);
+/// CPUs that are active for less of the time are seldom in each other's way: what waits there waits for something else.
+const BUSY: f64 = 0.25;
 
 /// Why what was seen is too little to judge by, and what would be enough.
 fn too_little(evidence: &Evidence) -> Option<String> {

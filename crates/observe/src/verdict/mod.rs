@@ -29,8 +29,8 @@ pub use bounds::{PowerBound, TailBound};
 pub use class::{Class, Judged};
 pub use compare::{Change, Comparison, Held, Side, compare};
 
-use crate::sleep::Findings;
-use machine::{Duration, Microwatts, PowerModel, Rate, Ratio};
+use crate::sleep::{Findings, Slept, StateSlept};
+use machine::{CstateKind, Duration, Microwatts, PowerModel, Rate, Ratio};
 use serde::Serialize;
 
 /// What is known of a service and its machine.
@@ -93,6 +93,9 @@ pub struct Verdict {
     pub power: Option<PowerBound>,
     /// What to try first, and why.
     pub advice: Advice,
+    /// What made the CPUs sleep otherwise than the kernel would choose, as far as it is seen.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limits: Option<String>,
     /// What could not be said, and why.
     pub unknown: Vec<String>,
 }
@@ -111,7 +114,7 @@ impl Verdict {
         let (tail, power) = (tail.ok(), power.ok());
         let judged = class::judge(evidence, tail.as_ref());
         let advice = advice::advise(evidence, &judged, tail.as_ref(), power.as_ref());
-        Self { judged, tail, power, advice, unknown }
+        Self { judged, tail, power, advice, limits: polled(&evidence.findings.all), unknown }
     }
 
     /// What an A/B run of the two extremes may move at most.
@@ -128,10 +131,39 @@ impl Verdict {
         words.extend(self.tail.as_ref().map(ToString::to_string));
         words.extend(self.power.as_ref().map(ToString::to_string));
         words.push(format!("Try first: {}. {}", self.advice.policy, self.advice.because));
+        words.extend(self.limits.clone());
         words.extend(self.unknown.iter().cloned());
         words
     }
 }
+
+/// What is said if a good part of the idle time was polled away.
+///
+/// The kernel itself polls for moments. More of it is the work of a limit: of a latency limit of zero, which a person, the service or
+/// a command of Roost has set, or of states that were switched off.
+fn polled(all: &Slept) -> Option<String> {
+    let is_polling = |state: &&StateSlept| state.kind == Some(CstateKind::Polling);
+    let polling: f64 = all.states.iter().filter(is_polling).map(|state| state.share.as_f64()).sum();
+    let idle = all.idle().as_f64();
+    if polling < POLLED_MUCH * idle.max(f64::MIN_POSITIVE) {
+        return None;
+    }
+    let halts = |state: &&StateSlept| state.kind.is_some_and(|kind| kind != CstateKind::Polling);
+    let mut halting = all.states.iter().filter(halts).peekable();
+    let by = if halting.peek().is_some() && halting.all(|state| state.forbidden) {
+        "every state that halts was switched off"
+    } else {
+        "a limit on exit latency, if not the idle governor, made them (`roost doctor` names who holds one; `roost serve --active-idle poll` \
+         and `roost govern --idle` set such limits)"
+    };
+    Some(format!(
+        "The CPUs polled for {} of their idle time instead of halting: {by}. Power and wake-ups here are those of that limit.",
+        Ratio::new(polling / idle)
+    ))
+}
+
+/// The share of the idle time, polled, from which it is said.
+const POLLED_MUCH: f64 = 0.1;
 
 #[cfg(test)]
 mod tests;

@@ -141,6 +141,82 @@ fn measured_wake_ups_bound_the_tail_by_their_own_tail() {
     assert_eq!((tail.per_wake, tail.source), (Duration::from_micros(67), LatencySource::Measured));
 }
 
+fn one_halting_state() -> CstateTable {
+    CstateTable(sandybridge().0.into_iter().take(2).collect())
+}
+
+#[test]
+fn a_service_whose_tail_is_waiting_on_busy_cpus_waits_for_a_cpu() {
+    // CPUs that are active 74 % of the time; of a p99 of 2.69 ms, 2.65 ms are waiting.
+    let busy = evidence(&pattern(one_halting_state(), 2, &[(1, 4_000, 260)], &[(4_000, 740)]));
+    let with = |queue_us: u64, p99_us: u64| {
+        let queue = Some(Duration::from_micros(queue_us));
+        let requests = requests(p99_us).map(|requests| RequestEvidence { queue_p99: queue, ..requests });
+        Verdict::of(&Evidence { requests, ..busy.clone() })
+    };
+    let verdict = with(2_650, 2_690);
+    assert_eq!((verdict.judged.class, verdict.advice.policy), (Class::WaitsForCpu, Policy::OwnCpus));
+    let words = verdict.words().join(" ");
+    for told in
+        ["Waits for a CPU", "wait 2.65ms before they run", "active 74", "others' work", "CPUs of its own"]
+    {
+        assert!(words.contains(told), "{told}: {words}");
+    }
+    // Waiting that a wake-up explains, and waiting that is little of the whole, are no such thing.
+    assert_ne!(with(4, 7).judged.class, Class::WaitsForCpu);
+    assert_ne!(with(600, 2_690).judged.class, Class::WaitsForCpu);
+    // CPUs that mostly sleep are not in anybody's way.
+    let quiet = evidence(&pattern(one_halting_state(), 2, &[(1, 4_000, 900)], &[(4_000, 100)]));
+    let requests =
+        requests(2_690).map(|requests| RequestEvidence { queue_p99: Some(requests.p99), ..requests });
+    assert_ne!(Verdict::of(&Evidence { requests, ..quiet }).judged.class, Class::WaitsForCpu);
+}
+
+#[test]
+fn what_a_wake_up_takes_is_told_apart_from_what_choosing_could_change() {
+    let short = pattern(one_halting_state(), 2, &[(1, 4_000, 700)], &[(4_000, 150)]);
+    let p99_of_39_us = requests(39);
+    // Advertised, one microsecond; a table that a hypervisor made up.
+    let advertised = Verdict::of(&Evidence { requests: p99_of_39_us, ..evidence(&short) });
+    let words = advertised.words()[1].clone();
+    assert!(words.contains("as advertised; on a VM that says nothing: `roost doctor --probe`"), "{words}");
+    // Measured, 27: most of the tail, though there is nothing to choose.
+    let wake = MeasuredWake { p50: Duration::from_micros(12), p99: Duration::from_micros(27) };
+    let known = Known { wake: [(CstateIndex(1), wake)].into(), ..Known::default() };
+    let measured = Evidence { requests: p99_of_39_us, ..Evidence::of(Findings::of(&short, &known)) };
+    let verdict = Verdict::of(&measured);
+    let tail = verdict.tail.clone().unwrap();
+    assert_eq!((tail.wake, tail.advertised), (Duration::from_micros(27), Some(Duration::from_micros(1))));
+    assert_eq!((tail.range, tail.of_p99), (Duration::ZERO, Some(Ratio::ZERO)));
+    assert!((tail.wake_of_p99.unwrap().as_f64() - 27.0 / 39.0).abs() < 1e-6);
+    let words = verdict.words().join(" ");
+    assert!(words.contains("up to 27.0us (measured here, where 1.00us is advertised)"), "{words}");
+    assert!(words.contains("69.2% of the p99") && !words.contains("at most 0.0"), "{words}");
+    // Only where a wake-up itself is little is it said to be.
+    assert_ne!(verdict.judged.class, Class::LatencyInsensitive);
+}
+
+#[test]
+fn no_more_is_still_to_be_saved_than_is_at_stake() {
+    // CPUs that poll draw more than in any state that halts, and one such state leaves nothing to choose.
+    let polled = pattern(one_halting_state(), 2, &[(0, 4_000, 700), (1, 100, 700)], &[(4_100, 150)]);
+    let verdict = Verdict::of(&evidence(&polled));
+    let power = verdict.power.clone().unwrap();
+    assert_eq!((power.at_stake, power.still_to_save), (Microwatts(0), Microwatts(0)));
+    let words = verdict.words().join(" ");
+    assert!(
+        words.contains("The CPUs polled for 97.6% of their idle time") && words.contains("a limit"),
+        "{words}"
+    );
+    let halted = pattern(one_halting_state(), 2, &[(0, 4_000, 3), (1, 4_000, 700)], &[(4_000, 150)]);
+    assert_eq!(Verdict::of(&evidence(&halted)).limits, None);
+    // Switched off, all that halt.
+    let off =
+        Known { disabled: (0..2).map(|cpu| (CpuId(cpu), CstateIndex(1))).collect(), ..Known::default() };
+    let said = Verdict::of(&Evidence::of(Findings::of(&polled, &off))).limits.unwrap();
+    assert!(said.contains("every state that halts was switched off"), "{said}");
+}
+
 #[test]
 fn one_state_that_halts_leaves_nothing_to_choose() {
     let table = CstateTable(sandybridge().0.into_iter().take(2).collect());
@@ -268,6 +344,7 @@ proptest! {
                 * PowerModel::by_name("tradeoffs").unwrap().active.as_watts() / 2.0;
             prop_assert!(power.at_stake.as_watts() <= polling + 1e-5);
             prop_assert!(power.still_to_save.as_watts() <= polling + 1e-5);
+            prop_assert!(power.still_to_save <= power.at_stake);
         }
         for sentence in verdict.words() {
             prop_assert!(!sentence.contains("NaN") && !sentence.contains('\n'), "{}", sentence);
