@@ -13,7 +13,7 @@
 mod distribution;
 mod over_time;
 mod panels;
-mod phases;
+pub(crate) mod phases;
 mod totals;
 mod workers;
 

@@ -35,10 +35,29 @@ pub fn tracks(frames: &[Frame], summary: &Summary) -> Vec<Track> {
     names.iter().enumerate().map(track).collect()
 }
 
+/// True if two lengths differ by no more than the last reading's place does.
+pub fn equally_long(one: Duration, other: Duration) -> bool {
+    let (short, long) = (one.min(other), one.max(other));
+    (long - short).as_secs_f64() <= LENGTHS_APART * long.as_secs_f64()
+}
+
+/// Of the longer: phases end with the tick that sees their end.
+const LENGTHS_APART: f64 = 0.02;
+
 impl Track {
     /// When its last frame was taken.
     pub fn end(&self) -> Duration {
         self.frames.iter().map(|frame| frame.at).max().unwrap_or_default()
+    }
+
+    /// How long it ran, or has run so far.
+    pub fn length(&self) -> Duration {
+        self.summary.as_ref().and_then(|phase| phase.length).unwrap_or_else(|| self.end())
+    }
+
+    /// True if sums over both may be compared: one that still runs has had less time for everything.
+    pub fn is_as_long_as(&self, other: &Self) -> bool {
+        equally_long(self.length(), other.length())
     }
 
     /// Worker-time awake, to the end or so far.
@@ -128,6 +147,13 @@ fn merged(group: &[&Frame]) -> Frame {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_phase_that_still_runs_is_not_as_long_as_one_that_has_ended() {
+        let seconds = |tenths: u64| Duration::from_millis(100 * tenths);
+        assert!(equally_long(seconds(180), seconds(181)) && equally_long(seconds(0), seconds(0)));
+        assert!(!equally_long(seconds(149), seconds(180)) && !equally_long(seconds(180), seconds(0)));
+    }
 
     fn frame(phase: &str, at: u64, p99: u64) -> Frame {
         Frame {

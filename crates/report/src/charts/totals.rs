@@ -17,7 +17,8 @@ pub fn cost(tracks: &[Track]) -> Chart {
     let any = tracks.iter().any(|track| awake(track).is_some() || energy(track).is_some());
     let drawing =
         if any { Ok(draw_cost(title, tracks, awake, energy)) } else { Err("No cost was recorded.") };
-    let see = "Time that workers were awake, summed over the workers, and the energy of their CPUs. Energy says whether \
+    let see = "Time that workers were awake, summed over the workers, and the energy of their CPUs; compared with the first where \
+               both took the same time. Energy says whether \
                it was measured with a meter or modelled from busy time and idle residency.";
     Chart { id: "cost", title, see, drawing }
 }
@@ -73,7 +74,9 @@ fn draw_bars(
     let baseline = figures.first().cloned().flatten().map(|(value, _)| value).filter(|value| *value > 0.0);
     let label = |row: usize, value: f64, remark: &str| {
         let against = match baseline {
-            Some(baseline) if row > 0 => format!(" ({:.2}x)", value / baseline),
+            Some(baseline) if row > 0 && tracks[row].is_as_long_as(&tracks[0]) => {
+                format!(" ({:.2}x)", value / baseline)
+            }
             _ => String::new(),
         };
         let remark = if remark.is_empty() { String::new() } else { format!(", {remark}") };

@@ -1,5 +1,6 @@
 //! What came out of a run, as text: what `roost demo` ends with and `roost report` prints.
 
+use crate::charts::phases::equally_long;
 use crate::run::{Phase, Summary};
 use crate::text::{MISSING, grouped, or_missing};
 use machine::{Duration, EnergySource};
@@ -54,6 +55,11 @@ fn seen_by_clients(phase: &Phase, first: Option<&Phase>) -> [String; 7] {
 }
 
 fn cost_of(phase: &Phase, first: Option<&Phase>) -> [String; 5] {
+    // Sums over different times are no ratio.
+    let alike = first.filter(|first| match (first.length, phase.length) {
+        (Some(one), Some(other)) => equally_long(one, other),
+        _ => true,
+    });
     let awake =
         phase.awake.map_or_else(|| MISSING.to_owned(), |awake| format!("{:.1} s", awake.as_secs_f64()));
     let energy = phase.energy.as_ref().map_or_else(
@@ -73,10 +79,10 @@ fn cost_of(phase: &Phase, first: Option<&Phase>) -> [String; 5] {
     );
     [
         phase.name.clone(),
-        format!("{awake}{}", against(phase, first, |of| of.awake.map(Duration::as_secs_f64))),
+        format!("{awake}{}", against(phase, alike, |of| of.awake.map(Duration::as_secs_f64))),
         format!(
             "{energy}{}",
-            against(phase, first, |of| of.energy.as_ref().map(|energy| energy.used.as_joules()))
+            against(phase, alike, |of| of.energy.as_ref().map(|energy| energy.used.as_joules()))
         ),
         phase.transfers.map_or_else(|| MISSING.to_owned(), grouped),
         residency,
@@ -117,6 +123,16 @@ mod tests {
     use super::*;
     use crate::run::{StateShare, Verdict};
     use machine::{EnergyReading, Microjoules, Rate, Ratio};
+
+    #[test]
+    fn sums_over_different_times_are_no_ratio() {
+        let told = |length: u64| {
+            let long = |phase: Phase, s: u64| Phase { length: Some(Duration::from_secs(s)), ..phase };
+            cost_of(&long(phase("b", 100, 9), length), Some(&long(phase("a", 100, 18), 18)))[1].clone()
+        };
+        assert!(told(18).contains("(0.50x)"), "{}", told(18));
+        assert!(!told(9).contains('x'), "{}", told(9));
+    }
 
     fn phase(name: &str, p99: u64, awake: u64) -> Phase {
         Phase {

@@ -69,6 +69,24 @@ pub struct Change {
     pub cpus: String,
     /// Why.
     pub why: String,
+    /// What a person set, where it was that and not the policy.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub asked: Option<String>,
+}
+
+/// What a person changed between two epochs: the goal, a pause, its end.
+fn interventions(before: &Status, now: &Status) -> Vec<String> {
+    let goal = |goal: Option<Goal>| goal.map_or_else(|| "none".to_owned(), |goal| goal.to_string());
+    let mut set = Vec::new();
+    if before.goal != now.goal {
+        set.push(format!("set: goal {} -> {}", goal(before.goal), goal(now.goal)));
+    }
+    match (before.mode == Mode::Paused, now.mode == Mode::Paused) {
+        (false, true) => set.push("set: pause".to_owned()),
+        (true, false) => set.push("set: resume".to_owned()),
+        _ => {}
+    }
+    set
 }
 
 /// Sums over the epochs in which a CPU was parked.
@@ -125,13 +143,10 @@ impl History {
                 parked.residency.iter_mut().zip(residency).for_each(|(sum, share)| *sum += share.as_f64());
             }
         }
+        told.intervene(at, &status);
         if let Some(change) = governed.last_change().filter(|change| change.epoch == status.epochs) {
             told.changes_so_far += 1;
-            if told.changes.len() >= CHANGES_MAX {
-                told.changes.remove(0);
-            }
-            let at_ms = at.as_nanos() / 1_000_000;
-            told.changes.push(Change { at_ms, cpus: status.cpus.to_string(), why: change.why.clone() });
+            told.note(at, &status, change.why.clone(), None);
         }
         told.epoch(at, status);
     }
@@ -151,6 +166,21 @@ impl Told {
             states: Vec::new(),
             pending: None,
         }
+    }
+
+    /// What was set since the last epoch.
+    fn intervene(&mut self, at: Duration, status: &Status) {
+        for set in interventions(&self.last, status) {
+            self.note(at, status, "asked for".to_owned(), Some(set));
+        }
+    }
+
+    fn note(&mut self, at: Duration, status: &Status, why: String, asked: Option<String>) {
+        if self.changes.len() >= CHANGES_MAX {
+            self.changes.remove(0);
+        }
+        let at_ms = at.as_nanos() / 1_000_000;
+        self.changes.push(Change { at_ms, cpus: status.cpus.to_string(), why, asked });
     }
 
     fn epoch(&mut self, at: Duration, status: Status) {
@@ -248,6 +278,37 @@ pub mod tests {
         let mean = told.points.iter().map(|point| point.cores).sum::<f64>() / told.points.len() as f64;
         assert!((mean - 2.0).abs() < 0.01, "{mean}");
         assert!(told.points.windows(2).all(|pair| pair[0].at_s < pair[1].at_s));
+    }
+
+    /// Epochs of a service whose goal is set, and which is paused and resumed.
+    pub fn intervened() -> History {
+        let mut told = Told::new(status(8, 100));
+        let goal = |text: &str| Some(text.parse().unwrap());
+        let with = |text: &str, mode: Mode| Status { goal: goal(text), mode, ..status(4, 300) };
+        let epochs = [
+            with("500us@p99", Mode::Searching),
+            with("3ms@p99", Mode::Searching),
+            with("3ms@p99", Mode::Paused),
+            with("3ms@p99", Mode::Searching),
+        ];
+        for (second, status) in (1..).zip(epochs) {
+            told.intervene(Duration::from_secs(second), &status);
+            told.epoch(Duration::from_secs(second), status);
+        }
+        History { began: Instant::from_nanos(0), services: [("cache".to_owned(), told)].into() }
+    }
+
+    #[test]
+    fn what_a_person_set_is_among_the_changes_and_is_no_change_of_cores() {
+        let history = intervened();
+        let told = &history.services["cache"];
+        let set: Vec<(u64, &str)> =
+            told.changes.iter().map(|change| (change.at_ms, change.asked.as_deref().unwrap())).collect();
+        assert_eq!(
+            set,
+            [(2_000, "set: goal 500us@p99 -> 3.00ms@p99"), (3_000, "set: pause"), (4_000, "set: resume")]
+        );
+        assert_eq!(told.changes_so_far, 0);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! asleep.
 
 use super::history::{History, Parked, Point, Told};
-use crate::run_folder::{self, Kind, REPORT};
+use crate::run_folder::{self, Kind, Place, REPORT};
 use anyhow::Result;
 use machine::CpuId;
 use report::figures::{
@@ -12,7 +12,6 @@ use report::figures::{
 };
 use report::run::RunInfo;
 use std::io::Write as _;
-use std::path::Path;
 
 /// How the figures are got.
 const METHOD: [&str; 4] = [
@@ -31,8 +30,8 @@ const EPOCHS: &str = "epochs.json";
 pub const KIND: Kind = Kind { name: "govern", mark: EPOCHS };
 
 /// Writes the run's folder, and says where its page is.
-pub fn write(place: &Path, started: String, history: &History) -> Result<String> {
-    run_folder::create(place)?;
+pub fn write(place: &Place, started: String, history: &History) -> Result<String> {
+    let place = &place.make()?;
     run_folder::remove(place, &[REPORT])?;
     let json = serde_json::to_string(history)?;
     run_folder::write(place, EPOCHS, |file| writeln!(file, "{json}"))?;
@@ -164,14 +163,30 @@ fn over_time(name: &str, told: &Told) -> Section {
         Quantity::new("response time", Unit::Nanoseconds).log(),
     );
     tail.series.push(series("tail", Style::Line, &|point| Some(point.tail_ns? as f64)));
-    tail.limit =
-        told.last.goal.map(|goal| Limit { y: goal.latency.as_nanos() as f64, name: format!("goal {goal}") });
+    if told.points.iter().any(|point| point.goal.is_some()) {
+        let goal = |point: &Point| Some(point.goal?.latency.as_nanos() as f64);
+        tail.series.push(series(&goals(told), Style::Steps, &goal));
+    }
     let mut rate =
         Lines::new("Requests", "Answered per second.", time(), Quantity::new("requests", Unit::PerSecond));
     rate.series.push(series("requests", Style::Line, &|point| point.rate));
     let mut parts: Vec<Part> = [cores, tail, rate].iter().map(Lines::figure).map(Part::Figure).collect();
     parts.extend(curve(told).map(Part::Figure));
     Section { title: name.to_owned(), text: String::new(), parts }
+}
+
+/// The goals that it had, in their order.
+fn goals(told: &Told) -> String {
+    let mut names: Vec<String> = Vec::new();
+    for goal in told.points.iter().filter_map(|point| point.goal) {
+        if names.last() != Some(&goal.to_string()) {
+            names.push(goal.to_string());
+        }
+    }
+    match &names[..] {
+        [first, .., last] => format!("goal, from {first} to {last}"),
+        _ => format!("goal {}", names.join("")),
+    }
 }
 
 /// What was learned at the last load.
@@ -200,14 +215,21 @@ fn curve(told: &Told) -> Option<Figure> {
 
 fn changes(told: &Told) -> Section {
     let title = format!("What was changed for {}", told.last.name);
+    let mut text = String::new();
+    if told.changes_so_far == 0 {
+        text.push_str("Of its cores nothing: it kept all. ");
+    }
     if told.changes.is_empty() {
         return Section { title, text: "Nothing: it kept all its cores.".to_owned(), parts: Vec::new() };
     }
-    let left_out = told.changes_so_far - told.changes.len() as u64;
-    let text = if left_out == 0 { String::new() } else { format!("The last ones; {left_out} came before.") };
+    let cores = told.changes.iter().filter(|change| change.asked.is_none()).count() as u64;
+    let left_out = told.changes_so_far - cores;
+    if left_out > 0 {
+        text.push_str(&format!("The last ones; {left_out} of its cores came before."));
+    }
     let row = |change: &super::history::Change| Row {
         name: Unit::Seconds.text(change.at_ms as f64 * 1e-3),
-        cells: vec![change.cpus.clone(), change.why.clone()],
+        cells: vec![change.cpus.clone(), change.asked.clone().unwrap_or_else(|| change.why.clone())],
         ..Row::default()
     };
     let table = Table {
@@ -264,6 +286,18 @@ mod tests {
         cache.parked.insert(CpuId(7), Parked { epochs: 3, known: 2, busy: 0.5, ..Parked::default() });
         let html = page(&info(), &told).html();
         assert!(html.contains("how deeply they slept is not known") && html.contains("25.0 %"), "{html}");
+    }
+
+    #[test]
+    fn the_goal_is_drawn_as_it_was_at_each_time_and_what_was_set_is_told() {
+        let html = page(&info(), &super::super::history::tests::intervened()).html();
+        for words in
+            ["goal, from 500us@p99 to 3.00ms@p99", "set: goal 500us@p99", "set: pause", "set: resume"]
+        {
+            assert!(html.contains(words), "{words}: {html}");
+        }
+        let steady = page(&info(), &history(&[(8, 100), (2, 300)])).html();
+        assert!(steady.contains("goal 500us@p99") && !steady.contains("goal, from"), "{steady}");
     }
 
     #[test]

@@ -56,6 +56,8 @@ pub struct Facts {
     pub assumptions: Vec<String>,
     /// ESTIMATEs that the scenario names.
     pub estimates: Vec<String>,
+    /// The requests are a recorded trace, the same in every replication.
+    pub is_trace: bool,
     /// What else a reader must know.
     pub remarks: Vec<String>,
 }
@@ -77,6 +79,7 @@ impl Facts {
             goal: scenario.goal,
             assumptions: about.assumptions.clone(),
             estimates: about.estimates.clone(),
+            is_trace: scenario.workload.trace.is_some(),
             remarks: Vec::new(),
         }
     }
@@ -93,10 +96,16 @@ pub fn head(facts: &Facts) -> Page {
         on,
         "simulated, power modelled".to_owned(),
     ];
+    let intervals = if facts.is_trace {
+        "Response times run from a request's arrival to its reply. The requests are one recorded trace, the same in every \
+         replication: intervals are of the machine's noise only, and say nothing of what other days would give."
+    } else {
+        "Response times run from a request's arrival to its reply. Intervals are 95 % confidence intervals, after the warm-up \
+         was removed."
+    };
     let notes = [
         "Everything here is simulated. No machine was measured, and none was touched.",
-        "Response times run from a request's arrival to its reply. Intervals are 95 % confidence intervals, after the warm-up \
-         was removed.",
+        intervals,
         "Power is modelled: what each core did, times the powers in the machine's table, whose sources are below.",
         "A dash stands where a figure is not known. An unstable queue has no figures: more arrived than could be served.",
     ];

@@ -33,12 +33,8 @@ fn told(unit: Unit, estimate: Option<Estimate>) -> String {
 }
 
 /// Who draws least power, of those that keep the goal if there is one.
-fn thriftiest<'a>(tail: &Tail, outcomes: &'a [Outcome]) -> Option<&'a Outcome> {
-    let keeps = |outcome: &&Outcome| {
-        let found = tail.figure.of(outcome);
-        tail.limit.as_ref().is_none_or(|limit| found.is_some_and(|found| found.value <= limit.y))
-    };
-    least(outcomes.iter().filter(keeps), watts)
+fn thriftiest<'a>(tail: &'a Tail, outcomes: &'a [Outcome]) -> Option<&'a Outcome> {
+    least(keeping(tail, outcomes), watts)
 }
 
 fn least<'a>(
@@ -47,6 +43,39 @@ fn least<'a>(
 ) -> Option<&'a Outcome> {
     let known = outcomes.filter_map(|outcome| Some((of(outcome)?.value, outcome)));
     known.min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, outcome)| outcome)
+}
+
+/// The best and those whose intervals meet its own: which of them is better, the run does not tell.
+fn leaders<'a>(
+    best: &'a Outcome,
+    others: impl Iterator<Item = &'a Outcome>,
+    of: impl Fn(&Outcome) -> Option<Estimate>,
+) -> Vec<&'a Outcome> {
+    let upper = |found: Estimate| found.value + found.half_width.unwrap_or(0.0);
+    let lower = |found: Estimate| found.value - found.half_width.unwrap_or(0.0);
+    let Some(limit) = of(best).map(upper) else { return vec![best] };
+    let meets = |outcome: &&Outcome| {
+        outcome.contestant != best.contestant && of(outcome).is_some_and(|found| lower(found) <= limit)
+    };
+    std::iter::once(best).chain(others.filter(meets)).collect()
+}
+
+/// As people list them.
+fn listed(outcomes: &[&Outcome]) -> String {
+    let names: Vec<&str> = outcomes.iter().map(|outcome| outcome.contestant.as_str()).collect();
+    match &names[..] {
+        [] => String::new(),
+        [one] => (*one).to_owned(),
+        [first @ .., last] => format!("{} and {last}", first.join(", ")),
+    }
+}
+
+/// Those that keep the goal, or all.
+fn keeping<'a>(tail: &'a Tail, outcomes: &'a [Outcome]) -> impl Iterator<Item = &'a Outcome> {
+    outcomes.iter().filter(|outcome| {
+        let found = tail.figure.of(outcome);
+        tail.limit.as_ref().is_none_or(|limit| found.is_some_and(|found| found.value <= limit.y))
+    })
 }
 
 fn summary(tail: &Tail, outcomes: &[Outcome]) -> String {
@@ -69,24 +98,43 @@ fn summary(tail: &Tail, outcomes: &[Outcome]) -> String {
         return format!("No contestant keeps the goal.{fastest}");
     };
     let among = if tail.limit.is_some() { "Of those that keep the goal, " } else { "" };
-    let mut summary = format!("{among}{} draws the least power: {}", best.contestant, all(best));
+    let equal = leaders(best, keeping(tail, outcomes), watts);
+    let mut summary = match &equal[..] {
+        [] | [_] => format!("{among}{} draws the least power: {}", best.contestant, all(best)),
+        [_, others @ ..] => {
+            let others: Vec<String> =
+                others.iter().map(|other| format!("{} {}", other.contestant, all(other))).collect();
+            format!(
+                "{among}{} draw the least power, within noise (their intervals overlap): {} {}, {}",
+                listed(&equal),
+                best.contestant,
+                all(best),
+                others.join(", ")
+            )
+        }
+    };
+    let is_told = |outcome: &Outcome| equal.iter().any(|told| told.contestant == outcome.contestant);
     if let (Some(ours), Some(firsts)) = (watts(best), watts(first))
-        && best.contestant != first.contestant
+        && !is_told(first)
     {
         let less = (1.0 - ours.value / firsts.value) * 100.0;
-        let gap = ours.half_width.unwrap_or(0.0) + firsts.half_width.unwrap_or(0.0);
-        let sure = if firsts.value - ours.value > gap { "" } else { " (their intervals overlap)" };
-        summary.push_str(&format!(
-            ", {less:.1} % less than {}, which has {}{sure}",
-            first.contestant,
-            all(first)
-        ));
+        summary.push_str(&format!(", {less:.1} % less than {}, which has {}", first.contestant, all(first)));
     }
     summary.push('.');
     if let Some(fastest) = least(stable.iter().copied(), |outcome| tail.figure.of(outcome))
-        && ![&best.contestant, &first.contestant].contains(&&fastest.contestant)
+        && !is_told(fastest)
+        && first.contestant != fastest.contestant
     {
-        summary.push_str(&format!(" {} answers fastest: {}.", fastest.contestant, all(fastest)));
+        let equal = leaders(fastest, stable.iter().copied(), |outcome| tail.figure.of(outcome));
+        summary.push_str(&match &equal[..] {
+            [_] => format!(" {} answers fastest: {}.", fastest.contestant, all(fastest)),
+            _ => format!(
+                " {} answer fastest, within noise: {} {}.",
+                listed(&equal),
+                fastest.contestant,
+                all(fastest)
+            ),
+        });
     }
     summary
 }
@@ -115,10 +163,10 @@ fn alarms(outcomes: &[Outcome]) -> Vec<String> {
 }
 
 fn cards(tail: &Tail, outcomes: &[Outcome]) -> Vec<Card> {
-    let card = |what: &str, unit: Unit, found: Option<Estimate>, who: &Outcome, met: Option<bool>| Card {
+    let card = |what: &str, unit: Unit, found: Option<Estimate>, best: &[&Outcome], met: Option<bool>| Card {
         what: what.to_owned(),
         figure: found.map_or_else(|| "-".to_owned(), |found| unit.text(found.value)),
-        remark: who.contestant.clone(),
+        remark: if best.len() > 1 { format!("{}, within noise", listed(best)) } else { listed(best) },
         met,
     };
     let mut cards = Vec::new();
@@ -127,7 +175,10 @@ fn cards(tail: &Tail, outcomes: &[Outcome]) -> Vec<Card> {
         None => ("least power", None),
     };
     match thriftiest(tail, outcomes) {
-        Some(best) => cards.push(card(what, Unit::Watts, watts(best), best, met)),
+        Some(best) => {
+            let equal = leaders(best, keeping(tail, outcomes), watts);
+            cards.push(card(what, Unit::Watts, watts(best), &equal, met));
+        }
         None => cards.extend(tail.limit.as_ref().map(|limit| Card {
             what: what.to_owned(),
             figure: "none".to_owned(),
@@ -137,11 +188,13 @@ fn cards(tail: &Tail, outcomes: &[Outcome]) -> Vec<Card> {
     }
     if let Some(fastest) = least(outcomes.iter(), |outcome| tail.figure.of(outcome)) {
         let what = format!("lowest {}", tail.name);
-        cards.push(card(&what, Unit::Nanoseconds, tail.figure.of(fastest), fastest, None));
+        let equal = leaders(fastest, outcomes.iter(), |outcome| tail.figure.of(outcome));
+        cards.push(card(&what, Unit::Nanoseconds, tail.figure.of(fastest), &equal, None));
     }
     let joules = |outcome: &Outcome| Named::Plain("joules_per_request").of(outcome);
     if let Some(best) = least(outcomes.iter(), joules) {
-        cards.push(card("least energy per request, whole server", Unit::Joules, joules(best), best, None));
+        let equal = leaders(best, outcomes.iter(), joules);
+        cards.push(card("least energy per request, whole server", Unit::Joules, joules(best), &equal, None));
     }
     cards
 }

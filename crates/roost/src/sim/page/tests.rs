@@ -109,6 +109,27 @@ fn a_gain_within_the_intervals_is_said_to_be_one() {
 }
 
 #[test]
+fn a_winner_is_named_only_where_the_intervals_part() {
+    let free = Facts { goal: None, ..facts() };
+    let page = run_page(
+        &free,
+        &[outcome("shallow", 69.2, 200e3), outcome("teo", 69.22, 290e3), outcome("deep", 80.0, 400e3)],
+    );
+    assert!(page.contains("shallow and teo draw the least power, within noise"), "{page}");
+    assert!(!page.contains("shallow draws the least power"), "{page}");
+    assert!(page.contains("shallow and teo, within noise"), "a card says it too: {page}");
+    let parted = run_page(&free, &[outcome("shallow", 69.2, 200e3), outcome("teo", 75.0, 290e3)]);
+    assert!(parted.contains("shallow draws the least power") && !parted.contains("within noise"), "{parted}");
+}
+
+#[test]
+fn a_replayed_trace_has_no_interval_of_sampling() {
+    let page = run_page(&Facts { is_trace: true, ..facts() }, &[outcome("menu", 60.0, 200e3)]);
+    assert!(page.contains("of the machine") && page.contains("noise only"), "{page}");
+    assert!(!run_page(&facts(), &[outcome("menu", 60.0, 200e3)]).contains("noise only"));
+}
+
+#[test]
 fn an_unstable_contestant_is_named_and_has_no_figure() {
     let page = run_page(&facts(), &[outcome("menu", 60.0, 200e3), unstable("overrun")]);
     assert!(page.contains("overrun: unstable."), "{page}");

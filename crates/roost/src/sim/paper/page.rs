@@ -44,11 +44,15 @@ pub fn html(reproduction: &Reproduction<'_>, started: &str) -> String {
     let judged = || figures.iter().flat_map(|figured| &figured.headlines);
     let count = |verdict| judged().filter(|judged| judged.verdict() == verdict).count();
     let (met, missed, checks) = (count(Verdict::Met), count(Verdict::Missed), count(Verdict::Check));
+    let claims = if met + missed == 0 {
+        "No claim of these figures can be judged by numbers.".to_owned()
+    } else {
+        format!("{met} of {} claims are met: the sign is right and the size within 30 %.", met + missed)
+    };
     page.summary = format!(
-        "{met} of {} claims are met: the sign is right and the size within 30 %. Each figure has the paper's own words; where it \
+        "{claims} Each figure has the paper's own words; where it \
          prints numbers they are empty marks or stand beside ours. What nobody publishes is an ESTIMATE from one table that no \
-         figure overrides.",
-        met + missed
+         figure overrides."
     );
     page.cards = cards(figures, met, missed, checks);
     for paper in PAPERS {
@@ -75,10 +79,13 @@ fn cards(figures: &[Figured<'_>], met: usize, missed: usize, checks: usize) -> V
         remark: remark.to_owned(),
         met: None,
     };
-    let mut cards =
-        vec![card("claims met", format!("{met} of {}", met + missed), "sign right, size within 30 %")];
-    if printed().next().is_some() {
-        let of = printed().filter(|judged| judged.verdict() != Verdict::Check).count();
+    let mut cards = Vec::new();
+    // Of nothing there is nothing to say.
+    if met + missed > 0 {
+        cards.push(card("claims met", format!("{met} of {}", met + missed), "sign right, size within 30 %"));
+    }
+    let of = printed().filter(|judged| judged.verdict() != Verdict::Check).count();
+    if of > 0 {
         cards.push(card("other numbers and directions met", format!("{printed_met} of {of}"), ""));
     }
     if checks > 0 {
