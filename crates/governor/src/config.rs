@@ -13,7 +13,7 @@ use host::{ConfineActuator, FrequencyActuator, Root};
 use machine::{CpuList, Duration, Goal, Ratio};
 use policy::carb;
 use policy::frequency::{pegasus, sensitivity};
-use policy::governing::{Cores, Frequency, FrequencyMode, IdleModes, Params};
+use policy::governing::{Cores, Frequency, FrequencyMode, IdleMode, IdleModes, Params};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fmt;
@@ -386,6 +386,14 @@ impl ServiceConfig {
         }
     }
 
+    /// True if its policy leaves it all its cores, and its idle states and clocks to the kernel.
+    pub fn changes_nothing(&self) -> bool {
+        self.policy == Policy::Fixed
+            && self.cores.is_none()
+            && self.frequency == FrequencyMode::Stock
+            && !self.idle.any(|mode| mode != IdleMode::Stock)
+    }
+
     /// How its policy is called.
     pub fn policy_name(&self) -> &'static str {
         match (self.policy, self.goal) {
@@ -404,7 +412,7 @@ const SLACK: f64 = 0.05;
 #[derive(Debug, Error)]
 pub enum ConfigError {
     /// A file cannot be read.
-    #[error("cannot read {path}: {cause}\nhint: name another file with --config", path = path.display())]
+    #[error("cannot read {path}: {cause}\nhint: name a service, such as --port 11211, or another file with --config", path = path.display())]
     Unreadable {
         /// Which.
         path: PathBuf,

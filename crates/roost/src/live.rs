@@ -17,18 +17,19 @@ pub struct Live {
 impl Live {
     /// Drawn no more often than `every`, on a terminal, unless a program reads.
     pub fn new(json: bool, every: Duration) -> Self {
-        let is_live = std::io::stdout().is_terminal() && !json;
+        let is_live = is_watched() && !json;
         Self { is_live, every, drawn: Instant::ZERO, lines: 0 }
     }
 
-    /// Somebody looks.
+    /// It is for a person on a terminal.
     pub fn is_live(&self) -> bool {
         self.is_live
     }
 
     /// True once per interval, if somebody looks.
     pub fn is_due(&mut self, now: Instant) -> bool {
-        let is_due = self.is_live && now >= self.drawn + self.every;
+        // Whoever has put it into the background since has another program before him.
+        let is_due = self.is_live && now >= self.drawn + self.every && is_watched();
         if is_due {
             self.drawn = now;
         }
@@ -47,6 +48,9 @@ impl Live {
         if self.lines > 0 {
             let _ = write!(out, "\x1b[{}A\x1b[J", self.lines);
         }
+        // A line that wraps would be two, and the next drawing would go up too few.
+        let width = rustix::termios::tcgetwinsize(&out).map_or(WIDTH, |size| usize::from(size.ws_col));
+        let text = fitted(text, if width == 0 { WIDTH } else { width });
         self.lines = text.lines().count();
         let _ = write!(out, "{text}");
         let _ = out.flush();
@@ -60,8 +64,35 @@ impl Live {
     }
 }
 
+/// True if what is written to standard output is seen: it is a terminal, and this program is the one that it shows.
+pub fn is_watched() -> bool {
+    let out = std::io::stdout();
+    let is_in_front =
+        || rustix::termios::tcgetpgrp(&out).is_ok_and(|group| group == rustix::process::getpgrp());
+    out.is_terminal() && is_in_front()
+}
+
+/// A text whose lines are no wider than a terminal, what does not fit cut off.
+fn fitted(text: &str, width: usize) -> String {
+    text.lines().flat_map(|line| line.chars().take(width).chain(std::iter::once('\n'))).collect()
+}
+
+/// Of a terminal that does not say it.
+const WIDTH: usize = 80;
+
 /// A line of JSON.
 pub fn print_line(value: &impl Serialize) {
     // Who read this may have gone; what is done goes on.
     let _ = writeln!(std::io::stdout(), "{}", serde_json::to_string(value).expect("plain data"));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_is_no_wider_than_its_terminal_and_keeps_its_lines() {
+        assert_eq!(fitted("abcdef\n\nab", 4), "abcd\n\nab\n");
+        assert_eq!(fitted("\u{b5}\u{b5}\u{b5}", 2), "\u{b5}\u{b5}\n");
+    }
 }

@@ -19,6 +19,7 @@ mod report;
 mod restore;
 mod run_folder;
 mod serve;
+mod shape_played;
 mod signals;
 mod sim;
 mod size;
@@ -85,7 +86,7 @@ fn main() -> ExitCode {
     };
     result.unwrap_or_else(|error| {
         // One error, with its causes on the same line; a `hint:` line comes last where there is one.
-        eprintln!("roost: {error:#}");
+        eprintln!("roost: {}", exit::told(&error));
         exit::code_of(&error)
     })
 }

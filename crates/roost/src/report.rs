@@ -4,7 +4,7 @@ use crate::exit::usage;
 use crate::{hot, observe, sim, stage};
 use anyhow::{Context as _, Result};
 use report::figures::Page;
-use report::run::{Run, RunWriter};
+use report::run::{ReadError, Run, RunWriter};
 use report::{html, terminal};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -39,7 +39,10 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         return stage::report(&args.folder, args.output.as_deref(), args.json);
     }
     check_recorded(&args.folder)?;
-    let run = Run::read(&args.folder)?;
+    let run = Run::read(&args.folder).map_err(|error| match error {
+        ReadError::NotARun { .. } => usage(error),
+        error => error.into(),
+    })?;
     let page = html::page(&run);
     let at = match &args.output {
         Some(path) => {

@@ -1,6 +1,6 @@
 //! `roost restore`: put back whatever a dead run changed.
 
-use crate::exit::Exit;
+use crate::exit::{Exit, usage};
 use host::Root;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -27,6 +27,13 @@ pub struct Args {
 
 /// Does it.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    // Who misspells it shall not hear that there is nothing to put back.
+    if !args.sysfs_root.is_dir() {
+        return Err(usage(format!(
+            "--sysfs-root {}: there is no such folder\nhint: name one that holds a machine's sys and run folders",
+            args.sysfs_root.display()
+        )));
+    }
     let report = host::restore(&Root::at(&args.sysfs_root))?;
     if args.json {
         println!("{}", serde_json::to_string_pretty(&report)?);

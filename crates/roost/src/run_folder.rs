@@ -19,16 +19,12 @@ pub struct Kind {
 
 impl Kind {
     /// Where a run that begins now leaves its page: below `runs`, or in `out`. One that was named is made now, while an error costs nothing.
-    pub fn place(&self, out: Option<&Path>, started: &str) -> Result<PathBuf> {
-        let Some(place) = out else { return Ok(Path::new("runs").join(self.run(started))) };
-        if place.join(INFO).exists() && !place.join(self.mark).exists() {
-            return Err(usage(format!(
-                "{} has another kind of run\n\nhint: name another folder with --out",
-                place.display()
-            )));
+    pub fn place(&self, out: Option<&Path>, started: &str) -> Result<Place> {
+        let place = Place::of(out, &self.run(started), self.mark)?;
+        if out.is_some() {
+            place.make()?;
         }
-        create(place)?;
-        Ok(place.to_owned())
+        Ok(place)
     }
 
     /// What `run.toml` says of a run by this program, on this machine, without a configuration.
@@ -51,6 +47,67 @@ impl Kind {
     }
 }
 
+/// Where a run's folder goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Where a person wants it. An earlier run of the same kind gives way.
+    Named(PathBuf),
+    /// Below `runs`. No other run has it.
+    Own(PathBuf),
+}
+
+impl Place {
+    /// As named; or `runs/NAME`. A named folder is refused if it has a run, and no file `mark`, which all runs of this kind have.
+    pub fn of(out: Option<&Path>, name: &str, mark: &str) -> Result<Self> {
+        let Some(place) = out else { return Ok(Self::Own(Path::new("runs").join(name))) };
+        if place.join(INFO).exists() && !place.join(mark).exists() {
+            return Err(usage(format!(
+                "{} has another kind of run\n\nhint: name another folder with --out",
+                place.display()
+            )));
+        }
+        Ok(Self::Named(place.to_owned()))
+    }
+
+    /// Makes the folder, and its parents. Of runs that begin in the same second the first has the name; `-2`, `-3` and so on are
+    /// appended for the others, however many processes try at once.
+    pub fn make(&self) -> Result<PathBuf> {
+        let own = match self {
+            Self::Named(place) => return create(place).map(|()| place.clone()),
+            Self::Own(place) => place,
+        };
+        own.parent().map(create).transpose()?;
+        for number in 1..=SAME_SECOND_MAX {
+            let mut name = own.clone().into_os_string();
+            if number > 1 {
+                name.push(format!("-{number}"));
+            }
+            let place = PathBuf::from(name);
+            match fs::create_dir(&place) {
+                Ok(()) => return Ok(place),
+                Err(cause) if cause.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(cause) => return Err(not_made(&place, &cause)),
+            }
+        }
+        Err(usage(format!(
+            "{} and {SAME_SECOND_MAX} like it are taken; name another folder with --out",
+            own.display()
+        )))
+    }
+}
+
+/// The name by which a run's folder is known.
+pub fn name_of(place: &Path) -> String {
+    place.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// More runs of one kind do not begin in one second.
+const SAME_SECOND_MAX: u32 = 10_000;
+
+fn not_made(folder: &Path, cause: &io::Error) -> anyhow::Error {
+    usage(format!("cannot make {}: {cause}; name another folder with --out", folder.display()))
+}
+
 /// What was typed, the program by its name: where it lies is this machine's affair and nobody else's.
 pub fn command() -> Vec<String> {
     named(std::env::args())
@@ -66,9 +123,7 @@ fn named(mut words: impl Iterator<Item = String>) -> Vec<String> {
 
 /// Makes the folder of a run, and its parents.
 pub fn create(folder: &Path) -> Result<()> {
-    fs::create_dir_all(folder).map_err(|cause| {
-        usage(format!("cannot make {}: {cause}; name another folder with --out", folder.display()))
-    })
+    fs::create_dir_all(folder).map_err(|cause| not_made(folder, &cause))
 }
 
 /// Writes one file: until `content` is all there, the name is not taken.
@@ -150,7 +205,8 @@ mod tests {
     #[test]
     fn a_run_is_called_after_its_kind_and_its_beginning() {
         let started = "2026-11-22 10:00:01 UTC";
-        assert_eq!(KIND.place(None, started).unwrap(), Path::new("runs/wake-2026-11-22-10-00-01"));
+        let own = Place::Own("runs/wake-2026-11-22-10-00-01".into());
+        assert_eq!(KIND.place(None, started).unwrap(), own);
         let info = KIND.info(started.to_owned(), "title".to_owned(), &["one", "two"]);
         assert_eq!((info.name.as_str(), info.method.len()), ("wake-2026-11-22-10-00-01", 2));
     }
@@ -159,11 +215,27 @@ mod tests {
     fn a_folder_with_another_kind_of_run_is_refused_and_one_with_this_kind_is_not() {
         let folder = tempfile::tempdir().unwrap();
         let place = folder.path().join("a/b");
-        assert_eq!(KIND.place(Some(&place), "").unwrap(), place);
+        assert_eq!(KIND.place(Some(&place), "").unwrap(), Place::Named(place.clone()));
+        assert!(place.is_dir());
         write(&place, INFO, |file| file.write_all(b"x")).unwrap();
         let error = KIND.place(Some(&place), "").unwrap_err().to_string();
         assert!(error.contains("another kind of run"), "{error}");
         write(&place, KIND.mark, |file| file.write_all(b"x")).unwrap();
         KIND.place(Some(&place), "").unwrap();
+    }
+
+    #[test]
+    fn no_two_runs_have_one_folder_however_many_begin_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = Place::Own(folder.path().join("runs/wake-now"));
+        let made: std::collections::BTreeSet<PathBuf> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..8).map(|_| scope.spawn(|| place.make().unwrap())).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        let names: Vec<String> = made.iter().map(|path| name_of(path)).collect();
+        let expected: Vec<String> =
+            std::iter::once("wake-now".to_owned()).chain((2..=8).map(|n| format!("wake-now-{n}"))).collect();
+        assert_eq!(names, expected);
+        assert!(made.iter().all(|path| path.is_dir()));
     }
 }

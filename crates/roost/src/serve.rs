@@ -90,7 +90,7 @@ pub struct Args {
     #[arg(long, value_name = "DIR")]
     record: Option<PathBuf>,
     /// Serve Prometheus metrics at this address, such as 127.0.0.1:9150
-    #[arg(long, value_name = "ADDRESS:PORT")]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = crate::exit::parse_address)]
     metrics: Option<SocketAddr>,
     /// Table of powers for modelled energy [default: chosen by this machine; where there is a meter, it is read]
     #[arg(long, value_name = "NAME")]
@@ -179,6 +179,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         print!("{}", toml::to_string_pretty(&parameters).context("printing the configuration")?);
         return Ok(ExitCode::SUCCESS);
     }
+    check_together(args)?;
     let config = config(args, parameters)?;
     // Signals are caught before there is anything to put back.
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("catching signals")?;
@@ -219,6 +220,23 @@ fn announce(server: &Server, unix: &[PathBuf], metrics: Option<SocketAddr>) -> R
         writeln!(out, "metrics on http://{address}/metrics")?;
     }
     out.flush().context("writing to standard output")
+}
+
+/// Refuses options of which one would silently have no effect.
+fn check_together(args: &Args) -> Result<()> {
+    if args.latency_goal.is_some() && args.policy != PolicyName::Peafowl {
+        return Err(usage(
+            "--latency-goal is a word of --policy peafowl: the other policies would not look at it\n\
+             hint: leave one of them out",
+        ));
+    }
+    if args.stage.is_some() && args.policy == PolicyName::Carb {
+        return Err(usage(
+            "--stage holds requests back, and --policy carb would take the time that they are held for a server that is slow\n\
+             hint: use --policy peafowl or all-awake, or leave --stage out",
+        ));
+    }
+    Ok(())
 }
 
 /// Presets, then the file, then flags.
@@ -341,12 +359,17 @@ fn worker_cpus(args: &Args) -> Result<Vec<CpuId>> {
 fn parse_goal(text: &str) -> Result<Duration, String> {
     let refused = || format!("--latency-goal {text}: write a time and a percentile, such as 500us@p99");
     let (time, quantile) = text.split_once('@').ok_or_else(refused)?;
+    let time: Duration = time.parse().map_err(|_| refused())?;
+    let is_percentile = quantile.strip_prefix('p').and_then(|percent| percent.parse::<f64>().ok());
+    if !is_percentile.is_some_and(|percent| percent > 0.0 && percent < 100.0) {
+        return Err(format!("--latency-goal {text}: {quantile} is no percentile\nhint: write {time}@p99"));
+    }
     if quantile != "p99" {
         return Err(format!(
-            "--latency-goal {text}: the store measures p99\nhint: write {time}@p99, such as 500us@p99"
+            "--latency-goal {text}: the store measures p99, and no other percentile\nhint: write {time}@p99"
         ));
     }
-    time.parse().map_err(|_| refused())
+    Ok(time)
 }
 
 fn power_model(name: &str) -> Result<PowerModel> {

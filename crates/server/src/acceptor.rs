@@ -22,6 +22,15 @@ const BATCH: usize = 64;
 /// How long accepting rests when the process or the system has no descriptor left.
 const REST: Duration = Duration::from_millis(250);
 
+/// What to do about a place: a socket's file needs a folder, TCP an address.
+fn listen_hint(place: &str) -> &'static str {
+    if place.contains('/') {
+        "--unix takes a path in a folder that is there and that you may write in"
+    } else {
+        "--listen takes an address of this machine, such as 127.0.0.1"
+    }
+}
+
 /// Why a place cannot be listened at.
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
@@ -34,9 +43,7 @@ pub enum ListenError {
         place: String,
     },
     /// Not allowed, not an address of this machine, ...
-    #[error(
-        "cannot listen at {place}: {source}\nhint: --listen takes an address of this machine, such as 127.0.0.1"
-    )]
+    #[error("cannot listen at {place}: {source}\nhint: {}", listen_hint(place))]
     Refused {
         /// The place as given.
         place: String,

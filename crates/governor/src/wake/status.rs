@@ -143,7 +143,7 @@ impl WakeStatus {
     pub fn text(&self) -> String {
         use std::fmt::Write as _;
         let mut text = format!(
-            "woken by {}, awake by {}; lead {}; {} accepted, {} refused, {} too late, {} doorbells, {} connected\n",
+            "woken by {}, awake by {}; lead {}\n{} accepted, {} refused, {} too late, {} doorbells, {} connected\n",
             self.alarm,
             self.act,
             self.lead,
@@ -158,7 +158,7 @@ impl WakeStatus {
                 |length: Option<Duration>| length.map_or("-".to_owned(), |length| length.to_string());
             let _ = writeln!(
                 text,
-                "{:6} {:6} exit {:>8}  {:>8} windows, open {} / {} after their timers (p50 / p99){}",
+                "{:6} {:6} exit {:>8} {:>7} windows, open p50 {} p99 {} late{}",
                 cpu.cpu.to_string(),
                 if cpu.is_awake { "awake" } else { "-" },
                 cpu.exit_latency.to_string(),
@@ -170,13 +170,13 @@ impl WakeStatus {
         }
         let _ = writeln!(
             text,
-            "{:28} {:>12} {:>10} {:>9} {:>7} {:>7} {:>8}",
+            "{:20} {:>9} {:>8} {:>9} {:>7} {:>7} {:>8}",
             "principal", "CPU time", "J", "accepted", "late", "came", "expired"
         );
         for account in &self.accounts {
             let _ = writeln!(
                 text,
-                "{:28} {:>12} {:>10.3} {:>9} {:>7} {:>7} {:>8}",
+                "{:20} {:>9} {:>8.3} {:>9} {:>7} {:>7} {:>8}",
                 account.name,
                 account.time.to_string(),
                 account.joules,
@@ -190,11 +190,11 @@ impl WakeStatus {
         if let Some(check) = &self.check {
             let _ = writeln!(
                 text,
-                "accounts against cpuidle: {:.3} s and {:.3} s awake, {:.2} % of all time apart{}",
+                "accounts against cpuidle: {:.3} s and {:.3} s awake, {:.2} % apart{}",
                 check.accounts.as_secs_f64(),
                 check.cpuidle.as_secs_f64(),
                 check.percent,
-                if check.is_independent { "" } else { " (not independent: no cpu_idle events here)" }
+                if check.is_independent { "" } else { "\n(not independent: no cpu_idle events here)" }
             );
         }
         for PredictorStatus { name, record } in

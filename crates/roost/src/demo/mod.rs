@@ -13,6 +13,7 @@ mod show;
 use crate::exit::{Exit, usage};
 use crate::frames::{mean_residency, store_frame};
 use crate::machine_facts::this_machine;
+use crate::run_folder::{self, Place};
 use crate::serve;
 use anyhow::{Context as _, Result, anyhow};
 use loadgen::{HdrLog, Interval, Items, Outcome, Pace, Part, Plan, Progress, Target};
@@ -53,7 +54,7 @@ Examples:
   roost demo --phase-length 60s           longer phases, steadier figures")]
 pub struct Args {
     /// Show the charts live at this address as well
-    #[arg(long, value_name = "ADDRESS:PORT")]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = crate::exit::parse_address)]
     web: Option<SocketAddr>,
     /// Let others than this machine look at the live page
     #[arg(long, requires = "web")]
@@ -120,7 +121,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let started =
         std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).context("the clock")?.as_secs();
     let name = format!("demo-{}", utc(started).replace(" UTC", "").replace([' ', ':'], "-"));
-    let folder = args.out.clone().unwrap_or_else(|| PathBuf::from("runs").join(&name));
+    let folder = Place::of(args.out.as_deref(), &name, "frames.jsonl")?.make()?;
+    let name = run_folder::name_of(&folder);
     let info = run_info(name, started, &cpus, peak, &params, args)?;
     let mut show = Show::begin(args, info, &folder, &treatments)?;
     let mut invalid = None;

@@ -4,6 +4,7 @@ use super::history::History;
 use super::options::Governing;
 use super::page;
 use crate::exit::{Exit, coded, usage};
+use crate::live::is_watched;
 use crate::metrics;
 use anyhow::{Context as _, Result};
 use governor::{Config, Daemon, Event, Governed, OpenError, Options, StartError};
@@ -12,8 +13,10 @@ use policy::governing::{FrequencyMode, IdleMode, Mode};
 use sd_notify::NotifyState;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use std::io::{IsTerminal as _, Write as _};
+use std::collections::BTreeSet;
+use std::io::Write as _;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
 
 /// Does it.
@@ -40,8 +43,9 @@ pub fn run(args: &Governing) -> Result<ExitCode> {
     if let Some((address, _)) = &board {
         eprintln!("metrics on http://{address}/metrics");
     }
+    super::plan::warn_of_nothing(&config);
     let options = Options { root: root.clone(), config, file, dry_run: args.dry_run, strict };
-    let mut daemon = Daemon::start(options, |line| eprintln!("{line}")).map_err(refused)?;
+    let mut daemon = Daemon::start(options, say).map_err(refused)?;
     if !args.dry_run && !args.take_over {
         daemon.object(move |config| stand_back(&root, config).err().map(|error| format!("{error:#}")));
     }
@@ -60,7 +64,8 @@ pub fn run(args: &Governing) -> Result<ExitCode> {
         });
     }
     let until = args.length.map(|length| host::now() + length);
-    let live = std::io::stdout().is_terminal() && !args.json;
+    let live = is_watched() && !args.json;
+    let mut told = BTreeSet::new();
     let mut history = place.as_ref().map(|_| History::begin(host::now()));
     let lines = daemon.run(&events, until, |governed| {
         if let Some((_, board)) = &board {
@@ -69,7 +74,10 @@ pub fn run(args: &Governing) -> Result<ExitCode> {
         if let Some(history) = &mut history {
             history.take(host::now(), governed);
         }
-        show(governed, args.json, live);
+        if let Some(line) = by_what(governed, &mut told) {
+            say(&line);
+        }
+        show(governed, args.json, live && is_watched());
     });
     let _ = sd_notify::notify(&[NotifyState::Stopping]);
     if live {
@@ -180,6 +188,27 @@ pub fn refused(error: StartError) -> anyhow::Error {
     }
 }
 
+/// A line that stays, below the epoch's line and not in it.
+fn say(line: &str) {
+    if DRAWN.swap(false, Ordering::Relaxed) {
+        println!();
+    }
+    eprintln!("{line}");
+}
+
+/// An epoch's line stands on the terminal and has no end yet.
+static DRAWN: AtomicBool = AtomicBool::new(false);
+
+/// By what a service is kept on its CPUs, the first time that it is seen and whenever that changes.
+fn by_what(governed: &Governed, told: &mut BTreeSet<(String, String)>) -> Option<String> {
+    let status = governed.status();
+    let line = match &status.actuator {
+        Some(actuator) => format!("{}: kept on its CPUs by {actuator}", status.name),
+        None => format!("{}: watched only; nothing is touched", status.name),
+    };
+    told.insert((status.name, line.clone())).then_some(line)
+}
+
 /// An epoch of a service.
 fn show(governed: &Governed, json: bool, live: bool) {
     let status = governed.status();
@@ -207,5 +236,6 @@ fn show(governed: &Governed, json: bool, live: bool) {
             status.cpus
         );
         let _ = out.flush();
+        DRAWN.store(true, Ordering::Relaxed);
     }
 }

@@ -145,7 +145,7 @@ pub struct Governing {
     #[arg(long, value_name = "FILE")]
     pub audit: Option<PathBuf>,
     /// Prometheus metrics at this address, such as 127.0.0.1:9465
-    #[arg(long, value_name = "ADDRESS:PORT")]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = crate::exit::parse_address)]
     pub metrics: Option<SocketAddr>,
     /// Where `status` and `set` ask [default: /run/roost/govern.sock]
     #[arg(long, value_name = "PATH")]

@@ -1,9 +1,10 @@
 //! What would be governed: looked at, and not touched.
 
 use super::options::Governing;
+use crate::exit::usage;
 use crate::table::print;
 use anyhow::Result;
-use governor::{Outlook, ServiceConfig};
+use governor::{Config, Outlook, ServiceConfig};
 use host::holder::ClockMeans;
 use host::{FrequencyActuator, Root};
 use machine::{CpuList, Kilohertz};
@@ -17,6 +18,8 @@ struct Plan {
     name: String,
     policy: &'static str,
     goal: Option<machine::Goal>,
+    /// How many cores it is to have, where a person has said it.
+    cores: Option<u16>,
     idle: policy::governing::IdleModes,
     frequency: policy::governing::FrequencyMode,
     /// By what its clocks are set, where somebody has named it.
@@ -43,12 +46,13 @@ struct Found {
 /// Says it.
 pub fn run(args: &Governing) -> Result<ExitCode> {
     let config = args.configuration()?;
+    warn_of_nothing(&config);
     let root = Root::system();
     let plans: Vec<Plan> =
         config.services.iter().map(|service| plan(&root, service, config.clock_means())).collect();
     if args.json {
         print(&format!("{}\n", serde_json::to_string_pretty(&plans)?))?;
-        return Ok(ExitCode::SUCCESS);
+        return impossible(&plans);
     }
     let mut text = String::new();
     for plan in &plans {
@@ -58,7 +62,30 @@ pub fn run(args: &Governing) -> Result<ExitCode> {
         text.push_str("no service is configured, so nothing would be governed\n");
     }
     print(&text)?;
-    Ok(ExitCode::SUCCESS)
+    impossible(&plans)
+}
+
+/// A fixed policy that fixes nothing is taken, since its service may be watched; it is not taken silently.
+pub fn warn_of_nothing(config: &Config) {
+    for service in &config.services {
+        if service.changes_nothing() {
+            eprintln!(
+                "{}: policy = \"fixed\" without cores, idle or frequency changes nothing; write cores = 1, say",
+                service.name
+            );
+        }
+    }
+}
+
+/// More cores than there are is no plan, whatever else there is to say.
+fn impossible(plans: &[Plan]) -> Result<ExitCode> {
+    let too_many = plans.iter().find_map(|plan| {
+        let (asked, there) = (plan.cores?, plan.found.as_ref().ok()?.cores.len());
+        (usize::from(asked) > there).then(|| {
+            format!("{}: cores = {asked} is more than the {there} that it may run on\nhint: write cores = {there} or fewer", plan.name)
+        })
+    });
+    too_many.map_or(Ok(ExitCode::SUCCESS), |why| Err(usage(why)))
 }
 
 fn plan(root: &Root, config: &ServiceConfig, means: ClockMeans) -> Plan {
@@ -79,6 +106,7 @@ fn plan(root: &Root, config: &ServiceConfig, means: ClockMeans) -> Plan {
         name: config.name.clone(),
         policy: config.policy_name(),
         goal: config.goal,
+        cores: config.cores,
         idle: config.idle.clone(),
         frequency: config.frequency,
         frequency_actuator: means.actuator,

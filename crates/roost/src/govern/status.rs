@@ -89,11 +89,45 @@ fn clocks(service: &governor::Status) -> String {
 /// Changes it.
 pub fn set(args: &Set) -> Result<ExitCode> {
     let what = Ask::Set { service: args.service.clone(), set: args.change };
+    let old = found(args);
     match ask(&args.socket, &what).map_err(unheard)? {
-        Answer::Done => Ok(ExitCode::SUCCESS),
+        Answer::Done => {
+            let changed = match (old, found(args)) {
+                (Some(old), Some(new)) => format!("{}: {}\n", args.service, change(&args.change, &old, &new)),
+                // It has ended meanwhile.
+                _ => format!("{}: set\n", args.service),
+            };
+            print(&changed)?;
+            Ok(ExitCode::SUCCESS)
+        }
         Answer::Refused(why) => Err(usage(why)),
         Answer::Denied(why) => Err(coded(Exit::Refused, why)),
         other => Err(coded(Exit::Failed, format!("the daemon answers {other:?}"))),
+    }
+}
+
+/// How the service is now, if the daemon tells.
+fn found(args: &Set) -> Option<governor::Status> {
+    match ask(&args.socket, &Ask::Status) {
+        Ok(Answer::Status { governed, .. }) => {
+            governed.into_iter().find(|service| service.name == args.service)
+        }
+        _ => None,
+    }
+}
+
+/// What a change made of it: old and new.
+fn change(set: &governor::Set, old: &governor::Status, new: &governor::Status) -> String {
+    let goal =
+        |status: &governor::Status| status.goal.map_or_else(|| "none".to_owned(), |goal| goal.to_string());
+    let mode = |status: &governor::Status| match status.mode {
+        Mode::Searching => "governed",
+        Mode::Open { .. } => "open: all cores, no limits",
+        Mode::Paused => "paused: all cores, no limits",
+    };
+    match set {
+        governor::Set::Goal(_) => format!("goal {} -> {}", goal(old), goal(new)),
+        governor::Set::Pause | governor::Set::Resume => format!("{} -> {}", mode(old), mode(new)),
     }
 }
 

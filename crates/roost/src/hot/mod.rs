@@ -17,7 +17,7 @@ mod results;
 pub use options::Args;
 pub use results::maker;
 
-use crate::exit::{Exit, usage};
+use crate::exit::{Exit, coded, usage};
 use crate::table::print;
 use anyhow::Result;
 use machine::Duration;
@@ -27,6 +27,18 @@ use std::process::ExitCode;
 pub fn run(args: &Args) -> Result<ExitCode> {
     if args.length < Duration::from_secs(1) || args.slots_for < Duration::from_millis(200) {
         return Err(usage("--for needs a second or more, and --slots-for 200ms or more"));
+    }
+    let maps = format!("/proc/{}/maps", args.pid);
+    let may_look = std::fs::read(&maps);
+    if may_look.is_err_and(|cause| cause.kind() == std::io::ErrorKind::PermissionDenied) {
+        return Err(coded(
+            Exit::Unsupported,
+            format!(
+                "{maps} may not be read, so what process {} runs is not known\nhint: watch a process of your own, or run as root \
+                 (CAP_SYS_PTRACE)",
+                args.pid
+            ),
+        ));
     }
     let mut found = find::find(args)?;
     if args.energy {

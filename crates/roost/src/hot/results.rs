@@ -1,9 +1,8 @@
 //! What was found: the table, the page with its flame graph, and `hot.json`.
 
 use super::energy::Energy;
-use crate::exit::usage;
 use crate::machine_facts::this_machine;
-use crate::run_folder::{self, INFO, REPORT};
+use crate::run_folder::{self, Place, REPORT};
 use crate::table::{Table, columns, wrap};
 use ::observe::hot::Pool;
 use anyhow::Result;
@@ -209,14 +208,7 @@ fn energy_rows(energy: &Energy) -> (Vec<String>, Vec<Vec<String>>) {
 pub fn write(out: Option<&Path>, found: &Found) -> Result<PathBuf> {
     let started = run_folder::started()?;
     let name = format!("hot-{}", started.replace(" UTC", "").replace([' ', ':'], "-"));
-    let place = out.map_or_else(|| Path::new("runs").join(&name), Path::to_owned);
-    if place.join(INFO).exists() && !place.join(HOT).exists() {
-        return Err(usage(format!(
-            "{} has another kind of run\n\nhint: name another folder with --out",
-            place.display()
-        )));
-    }
-    run_folder::create(&place)?;
+    let place = Place::of(out, &name, HOT)?.make()?;
     // Until the page is there, nobody shall take an older one for it.
     run_folder::remove(&place, &[REPORT])?;
     let json = serde_json::to_string_pretty(found)?;
@@ -224,7 +216,7 @@ pub fn write(out: Option<&Path>, found: &Found) -> Result<PathBuf> {
     run_folder::write(&place, STACKS, |file| file.write_all(found.collapsed.as_bytes()))?;
     let info = RunInfo {
         format: RunInfo::FORMAT,
-        name,
+        name: run_folder::name_of(&place),
         title: title(found),
         command: crate::run_folder::command(),
         version: env!("CARGO_PKG_VERSION").to_owned(),

@@ -71,7 +71,7 @@ pub struct Args {
     pub live: bool,
 
     /// Serve Prometheus metrics at this address meanwhile, such as 127.0.0.1:9464
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR", value_parser = crate::exit::parse_address)]
     pub metrics: Option<SocketAddr>,
 
     /// Ask the service for its own figures beside, once a second: memcached:HOST:PORT, roost:HOST:PORT, or the address of a

@@ -2,9 +2,8 @@
 
 use super::answers::Answers;
 use super::page::{self, Facts, RequestPoint};
-use crate::exit::usage;
 use crate::machine_facts::this_machine;
-use crate::run_folder::{self, INFO, REPORT};
+use crate::run_folder::{self, Place, REPORT};
 use ::observe::sleep::Findings;
 use ::observe::verdict::{Comparison, Verdict};
 use anyhow::Result;
@@ -129,21 +128,14 @@ pub fn stalled(counted: &[CpuWork]) -> Option<Ratio> {
 pub fn write(out: Option<&Path>, observation: &Observation) -> Result<PathBuf> {
     let started = run_folder::started()?;
     let name = format!("observe-{}", started.replace(" UTC", "").replace([' ', ':'], "-"));
-    let place = out.map_or_else(|| Path::new("runs").join(&name), Path::to_owned);
-    if place.join(INFO).exists() && !place.join(SLEEPS).exists() {
-        return Err(usage(format!(
-            "{} has another kind of run\n\nhint: name another folder with --out",
-            place.display()
-        )));
-    }
-    run_folder::create(&place)?;
+    let place = Place::of(out, &name, SLEEPS)?.make()?;
     // Until the page is there, nobody shall take an older one for it.
     run_folder::remove(&place, &[REPORT])?;
     let json = serde_json::to_string_pretty(observation)?;
     run_folder::write(&place, SLEEPS, |file| writeln!(file, "{json}"))?;
     let info = RunInfo {
         format: RunInfo::FORMAT,
-        name,
+        name: run_folder::name_of(&place),
         title: observation.title.clone(),
         command: crate::run_folder::command(),
         version: env!("CARGO_PKG_VERSION").to_owned(),

@@ -14,7 +14,7 @@ use super::answers::Times;
 use super::results::Power;
 use crate::exit::{Exit, coded, usage};
 use crate::machine_facts::this_machine;
-use crate::run_folder::{self, REPORT};
+use crate::run_folder::{self, Place, REPORT};
 use crate::table::{Table, print};
 use ::observe::sleep::{Findings, Known, SleepWatch};
 use anyhow::{Context as _, Result, bail};
@@ -26,7 +26,6 @@ use report::run::RunInfo;
 use serde::Serialize;
 use std::io::Write as _;
 use std::ops::ControlFlow;
-use std::path::Path;
 use std::process::ExitCode;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -250,17 +249,19 @@ fn point(
     })
 }
 
+/// All that was found.
+const SWEEP: &str = "sweep.json";
+
 fn finish(args: &Args, sweep: &Sweep) -> Result<ExitCode> {
     let started = run_folder::started()?;
     let name = format!("observe-sweep-{}", started.replace(" UTC", "").replace([' ', ':'], "-"));
-    let place = args.out.clone().unwrap_or_else(|| Path::new("runs").join(&name));
-    run_folder::create(&place)?;
+    let place = Place::of(args.out.as_deref(), &name, SWEEP)?.make()?;
     run_folder::remove(&place, &[REPORT])?;
     let json = serde_json::to_string_pretty(sweep)?;
-    run_folder::write(&place, "sweep.json", |file| writeln!(file, "{json}"))?;
+    run_folder::write(&place, SWEEP, |file| writeln!(file, "{json}"))?;
     let info = RunInfo {
         format: RunInfo::FORMAT,
-        name,
+        name: run_folder::name_of(&place),
         title: title(sweep),
         command: crate::run_folder::command(),
         version: env!("CARGO_PKG_VERSION").to_owned(),

@@ -135,13 +135,20 @@ fn as_linux_numbers(table: CstateTable) -> CstateTable {
 
 fn unknown(name: &str) -> anyhow::Error {
     let names: Vec<String> = Platform::presets().into_iter().map(|platform| platform.name).collect();
-    let nearest = names
+    let likely = names
         .iter()
-        .max_by(|one, other| strsim::jaro_winkler(one, name).total_cmp(&strsim::jaro_winkler(other, name)));
-    let meant = nearest.map_or_else(String::new, |nearest| format!("did you mean {nearest}? "));
-    usage(format!("--machine {name}: no such machine\n\nhint: {meant}There are {HERE}, {}", names.join(", ")))
+        .map(|known| (strsim::jaro_winkler(known, name), known))
+        .filter(|(alike, _)| *alike >= ALIKE)
+        .max_by(|(one, _), (other, _)| one.total_cmp(other));
+    let meant = likely.map_or_else(String::new, |(_, nearest)| format!("did you mean {nearest}? "));
+    usage(format!(
+        "--machine {name}: no such machine\nhint: {meant}`--machine {HERE}` is this one; the others are {}",
+        names.join(", ")
+    ))
 }
 
+/// A name less alike than this was not meant: xeon-gold-612 and xeon-gold-6126 have 0.99, nosuch and exynos-5422 0.62.
+const ALIKE: f64 = 0.8;
 /// This machine's name on the command line.
 const HERE: &str = "here";
 
@@ -163,5 +170,7 @@ mod tests {
     fn a_misspelt_machine_is_told_the_nearest() {
         let said = Watched::named("xeon-gold-612").unwrap_err().to_string();
         assert!(said.contains("did you mean xeon-gold-6126?"), "{said}");
+        let said = Watched::named("nosuch").unwrap_err().to_string();
+        assert!(!said.contains("did you mean") && said.contains("the others are "), "{said}");
     }
 }

@@ -74,7 +74,7 @@ pub struct Args {
     #[arg(long)]
     pub realtime: bool,
     /// Answer Prometheus at this address, such as 127.0.0.1:9150
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS", value_parser = crate::exit::parse_address)]
     pub metrics: Option<SocketAddr>,
     /// Folder for the page and its numbers [default: runs/quiesce-DATE-TIME, or none with --json]
     #[arg(long, value_name = "DIR")]

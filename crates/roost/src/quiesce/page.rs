@@ -2,7 +2,7 @@
 //!
 //! Pure but for [`write()`]. All of it is measured; how much power that saves is not, for no meter is read here.
 
-use crate::run_folder::{self, Kind, REPORT};
+use crate::run_folder::{self, Kind, Place, REPORT};
 use crate::thinned::Thinned;
 use anyhow::Result;
 use governor::quiesce::QuiesceStatus;
@@ -14,7 +14,6 @@ use report::figures::{
 use report::run::RunInfo;
 use serde::Serialize;
 use std::io::Write as _;
-use std::path::Path;
 
 /// How the figures are got.
 const METHOD: [&str; 5] = [
@@ -61,9 +60,14 @@ struct Told {
 }
 
 /// Writes the run's folder, and says where its page is.
-pub fn write(place: &Path, started: String, last: QuiesceStatus, samples: Thinned<Sample>) -> Result<String> {
+pub fn write(
+    place: &Place,
+    started: String,
+    last: QuiesceStatus,
+    samples: Thinned<Sample>,
+) -> Result<String> {
     let told = Told { all_idle: buckets(&last.all_idle), last, samples };
-    run_folder::create(place)?;
+    let place = &place.make()?;
     run_folder::remove(place, &[REPORT])?;
     let json = serde_json::to_string(&told)?;
     run_folder::write(place, NUMBERS, |file| writeln!(file, "{json}"))?;

@@ -66,8 +66,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         .collect::<Result<_>>()?;
     let checked: Vec<Checked> = contestants.into_iter().map(options::task).collect::<Result<_>>()?;
     let started = folder::started()?;
-    let place = options::folder(args.out.as_deref(), &document, &started);
-    folder::create(&place)?;
+    let place = options::folder(args.out.as_deref(), &document, &started, FANOUTS)?.make()?;
     let progress =
         Progress::new(fleets.iter().map(|fleet| fleet.servings() as usize).sum(), args.options.json);
     let outcomes = fleets
@@ -84,7 +83,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     folder::write(&place, FANOUTS, |file| results.write_fanouts(file))?;
     folder::write(&place, GROUPS, |file| results.write_groups(file))?;
     folder::write(&place, folder::POINTS, |file| results.write_points(file))?;
-    let info = folder::info(&document, options::run_name(&document, &started), about.title.clone(), started)?;
+    let info = folder::info(&document, folder::name_of(&place), about.title.clone(), started)?;
     let html = page::page(&Facts::new(&info, &about, &scenario), &results);
     folder::write(&place, folder::REPORT, |file| file.write_all(html.as_bytes()))?;
     folder::write_info(&place, &info)?;

@@ -1,6 +1,8 @@
 //! What is in the folder of a simulation, beside what every run's folder has.
 
-pub use crate::run_folder::{INFO, REPORT, create, remove, started, write, write_info, write_report};
+pub use crate::run_folder::{
+    INFO, Place, REPORT, create, name_of, remove, started, write, write_info, write_report,
+};
 
 use crate::exit::usage;
 use crate::machine_facts::this_machine;
@@ -66,6 +68,6 @@ pub const OUTCOMES: &str = "outcomes.json";
 /// One row per contestant.
 pub const SUMMARY: &str = "summary.csv";
 /// What became of papers' figures; `sim paper` writes it, and no `run.toml`.
-const PAPERS: &str = "results.json";
+pub const PAPERS: &str = "results.json";
 /// Time series.
 pub const POINTS: &str = "points.csv";

@@ -4,6 +4,7 @@
 //! broken in its middle can still stop a run.
 
 use super::changes::Change;
+use super::folder::Place;
 use crate::exit::usage;
 use anyhow::Result;
 use sim::runner::Task;
@@ -12,7 +13,7 @@ use sim::statistics::Precision;
 use sim::{Document, Scenario, policies};
 use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use toml::Value;
 
 /// What `run` and `sweep` have in common.
@@ -236,13 +237,25 @@ hint: roost sim run scenarios/mmk.toml
           utilisation = 0.3
       docs/scenarios.md has every key";
 
-/// Where a run's folder goes: as named, or `runs/sim-NAME-DATE-TIME`.
-pub fn folder(out: Option<&Path>, document: &Document, started: &str) -> PathBuf {
-    out.map_or_else(|| PathBuf::from("runs").join(run_name(document, started)), Path::to_owned)
+/// Says how much of a load's shape a run plays, where that is not all of it: the beginning of a day is no day.
+pub fn tell_of_shape(document: &Document) -> Result<()> {
+    let scenario = document.scenario().map_err(usage)?;
+    let Some(run) = scenario.run.length else { return Ok(()) };
+    let shape = scenario.workload.shape.shape().map_err(usage)?;
+    let compression = scenario.workload.compression;
+    if let Some(short) = crate::shape_played::short(&shape, run.0, compression) {
+        eprintln!("{}: workload.shape: {}", document.path().display(), short.text("workload.compression = "));
+    }
+    Ok(())
+}
+
+/// Where a run's folder goes: as named, or `runs/sim-NAME-DATE-TIME`. All runs of a kind have the file `mark`.
+pub fn folder(out: Option<&Path>, document: &Document, started: &str, mark: &str) -> Result<Place> {
+    Place::of(out, &run_name(document, started), mark)
 }
 
 /// `sim-NAME-DATE-TIME`.
-pub fn run_name(document: &Document, started: &str) -> String {
+fn run_name(document: &Document, started: &str) -> String {
     let stem = document.path().file_stem().unwrap_or_default().to_string_lossy();
     format!("sim-{stem}-{}", started.replace(" UTC", "").replace([' ', ':'], "-"))
 }

@@ -49,6 +49,9 @@ pub struct Results {
     pub estimates: Vec<String>,
     /// The machines, each once, with their sources.
     pub machines: Vec<Platform>,
+    /// The requests are a recorded trace, the same in every replication: no interval tells how it was sampled.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub is_trace: bool,
     /// The contestants, in order.
     #[serde(rename = "contestants")]
     pub entries: Vec<Entry>,
@@ -120,6 +123,7 @@ impl Results {
             assumptions: first.map(|scenario| scenario.assumptions.clone()).unwrap_or_default(),
             estimates,
             machines,
+            is_trace: first.is_some_and(|scenario| scenario.workload.trace.is_some()),
             entries: checked.iter().zip(outcomes).map(|(run, outcome)| Entry::new(run, outcome)).collect(),
         }
     }

@@ -5,9 +5,10 @@ use super::page::{self, Facts};
 use super::progress::Progress;
 use super::results::Results;
 use super::{folder, print, summary};
-use crate::exit::{Exit, usage};
+use crate::exit::{Exit, coded, usage};
 use crate::table;
 use anyhow::Result;
+use sim::outcome::Verdict;
 use sim::runner::{self, Task};
 use sim::{Document, Outcome};
 use std::io::Write as _;
@@ -42,24 +43,17 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<ExitCode> {
     let document = document(args)?;
     let contestants = options::contestants(&document)?;
+    options::tell_of_shape(&document)?;
     let checked: Vec<Checked> = contestants.into_iter().map(options::task).collect::<Result<_>>()?;
     let started = folder::started()?;
-    let place = options::folder(args.out.as_deref(), &document, &started);
-    if place.join(folder::INFO).exists() && !place.join(folder::OUTCOMES).exists() {
-        let place = place.display();
-        return Err(usage(format!(
-            "{place} has another kind of run\n\nhint: name another folder with --out"
-        )));
-    }
-    folder::create(&place)?;
+    let place = options::folder(args.out.as_deref(), &document, &started, folder::OUTCOMES)?.make()?;
     let results = Results::new(&document, &checked, simulate(&checked, &args.options)?);
     let json = serde_json::to_string_pretty(&results)?;
     folder::remove(&place, &[folder::REPORT])?;
     folder::write(&place, folder::OUTCOMES, |file| writeln!(file, "{json}"))?;
     folder::write(&place, folder::SUMMARY, |file| results.write_summary(file))?;
     folder::write(&place, folder::POINTS, |file| results.write_points(file))?;
-    let name = options::run_name(&document, &started);
-    let info = folder::info(&document, name, results.title.clone(), started)?;
+    let info = folder::info(&document, folder::name_of(&place), results.title.clone(), started)?;
     folder::write_info(&place, &info)?;
     let report = if args.options.no_report {
         format!("folder: {}", place.display())
@@ -75,6 +69,12 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         let (tables, foundations) =
             (summary::of_run(&results, columns), summary::foundations(&results, columns));
         print(&format!("{tables}{foundations}\n{report}\n"))?;
+    }
+    if results.entries.iter().all(|entry| entry.outcome.verdict == Verdict::Unstable) {
+        return Err(coded(
+            Exit::Invalid,
+            "no contestant could serve what arrived, so there is no figure\nhint: lower run.utilisation or workload.rate",
+        ));
     }
     let short = results.entries.iter().any(|entry| entry.falls_short());
     Ok(if short { Exit::GoalMissed.into() } else { ExitCode::SUCCESS })

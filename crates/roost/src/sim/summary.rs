@@ -22,7 +22,12 @@ pub fn of_run(results: &Results, columns: usize) -> String {
     for entry in entries.iter().filter(|entry| !has_figures(entry)) {
         times.remark(entry.outcome.contestant.clone(), "unstable");
     }
-    part("response times, with 95% intervals", times);
+    let heading = if results.is_trace {
+        "response times; intervals are of the machine's noise only, since one trace is replayed"
+    } else {
+        "response times, with 95% intervals"
+    };
+    part(heading, times);
     let power = ["throughput", "core_watts", "cpu_watts", "server_watts", "joules_per_request"];
     let heading = format!("power, {}; cpu is cores and uncore", energy_sources(results));
     part(&heading, of_figures(entries, &plain(&power)));

@@ -60,11 +60,12 @@ pub struct Args {
 /// Does it.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let document = document(args)?;
+    options::tell_of_shape(&document)?;
     let planned = grid::cells(&document)?;
     let started = folder::started()?;
     let place = match &args.resume {
         Some(place) => place.clone(),
-        None => options::folder(args.out.as_deref(), &document, &started),
+        None => options::folder(args.out.as_deref(), &document, &started, CELLS)?.make()?,
     };
     let earlier = earlier(&place)?;
     if args.resume.is_some() && earlier.is_none() {
@@ -72,7 +73,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     }
     folder::create(&place)?;
     let mut file = Cells::open(&place)?;
-    let name = options::run_name(&document, &started);
+    let name = folder::name_of(&place);
     let title = document.scenario().map_err(usage)?.title;
     let info = folder::info(&document, name, title, started)?;
     if let Some(earlier) = earlier {

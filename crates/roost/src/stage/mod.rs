@@ -43,6 +43,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     config.check().map_err(usage)?;
+    check_period(&config)?;
     let mut folder = args.out.as_deref().map(|place| Folder::begin(place, &config)).transpose()?;
     let stopped = until_signal()?;
     let record = args.out.as_deref().filter(|_| args.record);
@@ -67,12 +68,60 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     })?;
     seen?;
     if all_answered {
-        return Ok(ExitCode::SUCCESS);
+        return match missed(&status) {
+            Some(why) => Err(coded(Exit::GoalMissed, why)),
+            None => Ok(ExitCode::SUCCESS),
+        };
     }
     Err(coded(
         Exit::Failed,
         "some clients were not answered within the time for it\nhint: give them longer with drain under [limits]",
     ))
+}
+
+/// Refuses a period of which no request would ever see the end.
+fn check_period(config: &::stage::Config) -> Result<()> {
+    let Some(period) = config.period else { return Ok(()) };
+    let own = config.classes.iter().filter(|class| !class.never_stage).filter_map(|class| class.deadline);
+    let longest = own.map(|deadline| deadline.0).fold(config.goal.latency, machine::Duration::max);
+    if !config.hold || period.0 < longest {
+        return Ok(());
+    }
+    Err(usage(format!(
+        "period {} is not shorter than the longest deadline, {longest}: every request would go by its deadline, and none by the \
+         period\nhint: --period {}, or leave it out",
+        period.0,
+        longest.scale(0.5)
+    )))
+}
+
+/// Why the goal was missed, if it was: more answers were late than the goal allows and chance explains.
+fn missed(status: &::stage::Status) -> Option<String> {
+    let sum =
+        |of: fn(&::stage::Counts) -> u64| status.classes.iter().map(|class| of(&class.counts)).sum::<u64>();
+    let (answered, late) = (sum(|counts| counts.answered), sum(|counts| counts.late));
+    let allowed = answered as f64 * (1.0 - status.goal.quantile);
+    (status.hold && is_too_many(late, allowed)).then(|| {
+        format!(
+            "the goal of {} was missed: {late} of {answered} answers were later than their deadline, {allowed:.1} may be",
+            status.goal
+        )
+    })
+}
+
+/// True if at least so many would come with a chance below one in a thousand where `expected` do in the mean (Poisson).
+fn is_too_many(count: u64, expected: f64) -> bool {
+    if count as f64 <= expected {
+        return false;
+    }
+    // The first `count` terms of the distribution, in logarithms: the terms of large means would vanish.
+    let mut term = -expected;
+    let mut below = 0.0;
+    for n in 0..count {
+        below += term.exp();
+        term += expected.ln() - ((n + 1) as f64).ln();
+    }
+    1.0 - below < 1e-3
 }
 
 /// True if `roost stage` wrote this folder.
@@ -169,14 +218,16 @@ fn announce(proxy: &Proxy, metrics: Option<std::net::SocketAddr>, args: &Args) -
     if args.live {
         return Ok(());
     }
-    let mut out = std::io::stdout().lock();
+    // A program that reads JSON from standard output reads nothing else there.
+    let mut out: Box<dyn std::io::Write> =
+        if args.json { Box::new(std::io::stderr()) } else { Box::new(std::io::stdout().lock()) };
     for address in proxy.addresses() {
         writeln!(out, "listening on {address}")?;
     }
     if let Some(address) = metrics {
         writeln!(out, "metrics on http://{address}/metrics")?;
     }
-    out.flush().context("writing to standard output")
+    out.flush().context("saying where it listens")
 }
 
 /// Asks a running proxy at its metrics' address.
@@ -218,3 +269,34 @@ fn ask(address: &str) -> std::io::Result<String> {
 const TICK: Duration = Duration::from_secs(1);
 /// A status is told at once.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_goal_is_missed_where_chance_does_not_explain_it() {
+        // 38 of 424 against p99.9, and what a p99 allows of ten thousand.
+        assert!(is_too_many(38, 0.424) && is_too_many(150, 100.0));
+        assert!(
+            !is_too_many(0, 0.0)
+                && !is_too_many(1, 0.02)
+                && !is_too_many(100, 100.0)
+                && !is_too_many(120, 100.0)
+        );
+        assert!(is_too_many(1_000, 0.0) && is_too_many(200_000, 100_000.0));
+    }
+
+    #[test]
+    fn a_period_longer_than_every_deadline_is_refused() {
+        let config = |goal: &str, period: u64| ::stage::Config {
+            goal: goal.parse().unwrap(),
+            period: Some(::stage::Period(machine::Duration::from_millis(period))),
+            ..::stage::Config::default()
+        };
+        let error = check_period(&config("100ms@p99", 1000)).unwrap_err().to_string();
+        assert!(error.contains("100ms") && error.contains("--period 50.0ms"), "{error}");
+        check_period(&config("500ms@p99", 250)).unwrap();
+        check_period(&::stage::Config { hold: false, ..config("100ms@p99", 1000) }).unwrap();
+    }
+}

@@ -34,7 +34,7 @@ pub struct Args {
     #[arg(long, value_name = "URL")]
     to: Vec<String>,
     /// Where clients come [default: 127.0.0.1:8080]; port 0 lets the system choose and prints it
-    #[arg(long, value_name = "ADDRESS:PORT")]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = crate::exit::parse_address)]
     listen: Vec<SocketAddr>,
     /// What requests shall take at the most, and which share of them [default: 500 ms at p99.9]
     #[arg(long, value_name = "TIME@pQ")]
@@ -64,7 +64,7 @@ pub struct Args {
     #[arg(long)]
     pub(super) print_config: bool,
     /// Serve Prometheus metrics at this address, such as 127.0.0.1:9151
-    #[arg(long, value_name = "ADDRESS:PORT")]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = crate::exit::parse_address)]
     pub(super) metrics: Option<SocketAddr>,
     /// Leave readings, bursts, a summary and a page in this folder
     #[arg(long, value_name = "DIR")]

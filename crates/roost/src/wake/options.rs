@@ -46,10 +46,10 @@ pub struct Options {
     #[arg(long = "user", value_name = "UID")]
     users: Vec<u32>,
     /// Hear announcements in datagrams here; needs --token-file
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR", value_parser = crate::exit::parse_address)]
     udp: Option<SocketAddr>,
     /// Hear announcements over HTTP here (POST /wake); needs --token-file
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR", value_parser = crate::exit::parse_address)]
     pub http: Option<SocketAddr>,
     /// The token that remote callers must show; readable by its owner alone
     #[arg(long, value_name = "FILE")]
@@ -67,7 +67,7 @@ pub struct Options {
     #[arg(long, value_name = "CPU")]
     home: Option<u16>,
     /// Serve metrics for Prometheus here
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR", value_parser = crate::exit::parse_address)]
     pub metrics: Option<SocketAddr>,
     /// Do not count sleep by events in the kernel: the accounts then rest on cpuidle's residency alone
     #[arg(long)]

@@ -2,7 +2,7 @@
 //!
 //! Pure but for [`write()`]. Time is measured; joules are as the status says.
 
-use crate::run_folder::{self, Kind, REPORT};
+use crate::run_folder::{self, Kind, Place, REPORT};
 use crate::thinned::Thinned;
 use anyhow::Result;
 use governor::wake::WakeStatus;
@@ -10,7 +10,7 @@ use report::figures::{Card, Lines, Page, Part, Point, Quantity, Row, Section, Se
 use report::run::RunInfo;
 use serde::Serialize;
 use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// How the figures are got.
 const METHOD: [&str; 4] = [
@@ -68,13 +68,13 @@ impl History {
 }
 
 /// Where a run that begins now leaves its page.
-pub fn place(out: Option<&Path>, started: &str) -> Result<PathBuf> {
+pub fn place(out: Option<&Path>, started: &str) -> Result<Place> {
     KIND.place(out, started)
 }
 
 /// Writes the run's folder, and says where its page is.
-pub fn write(place: &Path, started: String, last: &WakeStatus, history: &History) -> Result<String> {
-    run_folder::create(place)?;
+pub fn write(place: &Place, started: String, last: &WakeStatus, history: &History) -> Result<String> {
+    let place = &place.make()?;
     run_folder::remove(place, &[REPORT])?;
     let json = serde_json::to_string(last)?;
     run_folder::write(place, NUMBERS, |file| writeln!(file, "{json}"))?;
@@ -318,6 +318,23 @@ mod tests {
         ] {
             assert!(html.contains(words), "{words}: {html}");
         }
+    }
+
+    #[test]
+    fn the_view_fits_a_terminal_of_eighty_columns() {
+        let text = WakeStatus {
+            asked: Asked {
+                accepted: 1_234_567,
+                refused: 12_345,
+                too_late: 12_345,
+                rung: 1_234_567,
+                ..Asked::default()
+            },
+            ..status(3_600, 123_456_000)
+        }
+        .text();
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        assert!(text.contains("1234567 accepted") && text.contains("modelled (a table)"), "{text}");
     }
 
     #[test]

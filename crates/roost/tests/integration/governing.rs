@@ -230,7 +230,10 @@ fn a_memcached_is_parked_asked_about_changed_and_found_as_it_was() {
     let name = format!("port-{port}");
     let status = String::from_utf8(governor.ask(&["status"]).stdout).expect("text");
     assert!(status.contains(&name) && status.contains(&format!("1/{all}")), "{status}");
-    assert_eq!(governor.ask(&["set", &name, "pause"]).status.code(), Some(0));
+    let paused = governor.ask(&["set", &name, "pause"]);
+    assert_eq!(paused.status.code(), Some(0));
+    let said = String::from_utf8_lossy(&paused.stdout).into_owned();
+    assert!(said.contains("-> paused"), "{said}");
     governor.until("the pause", |epoch| epoch["mode"] == "paused" && cpus(epoch) == all);
     assert_eq!(server.place().0, before.0, "paused means as it was before us");
     assert_eq!(governor.ask(&["set", &name, "resume"]).status.code(), Some(0));
@@ -238,7 +241,10 @@ fn a_memcached_is_parked_asked_about_changed_and_found_as_it_was() {
     assert_eq!(governor.ask(&["set", "nobody", "pause"]).status.code(), Some(2));
 
     // From nothing to much is a jump, and this goal is kept by nothing.
-    assert_eq!(governor.ask(&["set", &name, "goal=1us@p99"]).status.code(), Some(0));
+    let set = governor.ask(&["set", &name, "goal=1us@p99"]);
+    assert_eq!(set.status.code(), Some(0));
+    let said = String::from_utf8_lossy(&set.stdout).into_owned();
+    assert!(said.contains(": goal ") && said.contains(" -> 1.00us@p99"), "{said}");
     let load = Load::on(server.port);
     governor.until("all cores", |epoch| {
         cpus(epoch) == all && epoch["service"]["rate"].as_f64().is_some_and(|rate| rate > 0.0)

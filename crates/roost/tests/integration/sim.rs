@@ -138,7 +138,7 @@ fn what_more_comes_than_can_be_served_has_no_figures() {
     let (_folder, place) = somewhere();
     let arguments = ["run", MMK, "--set", "run.utilisation=1.3", "--policy", "menu", "--requests", "100k"];
     let ran = roost_sim(&[&arguments[..], &["--out", &place]].concat());
-    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    assert_eq!(ran.code, Some(6), "{}", ran.err);
     assert!(ran.out.contains("unstable: menu: more arrives than can be served"), "{}", ran.out);
     assert!(!ran.out.contains('±') && !ran.out.contains("power, modelled"), "{}", ran.out);
     let rows = rows(&Path::new(&place).join("summary.csv"));

@@ -4,7 +4,7 @@ use crate::fixture::{ROOST, Server, signal};
 use host::Offspring as _;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
 
 /// A server that answers every request with `hello`.
 fn server() -> String {
@@ -31,28 +31,47 @@ fn server() -> String {
 struct Stage {
     child: Child,
     stdout: BufReader<ChildStdout>,
+    /// Where it says where it listens, if standard output is for a program that reads JSON.
+    stderr: Option<BufReader<ChildStderr>>,
     address: String,
 }
 
 impl Stage {
     fn start(arguments: &[&str]) -> Self {
+        let is_json = arguments.contains(&"--json");
         let mut child = Command::new(ROOST)
             .args(["stage", "--listen", "127.0.0.1:0"])
             .args(arguments)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
+            .stderr(if is_json { Stdio::piped() } else { Stdio::inherit() })
             .ends_with_parent()
             .spawn()
             .unwrap();
         let stdout = BufReader::new(child.stdout.take().unwrap());
-        let mut stage = Self { child, stdout, address: String::new() };
+        let stderr = child.stderr.take().map(BufReader::new);
+        let mut stage = Self { child, stdout, stderr, address: String::new() };
         stage.address = stage.line().strip_prefix("listening on ").expect("where it listens").to_owned();
         stage
     }
 
+    /// Its process and what it says, for a test that looks at both.
+    fn apart(mut self) -> (Child, BufReader<ChildStdout>, Option<BufReader<ChildStderr>>) {
+        let child = std::mem::replace(&mut self.child, Command::new("true").spawn().unwrap());
+        let nothing = || {
+            BufReader::new(
+                Command::new("true").stdout(Stdio::piped()).spawn().unwrap().stdout.take().unwrap(),
+            )
+        };
+        (child, std::mem::replace(&mut self.stdout, nothing()), self.stderr.take())
+    }
+
     fn line(&mut self) -> String {
         let mut line = String::new();
-        self.stdout.read_line(&mut line).unwrap();
+        match &mut self.stderr {
+            Some(stderr) => stderr.read_line(&mut line).unwrap(),
+            None => self.stdout.read_line(&mut line).unwrap(),
+        };
         line.trim_end().to_owned()
     }
 
@@ -92,6 +111,8 @@ fn a_run_leaves_a_folder_that_tells_and_replays() {
         &server(),
         "--period",
         "20ms",
+        "--goal",
+        "30s@p99",
         "--out",
         out,
         "--record",
@@ -200,4 +221,43 @@ fn a_store_that_is_to_stop_holds_nobody_back() {
     assert_eq!(ended.0, Some(0));
     let line = waits.join().unwrap();
     assert!(line == "STORED" || line.is_empty(), "{line}");
+}
+
+/// A server that answers after so many milliseconds misses a goal that is shorter, whatever is held.
+#[test]
+fn a_missed_goal_is_exit_code_5_and_says_how_many_were_late() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let slow = format!("http://{}", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            std::thread::spawn(move || {
+                let mut reader = BufReader::new(stream.try_clone().unwrap());
+                let mut line = String::new();
+                while matches!(reader.read_line(&mut line), Ok(1..)) {
+                    if line == "\r\n" {
+                        std::thread::sleep(std::time::Duration::from_millis(60));
+                        if stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").is_err() {
+                            return;
+                        }
+                    }
+                    line.clear();
+                }
+            });
+        }
+    });
+    let stage = Stage::start(&["--to", &slow, "--goal", "20ms@p99", "--json"]);
+    for _ in 0..5 {
+        assert!(ask(&stage.address, "/").ends_with("ok"));
+    }
+    let (mut child, mut stdout, stderr) = stage.apart();
+    signal(child.id(), "TERM");
+    let mut json = String::new();
+    stdout.read_to_string(&mut json).unwrap();
+    let mut said = String::new();
+    stderr.unwrap().read_to_string(&mut said).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(5), "{said}");
+    assert!(said.contains("the goal of 20.0ms@p99 was missed: 5 of 5 answers were later"), "{said}");
+    let status: serde_json::Value = serde_json::from_str(&json).expect("nothing but JSON on standard output");
+    assert_eq!(status["classes"][0]["counts"]["late"], 5);
 }

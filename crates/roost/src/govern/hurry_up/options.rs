@@ -31,7 +31,7 @@ Exit codes: 0 it was told to stop, 1 the service or its slot file broke off, 2 s
 holds the knob.")]
 pub struct Args {
     /// The slot file, as the agent's `file=` names it
-    #[arg(long, value_name = "FILE", required_unless_present = "uprobe")]
+    #[arg(long, value_name = "FILE")]
     pub slots: Option<PathBuf>,
     /// A function of a native program that cannot be changed, as `roost hot` names it; may be given up to 16 times
     ///
@@ -133,6 +133,10 @@ impl Args {
     fn source(&self) -> Result<SlotSource> {
         match (&self.slots, self.pid) {
             (Some(path), process) => Ok(SlotSource::File { path: path.clone(), process }),
+            (None, _) if self.uprobe.is_empty() => Err(usage(
+                "name what tells of the hot function: --slots FILE, which the service's agent writes, or --uprobe BINARY:FUNCTION \
+                 with --pid for a program that cannot be changed\nhint: `roost hot --pid PID` finds the function",
+            )),
             (None, Some(process)) => Ok(SlotSource::Functions { process, names: self.uprobe.clone() }),
             (None, None) => Err(usage("--uprobe needs the program's process: name it with --pid")),
         }

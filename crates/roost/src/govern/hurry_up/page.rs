@@ -2,7 +2,7 @@
 //!
 //! Pure but for [`write()`]. All of it is measured; what a clock saves is not, for no meter is read here.
 
-use crate::run_folder::{self, Kind, REPORT};
+use crate::run_folder::{self, Kind, Place, REPORT};
 use anyhow::Result;
 use governor::hurry_up::{CpuTally, Hurry, HurryStatus, level_word};
 use machine::Kilohertz;
@@ -13,7 +13,6 @@ use report::figures::{
 use report::run::RunInfo;
 use serde::Serialize;
 use std::io::Write as _;
-use std::path::Path;
 
 /// How the figures are got.
 const METHOD: [&str; 4] = [
@@ -50,9 +49,9 @@ pub struct Told {
 }
 
 /// Writes the run's folder, and says where its page is.
-pub fn write(place: &Path, started: String, hurry: &Hurry) -> Result<String> {
+pub fn write(place: &Place, started: String, hurry: &Hurry) -> Result<String> {
     let told = told(hurry);
-    run_folder::create(place)?;
+    let place = &place.make()?;
     run_folder::remove(place, &[REPORT])?;
     let json = serde_json::to_string(&told)?;
     run_folder::write(place, NUMBERS, |file| writeln!(file, "{json}"))?;

@@ -149,11 +149,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     }
     let planned = plan(&library, args)?;
     let started = folder::started()?;
-    let place = args.out.clone().unwrap_or_else(|| {
-        PathBuf::from("runs")
-            .join(format!("sim-papers-{}", started.replace(" UTC", "").replace([' ', ':'], "-")))
-    });
-    folder::create(&place)?;
+    let name = format!("sim-papers-{}", started.replace(" UTC", "").replace([' ', ':'], "-"));
+    let place = folder::Place::of(args.out.as_deref(), &name, folder::PAPERS)?.make()?;
     let mut runs = Runs::open(&place)?;
     let reproduction = reproduce(&library, planned, &mut runs, args)?;
     write(&reproduction, &place, &started, args)?;
