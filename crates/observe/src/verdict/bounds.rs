@@ -100,7 +100,7 @@ impl TailBound {
         match (self.source, self.advertised) {
             (LatencySource::Measured, None) => "measured here".to_owned(),
             (LatencySource::Measured, Some(advertised)) => {
-                format!("measured here, where {advertised} is advertised")
+                format!("measured here; its table says {advertised}")
             }
             (LatencySource::Advertised, _) => {
                 "as advertised; on a VM that says nothing: `roost doctor --probe` measures it".to_owned()

@@ -190,7 +190,7 @@ fn what_a_wake_up_takes_is_told_apart_from_what_choosing_could_change() {
     assert_eq!((tail.range, tail.of_p99), (Duration::ZERO, Some(Ratio::ZERO)));
     assert!((tail.wake_of_p99.unwrap().as_f64() - 27.0 / 39.0).abs() < 1e-6);
     let words = verdict.words().join(" ");
-    assert!(words.contains("up to 27.0us (measured here, where 1.00us is advertised)"), "{words}");
+    assert!(words.contains("up to 27.0us (measured here; its table says 1.00us)"), "{words}");
     assert!(words.contains("69.2% of the p99") && !words.contains("at most 0.0"), "{words}");
     // Only where a wake-up itself is little is it said to be.
     assert_ne!(verdict.judged.class, Class::LatencyInsensitive);
