@@ -8,17 +8,20 @@
 //! (`holder`).
 
 use crate::root::{Gaps, Root};
+use crate::run_place::{OpenInError, RUN_FOLDER, open_in};
 use machine::{CpuId, CpuList};
 use rustix::fs::{FlockOperation, flock};
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt as _, OpenOptionsExt};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock};
+use std::time::{Duration, Instant};
 
-/// Where locks and journals are kept, below the root.
-pub(crate) const RUN_FOLDER: &str = "run/roost";
+pub(crate) use crate::run_place::run_folder;
 
 /// CPUs that are not to be had.
 #[derive(Debug, thiserror::Error)]
@@ -57,11 +60,36 @@ pub enum LockError {
         /// The lock file.
         path: PathBuf,
     },
-    /// No lock can be made here, so nobody can know who holds what.
+    /// Another process has been putting back for so long that something is wrong with it.
     #[error(
-        "cannot keep a lock at {path}: {cause}; give this user the folder and what is in it (install -d -m 0700 -o USER FOLDER, chown USER FOLDER/*)",
+        "{holder} has been putting back what a dead run changed for {} s: look what it waits for, or end it (its lock is {path})",
+        PATIENCE.as_secs(), path = path.display()
+    )]
+    Busy {
+        /// Name and process of the holder, as it wrote them.
+        holder: String,
+        /// The lock file.
+        path: PathBuf,
+    },
+    /// A signal came while another process was putting back.
+    #[error("told to end while {holder} puts back what a dead run changed; nothing was begun")]
+    Stopped {
+        /// Name and process of the holder, as it wrote them.
+        holder: String,
+    },
+    /// What lies there may be another user's work.
+    #[error(
+        "{path} {why}, so nothing in it can be believed\nhint: look at it; then `rm -r` it, or give it back: chown -R root: FOLDER, chmod 0711 FOLDER",
         path = path.display()
     )]
+    Unsafe {
+        /// The file or folder concerned.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// No lock can be made here, so nobody can know who holds what.
+    #[error("cannot keep a lock at {path}: {cause}{}", hint(cause), path = path.display())]
     Unavailable {
         /// The file or folder concerned.
         path: PathBuf,
@@ -69,6 +97,28 @@ pub enum LockError {
         #[source]
         cause: io::Error,
     },
+}
+
+impl LockError {
+    /// True if somebody or something stands in the way, and not the machine's lack of a place.
+    pub fn is_refusal(&self) -> bool {
+        !matches!(self, Self::Unavailable { .. })
+    }
+}
+
+/// What to do about it.
+fn hint(cause: &io::Error) -> &'static str {
+    match cause.kind() {
+        io::ErrorKind::PermissionDenied => {
+            "\nhint: run it as root; a user's own runs keep theirs in $XDG_RUNTIME_DIR/roost"
+        }
+        io::ErrorKind::NotFound => "\nhint: set XDG_RUNTIME_DIR to a folder that is this user's own",
+        io::ErrorKind::ReadOnlyFilesystem => {
+            "\nhint: mount it writable; in a unit, RuntimeDirectory=roost and RuntimeDirectoryMode=0711"
+        }
+        io::ErrorKind::NotADirectory => "\nhint: something else lies where a folder belongs: move it away",
+        _ => "",
+    }
 }
 
 /// The locks of some CPUs, held until dropped.
@@ -96,7 +146,7 @@ impl CpuLocks {
             match take(&path, holder) {
                 Ok(file) => files.push(file),
                 Err(Refusal::Taken(holder)) => return Err(LockError::Held { cpu, holder, path }),
-                Err(Refusal::Unavailable(cause)) => return Err(LockError::Unavailable { path, cause }),
+                Err(refusal) => return Err(refusal.at(path)),
             }
         }
         Ok(Self { files })
@@ -111,18 +161,35 @@ impl CpuLocks {
 }
 
 /// Why a lock is not to be had.
+#[derive(Debug)]
 pub(crate) enum Refusal {
     /// Somebody has it: what they wrote about themselves.
     Taken(String),
+    /// What lies there is not to be believed: why.
+    Unsafe(String),
     Unavailable(io::Error),
+}
+
+impl Refusal {
+    /// The error for one that is not taken.
+    pub(crate) fn at(self, path: PathBuf) -> LockError {
+        match self {
+            Self::Unsafe(why) => LockError::Unsafe { path, why },
+            Self::Unavailable(cause) => LockError::Unavailable { path, cause },
+            Self::Taken(holder) => LockError::Busy { holder, path },
+        }
+    }
 }
 
 /// Takes the lock at `path` and writes there who we are.
 pub(crate) fn take(path: &Path, holder: &str) -> Result<File, Refusal> {
     // Never truncated on opening: until the lock is ours, the text is the holder's.
     let mut options = OpenOptions::new();
-    let options = options.read(true).write(true).create(true).truncate(false).mode(0o600);
-    let mut file = options.open(path).map_err(Refusal::Unavailable)?;
+    options.read(true).write(true).create(true).truncate(false).mode(0o600);
+    let mut file = open_in(&mut options, path).map_err(|error| match error {
+        OpenInError::Unsafe(why) => Refusal::Unsafe(why),
+        OpenInError::Failed(cause) => Refusal::Unavailable(cause),
+    })?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => {}
         Err(rustix::io::Errno::WOULDBLOCK) => return Err(Refusal::Taken(holder_of(&mut file))),
@@ -131,6 +198,57 @@ pub(crate) fn take(path: &Path, holder: &str) -> Result<File, Refusal> {
     let text = format!("{holder} (process {})\n", std::process::id());
     file.set_len(0).and_then(|()| file.write_all(text.as_bytes())).map_err(Refusal::Unavailable)?;
     Ok(file)
+}
+
+/// How long a lock is waited for that is held for moments.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Between two tries.
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// Set by whoever watches for the signals that end this process: no lock is waited for any longer.
+static ENDING: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
+
+/// The flag that ends every wait for a lock. Whoever watches for signals sets it from the handler, so that a command which has
+/// not begun yet ends at once.
+pub fn end_of_waiting() -> Arc<AtomicBool> {
+    Arc::clone(&ENDING)
+}
+
+/// A lock that is held for moments; its file goes with it.
+#[derive(Debug)]
+pub(crate) struct Passing {
+    path: PathBuf,
+    _file: File,
+}
+
+impl Drop for Passing {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// Takes a lock that is held for moments: waits for it, but neither for ever nor beyond a signal.
+pub(crate) fn take_soon(path: &Path, holder: &str) -> Result<Passing, LockError> {
+    take_within(path, holder, PATIENCE)
+}
+
+fn take_within(path: &Path, holder: &str, patience: Duration) -> Result<Passing, LockError> {
+    let began = Instant::now();
+    loop {
+        match take_passing(path, holder) {
+            Err(Refusal::Taken(holder)) => {
+                if ENDING.load(Ordering::Relaxed) {
+                    return Err(LockError::Stopped { holder });
+                }
+                if began.elapsed() >= patience {
+                    return Err(LockError::Busy { holder, path: path.to_owned() });
+                }
+                std::thread::sleep(PAUSE);
+            }
+            Ok(file) => return Ok(Passing { path: path.to_owned(), _file: file }),
+            Err(refusal) => return Err(refusal.at(path.to_owned())),
+        }
+    }
 }
 
 /// The same for a file that goes with its holder.
@@ -151,8 +269,8 @@ pub struct CpuHolder {
     pub cpu: CpuId,
     /// What the holder wrote about itself.
     pub holder: String,
-    /// True if a process of that number runs. To try the lock would be surer, but for a moment nobody else could have
-    /// it; and a survey disturbs nobody.
+    /// True if a process of that number runs and the kernel lists the lock. To try the lock would disturb: for a moment nobody
+    /// else could have it.
     pub runs: bool,
 }
 
@@ -165,7 +283,10 @@ pub fn cpu_holders(root: &Root, gaps: &mut Gaps) -> (Vec<CpuHolder>, usize) {
         let Some(cpu) = cpu else { continue };
         let Some(text) = gaps.text(root, &format!("{RUN_FOLDER}/{name}")) else { continue };
         let holder = text.lines().next().unwrap_or_default().to_owned();
-        let runs = process_in(&holder).is_some_and(|pid| root.has(&format!("proc/{pid}")) == Some(true));
+        let lives = process_in(&holder).is_some_and(|pid| root.has(&format!("proc/{pid}")) == Some(true));
+        // The lock of a recorded machine is held by nobody here.
+        let runs =
+            lives && (*root != Root::system() || is_locked(&root.path(&format!("{RUN_FOLDER}/{name}"))));
         holders.push(CpuHolder { cpu: CpuId(cpu), holder, runs });
     }
     holders.sort_by_key(|holder| holder.cpu);
@@ -191,7 +312,9 @@ pub(crate) fn needed_by_others(root: &Root) -> BTreeMap<CpuId, String> {
         let text = root.text(&format!("{RUN_FOLDER}/{name}.lock")).unwrap_or_default();
         let holder = text.lines().next().unwrap_or_default();
         let lives = |pid: u32| pid != std::process::id() && root.has(&format!("proc/{pid}")) == Some(true);
-        if !process_in(holder).is_some_and(lives) {
+        // A number that is in use again is another process, which holds nothing.
+        let is_held = || is_locked(&root.path(&format!("{RUN_FOLDER}/{name}.lock")));
+        if !process_in(holder).is_some_and(lives) || !is_held() {
             continue;
         }
         let cpu = cpu.and_then(|number| number.parse().ok()).map(CpuId);
@@ -202,6 +325,18 @@ pub(crate) fn needed_by_others(root: &Root) -> BTreeMap<CpuId, String> {
     needed
 }
 
+/// True if the kernel lists a lock on this file, or does not say. The inode's number is enough: the device that it lists is not that of
+/// `stat` on every file system, and another file of the same number makes us only more careful.
+fn is_locked(path: &Path) -> bool {
+    let Ok(locks) = fs::read_to_string("/proc/locks") else { return true };
+    let Ok(about) = fs::metadata(path) else { return false };
+    let inode = format!(":{}", about.ino());
+    locks.lines().any(|line| {
+        let mut fields = line.split_ascii_whitespace().skip(1);
+        fields.next() == Some("FLOCK") && fields.any(|field| field.ends_with(&inode))
+    })
+}
+
 /// What the holder wrote about itself. It may be caught between taking the lock and writing.
 fn holder_of(file: &mut File) -> String {
     let mut text = String::new();
@@ -209,22 +344,6 @@ fn holder_of(file: &mut File) -> String {
     match text.lines().next() {
         Some(line) if read.is_ok() && !line.is_empty() => line.to_owned(),
         _ => "another process".to_owned(),
-    }
-}
-
-/// The folder for locks and journals, made if need be. Its owner alone can list it and read what is in it; others may pass
-/// through, to the socket at which a daemon tells them how it is.
-pub(crate) fn run_folder(root: &Root) -> Result<PathBuf, LockError> {
-    let path = root.path(RUN_FOLDER);
-    if let Some(parent) = path.parent() {
-        // `/run` itself exists on every machine; a bare test root may lack it.
-        let _ = fs::create_dir_all(parent);
-    }
-    match DirBuilder::new().mode(0o711).create(&path) {
-        Err(cause) if cause.kind() != io::ErrorKind::AlreadyExists => {
-            Err(LockError::Unavailable { path, cause })
-        }
-        _ => Ok(path),
     }
 }
 
@@ -269,26 +388,37 @@ mod tests {
         assert_eq!((seen.as_slice(), journals), ([(CpuId(3), true), (CpuId(11), false)].as_slice(), 1));
     }
 
+    /// A lock as process `pid` would hold it.
+    fn locked(root: &Root, name: &str, pid: u32) -> File {
+        let path = root.path(&format!("run/roost/{name}.lock"));
+        fs::write(&path, format!("roost serve (process {pid})\n")).unwrap();
+        let file = File::open(&path).unwrap();
+        flock(&file, FlockOperation::NonBlockingLockExclusive).unwrap();
+        file
+    }
+
     #[test]
     fn a_cpu_that_another_living_roost_needs_is_known() {
         let folder = tempfile::tempdir().unwrap();
         let root = Root::at(folder.path());
         let mut other = std::process::Command::new("sleep").arg("600").ends_with_parent().spawn().unwrap();
         let _own = CpuLocks::take(&root, &cpus("1"), "we").unwrap();
+        let mut locks = Vec::new();
         for (name, pid) in
             [("cpu3", other.id()), ("cpu4.clock", other.id()), ("cpu5", 1), ("surroundings", other.id())]
         {
-            fs::write(root.path(&format!("run/roost/{name}.lock")), format!("roost serve (process {pid})\n"))
-                .unwrap();
+            locks.push(locked(&root, name, pid));
         }
+        // Left by the dead, its number in use again.
+        drop(locked(&root, "cpu6", other.id()));
         for pid in [other.id(), std::process::id()] {
             fs::create_dir_all(root.path(&format!("proc/{pid}"))).unwrap();
         }
         let needed: Vec<u16> = needed_by_others(&root).keys().map(|cpu| cpu.0).collect();
         assert_eq!(needed, [3, 4]);
         // Its service may be on all CPUs that there are.
-        let service = format!("run/roost/process{}.lock", std::process::id());
-        fs::write(root.path(&service), format!("roost govern (process {})\n", other.id())).unwrap();
+        let service = format!("process{}", std::process::id());
+        locks.push(locked(&root, &service, other.id()));
         let needed: CpuList = CpuList(needed_by_others(&root).into_keys().collect());
         assert!(needed.0.is_superset(&crate::allowed_cpus().unwrap().0), "{needed}");
         other.kill().unwrap();
@@ -322,6 +452,63 @@ mod tests {
         fs::write(folder.path().join("run"), "a file where a folder should be").unwrap();
         let error = CpuLocks::take(&Root::at(folder.path()), &cpus("0"), "x").unwrap_err();
         assert!(matches!(&error, LockError::Unavailable { .. }), "{error}");
-        assert!(error.to_string().contains("install -d"), "{error}");
+        assert!(error.to_string().contains("hint: something else lies"), "{error}");
+    }
+
+    #[test]
+    fn a_lock_that_is_a_link_is_neither_followed_nor_emptied() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = Root::at(folder.path());
+        let run = run_folder(&root).unwrap();
+        let precious = folder.path().join("precious");
+        fs::write(&precious, "text").unwrap();
+        std::os::unix::fs::symlink(&precious, run.join("cpu0.lock")).unwrap();
+        let error = CpuLocks::take(&root, &cpus("0"), "x").unwrap_err();
+        assert!(matches!(&error, LockError::Unsafe { .. }), "{error}");
+        assert!(error.to_string().contains("is a link") && error.to_string().contains("hint:"), "{error}");
+        assert_eq!(fs::read_to_string(&precious).unwrap(), "text");
+    }
+
+    #[test]
+    fn a_folder_in_which_others_may_write_is_refused_and_one_that_they_may_read_is_closed() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = Root::at(folder.path());
+        let run = run_folder(&root).unwrap();
+        let set = |mode| fs::set_permissions(&run, fs::Permissions::from_mode(mode)).unwrap();
+        let mode = || fs::metadata(&run).unwrap().permissions().mode() & 0o7777;
+        for open in [0o777, 0o770, 0o1777] {
+            set(open);
+            let error = run_folder(&root).unwrap_err();
+            assert!(matches!(&error, LockError::Unsafe { .. }) && mode() == open, "{error}");
+        }
+        for (found, left) in [(0o755, 0o711), (0o711, 0o711), (0o700, 0o700), (0o750, 0o710)] {
+            set(found);
+            run_folder(&root).unwrap();
+            assert_eq!(mode(), left);
+        }
+    }
+
+    #[test]
+    fn a_folder_that_is_a_link_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = Root::at(folder.path());
+        fs::create_dir_all(root.path("run")).unwrap();
+        fs::create_dir(root.path("elsewhere")).unwrap();
+        std::os::unix::fs::symlink(root.path("elsewhere"), root.path("run/roost")).unwrap();
+        let error = run_folder(&root).unwrap_err();
+        assert!(matches!(&error, LockError::Unsafe { .. }), "{error}");
+    }
+
+    #[test]
+    fn who_waits_for_a_lock_learns_after_a_while_who_has_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = Root::at(folder.path());
+        let path = run_folder(&root).unwrap().join("restore.lock");
+        let held = take(&path, "roost restore").unwrap();
+        let error = take_within(&path, "roost govern", Duration::from_millis(20)).unwrap_err();
+        let me = format!("roost restore (process {})", std::process::id());
+        assert!(matches!(&error, LockError::Busy { holder, .. } if *holder == me), "{error}");
+        drop(held);
+        take_within(&path, "roost govern", Duration::ZERO).unwrap();
     }
 }

@@ -95,9 +95,9 @@ impl Surroundings {
         let path = run_folder(root)?.join("surroundings.lock");
         let lock = take(&path, holder).map_err(|refusal| match refusal {
             Refusal::Taken(holder) => LockError::Surroundings { holder, path: path.clone() },
-            Refusal::Unavailable(cause) => LockError::Unavailable { path: path.clone(), cause },
+            other => other.at(path.clone()),
         })?;
-        let notices = restore_at_start(root);
+        let notices = restore_at_start(root)?;
         let journal = Journal::begin(root, holder, None)?;
         Ok(Self { root: root.clone(), journal, refused: BTreeSet::new(), notices, _lock: lock })
     }

@@ -7,13 +7,10 @@ use machine::Duration;
 use observe::doctor::{Facts, Verdict, gather, page, record, unpack, verdicts};
 use observe::probe::{Probe, probe};
 use serde::Serialize;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::fs;
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use tempfile::TempDir;
 
 /// What this machine can do, who limits its C-states, and what each Roost policy would find here
@@ -112,10 +109,7 @@ fn root(asked: Option<&Path>) -> Result<(Root, Option<TempDir>)> {
 
 /// Probes, until the time is over or a signal comes: then what was limited is put back before this returns.
 fn measure(length: Duration) -> Result<Probe> {
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
-        signal_hook::flag::register(signal, Arc::clone(&stop)).context("catching signals")?;
-    }
+    let stop = crate::signals::end_flag()?;
     let live = io::stderr().is_terminal();
     if !live {
         eprintln!("roost doctor: measuring wake-ups for about {length}");

@@ -1,14 +1,13 @@
 //! `roost serve`: what was typed becomes a server's configuration, and signals end it.
 
 use crate::exit::{Exit, coded, usage};
+use crate::signals::EndSignals;
 use crate::size::parse_size;
 use anyhow::{Context as _, Result};
 use clap::{Parser, ValueEnum};
 use machine::{CpuId, CpuList, Duration, PowerModel};
 use serde::{Deserialize, Serialize};
 use server::{Config, Limits, Listen, Policy, Server, StartError, StoreConfig};
-use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
 use std::io::Write as _;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -172,7 +171,7 @@ impl File {
     }
 }
 
-/// Serves until SIGTERM or SIGINT.
+/// Serves until a signal ends it.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let parameters = parameters(args)?;
     if args.print_config {
@@ -182,13 +181,13 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     check_together(args)?;
     let config = config(args, parameters)?;
     // Signals are caught before there is anything to put back.
-    let mut signals = Signals::new([SIGINT, SIGTERM]).context("catching signals")?;
+    let mut signals = EndSignals::watch()?;
     let handle = signals.handle();
     let server = start(config, move || handle.close())?;
     let metrics =
         args.metrics.map(|address| crate::metrics::serve_store(address, server.inspector())).transpose()?;
     announce(&server, &args.unix, metrics)?;
-    let asked = signals.forever().next().is_some();
+    let asked = signals.wait().is_some();
     server.stop().context("serving")?;
     if asked {
         Ok(ExitCode::SUCCESS)

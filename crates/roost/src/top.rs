@@ -10,13 +10,11 @@ use anyhow::{Context as _, Result, anyhow, bail};
 use machine::{Duration, EnergyReading, Microjoules, Microwatts};
 use report::terminal::{Moved, Screen, TopView, Wish};
 use server::status::Status;
-use signal_hook::consts::{SIGHUP, SIGTERM};
 use std::io::{BufRead, BufReader, IsTerminal as _, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 /// Watch a running store: who is awake, how near its limit each worker is, and the tail
@@ -65,10 +63,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 
 /// Draws until the reader leaves, a signal comes, or the store is gone.
 fn watch(args: &Args, store: &mut Store, first: Status) -> Result<()> {
-    let ended = Arc::new(AtomicBool::new(false));
-    for signal in [SIGTERM, SIGHUP] {
-        signal_hook::flag::register(signal, Arc::clone(&ended)).context("cannot watch for signals")?;
-    }
+    let ended = crate::signals::end_flag()?;
     let mut shown = view(&args.server, None, &first);
     let mut before = first;
     // Dropped on every way out of here, so that an error is printed on the terminal as it was.

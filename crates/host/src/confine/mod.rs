@@ -180,7 +180,7 @@ impl Confiner {
             return Err(ConfineError::NoProcess { service: service.name.clone() });
         }
         let locks = ServiceLocks::take(root, &processes, &options.holder)?;
-        let notices = restore_at_start(root);
+        let notices = restore_at_start(root)?;
         let allowed = allowed_of(&processes)?;
         let journal = Journal::begin(root, &options.holder, options.checkpoint)?;
         let means = Means::Threads(Threads::default());

@@ -5,7 +5,7 @@
 
 use super::ConfineError;
 use crate::Root;
-use crate::lock::{LockError, Refusal, run_folder, take_passing};
+use crate::lock::{Refusal, run_folder, take_passing};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::path::PathBuf;
@@ -27,9 +27,7 @@ impl ServiceLocks {
             let file = match take_passing(&path, holder) {
                 Ok(file) => file,
                 Err(Refusal::Taken(holder)) => return Err(ConfineError::Held { process, holder, path }),
-                Err(Refusal::Unavailable(cause)) => {
-                    return Err(LockError::Unavailable { path, cause }.into());
-                }
+                Err(refusal) => return Err(refusal.at(path).into()),
             };
             locks.0.push((path, file));
         }

@@ -13,7 +13,7 @@ use super::{ConfineError, Confined, Drift, Foreign, place, threads_of};
 use crate::Root;
 use crate::journal::Journal;
 use crate::kept_file::KeptFile;
-use crate::knob::{called, is_unit, path_of, same_cpus};
+use crate::knob::{NO_DROP_IN, called, drop_in_of, is_unit, path_of, same_cpus};
 use crate::topology::online_cpus;
 use machine::CpuList;
 use std::collections::BTreeMap;
@@ -29,6 +29,8 @@ pub(super) struct Unit {
     root: Root,
     /// Its property, in the journal.
     path: String,
+    /// The file in which systemd keeps it for this boot, in the journal.
+    drop_in: String,
     /// What systemd has told the kernel.
     cpus: String,
     /// That file.
@@ -66,11 +68,11 @@ impl Unit {
         let folder = place::folder_of(mount, group);
         place::only_of(root, &folder, processes)?;
         place::remembers_pins(&crate::threads::kernel_release(), processes, &in_force(root, &folder))?;
-        let path = path_of(unit);
+        let (path, drop_in) = (path_of(unit), drop_in_of(unit));
         journal.read(&path).map_err(|error| error.to_string())?;
         let (cpus, effective) = (format!("{folder}/cpuset.cpus"), format!("{folder}/cpuset.cpus.effective"));
         let written = KeptFile::new(root.path(&cpus));
-        Ok(Self { root: root.clone(), path, cpus, written, effective, ours: None })
+        Ok(Self { root: root.clone(), path, drop_in, cpus, written, effective, ours: None })
     }
 
     /// Sets the property and waits until the kernel has it.
@@ -80,6 +82,7 @@ impl Unit {
         processes: &BTreeMap<u32, u64>,
         cpus: &CpuList,
     ) -> Result<Confined, ConfineError> {
+        self.expect_drop_in(journal, cpus)?;
         let set = journal.set_from(&self.path, |_| cpus.to_string());
         self.ours = Some(cpus.clone());
         let set = set?;
@@ -119,6 +122,19 @@ impl Unit {
             drift.foreign.push(Foreign { what: called(&self.cpus), reads, ours });
         }
         Ok(drift)
+    }
+
+    /// Notes that systemd will keep a list of ours in a file that is not there. Where the unit has no list of its own that file
+    /// goes with ours; else it would override whatever an administrator writes later.
+    fn expect_drop_in(&self, journal: &mut Journal, cpus: &CpuList) -> Result<(), ConfineError> {
+        let before = journal.earlier(&self.path)?;
+        if before.is_empty() || journal.earlier(&self.drop_in)? != NO_DROP_IN {
+            return Ok(());
+        }
+        for list in [before, cpus.to_string()] {
+            journal.promise(&self.drop_in, &list)?;
+        }
+        Ok(())
     }
 
     /// What the cgroup reads, where that is not `ours`.
@@ -234,6 +250,51 @@ esac
         assert_eq!(machine.read(&format!("{GROUP}/cpuset.cpus")), "2");
         drop(journal);
         assert_eq!(machine.read("property"), "0-3", "somebody else's list comes back");
+    }
+
+    #[test]
+    fn a_list_of_the_units_own_file_is_not_overridden_for_ever() {
+        const DROP_IN: &str = "run/systemd/system.control/shop.service.d/50-AllowedCPUs.conf";
+        let machine = machine();
+        // As systemd: what it is told it keeps below /run.
+        let folder = "run/systemd/system.control/shop.service.d";
+        let keeps =
+            format!("mkdir -p {folder}; printf '[Service]\\nAllowedCPUs=%s\\n' \"$list\" >{DROP_IN}\n");
+        let script = machine
+            .read("usr/bin/systemctl")
+            .replace("  echo \"$list\" >property", &format!("{keeps}echo \"$list\" >property"));
+        assert!(script.contains("printf"), "{script}");
+        machine.write("usr/bin/systemctl", &script);
+        for (was_told, stays) in [(false, false), (true, true)] {
+            machine.write("property", "1-3\n");
+            if was_told {
+                machine.write(DROP_IN, "[Service]\nAllowedCPUs=1-3\n");
+            }
+            let mut journal = Journal::begin(machine.root(), "test", None).unwrap();
+            let none = BTreeMap::new();
+            let group = "/system.slice/shop.service";
+            let mut unit =
+                Unit::in_group(machine.root(), "sys/fs/cgroup", group, &none, &mut journal).unwrap();
+            for cpus in ["2", "3", "2-3"] {
+                unit.confine(&mut journal, &none, &cpus.parse().unwrap()).unwrap();
+                assert!(machine.path(DROP_IN).exists());
+            }
+            let failed = journal.put_back_all().iter().filter(|undone| undone.is_failure()).count();
+            assert_eq!((failed, machine.read("property").as_str()), (0, "1-3"));
+            assert_eq!(machine.path(DROP_IN).exists(), stays, "an administrator's stays, ours goes");
+        }
+        // What somebody tells systemd meanwhile is left alone.
+        machine.remove(DROP_IN);
+        let mut journal = Journal::begin(machine.root(), "test", None).unwrap();
+        let none = BTreeMap::new();
+        let group = "/system.slice/shop.service";
+        let mut unit = Unit::in_group(machine.root(), "sys/fs/cgroup", group, &none, &mut journal).unwrap();
+        unit.confine(&mut journal, &none, &"2".parse().unwrap()).unwrap();
+        machine.write("property", "4-5\n");
+        machine.write(DROP_IN, "[Service]\nAllowedCPUs=4-5\n");
+        journal.put_back_all();
+        assert_eq!(machine.read("property"), "4-5");
+        assert!(machine.path(DROP_IN).exists());
     }
 
     #[test]

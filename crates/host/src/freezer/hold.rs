@@ -3,7 +3,7 @@
 use super::FreezerError;
 use super::place::Place;
 use crate::Root;
-use crate::lock::{LockError, Refusal, run_folder, take_passing};
+use crate::lock::{Refusal, run_folder, take_passing};
 use crate::root::FileError;
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt as _;
@@ -31,7 +31,7 @@ impl Lock {
         match take_passing(&path, holder) {
             Ok(file) => Ok(Self { path, _file: file }),
             Err(Refusal::Taken(holder)) => Err(FreezerError::Held { unit: unit.to_owned(), holder, path }),
-            Err(Refusal::Unavailable(cause)) => Err(LockError::Unavailable { path, cause }.into()),
+            Err(refusal) => Err(refusal.at(path).into()),
         }
     }
 }

@@ -132,7 +132,7 @@ impl Freezer {
         options: FreezerOptions,
     ) -> Result<Self, FreezerError> {
         let places = places(root, units, critical, &options.without)?;
-        let notices = restore_at_start(root);
+        let notices = restore_at_start(root)?;
         let mut groups = Vec::new();
         for (unit, place) in units.iter().cloned().zip(places) {
             let lock = Lock::take(root, &unit, &place, &options.holder)?;

@@ -136,7 +136,7 @@ impl FrequencyControl {
         }
         let mut domains = domains(root, cpus, options.actuator)?;
         let locks = CpuLocks::take_clocks(root, cpus, &options.holder)?;
-        let notices = restore_at_start(root);
+        let notices = restore_at_start(root)?;
         for domain in &mut domains {
             domain.foreign = CpuList(domain.speeds.cpus.0.difference(&cpus.0).copied().collect());
         }

@@ -203,10 +203,9 @@ impl ActiveCpus {
         let quiet_until = (over || has_text).then(|| crate::now() + GRACE);
         self.place = match take(&path, &self.name) {
             Ok(lock) => {
-                let register = Register::open(&self.root, &self.name, lock, quiet_until);
+                let register = Register::open(&self.root, &self.name, lock, quiet_until)?;
                 Place::Here(Desk::open(&self.root, register, Register::announce)?)
             }
-            Err(Refusal::Unavailable(cause)) => return Err(LockError::Unavailable { path, cause }),
             Err(Refusal::Taken(holder)) => {
                 let lease = socket_beside(&path)
                     .and_then(|socket| Lease::open(socket, holder.clone(), &self.name).ok())
@@ -217,6 +216,7 @@ impl ActiveCpus {
                 ));
                 Place::There(lease)
             }
+            Err(refusal) => return Err(refusal.at(path)),
         };
         Ok(())
     }

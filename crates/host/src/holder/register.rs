@@ -9,6 +9,7 @@ use super::now_unix_s;
 use super::wire::{Answer, Ask, Needed};
 use crate::hotplug::Hotplug;
 use crate::journal::restore_at_start;
+use crate::lock::LockError;
 use crate::root::Root;
 use crate::surroundings::{Surroundings, Whereabouts};
 use machine::{CpuList, Duration, Instant};
@@ -37,10 +38,15 @@ pub(super) struct Register {
 }
 
 impl Register {
-    pub(super) fn open(root: &Root, name: &str, lock: File, quiet_until: Option<Instant>) -> Self {
+    pub(super) fn open(
+        root: &Root,
+        name: &str,
+        lock: File,
+        quiet_until: Option<Instant>,
+    ) -> Result<Self, LockError> {
         // Who kept it before may have been killed.
-        let notices = restore_at_start(root);
-        Self {
+        let notices = restore_at_start(root)?;
+        Ok(Self {
             root: root.clone(),
             name: name.to_owned(),
             claims: BTreeMap::new(),
@@ -51,7 +57,7 @@ impl Register {
             put_back: Vec::new(),
             notices,
             lock: Some(lock),
-        }
+        })
     }
 
     pub(super) fn announce(&mut self, line: &str) {

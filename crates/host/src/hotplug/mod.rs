@@ -110,9 +110,9 @@ impl Hotplug {
         let path = run_folder(root)?.join("hotplug.lock");
         let lock = take(&path, holder).map_err(|refusal| match refusal {
             Refusal::Taken(holder) => LockError::Hotplug { holder, path: path.clone() },
-            Refusal::Unavailable(cause) => LockError::Unavailable { path: path.clone(), cause },
+            other => other.at(path.clone()),
         })?;
-        let notices = restore_at_start(root);
+        let notices = restore_at_start(root)?;
         let topology = topology(root)?;
         let core = |cpu: CpuId| topology.siblings(cpu).collect::<BTreeSet<_>>();
         let cores: BTreeSet<BTreeSet<CpuId>> = topology.0.iter().map(|cpu| core(cpu.id)).collect();

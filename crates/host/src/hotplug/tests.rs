@@ -220,6 +220,8 @@ fn a_cpu_that_another_roost_needs_stays_and_there_is_one_who_does_it() {
     let machine = machine(false);
     let mut other = std::process::Command::new("sleep").arg("600").ends_with_parent().spawn().unwrap();
     machine.write("run/roost/cpu6.lock", &format!("roost serve (process {})\n", other.id()));
+    let lock = std::fs::File::open(machine.path("run/roost/cpu6.lock")).unwrap();
+    rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive).unwrap();
     // Its threads are real, and are looked at: they may run anywhere.
     machine.write(&format!("proc/{}/comm", other.id()), "sleep\n");
     let mut hotplug = open(&machine);

@@ -174,10 +174,10 @@ impl IdleControl {
     pub fn open(root: &Root, cpus: &CpuList, options: IdleOptions) -> Result<Self, LockError> {
         let mut notices = Vec::new();
         let (locks, journal) = match CpuLocks::take(root, cpus, &options.holder) {
-            Err(held @ LockError::Held { .. }) => return Err(held),
+            Err(refused) if refused.is_refusal() => return Err(refused),
             Err(unavailable) => (None, Err(unavailable.to_string())),
             Ok(locks) => {
-                notices.extend(restore_at_start(root));
+                notices.extend(restore_at_start(root)?);
                 let journal = Journal::begin(root, &options.holder, options.checkpoint);
                 (Some(locks), journal.map_err(|error| error.to_string()))
             }

@@ -13,6 +13,7 @@
 //! - A file that goes away with its CPU gets its earlier text back only by whoever brings that CPU back, and only if it could not
 //!   be read just before: nobody else can have changed it then.
 //! - The kernel offers no compare-and-write, so between looking and writing somebody else's change can be lost.
+//! - A journal says which version wrote it. A complete line that is not understood keeps it, and `roost restore` fails.
 //! - The journal lives in `/run/roost`, one file per run, locked (`flock`) for as long as its owner lives: that, and
 //!   not a process number that may be in use again, tells a dead run's journal from a live one's. It is as lasting as
 //!   `/run`: after a power cut the kernel's own values are the fresh ones, and the journal's boot tells that.
@@ -30,7 +31,7 @@ use crate::Root;
 use crate::knob::{Knob, cpu_of_switch};
 use crate::lock::{LockError, run_folder};
 use crate::root::FileError;
-use record::{FRESH, LOST, Record, by_kernel, settle};
+use record::{FRESH, LOST, Record, VERSION, by_kernel, namespaces, settle};
 use rustix::fs::{FlockOperation, flock};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -127,7 +128,14 @@ impl Journal {
         // The time keeps a process number that is in use again from overwriting a dead run's journal.
         let name = format!("{process}-{}-{run}{SUFFIX}", crate::now().as_nanos());
         let path = run_folder(root)?.join(name);
-        let run = Record::Run { holder: holder.to_owned(), process, boot: boot_id() };
+        let run = Record::Run {
+            holder: holder.to_owned(),
+            process,
+            boot: boot_id(),
+            version: VERSION,
+            program: concat!("roost ", env!("CARGO_PKG_VERSION")).to_owned(),
+            namespaces: namespaces(),
+        };
         let (file, length) = write_anew(&path, &run.line())
             .map_err(|cause| LockError::Unavailable { path: path.clone(), cause })?;
         let (held, knobs) = (BTreeMap::new(), BTreeMap::new());
@@ -433,11 +441,12 @@ impl Drop for Journal {
 /// Makes the journal appear with this text, already locked: nobody can mistake it for a dead run's in between.
 fn write_anew(path: &Path, text: &str) -> io::Result<(File, u64)> {
     let draft = path.with_extension("draft");
-    let mut file = OpenOptions::new().create(true).append(true).mode(0o600).open(&draft)?;
+    let mut file = OpenOptions::new().create_new(true).append(true).mode(0o600).open(&draft)?;
     let result = (|| {
         flock(&file, FlockOperation::NonBlockingLockExclusive)?;
-        file.set_len(0)?;
         file.write_all(text.as_bytes())?;
+        // A journal that is there has its text, whatever happens to the machine.
+        file.sync_all()?;
         fs::rename(&draft, path)
     })();
     if let Err(cause) = result {
@@ -447,11 +456,14 @@ fn write_anew(path: &Path, text: &str) -> io::Result<(File, u64)> {
     Ok((file, text.len() as u64))
 }
 
+/// In place of a boot's name where it cannot be read.
+const UNKNOWN_BOOT: &str = "unknown";
+
 /// This boot of the machine, as the kernel names it. Read from the real `/proc` even under a moved root: the
 /// processes whose journals we judge are real.
 fn boot_id() -> String {
     fs::read_to_string("/proc/sys/kernel/random/boot_id")
-        .map_or_else(|_| "unknown".into(), |id| id.trim().to_owned())
+        .map_or_else(|_| UNKNOWN_BOOT.into(), |id| id.trim().to_owned())
 }
 
 #[cfg(test)]

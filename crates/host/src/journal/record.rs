@@ -1,9 +1,11 @@
 //! The journal's lines: what they say, how a torn one is recognised, and what they add up to.
 //!
 //! A line is a checksum, a space and one JSON record. The process may be killed in the middle of a line, so a line
-//! counts only if its checksum is right; one that is not is passed over and counted. Four records:
+//! counts only if its checksum is right. The last line, where it has no end, is passed over: what it was to announce was not
+//! done. A line that has an end and is not understood is counted: another version wrote it, or something spoilt it, and
+//! the journal must not be taken for settled. Four records:
 //!
-//! - `run`: who writes this journal, and in which boot of the machine.
+//! - `run`: who writes this journal, in which version, in which boot of the machine and in which namespaces.
 //! - `intent`: `path`, which would read `before` without us, is about to be set to `after`.
 //! - `settled`: it was written and reads `after` now. If that is `before`, we hold it no longer. Threads are the
 //!   exception: every thread of a service is held while we confine it, changed or not, for one that is not in the
@@ -20,10 +22,49 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "record", rename_all = "snake_case", deny_unknown_fields)]
 pub(crate) enum Record {
-    Run { holder: String, process: u32, boot: String },
-    Intent { path: String, before: String, after: String },
-    Settled { path: String, before: String, after: String },
-    Forgotten { path: String },
+    Run {
+        holder: String,
+        process: u32,
+        boot: String,
+        /// Of these lines. The first did not say it.
+        #[serde(default = "first_version")]
+        version: u32,
+        /// The program's own.
+        #[serde(default)]
+        program: String,
+        /// What process numbers and start times mean; see [`namespaces`].
+        #[serde(default)]
+        namespaces: String,
+    },
+    Intent {
+        path: String,
+        before: String,
+        after: String,
+    },
+    Settled {
+        path: String,
+        before: String,
+        after: String,
+    },
+    Forgotten {
+        path: String,
+    },
+}
+
+/// The version of these lines.
+pub(super) const VERSION: u32 = 2;
+
+fn first_version() -> u32 {
+    1
+}
+
+/// The namespaces in which a process number and a start time were true: a thread is told by both.
+pub(super) fn namespaces() -> String {
+    let of = |name: &str| {
+        let link = std::fs::read_link(format!("/proc/self/ns/{name}"));
+        link.map_or_else(|_| format!("{name}:?"), |link| link.display().to_string())
+    };
+    format!("{} {}", of("pid"), of("time"))
 }
 
 /// A file that does not read what it would read without us.
@@ -90,8 +131,14 @@ pub(crate) struct Account {
     pub(crate) boot: Option<String>,
     /// By path below the root.
     pub(crate) held: BTreeMap<String, Held>,
-    /// Lines that could not be used: torn or not ours.
+    /// Complete lines that are not understood.
     pub(crate) unreadable: usize,
+    /// Whether the last line has no end.
+    pub(crate) is_torn: bool,
+    /// Which version wrote it, in words, as far as that can be told.
+    pub(crate) version: Option<String>,
+    /// Where its process numbers are true; nothing if it does not say.
+    pub(crate) namespaces: String,
 }
 
 impl Record {
@@ -100,22 +147,40 @@ impl Record {
         format!("{:016x} {json}\n", checksum(json.as_bytes()))
     }
 
+    /// What a line says of the run that wrote it, whatever else is in it.
+    fn version_in(line: &[u8]) -> Option<String> {
+        let json: serde_json::Value = serde_json::from_slice(line.get(17..)?).ok()?;
+        let text = |key: &str| json.get(key).and_then(serde_json::Value::as_str).unwrap_or_default();
+        let number = json.get("version").and_then(serde_json::Value::as_u64).unwrap_or(1);
+        (json.get("record")? == "run").then(|| described(number, text("program")))
+    }
+
     fn from_line(line: &[u8]) -> Option<Self> {
+        serde_json::from_slice(Self::json_of(line)?).ok()
+    }
+
+    /// What stands behind a checksum that is right.
+    fn json_of(line: &[u8]) -> Option<&[u8]> {
         let (sum, json) = (line.get(..16)?, line.get(17..)?);
         let sum = u64::from_str_radix(std::str::from_utf8(sum).ok()?, 16).ok()?;
-        if line[16] != b' ' || sum != checksum(json) {
-            return None;
-        }
-        serde_json::from_slice(json).ok()
+        (line[16] == b' ' && sum == checksum(json)).then_some(json)
     }
 }
 
 impl Account {
     pub(crate) fn read(bytes: &[u8]) -> Self {
         let mut account = Self::default();
-        for line in bytes.split(|&byte| byte == b'\n').filter(|line| !line.is_empty()) {
+        for line in bytes.split_inclusive(|&byte| byte == b'\n') {
+            // Complete without its line feed, too, if the checksum says so.
+            let (line, has_end) = line.strip_suffix(b"\n").map_or((line, false), |line| (line, true));
+            if !has_end && Record::json_of(line).is_none() {
+                account.is_torn = true;
+                continue;
+            }
+            account.version = account.version.take().or_else(|| Record::version_in(line));
             match Record::from_line(line) {
                 Some(record) => account.add(record),
+                None if line.is_empty() => {}
                 None => account.unreadable += 1,
             }
         }
@@ -124,7 +189,8 @@ impl Account {
 
     pub(crate) fn add(&mut self, record: Record) {
         match record {
-            Record::Run { holder, process, boot } => {
+            Record::Run { holder, process, boot, namespaces, .. } => {
+                self.namespaces = namespaces;
                 self.holder = Some(holder);
                 self.process = Some(process);
                 self.boot = Some(boot);
@@ -142,6 +208,11 @@ impl Account {
     }
 }
 
+fn described(version: u64, program: &str) -> String {
+    let by = if program.is_empty() { "an earlier Roost" } else { program };
+    format!("version {version} of the journal, by {by}")
+}
+
 /// Notes that `path` reads `after`, where `before` belongs. What the kernel may make of it stays true.
 pub(super) fn settle(held: &mut BTreeMap<String, Held>, path: String, before: String, after: String) {
     if before == after && !path.starts_with(AFFINITY) {
@@ -153,8 +224,8 @@ pub(super) fn settle(held: &mut BTreeMap<String, Held>, path: String, before: St
     }
 }
 
-/// FNV-1a, 64 bits. It guards against a torn line, not against a forger: the folder is its owner's alone.
-fn checksum(bytes: &[u8]) -> u64 {
+/// FNV-1a, 64 bits. It guards against a torn line, not against a forger: only files of this user or of root are read.
+pub(super) fn checksum(bytes: &[u8]) -> u64 {
     bytes
         .iter()
         .fold(0xcbf2_9ce4_8422_2325, |sum, &byte| (sum ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
@@ -215,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_of_another_journal_format_is_passed_over() {
+    fn a_line_of_another_journal_format_is_counted() {
         let json = r#"{"record":"erase","path":"a"}"#;
         let foreign = format!("{:016x} {json}\n", checksum(json.as_bytes()));
         let account = Account::read((foreign + &intent("a", "0", "2").line()).as_bytes());

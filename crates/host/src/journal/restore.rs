@@ -1,23 +1,32 @@
 //! Putting back what a dead run changed.
 //!
 //! Whoever begins a run restores first, and then reads what it will put back itself. What it reads must not be a dead run's own,
-//! so two things are waited for: another process that is just restoring (they exclude each other by a lock on the folder), and a
-//! killed process that the kernel has not yet taken the journal's lock from (it closes a dead process's files one by one, and the lock of a
-//! CPU may be free before that of the journal).
+//! so two things are waited for: another process that is just restoring (they exclude each other by the lock
+//! `restore.lock`, and who does not get it in time does not begin), and a killed process that the kernel has not yet taken the
+//! journal's lock from (it closes a dead process's files one by one, and the lock of a CPU may be free before that of the journal).
+//!
+//! What always holds:
+//! - A journal is read only if it belongs to this user or to root, is a regular file and no link.
+//! - One journal that cannot be used stops no other; it is kept, and what is wrong with it counts as a failure.
+//! - A journal is removed only if all of it was understood and nothing in it is left to do.
+//! - A thread is told by its number and the time at which it began. In other namespaces than the journal's these mean other
+//!   threads, so there it is not concluded that one is gone.
 
-use super::record::Account;
+use super::record::{Account, namespaces};
 use super::undo::{Undone, undo_all};
-use super::{SUFFIX, boot_id};
+use super::{SUFFIX, UNKNOWN_BOOT, boot_id};
 use crate::Root;
+use crate::knob::StopName;
 use crate::knob::{Knob, cpu_of_switch};
-use crate::lock::RUN_FOLDER;
-use crate::root::FileError;
+use crate::lock::{LockError, take_soon};
+use crate::run_place::{OpenInError, check, open_in, run_place};
+use crate::threads::{self, ThreadName};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::io::{self, Read, Seek as _};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 /// What [`restore`] did.
@@ -37,78 +46,130 @@ pub struct Restored {
 
 /// The journals cannot be looked at.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot read the journals in {path}: {cause}; run `roost restore` as the user that ran Roost, or as root", path = path.display())]
-pub struct RestoreError {
-    /// The folder or file.
-    pub path: PathBuf,
-    /// What the kernel said.
-    #[source]
-    pub cause: io::Error,
+pub enum RestoreError {
+    /// The folder cannot be read.
+    #[error("cannot read the journals in {path}: {cause}; run `roost restore` as the user that ran Roost, or as root", path = path.display())]
+    Unreadable {
+        /// The folder.
+        path: PathBuf,
+        /// What the kernel said.
+        #[source]
+        cause: io::Error,
+    },
+    /// Another process restores for too long, or the folder is not to be believed.
+    #[error(transparent)]
+    Refused(#[from] LockError),
 }
 
 /// Puts back whatever runs that no longer live have changed below `root`, leaves alone what somebody else changed
 /// since, and says what it did. Runs that still live are passed over.
 pub fn restore(root: &Root) -> Result<Restored, RestoreError> {
-    let folder = root.path(RUN_FOLDER);
+    let folder = run_place(root);
     let mut report = Restored::default();
-    let unreadable = |cause: io::Error| RestoreError { path: folder.clone(), cause };
-    let _one_restores = match File::open(&folder) {
-        Ok(lock) => {
-            flock(&lock, FlockOperation::LockExclusive).map_err(|cause| unreadable(cause.into()))?;
-            Some(lock)
+    let nothing = format!("nothing to put back: no run has left a journal in {}", folder.display());
+    match fs::symlink_metadata(&folder) {
+        // No run was ever here.
+        Err(cause) if cause.kind() == io::ErrorKind::NotFound => {
+            report.lines.push(nothing);
+            return Ok(report);
         }
-        // No run was ever here; or reading it fails as well, and says so.
-        Err(_) => None,
-    };
-    let mut names = root.names(RUN_FOLDER).map_err(|error| match error {
-        FileError::Unreadable { path, cause } => RestoreError { path, cause },
-        other => RestoreError { path: folder.clone(), cause: io::Error::other(other.to_string()) },
-    })?;
+        Err(cause) => return Err(RestoreError::Unreadable { path: folder, cause }),
+        Ok(_) => {}
+    }
+    check(&folder)?;
+    let entries =
+        fs::read_dir(&folder).map_err(|cause| RestoreError::Unreadable { path: folder.clone(), cause })?;
+    drop(entries);
+    let _one_restores = take_soon(&folder.join("restore.lock"), &own_words())?;
+    let _of_before = exclude_earlier_versions(&folder, &mut report);
+    let entries =
+        fs::read_dir(&folder).map_err(|cause| RestoreError::Unreadable { path: folder.clone(), cause })?;
+    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let mut names: Vec<String> = names.filter(|name| name.ends_with(SUFFIX)).collect();
+    names.sort_unstable();
     // CPUs that a run took offline first: until they are back, what other runs changed of them is refused or cannot be seen.
-    names.retain(|name| name.ends_with(SUFFIX));
     names.sort_by_key(|name| !switches_cpus(&folder.join(name)));
     for name in &names {
-        restore_one(root, folder.join(name), &mut report)?;
+        restore_one(root, folder.join(name), &mut report);
     }
     if report.lines.is_empty() {
-        report.lines.push(format!("nothing to put back: no run has left a journal in {}", folder.display()));
+        report.lines.push(nothing);
     }
     Ok(report)
 }
 
-/// The same before a run begins: what there is to say of those that died, and nothing where there were none.
-pub(crate) fn restore_at_start(root: &Root) -> Vec<String> {
+/// The same before a run begins: what there is to say of those that died, and nothing where there were none. Who must not begin,
+/// because what it would read may be a dead run's own, gets an error.
+pub(crate) fn restore_at_start(root: &Root) -> Result<Vec<String>, LockError> {
     match restore(root) {
-        Ok(report) if report.put_back + report.left_alone + report.failed > 0 => report.lines,
-        Ok(_) => Vec::new(),
-        Err(error) => vec![error.to_string()],
+        Ok(report) if report.put_back + report.left_alone + report.failed > 0 => Ok(report.lines),
+        Ok(_) => Ok(Vec::new()),
+        Err(RestoreError::Refused(refused)) if refused.is_refusal() => Err(refused),
+        Err(error) => Ok(vec![error.to_string()]),
+    }
+}
+
+/// How this command is called, for whoever waits for us.
+fn own_words() -> String {
+    let mut words = std::env::args();
+    let program = words.next().unwrap_or_default();
+    let name = Path::new(&program).file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let name = if name == "exe" { "roost".to_owned() } else { name };
+    std::iter::once(name)
+        .chain(words.next().filter(|word| !word.starts_with('-')))
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+/// Versions before this one exclude each other by a lock on the folder. It is taken as well, where it is to be had soon: a
+/// stranger may hold it who opened the folder while others could still read it, and must not stop us.
+fn exclude_earlier_versions(folder: &Path, report: &mut Restored) -> Option<File> {
+    let lock = File::open(folder).ok()?;
+    match until_unlocked(&lock) {
+        Ok(()) => Some(lock),
+        Err(_) => {
+            report.lines.push(format!(
+                "{} is locked by another process, as an earlier Roost does while it puts back: not waited for any longer",
+                folder.display()
+            ));
+            None
+        }
     }
 }
 
 /// True if this journal holds a CPU that was taken offline.
 fn switches_cpus(path: &Path) -> bool {
-    let bytes = open(path).and_then(|mut file| contents(&mut file)).unwrap_or_default();
+    let bytes = open(path).ok().and_then(|mut file| contents(&mut file).ok()).unwrap_or_default();
     Account::read(&bytes).held.keys().any(|path| cpu_of_switch(path).is_some())
 }
 
-/// A journal is never a link: one that is was not made by us.
-fn open(path: &Path) -> io::Result<File> {
-    let no_follow = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
-    OpenOptions::new().read(true).custom_flags(no_follow).open(path)
+/// A journal is never a link, and never another user's.
+fn open(path: &Path) -> Result<File, OpenInError> {
+    open_in(OpenOptions::new().read(true).mode(0), path)
 }
 
-fn restore_one(root: &Root, path: PathBuf, report: &mut Restored) -> Result<(), RestoreError> {
-    let unreadable = |cause| RestoreError { path: path.clone(), cause };
-    let mut file = match open(&path) {
+/// Deals with one journal. What is wrong with it is told, and counted.
+fn restore_one(root: &Root, path: PathBuf, report: &mut Restored) {
+    if let Err(why) = try_restore_one(root, &path, report) {
+        report.failed += 1;
+        report.lines.push(format!("not followed: {} {why}", path.display()));
+    }
+}
+
+fn try_restore_one(root: &Root, path: &Path, report: &mut Restored) -> Result<(), String> {
+    let unreadable = |cause: io::Error| format!("cannot be read: {cause}");
+    let mut file = match open(path) {
         Ok(file) => file,
         // Its owner, or another `roost restore`, has just finished with it.
-        Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(cause) => return Err(unreadable(cause)),
+        Err(OpenInError::Failed(cause)) if cause.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(OpenInError::Failed(cause)) => return Err(unreadable(cause)),
+        Err(OpenInError::Unsafe(why)) => return Err(format!("{why}; look at it, and remove it")),
     };
     let mut lock = flock(&file, FlockOperation::NonBlockingLockExclusive);
-    let account = Account::read(&contents(&mut file).map_err(unreadable)?);
+    let mut account = Account::read(&contents(&mut file).map_err(unreadable)?);
     if lock == Err(Errno::WOULDBLOCK) && account.process.is_some_and(is_ending) {
         lock = until_unlocked(&file);
+        account = Account::read(&contents(&mut file).map_err(unreadable)?);
     }
     let holder = account.holder.as_deref().unwrap_or("an unnamed run");
     let process = account.process.map_or_else(|| "unknown".to_owned(), |process| process.to_string());
@@ -123,33 +184,68 @@ fn restore_one(root: &Root, path: PathBuf, report: &mut Restored) -> Result<(), 
         }
         Err(cause) => return Err(unreadable(cause.into())),
     }
-    if account.unreadable > 0 {
-        let (count, path) = (account.unreadable, path.display());
-        report.lines.push(format!("{who}: {count} torn or foreign line(s) passed over in {path}"));
+    if account.is_torn {
+        report.lines.push(format!("{who}: the last line of {} is torn and passed over", path.display()));
     }
-    if account.boot.as_deref().is_some_and(|boot| boot != boot_id()) {
+    let failed_before = report.failed;
+    if account.boot.as_deref().is_some_and(is_another_boot) {
         report.lines.push(format!("{who} ran before the machine was last started: nothing of it is left"));
-    } else if undo_run(root, &who, account, report) {
+    } else {
+        if account.unreadable > 0 {
+            let version = account.version.as_deref().unwrap_or("no version that is known");
+            report.failed += 1;
+            report.lines.push(format!(
+                "{who}: {} line(s) of its journal are not understood; they are of {version}. It is kept: put back with that \
+                 version, or look at it and remove {}",
+                account.unreadable,
+                path.display()
+            ));
+        }
+        undo_run(root, &who, account, report);
+    }
+    if report.failed > failed_before {
         // Kept: it is all that is known about the files that could not be written.
         return Ok(());
     }
-    fs::remove_file(&path).map_err(unreadable)
+    fs::remove_file(path).map_err(|cause| format!("is done with, and cannot be removed: {cause}"))
 }
 
-/// Returns true if something that should have been put back was not.
-fn undo_run(root: &Root, who: &str, account: Account, report: &mut Restored) -> bool {
-    let (failed_before, lines_before) = (report.failed, report.lines.len());
+/// True if both are known and differ. A boot without a name is taken for this one: what we left is compared anyway.
+fn is_another_boot(boot: &str) -> bool {
+    let now = boot_id();
+    boot != now && boot != UNKNOWN_BOOT && now != UNKNOWN_BOOT
+}
+
+/// Puts back what a run has left. What could not be put back is counted.
+fn undo_run(root: &Root, who: &str, account: Account, report: &mut Restored) {
+    let lines_before = report.lines.len();
     // A journal is followed nowhere but to what this crate changes, whatever it says: `roost restore` runs as root.
     let mut held = account.held;
     held.retain(|path, _| {
         let known = Knob::at(root, path).is_some();
         if !known {
+            report.failed += 1;
             report
                 .lines
-                .push(format!("{who}: `{path}` in its journal is no file that Roost changes: passed over"));
+                .push(format!("{who}: `{path}` in its journal is no file that this Roost changes: passed over, and the journal is kept"));
         }
         known
     });
+    let here = namespaces();
+    if !account.namespaces.is_empty() && account.namespaces != here {
+        let is_elsewhere = |path: &str| is_elsewhere(path, &account.namespaces, &here);
+        let before = held.len();
+        held.retain(|path, _| !is_elsewhere(path));
+        let kept = before - held.len();
+        if kept > 0 {
+            report.failed += 1;
+            report.lines.push(format!(
+                "{who}: {kept} thread(s) cannot be told from here, for it ran in other namespaces ({}, and here {here}); its journal \
+                 is kept: run `roost restore` there (nsenter, or in that container)",
+                account.namespaces
+            ));
+        }
+    }
     for (_, undone) in undo_all(root, &mut BTreeMap::new(), &held) {
         match undone {
             Undone::PutBack { .. } => report.put_back += 1,
@@ -164,7 +260,20 @@ fn undo_run(root: &Root, who: &str, account: Account, report: &mut Restored) -> 
     if report.lines.len() == lines_before {
         report.lines.push(format!("{who} ended with everything put back"));
     }
-    report.failed > failed_before
+}
+
+/// True if `path` names a thread or process that cannot be told in these namespaces. Where process numbers are the same and only
+/// times differ, one whose number is not in use is gone.
+fn is_elsewhere(path: &str, theirs: &str, here: &str) -> bool {
+    let (process, thread) = if let Some(name) = ThreadName::from_path(path) {
+        (name.process, name.thread)
+    } else if let Some(name) = StopName::from_path(path) {
+        (name.process, name.process)
+    } else {
+        return false;
+    };
+    let same_numbers = theirs.split(' ').next() == here.split(' ').next();
+    !same_numbers || threads::began(process, thread).is_ok()
 }
 
 /// True if this process has been killed or has ended, and the kernel is cleaning up after it, or has.
@@ -193,6 +302,7 @@ fn contents(file: &mut File) -> io::Result<Vec<u8>> {
     /// Far beyond what a run writes before it begins its journal anew.
     const LENGTH_MAX: u64 = 16 << 20;
     let mut bytes = Vec::new();
+    file.rewind()?;
     file.take(LENGTH_MAX).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
@@ -207,9 +317,27 @@ mod tests {
 
     /// A journal as a killed process leaves it: there, but locked by nobody.
     fn leave_journal(machine: &FakeMachine, boot: &str, records: &[Record]) {
-        let run = Record::Run { holder: "roost serve".into(), process: 4_000_000, boot: boot.to_owned() };
-        let text: String = std::iter::once(&run).chain(records).map(Record::line).collect();
-        machine.write("run/roost/4000000-1-0.journal", &text);
+        leave(machine, "4000000-1-0.journal", &run(4_000_000, boot, &namespaces()), records);
+    }
+
+    fn run(process: u32, boot: &str, namespaces: &str) -> Record {
+        Record::Run {
+            holder: "roost serve".into(),
+            process,
+            boot: boot.to_owned(),
+            version: 2,
+            program: "roost 9".into(),
+            namespaces: namespaces.to_owned(),
+        }
+    }
+
+    fn leave(machine: &FakeMachine, name: &str, run: &Record, records: &[Record]) {
+        let text: String = std::iter::once(run).chain(records).map(Record::line).collect();
+        machine.write(&format!("run/roost/{name}"), &text);
+    }
+
+    fn left(machine: &FakeMachine) -> Vec<String> {
+        machine.root().names("run/roost").unwrap()
     }
 
     fn intent(path: &str, before: &str, after: &str) -> Record {
@@ -265,7 +393,7 @@ mod tests {
         let report = restore(machine.root()).unwrap();
         assert_eq!(machine.read(KNOB), "2");
         assert!(report.lines[0].contains("last started"), "{report:?}");
-        assert!(machine.root().names("run/roost").unwrap().is_empty());
+        assert!(left(&machine).is_empty());
     }
 
     #[test]
@@ -285,29 +413,27 @@ mod tests {
         assert_eq!(machine.read("etc/shadow"), "2");
     }
 
-    /// True once somebody waits for a lock on this file.
-    fn is_waited_for(path: &Path) -> bool {
-        let inode = format!(":{} ", fs::metadata(path).unwrap().ino());
-        let locks = fs::read_to_string("/proc/locks").unwrap();
-        locks.lines().any(|line| line.contains("->") && line.contains(&inode))
-    }
-
     #[test]
     fn who_begins_waits_for_another_that_is_just_putting_back() {
         let machine = FakeMachine::intel_server(2);
         machine.write(KNOB, "2\n");
         leave_journal(&machine, &boot_id(), &[intent(KNOB, "100", "2")]);
-        // The other has the folder and the journal, and has not written yet.
-        let (folder, journal) = (machine.path("run/roost"), machine.path("run/roost/4000000-1-0.journal"));
-        let locks = [&folder, &journal].map(|path| File::open(path).unwrap());
-        locks.iter().for_each(|lock| flock(lock, FlockOperation::NonBlockingLockExclusive).unwrap());
+        // The other has the lock and the journal, and has not written yet.
+        let journal = machine.path("run/roost/4000000-1-0.journal");
+        let one_restores =
+            crate::lock::take(&machine.path("run/roost/restore.lock"), "roost restore").unwrap();
+        let lock = File::open(&journal).unwrap();
+        flock(&lock, FlockOperation::NonBlockingLockExclusive).unwrap();
+        let locks = (one_restores, lock);
         std::thread::scope(|scope| {
             let beginning = scope.spawn(|| {
-                restore_at_start(machine.root());
+                restore_at_start(machine.root()).unwrap();
                 machine.read(KNOB)
             });
-            while !beginning.is_finished() && !is_waited_for(&folder) {
-                std::thread::yield_now();
+            // Long enough for one that does not wait to be seen to do so; else only the test is weaker.
+            for _ in 0..20 {
+                std::thread::sleep(std::time::Duration::from_millis(1));
+                assert!(!beginning.is_finished(), "it did not wait");
             }
             machine.write(KNOB, "100");
             fs::remove_file(&journal).unwrap();
@@ -328,7 +454,7 @@ mod tests {
         while !is_ending(killed.id()) {
             std::thread::yield_now();
         }
-        let run = Record::Run { holder: "roost serve".into(), process: killed.id(), boot: boot_id() };
+        let run = run(killed.id(), &boot_id(), "");
         let journal = machine.path("run/roost/1-1-0.journal");
         machine.write("run/roost/1-1-0.journal", &(run.line() + &intent(KNOB, "100", "2").line()));
         let lock = File::open(&journal).unwrap();
@@ -348,14 +474,137 @@ mod tests {
     }
 
     #[test]
-    fn a_journal_that_is_a_link_is_refused() {
-        let machine = FakeMachine::intel_server(1);
+    fn a_journal_that_is_a_link_is_refused_and_the_others_are_followed() {
+        let machine = FakeMachine::intel_server(2);
+        machine.write(KNOB, "2\n");
         machine.write("run/roost/elsewhere", "");
         std::os::unix::fs::symlink(
             machine.path("run/roost/elsewhere"),
             machine.path("run/roost/1-1-0.journal"),
         )
         .unwrap();
-        assert!(restore(machine.root()).is_err());
+        leave_journal(&machine, &boot_id(), &[intent(KNOB, "100", "2")]);
+        let report = restore(machine.root()).unwrap();
+        assert_eq!((report.put_back, report.failed), (1, 1), "{report:?}");
+        assert!(report.lines.iter().any(|line| line.contains("1-1-0.journal is a link")), "{report:?}");
+        assert_eq!(machine.read(KNOB), "100");
+        assert!(left(&machine).contains(&"1-1-0.journal".to_owned()));
+    }
+
+    #[test]
+    fn a_journal_of_another_user_or_no_file_at_all_is_not_followed() {
+        let machine = FakeMachine::intel_server(2);
+        machine.write(KNOB, "2\n");
+        leave_journal(&machine, &boot_id(), &[intent(KNOB, "100", "2")]);
+        let journal = machine.path("run/roost/4000000-1-0.journal");
+        std::fs::create_dir(machine.path("run/roost/2-2-0.journal")).unwrap();
+        let is_chowned = std::os::unix::fs::chown(&journal, Some(65534), None).is_ok();
+        let report = restore(machine.root()).unwrap();
+        if is_chowned {
+            assert_eq!((report.put_back, report.failed), (0, 2), "{report:?}");
+            assert!(report.lines.iter().any(|line| line.contains("belongs to user 65534")), "{report:?}");
+            assert_eq!((machine.read(KNOB).as_str(), journal.exists()), ("2", true));
+        } else {
+            assert_eq!(report.failed, 1, "{report:?}");
+        }
+    }
+
+    #[test]
+    fn a_complete_line_of_another_version_keeps_the_journal_and_fails() {
+        let machine = FakeMachine::intel_server(2);
+        machine.write(KNOB, "2\n");
+        let known = run(4_000_000, &boot_id(), &namespaces()).line() + &intent(KNOB, "100", "2").line();
+        // As that version would write it: an intent with one key more.
+        let json = r#"{"record":"intent","path":"x","before":"0","after":"1","until":"tomorrow"}"#;
+        let foreign = format!("{:016x} {json}\n", crate::journal::record::checksum(json.as_bytes()));
+        machine.write("run/roost/4000000-1-0.journal", &(known + &foreign));
+        for _ in 0..2 {
+            let report = restore(machine.root()).unwrap();
+            assert_eq!(report.failed, 1, "{report:?}");
+            let told = "1 line(s) of its journal are not understood; they are of version 2 of the journal, by roost 9";
+            assert!(report.lines.iter().any(|line| line.contains(told)), "{report:?}");
+            assert_eq!(machine.read(KNOB), "100", "what is understood is put back");
+            assert_eq!(left(&machine), ["4000000-1-0.journal"]);
+        }
+    }
+
+    #[test]
+    fn a_torn_last_line_is_passed_over_and_a_spoilt_one_before_it_is_not() {
+        let machine = FakeMachine::intel_server(2);
+        let whole = run(4_000_000, &boot_id(), &namespaces()).line() + &intent(KNOB, "100", "2").line();
+        let torn = &intent(KNOB, "100", "3").line()[..40];
+        machine.write(KNOB, "2\n");
+        machine.write("run/roost/4000000-1-0.journal", &format!("{whole}{torn}"));
+        let report = restore(machine.root()).unwrap();
+        assert_eq!((report.put_back, report.failed), (1, 0), "{report:?}");
+        assert!(left(&machine).is_empty());
+        machine.write(KNOB, "2\n");
+        machine.write("run/roost/4000000-1-0.journal", &format!("{torn}\n{whole}"));
+        let report = restore(machine.root()).unwrap();
+        assert_eq!((report.put_back, report.failed), (1, 1), "{report:?}");
+        assert_eq!(left(&machine), ["4000000-1-0.journal"]);
+    }
+
+    #[test]
+    fn a_thread_of_other_namespaces_is_not_taken_for_gone() {
+        let machine = FakeMachine::intel_server(2);
+        machine.write(KNOB, "2\n");
+        let pid = std::process::id();
+        // By the clock of another time namespace this process began at another time.
+        let began = threads::began(pid, pid).unwrap() + 86_400 * 100;
+        let thread = format!("affinity/{pid}:{began}/{pid}:{began}");
+        let gone = format!("affinity/{0}:1/{0}:1", u32::MAX);
+        let records = [intent(KNOB, "100", "2"), intent(&thread, "0-1", "1"), intent(&gone, "0-1", "1")];
+        let here = namespaces();
+        let (numbers, _) = here.split_once(' ').unwrap();
+        let run = run(4_000_000, &boot_id(), &format!("{numbers} time:[1]"));
+        leave(&machine, "4000000-1-0.journal", &run, &records);
+        let report = restore(machine.root()).unwrap();
+        assert_eq!((report.put_back, report.failed), (1, 1), "{report:?}");
+        assert!(
+            report.lines.iter().any(|line| line.contains("1 thread(s) cannot be told from here")),
+            "{report:?}"
+        );
+        assert_eq!((machine.read(KNOB).as_str(), left(&machine).len()), ("100", 1));
+    }
+
+    /// Such a journal, as if it had been written since the machine was started.
+    fn of_this_boot(bytes: &str) -> String {
+        let line = |line: &str| {
+            let json = &line[17..];
+            let boot = json.split_once(r#""boot":""#).map(|(_, rest)| &rest[..36]);
+            let json = boot.map_or_else(|| json.to_owned(), |boot| json.replace(boot, &boot_id()));
+            format!("{:016x} {json}\n", crate::journal::record::checksum(json.as_bytes()))
+        };
+        bytes.lines().map(line).collect()
+    }
+
+    #[test]
+    fn journals_of_the_version_before_are_understood() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/journals");
+        let old = |name: &str| of_this_boot(&fs::read_to_string(format!("{folder}/{name}")).unwrap());
+        let machine = FakeMachine::intel_server(2);
+        let other = KNOB.replace("cpu1", "cpu0");
+        machine.write(KNOB, "2\n");
+        machine.write(&other, "2\n");
+        machine.write("run/roost/19113-1-0.journal", &old("serve.journal"));
+        machine.write("run/roost/19133-1-0.journal", &old("govern.journal"));
+        let report = restore(machine.root()).unwrap();
+        assert_eq!((report.put_back, report.failed), (2, 0), "{report:?}");
+        assert_eq!((machine.read(KNOB), machine.read(&other)), ("0".to_owned(), "0".to_owned()));
+        assert!(report.lines.iter().any(|line| line.contains("roost govern port-48001 (process 19133)")));
+        assert!(left(&machine).is_empty(), "{report:?}");
+    }
+
+    #[test]
+    fn a_folder_that_another_process_has_locked_stops_nobody() {
+        let machine = FakeMachine::intel_server(2);
+        machine.write(KNOB, "2\n");
+        leave_journal(&machine, &boot_id(), &[intent(KNOB, "100", "2")]);
+        let stranger = File::open(machine.path("run/roost")).unwrap();
+        flock(&stranger, FlockOperation::NonBlockingLockExclusive).unwrap();
+        let report = restore(machine.root()).unwrap();
+        assert_eq!((report.put_back, report.failed), (1, 0), "{report:?}");
+        assert!(report.lines[0].contains("as an earlier Roost does"), "{report:?}");
     }
 }

@@ -24,6 +24,7 @@
 //! | `ethtool/DEVICE/indirection` | over which receive queues a network card spreads packets, entry by entry |
 //! | `affinity/PROCESS:BEGAN/THREAD:BEGAN` | the CPUs on which that thread may run |
 //! | `unit/NAME/AllowedCPUs` | that property of a systemd unit; nothing if it is unset |
+//! | `unit/NAME/AllowedCPUs-drop-in` | the list in the file below `/run` in which systemd keeps it; `absent` |
 //!
 //! What always holds: nothing but these is ever written through a journal, whatever the journal says, for
 //! `roost restore` runs as root; and a thread or cgroup that is gone is [`FileError::Missing`].
@@ -53,7 +54,7 @@ use mask::{MaskKnob, is_mask_file, same_mask};
 use msr::DutyCycleKnob;
 use power::power_file;
 use thread::ThreadKnob;
-use unit::UnitKnob;
+use unit::{DropInKnob, UnitKnob};
 
 pub(crate) use cpuset::{CPUSET, PRESENT};
 pub(crate) use freeze::{FROZEN, STOPPED, StopName, is_let_go, is_stopped, stands_still};
@@ -61,7 +62,7 @@ pub(crate) use indirection::{entries_of, indirection_of, table_of};
 pub(crate) use mask::{MASKS, cpus_of, mask_of};
 pub(crate) use msr::{bits_of, duty_cycle_of, registers_of, text_of};
 pub(crate) use power::{UNIT_UW, same_power};
-pub(crate) use unit::{is_unit, path_of};
+pub(crate) use unit::{NO_DROP_IN, drop_in_of, is_unit, path_of};
 
 /// Where control groups are mounted, in every distribution. Elsewhere we change none.
 pub(crate) const CGROUPS: &str = "sys/fs/cgroup";
@@ -88,6 +89,7 @@ enum Kind {
     Folder(FolderKnob),
     Controller(ControllerKnob),
     Unit(UnitKnob),
+    DropIn(DropInKnob),
     Bound(BoundKnob),
     Governor(GovernorKnob),
     DutyCycle(DutyCycleKnob),
@@ -106,6 +108,8 @@ impl Knob {
             Kind::Stop(StopKnob::new(name))
         } else if let Some(name) = unit::name_in(path) {
             Kind::Unit(UnitKnob::new(root, name))
+        } else if let Some(name) = unit::drop_in_name(path) {
+            Kind::DropIn(DropInKnob::new(root, name))
         } else if is_mask_file(path) {
             Kind::Mask(MaskKnob::new(root.path(path)))
         } else if cpu_of_switch(path).is_some() {
@@ -155,6 +159,7 @@ impl Knob {
             Kind::Folder(knob) => Ok(knob.read()),
             Kind::Controller(knob) => knob.read(),
             Kind::Unit(knob) => knob.read(),
+            Kind::DropIn(knob) => knob.read(),
             Kind::Bound(knob) => knob.read(),
             Kind::Governor(knob) => knob.read(),
             Kind::DutyCycle(knob) => knob.read(),
@@ -177,6 +182,7 @@ impl Knob {
             Kind::Folder(knob) => knob.write(value).map(|()| knob.read())?,
             Kind::Controller(knob) => knob.write(value).and_then(|()| knob.read())?,
             Kind::Unit(knob) => knob.write(value).and_then(|()| knob.read())?,
+            Kind::DropIn(knob) => knob.write(value).and_then(|()| knob.read())?,
             Kind::Bound(knob) => knob.write(value)?,
             Kind::Governor(knob) => knob.write(value)?,
             Kind::DutyCycle(knob) => knob.write(value).and_then(|()| knob.read())?,
@@ -223,7 +229,9 @@ impl Knob {
     /// True if what it `reads` is what `text` asks for. The kernel leaves out CPUs that are offline.
     pub(crate) fn same(&self, text: &str, reads: &str) -> bool {
         match self.kind {
-            Kind::Thread(_) | Kind::Cpus(_) | Kind::Unit(_) => same_cpus(&self.root, text, reads),
+            Kind::Thread(_) | Kind::Cpus(_) | Kind::Unit(_) | Kind::DropIn(_) => {
+                same_cpus(&self.root, text, reads)
+            }
             Kind::Mask(_) => same_mask(text, reads),
             Kind::Power(_) => same_power(text, reads),
             _ => text == reads,
@@ -261,7 +269,8 @@ impl Knob {
             | Kind::Indirection(_) => 1,
             Kind::State(_) | Kind::Stop(_) => 1,
             // After the speed that only its successor takes.
-            Kind::Folder(_) | Kind::Governor(_) => 2,
+            // And a drop-in after the list that systemd writes there.
+            Kind::Folder(_) | Kind::Governor(_) | Kind::DropIn(_) => 2,
             Kind::Controller(_) => 3,
             Kind::Thread(_) => 4,
         }

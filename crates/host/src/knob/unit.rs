@@ -5,19 +5,30 @@
 //! and setting it to nothing unsets it.
 //!
 //! systemd keeps what it was told in a drop-in below `/run/systemd/system.control`, also that it was told nothing; and what
-//! stands there overrides every drop-in of the administrator's in `/etc/systemd/system`. So where a unit had no list, that file is
-//! taken away again.
+//! stands there overrides every drop-in of the administrator's in `/etc/systemd/system`. So that file is taken away again where
+//! there was none before: where a unit had no list, with its list; where it had one, from a file of its own or of the
+//! administrator's, as a thing of its own ([`DropInKnob`]), after systemd was given that list back.
+//!
+//! systemctl is waited for at most ten seconds. A systemd that does not answer must not stop who governs.
 
 use crate::root::{FileError, Root};
 use machine::CpuList;
 use std::fs;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 /// How the path of a unit's property begins in a journal, and how it ends.
 const UNIT: &str = "unit/";
 const PROPERTY: &str = "/AllowedCPUs";
+const DROP_IN: &str = "/AllowedCPUs-drop-in";
+
+/// What a drop-in reads that is not there.
+pub(crate) const NO_DROP_IN: &str = "absent";
+
+/// How long systemctl may take.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The path of this unit's property in a journal.
 pub(crate) fn path_of(unit: &str) -> String {
@@ -27,6 +38,17 @@ pub(crate) fn path_of(unit: &str) -> String {
 /// The unit in such a path. It becomes an argument of a command, so only what systemd allows in a name is one.
 pub(super) fn name_in(path: &str) -> Option<&str> {
     let name = path.strip_prefix(UNIT)?.strip_suffix(PROPERTY)?;
+    is_unit(name).then_some(name)
+}
+
+/// The path of this unit's runtime drop-in in a journal.
+pub(crate) fn drop_in_of(unit: &str) -> String {
+    format!("{UNIT}{unit}{DROP_IN}")
+}
+
+/// The unit in such a path.
+pub(super) fn drop_in_name(path: &str) -> Option<&str> {
+    let name = path.strip_prefix(UNIT)?.strip_suffix(DROP_IN)?;
     is_unit(name).then_some(name)
 }
 
@@ -90,23 +112,24 @@ impl UnitKnob {
     /// Takes away the drop-in that says "no list", which nobody but us has made where there was none before. systemd itself knows
     /// no list by then; until its next `daemon-reload` it says that a file has changed.
     pub(super) fn forget(&self) {
-        let folder = self.root.path(&format!("run/systemd/system.control/{}.d", self.name));
-        let file = folder.join("50-AllowedCPUs.conf");
+        let file = drop_in(&self.root, &self.name);
         let settles =
             |line: &str| line.strip_prefix("AllowedCPUs=").is_some_and(|list| !list.trim().is_empty());
         if fs::read_to_string(&file).is_ok_and(|text| !text.lines().any(settles)) {
-            let _ = fs::remove_file(&file);
-            // Only if nothing else is in it.
-            let _ = fs::remove_dir(&folder);
+            let _ = remove(&file);
         }
     }
 
     fn systemctl(&self, words: &[&str]) -> io::Result<Output> {
-        let output = Command::new(self.path())
-            .args(["--no-ask-password", "--no-pager"])
-            .args(words)
-            .stdin(Stdio::null())
-            .output()?;
+        let mut command = Command::new(self.path());
+        command.args(["--no-ask-password", "--no-pager"]).args(words);
+        let output = output_within(&mut command, PATIENCE).map_err(|cause| match cause.kind() {
+            io::ErrorKind::TimedOut => io::Error::new(
+                cause.kind(),
+                format!("systemctl {} did not answer within {} s", words.join(" "), PATIENCE.as_secs()),
+            ),
+            _ => cause,
+        })?;
         if output.status.success() {
             return Ok(output);
         }
@@ -118,6 +141,67 @@ impl UnitKnob {
     fn path(&self) -> PathBuf {
         self.root.path("usr/bin/systemctl")
     }
+}
+
+/// The file in which systemd keeps the list that it was told for this boot.
+fn drop_in(root: &Root, unit: &str) -> PathBuf {
+    root.path(&format!("run/systemd/system.control/{unit}.d/50-AllowedCPUs.conf"))
+}
+
+fn remove(file: &Path) -> io::Result<()> {
+    fs::remove_file(file)?;
+    // Only if nothing else is in its folder.
+    let _ = file.parent().map(fs::remove_dir);
+    Ok(())
+}
+
+/// That file: it reads the list in it, or [`NO_DROP_IN`]. Nobody writes it but systemd; it can only be taken away, after which systemd
+/// keeps its list until it is told to read its files again.
+#[derive(Debug)]
+pub(super) struct DropInKnob(PathBuf);
+
+impl DropInKnob {
+    pub(super) fn new(root: &Root, name: &str) -> Self {
+        Self(drop_in(root, name))
+    }
+
+    pub(super) fn read(&self) -> Result<String, FileError> {
+        let text = match fs::read_to_string(&self.0) {
+            Ok(text) => text,
+            Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Ok(NO_DROP_IN.to_owned()),
+            Err(cause) => return Err(FileError::Unreadable { path: self.0.clone(), cause }),
+        };
+        let lists = text.lines().filter_map(|line| line.strip_prefix("AllowedCPUs="));
+        let list = lists.last().unwrap_or_default().split_ascii_whitespace().collect::<Vec<_>>().join(",");
+        Ok(list.parse::<CpuList>().map_or(list, |cpus| cpus.to_string()))
+    }
+
+    pub(super) fn write(&self, value: &str) -> Result<(), FileError> {
+        let unwritable =
+            |cause| FileError::Unwritable { path: self.0.clone(), value: value.to_owned(), cause };
+        if value != NO_DROP_IN {
+            return Err(unwritable(io::Error::from(io::ErrorKind::Unsupported)));
+        }
+        match remove(&self.0) {
+            Err(cause) if cause.kind() != io::ErrorKind::NotFound => Err(unwritable(cause)),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What a command prints, which must be short; it is killed if it takes longer than `patience`.
+fn output_within(command: &mut Command, patience: Duration) -> io::Result<Output> {
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    let began = Instant::now();
+    while child.try_wait()?.is_none() {
+        if began.elapsed() >= patience {
+            let _ = child.kill();
+            let _ = child.wait();
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    child.wait_with_output()
 }
 
 #[cfg(test)]
@@ -194,6 +278,29 @@ esac"#;
         machine.write(&ours, "[Service]\nAllowedCPUs=\n");
         knob.give_back("").unwrap();
         assert!(!machine.path(folder).exists());
+    }
+
+    #[test]
+    fn a_systemctl_that_does_not_answer_is_given_up() {
+        let error = output_within(Command::new("sleep").arg("600"), Duration::from_millis(50)).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        let output = output_within(Command::new("echo").arg("text"), Duration::from_secs(60)).unwrap();
+        assert_eq!(output.stdout, b"text\n");
+    }
+
+    #[test]
+    fn a_drop_in_reads_its_list_and_can_only_be_taken_away() {
+        let machine = FakeMachine::intel_server(8);
+        let file = "run/systemd/system.control/shop.service.d/50-AllowedCPUs.conf";
+        let mut knob = crate::knob::Knob::at(machine.root(), &drop_in_of("shop.service")).unwrap();
+        assert_eq!(knob.read().unwrap(), NO_DROP_IN);
+        machine.write(file, "# by systemctl set-property\n[Service]\nAllowedCPUs=\nAllowedCPUs=1 2 3 5\n");
+        assert_eq!(knob.read().unwrap(), "1-3,5");
+        assert!(knob.write("4").is_err());
+        assert_eq!(knob.give_back(NO_DROP_IN).unwrap(), NO_DROP_IN);
+        assert!(!machine.path(file).exists());
+        knob.write(NO_DROP_IN).unwrap();
+        assert!(crate::knob::Knob::at(machine.root(), "unit/../x.service/AllowedCPUs-drop-in").is_none());
     }
 
     #[test]

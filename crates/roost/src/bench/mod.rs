@@ -73,6 +73,10 @@ enum Bench {
 
 /// Measures.
 pub fn run(args: &Args) -> Result<ExitCode> {
+    // Parts are children, which end with the bench.
+    if !matches!(args.bench, Bench::HurryUpService(_) | Bench::QuiescePart(_) | Bench::StageService(_)) {
+        crate::signals::put_back_at_end()?;
+    }
     match &args.bench {
         Bench::Serve(args) => serve::run(args),
         Bench::Scheduler(args) => scheduler::run(args),

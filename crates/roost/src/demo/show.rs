@@ -2,14 +2,14 @@
 //! run's folder.
 
 use super::{Args, Treatment, lock};
+use crate::signals::EndSignals;
 use crate::web::{Live, Reach, Web};
 use anyhow::{Context as _, Result};
 use machine::Duration;
 use report::html;
 use report::run::{Frame, Phase, Run, RunInfo, RunWriter, Summary, Verdict};
 use report::terminal::{DemoView, Planned, Screen, Wish};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::iterator::{Handle, Signals};
+use signal_hook::iterator::Handle;
 use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -65,11 +65,11 @@ impl Show {
             })
             .collect();
         let stopped = Arc::new(Mutex::new(false));
-        let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("catching signals")?;
+        let mut signals = EndSignals::watch()?;
         let handle = signals.handle();
         let flag = Arc::clone(&stopped);
         let watcher = std::thread::spawn(move || {
-            if signals.forever().next().is_some() {
+            if signals.wait().is_some() {
                 *lock(&flag) = true;
             }
         });

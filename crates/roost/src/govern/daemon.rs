@@ -6,13 +6,13 @@ use super::page;
 use crate::exit::{Exit, coded, usage};
 use crate::live::is_watched;
 use crate::metrics;
-use anyhow::{Context as _, Result};
+use crate::signals::EndSignals;
+use anyhow::Result;
 use governor::{Config, Daemon, Event, Governed, OpenError, Options, StartError};
 use host::{Contested, FrequencyError, Gaps, HotplugError, LockError, Root, rivals};
 use policy::governing::{FrequencyMode, IdleMode, Mode};
 use sd_notify::NotifyState;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
+use signal_hook::consts::SIGHUP;
 use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -129,20 +129,13 @@ fn stand_back_from(root: &Root, wanted: &[Contested]) -> Result<()> {
     ))
 }
 
-/// SIGINT and SIGTERM end it, SIGHUP reads the configuration again.
+/// SIGHUP reads the configuration again, all others end it.
 fn hear_signals(sender: Sender<Event>) -> Result<()> {
-    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("cannot watch for signals")?;
-    std::thread::Builder::new()
-        .name("signals".to_owned())
-        .spawn(move || {
-            for signal in signals.forever() {
-                let event = if signal == SIGHUP { Event::Reload } else { Event::Stop };
-                // The daemon may have ended by itself.
-                let _ = sender.send(event);
-            }
-        })
-        .context("cannot watch for signals")?;
-    Ok(())
+    EndSignals::watch_and_reload()?.call_with(move |signal| {
+        let event = if signal == SIGHUP { Event::Reload } else { Event::Stop };
+        // The daemon may have ended by itself.
+        let _ = sender.send(event);
+    })
 }
 
 /// Tells systemd, where it waits for that.
@@ -152,7 +145,7 @@ fn ready() {
 
 /// Which exit code a refusal to start has.
 pub fn refused(error: StartError) -> anyhow::Error {
-    match error {
+    match &error {
         StartError::Service(OpenError::Blind { .. } | OpenError::Clocks { .. })
         | StartError::NoClocks { .. }
         | StartError::Clocks(FrequencyError::Unsupported { .. } | FrequencyError::Lacking { .. }) => {
@@ -167,6 +160,11 @@ pub fn refused(error: StartError) -> anyhow::Error {
             | OpenError::Unheard { .. },
         ) => usage(error),
         // A user who may not keep locks, or not see the service's processes: root may.
+        StartError::Service(OpenError::Confine(host::ConfineError::Unavailable(lock)))
+            if lock.is_refusal() =>
+        {
+            coded(Exit::Refused, error)
+        }
         StartError::Held(LockError::Unavailable { .. })
         | StartError::Service(OpenError::Confine(
             host::ConfineError::NoProcess { .. }

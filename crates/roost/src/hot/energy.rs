@@ -10,9 +10,7 @@ use host::{EnergyMeter, FrequencyControl, FrequencyError, FrequencyOptions, Root
 use machine::{Duration, EnergySource, Kilohertz, Platform, PowerModel, Ratio};
 use policy::hot::{ClockCost, LeastEnergy, Work, even_share, least_energy};
 use serde::Serialize;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
 /// What it comes to.
 #[derive(Clone, Debug, Serialize)]
@@ -65,10 +63,7 @@ fn measured(
     mut control: FrequencyControl,
     mut meter: EnergyMeter,
 ) -> Result<Energy> {
-    let ended = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
-        signal_hook::flag::register(signal, Arc::clone(&ended)).context("cannot watch for signals")?;
-    }
+    let ended = crate::signals::end_flag()?;
     let mut service = service::of_process(root, args.pid).map_err(usage)?;
     if let Some(port) = args.port {
         service.ports = [port].into();

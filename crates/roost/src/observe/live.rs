@@ -22,7 +22,6 @@ use host::{EnergyMeter, Root};
 use machine::{Duration, EnergyReading, Instant, Microwatts};
 use observe::scrape::Scraper;
 use report::terminal::{Screen, Wish};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::io::IsTerminal as _;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -59,11 +58,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 
 /// True once somebody wants this to end.
 fn signals() -> Result<Arc<AtomicBool>> {
-    let ended = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
-        signal_hook::flag::register(signal, Arc::clone(&ended)).context("cannot watch for signals")?;
-    }
-    Ok(ended)
+    crate::signals::end_flag()
 }
 
 /// Both extremes of sleep, in turns, under the load that is there.

@@ -87,6 +87,9 @@ fn refused(error: QuiesceError) -> anyhow::Error {
         QuiesceError::Freezer(FreezerError::NotOurs { .. } | FreezerError::Held { .. }) => {
             coded(Exit::Refused, error)
         }
+        QuiesceError::Freezer(FreezerError::Unavailable(lock)) if lock.is_refusal() => {
+            coded(Exit::Refused, error)
+        }
         QuiesceError::Blind(_)
         | QuiesceError::Watch(_)
         | QuiesceError::Freezer(

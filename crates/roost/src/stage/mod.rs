@@ -17,13 +17,12 @@ mod told;
 pub use options::Args;
 
 use crate::exit::{Exit, coded, usage};
+use crate::signals::EndSignals;
 use crate::table::print;
 use ::stage::{Proxy, StartError};
 use anyhow::{Context as _, Result};
 use folder::Folder;
 use report::terminal::{Screen, Wish};
-use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::Path;
@@ -200,16 +199,12 @@ fn wait(screen: Option<&Screen>, stopped: &Receiver<()>, patience: Option<Durati
     }
 }
 
-/// Where SIGTERM and SIGINT are told.
+/// Where a signal that ends it is told.
 fn until_signal() -> Result<Receiver<()>> {
-    let mut signals = Signals::new([SIGINT, SIGTERM]).context("catching signals")?;
     let (tell, told) = channel();
-    let listen = move || {
-        for _ in signals.forever() {
-            let _ = tell.send(());
-        }
-    };
-    std::thread::Builder::new().name("signals".to_owned()).spawn(listen).context("catching signals")?;
+    EndSignals::watch()?.call(move || {
+        let _ = tell.send(());
+    })?;
     Ok(told)
 }
 

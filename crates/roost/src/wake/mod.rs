@@ -134,6 +134,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 
 fn calibrate(options: &options::Options) -> Result<ExitCode> {
     let wake = options.options()?;
+    crate::signals::put_back_at_end()?;
     let holder = IdleHolder::open(&Root::system(), &wake.cpus, "roost wake --calibrate", IdleActuator::PmQos)
         .map_err(|error| refused(error.into()))?;
     let alarms = AlarmProgram::load();
@@ -151,7 +152,7 @@ fn calibrate(options: &options::Options) -> Result<ExitCode> {
 
 fn refused(error: WakeError) -> anyhow::Error {
     match &error {
-        WakeError::Lock(host::LockError::Held { .. }) => coded(Exit::Refused, error),
+        WakeError::Lock(lock) if lock.is_refusal() => coded(Exit::Refused, error),
         WakeError::Lock(_) | WakeError::Unsupported(_) => coded(Exit::Unsupported, error),
         WakeError::Affinity(_) | WakeError::Taken { .. } => usage(error),
         WakeError::Failed(_) => coded(Exit::Failed, error),

@@ -112,8 +112,13 @@ impl Server {
     }
 
     /// Sends SIGTERM, waits, and returns the exit code and what was printed after the first line.
-    pub fn terminate(mut self) -> (Option<i32>, String) {
-        signal(self.pid(), "TERM");
+    pub fn terminate(self) -> (Option<i32>, String) {
+        self.end_by("TERM")
+    }
+
+    /// The same by another signal.
+    pub fn end_by(mut self, name: &str) -> (Option<i32>, String) {
+        signal(self.pid(), name);
         let status = self.child.wait().expect("the server ends");
         let mut rest = String::new();
         let _ = self.stdout.read_to_string(&mut rest);

@@ -48,7 +48,7 @@ impl Memcached {
     }
 
     /// By thread the CPUs that it may use, and the cpuset in which all of it lives.
-    fn place(&self) -> (BTreeMap<String, String>, String) {
+    pub fn place(&self) -> (BTreeMap<String, String>, String) {
         let folder = format!("/proc/{}", self.child.id());
         let threads = fs::read_dir(format!("{folder}/task")).expect("it runs").map(|entry| {
             let path = entry.expect("an entry").path();
@@ -125,8 +125,13 @@ impl Governor {
     }
 
     /// SIGTERM; what it said in the end.
-    pub fn end(mut self) -> (Option<i32>, String) {
-        signal(self.child.id(), "TERM");
+    pub fn end(self) -> (Option<i32>, String) {
+        self.end_by("TERM")
+    }
+
+    /// The same by another signal.
+    pub fn end_by(mut self, name: &str) -> (Option<i32>, String) {
+        signal(self.child.id(), name);
         // Its pipe must not fill.
         let mut rest = String::new();
         let _ = std::io::Read::read_to_string(&mut self.epochs, &mut rest);
@@ -204,7 +209,7 @@ pub fn cannot(test: &str) -> bool {
     true
 }
 
-fn cpus(epoch: &Value) -> usize {
+pub fn cpus(epoch: &Value) -> usize {
     epoch["cpus"].as_array().map_or(0, Vec::len)
 }
 

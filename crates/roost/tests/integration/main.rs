@@ -5,6 +5,7 @@
 
 mod conformance;
 mod doctor;
+mod ending;
 mod fixture;
 mod governing;
 mod holding;
@@ -18,6 +19,7 @@ mod observing;
 mod papers;
 mod putting_back;
 mod quiescing;
+mod run_folder;
 mod saturating;
 mod seeing;
 mod sim;

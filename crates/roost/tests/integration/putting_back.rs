@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 /// A machine with the CPUs that this test may run on, each with POLL and three states that halt.
-fn machine() -> tempfile::TempDir {
+pub fn machine() -> tempfile::TempDir {
     let root = tempfile::tempdir().unwrap();
     let put = |path: &str, text: &str| {
         let path = root.path().join(path);
@@ -46,7 +46,7 @@ fn machine() -> tempfile::TempDir {
     root
 }
 
-fn start(root: &Path, flags: &[&str]) -> Server {
+pub fn start(root: &Path, flags: &[&str]) -> Server {
     Server::start_command(
         Command::new(ROOST)
             .args(["serve", "--port", "0", "--memory-limit", "64m", "--sysfs-root"])
@@ -56,7 +56,7 @@ fn start(root: &Path, flags: &[&str]) -> Server {
 }
 
 /// Every CPU's limit, as the files read.
-fn limits(root: &Path) -> Vec<String> {
+pub fn limits(root: &Path) -> Vec<String> {
     let cpus = host::allowed_cpus().unwrap();
     let read = |cpu: u16| {
         let path = root.join(format!("sys/devices/system/cpu/cpu{cpu}/power/pm_qos_resume_latency_us"));
@@ -66,7 +66,7 @@ fn limits(root: &Path) -> Vec<String> {
 }
 
 /// Waits for the director, which limits the CPUs after the server says where it listens.
-fn wait_for_limits(root: &Path, wanted: &str) {
+pub fn wait_for_limits(root: &Path, wanted: &str) {
     for _ in 0..3000 {
         if limits(root).iter().all(|limit| limit == wanted) {
             return;
@@ -76,7 +76,7 @@ fn wait_for_limits(root: &Path, wanted: &str) {
     panic!("limits are {:?}, not {wanted}", limits(root));
 }
 
-fn restore(root: &Path) -> (Option<i32>, String) {
+pub fn restore(root: &Path) -> (Option<i32>, String) {
     let output = Command::new(ROOST).args(["restore", "--sysfs-root"]).arg(root).output().unwrap();
     (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
 }

@@ -10,7 +10,7 @@ use std::net::TcpStream;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 
 /// A server, a client that waits for it, and an updater.
-struct Example {
+pub struct Example {
     server: Child,
     client: Child,
     updater: Child,
@@ -33,7 +33,7 @@ fn part(words: &[&str]) -> (Child, String, BufReader<ChildStdout>) {
 }
 
 impl Example {
-    fn start() -> Self {
+    pub fn start() -> Self {
         let (updater, ready, _) = part(&["updater", "--load", "0.3", "--seed", "1"]);
         assert_eq!(ready, "ready");
         // Far more than twenty times what signals take on a machine that is busy.
@@ -52,7 +52,7 @@ impl Example {
         command
     }
 
-    fn is_frozen(&self) -> bool {
+    pub fn is_frozen(&self) -> bool {
         let text = fs::read_to_string(format!("/proc/{}/stat", self.updater.id())).unwrap();
         text.rsplit_once(") ").unwrap().1.starts_with('T')
     }
@@ -69,7 +69,7 @@ impl Drop for Example {
 
 /// A `roost quiesce` that has frozen; `None` where it cannot see the scheduler's events.
 #[expect(clippy::zombie_processes, reason = "whoever gets it waits for it")]
-fn frozen(test: &str, example: &Example, flags: &[&str]) -> Option<(Child, BufReader<ChildStdout>)> {
+pub fn frozen(test: &str, example: &Example, flags: &[&str]) -> Option<(Child, BufReader<ChildStdout>)> {
     let mut child = example
         .quiesce(flags)
         .stdout(Stdio::piped())
@@ -94,7 +94,7 @@ fn frozen(test: &str, example: &Example, flags: &[&str]) -> Option<(Child, BufRe
     }
 }
 
-fn until(what: &str, mut holds: impl FnMut() -> bool) {
+pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let patience = std::time::Instant::now() + std::time::Duration::from_secs(20);
     while !holds() {
         assert!(std::time::Instant::now() < patience, "{what}");

@@ -7,7 +7,7 @@ use std::net::{TcpListener, TcpStream};
 use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
 
 /// A server that answers every request with `hello`.
-fn server() -> String {
+pub fn server() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     std::thread::spawn(move || {
@@ -28,7 +28,7 @@ fn server() -> String {
     format!("http://{address}")
 }
 
-struct Stage {
+pub struct Stage {
     child: Child,
     stdout: BufReader<ChildStdout>,
     /// Where it says where it listens, if standard output is for a program that reads JSON.
@@ -37,7 +37,7 @@ struct Stage {
 }
 
 impl Stage {
-    fn start(arguments: &[&str]) -> Self {
+    pub fn start(arguments: &[&str]) -> Self {
         let is_json = arguments.contains(&"--json");
         let mut child = Command::new(ROOST)
             .args(["stage", "--listen", "127.0.0.1:0"])
@@ -76,8 +76,13 @@ impl Stage {
     }
 
     /// SIGTERM; the exit code and what it printed.
-    fn terminate(mut self) -> (Option<i32>, String) {
-        signal(self.child.id(), "TERM");
+    fn terminate(self) -> (Option<i32>, String) {
+        self.end_by("TERM")
+    }
+
+    /// The same by another signal.
+    pub fn end_by(mut self, name: &str) -> (Option<i32>, String) {
+        signal(self.child.id(), name);
         let mut text = String::new();
         self.stdout.read_to_string(&mut text).unwrap();
         (self.child.wait().unwrap().code(), text)

@@ -14,17 +14,17 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 /// The CPU that is asked for.
-fn cpu() -> CpuId {
+pub fn cpu() -> CpuId {
     *host::allowed_cpus().expect("CPUs").0.last().expect("one")
 }
 
-fn limit(cpu: CpuId) -> String {
+pub fn limit(cpu: CpuId) -> String {
     let path = format!("/sys/devices/system/cpu/cpu{}/power/pm_qos_resume_latency_us", cpu.0);
     fs::read_to_string(path).expect("the limit").trim().to_owned()
 }
 
 /// Others that end may have the limit for a moment.
-fn until_limit(wanted: &str) {
+pub fn until_limit(wanted: &str) {
     for _ in 0..2000 {
         if limit(cpu()) == wanted {
             return;
@@ -35,7 +35,7 @@ fn until_limit(wanted: &str) {
 }
 
 /// A planner that is told to end when this goes.
-struct Planner {
+pub struct Planner {
     /// One planner at a time: one that is killed takes along what it holds for the others.
     _alone: IdleLimits,
     child: Child,
@@ -73,7 +73,7 @@ fn listening(
 }
 
 impl Planner {
-    fn start(flags: &[&str]) -> Option<Self> {
+    pub fn start(flags: &[&str]) -> Option<Self> {
         let alone = IdleLimits::alone();
         let folder = tempfile::tempdir().expect("a folder");
         match listening(&folder.path().join("wake.sock"), flags) {
@@ -89,7 +89,7 @@ impl Planner {
         self.folder.path().join("wake.sock")
     }
 
-    fn client(&self, name: &str) -> WakeClient {
+    pub fn client(&self, name: &str) -> WakeClient {
         WakeClient::connect(&self.socket(), name).expect("the planner hands out a ring")
     }
 
@@ -119,8 +119,13 @@ impl Planner {
         panic!("{what}: {}", self.status());
     }
 
-    fn terminate(mut self) -> String {
-        signal(self.child.id(), "TERM");
+    fn terminate(self) -> String {
+        self.end_by("TERM")
+    }
+
+    /// The same by another signal.
+    pub fn end_by(mut self, name: &str) -> String {
+        signal(self.child.id(), name);
         let status = self.child.wait().expect("it ends");
         let mut rest = String::new();
         self.lines.take().expect("once").read_to_string(&mut rest).expect("text");

@@ -1,0 +1,141 @@
+//! The folder for locks, journals and holders' sockets, and what has to be true of it before anything in it is believed.
+//!
+//! A journal tells root what to write where, and a lock tells who is asked. So both are believed only where nobody
+//! else can have made them: the folder belongs to this user or to root, is no link, and nobody else may write in it; a file in
+//! it belongs to this user or to root, is a regular file and no link. All of this is looked at through an open descriptor, which
+//! cannot be exchanged meanwhile.
+//!
+//! | who runs it | the folder |
+//! |---|---|
+//! | root | `/run/roost` |
+//! | another user | `/run/roost` if it is this user's own; else `$XDG_RUNTIME_DIR/roost`, or `/run/user/UID/roost` |
+//! | a made-up machine | `run/roost` below its root |
+//!
+//! A user's runs and root's do not know of each other: what a user may write, root should not govern as well.
+//!
+//! Others may pass through the folder (0711), to the sockets at which a daemon answers them. They can neither list it
+//! nor open it, so nobody else can hold a lock on it.
+
+use crate::lock::LockError;
+use crate::root::Root;
+use rustix::fs::{Mode, OFlags, fchmod, fstat};
+use rustix::process::geteuid;
+use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+/// Where locks and journals are kept, below the root.
+pub(crate) const RUN_FOLDER: &str = "run/roost";
+
+/// Which folder that is for this user. It may not be there.
+pub(crate) fn run_place(root: &Root) -> PathBuf {
+    let shared = root.path(RUN_FOLDER);
+    let user = geteuid();
+    if user.is_root() || *root != Root::system() {
+        return shared;
+    }
+    if fs::symlink_metadata(&shared).is_ok_and(|folder| folder.uid() == user.as_raw()) {
+        return shared;
+    }
+    let own = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
+    own.unwrap_or_else(|| PathBuf::from(format!("/run/user/{}", user.as_raw()))).join("roost")
+}
+
+/// The folder, made if need be, and fit to be believed.
+pub(crate) fn run_folder(root: &Root) -> Result<PathBuf, LockError> {
+    let path = run_place(root);
+    if let Some(parent) = path.parent().filter(|_| *root != Root::system()) {
+        // `/run` itself exists on every machine; a bare test root may lack it.
+        let _ = fs::create_dir_all(parent);
+    }
+    match DirBuilder::new().mode(0o711).create(&path) {
+        Err(cause) if cause.kind() != io::ErrorKind::AlreadyExists => {
+            Err(LockError::Unavailable { path, cause })
+        }
+        _ => {
+            check(&path)?;
+            Ok(path)
+        }
+    }
+}
+
+/// Refuses a folder in which somebody else could have put something. One of ours that others may look into, as systemd makes it
+/// by default, is closed to them.
+pub(crate) fn check(path: &Path) -> Result<(), LockError> {
+    let refused = |why: String| LockError::Unsafe { path: path.to_owned(), why };
+    let unavailable = |cause: io::Error| LockError::Unavailable { path: path.to_owned(), cause };
+    let about = fs::symlink_metadata(path).map_err(unavailable)?;
+    if about.is_symlink() {
+        return Err(refused("is a link".to_owned()));
+    }
+    if !about.is_dir() {
+        let cause = io::Error::from(io::ErrorKind::NotADirectory);
+        return Err(LockError::Unavailable { path: path.to_owned(), cause });
+    }
+    if let Some(why) = foreign(about.uid()) {
+        return Err(refused(why));
+    }
+    let own = about.uid() == geteuid().as_raw();
+    if about.mode() & 0o066 != 0 && own {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let folder =
+            rustix::fs::open(path, flags, Mode::empty()).map_err(|cause| unavailable(cause.into()))?;
+        let now = fstat(&folder).map_err(|cause| unavailable(cause.into()))?;
+        if (now.st_dev, now.st_ino) != (about.dev(), about.ino()) {
+            return Err(refused("was exchanged just now".to_owned()));
+        }
+        if about.mode() & 0o022 != 0 {
+            return Err(refused(format!("may be written by others (mode {:04o})", about.mode() & 0o7777)));
+        }
+        let mode = Mode::from_raw_mode((about.mode() & 0o711) as rustix::fs::RawMode);
+        fchmod(&folder, mode).map_err(|cause| unavailable(cause.into()))?;
+    } else if about.mode() & 0o022 != 0 {
+        return Err(refused(format!("may be written by others (mode {:04o})", about.mode() & 0o7777)));
+    }
+    Ok(())
+}
+
+/// Why this owner is not to be believed.
+fn foreign(owner: u32) -> Option<String> {
+    (owner != 0 && owner != geteuid().as_raw()).then(|| format!("belongs to user {owner}"))
+}
+
+/// Opens a file in that folder, never through a link, and never waiting for whoever is at the other end of one that is no
+/// regular file.
+pub(crate) fn open_in(options: &mut OpenOptions, path: &Path) -> Result<File, OpenInError> {
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    match options.custom_flags(flags.bits() as i32).open(path) {
+        Ok(file) => {
+            let about = file.metadata().map_err(OpenInError::Failed)?;
+            match distrust(&about) {
+                Some(why) => Err(OpenInError::Unsafe(why)),
+                None => Ok(file),
+            }
+        }
+        Err(cause) if fs::symlink_metadata(path).is_ok_and(|file| file.is_symlink()) => {
+            drop(cause);
+            Err(OpenInError::Unsafe("is a link".to_owned()))
+        }
+        Err(cause) => Err(OpenInError::Failed(cause)),
+    }
+}
+
+fn distrust(about: &Metadata) -> Option<String> {
+    if !about.is_file() {
+        return Some("is no regular file".to_owned());
+    }
+    foreign(about.uid()).or_else(|| {
+        (about.mode() & 0o022 != 0)
+            .then(|| format!("may be written by others (mode {:04o})", about.mode() & 0o7777))
+    })
+}
+
+/// A file that was not opened.
+#[derive(Debug)]
+pub(crate) enum OpenInError {
+    /// It is not to be believed: why.
+    Unsafe(String),
+    /// The kernel refused.
+    Failed(io::Error),
+}
