@@ -13,7 +13,9 @@ use http::{Response, StatusCode};
 use hyper::body::{Body, Frame, SizeHint};
 use std::collections::VecDeque;
 use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
 
 /// A request that is not passed on, or whose answer is not.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,8 +77,18 @@ pub(crate) struct Gathered {
 /// A body on its way through.
 pub(crate) struct Passing {
     begun: Gathered,
-    rest: Arriving,
+    rest: Arc<Mutex<Rest>>,
+}
+
+/// What the watch over a client that does not read takes away.
+struct Rest {
+    body: Option<Arriving>,
     account: Option<Account>,
+    share: Option<Share>,
+    /// Since when it is the client's turn.
+    offered: Option<Instant>,
+    /// How long the client has let its answer wait so far.
+    waited: Duration,
 }
 
 impl Gathered {
@@ -149,19 +161,90 @@ fn is_event_stream(headers: &HeaderMap) -> bool {
 }
 
 impl Passing {
-    pub(crate) fn new(begun: Gathered, rest: Arriving, account: Account) -> Self {
-        Self { begun, rest, account: Some(account) }
+    /// `patience` is how long the client may take nothing, and `slow` how long it may keep its answer waiting in all before it no longer
+    /// counts as its server's load.
+    pub(crate) fn new(
+        begun: Gathered,
+        body: Arriving,
+        account: Account,
+        share: Share,
+        patience: Duration,
+        slow: Duration,
+    ) -> Self {
+        let rest = Arc::new(Mutex::new(Rest {
+            body: Some(body),
+            account: Some(account),
+            share: Some(share),
+            offered: Some(Instant::now()),
+            waited: Duration::ZERO,
+        }));
+        let watched = Arc::downgrade(&rest);
+        let every = (patience / 2).min(slow).max(LOOK);
+        tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(every).await;
+                let Some(rest) = watched.upgrade() else { return };
+                if !lock(&rest).look(patience, slow) {
+                    return;
+                }
+            }
+        });
+        Self { begun, rest }
     }
 }
 
+impl Rest {
+    /// False once there is nothing left to watch.
+    fn look(&mut self, patience: Duration, slow: Duration) -> bool {
+        let waits = self.offered.map_or(Duration::ZERO, |since| since.elapsed());
+        if waits >= patience {
+            // Its connection to the server ends, and with it what was read ahead. A stream of HTTP/2 is not ours to write to while its
+            // client takes nothing; what remains of it is small, and goes with its connection.
+            self.body = None;
+            self.share = None;
+            self.account = None;
+        } else if self.waited + waits >= slow
+            && let Some(account) = &mut self.account
+        {
+            account.leave_stage();
+        }
+        self.body.is_some() && self.account.is_some()
+    }
+
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        if let Some(since) = self.offered.take() {
+            self.waited += since.elapsed();
+        }
+        let Some(body) = &mut self.body else {
+            return Poll::Ready(Some(Err("the client took nothing of its answer for too long".into())));
+        };
+        let frame = ready!(Pin::new(&mut *body).poll_frame(context));
+        let is_over = frame.is_none() || body.is_end_stream();
+        match &frame {
+            Some(Err(_)) => drop(self.account.take().map(Account::broke_off)),
+            _ if is_over => drop(self.account.take().map(Account::answered)),
+            _ => {}
+        }
+        self.offered = Some(Instant::now());
+        Poll::Ready(frame.map(|frame| frame.map_err(Into::into)))
+    }
+}
+
+fn lock(rest: &Mutex<Rest>) -> MutexGuard<'_, Rest> {
+    rest.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Why an answer breaks off.
+type BodyError = Box<dyn std::error::Error + Send + Sync>;
+
 impl Body for Answer {
     type Data = Bytes;
-    type Error = hyper::Error;
+    type Error = BodyError;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let passing = match &mut *self {
             Self::Whole(gathered) => return Poll::Ready(gathered.next().map(Ok)),
             Self::Passing(passing) => passing,
@@ -170,20 +253,15 @@ impl Body for Answer {
             return Poll::Ready(Some(Ok(frame)));
         }
         passing.begun.share = None;
-        let frame = ready!(Pin::new(&mut passing.rest).poll_frame(context));
-        let is_over = frame.is_none() || passing.rest.is_end_stream();
-        match &frame {
-            Some(Err(_)) => drop(passing.account.take().map(Account::broke_off)),
-            _ if is_over => drop(passing.account.take().map(Account::answered)),
-            _ => {}
-        }
-        Poll::Ready(frame)
+        lock(&passing.rest).poll(context)
     }
 
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Whole(gathered) => gathered.is_empty(),
-            Self::Passing(passing) => passing.begun.is_empty() && passing.rest.is_end_stream(),
+            Self::Passing(passing) => {
+                passing.begun.is_empty() && lock(&passing.rest).body.as_ref().is_some_and(Body::is_end_stream)
+            }
         }
     }
 
@@ -191,7 +269,7 @@ impl Body for Answer {
         match self {
             Self::Whole(gathered) => SizeHint::with_exact(gathered.length),
             Self::Passing(passing) => {
-                let rest = passing.rest.size_hint();
+                let rest = lock(&passing.rest).body.as_ref().map(Body::size_hint).unwrap_or_default();
                 let mut hint = SizeHint::new();
                 hint.set_lower(rest.lower().saturating_add(passing.begun.length));
                 if let Some(upper) = rest.upper() {
@@ -202,3 +280,6 @@ impl Body for Answer {
         }
     }
 }
+
+/// Clients that are slow are looked at no more often.
+const LOOK: Duration = Duration::from_millis(10);

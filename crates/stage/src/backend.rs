@@ -79,7 +79,11 @@ impl Backend {
         } else {
             *request.uri_mut() = target.into();
         }
-        tokio::time::timeout(patience.into(), self.pool.ask(request)).await.unwrap_or(Err(Failed::Slow))
+        let began = std::time::Instant::now();
+        tokio::time::timeout(patience.into(), self.pool.ask(request)).await.unwrap_or_else(|_| {
+            self.pool.distrust(began);
+            Err(Failed::Slow)
+        })
     }
 
     fn uri(&self, target: http::uri::PathAndQuery) -> Result<Uri, Failed> {

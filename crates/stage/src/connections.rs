@@ -1,8 +1,9 @@
 //! Clients' connections: taken, perhaps after a TLS handshake, spoken with in HTTP/1.1 or HTTP/2, and ended.
 
 use crate::headers::Peer;
+use crate::paced::Paced;
 use crate::request;
-use crate::shared::Shared;
+use crate::shared::{Place, Shared};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
@@ -39,6 +40,9 @@ impl Reception {
             .timer(TokioTimer::new())
             .max_concurrent_streams(limits.streams)
             .max_header_list_size(HEAD_MAX as u32)
+            .max_send_buf_size(HEAD_MAX)
+            .initial_stream_window_size(HEAD_MAX as u32)
+            .initial_connection_window_size(4 * HEAD_MAX as u32)
             .keep_alive_interval(Some(limits.idle.into()));
         let room = Arc::new(Semaphore::new(limits.connections as usize));
         Self { shared, tls, builder, room, stop }
@@ -60,12 +64,8 @@ impl Reception {
             match accepted {
                 Ok((stream, address)) => {
                     let reception = self.clone();
-                    reception.shared.connections.fetch_add(1, Ordering::Relaxed);
-                    tokio::spawn(async move {
-                        let _counted = Counted(reception.shared.clone());
-                        reception.welcome(stream, address).await;
-                        drop(permit);
-                    });
+                    let place = Place::take(&reception.shared, permit, reception.stop.clone());
+                    tokio::spawn(async move { reception.welcome(stream, address, place).await });
                 }
                 // No descriptor is left, or the client has left already. Others may go meanwhile.
                 Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
@@ -74,15 +74,16 @@ impl Reception {
         }
     }
 
-    async fn welcome(self, stream: TcpStream, address: SocketAddr) {
+    async fn welcome(self, stream: TcpStream, address: SocketAddr, place: Arc<Place>) {
         let _ = stream.set_nodelay(true);
+        let stream = Paced::new(stream, self.shared.config.limits.client.into());
         let peer = Arc::new(Peer::new(address.ip(), self.tls.is_some()));
         match self.tls.clone() {
-            None => self.converse(stream, peer).await,
+            None => self.converse(stream, peer, place).await,
             Some(tls) => {
                 let patience = self.shared.config.limits.client.into();
                 if let Ok(Ok(stream)) = tokio::time::timeout(patience, tls.accept(stream)).await {
-                    self.converse(stream, peer).await;
+                    self.converse(stream, peer, place).await;
                 }
             }
         }
@@ -92,13 +93,14 @@ impl Reception {
         mut self,
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
         peer: Arc<Peer>,
+        place: Arc<Place>,
     ) {
         let has_asked = Arc::new(AtomicBool::new(false));
         let service = {
             let (shared, has_asked) = (self.shared.clone(), has_asked.clone());
             service_fn(move |request| {
                 has_asked.store(true, Ordering::Relaxed);
-                request::serve(shared.clone(), peer.clone(), request)
+                request::serve(shared.clone(), peer.clone(), place.clone(), request)
             })
         };
         let connection = self.builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
@@ -124,15 +126,6 @@ impl Reception {
                 }
             }
         }
-    }
-}
-
-/// A connection, as long as it lasts.
-struct Counted(Arc<Shared>);
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.0.connections.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

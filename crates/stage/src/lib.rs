@@ -40,6 +40,7 @@ mod config;
 mod connections;
 mod headers;
 mod history;
+mod paced;
 mod pool;
 mod proxy;
 mod request;

@@ -67,6 +67,7 @@ struct Kept {
 /// The connection that all share.
 struct Shared {
     connection: http2::SendRequest<Full<Bytes>>,
+    opened: Instant,
     /// When it was last asked.
     asked: Instant,
     /// Who still hears an answer has one.
@@ -93,6 +94,12 @@ impl Pool {
     /// Where its connections go.
     pub(crate) fn route(&self) -> &Route {
         &self.route
+    }
+
+    /// A request that began then had no answer in time: the connection that it shared may be dead without a word, and is
+    /// asked nothing more. Others that wait on it may have their answers yet.
+    pub(crate) fn distrust(&self, began: Instant) {
+        drop(lock(&self.kept).shared.take_if(|shared| shared.opened <= began));
     }
 
     /// Sends a request and waits for the beginning of the answer.
@@ -128,7 +135,13 @@ impl Pool {
                 Err(mut error) => match error.take_message() {
                     Some(unsent) if is_reused => request = unsent,
                     Some(_) => return Err(Failed::NotSent(told(&error.into_error()))),
-                    None => return Err(Failed::Broken(told(&error.into_error()))),
+                    None => {
+                        let error = error.into_error();
+                        // A server that refuses a stream has not worked on it (RFC 9113, 8.7).
+                        let is_refused = is_refused_stream(&error);
+                        let told = told(&error);
+                        return Err(if is_refused { Failed::NotSent(told) } else { Failed::Broken(told) });
+                    }
                 },
             }
         }
@@ -154,7 +167,8 @@ impl Pool {
         }
         let connection = self.open_http2().await?;
         let heard = Arc::new(());
-        let shared = Shared { connection: connection.clone(), asked: Instant::now(), heard: heard.clone() };
+        let now = Instant::now();
+        let shared = Shared { connection: connection.clone(), opened: now, asked: now, heard: heard.clone() };
         lock(&self.kept).shared = Some(shared);
         sweep(&self.kept, self.route.idle);
         Ok((connection, heard, false))
@@ -171,7 +185,7 @@ impl Pool {
         async fn speak(
             stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
         ) -> Result<http1::SendRequest<Full<Bytes>>, Failed> {
-            let opened = http1::handshake(TokioIo::new(stream)).await;
+            let opened = http1::Builder::new().max_buf_size(BUFFER).handshake(TokioIo::new(stream)).await;
             let (connection, work) = opened.map_err(|error| Failed::NotSent(told(&error)))?;
             // What is wrong with it, its requests are told.
             tokio::spawn(async move { drop(work.with_upgrades().await) });
@@ -192,7 +206,14 @@ impl Pool {
             stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
         ) -> Result<http2::SendRequest<Full<Bytes>>, Failed> {
             let mut builder = http2::Builder::new(TokioExecutor::new());
-            let opened = builder.timer(TokioTimer::new()).handshake(TokioIo::new(stream)).await;
+            builder
+                .timer(TokioTimer::new())
+                .initial_stream_window_size(BUFFER as u32)
+                .initial_connection_window_size(16 * BUFFER as u32)
+                .max_send_buf_size(BUFFER)
+                .keep_alive_interval(PING)
+                .keep_alive_timeout(PING);
+            let opened = builder.handshake(TokioIo::new(stream)).await;
             let (connection, work) = opened.map_err(|error| Failed::NotSent(told(&error)))?;
             tokio::spawn(async move { drop(work.await) });
             Ok(connection)
@@ -314,6 +335,18 @@ fn lock(kept: &Mutex<Kept>) -> MutexGuard<'_, Kept> {
     kept.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+fn is_refused_stream(error: &(dyn Error + 'static)) -> bool {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        let refused = error.downcast_ref::<h2::Error>().and_then(h2::Error::reason);
+        if refused == Some(h2::Reason::REFUSED_STREAM) {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
+}
+
 /// An error with its causes, on one line.
 fn told(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
@@ -325,5 +358,9 @@ fn told(error: &(dyn Error + 'static)) -> String {
     text
 }
 
+/// What is read ahead of one answer, bytes: what its client does not take waits at the server.
+const BUFFER: usize = 64 << 10;
+/// A server of HTTP/2 that owes answers shows this often that it is there, and within as long again.
+const PING: Duration = Duration::from_secs(10);
 /// What is kept is looked at no more often.
 const LOOK: Duration = Duration::from_millis(10);

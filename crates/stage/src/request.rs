@@ -3,9 +3,11 @@
 use crate::answer::{Answer, Begun, Passing, Refusal, gather};
 use crate::backend::Failed;
 use crate::body;
+use crate::budget::Share;
 use crate::headers::{self, Peer};
+use crate::pool::Arriving;
 use crate::routes::{Group, Treatment};
-use crate::shared::{Behind, Shared};
+use crate::shared::{Behind, Place, Shared};
 use crate::stage::Ticket;
 use crate::status::End;
 use crate::tunnel;
@@ -21,18 +23,29 @@ use std::sync::Arc;
 pub(crate) async fn serve(
     shared: Arc<Shared>,
     peer: Arc<Peer>,
+    place: Arc<Place>,
     request: Request<Incoming>,
 ) -> Result<Response<Answer>, Infallible> {
     let (parts, body) = request.into_parts();
     let mut account = Account::open(&shared, &parts);
-    Ok(match pass(&shared, &peer, parts, body, &mut account).await {
+    Ok(match pass(&shared, &peer, place, parts, body, &mut account).await {
         Ok((head, Begun::Whole(gathered))) => {
             account.answered();
             Response::from_parts(head, Answer::Whole(gathered))
         }
-        Ok((head, Begun::Part(gathered, rest))) => {
-            Response::from_parts(head, Answer::Passing(Passing::new(gathered, rest, account)))
-        }
+        Ok((head, Begun::Part(gathered, rest))) => match charge(&shared, &rest) {
+            Some(share) => {
+                let limits = &shared.config.limits;
+                let slow = shared.config.goal.latency.into();
+                let passing = Passing::new(gathered, rest, account, share, limits.client.into(), slow);
+                Response::from_parts(head, Answer::Passing(passing))
+            }
+            None => {
+                let refusal = Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "no memory for this answer now");
+                account.refused(refusal.status);
+                refusal.response()
+            }
+        },
         Err(refusal) => {
             account.refused(refusal.status);
             refusal.response()
@@ -40,9 +53,18 @@ pub(crate) async fn serve(
     })
 }
 
+/// What an answer that passes through has of the memory of all bodies. A short one is counted and never refused: it is here.
+fn charge(shared: &Shared, rest: &Arriving) -> Option<Share> {
+    match rest.size_hint().exact() {
+        Some(length) if length <= PASSING / 2 => Some(shared.budget.count(length)),
+        _ => shared.budget.take(PASSING),
+    }
+}
+
 async fn pass(
     shared: &Arc<Shared>,
     peer: &Peer,
+    place: Arc<Place>,
     mut parts: Parts,
     body: Incoming,
     account: &mut Account,
@@ -52,14 +74,14 @@ async fn pass(
     let nobody = || Refusal::new(StatusCode::NOT_FOUND, "no server here is asked for this host and path");
     let group = shared.routes.find(host.to_str().unwrap_or_default(), parts.uri.path()).ok_or_else(nobody)?;
     let Shared { config, servers, .. } = &**shared;
-    let upgrade = headers::upgrade(&parts).filter(|_| body.is_end_stream());
+    let upgrade = headers::upgrade(&parts, &config.upgrades).filter(|_| body.is_end_stream());
     let body = body::read(body, &config.limits, &shared.budget).await?;
     headers::for_server(&mut parts, peer, config.trust_forwarded, &host, body.bytes.len());
     parts.version = Version::HTTP_11;
     let server = group.pick(|server| servers[server].backend.is_up());
     if let Some(protocol) = upgrade {
         // In a box, as all that is rare: a request's state is moved as a whole, and shall be small.
-        return Box::pin(tunnel::open(&servers[server].backend, parts, protocol, config.limits.answer)).await;
+        return Box::pin(tunnel::open(shared, group, server, parts, protocol, place)).await;
     }
     if account.treatment.hold {
         let mut ticket = servers[server].stage.arrive(account.arrived + account.treatment.time);
@@ -91,13 +113,7 @@ async fn ask(
             Failed::Broken(_) => parts.method.is_idempotent(),
             Failed::Slow => false,
         };
-        shared.books.failed(&servers[server].backend.name, &failed);
-        if failed != Failed::Slow && servers[server].backend.mark_down() {
-            let shared = shared.clone();
-            tokio::spawn(async move {
-                servers_knock(&shared, server).await;
-            });
-        }
+        note_failure(shared, server, &failed);
         if !may_repeat || attempt >= config.health.retries {
             return Err(given_up(&failed));
         }
@@ -106,6 +122,18 @@ async fn ask(
         server = group.pick(|other| other != server && servers[other].backend.is_up());
     }
     unreachable!("the last attempt returns")
+}
+
+/// Writes a failure down; a server that failed is not asked first any more, and knocked at until it is back.
+pub(crate) fn note_failure(shared: &Arc<Shared>, server: usize, failed: &Failed) {
+    let backend = &shared.servers[server].backend;
+    shared.books.failed(&backend.name, failed);
+    if *failed != Failed::Slow && backend.mark_down() {
+        let shared = shared.clone();
+        tokio::spawn(async move {
+            servers_knock(&shared, server).await;
+        });
+    }
 }
 
 async fn servers_knock(shared: &Shared, server: usize) {
@@ -122,6 +150,9 @@ async fn once(
 ) -> Result<(response::Parts, Begun), Failed> {
     let limits = &shared.config.limits;
     let answer = behind.backend.ask(parts, body.clone(), limits.answer).await?;
+    if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
+        return Err(Failed::Broken("101 without having been asked for it".to_owned()));
+    }
     let (mut head, rest) = answer.into_parts();
     // Whoever waits on the stage does not notice that the beginning of an answer waits for its end.
     let gathered = gather(&head.headers, rest, limits, &shared.budget, treatment.hold);
@@ -136,7 +167,7 @@ async fn once(
     Ok((head, begun))
 }
 
-fn given_up(failed: &Failed) -> Refusal {
+pub(crate) fn given_up(failed: &Failed) -> Refusal {
     match failed {
         Failed::Slow => Refusal::new(StatusCode::GATEWAY_TIMEOUT, "the server behind did not answer in time"),
         Failed::NotSent(_) => Refusal::new(StatusCode::BAD_GATEWAY, "the server behind takes no connection"),
@@ -179,6 +210,11 @@ impl Account {
         self.end(End::Answered { latency, held: self.held, in_time: latency <= self.treatment.time });
     }
 
+    /// The stage waits for it no longer and learns nothing from it: what is slow now is the client.
+    pub(crate) fn leave_stage(&mut self) {
+        self.ticket = None;
+    }
+
     /// The answer broke off after its beginning was passed on.
     pub(crate) fn broke_off(mut self) {
         self.end(End::BrokeOff);
@@ -201,3 +237,7 @@ impl Drop for Account {
         }
     }
 }
+
+/// What one answer that passes through takes of our memory at the most, bytes: what was read ahead of it, and what its client was
+/// given and did not take yet (`pool::BUFFER` each).
+const PASSING: u64 = 128 << 10;

@@ -10,7 +10,8 @@ use crate::timetable::Timetable;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU32, Ordering};
+use tokio::sync::{OwnedSemaphorePermit, watch};
 
 /// A server and its stage.
 #[derive(Debug)]
@@ -30,6 +31,32 @@ pub(crate) struct Shared {
     pub(crate) budget: Budget,
     pub(crate) books: Books,
     pub(crate) connections: AtomicU32,
+}
+
+/// A client's place among the connections, for as long as any of it lives: a tunnel keeps it after HTTP has ended.
+#[derive(Debug)]
+pub(crate) struct Place {
+    shared: Arc<Shared>,
+    _permit: Option<OwnedSemaphorePermit>,
+    /// Becomes true when the proxy is to end.
+    pub(crate) stop: watch::Receiver<bool>,
+}
+
+impl Place {
+    pub(crate) fn take(
+        shared: &Arc<Shared>,
+        permit: Option<OwnedSemaphorePermit>,
+        stop: watch::Receiver<bool>,
+    ) -> Arc<Self> {
+        shared.connections.fetch_add(1, Ordering::Relaxed);
+        Arc::new(Self { shared: shared.clone(), _permit: permit, stop })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.shared.connections.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// Why it cannot be made.

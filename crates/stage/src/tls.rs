@@ -12,6 +12,9 @@ use tokio_rustls::{TlsAcceptor, TlsConnector};
 /// Answers clients.
 pub(crate) fn acceptor(tls: &Tls) -> Result<TlsAcceptor, ConfigError> {
     let chain = certificates(&tls.certificate)?;
+    if let Some(remark) = remark(&tls.key) {
+        eprintln!("roost: {remark}");
+    }
     let key = PrivateKeyDer::from_pem_file(&tls.key)
         .map_err(|error| wrong(&tls.key, &error, "name a private key in PEM"))?;
     let mut config = ServerConfig::builder_with_provider(provider())
@@ -48,6 +51,14 @@ pub(crate) fn to_server(
     Ok((TlsConnector::from(Arc::new(config)), name))
 }
 
+/// What is wrong with a private key's file though it can be used.
+fn remark(key: &Path) -> Option<String> {
+    use std::os::unix::fs::PermissionsExt as _;
+    let mode = std::fs::metadata(key).ok()?.permissions().mode();
+    (mode & 0o007 != 0)
+        .then(|| format!("{}: every user may read this private key or write it; chmod o= it", key.display()))
+}
+
 fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, ConfigError> {
     let read = CertificateDer::pem_file_iter(file).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     let all = read.map_err(|error| wrong(file, &error, "name a file of certificates in PEM"))?;
@@ -68,3 +79,18 @@ fn wrong(file: &Path, error: &dyn std::fmt::Display, fix: &str) -> ConfigError {
 
 /// Where Debian, Ubuntu and Alpine have the authorities.
 const SYSTEM: &str = "/etc/ssl/certs/ca-certificates.crt";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    #[test]
+    fn a_key_that_all_may_read_is_remarked() {
+        let key = tempfile::NamedTempFile::new().unwrap();
+        for (mode, is_remarked) in [(0o600, false), (0o640, false), (0o644, true)] {
+            key.as_file().set_permissions(std::fs::Permissions::from_mode(mode)).unwrap();
+            assert_eq!(remark(key.path()).is_some(), is_remarked, "{mode:o}");
+        }
+    }
+}

@@ -21,9 +21,15 @@ impl Config {
         if let Some(path) = prefixes.chain(self.health.path.as_ref()).find(|path| !path.starts_with('/')) {
             return Err(refused(format!("path = \"{path}\": a path begins with a slash")));
         }
+        if let Some(name) = self.upgrades.iter().find(|name| !is_upgrade(name)) {
+            return Err(refused(format!(
+                "upgrades: `{name}`: name protocols such as websocket, and none of HTTP"
+            )));
+        }
         self.stage_of(0).check().map_err(|wrong| refused(format!("[stage] {wrong}")))?;
-        let Limits { body, memory, whole_answer, connections, streams, client, connect, answer, .. } =
-            self.limits;
+        let Limits {
+            body, memory, whole_answer, connections, streams, client, connect, answer, tunnel, ..
+        } = self.limits;
         if body > memory || whole_answer > memory {
             return Err(refused(
                 "[limits] one body must fit into memory: body and whole_answer at most memory",
@@ -32,10 +38,10 @@ impl Config {
         if memory > u64::from(u32::MAX) * 16 {
             return Err(refused("[limits] memory: at most 64 GiB"));
         }
-        let patience = [client, connect, answer, self.health.every, self.goal.latency];
+        let patience = [client, connect, answer, tunnel, self.health.every, self.goal.latency];
         if connections == 0 || streams == 0 || patience.iter().any(|time| time.is_zero()) {
             return Err(refused(
-                "[limits] connections, streams, client, connect, answer, and health.every: above zero",
+                "[limits] connections, streams, client, connect, answer, tunnel, and health.every: above zero",
             ));
         }
         if self.health.retries > RETRIES_MAX {
@@ -75,6 +81,15 @@ impl Class {
             _ => Ok(()),
         }
     }
+}
+
+/// A token (RFC 9110, 5.6.2) that makes no second HTTP of a connection.
+fn is_upgrade(name: &str) -> bool {
+    let lower = name.to_ascii_lowercase();
+    !name.is_empty()
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~/".contains(&byte))
+        && !lower.starts_with("h2")
+        && !lower.starts_with("http")
 }
 
 fn unique<'a>(kind: &str, names: impl Iterator<Item = &'a str>) -> Result<(), ConfigError> {
@@ -117,6 +132,9 @@ mod tests {
             ("[limits]\nbody = 9\nmemory = 8", "fit into memory"),
             ("[limits]\nclient = \"0s\"", "above zero"),
             ("[limits]\nbodies = 3", "bodies"),
+            ("[limits]\ntunnel = \"0s\"", "above zero"),
+            ("upgrades = [\"h2c\"]", "none of HTTP"),
+            ("upgrades = [\"a, b\"]", "none of HTTP"),
             ("[health]\npath = \"x\"", "begins with a slash"),
             ("[health]\nretries = 11", "at most 10"),
             ("[stage]\nmax_staged = 0", "max_staged"),

@@ -25,6 +25,8 @@ pub struct Config {
     pub hold: bool,
     /// Believe `X-Forwarded-For` and its kin as clients send them, and add to them; otherwise they are replaced.
     pub trust_forwarded: bool,
+    /// What a connection may become (`Upgrade`), each name alone. HTTP/2 is none of them.
+    pub upgrades: Vec<String>,
     /// The rest of the stage's constants. Its mode, period, phase and quantile follow from the keys above.
     pub stage: Params,
     /// What one client may take of us.
@@ -63,7 +65,7 @@ pub struct Limits {
     /// Requests at a time on one HTTP/2 connection. 128: as Apache and nginx.
     pub streams: u32,
     /// A client's request has come whole within this, head and body each; a connection without a request is closed after
-    /// it.
+    /// it, and one whose client takes nothing of its answer.
     #[serde(with = "machine::duration_text")]
     pub client: Duration,
     /// A server takes our connection within this.
@@ -75,6 +77,9 @@ pub struct Limits {
     /// A connection to a server is kept for this long without a request.
     #[serde(with = "machine::duration_text")]
     pub idle: Duration,
+    /// A connection that became a tunnel (WebSocket) ends when nothing passed for this long.
+    #[serde(with = "machine::duration_text")]
+    pub tunnel: Duration,
     /// On the way out, who was accepted has this long.
     #[serde(with = "machine::duration_text")]
     pub drain: Duration,
@@ -168,6 +173,7 @@ impl Default for Config {
             period: None,
             hold: true,
             trust_forwarded: false,
+            upgrades: vec!["websocket".to_owned()],
             stage: Params::default(),
             limits: Limits::default(),
             health: Health::default(),
@@ -190,6 +196,7 @@ impl Default for Limits {
             connect: Duration::from_secs(2),
             answer: Duration::from_secs(60),
             idle: Duration::from_secs(60),
+            tunnel: Duration::from_secs(600),
             drain: Duration::from_secs(10),
         }
     }

@@ -1,5 +1,6 @@
 //! A real proxy between real clients and real servers.
 
+mod charged;
 mod failing;
 mod fixture;
 mod holding;

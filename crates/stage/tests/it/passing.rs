@@ -127,7 +127,7 @@ fn a_connection_may_become_something_else() {
         }
         false
     });
-    let proxy = proxy(&[&server], |_| {});
+    let proxy = proxy(&[&server], |config| config.upgrades = vec!["shout".to_owned()]);
     let mut client = Client::to(&proxy);
     client.write("GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: shout\r\n\r\n");
     let answer = client.read().unwrap();
