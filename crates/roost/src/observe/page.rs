@@ -142,7 +142,13 @@ fn cards(observation: &Observation) -> Vec<Card> {
     if let Some(power) = &observation.power {
         cards.push(card("power", format!("{:.2} W", power.mean.as_watts()), power.source.clone()));
     }
-    if let Some(tail) = &observation.verdict.tail {
+    if let Some(tail) = observation.verdict.tail.as_ref().filter(|tail| tail.range.is_zero()) {
+        cards.push(card(
+            "waking takes up to",
+            tail.wake.to_string(),
+            format!("from {}, as {}; nothing to choose", tail.shallowest, tail.source),
+        ));
+    } else if let Some(tail) = &observation.verdict.tail {
         cards.push(card(
             "tail can move by at most",
             tail.at_stake().to_string(),

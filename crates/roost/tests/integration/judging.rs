@@ -241,3 +241,20 @@ fn messages_say_what_to_do() {
         }
     }
 }
+
+/// More cores than a service may run on are no plan, and a policy that fixes nothing is not taken without a word.
+#[test]
+fn a_plan_that_cannot_be_is_refused_and_one_that_changes_nothing_is_told() {
+    let server = Server::start(&[]);
+    let port = server.port.to_string();
+    let plan =
+        |more: &[&str]| roost(&[&["govern", "plan", "--port", &port, "--policy", "fixed"], more].concat());
+    let (code, out, error) = plan(&["--cores", "9000"]);
+    assert_eq!(code, Some(2), "{out}{error}");
+    assert!(error.contains("cores = 9000 is more than the "), "{error}");
+    let (code, out, error) = plan(&[]);
+    assert_eq!(code, Some(0), "{out}{error}");
+    assert!(error.contains("changes nothing"), "{error}");
+    let (code, _, error) = plan(&["--cores", "1"]);
+    assert_eq!((code, error.contains("changes nothing")), (Some(0), false), "{error}");
+}
