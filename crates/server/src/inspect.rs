@@ -237,7 +237,7 @@ fn describe(status: &Status, emit: &mut dyn FnMut(&str, &str)) {
         about("idle_limit_in_force", &optional(cpu.in_force.map(u8::from)));
         about("busy_us", &optional(cpu.busy.map(Duration::as_micros)));
         for (state, time) in &cpu.residency {
-            about(&format!("residency_{state}_us"), &time.as_micros());
+            about(&format!("residency_{}_us", one_word(state)), &time.as_micros());
         }
     }
     let transfers = &status.transfers;
@@ -251,6 +251,11 @@ fn describe(status: &Status, emit: &mut dyn FnMut(&str, &str)) {
         say("energy_uj", &energy.used.0);
         say("energy_source", &energy.source);
     }
+}
+
+/// A name from outside as part of a statistic's name, which ends at the first space.
+fn one_word(text: &str) -> String {
+    text.chars().map(|c| if c.is_ascii_graphic() { c } else { '_' }).collect()
 }
 
 /// What is missing is said to be, never zero.
@@ -286,4 +291,44 @@ fn settings(config: &Config, addresses: &[SocketAddr]) -> Vec<(&'static str, Str
         ("roost_policy", config.policy.name().to_owned()),
         ("roost_stall_timeout", config.limits.stall.to_string()),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A client of the protocol takes what follows the second space for the value.
+    #[test]
+    fn no_name_of_a_statistic_holds_a_space() {
+        let cpu = CpuStatus {
+            cpu: CpuId(3),
+            limit: IdleLimit::None,
+            in_force: None,
+            residency: vec![
+                ("haltpoll idle".to_owned(), Duration::from_micros(7)),
+                ("C1-ACPI\t\u{e9}\r\n".to_owned(), Duration::from_micros(9)),
+            ],
+            busy: None,
+        };
+        let status = Status {
+            uptime: Duration::ZERO,
+            policy: "all-awake".to_owned(),
+            workers: Vec::new(),
+            cpus: vec![cpu],
+            transfers: crate::status::TransferStatus::default(),
+            requests: 0,
+            connections: 0,
+            items: 0,
+            memory_used: 0,
+            memory_limit: 0,
+            energy: None,
+        };
+        let mut said = Vec::new();
+        describe(&status, &mut |name, value| said.push((name.to_owned(), value.to_owned())));
+        for (name, _) in &said {
+            assert!(name.bytes().all(|byte| byte.is_ascii_graphic()), "{name:?}");
+        }
+        let find = |name: &str| said.iter().any(|(known, value)| known == name && value == "7");
+        assert!(find("cpu3:residency_haltpoll_idle_us"), "{said:?}");
+    }
 }

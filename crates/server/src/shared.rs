@@ -117,8 +117,8 @@ pub(crate) struct Shared {
     view: Mutex<View>,
     registry: Mutex<Registry>,
     accept_pauses: AtomicU64,
-    /// Whether a line was logged for a client of the wrong kind.
-    complained: AtomicBool,
+    /// Whether a line was logged for a client of the wrong kind, by the kind's place in [`Ending::FAULTS`].
+    complained: [AtomicBool; Ending::FAULTS.len()],
 }
 
 /// Server time starts here, because 0 means "never" in an item and 1 "already past".
@@ -160,7 +160,7 @@ impl Shared {
             view: Mutex::new(View::new(workers, host::now())),
             registry: Mutex::default(),
             accept_pauses: AtomicU64::new(0),
-            complained: AtomicBool::new(false),
+            complained: Default::default(),
         })
     }
 
@@ -286,9 +286,11 @@ impl Shared {
         self.accept_paused.load(Ordering::Relaxed)
     }
 
-    /// Says why a client was closed, if it is of the wrong kind. Once: whoever is misconfigured tries again and again.
+    /// Says why a client was closed, if it is of the wrong kind. Once for each kind: a client that is misconfigured
+    /// tries again and again, and one kind must not hide another.
     pub(crate) fn log_ending(&self, ending: Ending) {
-        if ending != Ending::Quit && !self.complained.swap(true, Ordering::Relaxed) {
+        let kind = Ending::FAULTS.iter().position(|&fault| fault == ending);
+        if kind.is_some_and(|kind| !self.complained[kind].swap(true, Ordering::Relaxed)) {
             self.log.say(&format!("closed a connection: {ending} (said once)"));
         }
     }
@@ -453,6 +455,42 @@ impl ScaleUps {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::{Read as _, Write as _};
+
+    /// What ended one client's conversation says nothing of another kind's, and each kind is said once.
+    #[test]
+    fn each_kind_of_protocol_ending_is_logged_once() {
+        let (heard, lines) = std::sync::mpsc::channel();
+        let mut config = Config::on_loopback(
+            host::allowed_cpus().unwrap().0.into_iter().take(1).collect(),
+            crate::Policy::AllAwake,
+        );
+        config.log = Log::new(move |line| {
+            let _ = heard.send(line.to_owned());
+        });
+        let server = crate::Server::start(config, || {}).unwrap();
+        let patience = std::time::Duration::from_secs(60);
+        let end_with = |bytes: &[u8]| {
+            let mut client = std::net::TcpStream::connect(server.addresses()[0]).unwrap();
+            client.set_read_timeout(Some(patience)).unwrap();
+            client.write_all(bytes).unwrap();
+            // The close of the socket may be a reset, as not all was read.
+            let _ = client.read_to_end(&mut Vec::new());
+        };
+        let long = [b'x'; 4096];
+        for (bytes, word) in [
+            (&long[..], "without a newline"),
+            (&[memcache::line::BINARY_MAGIC; 24][..], "binary protocol"),
+            (&b"GET / HTTP/1.1\r\n\r\n"[..], "HTTP"),
+        ] {
+            end_with(bytes);
+            end_with(bytes);
+            let line = lines.recv_timeout(patience).unwrap();
+            assert!(line.contains(word), "{word}: {line}");
+        }
+        server.stop().unwrap();
+        assert_eq!(lines.try_iter().filter(|line| line.contains("closed a connection")).count(), 0);
+    }
 
     #[test]
     fn a_scale_up_ends_with_the_last_worker_that_serves() {

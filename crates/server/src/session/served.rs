@@ -46,3 +46,8 @@ pub enum Ending {
     #[error("a client speaks HTTP; this port speaks the memcached protocol")]
     Http,
 }
+
+impl Ending {
+    /// The endings that an operator hears of: the client was not meant for this port.
+    pub(crate) const FAULTS: [Self; 3] = [Self::BinaryProtocol, Self::LineTooLong, Self::Http];
+}
