@@ -1,6 +1,6 @@
-//! What a principal may ask for in the long run: so often, and for so much of the time.
+//! What a payer may ask for in the long run, and the machine's callers together: so often, and for so much of the time.
 //!
-//! A bound on what is outstanding keeps the planner small, but not the machine asleep: one principal could ask again each time and keep a
+//! A bound on what is outstanding keeps the planner small, but not the machine asleep: one payer could ask again each time and keep a
 //! CPU awake for ever. So each has two buckets. One fills with requests at `rate` and holds a second's worth; an accepted
 //! request takes one. The other counts the time for which CPUs were kept awake on its account as a debt, which is paid off at `share` of one CPU's
 //! time; who owes more than `share` of `over` is refused until less is owed.
@@ -12,7 +12,7 @@ use super::Refused;
 use machine::{Duration, Instant, Ratio};
 use serde::{Deserialize, Serialize};
 
-/// The bounds of one principal.
+/// The bounds of one payer.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AllowanceParams {
@@ -66,6 +66,16 @@ impl Allowance {
         }
         self.taken_nano += ONE;
         Ok(())
+    }
+}
+
+impl Allowance {
+    /// Nothing is owed any more: one who begins anew has no more than this one.
+    pub fn is_settled(&self, params: &AllowanceParams, now: Instant, awake: Duration) -> bool {
+        let passed = self.at.map_or(Duration::ZERO, |at| now.since(at));
+        let earned = passed.as_nanos().saturating_mul(u64::from(params.rate));
+        let paid = passed.scale(params.share.as_f64());
+        self.taken_nano <= earned && self.owed + (awake - self.counted) <= paid
     }
 }
 

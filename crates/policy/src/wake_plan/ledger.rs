@@ -6,12 +6,17 @@
 //! double what the others save). Time that a CPU was kept awake although no request asked for it (the driver came late
 //! to end the window) is nobody's: it is in the ledger under no name, so that the sum is right.
 //!
-//! What always holds: the accounts and the unowned one sum to the time that CPUs were kept awake, to the nanosecond,
+//! Accounts are of principals, which are names. What may be asked for is the *purse*'s of a payer, and an instant is paid
+//! by payers in equal parts before it is paid by the names of each: whatever names a payer invents, it pays and may ask
+//! for the same. An account that is closed goes on in [`Ledger::closed`]; its purse stays until it is settled, or coming
+//! again under another name would be free.
+//!
+//! What always holds: the accounts, the closed and the unowned one sum to the time that CPUs were kept awake, to the nanosecond,
 //! and to the energy of that time, to the microwatt times nanosecond.
 
-use super::Principal;
-use super::allowance::Allowance;
-use machine::{Duration, Microjoules, Microwatts};
+use super::allowance::{Allowance, AllowanceParams};
+use super::{Payer, Principal, Refused};
+use machine::{Duration, Instant, Microjoules, Microwatts};
 use serde::{Deserialize, Serialize};
 
 /// What one principal asked for and what it cost.
@@ -34,8 +39,6 @@ pub struct Account {
     pub withdrawn: u64,
     /// Requests whose window ended without the event.
     pub expired: u64,
-    /// What it may still ask for, where there is a bound.
-    pub(super) allowance: Allowance,
 }
 
 /// Microwatts times nanoseconds in a microjoule.
@@ -53,6 +56,30 @@ impl Account {
         self.energy += Microjoules((owed / FJ_PER_UJ) as u64);
         self.carry_fj = (owed % FJ_PER_UJ) as u64;
     }
+
+    /// Takes over what another had.
+    fn merge(&mut self, other: &Self) {
+        let owed = u128::from(self.carry_fj) + u128::from(other.carry_fj);
+        self.awake += other.awake;
+        self.energy += other.energy + Microjoules((owed / FJ_PER_UJ) as u64);
+        self.carry_fj = (owed % FJ_PER_UJ) as u64;
+        self.accepted += other.accepted;
+        self.late += other.late;
+        self.came += other.came;
+        self.withdrawn += other.withdrawn;
+        self.expired += other.expired;
+    }
+}
+
+/// What a payer owes and may still ask for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+struct Purse {
+    /// Time awake for all its principals, those that are gone as well.
+    awake: Duration,
+    /// Requests of all its principals whose window is not over.
+    outstanding: u64,
+    allowance: Allowance,
 }
 
 /// The accounts of all principals.
@@ -60,7 +87,14 @@ impl Account {
 pub struct Ledger {
     /// By principal.
     accounts: Vec<(Principal, Account)>,
+    /// By payer.
+    purses: Vec<(Payer, Purse)>,
+    /// Principals that share a purse, by principal.
+    sharing: Vec<(Principal, u64)>,
+    /// All purses together.
+    together: Purse,
     unowned: Account,
+    closed: Account,
 }
 
 impl Ledger {
@@ -79,22 +113,78 @@ impl Ledger {
         &self.unowned
     }
 
-    /// `length` of one CPU kept awake at `power`: paid in equal parts by `sharers`, each named once, or by nobody.
+    /// What was on the accounts that are closed.
+    pub fn closed(&self) -> &Account {
+        &self.closed
+    }
+
+    /// Whose allowance `principal` uses.
+    pub fn payer(&self, principal: Principal) -> Payer {
+        match self.sharing.binary_search_by_key(&principal, |(principal, _)| *principal) {
+            Ok(at) => Payer::Shared(self.sharing[at].1),
+            Err(_) => Payer::Alone(principal),
+        }
+    }
+
+    /// Requests of the payer of `principal` whose window is not over.
+    pub(super) fn outstanding(&self, principal: Principal) -> u64 {
+        self.purse_place(self.payer(principal)).map_or(0, |at| self.purses[at].1.outstanding)
+    }
+
+    /// Time for which CPUs were kept awake on behalf of the payer of `principal`, under whatever names.
+    pub fn awake_for(&self, principal: Principal) -> Duration {
+        self.purse_place(self.payer(principal)).map_or(Duration::ZERO, |at| self.purses[at].1.awake)
+    }
+
+    /// `length` of one CPU kept awake at `power`: paid in equal parts by the payers of `sharers`, and by each payer's
+    /// principals in equal parts; or by nobody. Each sharer is named once.
     pub fn charge(
         &mut self,
         sharers: impl Iterator<Item = Principal> + Clone,
         length: Duration,
         power: Microwatts,
     ) {
-        let count = sharers.clone().count() as u64;
-        if count == 0 {
+        let Some(first) = self.nth_payer(sharers.clone(), 0) else {
             self.unowned.charge(length, power);
             return;
+        };
+        let count = (1..).find(|&nth| self.nth_payer(sharers.clone(), nth).is_none()).unwrap_or(1);
+        let mut next = Some(first);
+        let mut nth = 0;
+        while let Some(payer) = next {
+            self.charge_payer(payer, sharers.clone(), nth_part(length, nth, count as u64), power);
+            nth += 1;
+            next = self.nth_payer(sharers.clone(), nth as usize);
         }
-        // What equal parts leave over is paid nanosecond by nanosecond by the first of them.
-        let left_over = length.as_nanos() % count;
-        for (nth, principal) in (0..).zip(sharers) {
-            let part = length / count + Duration::from_nanos(u64::from(nth < left_over));
+    }
+
+    /// The payers of these, each once, in the order in which they are named.
+    fn nth_payer(&self, sharers: impl Iterator<Item = Principal> + Clone, nth: usize) -> Option<Payer> {
+        let payers = || sharers.clone().map(|principal| self.payer(principal));
+        let is_first = |(at, payer): &(usize, Payer)| !payers().take(*at).any(|other| other == *payer);
+        payers().enumerate().filter(is_first).nth(nth).map(|(_, payer)| payer)
+    }
+
+    fn charge_payer(
+        &mut self,
+        payer: Payer,
+        sharers: impl Iterator<Item = Principal> + Clone,
+        length: Duration,
+        power: Microwatts,
+    ) {
+        if let Ok(at) = self.purse_place(payer) {
+            self.purses[at].1.awake += length;
+        }
+        self.together.awake += length;
+        let of_payer = |ledger: &Self, principal: Principal| ledger.payer(principal) == payer;
+        let count = sharers.clone().filter(|&principal| of_payer(self, principal)).count() as u64;
+        let mut nth = 0;
+        for principal in sharers {
+            if !of_payer(self, principal) {
+                continue;
+            }
+            let part = nth_part(length, nth, count);
+            nth += 1;
             match self.place(principal) {
                 Ok(at) => self.accounts[at].1.charge(part, power),
                 // Its account was closed: what is still to pay is nobody's.
@@ -103,12 +193,53 @@ impl Ledger {
         }
     }
 
+    /// `principal` uses the allowance of all of this number, from now on and until its account is closed.
+    pub(super) fn share(&mut self, principal: Principal, number: u64) {
+        match self.sharing.binary_search_by_key(&principal, |(principal, _)| *principal) {
+            Ok(at) => self.sharing[at].1 = number,
+            Err(at) => self.sharing.insert(at, (principal, number)),
+        }
+    }
+
+    /// One request of `principal`, which has an account, by the bounds of its payer and of all together, who share so
+    /// many CPUs. What is refused takes nothing.
+    pub(super) fn take(
+        &mut self,
+        principal: Principal,
+        now: Instant,
+        params: Option<&AllowanceParams>,
+        machine: Option<(&AllowanceParams, u64)>,
+    ) -> Result<(), Refused> {
+        let place = self.purse_place(self.payer(principal)).ok();
+        let mut purse = place.map(|at| self.purses[at].1).unwrap_or_default();
+        let mut together = self.together;
+        if let Some(params) = params {
+            purse.allowance.take(params, now, purse.awake)?;
+        }
+        if let Some((machine, cpus)) = machine {
+            together.allowance.take(machine, now, together.awake / cpus.max(1)).map_err(|why| match why {
+                Refused::TooOften(rate) => Refused::MachineTooOften(rate),
+                Refused::TooMuch(share) => Refused::MachineTooMuch(share),
+                other => other,
+            })?;
+        }
+        self.together = together;
+        if let Some(at) = place {
+            self.purses[at].1 = purse;
+        }
+        Ok(())
+    }
+
     /// The account of `principal`, opened now if it has none; `None` if there are already `limit` of them.
     pub(super) fn open(&mut self, principal: Principal, limit: u16) -> Option<&mut Account> {
         let at = match self.place(principal) {
             Ok(at) => at,
             Err(_) if self.accounts.len() >= usize::from(limit) => return None,
             Err(at) => {
+                let payer = self.payer(principal);
+                if let Err(place) = self.purse_place(payer) {
+                    self.purses.insert(place, (payer, Purse::default()));
+                }
                 self.accounts.insert(at, (principal, Account::default()));
                 at
             }
@@ -118,19 +249,56 @@ impl Ledger {
 
     /// Lets `note` write into the account of `principal`, if it has one.
     pub(super) fn note(&mut self, principal: Principal, note: impl FnOnce(&mut Account)) {
-        if let Ok(at) = self.place(principal) {
-            note(&mut self.accounts[at].1);
+        let Ok(at) = self.place(principal) else { return };
+        let account = &mut self.accounts[at].1;
+        let before = account.outstanding();
+        note(account);
+        let after = account.outstanding();
+        if let Ok(at) = self.purse_place(self.payer(principal)) {
+            let purse = &mut self.purses[at].1;
+            purse.outstanding = (purse.outstanding + after).saturating_sub(before);
         }
     }
 
-    /// Closes the account of `principal`.
-    pub(super) fn close(&mut self, principal: Principal) -> Option<Account> {
-        self.place(principal).ok().map(|at| self.accounts.remove(at).1)
+    /// Closes the account of `principal`, of which no request stands. What its payer owes stays until `is_settled`.
+    pub(super) fn close(
+        &mut self,
+        principal: Principal,
+        is_settled: impl Fn(&Allowance, Duration) -> bool,
+    ) -> Option<Account> {
+        let at = self.place(principal).ok()?;
+        let account = self.accounts.remove(at).1;
+        self.closed.merge(&account);
+        if let Ok(at) = self.sharing.binary_search_by_key(&principal, |(principal, _)| *principal) {
+            self.sharing.remove(at);
+        }
+        // Of payers that are gone as well.
+        let used = |payer: Payer| match payer {
+            Payer::Alone(principal) => self.place(principal).is_ok(),
+            Payer::Shared(number) => self.sharing.iter().any(|(_, shared)| *shared == number),
+        };
+        let kept: Vec<_> = self
+            .purses
+            .iter()
+            .filter(|(payer, purse)| used(*payer) || !is_settled(&purse.allowance, purse.awake))
+            .copied()
+            .collect();
+        self.purses = kept;
+        Some(account)
+    }
+
+    fn purse_place(&self, payer: Payer) -> Result<usize, usize> {
+        self.purses.binary_search_by_key(&payer, |(payer, _)| *payer)
     }
 
     fn place(&self, principal: Principal) -> Result<usize, usize> {
         self.accounts.binary_search_by_key(&principal, |(principal, _)| *principal)
     }
+}
+
+/// Equal parts of `length`; what they leave over is paid nanosecond by nanosecond by the first.
+fn nth_part(length: Duration, nth: u64, count: u64) -> Duration {
+    length / count + Duration::from_nanos(u64::from(nth < length.as_nanos() % count))
 }
 
 #[cfg(test)]
@@ -180,7 +348,7 @@ mod tests {
         let mut ledger = ledger(2);
         assert!(ledger.open(Principal(7), 2).is_none());
         assert!(ledger.open(Principal(1), 2).is_some());
-        ledger.close(Principal(1));
+        ledger.close(Principal(1), |_, _| true);
         assert!(ledger.open(Principal(7), 2).is_some());
     }
 

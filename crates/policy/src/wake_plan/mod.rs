@@ -20,6 +20,8 @@
 //! merged. An event whose notice passes several CPUs (the one that takes the device's interrupt, and the one that
 //! waits) takes a request for each.
 //!
+//! A *payer* is whose allowance is used: principals that are one user's share one ([`Payer`]).
+//!
 //! [`Planner`] makes the plan. The predictors answer when something will happen, each with the [`Record`] of how often
 //! it was right: [`Device`] for disks, [`Kernels`] for repeated computations, [`Timers`], [`Announcements`] of clients.
 //! A predictor keeps no table of what is under way: it hands out a slip that the driver gives back at the end.
@@ -50,5 +52,5 @@ pub use ledger::{Account, Ledger};
 pub use planner::{Params, Planner};
 pub use prediction::{Prediction, Record};
 pub use remote::{Announced, Announcements, ClientId, RemoteParams};
-pub use request::{Principal, Refused, Request, RequestId, WakeCommand, Window};
+pub use request::{Payer, Principal, Refused, Request, RequestId, WakeCommand, Window};
 pub use timers::{Armed, TimerParams, Timers};

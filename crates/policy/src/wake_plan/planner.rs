@@ -12,8 +12,11 @@
 //! - requests that are late, over, absurd or too many, withdrawals that come twice or too late, timeouts that come
 //!   early, late or twice, do no harm. A refused request changes nothing.
 
+use super::allowance::Allowance;
 use super::cpu_plan::{CpuCosts, CpuPlan, Standing};
-use super::{Account, AllowanceParams, Ledger, Principal, Refused, Request, RequestId, WakeCommand, Window};
+use super::{
+    Account, AllowanceParams, Ledger, Payer, Principal, Refused, Request, RequestId, WakeCommand, Window,
+};
 use machine::{CpuId, Duration, Instant};
 use serde::{Deserialize, Serialize};
 
@@ -35,12 +38,14 @@ pub struct Params {
     pub max_ahead: Duration,
     /// Requests outstanding for one CPU. 64 (ours): a fast disk's queue as one CPU fills it. The paper names no bound.
     pub max_per_cpu: u16,
-    /// Requests outstanding of one principal, on all CPUs. 256 (ours).
+    /// Requests outstanding of one payer, on all CPUs. 256 (ours).
     pub max_per_principal: u16,
     /// Principals with an account. 1024 (ours).
     pub max_principals: u16,
-    /// What a principal may ask for in the long run; `None`: what it has outstanding is its only bound, as in the paper.
+    /// What a payer may ask for in the long run; `None`: what it has outstanding is its only bound, as in the paper.
     pub allowance: Option<AllowanceParams>,
+    /// What all together may ask for in the long run; its share is of the time of all CPUs.
+    pub machine: Option<AllowanceParams>,
 }
 
 impl Default for Params {
@@ -53,6 +58,7 @@ impl Default for Params {
             max_per_principal: 256,
             max_principals: 1024,
             allowance: None,
+            machine: None,
         }
     }
 }
@@ -90,6 +96,13 @@ impl Planner {
         Self { params, plans, ledger: Ledger::default(), accepted: 0, due: None, changed: false }
     }
 
+    /// Before it first asks: `principal` uses the allowance of `payer`. Without this it has one of its own.
+    pub fn handle_entered(&mut self, principal: Principal, payer: Payer) {
+        if let Payer::Shared(number) = payer {
+            self.ledger.share(principal, number);
+        }
+    }
+
     /// A CPU shall be ready. One whose time is nearer than the exit latency begins to wake at once.
     pub fn handle_request(&mut self, now: Instant, request: &Request) -> Result<RequestId, Refused> {
         let Params { max_stay, max_ahead, .. } = self.params;
@@ -119,7 +132,8 @@ impl Planner {
         self.end(now, id, |account| account.withdrawn += 1)
     }
 
-    /// A principal is gone: its requests are withdrawn and its account is closed and handed out.
+    /// A principal is gone: its requests are withdrawn and its account is closed and handed out. What its payer has used
+    /// up of its allowance stays used up.
     pub fn handle_departed(&mut self, now: Instant, principal: Principal) -> Option<Account> {
         for at in 0..self.plans.len() {
             self.plans[at].advance(now, &mut self.ledger);
@@ -127,7 +141,11 @@ impl Planner {
             self.ledger.note(principal, |account| account.withdrawn += withdrawn);
             self.settle(at, now);
         }
-        self.ledger.close(principal)
+        let params = self.params.allowance;
+        let is_settled = |allowance: &Allowance, awake| {
+            params.is_none_or(|params| allowance.is_settled(&params, now, awake))
+        };
+        self.ledger.close(principal, is_settled)
     }
 
     /// Waking `cpu` takes this long, as was measured. Requests that were accepted before keep their time.
@@ -201,10 +219,8 @@ impl Planner {
     /// Between an advance of that CPU's plan and its settling.
     fn accept(&mut self, now: Instant, at: usize, request: &Request) -> Result<RequestId, Refused> {
         let Params { margin, max_per_cpu, max_per_principal, max_principals, .. } = self.params;
-        let is_full = |planner: &Self| {
-            let outstanding = planner.ledger.account(request.principal).map_or(0, Account::outstanding);
-            outstanding >= u64::from(max_per_principal)
-        };
+        let is_full =
+            |planner: &Self| planner.ledger.outstanding(request.principal) >= u64::from(max_per_principal);
         if is_full(self) {
             // Some may be over, on CPUs that nobody has looked at since.
             (0..self.plans.len())
@@ -214,19 +230,21 @@ impl Planner {
                 return Err(Refused::PrincipalFull(max_per_principal));
             }
         }
+        let cpus = self.plans.len() as u64;
         let plan = &mut self.plans[at];
         if plan.outstanding() >= usize::from(max_per_cpu) {
             return Err(Refused::CpuFull(max_per_cpu));
         }
-        let account = self.ledger.open(request.principal, max_principals);
-        let account = account.ok_or(Refused::TooManyPrincipals(max_principals))?;
-        if let Some(params) = &self.params.allowance {
-            let awake = account.awake;
-            account.allowance.take(params, now, awake)?;
-        }
         let begin = request.ready - (plan.costs.exit_latency + margin);
-        account.accepted += 1;
-        account.late += u64::from(begin < now);
+        let account = self.ledger.open(request.principal, max_principals);
+        account.ok_or(Refused::TooManyPrincipals(max_principals))?;
+        let Params { allowance, machine, .. } = &self.params;
+        let machine = machine.as_ref().map(|machine| (machine, cpus));
+        self.ledger.take(request.principal, now, allowance.as_ref(), machine)?;
+        self.ledger.note(request.principal, |account| {
+            account.accepted += 1;
+            account.late += u64::from(begin < now);
+        });
         self.accepted += 1;
         let id = RequestId { cpu: request.cpu, number: self.accepted };
         let (begin, until) = (begin.max(now), request.ready + request.stay);

@@ -1,7 +1,7 @@
 //! What always holds of the planner, tried with random requests and a driver that may come late.
 
 use super::*;
-use machine::{CpuId, Duration, Instant, Microwatts};
+use machine::{CpuId, Duration, Instant, Microwatts, Ratio};
 use proptest::prelude::*;
 use serde::{Serialize, de::DeserializeOwned};
 use std::collections::BTreeMap;
@@ -129,6 +129,108 @@ proptest! {
         prop_assert!(lag > 0 || ledger.unowned().awake == Duration::ZERO);
         prop_assert!(ledger.accounts().all(|(_, account)| account.outstanding() == 0));
     }
+}
+
+/// A step of one caller among others: it asks under one of its names, which come and go.
+#[derive(Clone, Debug)]
+struct Said {
+    step: Step,
+    name: u32,
+    leaves: Option<u32>,
+}
+
+fn any_said() -> impl Strategy<Value = Said> {
+    (any_step(), 0_u32..8, prop::option::weighted(0.2, 0_u32..8)).prop_map(|(step, name, leaves)| Said {
+        step,
+        name,
+        leaves,
+    })
+}
+
+proptest! {
+    /// One payer asks under as many names as it likes, or under one: it is allowed the same, pays the same, and the
+    /// others do, too.
+    #[test]
+    fn names_that_a_payer_invents_change_nothing(
+        steps in prop::collection::vec(any_said(), 1..80),
+        rate in 1_u32..40,
+        is_bounded_together in any::<bool>(),
+    ) {
+        // So small that both bounds are reached within the few milliseconds of a run.
+        let share = |share| AllowanceParams { rate: rate * 1000, share: Ratio::new(share), over: us(400) };
+        let params = Params {
+            max_per_principal: 10,
+            allowance: Some(share(0.3)),
+            machine: is_bounded_together.then(|| share(0.4)),
+            ..Params::default()
+        };
+        // The payer is 7; its names are 10 to 17, or 10 alone. Others have themselves alone.
+        let one_name = |_: u32| Principal(10);
+        let many_names = |name: u32| Principal(10 + name);
+        let mut told = Vec::new();
+        for name_of in [&one_name as &dyn Fn(u32) -> Principal, &many_names] {
+            let (mut planner, mut now, mut answers) = (planner(params), Instant::ZERO, Vec::new());
+            for Said { step, name, leaves } in &steps {
+                now += us(step.wait);
+                planner.handle_timeout(now);
+                let principal = match step.principal {
+                    0..2 => name_of(*name),
+                    other => Principal(other),
+                };
+                if step.principal < 2 {
+                    planner.handle_entered(principal, Payer::Shared(7));
+                }
+                let request = Request {
+                    principal, cpu: step.cpu, ready: now + us(step.ahead), stay: us(step.stay),
+                };
+                answers.push(planner.handle_request(now, &request).map(|id| id.number));
+                // A name that has nothing under way goes, and may come again, at no gain. Somebody goes each time: that
+                // brings the books of all CPUs up to date.
+                if let Some(name) = leaves {
+                    let gone = many_names(*name);
+                    let account = planner.ledger().account(gone);
+                    let is_idle = account.is_none_or(|account| account.outstanding() == 0);
+                    let goes = name_of(1) != name_of(2) && is_idle;
+                    planner.handle_departed(now, if goes { gone } else { Principal(99) });
+                }
+            }
+            let end = now + Duration::from_millis(5);
+            planner.handle_timeout(end);
+            planner.handle_entered(Principal(10), Payer::Shared(7));
+            let ledger = planner.ledger();
+            let others: Vec<_> =
+                (2..4).map(|other| ledger.account(Principal(other)).map(|account| account.awake)).collect();
+            let all = ledger.accounts().map(|(_, account)| account).chain([ledger.unowned(), ledger.closed()]);
+            told.push((answers, others, all.map(|account| account.awake.as_nanos()).sum::<u64>()));
+        }
+        prop_assert_eq!(&told[0], &told[1]);
+    }
+}
+
+#[test]
+fn accounts_of_names_that_are_gone_keep_nobody_out_and_what_was_used_stays_used() {
+    let allowance = AllowanceParams { rate: 4, ..AllowanceParams::default() };
+    let params = Params { max_principals: 2, allowance: Some(allowance), ..Params::default() };
+    let mut planner = planner(params);
+    let ask = |planner: &mut Planner, name: u32, payer: u64, at: u64| {
+        let principal = Principal(name);
+        planner.handle_entered(principal, Payer::Shared(payer));
+        let now = Instant::ZERO + us(at);
+        let request = Request { principal, cpu: CPU, ready: now + us(100), stay: us(10) };
+        let answer = planner.handle_request(now, &request).map(|_| ());
+        planner.handle_departed(now, principal);
+        answer
+    };
+    let answers: Vec<_> = (0..2000).map(|name| ask(&mut planner, name, 7, u64::from(name))).collect();
+    assert!(!answers.contains(&Err(Refused::TooManyPrincipals(2))));
+    assert_eq!(
+        answers.iter().filter(|answer| answer.is_ok()).count(),
+        4,
+        "a second's worth, whatever it is called"
+    );
+    assert_eq!(ask(&mut planner, 5000, 8, 3000), Ok(()), "another has its own");
+    assert_eq!(planner.ledger().accounts().count(), 0);
+    assert_eq!(planner.ledger().closed().accepted, 5);
 }
 
 #[test]

@@ -15,6 +15,17 @@ impl fmt::Display for Principal {
     }
 }
 
+/// Whose allowance a principal uses. Names are given freely and are for the books; users and tokens are not, so
+/// principals of one user share one allowance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Payer {
+    /// Its own, and nobody else's.
+    Alone(Principal),
+    /// That of all of this number: a user, or all who know a secret, as the driver numbers them.
+    Shared(u64),
+}
+
 /// A CPU shall be ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Request {
@@ -54,7 +65,7 @@ pub enum Refused {
     /// The CPU has as many requests outstanding as it may have.
     #[error("the CPU has {0} requests outstanding: withdraw some or wait until they are over")]
     CpuFull(u16),
-    /// The principal has as many requests outstanding as it may have.
+    /// The principal has as many requests outstanding as it may have, with those that share its allowance.
     #[error("the principal has {0} requests outstanding: withdraw some or wait until they are over")]
     PrincipalFull(u16),
     /// The ledger has as many accounts as it may have.
@@ -68,6 +79,17 @@ pub enum Refused {
         "the principal has kept CPUs awake for more than {0} of the time: ask for shorter windows, or raise its limit"
     )]
     TooMuch(Ratio),
+    /// All together ask too often.
+    #[error(
+        "all callers together ask more than {0} times a second: ask less often, or raise the machine's limit"
+    )]
+    MachineTooOften(u32),
+    /// CPUs were kept awake for too long on all accounts together.
+    #[error(
+        "all CPUs were kept awake for more than {0} of the time for all callers together: ask for shorter windows, \
+         or raise the machine's limit"
+    )]
+    MachineTooMuch(Ratio),
 }
 
 /// A length of time for which a CPU is kept awake, waking included: `from` belongs to it, `until` does not.
