@@ -5,21 +5,24 @@
 //! anything that it sends.
 //!
 //! What always holds: a line is read to 4 KiB and no further, for a second and no longer; a peer that sends nonsense is told so
-//! and closed; nothing that a peer does delays the daemon's epochs, since a thread of its own waits for it.
+//! and closed; nothing that a peer does delays the daemon's epochs, since a thread of its own waits for all of them (`peers`);
+//! nothing that another user does delays root's questions, or those of the daemon's own user.
+
+mod peers;
+
+pub use peers::{Asker, Reply};
 
 use crate::governed::Status;
 use crate::socket::{self, Place};
 use host::holder::Asked;
 use host::holder::wire::plain;
 use machine::Goal;
-use rustix::net::sockopt::socket_peercred;
-use rustix::process::geteuid;
+use peers::Peers;
 use serde::{Deserialize, Serialize};
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Sender, channel};
-use std::time::{Duration as StdDuration, Instant};
+use std::time::Duration as StdDuration;
 use thiserror::Error;
 
 /// A question.
@@ -133,66 +136,14 @@ impl Control {
     /// Begins to listen. Each question goes to `hear` with the way back; a change comes only from who may make one.
     pub fn listen(
         path: &Path,
-        hear: impl Fn(Ask, Sender<Answer>) -> bool + Send + Sync + Clone + 'static,
+        hear: impl Fn(Ask, Reply) -> bool + Send + 'static,
     ) -> Result<Self, ControlError> {
         let taken = |cause| ControlError::Taken { path: path.to_owned(), cause };
         let (listener, place) = socket::listen(path, 0o666).map_err(taken)?;
-        std::thread::Builder::new()
-            .name("control".to_owned())
-            .spawn(move || {
-                for stream in listener.incoming() {
-                    let Ok(stream) = stream else {
-                        // Out of descriptors, say, and at once again if asked at once.
-                        std::thread::sleep(AFTER_TROUBLE);
-                        continue;
-                    };
-                    let hear = hear.clone();
-                    // One after the other: a peer that dawdles is given a second, and others wait for it.
-                    let _ = attend(stream, hear);
-                }
-            })
-            .map_err(taken)?;
+        let peers = Peers::new(listener, hear).map_err(taken)?;
+        std::thread::Builder::new().name("control".to_owned()).spawn(|| peers.run()).map_err(taken)?;
         Ok(Self { _place: place })
     }
-}
-
-fn attend(mut stream: UnixStream, hear: impl Fn(Ask, Sender<Answer>) -> bool) -> io::Result<()> {
-    stream.set_write_timeout(Some(StdDuration::from_secs(1)))?;
-    let peer = socket_peercred(&stream)?.uid;
-    let may_write = peer.is_root() || peer == geteuid();
-    let answer = match question(&stream).map(|line| understood(&line)) {
-        Err(cause) => Answer::Refused(format!("the question cannot be read: {cause}")),
-        Ok(Err(refused)) => Answer::Refused(refused),
-        Ok(Ok(Ask::Set { .. })) if !may_write => {
-            Answer::Denied("only the daemon's own user and root may change something: use sudo".to_owned())
-        }
-        Ok(Ok(ask)) => {
-            let (sender, receiver) = channel();
-            let heard = hear(ask, sender);
-            let answer = heard.then(|| receiver.recv_timeout(PATIENCE).ok()).flatten();
-            answer.unwrap_or_else(|| Answer::Refused("the daemon is about to end".to_owned()))
-        }
-    };
-    let text = serde_json::to_string(&answer).expect("plain data") + "\n";
-    stream.write_all(text.as_bytes())
-}
-
-/// A line, or as much of it as comes in time: a peer that sends a byte now and then has a second for all of them.
-fn question(mut stream: &UnixStream) -> io::Result<String> {
-    let until = Instant::now() + StdDuration::from_secs(1);
-    let (mut line, mut bytes) = (Vec::new(), [0; 512]);
-    while line.len() < QUESTION_MAX && !line.contains(&b'\n') {
-        let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(io::ErrorKind::TimedOut.into());
-        }
-        stream.set_read_timeout(Some(left))?;
-        match stream.read(&mut bytes)? {
-            0 => break,
-            length => line.extend_from_slice(&bytes[..length]),
-        }
-    }
-    String::from_utf8(line).map_err(|_| io::ErrorKind::InvalidData.into())
 }
 
 /// What a line asks.
@@ -200,9 +151,6 @@ fn understood(line: &str) -> Result<Ask, String> {
     serde_json::from_str(line)
         .map_err(|error| format!("not understood ({}); ask \"status\", for example", plain(&error)))
 }
-
-/// Until the next is accepted, where one could not be.
-const AFTER_TROUBLE: StdDuration = StdDuration::from_millis(100);
 
 /// A question is no longer than this.
 const QUESTION_MAX: usize = 4096;
@@ -230,7 +178,8 @@ mod tests {
                 Ask::Set { service, .. } if service == "cache" => Answer::Done,
                 Ask::Set { service, .. } => Answer::Refused(format!("no service {service}")),
             };
-            reply.send(answer).is_ok()
+            reply.send(answer);
+            true
         });
         (control.unwrap(), path)
     }
@@ -274,6 +223,136 @@ mod tests {
         let answer = String::from_utf8_lossy(&answer[..answered.unwrap()]).into_owned();
         assert!(answer.contains("cannot be read"), "{answer}");
         assert!(ask(&path, &Ask::Status).is_ok());
+    }
+
+    /// Connections of another user, each with a byte of a line that never ends; none if this process may not be another user.
+    fn strangers(path: &Path, user: u32, count: usize) -> Vec<UnixStream> {
+        // The kernel's word on a peer is that on the thread that connected.
+        let path = path.to_owned();
+        let connecting = std::thread::spawn(move || {
+            let user = rustix::process::Uid::from_raw(user);
+            rustix::thread::set_thread_res_uid(user, user, user).ok()?;
+            let connect = |_| {
+                let mut stream = UnixStream::connect(&path).expect("the socket is for all");
+                let _ = stream.write_all(b"x");
+                stream
+            };
+            Some((0..count).map(connect).collect())
+        });
+        connecting.join().unwrap().unwrap_or_default()
+    }
+
+    /// A folder that other users may pass through.
+    fn open_folder() -> tempfile::TempDir {
+        use std::os::unix::fs::PermissionsExt as _;
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o711)).unwrap();
+        folder
+    }
+
+    const NOBODY: u32 = 65_534;
+
+    #[test]
+    fn questions_of_root_wait_for_no_stranger() {
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("SKIPPED: needs root, to be another user as well");
+            return;
+        }
+        let folder = open_folder();
+        let (_control, path) = listening(folder.path());
+        let done = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+        // They come again as soon as they are sent away.
+        let coming = {
+            let (path, done) = (path.clone(), std::sync::Arc::clone(&done));
+            std::thread::spawn(move || {
+                while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                    let held = [NOBODY, 1234].map(|user| strangers(&path, user, 20));
+                    std::thread::sleep(StdDuration::from_millis(20));
+                    drop(held);
+                }
+            })
+        };
+        let standing = strangers(&path, NOBODY, 40);
+        let pause = Ask::Set { service: "cache".into(), set: Set::Pause };
+        for _ in 0..20 {
+            assert_eq!(ask(&path, &pause).unwrap(), Answer::Done);
+            assert!(matches!(ask(&path, &Ask::Status), Ok(Answer::Status { .. })));
+        }
+        done.store(true, std::sync::atomic::Ordering::Relaxed);
+        coming.join().unwrap();
+        drop(standing);
+    }
+
+    #[test]
+    fn a_stranger_is_answered_beside_its_own_stalled_connections_and_changes_nothing() {
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("SKIPPED: needs root, to be another user as well");
+            return;
+        }
+        let folder = open_folder();
+        let (_control, path) = listening(folder.path());
+        let stalled = strangers(&path, NOBODY, 60);
+        let answered = |question: &'static [u8]| {
+            let path = path.clone();
+            let asking = std::thread::spawn(move || {
+                let user = rustix::process::Uid::from_raw(NOBODY);
+                rustix::thread::set_thread_res_uid(user, user, user).unwrap();
+                let mut stream = UnixStream::connect(&path).unwrap();
+                stream.write_all(question).unwrap();
+                let mut answer = String::new();
+                BufReader::new(stream).read_line(&mut answer).unwrap();
+                answer
+            });
+            asking.join().unwrap()
+        };
+        assert!(answered(b"\"status\"\n").contains("dry_run"));
+        assert!(answered(b"{\"set\":{\"service\":\"cache\",\"set\":\"pause\"}}\n").contains("denied"));
+        drop(stalled);
+    }
+
+    #[test]
+    fn strangers_wait_for_a_daemon_that_is_busy_and_root_gets_its_turn_first() {
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("SKIPPED: needs root, to be another user as well");
+            return;
+        }
+        let folder = open_folder();
+        let path = folder.path().join("govern.sock");
+        let (sender, heard) = std::sync::mpsc::channel();
+        let hear = move |ask, reply: Reply| sender.send((ask, reply)).is_ok();
+        let _control = Control::listen(&path, hear).unwrap();
+        let stranger = |count: usize| {
+            let path = path.clone();
+            std::thread::spawn(move || {
+                let user = rustix::process::Uid::from_raw(NOBODY);
+                rustix::thread::set_thread_res_uid(user, user, user).unwrap();
+                let streams: Vec<_> = (0..count)
+                    .map(|_| {
+                        let mut stream = UnixStream::connect(&path).unwrap();
+                        stream.write_all(b"\"status\"\n").unwrap();
+                        stream
+                    })
+                    .collect();
+                streams
+            })
+            .join()
+            .unwrap()
+        };
+        // Six questions of a stranger, of which the daemon has one in hand, and then one of root.
+        let waiting = stranger(6);
+        let (_, first) = heard.recv_timeout(StdDuration::from_secs(60)).unwrap();
+        assert_eq!(first.asker().user, NOBODY);
+        let asking = {
+            let path = path.clone();
+            std::thread::spawn(move || ask(&path, &Ask::Set { service: "cache".into(), set: Set::Pause }))
+        };
+        // The next that the daemon hears is root's, though five came before it.
+        let (asked, reply) = heard.recv_timeout(StdDuration::from_secs(60)).unwrap();
+        assert!(matches!(asked, Ask::Set { .. }), "{asked:?}");
+        assert_eq!((reply.asker().user, reply.asker().process), (0, std::process::id()));
+        reply.send(Answer::Done);
+        assert_eq!(asking.join().unwrap().unwrap(), Answer::Done);
+        drop((first, waiting));
     }
 
     #[test]

@@ -10,8 +10,9 @@ mod reload;
 use crate::audit::{Audit, Entry, now_unix_s};
 use crate::clocks::Clocks;
 use crate::config::{Config, ServiceConfig};
-use crate::control::{Answer, Ask, Control, ControlError, Set};
+use crate::control::{Answer, Ask, Asker, Control, ControlError, Reply, Set};
 use crate::governed::{Governed, News, OpenError};
+use crate::log::Log;
 use crate::park::Park;
 use crate::telemetry::Heard;
 use host::bpf::RequestAlarm;
@@ -19,7 +20,6 @@ use host::holder::IdleHolder;
 use host::{FrequencyError, HotplugError, LockError, Root};
 use machine::{CpuList, Duration, Goal, Instant};
 use policy::governing::Input;
-use std::collections::BTreeSet;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ pub enum Event {
     /// Far more came for this service than was reckoned with.
     Alarm(String, RequestAlarm),
     /// A question, and the way back.
-    Ask(Ask, Sender<Answer>),
+    Ask(Ask, Reply),
 }
 
 /// Why the daemon does not start.
@@ -101,7 +101,7 @@ pub struct Daemon {
     park: Option<Park>,
     audit: Audit,
     control: Option<Control>,
-    said: BTreeSet<String>,
+    log: Log,
     say: Box<dyn FnMut(&str) + Send>,
     /// Where this thread keeps itself.
     own: CpuList,
@@ -159,7 +159,7 @@ impl Daemon {
             park: None,
             audit,
             control: None,
-            said: BTreeSet::new(),
+            log: Log::default(),
             say: Box::new(say),
             own: CpuList::default(),
             alarms: None,
@@ -212,10 +212,7 @@ impl Daemon {
     }
 
     /// Answers at the configured socket; questions come back as events through `hear`.
-    pub fn listen(
-        &mut self,
-        hear: impl Fn(Ask, Sender<Answer>) -> bool + Send + Sync + Clone + 'static,
-    ) -> Result<(), StartError> {
+    pub fn listen(&mut self, hear: impl Fn(Ask, Reply) -> bool + Send + 'static) -> Result<(), StartError> {
         self.control = Some(Control::listen(&self.config.socket, hear)?);
         Ok(())
     }
@@ -234,22 +231,24 @@ impl Daemon {
                 break;
             }
             let beat = self.heart.as_ref().map(|heart| heart.next);
-            let next = self.slots.iter().map(Slot::due).chain(until).chain(beat).min();
+            let told = self.log.wakes_at();
+            let next = self.slots.iter().map(Slot::due).chain(until).chain(beat).chain(told).min();
             let wait = next.map_or(Duration::from_secs(3600), |next| next.since(now));
             match events.recv_timeout(wait.into()) {
                 Ok(Event::Stop) => break,
                 Ok(Event::Reload) => self.reload(),
                 Ok(Event::Alarm(service, alarm)) => self.alarm(&service, &alarm),
                 Ok(Event::Ask(ask, reply)) => {
-                    let answer = self.answer(ask);
-                    // Who asked may have gone.
-                    let _ = reply.send(answer);
+                    let answer = self.answer(ask, reply.asker());
+                    reply.send(answer);
                 }
                 Err(RecvTimeoutError::Timeout) => {}
                 // Nobody is left who could say stop; the epochs go on.
                 Err(RecvTimeoutError::Disconnected) => host::sleep_until(now + wait),
             }
             self.turn(&mut look);
+            let left_out = self.log.due(host::now());
+            left_out.iter().for_each(|line| (self.say)(line));
             if let Some(heart) = self.heart.as_mut().filter(|heart| heart.next <= host::now()) {
                 (heart.beat)();
                 heart.next = host::now() + heart.every;
@@ -294,6 +293,8 @@ impl Daemon {
                         all.take(news);
                         if ended {
                             let why = "it has ended; looking for it again".to_owned();
+                            // Its second death is news as well.
+                            self.log.forget(&slot.config.name);
                             all.notices.push(format!("{}: {why}", slot.config.name));
                             let state = State::Waiting { why, until: now + FIRST_WAIT, wait: FIRST_WAIT };
                             if let State::Governed { governed, .. } =
@@ -371,7 +372,7 @@ impl Daemon {
         }
     }
 
-    fn answer(&mut self, ask: Ask) -> Answer {
+    fn answer(&mut self, ask: Ask, asker: Asker) -> Answer {
         match ask {
             Ask::Status => {
                 let (mut governed, mut waiting) = (Vec::new(), Vec::new());
@@ -386,7 +387,7 @@ impl Daemon {
                 asked.extend(self.clocks.iter().flat_map(Clocks::asked));
                 Answer::Status { governed, waiting, asked, dry_run: self.dry_run }
             }
-            Ask::Set { service, set } => self.set(&service, set),
+            Ask::Set { service, set } => self.set(&service, set, asker),
         }
     }
 
@@ -401,7 +402,7 @@ impl Daemon {
         self.tell(news);
     }
 
-    fn set(&mut self, service: &str, set: Set) -> Answer {
+    fn set(&mut self, service: &str, set: Set, asker: Asker) -> Answer {
         let Some(slot) = self.slots.iter_mut().find(|slot| slot.config.name == service) else {
             let names: Vec<&str> = self.slots.iter().map(|slot| slot.config.name.as_str()).collect();
             return Answer::Refused(format!(
@@ -433,7 +434,7 @@ impl Daemon {
             old,
             new,
             why: "asked for".to_owned(),
-            by: "roost govern set".to_owned(),
+            by: format!("roost govern set ({asker})"),
         };
         news.entries.push(entry);
         if let Set::Goal(goal) = set {
@@ -503,14 +504,14 @@ impl Daemon {
     }
 
     fn say(&mut self, line: &str) {
-        (self.say)(line);
+        let lines = self.log.line(host::now(), line);
+        lines.iter().for_each(|line| (self.say)(line));
     }
 
-    /// What is wrong every second is said once.
+    /// What is wrong every second is said now and then.
     fn say_once(&mut self, line: &str) {
-        if self.said.len() < SAID_MAX && self.said.insert(line.to_owned()) {
-            self.say(line);
-        }
+        let lines = self.log.once(host::now(), line);
+        lines.iter().for_each(|line| (self.say)(line));
     }
 }
 
@@ -559,9 +560,6 @@ const FIRST_WAIT: Duration = Duration::from_secs(1);
 
 /// And at the latest after this time.
 const LAST_WAIT: Duration = Duration::from_secs(60);
-
-/// So many different lines are said at the most: a daemon that runs for years must not remember them all.
-const SAID_MAX: usize = 10_000;
 
 #[cfg(test)]
 mod tests;

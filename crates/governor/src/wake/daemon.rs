@@ -276,6 +276,12 @@ impl WakeHandle {
             owned += account.awake;
             owned_joules += account.energy.0 as f64 / 1e6;
         }
+        let closed = plan.planner().ledger().closed();
+        if closed.accepted > 0 {
+            accounts.push(account_status("(gone)".to_owned(), None, closed));
+            owned += closed.awake;
+            owned_joules += closed.energy.0 as f64 / 1e6;
+        }
         drop(plan);
         // Beside all windows CPUs were awake for everybody else.
         let rest = (passed.all - passed.asleep) - owned;

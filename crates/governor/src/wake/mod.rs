@@ -21,8 +21,9 @@
 //! - Idle limits are changed through `host::holder` alone, so journalled first, and combined with what others ask; a window that is open
 //!   when this process is killed is closed by `roost restore`, and by the next holder.
 //! - What a caller asked is taken back when its connection ends, however it ends.
+//! - Limits hold for users, and for all who know the token; a name is for the books, and its account ends.
 //! - A caller can be slow, dead or hostile: its ring is bounded and read in turns, its line is cut off, its answers are dropped with it,
-//!   and the planner's limits hold for its principal.
+//!   and the planner's limits hold for its user.
 
 mod books;
 mod calibrate;
@@ -41,7 +42,7 @@ pub use daemon::{WakeDaemon, WakeHandle};
 pub use remote::{RemoteDesk, Token, Unheard};
 pub use status::{AccountStatus, Asked, BooksCheck, CpuStatus, PredictorStatus, WakeStatus};
 
-use machine::{CpuId, CpuList, Duration};
+use machine::{CpuId, CpuList, Duration, Instant};
 use plan::Plan;
 use policy::wake_plan::{Params, Principal};
 use serde::{Deserialize, Serialize};
@@ -171,7 +172,7 @@ pub(crate) enum PrincipalKind {
 pub(crate) struct Roll(Arc<AtomicU32>);
 
 impl Roll {
-    /// The principal of that name; new if there was none. One of which nobody is left, and that has nothing on its account, makes room.
+    /// The principal of that name; new if there was none. It uses the allowance of its user, or of all who know the token.
     fn enter(&self, plan: &mut Plan, kind: PrincipalKind, user: Option<u32>, name: &str) -> Principal {
         let known = plan
             .principals
@@ -179,22 +180,34 @@ impl Roll {
             .find(|(_, info)| (info.kind, info.user) == (kind, user) && info.name == name);
         if let Some((&principal, info)) = known {
             info.connections += 1;
+            plan.gone.retain(|gone| *gone != principal);
             return principal;
         }
         let principal = Principal(self.0.fetch_add(1, Ordering::Relaxed) + 1);
         let info = PrincipalInfo { kind, user, name: name.to_owned(), connections: 1 };
-        plan.principals.insert(principal, info);
+        plan.enter(principal, info);
         principal
     }
 
-    /// One of its connections has ended.
-    fn leave(&self, plan: &mut Plan, principal: Principal) {
+    /// One of its connections has ended. The account of a name of which none is left stays in the books for a while.
+    fn leave(&self, plan: &mut Plan, principal: Principal, now: Instant) {
         let has_account = plan.planner().ledger().account(principal).is_some();
-        if let Some(info) = plan.principals.get_mut(&principal) {
-            info.connections = info.connections.saturating_sub(1);
-            if info.connections == 0 && !has_account {
-                plan.principals.remove(&principal);
-            }
+        let Some(info) = plan.principals.get_mut(&principal) else { return };
+        info.connections = info.connections.saturating_sub(1);
+        if info.connections > 0 {
+            return;
+        }
+        if !has_account {
+            return plan.depart(now, principal);
+        }
+        plan.gone.push_back(principal);
+        if plan.gone.len() > GONE_MAX
+            && let Some(oldest) = plan.gone.pop_front()
+        {
+            plan.depart(now, oldest);
         }
     }
 }
+
+/// Accounts of names that are gone. Those that went before are one.
+const GONE_MAX: usize = 64;

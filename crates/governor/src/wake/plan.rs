@@ -2,11 +2,11 @@
 
 use super::caller::Predictors;
 use super::helper::{Helper, Set};
-use super::{Act, PrincipalInfo};
+use super::{Act, PrincipalInfo, PrincipalKind};
 use host::holder::IdleWindow;
 use machine::{CpuId, Duration, Instant, LengthHistogram};
 use policy::wake_plan::{
-    CpuCosts, Params, Planner, Prediction, Principal, Refused, Request, RequestId, WakeCommand,
+    CpuCosts, Params, Payer, Planner, Prediction, Principal, Refused, Request, RequestId, WakeCommand,
 };
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Deref;
@@ -51,6 +51,8 @@ pub(super) struct Plan {
     cpus: BTreeMap<CpuId, Planned>,
     pub predictors: Predictors,
     pub principals: BTreeMap<Principal, PrincipalInfo>,
+    /// Those of which no connection is left, in the order in which they went.
+    pub gone: VecDeque<Principal>,
     pub tally: PlanTally,
     pub notices: Vec<String>,
 }
@@ -92,6 +94,8 @@ pub(super) struct CpuLook {
     pub asked_of: Option<String>,
 }
 
+/// The payer of all who know the token: no user's number.
+const TOKEN: u64 = 1 << 32;
 /// Lateness is remembered for so many windows of a CPU: enough for a 99th percentile.
 const LATE_KEPT: usize = 200;
 /// And learned from after so many new ones.
@@ -125,9 +129,28 @@ impl Plan {
             cpus: windows.into_iter().map(planned).collect(),
             predictors,
             principals: BTreeMap::new(),
+            gone: VecDeque::new(),
             tally: PlanTally::default(),
             notices: Vec::new(),
         }
+    }
+
+    /// A principal that is new. Who is a user, or knows the token, shares that one's allowance under whatever names.
+    pub fn enter(&mut self, principal: Principal, info: PrincipalInfo) {
+        let payer = match (info.kind, info.user) {
+            (PrincipalKind::Local, Some(user)) => Payer::Shared(user.into()),
+            (PrincipalKind::Local | PrincipalKind::Remote, _) => Payer::Shared(TOKEN),
+            (PrincipalKind::Device, _) => Payer::Alone(principal),
+        };
+        self.planner.handle_entered(principal, payer);
+        self.principals.insert(principal, info);
+    }
+
+    /// A principal that is gone: what it asked for is taken back, and its account is closed.
+    pub fn depart(&mut self, now: Instant, principal: Principal) {
+        self.planner.handle_departed(now, principal);
+        self.principals.remove(&principal);
+        self.obey(now, None);
     }
 
     /// One CPU shall be ready.

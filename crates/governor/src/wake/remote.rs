@@ -165,7 +165,7 @@ impl RemoteDesk {
                     clients.iter().min_by_key(|(_, (heard, _))| *heard).map(|(name, _)| name.clone());
                 if let Some((_, mut caller)) = oldest.and_then(|name| clients.remove(&name)) {
                     caller.depart(plan, now);
-                    desk.roll.leave(plan, caller.principal);
+                    desk.roll.leave(plan, caller.principal, now);
                 }
             }
             let (heard, caller) = clients.entry(client.clone()).or_insert_with(|| {

@@ -55,7 +55,7 @@ pub struct CpuStatus {
 /// One principal's account.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AccountStatus {
-    /// As it calls itself; `(unowned)` is what CPUs did beside all windows, `(idle)` their sleep.
+    /// As it calls itself; `(gone)` is names that left long ago, `(unowned)` what CPUs did beside all windows, `(idle)` their sleep.
     pub name: String,
     /// Its user; `None` for remote ones and those in parentheses.
     pub user: Option<u32>,
@@ -118,6 +118,9 @@ pub struct Asked {
     pub writes_failed: u64,
     /// Connections now.
     pub connections: u64,
+    /// Connections that could not be accepted, for want of descriptors, say.
+    #[serde(default)]
+    pub accepts_failed: u64,
 }
 
 /// A quantile of a histogram, to its bucket's middle.

@@ -108,8 +108,9 @@ impl Listening {
         self.handle.0.shared.change(|plan| {
             let principal = self.roll.enter(plan, PrincipalKind::Local, Some(connection.user), &name);
             if let Some(mut before) = connection.caller.replace(Caller::new(principal)) {
-                before.depart(plan, host::now());
-                self.roll.leave(plan, before.principal);
+                let now = host::now();
+                before.depart(plan, now);
+                self.roll.leave(plan, before.principal, now);
             }
         });
         Ok(())

@@ -9,13 +9,14 @@ use super::status::Asked;
 use super::wire::{self, WakeAnswer};
 use super::{Roll, WakeError, WakeOptions};
 use crate::socket::{self, Place};
-use machine::{CpuId, CpuList};
+use machine::{CpuId, CpuList, Duration, Instant};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::geteuid;
 use slots::wake::Ring;
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -23,6 +24,14 @@ use std::sync::PoisonError;
 
 /// More connections at a time are refused.
 const CONNECTIONS_MAX: usize = 256;
+/// So many of them are for root and this process's own user, whatever others do.
+const CONNECTIONS_KEPT: usize = 64;
+/// One user's, of the others.
+const CONNECTIONS_OF_USER: usize = 64;
+/// Descriptors that are kept for when the process has no others.
+const RESERVE: usize = 2;
+/// Until the next is accepted, where one could not be. The listener is not watched meanwhile: it would be ready each time.
+const AFTER_TROUBLE: Duration = Duration::from_millis(50);
 /// Lines, datagrams and bytes taken from one peer before the next is looked at.
 const TURN: usize = 64;
 /// Entries of a ring that are heard at once.
@@ -60,6 +69,9 @@ pub(super) struct Listening {
     next: u64,
     /// Of rings that are gone.
     before: Asked,
+    reserve: Vec<File>,
+    /// Until then none is accepted.
+    resting: Option<Instant>,
 }
 
 /// A connection's descriptors: its stream, and its ring's doorbell.
@@ -103,6 +115,8 @@ impl Listening {
             connections: BTreeMap::new(),
             next: 0,
             before: Asked::default(),
+            reserve: Vec::new(),
+            resting: None,
         })
     }
 
@@ -123,13 +137,15 @@ impl Listening {
             for (ring, _) in self.connections.values().filter_map(|connection| connection.ring.as_ref()) {
                 is_said |= ring.sleep();
             }
-            let at_once = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
+            let longest = if is_said { Some(Duration::ZERO) } else { self.rest() };
+            let longest = longest.map(|left| rustix::time::Timespec {
+                tv_sec: 0,
+                // Less than a second, and not a turn for nothing at its end.
+                tv_nsec: left.as_nanos().min(999_999_999) as i64,
+            });
             events.clear();
-            let waited = epoll::wait(
-                &self.epoll,
-                rustix::buffer::spare_capacity(&mut events),
-                is_said.then_some(&at_once),
-            );
+            let waited =
+                epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), longest.as_ref());
             if self.handle.has_ended() {
                 break;
             }
@@ -192,18 +208,65 @@ impl Listening {
         }
     }
 
+    /// Watches the listener again, once it has rested. For how long it rests yet.
+    fn rest(&mut self) -> Option<Duration> {
+        let left = self.resting?.since(host::now());
+        if left > Duration::ZERO {
+            return Some(left);
+        }
+        match epoll::add(&self.epoll, &self.listener, EventData::new_u64(LISTEN), EventFlags::IN) {
+            Ok(()) => self.resting = None,
+            Err(_) => self.resting = Some(host::now() + AFTER_TROUBLE),
+        }
+        self.resting.map(|_| AFTER_TROUBLE)
+    }
+
+    /// One could not be accepted. True if it may be tried again at once.
+    fn is_helped(&mut self, cause: &std::io::Error) -> bool {
+        let is_out = matches!(Errno::from_io_error(cause), Some(Errno::MFILE | Errno::NFILE));
+        if is_out && self.reserve.pop().is_some() {
+            return true;
+        }
+        self.before.accepts_failed += 1;
+        if epoll::delete(&self.epoll, &self.listener).is_ok() {
+            self.resting = Some(host::now() + AFTER_TROUBLE);
+        }
+        false
+    }
+
+    /// Whether one more of this user has a place.
+    fn has_room(&self, user: u32, is_ours: bool) -> bool {
+        let ours = |user: u32| user == 0 || user == geteuid().as_raw();
+        let others = self.connections.values().filter(|connection| !ours(connection.user));
+        let of_user = others.clone().filter(|connection| connection.user == user).count();
+        self.connections.len() < CONNECTIONS_MAX
+            && (is_ours
+                || of_user < CONNECTIONS_OF_USER && others.count() < CONNECTIONS_MAX - CONNECTIONS_KEPT)
+    }
+
     fn accept(&mut self) {
+        while self.reserve.len() < RESERVE {
+            let Ok(file) = File::open("/dev/null") else { break };
+            self.reserve.push(file);
+        }
         for _ in 0..TURN {
-            let Ok((stream, _)) = self.listener.accept() else { return };
+            let stream = match self.listener.accept() {
+                Ok((stream, _)) => stream,
+                Err(cause) if cause.kind() == std::io::ErrorKind::WouldBlock => return,
+                Err(cause) if self.is_helped(&cause) => continue,
+                Err(_) => return,
+            };
             let Ok(peer) = socket_peercred(&stream) else { continue };
             let user = peer.uid.as_raw();
-            let is_known = peer.uid.is_root() || peer.uid == geteuid() || self.users.contains(&user);
+            let is_ours = peer.uid.is_root() || peer.uid == geteuid();
+            let is_known = is_ours || self.users.contains(&user);
             let refusal = match () {
                 () if !is_known => {
                     Some(format!("user {user} may not ask: start `roost wake` with --user {user}"))
                 }
-                () if self.connections.len() >= CONNECTIONS_MAX => {
-                    Some(format!("{CONNECTIONS_MAX} are connected already: end some"))
+                () if !self.has_room(user, is_ours) => {
+                    let count = if is_ours { CONNECTIONS_MAX } else { CONNECTIONS_OF_USER };
+                    Some(format!("{count} are connected already: end some"))
                 }
                 () => None,
             };
@@ -254,8 +317,9 @@ impl Listening {
         }
         if let Some(mut caller) = connection.caller {
             self.handle.0.shared.change(|plan| {
-                caller.depart(plan, host::now());
-                self.roll.leave(plan, caller.principal);
+                let now = host::now();
+                caller.depart(plan, now);
+                self.roll.leave(plan, caller.principal, now);
             });
         }
     }
