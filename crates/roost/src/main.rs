@@ -1,5 +1,9 @@
 //! `roost`: sleep when you can, wake when you must. Each subcommand is a file of wiring; ideas live in the crates.
 
+// First: its macros are for all modules after it.
+#[macro_use]
+mod print;
+
 mod bench;
 mod demo;
 mod doctor;
@@ -7,6 +11,7 @@ mod exit;
 mod frames;
 mod govern;
 mod hot;
+mod http;
 mod live;
 mod load;
 mod machine_facts;
@@ -84,6 +89,10 @@ fn main() -> ExitCode {
         Command::Man(args) => manual::man(&args),
         Command::Completions(args) => manual::completions(&args),
     };
+    let result = result.and_then(|code| match print::lost() {
+        Some(why) if code == ExitCode::SUCCESS => Err(anyhow::anyhow!("standard output: {why}")),
+        _ => Ok(code),
+    });
     result.unwrap_or_else(|error| {
         // One error, with its causes on the same line; a `hint:` line comes last where there is one.
         eprintln!("roost: {}", exit::told(&error));

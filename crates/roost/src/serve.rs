@@ -91,6 +91,8 @@ pub struct Args {
     /// Serve Prometheus metrics at this address, such as 127.0.0.1:9150
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = crate::exit::parse_address)]
     metrics: Option<SocketAddr>,
+    #[command(flatten)]
+    names: crate::metrics::Names,
     /// Table of powers for modelled energy [default: chosen by this machine; where there is a meter, it is read]
     #[arg(long, value_name = "NAME")]
     power_model: Option<String>,
@@ -184,9 +186,11 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let mut signals = EndSignals::watch()?;
     let handle = signals.handle();
     let server = start(config, move || handle.close())?;
-    let metrics =
-        args.metrics.map(|address| crate::metrics::serve_store(address, server.inspector())).transpose()?;
-    announce(&server, &args.unix, metrics)?;
+    let metrics = args
+        .metrics
+        .map(|address| crate::metrics::serve_store(address, &args.names, server.inspector()))
+        .transpose()?;
+    announce(&server, &args.unix, metrics);
     let asked = signals.wait().is_some();
     server.stop().context("serving")?;
     if asked {
@@ -206,19 +210,18 @@ pub fn start(config: Config, on_broken: impl Fn() + Send + Sync + 'static) -> Re
     })
 }
 
-/// The first line says where: whoever started the server waits for it.
-fn announce(server: &Server, unix: &[PathBuf], metrics: Option<SocketAddr>) -> Result<()> {
-    let mut out = std::io::stdout().lock();
+/// The first line says where: whoever started the server waits for it. It serves without that, too.
+fn announce(server: &Server, unix: &[PathBuf], metrics: Option<SocketAddr>) {
     for address in server.addresses() {
-        writeln!(out, "listening on {address}")?;
+        println!("listening on {address}");
     }
     for path in unix {
-        writeln!(out, "listening on unix:{}", path.display())?;
+        println!("listening on unix:{}", path.display());
     }
     if let Some(address) = metrics {
-        writeln!(out, "metrics on http://{address}/metrics")?;
+        println!("metrics on http://{address}/metrics");
     }
-    out.flush().context("writing to standard output")
+    let _ = std::io::stdout().flush();
 }
 
 /// Refuses options of which one would silently have no effect.

@@ -17,6 +17,7 @@
 //!   nothing outside itself.
 
 use crate::exit::usage;
+use crate::http::{self, Hosts, Limits};
 use anyhow::{Context as _, Result};
 use axum::Router;
 use axum::extract::State;
@@ -146,13 +147,12 @@ impl Web {
         let taken =
             || format!("cannot serve the live page at {address}; give --web another port, or 0 for any");
         let listener = TcpListener::bind(address).with_context(taken)?;
-        listener.set_nonblocking(true).with_context(taken)?;
         let address = listener.local_addr().with_context(taken)?;
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let (stop, stopped) = watch::channel(false);
-        let thread = std::thread::Builder::new().name("web".to_owned()).spawn(move || {
-            runtime.block_on(serve(listener, live, stopped));
-        })?;
+        let mut asked = stopped.clone();
+        let over = async move { drop(asked.wait_for(|&stop| stop).await) };
+        let hosts = Hosts::Named(Vec::new());
+        let thread = http::serve("web", listener, router(live, stopped), Limits::STREAMS, hosts, over)?;
         Ok(Self { address, stop, thread: Some(thread) })
     }
 
@@ -176,8 +176,6 @@ impl Drop for Web {
 pub const CLIENTS_MAX: usize = 16;
 /// Between two drawings.
 const PUSH_INTERVAL: Duration = Duration::from_millis(500);
-/// How long the last event may take to reach the browsers when the run is over.
-const FAREWELL: Duration = Duration::from_secs(1);
 
 #[derive(Clone)]
 struct Page {
@@ -187,27 +185,14 @@ struct Page {
     stopped: watch::Receiver<bool>,
 }
 
-async fn serve(listener: TcpListener, live: Arc<Live>, stopped: watch::Receiver<bool>) {
-    let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
+fn router(live: Arc<Live>, stopped: watch::Receiver<bool>) -> Router {
     let nonce = format!("{:016x}", RandomState::new().hash_one(std::process::id()));
-    let page = Page { live, nonce: nonce.into(), clients: Arc::default(), stopped: stopped.clone() };
-    let router = Router::new()
+    let page = Page { live, nonce: nonce.into(), clients: Arc::default(), stopped };
+    Router::new()
         .route("/", get(index))
         .route("/events", get(events))
         .route("/frames.jsonl", get(frames))
-        .with_state(page);
-    let mut asked = stopped.clone();
-    let server = axum::serve(listener, router)
-        .with_graceful_shutdown(async move { drop(asked.wait_for(|&stop| stop).await) });
-    let mut asked = stopped;
-    let farewell = async move {
-        drop(asked.wait_for(|&stop| stop).await);
-        tokio::time::sleep(FAREWELL).await;
-    };
-    tokio::select! {
-        _ = server.into_future() => {}
-        () = farewell => {}
-    }
+        .with_state(page)
 }
 
 async fn index(State(page): State<Page>) -> Response {

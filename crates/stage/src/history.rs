@@ -4,7 +4,7 @@ use host::{SegmentBounds, Segments};
 use machine::Instant;
 use policy::log::{Recorded as _, state_line, step_line};
 use policy::staging::{Input, Output, Stager};
-use std::io;
+use std::io::{self, Write as _};
 use std::path::Path;
 
 /// A stage's log.
@@ -28,7 +28,9 @@ impl Recording {
             && let Err(cause) = self.write(stager, now, input, &output)
         {
             self.has_failed = true;
-            eprintln!(
+            // Who read this may have gone; requests are staged on.
+            let _ = writeln!(
+                io::stderr(),
                 "roost: the recording in {} ends here: {cause}; free some space and start again",
                 self.segments.folder().display()
             );

@@ -7,7 +7,7 @@ use crate::stage::Burst;
 use crate::status::Status;
 use crate::tls;
 use std::collections::VecDeque;
-use std::io;
+use std::io::{self, Write as _};
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -126,7 +126,10 @@ impl Proxy {
         let all_answered = thread.join().unwrap_or(false);
         for behind in &self.shared.servers {
             if let Err(cause) = behind.stage.flush() {
-                eprintln!("roost: the recording's end is missing: {cause}; free some space and start again");
+                let _ = writeln!(
+                    io::stderr(),
+                    "roost: the recording's end is missing: {cause}; free some space and start again"
+                );
             }
         }
         all_answered

@@ -39,7 +39,7 @@ pub fn run(args: &Governing) -> Result<ExitCode> {
     let file = (!args.names_a_service()).then(|| args.config.clone());
     let strict = args.names_a_service();
     let is_empty = config.services.is_empty();
-    let board = config.metrics.map(metrics::govern::serve).transpose()?;
+    let board = config.metrics.map(|address| metrics::govern::serve(address, &args.names)).transpose()?;
     if let Some((address, _)) = &board {
         eprintln!("metrics on http://{address}/metrics");
     }

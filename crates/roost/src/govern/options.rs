@@ -147,6 +147,8 @@ pub struct Governing {
     /// Prometheus metrics at this address, such as 127.0.0.1:9465
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = crate::exit::parse_address)]
     pub metrics: Option<SocketAddr>,
+    #[command(flatten)]
+    pub names: crate::metrics::Names,
     /// Where `status` and `set` ask [default: /run/roost/govern.sock]
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,

@@ -2,7 +2,7 @@
 //!
 //! A figure that was not seen in the last epoch is missing on the page, and not zero.
 
-use super::{METRICS, Page, Route};
+use super::{METRICS, Names, Page, Route};
 use anyhow::Result;
 use governor::Status;
 use machine::{Duration, FrequencyLimit};
@@ -27,7 +27,7 @@ impl Board {
 }
 
 /// Begins to answer at `address`; returns the address with the port that was chosen.
-pub fn serve(address: SocketAddr) -> Result<(SocketAddr, Board)> {
+pub fn serve(address: SocketAddr, names: &Names) -> Result<(SocketAddr, Board)> {
     let board = Board::default();
     let shown = board.clone();
     let compose = move || {
@@ -35,7 +35,7 @@ pub fn serve(address: SocketAddr) -> Result<(SocketAddr, Board)> {
         Some(super::page(Services(services)))
     };
     let routes = vec![Route { path: "/metrics", kind: METRICS, compose: Arc::new(compose) }];
-    Ok((super::serve(address, routes)?, board))
+    Ok((super::serve(address, names, routes)?, board))
 }
 
 #[derive(Debug)]

@@ -10,7 +10,8 @@
 //!   stage.rs        a staged-burst proxy (`roost stage --metrics`)
 //! ```
 //!
-//! Everything on a page is composed when somebody asks. Nobody asking costs nothing: the thread has no timer.
+//! Everything on a page is composed when somebody asks. How it is served, and what happens when descriptors are short or
+//! strangers ask, is [`crate::http`]'s.
 
 #[cfg(test)]
 mod dashboard;
@@ -26,6 +27,7 @@ pub use stage::serve as serve_stage;
 pub use store::serve as serve_store;
 
 use crate::exit::usage;
+use crate::http::{self, Hosts, Limits};
 use anyhow::{Context as _, Result};
 use axum::Router;
 use axum::http::{StatusCode, header};
@@ -49,30 +51,27 @@ struct Route {
 /// The kind of a page of metrics.
 const METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
+/// Under which names a metrics page is asked for.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct Names {
+    /// Answer requests for the metrics that name this host, too: beside addresses, `localhost` and this machine's name
+    #[arg(long = "metrics-name", value_name = "HOST")]
+    names: Vec<String>,
+}
+
 /// Begins to answer at `address`; returns the address with the port that was chosen.
-fn serve(address: SocketAddr, routes: Vec<Route>) -> Result<SocketAddr> {
+fn serve(address: SocketAddr, names: &Names, routes: Vec<Route>) -> Result<SocketAddr> {
     let listener = std::net::TcpListener::bind(address).map_err(|error| {
         usage(format!("cannot serve metrics at {address}: {error}\nhint: choose another with --metrics (port 0 lets the system choose)"))
     })?;
-    listener.set_nonblocking(true).context("preparing the metrics page")?;
     let address = listener.local_addr().context("preparing the metrics page")?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_io()
-        .build()
-        .context("preparing the metrics page")?;
     let mut router = Router::new();
     for Route { path, kind, compose } in routes {
         router = router.route(path, get(move || std::future::ready(answer(kind, compose()))));
     }
-    std::thread::Builder::new()
-        .name("metrics".to_owned())
-        .spawn(move || {
-            runtime.block_on(async {
-                let listener = tokio::net::TcpListener::from_std(listener).expect("a listening socket");
-                // Ends with the process; a failed accept is retried by axum.
-                let _ = axum::serve(listener, router).await;
-            });
-        })
+    let hosts = Hosts::Named(names.names.clone());
+    // Ends with the process.
+    http::serve("metrics", listener, router, Limits::PAGE, hosts, std::future::pending())
         .context("preparing the metrics page")?;
     Ok(address)
 }

@@ -1,6 +1,6 @@
 //! The page of `roost quiesce --metrics`: how much of the time all CPUs slept together, and what stood still for it.
 
-use super::{METRICS, Page, Route};
+use super::{METRICS, Names, Page, Route};
 use anyhow::Result;
 use governor::quiesce::QuiesceStatus;
 use prometheus_client::collector::Collector;
@@ -22,7 +22,7 @@ impl Board {
 }
 
 /// Begins to answer at `address`; returns the address with the port that was chosen.
-pub fn serve(address: SocketAddr) -> Result<(SocketAddr, Board)> {
+pub fn serve(address: SocketAddr, names: &Names) -> Result<(SocketAddr, Board)> {
     let board = Board::default();
     let shown = board.clone();
     let compose = move || {
@@ -30,7 +30,7 @@ pub fn serve(address: SocketAddr) -> Result<(SocketAddr, Board)> {
         Some(status.map_or(String::new(), |status| super::page(Stand(status))))
     };
     let routes = vec![Route { path: "/metrics", kind: METRICS, compose: Arc::new(compose) }];
-    Ok((super::serve(address, routes)?, board))
+    Ok((super::serve(address, names, routes)?, board))
 }
 
 #[derive(Debug)]

@@ -4,7 +4,7 @@
 //! Counters and histograms are since the observation began, so Prometheus takes rates of them as it likes. Lengths have one
 //! bucket to a doubling here, a quarter of what is kept: a page of 64 CPUs stays below 4000 lines.
 
-use super::{Buckets, METRICS, Page, Route};
+use super::{Buckets, METRICS, Names, Page, Route};
 use anyhow::Result;
 use hdrhistogram::Histogram;
 use machine::{EnergyReading, LengthHistogram};
@@ -37,12 +37,12 @@ pub struct Seen {
 pub type Board = Arc<Mutex<Option<Seen>>>;
 
 /// Begins to answer at `address`; returns the address with the port that was chosen.
-pub fn serve(address: SocketAddr, board: Board) -> Result<SocketAddr> {
+pub fn serve(address: SocketAddr, names: &Names, board: Board) -> Result<SocketAddr> {
     let compose = move || {
         let seen = board.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
         seen.map(super::page)
     };
-    super::serve(address, vec![Route { path: "/metrics", kind: METRICS, compose: Arc::new(compose) }])
+    super::serve(address, names, vec![Route { path: "/metrics", kind: METRICS, compose: Arc::new(compose) }])
 }
 
 impl Collector for Seen {

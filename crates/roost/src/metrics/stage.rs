@@ -1,6 +1,6 @@
 //! The page of a staged-burst proxy (`roost stage --metrics`), and its status as JSON.
 
-use super::{METRICS, Page, Route};
+use super::{METRICS, Names, Page, Route};
 use ::stage::{ClassStatus, ServerStatus, Status};
 use anyhow::Result;
 use prometheus_client::collector::Collector;
@@ -11,7 +11,11 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 /// Begins to answer at `address`; returns the address with the port that was chosen.
-pub fn serve(address: SocketAddr, look: Box<dyn Fn() -> Option<Status> + Send + Sync>) -> Result<SocketAddr> {
+pub fn serve(
+    address: SocketAddr,
+    names: &Names,
+    look: Box<dyn Fn() -> Option<Status> + Send + Sync>,
+) -> Result<SocketAddr> {
     let look: Arc<dyn Fn() -> Option<Status> + Send + Sync> = Arc::from(look);
     let json = look.clone();
     let metrics = Route {
@@ -26,7 +30,7 @@ pub fn serve(address: SocketAddr, look: Box<dyn Fn() -> Option<Status> + Send + 
             json().map(|status| serde_json::to_string(&status).expect("plain figures"))
         }),
     };
-    super::serve(address, vec![metrics, status])
+    super::serve(address, names, vec![metrics, status])
 }
 
 /// A status as the source of metrics.

@@ -1,7 +1,7 @@
 //! The page of a running store (`roost serve --metrics`), and its status as JSON. Everything comes from the same [`Status`]
 //! as `stats roost`.
 
-use super::{Buckets, METRICS, Page, Route};
+use super::{Buckets, METRICS, Names, Page, Route};
 use anyhow::Result;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
@@ -13,7 +13,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 /// Begins to answer at `address`; returns the address with the port that was chosen.
-pub fn serve(address: SocketAddr, inspector: Arc<Inspector>) -> Result<SocketAddr> {
+pub fn serve(address: SocketAddr, names: &Names, inspector: Arc<Inspector>) -> Result<SocketAddr> {
     let json = Arc::clone(&inspector);
     let metrics = Route {
         path: "/metrics",
@@ -27,7 +27,7 @@ pub fn serve(address: SocketAddr, inspector: Arc<Inspector>) -> Result<SocketAdd
             json.status().map(|status| serde_json::to_string(&status).expect("plain figures"))
         }),
     };
-    super::serve(address, vec![metrics, status])
+    super::serve(address, names, vec![metrics, status])
 }
 
 /// A status as the source of metrics.

@@ -1,6 +1,6 @@
 //! The page of a wake-up planner (`roost wake --metrics`): who asked, who paid, how late its timers were.
 
-use super::{METRICS, Page, Route};
+use super::{METRICS, Names, Page, Route};
 use anyhow::Result;
 use governor::wake::{CpuStatus, WakeHandle, WakeStatus};
 use machine::Duration;
@@ -12,9 +12,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 /// Begins to answer at `address`; returns the address with the port that was chosen.
-pub fn serve(address: SocketAddr, handle: WakeHandle) -> Result<SocketAddr> {
+pub fn serve(address: SocketAddr, names: &Names, handle: WakeHandle) -> Result<SocketAddr> {
     let compose = move || (!handle.has_ended()).then(|| super::page(Planner(Box::new(handle.status()))));
-    super::serve(address, vec![Route { path: "/metrics", kind: METRICS, compose: Arc::new(compose) }])
+    super::serve(address, names, vec![Route { path: "/metrics", kind: METRICS, compose: Arc::new(compose) }])
 }
 
 #[derive(Debug)]

@@ -37,7 +37,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let service = target(args, &root)?;
     let mut watch = Watch::open(args, &root, service)?;
     if let Some(address) = args.metrics {
-        let address = crate::metrics::sleep::serve(address, Arc::clone(&watch.board))?;
+        let address = crate::metrics::sleep::serve(address, &args.names, Arc::clone(&watch.board))?;
         eprintln!("metrics on http://{address}/metrics");
     }
     let ended = signals()?;

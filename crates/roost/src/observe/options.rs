@@ -73,6 +73,8 @@ pub struct Args {
     /// Serve Prometheus metrics at this address meanwhile, such as 127.0.0.1:9464
     #[arg(long, value_name = "ADDR", value_parser = crate::exit::parse_address)]
     pub metrics: Option<SocketAddr>,
+    #[command(flatten)]
+    pub names: crate::metrics::Names,
 
     /// Ask the service for its own figures beside, once a second: memcached:HOST:PORT, roost:HOST:PORT, or the address of a
     /// Prometheus page, http://HOST:PORT/metrics

@@ -74,7 +74,7 @@ mod tests {
     #[test]
     fn our_own_page_can_be_asked() {
         let board = Arc::new(Mutex::new(Some(sleep::tests::everything())));
-        let address = sleep::serve("127.0.0.1:0".parse().unwrap(), board).unwrap();
+        let address = sleep::serve("127.0.0.1:0".parse().unwrap(), &Default::default(), board).unwrap();
         let page = format!("http://{address}/metrics");
         let args = parsed(&[
             "--scrape",

@@ -38,7 +38,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let mut quiesce = Quiesce::open(options).map_err(refused)?;
     let stop = quiesce.stop();
     signals.call(move || stop.now())?;
-    let served = args.metrics.map(crate::metrics::quiesce::serve).transpose()?;
+    let served =
+        args.metrics.map(|address| crate::metrics::quiesce::serve(address, &args.names)).transpose()?;
     if let Some((address, _)) = &served {
         eprintln!("metrics on http://{address}/metrics");
     }

@@ -76,6 +76,8 @@ pub struct Args {
     /// Answer Prometheus at this address, such as 127.0.0.1:9150
     #[arg(long, value_name = "ADDRESS", value_parser = crate::exit::parse_address)]
     pub metrics: Option<SocketAddr>,
+    #[command(flatten)]
+    pub names: crate::metrics::Names,
     /// Folder for the page and its numbers [default: runs/quiesce-DATE-TIME, or none with --json]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,

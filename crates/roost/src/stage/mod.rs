@@ -49,9 +49,9 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let proxy = start(config, record)?;
     let metrics = args
         .metrics
-        .map(|address| crate::metrics::serve_stage(address, Box::new(proxy.watcher())))
+        .map(|address| crate::metrics::serve_stage(address, &args.names, Box::new(proxy.watcher())))
         .transpose()?;
-    announce(&proxy, metrics, args)?;
+    announce(&proxy, metrics, args);
     let seen = watch(args, &proxy, folder.as_mut(), &stopped);
     if let Some(folder) = &mut folder {
         folder.bursts(&proxy.take_bursts())?;
@@ -208,21 +208,20 @@ fn until_signal() -> Result<Receiver<()>> {
     Ok(told)
 }
 
-/// The first lines say where: whoever started the proxy waits for them.
-fn announce(proxy: &Proxy, metrics: Option<std::net::SocketAddr>, args: &Args) -> Result<()> {
+/// The first lines say where: whoever started the proxy waits for them. It serves without that, too.
+fn announce(proxy: &Proxy, metrics: Option<std::net::SocketAddr>, args: &Args) {
     if args.live {
-        return Ok(());
+        return;
     }
     // A program that reads JSON from standard output reads nothing else there.
-    let mut out: Box<dyn std::io::Write> =
-        if args.json { Box::new(std::io::stderr()) } else { Box::new(std::io::stdout().lock()) };
+    let say = |line: String| if args.json { eprintln!("{line}") } else { println!("{line}") };
     for address in proxy.addresses() {
-        writeln!(out, "listening on {address}")?;
+        say(format!("listening on {address}"));
     }
     if let Some(address) = metrics {
-        writeln!(out, "metrics on http://{address}/metrics")?;
+        say(format!("metrics on http://{address}/metrics"));
     }
-    out.flush().context("saying where it listens")
+    let _ = std::io::stdout().flush();
 }
 
 /// Asks a running proxy at its metrics' address.

@@ -66,6 +66,8 @@ pub struct Args {
     /// Serve Prometheus metrics at this address, such as 127.0.0.1:9151
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = crate::exit::parse_address)]
     pub(super) metrics: Option<SocketAddr>,
+    #[command(flatten)]
+    pub(super) names: crate::metrics::Names,
     /// Leave readings, bursts, a summary and a page in this folder
     #[arg(long, value_name = "DIR")]
     pub(super) out: Option<PathBuf>,

@@ -1,6 +1,7 @@
 //! Remote callers over HTTP: `POST /wake` with `Authorization: Bearer TOKEN` and the envelope of a datagram. And the page of metrics.
 
 use super::options::Options;
+use crate::http::{self, Hosts, Limits};
 use anyhow::{Context as _, Result};
 use axum::Router;
 use axum::body::Bytes;
@@ -16,20 +17,14 @@ const BODY_MAX: usize = 1024;
 pub fn serve(options: &Options, handle: &WakeHandle) -> Result<Vec<String>> {
     let mut lines = Vec::new();
     if let Some(address) = options.metrics {
-        let address = crate::metrics::wake::serve(address, handle.clone())?;
+        let address = crate::metrics::wake::serve(address, &options.names, handle.clone())?;
         lines.push(format!("metrics at http://{address}/metrics"));
     }
     if let (Some(address), Some(remote)) = (options.http, handle.remote()) {
         let listener = std::net::TcpListener::bind(address).map_err(|cause| {
             crate::exit::usage(format!("cannot listen at {address}: {cause}; choose another with --http"))
         })?;
-        listener.set_nonblocking(true).context("preparing HTTP")?;
         let address = listener.local_addr().context("preparing HTTP")?;
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_io()
-            .enable_time()
-            .build()
-            .context("HTTP")?;
         let router = Router::new()
             .route(
                 "/wake",
@@ -38,15 +33,8 @@ pub fn serve(options: &Options, handle: &WakeHandle) -> Result<Vec<String>> {
                 }),
             )
             .layer(DefaultBodyLimit::max(BODY_MAX));
-        std::thread::Builder::new()
-            .name("wake-http".to_owned())
-            .spawn(move || {
-                runtime.block_on(async {
-                    let listener = tokio::net::TcpListener::from_std(listener).expect("a listening socket");
-                    // Ends with the process; a failed accept is retried by axum.
-                    let _ = axum::serve(listener, router).await;
-                });
-            })
+        // The token proves who asks, by whatever name; it ends with the process.
+        http::serve("wake-http", listener, router, Limits::CALLERS, Hosts::Any, std::future::pending())
             .context("preparing HTTP")?;
         lines.push(format!("announcements at http://{address}/wake"));
     }

@@ -33,12 +33,15 @@ pub struct Options {
     /// The longest that a request may ask to stay ready
     #[arg(long, value_name = "TIME", default_value = "100ms")]
     max_stay: Duration,
-    /// Requests a second that one principal may make
+    /// Requests a second that one user may make, under whatever names, and all who know the token together
     #[arg(long, value_name = "N", default_value_t = 20_000)]
     max_rate: u32,
-    /// Percent of one CPU's time for which one principal may keep CPUs awake
+    /// Percent of one CPU's time for which one user may keep CPUs awake, and all who know the token together
     #[arg(long, value_name = "PERCENT", default_value_t = 50.0)]
     max_share: f64,
+    /// Percent of all CPUs' time for which all callers together may keep them awake
+    #[arg(long, value_name = "PERCENT", default_value_t = 50.0)]
+    max_share_of_all: f64,
     /// Where local callers connect
     #[arg(long, value_name = "FILE", default_value = super::at::SOCKET)]
     socket: PathBuf,
@@ -69,6 +72,8 @@ pub struct Options {
     /// Serve metrics for Prometheus here
     #[arg(long, value_name = "ADDR", value_parser = crate::exit::parse_address)]
     pub metrics: Option<SocketAddr>,
+    #[command(flatten)]
+    pub names: crate::metrics::Names,
     /// Do not count sleep by events in the kernel: the accounts then rest on cpuidle's residency alone
     #[arg(long)]
     without_events: bool,
@@ -157,6 +162,9 @@ impl From<Alarm> for AlarmName {
     }
 }
 
+/// So many users may make as many requests as each may.
+const CALLERS_AT_FULL_RATE: u32 = 4;
+
 impl Options {
     /// What the planner is asked.
     pub fn options(&self) -> Result<WakeOptions> {
@@ -183,9 +191,17 @@ impl Options {
         if !(0.0..=100.0).contains(&self.max_share) || self.max_rate == 0 {
             return Err(usage("--max-share is 0 to 100 percent, and --max-rate at least 1"));
         }
+        if !(0.0..=100.0).contains(&self.max_share_of_all) {
+            return Err(usage("--max-share-of-all is 0 to 100 percent"));
+        }
         let allowance = AllowanceParams {
             rate: self.max_rate,
             share: Ratio::new(self.max_share / 100.0),
+            ..AllowanceParams::default()
+        };
+        let machine = AllowanceParams {
+            rate: self.max_rate.saturating_mul(CALLERS_AT_FULL_RATE),
+            share: Ratio::new(self.max_share_of_all / 100.0),
             ..AllowanceParams::default()
         };
         let params = Params {
@@ -195,6 +211,7 @@ impl Options {
             max_per_cpu: 256,
             max_per_principal: 64,
             allowance: Some(allowance),
+            machine: Some(machine),
             ..Params::default()
         };
         Ok(WakeOptions {

@@ -16,6 +16,7 @@ mod judging;
 #[path = "../../../slots/tests/it/jvm.rs"]
 mod jvm;
 mod observing;
+mod pages;
 mod papers;
 mod putting_back;
 mod quiescing;

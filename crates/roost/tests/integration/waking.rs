@@ -375,6 +375,73 @@ fn a_planner_that_is_killed_in_a_window_leaves_what_restore_puts_back() {
 }
 
 #[test]
+fn a_user_with_many_names_may_ask_for_no_more_than_with_one() {
+    let began = std::time::Instant::now();
+    let Some(planner) = Planner::start(&["--max-rate", "10"]) else { return };
+    let wake = format!(r#"{{"wake":{{"cpus":"{}","in":"30s","stay":"1us"}}}}"#, cpu().0);
+    let mut accepted = 0;
+    for name in 0..20 {
+        let mut caller = planner.lines();
+        assert!(caller.say(&format!(r#"{{"hello":{{"name":"name {name}"}}}}"#))["done"].is_object());
+        accepted += (0..10).filter(|_| caller.say(&wake)["done"].is_object()).count();
+    }
+    // A second's worth at once, and what was earned since.
+    let earned = 10.0 * (began.elapsed().as_secs_f64() + 1.0);
+    assert!(accepted as f64 <= earned + 1.0, "{accepted} of 200 were accepted, and {earned:.1} earned");
+}
+
+#[test]
+fn names_that_are_gone_keep_nobody_out() {
+    let Some(planner) = Planner::start(&[]) else { return };
+    let wake = format!(r#"{{"wake":{{"cpus":"{}","in":"1ms","stay":"1us"}}}}"#, cpu().0);
+    let ask = |name: usize| {
+        let mut caller = planner.lines();
+        caller.say(&format!(r#"{{"hello":{{"name":"name {name}"}}}}"#));
+        caller.say(&wake)
+    };
+    for name in 0..1100 {
+        let answer = ask(name);
+        assert!(answer["done"].is_object(), "name {name}: {answer}");
+    }
+    let status = planner.status();
+    assert!(status["accounts"].as_array().expect("accounts").len() < 100, "{status}");
+    let gone = account(&status, "(gone)")["accepted"].as_u64().expect("those that went first");
+    assert!((1000..=1100).contains(&gone), "{gone}");
+}
+
+#[test]
+fn without_descriptors_the_loop_rests_and_goes_on_when_there_are_some() {
+    let Some(planner) = Planner::start(&[]) else { return };
+    let mut watching = planner.lines();
+    assert!(watching.say("\"status\"")["status"].is_object());
+    let limit =
+        fs::read_dir(format!("/proc/{}/fd", planner.child.id())).expect("it lives").count() as u64 + 8;
+    let limits = rustix::process::Rlimit { current: Some(limit), maximum: Some(4096) };
+    let process = rustix::process::Pid::from_raw(planner.child.id() as i32).expect("a process");
+    rustix::process::prlimit(Some(process), rustix::process::Resource::Nofile, limits).expect("a limit");
+    let waiting: Vec<_> =
+        (0..20).map(|_| UnixStream::connect(planner.socket()).expect("a backlog")).collect();
+    let failed = |watching: &mut Lines| {
+        let status = watching.say("\"status\"");
+        status["status"]["asked"]["accepts_failed"].as_u64().unwrap_or_else(|| panic!("{status}"))
+    };
+    for _ in 0..6000 {
+        if failed(&mut watching) > 0 {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    let (began, before) = (std::time::Instant::now(), failed(&mut watching));
+    assert!(before > 0, "it has run out of descriptors");
+    std::thread::sleep(std::time::Duration::from_secs(2));
+    let (tried, rested) = (failed(&mut watching) - before, began.elapsed().as_secs_f64());
+    // Twenty times a second; a loop that spins tries ten thousand times.
+    assert!(tried as f64 <= 30.0 * (rested + 1.0), "{tried} in {rested:.1} s");
+    drop(waiting);
+    planner.until("it accepts again", |status| status["asked"]["connections"] == 2);
+}
+
+#[test]
 fn nonsense_half_lines_and_answers_that_nobody_reads_keep_nobody_waiting() {
     let Some(planner) = Planner::start(&[]) else { return };
     assert!(planner.ask("GET / HTTP/1.1")["refused"].as_str().expect("refused").contains("for example"));
