@@ -45,7 +45,7 @@ impl Buffer {
         }
         let capacity = needed.next_power_of_two().max(MIN_CAPACITY);
         let growth = capacity - self.charged;
-        if !budget.try_charge(growth) {
+        if !budget.try_charge_connection(growth) {
             return false;
         }
         self.charged += growth;
@@ -79,7 +79,7 @@ impl Buffer {
 
     /// Gives all memory back.
     pub(crate) fn release(&mut self, budget: &Budget) {
-        budget.release(std::mem::take(&mut self.charged));
+        budget.release_connection(std::mem::take(&mut self.charged));
         self.bytes = Vec::new();
         self.start = 0;
     }

@@ -13,6 +13,13 @@
 //!
 //! While `output` holds anything the connection is *held back*: nothing is read from it and nothing served, so a
 //! client that does not read costs one answer's worth of memory, and after the stall limit its connection.
+//!
+//! What always holds:
+//! - An answer leaves behind all earlier ones. The bytes out are those of a server with unlimited memory, but for
+//!   values that were refused while they were incomplete, or a prefix of them and a close.
+//! - A request that was received whole is answered while the connection lives.
+//! - A turn writes [`TURN_BYTES`] at the most, unless there is no memory to keep the rest of an answer.
+//! - Memory is charged as bytes arrive, never for what a client announces.
 
 use crate::buffer::Buffer;
 use crate::session::{Context, Ending, Next, Session};
@@ -26,8 +33,18 @@ use std::ops::Range;
 /// Bytes that one read takes at the most when nothing larger is expected.
 pub(crate) const READ_SIZE: usize = 64 * 1024;
 
+/// The least that is read behind an incomplete request.
+const READ_PIECE: usize = READ_SIZE / 16;
+
 /// Requests served before other connections get their turn: about half a millisecond of work.
 const TURN_REQUESTS: u32 = 512;
+
+/// Bytes written before other connections get their turn. A client that asks for many large values would else keep
+/// its worker for as long as the socket takes them, which on loopback is for ever.
+pub(crate) const TURN_BYTES: usize = 256 * 1024;
+
+/// A turn that has written so much does not serve again: another call may answer as much.
+const TURN_BYTES_ENOUGH: usize = TURN_BYTES / 2;
 
 /// Answers gathered before they are written, bytes.
 const WRITE_SIZE: usize = 64 * 1024;
@@ -47,6 +64,14 @@ pub(crate) struct Connection {
     unserved: bool,
     /// When `output` last began to wait without any of it being taken.
     pub(crate) held_since: Option<Instant>,
+    /// When bytes of an incomplete request last came.
+    partial_since: Option<Instant>,
+    /// Whether its worker counts it among those that may stall.
+    pub(crate) is_watched: bool,
+    /// Bytes received so far.
+    received: u64,
+    /// Bytes written in this turn.
+    written: usize,
     /// Close as soon as `output` is written.
     closing: bool,
 }
@@ -95,6 +120,10 @@ impl Connection {
             wanted: 0,
             unserved: false,
             held_since: None,
+            partial_since: None,
+            is_watched: false,
+            received: 0,
+            written: 0,
             closing: false,
         }
     }
@@ -113,6 +142,16 @@ impl Connection {
         self.unserved && !self.input.is_empty()
     }
 
+    /// Changes whenever bytes came or requests were served.
+    pub(crate) fn progress(&self) -> (u64, usize) {
+        (self.received, self.input.len())
+    }
+
+    /// Since when nothing has moved that must: the client takes no answers, or sends no more of a request.
+    pub(crate) fn stalled_since(&self) -> Option<Instant> {
+        self.held_since.or(self.partial_since)
+    }
+
     /// Why the conversation ended, if the protocol ended it.
     pub(crate) fn ending(&self) -> Option<Ending> {
         self.session.ending()
@@ -125,6 +164,7 @@ impl Connection {
         context: &Context<'_>,
         now: Instant,
     ) -> (u32, Turn) {
+        self.written = 0;
         if self.is_held() {
             match self.flush(context.store.budget(), now) {
                 Turn::Idle => {}
@@ -153,10 +193,13 @@ impl Connection {
     }
 
     /// Reads once. The error is how the turn ends when there is nothing to serve.
-    pub(crate) fn receive(&self, into: &mut [u8]) -> Result<usize, Turn> {
+    pub(crate) fn receive(&mut self, into: &mut [u8]) -> Result<usize, Turn> {
         match recv(&self.socket, into, RecvFlags::empty()) {
             Ok((0, _)) => Err(Turn::Closed),
-            Ok((length, _)) => Ok(length),
+            Ok((length, _)) => {
+                self.received += length as u64;
+                Ok(length)
+            }
             Err(Errno::AGAIN | Errno::INTR) => Err(Turn::Idle),
             Err(_) => Err(Turn::Closed),
         }
@@ -170,17 +213,36 @@ impl Connection {
         context: &Context<'_>,
         now: Instant,
     ) -> (u32, Turn) {
-        let Scratch { input, output } = scratch;
-        let (requests, used, turn) = self.serve(&input[part.clone()], output, context, now);
-        scratch.clear_output();
-        if turn == Turn::Closed || used == part.len() {
-            return (requests, turn);
+        self.written = 0;
+        let budget = context.store.budget();
+        let (mut at, mut requests) = (part.start, 0);
+        loop {
+            let rest = &scratch.input[at..part.end];
+            let (served, used, turn) = self.serve(rest, &mut scratch.output, context, now);
+            scratch.clear_output();
+            requests += served;
+            at += used;
+            let rest = &scratch.input[at..part.end];
+            if turn == Turn::Closed || rest.is_empty() {
+                return (requests, turn);
+            }
+            if self.input.append(rest, budget) {
+                self.note_partial(now);
+                return (requests, turn);
+            }
+            // There is no memory to keep the rest.
+            match turn {
+                // It lies in the scratch space, where it can be served at once: at most what one read brought.
+                Turn::Again => {}
+                Turn::Idle => {
+                    let turn = self.refuse(rest, &mut scratch.output, context, now);
+                    scratch.clear_output();
+                    return (requests, turn);
+                }
+                // Its answers would have to wait behind one that the client does not take.
+                Turn::Held | Turn::Closed => return (requests, Turn::Closed),
+            }
         }
-        let rest = &scratch.input[part.start + used..part.end];
-        if !self.input.append(rest, context.store.budget()) {
-            return self.refuse(rest.to_vec(), scratch, context, now, requests);
-        }
-        (requests, turn)
     }
 
     /// Gives a connection with left-over input another turn without reading first.
@@ -190,11 +252,13 @@ impl Connection {
         context: &Context<'_>,
         now: Instant,
     ) -> (u32, Turn) {
+        self.written = 0;
         let input = std::mem::take(&mut self.input);
         let (requests, used, turn) = self.serve(input.as_slice(), &mut scratch.output, context, now);
         scratch.clear_output();
         self.input = input;
         self.input.consume(used, context.store.budget());
+        self.note_partial(now);
         (requests, turn)
     }
 
@@ -204,43 +268,51 @@ impl Connection {
         self.output.release(budget);
     }
 
+    /// Notes whether an incomplete request waits for the rest of its bytes, some of which have just come.
+    fn note_partial(&mut self, now: Instant) {
+        self.partial_since = (!self.unserved && !self.input.is_empty()).then_some(now);
+    }
+
     /// Reads behind an incomplete request. Nothing is served until what the request wants is there, so that a
-    /// value of a megabyte that comes in small pieces is not parsed once per piece.
+    /// value of a megabyte that comes in small pieces is not parsed once per piece. Room is made for as much again
+    /// as has come: a client that announces a megabyte and sends nothing is charged for nothing.
     fn read_more(&mut self, scratch: &mut Scratch, context: &Context<'_>, now: Instant) -> (u32, Turn) {
         let budget = context.store.budget();
-        let more = self.wanted.saturating_sub(self.input.len()).max(READ_SIZE / 16);
+        let have = self.input.len();
+        let more = self.wanted.saturating_sub(have).max(READ_PIECE).min(have.max(READ_PIECE));
         if !self.input.reserve(more, budget) {
             let kept = self.input.as_slice().to_vec();
             self.input.release(budget);
-            return self.refuse(kept, scratch, context, now, 0);
+            self.partial_since = None;
+            let turn = self.refuse(&kept, &mut scratch.output, context, now);
+            scratch.clear_output();
+            return (0, turn);
         }
         let spare = rustix::buffer::spare_capacity(self.input.spare());
         match recv(&self.socket, spare, RecvFlags::empty()).map(|(length, _)| length) {
             Ok(0) => (0, Turn::Closed),
-            Ok(_) if self.input.len() < self.wanted => (0, Turn::Idle),
-            Ok(_) => self.serve_left_over(scratch, context, now),
+            Ok(length) => {
+                self.received += length as u64;
+                if self.input.len() < self.wanted {
+                    self.note_partial(now);
+                    return (0, Turn::Idle);
+                }
+                self.serve_left_over(scratch, context, now)
+            }
             Err(Errno::AGAIN | Errno::INTR) => (0, Turn::Idle),
             Err(_) => (0, Turn::Closed),
         }
     }
 
-    /// There is no memory to keep `rest`: the session refuses the value that it begins and swallows it as it comes.
-    /// Anything else than the head of a value cannot be refused that way and costs the connection.
-    fn refuse(
-        &mut self,
-        rest: Vec<u8>,
-        scratch: &mut Scratch,
-        context: &Context<'_>,
-        now: Instant,
-        requests: u32,
-    ) -> (u32, Turn) {
-        if !self.session.refuse_value(&rest, &mut scratch.output, context) {
-            return (requests, Turn::Closed);
+    /// There is no memory to keep `rest`, an incomplete request to which nothing waits to be answered before: the
+    /// session refuses the value that it begins and swallows it as it comes. Anything else than the head of a value
+    /// cannot be refused that way and costs the connection.
+    fn refuse(&mut self, rest: &[u8], output: &mut Vec<u8>, context: &Context<'_>, now: Instant) -> Turn {
+        if self.is_held() || !self.session.refuse_value(rest, output, context) {
+            return Turn::Closed;
         }
-        self.wanted = 0;
-        let (more, _, turn) = self.serve(&rest, &mut scratch.output, context, now);
-        scratch.clear_output();
-        (requests + more, turn)
+        let (_, used, turn) = self.serve(rest, output, context, now);
+        if used == rest.len() { turn } else { Turn::Closed }
     }
 
     /// Serves `input` until it is used up, the client stops reading, or the turn is over.
@@ -272,39 +344,57 @@ impl Connection {
                     return (requests, used, turn);
                 }
                 (_, Turn::Held) => return (requests, used, Turn::Held),
-                (Next::Write, _) if requests < TURN_REQUESTS => {}
+                (Next::Write, _) if requests < TURN_REQUESTS && self.written < TURN_BYTES_ENOUGH => {}
                 (Next::Write | Next::Yield, _) => return (requests, used, Turn::Again),
             }
         }
     }
 
-    /// Writes answers; keeps what the socket does not take.
+    /// Writes answers; keeps what the socket does not take, and what is more than a turn may write.
     fn write(&mut self, answers: &[u8], budget: &Budget, now: Instant) -> Turn {
-        let mut written = 0;
-        while written < answers.len() {
-            match send(&self.socket, &answers[written..], SendFlags::NOSIGNAL) {
-                Ok(length) => written += length,
-                Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => {
-                    // With no memory to keep the answer there is no way to answer in order: the client, which is
-                    // not reading, loses its connection.
-                    if !self.output.append(&answers[written..], budget) {
-                        return Turn::Closed;
-                    }
-                    self.held_since = Some(now);
-                    return Turn::Held;
+        debug_assert!(!self.is_held(), "what waits goes first");
+        let mut rest = answers;
+        while !rest.is_empty() {
+            let is_over = self.written >= TURN_BYTES;
+            if is_over && self.keep(rest, budget, now) {
+                return Turn::Held;
+            }
+            let most = if is_over { rest.len() } else { rest.len().min(TURN_BYTES - self.written) };
+            match send(&self.socket, &rest[..most], SendFlags::NOSIGNAL) {
+                Ok(length) => {
+                    self.written += length;
+                    rest = &rest[length..];
                 }
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) if self.keep(rest, budget, now) => return Turn::Held,
+                // With no memory to keep the answer there is no way to answer in order: the client, which is not
+                // reading, loses its connection.
                 Err(_) => return Turn::Closed,
             }
         }
         Turn::Idle
     }
 
-    /// Writes what is left of earlier answers.
+    /// Keeps `answers` until the socket takes them; `false` if there is no memory for that.
+    fn keep(&mut self, answers: &[u8], budget: &Budget, now: Instant) -> bool {
+        let kept = self.output.append(answers, budget);
+        if kept {
+            self.held_since = Some(now);
+        }
+        kept
+    }
+
+    /// Writes what is left of earlier answers, as much as a turn may.
     fn flush(&mut self, budget: &Budget, now: Instant) -> Turn {
         while self.is_held() {
-            match send(&self.socket, self.output.as_slice(), SendFlags::NOSIGNAL) {
+            if self.written >= TURN_BYTES {
+                return Turn::Held;
+            }
+            let waiting = self.output.as_slice();
+            let most = waiting.len().min(TURN_BYTES - self.written);
+            match send(&self.socket, &waiting[..most], SendFlags::NOSIGNAL) {
                 Ok(length) => {
+                    self.written += length;
                     self.output.consume(length, budget);
                     self.held_since = Some(now);
                 }
@@ -317,3 +407,6 @@ impl Connection {
         Turn::Idle
     }
 }
+
+#[cfg(test)]
+mod tests;

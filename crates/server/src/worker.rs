@@ -53,6 +53,9 @@ const SLEPT: Duration = Duration::from_micros(5);
 /// How often clients that do not read are looked for, while there are any.
 const STALL_CHECK: Duration = Duration::from_secs(1);
 
+/// How long a connection that goes on sending is served after the server was told to stop.
+const DRAIN_MOST: Duration = Duration::from_secs(1);
+
 /// Samples that a 99th percentile needs at least: 10 / (1 - 0.99).
 const TAIL_SAMPLES: u32 = 1_000;
 
@@ -68,6 +71,8 @@ pub(crate) struct Worker {
     /// Slots of connections with input that the kernel knows nothing of.
     ready: Vec<u32>,
     held: u32,
+    /// Connections with a stall to watch for: held back, or within a request of which no more has come.
+    watched: u32,
     next_stall_check: Instant,
     scratch: Scratch,
     /// Slots whose requests were read, and where to; empty between turns.
@@ -114,6 +119,7 @@ impl Worker {
             policy,
             ready: Vec::new(),
             held: 0,
+            watched: 0,
             next_stall_check: now,
             scratch: Scratch::new(),
             received: Vec::with_capacity(TOGETHER),
@@ -226,7 +232,7 @@ impl Worker {
         let piece = READ_SIZE / events.len();
         for (at, event) in events.iter().enumerate() {
             let slot = event.data.u64() as u32;
-            match self.connections.get(slot as usize) {
+            match self.connections.get_mut(slot as usize) {
                 _ if event.data.u64() == BELL => {}
                 Some(connection) if connection.is_plain() => {
                     let start = at * piece;
@@ -256,7 +262,20 @@ impl Worker {
                 last = self.take_turn(event.data.u64() as u32, last, ready_since);
             }
         }
+        if self.draining {
+            self.finish_written(events);
+        }
         last
+    }
+
+    /// While the server stops: connections whose answers were taken are served to their end.
+    fn finish_written(&mut self, events: &[epoll::Event]) {
+        for event in events.iter().filter(|event| event.data.u64() != BELL) {
+            let slot = event.data.u64() as u32;
+            if self.connections.get(slot as usize).is_some_and(|connection| !connection.is_held()) {
+                self.drain_connection(slot);
+            }
+        }
     }
 
     /// Gives one connection its turn and does what the policy says. Returns the time afterwards.
@@ -291,6 +310,7 @@ impl Worker {
     ) -> Instant {
         let now = self.shared.now();
         let busy = now.since(std::mem::replace(&mut self.charged_until, now));
+        self.watch(slot);
         match turn {
             Turn::Closed => {
                 self.close(slot, was_held, now);
@@ -361,6 +381,7 @@ impl Worker {
         if self.connections[slot as usize].is_held() {
             self.held += 1;
         }
+        self.watch(slot);
         let now = self.shared.now();
         self.policy.handle_arrival(now, slot, id, home, load);
         if let Some(transfer) = transfer {
@@ -393,6 +414,7 @@ impl Worker {
         let left_at = self.shared.now();
         let departure = self.policy.handle_departure(now, slot, true);
         let mut connection = self.connections.remove(slot as usize);
+        self.watched -= u32::from(std::mem::take(&mut connection.is_watched));
         connection.home = departure.home;
         let _ = epoll::delete(&self.epoll, connection.socket());
         if connection.is_held() {
@@ -418,6 +440,7 @@ impl Worker {
             self.shared.port(departure.home).mailbox.post(order);
         }
         let connection = self.connections.remove(slot as usize);
+        self.watched -= u32::from(connection.is_watched);
         let _ = epoll::delete(&self.epoll, connection.socket());
         if was_held {
             self.held -= 1;
@@ -443,6 +466,14 @@ impl Worker {
         }
     }
 
+    /// Counts whether the connection may stall.
+    fn watch(&mut self, slot: u32) {
+        let connection = &mut self.connections[slot as usize];
+        let may_stall = connection.stalled_since().is_some();
+        let was_watched = std::mem::replace(&mut connection.is_watched, may_stall);
+        self.watched = self.watched - u32::from(was_watched) + u32::from(may_stall);
+    }
+
     fn hold(&mut self, slot: u32, held: bool) {
         let connection = &self.connections[slot as usize];
         let data = epoll::EventData::new_u64(u64::from(slot));
@@ -453,7 +484,6 @@ impl Worker {
     /// Stops taking requests: what is answered already is still written, then every connection is closed.
     fn drain(&mut self) {
         self.draining = true;
-        let now = self.shared.now();
         let idle: Vec<u32> = self
             .connections
             .iter()
@@ -461,13 +491,29 @@ impl Worker {
             .map(|(slot, _)| slot as u32)
             .collect();
         for slot in idle {
-            // Requests that are in the socket already are answered: the client sent them before it could know.
+            self.drain_connection(slot);
+        }
+    }
+
+    /// Requests that are in the socket already are answered: the client sent them before it could know. Closed is the
+    /// connection that has no more; with bytes unread the kernel would reset it, and lose answers on their way.
+    fn drain_connection(&mut self, slot: u32) {
+        let began = self.shared.now();
+        loop {
+            let now = self.shared.now();
+            let Some(connection) = self.connections.get(slot as usize) else { return };
+            let id = connection.id;
+            let before = connection.progress();
             self.take_turn(slot, now, now);
-            if let Some(connection) = self.connections.get(slot as usize) {
-                let held = connection.is_held();
-                if !held {
-                    self.close(slot, false, now);
-                }
+            let Some(connection) = self.connections.get(slot as usize).filter(|c| c.id == id) else { return };
+            if connection.is_held() {
+                // It goes on when the client reads, and is closed when it does not.
+                return;
+            }
+            // A client that goes on sending is not waited for.
+            if connection.progress() == before || now.since(began) > DRAIN_MOST {
+                self.close(slot, false, now);
+                return;
             }
         }
     }
@@ -482,7 +528,7 @@ impl Worker {
             self.policy.handle_timeout(now);
             self.transfer_due(now);
         }
-        if self.held > 0 && self.next_stall_check <= now {
+        if self.watched > 0 && self.next_stall_check <= now {
             self.next_stall_check = now + STALL_CHECK;
             self.close_stalled(now);
         }
@@ -494,11 +540,14 @@ impl Worker {
         let stalled: Vec<u32> = self
             .connections
             .iter()
-            .filter(|(_, connection)| connection.held_since.is_some_and(|since| now.since(since) > limit))
+            .filter(|(_, connection)| {
+                connection.stalled_since().is_some_and(|since| now.since(since) > limit)
+            })
             .map(|(slot, _)| slot as u32)
             .collect();
         for slot in stalled {
-            self.close(slot, true, now);
+            let was_held = self.connections[slot as usize].is_held();
+            self.close(slot, was_held, now);
         }
     }
 
@@ -511,7 +560,7 @@ impl Worker {
         let wait = if !may_sleep || !self.ready.is_empty() || is_serving {
             Duration::ZERO
         } else {
-            let stall = (self.held > 0).then_some(self.next_stall_check);
+            let stall = (self.watched > 0).then_some(self.next_stall_check);
             let due = [self.policy.poll_timeout(), stall].into_iter().flatten().min()?;
             due.since(now)
         };

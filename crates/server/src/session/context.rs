@@ -16,7 +16,7 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { max_item_size: 1024 * 1024, out_high_water: 256 * 1024 }
+        Self { max_item_size: 1024 * 1024, out_high_water: 128 * 1024 }
     }
 }
 

@@ -4,6 +4,9 @@
 //! of what the server may touch is known at any instant and never above the limit. It counts permission, not
 //! use: a segment is charged whole when it is handed out, and pages that were never written cost less than
 //! they were charged.
+//!
+//! Connection buffers have a share of their own, an eighth, behind which the items are safe: clients that send
+//! half of many values, or read no answers, run out of memory among themselves.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -12,11 +15,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 pub struct Budget {
     limit: AtomicUsize,
     used: AtomicUsize,
+    /// Of `used`, what connections hold.
+    connections: AtomicUsize,
 }
+
+/// The part of the limit that all connection buffers may take together.
+const CONNECTION_SHARE: usize = 8;
 
 impl Budget {
     pub(super) fn new(limit: usize) -> Self {
-        Self { limit: AtomicUsize::new(limit), used: AtomicUsize::new(0) }
+        Self { limit: AtomicUsize::new(limit), used: AtomicUsize::new(0), connections: AtomicUsize::new(0) }
     }
 
     /// Another limit, unless more than that is charged already.
@@ -45,6 +53,28 @@ impl Budget {
     pub fn release(&self, bytes: usize) {
         let before = self.used.fetch_sub(bytes, Ordering::Relaxed);
         assert!(before >= bytes, "{bytes} bytes released, but only {before} were charged");
+    }
+
+    /// Takes `bytes` for a connection's buffer, within the share of all connections.
+    #[must_use]
+    pub fn try_charge_connection(&self, bytes: usize) -> bool {
+        let share = self.limit() / CONNECTION_SHARE;
+        let add = |held: usize| held.checked_add(bytes).filter(|&sum| sum <= share);
+        if self.connections.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).is_err() {
+            return false;
+        }
+        let fits = self.try_charge(bytes);
+        if !fits {
+            self.connections.fetch_sub(bytes, Ordering::Relaxed);
+        }
+        fits
+    }
+
+    /// Gives back `bytes` of a connection's buffer.
+    pub fn release_connection(&self, bytes: usize) {
+        let before = self.connections.fetch_sub(bytes, Ordering::Relaxed);
+        assert!(before >= bytes, "{bytes} bytes of connections released, but only {before} were charged");
+        self.release(bytes);
     }
 
     /// Bytes charged now.

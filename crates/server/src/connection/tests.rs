@@ -1,0 +1,321 @@
+//! A connection between a real socket and a store, one step at a time: the test is the client and the worker.
+
+use super::*;
+use crate::session::{Counters, Introspection, Limits, ServerFacts, Totals};
+use crate::store::{Store, StoreConfig};
+use proptest::prelude::*;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair, sockopt};
+
+struct NoServer;
+
+impl Introspection for NoServer {
+    fn totals(&self) -> Totals {
+        Totals::default()
+    }
+
+    fn reset(&self) {}
+
+    fn facts(&self) -> ServerFacts {
+        ServerFacts::default()
+    }
+
+    fn stats_group(&self, _: &[u8], _: &mut dyn FnMut(&str, &str)) -> bool {
+        false
+    }
+}
+
+/// Lengths of the values that are there to be asked for.
+const LENGTHS: [usize; 5] = [0, 10, 3_000, 70_000, 300_000];
+
+/// What a server works with, but for sockets.
+struct Rig {
+    store: Store,
+    counters: Counters,
+    limits: Limits,
+}
+
+impl Rig {
+    fn new(memory_limit: usize) -> Self {
+        let limits = Limits::default();
+        let store =
+            Store::new(StoreConfig { memory_limit, max_item_size: limits.max_item_size, shards: None });
+        Self { store: store.unwrap(), counters: Counters::default(), limits }
+    }
+
+    fn with_values() -> Self {
+        let rig = Self::new(64 << 20);
+        let (mut connection, client) = rig.connect(None);
+        let mut scratch = Scratch::new();
+        for (key, &length) in LENGTHS.iter().enumerate() {
+            let text =
+                [format!("ms v{key} {length}\r\n").into_bytes(), value(key), b"\r\n".to_vec()].concat();
+            let mut rest = &text[..];
+            let mut out = Vec::new();
+            while out.is_empty() {
+                rest = &rest[send_some(&client, rest)..];
+                assert_ne!(rig.turn(&mut connection, &mut scratch), Turn::Closed);
+                out = read_some(&client, 100);
+            }
+            assert_eq!(out, b"HD\r\n");
+        }
+        connection.close(rig.store.budget());
+        rig
+    }
+
+    /// A connection and the client's end of it, with a send buffer of that size.
+    fn connect(&self, send_buffer: Option<usize>) -> (Connection, OwnedFd) {
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap();
+        if let Some(size) = send_buffer {
+            sockopt::set_socket_send_buffer_size(&ours, size).unwrap();
+        }
+        (Connection::new(ours, ConnId(0), WorkerId(0)), theirs)
+    }
+
+    fn context(&self) -> Context<'_> {
+        let Self { store, counters, limits } = self;
+        Context { store, counters, all: &NoServer, now: 2, unix_offset: 0, limits }
+    }
+
+    /// One turn, given as a worker gives it.
+    fn turn(&self, connection: &mut Connection, scratch: &mut Scratch) -> Turn {
+        let (context, now) = (self.context(), Instant::ZERO);
+        if connection.is_plain() {
+            return match connection.receive(&mut scratch.input) {
+                Ok(length) => connection.take_received(0..length, scratch, &context, now).1,
+                Err(turn) => turn,
+            };
+        }
+        connection.take_turn(scratch, &context, now).1
+    }
+
+    /// Leaves so many bytes of the share of connections.
+    fn leave(&self, bytes: usize) -> usize {
+        let budget = self.store.budget();
+        let mut taken = 0;
+        for piece in [1 << 20, 1 << 10, 1] {
+            while budget.try_charge_connection(piece) {
+                taken += piece;
+            }
+        }
+        let back = bytes.min(taken);
+        budget.release_connection(back);
+        taken - back
+    }
+}
+
+fn value(key: usize) -> Vec<u8> {
+    (0..LENGTHS[key]).map(|at| b'a' + (at * 7 + key) as u8 % 26).collect()
+}
+
+fn send_some(client: &OwnedFd, bytes: &[u8]) -> usize {
+    send(client, bytes, SendFlags::NOSIGNAL).unwrap_or(0)
+}
+
+fn read_some(client: &OwnedFd, most: usize) -> Vec<u8> {
+    let mut bytes = vec![0; most];
+    let mut length = 0;
+    while length < most {
+        match recv(client, &mut bytes[length..], RecvFlags::empty()) {
+            Ok((0, _)) | Err(_) => break,
+            Ok((more, _)) => length += more,
+        }
+    }
+    bytes.truncate(length);
+    bytes
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Ask {
+    Get(usize),
+    Set(usize),
+    Noop,
+}
+
+impl Ask {
+    fn request(self, at: usize) -> Vec<u8> {
+        match self {
+            Self::Get(key) => format!("mg v{key} v O{at}\r\n").into_bytes(),
+            Self::Set(length) => {
+                [format!("ms w {length} O{at}\r\n").as_bytes(), &vec![b'w'; length], b"\r\n"].concat()
+            }
+            Self::Noop => format!("mg nothing O{at}\r\n").into_bytes(),
+        }
+    }
+
+    /// What may be answered. A value that could not be kept while it was incomplete is refused.
+    fn answers(self, at: usize) -> Vec<Vec<u8>> {
+        match self {
+            Self::Get(key) => {
+                let head = format!("VA {} O{at}\r\n", LENGTHS[key]).into_bytes();
+                vec![[head, value(key), b"\r\n".to_vec()].concat()]
+            }
+            Self::Set(_) => vec![
+                format!("HD O{at}\r\n").into_bytes(),
+                b"SERVER_ERROR out of memory storing object\r\n".to_vec(),
+            ],
+            Self::Noop => vec![format!("EN O{at}\r\n").into_bytes()],
+        }
+    }
+}
+
+fn asks() -> impl Strategy<Value = Vec<Ask>> {
+    let ask = prop_oneof![
+        4 => (0..LENGTHS.len()).prop_map(Ask::Get),
+        3 => prop_oneof![0..50usize, 0..200_000usize].prop_map(Ask::Set),
+        4 => Just(Ask::Noop),
+    ];
+    let many = (1..700usize).prop_map(|count| vec![Ask::Noop; count]);
+    let some = proptest::collection::vec(ask, 1..40);
+    (prop::option::of(many), some).prop_map(|(many, some)| [many.unwrap_or_default(), some].concat())
+}
+
+/// Follows the answers through `out`; where they end before all are there, says at which request.
+fn follow(asks: &[Ask], out: &[u8], is_closed: bool) -> Result<usize, String> {
+    let mut rest = out;
+    for (at, ask) in asks.iter().enumerate() {
+        let answers = ask.answers(at);
+        if let Some(answer) = answers.iter().find(|answer| rest.starts_with(answer)) {
+            rest = &rest[answer.len()..];
+        } else if is_closed && answers.iter().any(|answer| answer.starts_with(rest)) {
+            return Ok(at);
+        } else {
+            let seen = String::from_utf8_lossy(&rest[..rest.len().min(80)]).into_owned();
+            return Err(format!("request {at}, {ask:?}, is answered by {seen:?}"));
+        }
+    }
+    if rest.is_empty() { Ok(asks.len()) } else { Err(format!("{} bytes that answer nothing", rest.len())) }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+
+    #[test]
+    fn answers_are_those_of_an_unlimited_server_or_a_prefix_and_a_close(
+        asks in asks(),
+        left in prop_oneof![Just(0usize), 0..5_000usize, 0..400_000usize, Just(usize::MAX)],
+        send_buffer in prop_oneof![Just(4_600usize), 4_600..100_000usize],
+        steps in proptest::collection::vec((0..100_000usize, 0..60_000usize, any::<bool>(), 0..8u8), 1..60),
+    ) {
+        let rig = Rig::with_values();
+        let taken = rig.leave(left);
+        let (mut connection, client) = rig.connect(Some(send_buffer));
+        let mut scratches = [Scratch::new(), Scratch::new()];
+        let text: Vec<u8> = asks.iter().enumerate().flat_map(|(at, ask)| ask.request(at)).collect();
+        let (mut sent, mut out, mut is_closed) = (0, Vec::new(), false);
+        for (send_most, read_most, is_move, turns) in steps {
+            sent += send_some(&client, &text[sent..text.len().min(sent + send_most)]);
+            // Another worker has other scratch space; all else moves with the connection.
+            if is_move {
+                scratches.swap(0, 1);
+            }
+            for _ in 0..turns {
+                is_closed = is_closed || rig.turn(&mut connection, &mut scratches[0]) == Turn::Closed;
+            }
+            out.extend(read_some(&client, read_most));
+        }
+        // The client sends the rest, and takes all there is.
+        let mut silent = 0;
+        while !is_closed && silent < 3 {
+            let more = send_some(&client, &text[sent..]);
+            sent += more;
+            let before = connection.progress();
+            is_closed = rig.turn(&mut connection, &mut scratches[0]) == Turn::Closed;
+            let read = read_some(&client, 1 << 20);
+            let is_silent = more + read.len() == 0 && connection.progress() == before && sent == text.len();
+            silent = if is_silent { silent + 1 } else { 0 };
+            out.extend(read);
+        }
+        out.extend(read_some(&client, 64 << 20));
+        prop_assert!(!is_closed || left != usize::MAX, "closed though there is memory");
+        follow(&asks, &out, is_closed).map_err(TestCaseError::fail)?;
+        connection.close(rig.store.budget());
+        rig.store.budget().release_connection(taken);
+    }
+}
+
+#[test]
+fn whole_requests_are_answered_though_no_byte_can_be_kept() {
+    let rig = Rig::new(16 << 20);
+    rig.leave(0);
+    let (mut connection, client) = rig.connect(None);
+    let text = b"mn\r\n".repeat(4_000);
+    assert_eq!(send_some(&client, &text), text.len());
+    let mut scratch = Scratch::new();
+    assert_ne!(rig.turn(&mut connection, &mut scratch), Turn::Closed);
+    assert_eq!(read_some(&client, 1 << 20), b"MN\r\n".repeat(4_000));
+}
+
+#[test]
+fn no_turn_writes_more_than_its_share() {
+    let rig = Rig::with_values();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let ours = listener.accept().unwrap().0;
+    ours.set_nonblocking(true).unwrap();
+    client.set_nonblocking(true).unwrap();
+    let (ours, client) = (OwnedFd::from(ours), OwnedFd::from(client));
+    sockopt::set_socket_send_buffer_size(&ours, 4 << 20).unwrap();
+    let mut connection = Connection::new(ours, ConnId(0), WorkerId(0));
+    let mut scratch = Scratch::new();
+    for keys in ["v3 ", "v4 "] {
+        let text = format!("get {}\r\n", keys.repeat(100));
+        assert_eq!(send_some(&client, text.as_bytes()), text.len());
+        let mut out = Vec::new();
+        while !out.ends_with(b"END\r\n") {
+            assert_ne!(rig.turn(&mut connection, &mut scratch), Turn::Closed);
+            assert!(connection.written <= TURN_BYTES, "{} bytes in a turn", connection.written);
+            out.extend(read_some(&client, 8 << 20));
+        }
+        assert_eq!(out.windows(6).filter(|part| part == b"VALUE ").count(), 100);
+    }
+}
+
+#[test]
+fn what_is_announced_is_not_charged() {
+    let rig = Rig::new(64 << 20);
+    let (mut connection, client) = rig.connect(None);
+    let mut scratch = Scratch::new();
+    let before = rig.store.budget().used();
+    for piece in [&b"set key 0 0 1000000\r\nbegun"[..], b"a", b"few", b"more"] {
+        assert_eq!(send_some(&client, piece), piece.len());
+        assert_eq!(rig.turn(&mut connection, &mut scratch), Turn::Idle);
+    }
+    let charged = rig.store.budget().used() - before;
+    assert!(charged <= 16 << 10, "{charged} bytes charged for some forty");
+    assert!(connection.stalled_since().is_some(), "a request that does not go on is watched");
+}
+
+/// Items of 1 KB that a store of 128 MiB keeps of 150,000.
+fn kept(rig: &Rig) -> u64 {
+    for key in 0..150_000u32 {
+        let item = crate::store::NewItem { flags: 0, exptime: 0, value: &[&[b'x'; 1_000]], cas: None };
+        rig.store.entry(format!("key{key}").as_bytes(), 2).put(item).unwrap();
+    }
+    rig.store.stats().items
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "many steps")]
+fn half_sent_values_leave_the_items_their_room() {
+    let alone = kept(&Rig::new(128 << 20));
+    let rig = Rig::new(128 << 20);
+    let mut scratch = Scratch::new();
+    let piece = [b"set key 0 0 1000000\r\n", &[b'v'; 150_000][..]].concat();
+    let mut clients = Vec::new();
+    for _ in 0..400 {
+        let (mut connection, client) = rig.connect(None);
+        let mut rest = &piece[..];
+        let mut turn = Turn::Idle;
+        let mut before = None;
+        while before != Some(connection.progress()) && turn != Turn::Closed {
+            before = Some(connection.progress());
+            rest = &rest[send_some(&client, rest)..];
+            turn = rig.turn(&mut connection, &mut scratch);
+        }
+        clients.push((connection, client));
+    }
+    let beside = kept(&rig);
+    assert!(beside * 10 >= alone * 9, "{beside} items kept beside half-sent values, {alone} alone");
+    assert!(rig.store.budget().used() <= rig.store.budget().limit());
+}
