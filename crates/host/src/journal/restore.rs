@@ -26,7 +26,7 @@ use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek as _};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt as _};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// What [`restore`] did.
@@ -145,7 +145,7 @@ fn switches_cpus(path: &Path) -> bool {
 
 /// A journal is never a link, and never another user's.
 fn open(path: &Path) -> Result<File, OpenInError> {
-    open_in(OpenOptions::new().read(true).mode(0), path)
+    open_in(OpenOptions::new().read(true), path)
 }
 
 /// Deals with one journal. What is wrong with it is told, and counted.

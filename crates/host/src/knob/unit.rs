@@ -171,8 +171,9 @@ impl DropInKnob {
             Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Ok(NO_DROP_IN.to_owned()),
             Err(cause) => return Err(FileError::Unreadable { path: self.0.clone(), cause }),
         };
-        let lists = text.lines().filter_map(|line| line.strip_prefix("AllowedCPUs="));
-        let list = lists.last().unwrap_or_default().split_ascii_whitespace().collect::<Vec<_>>().join(",");
+        let mut lists = text.lines().filter_map(|line| line.strip_prefix("AllowedCPUs="));
+        let list =
+            lists.next_back().unwrap_or_default().split_ascii_whitespace().collect::<Vec<_>>().join(",");
         Ok(list.parse::<CpuList>().map_or(list, |cpus| cpus.to_string()))
     }
 
