@@ -9,13 +9,11 @@ pub fn this_machine() -> Machine {
     let driver = host::idle_driver(&root);
     let cpu = host::allowed_cpus().ok().and_then(|cpus| cpus.0.first().copied());
     let table = cpu.and_then(|cpu| host::idle_table(&root, cpu).ok()).unwrap_or_default();
-    let memory = line_value("/proc/meminfo", "MemTotal")
-        .and_then(|text| text.split_whitespace().next()?.parse::<u64>().ok().map(|kib| kib * 1024));
     Machine {
         host: read_to_string("/proc/sys/kernel/hostname").ok().map(|name| name.trim().to_owned()),
         cpu_model: line_value("/proc/cpuinfo", "model name"),
         cpus: host::online_cpus(&root).ok().map(|cpus| cpus.0.len() as u32),
-        memory_bytes: memory,
+        memory_bytes: memory_bytes(),
         kernel: read_to_string("/proc/sys/kernel/osrelease").ok().map(|release| release.trim().to_owned()),
         hypervisor: line_value("/proc/cpuinfo", "flags")
             .filter(|flags| flags.split(' ').any(|flag| flag == "hypervisor"))
@@ -29,6 +27,12 @@ pub fn this_machine() -> Machine {
         .filter(|text| !text.is_empty()),
         idle_states: table.0.iter().map(|state| format!("{} ({})", state.name, state.exit_latency)).collect(),
     }
+}
+
+/// Bytes of memory that the machine has.
+pub fn memory_bytes() -> Option<u64> {
+    let text = line_value("/proc/meminfo", "MemTotal")?;
+    text.split_whitespace().next()?.parse::<u64>().ok().map(|kib| kib * 1024)
 }
 
 /// The value behind a name and a colon in one of the kernel's lists.

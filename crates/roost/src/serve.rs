@@ -1,6 +1,7 @@
 //! `roost serve`: what was typed becomes a server's configuration, and signals end it.
 
 use crate::exit::{Exit, coded, usage};
+use crate::machine_facts;
 use crate::signals::EndSignals;
 use crate::size::parse_size;
 use anyhow::{Context as _, Result};
@@ -15,7 +16,6 @@ use std::process::ExitCode;
 
 const MIN_MEMORY: usize = 16 << 20;
 const MIN_ITEM: usize = 1 << 10;
-const MAX_ITEM: usize = 128 << 20;
 
 /// A memcached-compatible store that puts idle cores to sleep
 #[derive(Parser)]
@@ -285,8 +285,26 @@ fn config(args: &Args, file: File) -> Result<Config> {
     }
     let max_item_size =
         parse_size(&args.max_item_size).map_err(|e| usage(format!("--max-item-size: {e}")))?;
-    if !(MIN_ITEM..=MAX_ITEM.min(memory_limit / 2)).contains(&max_item_size) {
-        return Err(usage("--max-item-size must be at least 1k, and at most 128m and half the memory limit"));
+    if let Some(memory) = machine_facts::memory_bytes()
+        && memory_limit as u64 > memory
+    {
+        return Err(usage(format!(
+            "--memory-limit {} is more than this machine has\nhint: it has {} MiB; leave some for the rest",
+            args.memory_limit,
+            memory >> 20
+        )));
+    }
+    if max_item_size < MIN_ITEM {
+        return Err(usage("--max-item-size must be at least 1k"));
+    }
+    // What cannot be kept once the store is full is not accepted while it is empty.
+    if max_item_size > server::store::largest_item(memory_limit) {
+        let most = server::store::largest_item(memory_limit) >> 10;
+        return Err(usage(format!(
+            "--max-item-size {} cannot be kept within --memory-limit {}: an eighth of it, and 64m at the most, \
+             is for values on their way\nhint: lower --max-item-size to {most}k or raise --memory-limit",
+            args.max_item_size, args.memory_limit
+        )));
     }
     let stall: Duration = args.stall_timeout.parse().map_err(|e| usage(format!("--stall-timeout: {e}")))?;
     if args.max_conns == 0 {

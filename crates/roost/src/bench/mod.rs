@@ -3,6 +3,7 @@
 //! ```text
 //!   scheduler.rs   transfers, bursts and packing
 //!   serve.rs       what is measured, round by round
+//!   fairness.rs    what one client's large answers cost the others
 //!   govern.rs      a governed memcached beside one that is awake on all cores
 //!   govern_cost.rs what governing 128 CPUs costs
 //!   govern_effect.rs how soon a service has left a core
@@ -19,6 +20,7 @@
 //! ```
 
 mod contestant;
+mod fairness;
 mod govern;
 mod govern_cost;
 mod govern_effect;
@@ -51,6 +53,7 @@ pub struct Args {
 #[derive(Subcommand, Debug)]
 enum Bench {
     Serve(serve::Args),
+    Fairness(fairness::Args),
     Scheduler(scheduler::Args),
     Observe(observe::Args),
     Govern(govern::Args),
@@ -79,6 +82,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     }
     match &args.bench {
         Bench::Serve(args) => serve::run(args),
+        Bench::Fairness(args) => fairness::run(args),
         Bench::Scheduler(args) => scheduler::run(args),
         Bench::Observe(args) => observe::run(args),
         Bench::Govern(args) => govern::run(args),

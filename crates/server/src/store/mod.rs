@@ -69,6 +69,7 @@ mod stats;
 
 pub use budget::Budget;
 pub use entry::{Entry, Item, KEY_MAX, NewItem};
+pub use geometry::largest_item;
 pub use stats::{CLASSES, ClassStats, StoreStats};
 
 use geometry::Geometry;
