@@ -3,7 +3,7 @@
 use super::{EnergyStatus, Quiesce, Trigger};
 use host::freezer::FreezerWay;
 use machine::{CpuList, Duration, Instant, LengthHistogram};
-use policy::quiescence::{Edge, Outlook, Record, Verdict};
+use policy::quiescence::{Edge, Outlook, Reason, Record, Verdict};
 use serde::Serialize;
 use std::fmt::Write as _;
 
@@ -88,8 +88,22 @@ pub struct PayoffStatus {
     pub gain: Option<f64>,
     /// What could be gained at most.
     pub gain_at_most: Option<f64>,
-    /// What critical work took longer, of a cycle.
+    /// Why it is left off.
+    pub why: Option<Reason>,
+    /// What is done between two waits took longer, of a cycle.
     pub slowdown: Option<f64>,
+    /// Whole cycles of critical threads took longer, and by how much at most (two standard errors).
+    pub cycle: Option<f64>,
+    /// The same.
+    pub cycle_at_most: Option<f64>,
+    /// Their waits took longer, and by how much at most.
+    pub wait: Option<f64>,
+    /// The same.
+    pub wait_at_most: Option<f64>,
+    /// The 99th percentile of their cycles was longer.
+    pub tail: Option<f64>,
+    /// Cycles that were compared, without freezing and with.
+    pub cycles: [u64; 2],
     /// Pairs of turns with and without, so far.
     pub pairs: u64,
     /// Times that it was settled.
@@ -100,26 +114,57 @@ pub struct PayoffStatus {
 
 impl PayoffStatus {
     fn of(verdict: Verdict, now: Instant) -> Self {
-        let Verdict { pays, is_trying, gain, gain_at_most, slowdown, pairs, trials, again } = verdict;
-        let again_s = again.map(|again| again.since(now).as_secs_f64());
-        Self { pays, is_trying, gain, gain_at_most, slowdown, pairs, trials, again_s }
+        Self {
+            pays: verdict.pays,
+            is_trying: verdict.is_trying,
+            gain: verdict.gain,
+            gain_at_most: verdict.gain_at_most,
+            why: verdict.why,
+            slowdown: verdict.slowdown,
+            cycle: verdict.cycle,
+            cycle_at_most: verdict.cycle_at_most,
+            wait: verdict.wait,
+            wait_at_most: verdict.wait_at_most,
+            tail: verdict.tail,
+            cycles: verdict.cycles,
+            pairs: verdict.pairs,
+            trials: verdict.trials,
+            again_s: verdict.again.map(|again| again.since(now).as_secs_f64()),
+        }
     }
 
     /// For a person, in a line.
     pub fn text(&self) -> String {
         let points = |share: Option<f64>| share.map(|share| format!("{:+.1} points", share * 100.0));
+        let percent = |share: Option<f64>| {
+            share.map_or("not known".to_owned(), |share| format!("{:+.1} %", share * 100.0))
+        };
         let found = match (self.pays, points(self.gain), points(self.gain_at_most)) {
             (_, Some(gain), _) => format!(
-                "all idle {gain} of the time with freezing, critical work {:+.1} %",
-                self.slowdown.unwrap_or_default() * 100.0
+                "all idle {gain} of the time with freezing; critical cycles {} (at most {}), waits {} (at most {}), \
+                 p99 {}, of {} cycles without and {} with",
+                percent(self.cycle),
+                percent(self.cycle_at_most),
+                percent(self.wait),
+                percent(self.wait_at_most),
+                percent(self.tail),
+                self.cycles[0],
+                self.cycles[1]
             ),
             (Some(false), None, Some(most)) => format!("all idle {most} of the time at most"),
             _ => "not known yet".to_owned(),
         };
+        let why = match self.why {
+            Some(Reason::NothingToGain | Reason::NoGain) => "too little is gained",
+            Some(Reason::Longer) => "critical work takes longer with it",
+            Some(Reason::LongerTail) => "the longest cycles of critical work are with it",
+            Some(Reason::NotExcluded) => "that critical work takes longer cannot be excluded",
+            None => "left off",
+        };
         match (self.is_trying, self.pays) {
             (true, _) => format!("being found out whether freezing pays; so far: {found}"),
             (false, Some(true)) => format!("freezing pays: {found}"),
-            (false, Some(false)) => format!("freezing does not pay and is left off: {found}"),
+            (false, Some(false)) => format!("freezing does not pay and is left off, {why}: {found}"),
             (false, None) => "not tried out whether freezing pays".to_owned(),
         }
     }

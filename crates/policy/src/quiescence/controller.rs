@@ -122,7 +122,19 @@ impl Quiescence {
     /// Something happened on the machine.
     pub fn handle_event(&mut self, now: Instant, event: &Event) {
         self.causal.expire(now, self.params.max_interaction);
-        match self.causal.handle_event(now, event) {
+        let followed = self.causal.handle_event(now, event);
+        match *event {
+            Event::Block { task, .. } if self.causal.is_critical(task.id) => {
+                self.payoff.handle_block(now, task.id);
+            }
+            Event::Unblock { task } if self.causal.is_critical(task.id) => {
+                self.payoff.handle_unblock(now, task.id);
+            }
+            Event::Block { task, .. } | Event::Unblock { task } => self.payoff.forget(task.id),
+            Event::Exit { task } => self.payoff.forget(task),
+            _ => {}
+        }
+        match followed {
             Ok(None) => {}
             Ok(Some(helper)) => {
                 if let Ok(at) = self.groups.binary_search_by_key(&helper, |background| background.group) {
@@ -142,6 +154,7 @@ impl Quiescence {
     /// critical groups whether it is blocked.
     pub fn handle_lost(&mut self, now: Instant) {
         self.causal.forget_all();
+        self.payoff.forget_all();
         self.go_blind(now);
         self.decide(now);
     }

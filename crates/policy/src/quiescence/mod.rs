@@ -29,8 +29,8 @@
 //! alone.
 //!
 //! **Whether at all.** Freezing costs something too, and what piles up has to be run. Where the driver reads for how long all CPUs are idle
-//! ([`Quiescence::handle_idle`]), it is tried out whether there is more of that with freezing than without; it is left off where there is not
-//! (`payoff.rs`).
+//! ([`Quiescence::handle_idle`]), it is tried out whether there is more of that with freezing than without; it is left off where there is not,
+//! and where it cannot be excluded that critical threads' cycles or waits get longer by it (`payoff/mod.rs`).
 //!
 //! **Until when.** Until a critical task goes on; of waits that always last equally long ([`Wait::Punctual`]) until just before, so that
 //! thawing is over when the critical work goes on.
@@ -46,6 +46,8 @@
 //! - after [`Quiescence::handle_stop`] everything is thawed, for good.
 
 mod causal;
+#[cfg(test)]
+mod chain;
 mod controller;
 mod graph;
 mod learned;
@@ -59,7 +61,7 @@ mod scenarios;
 pub use controller::{Outlook, Quiescence, QuiescenceCommand, Record};
 pub use graph::{Edge, Graph, Seen};
 pub use learned::{CLEAN_MIN, Nature, Site, Waits};
-pub use payoff::{PayoffParams, Verdict};
+pub use payoff::{PayoffParams, Reason, Verdict};
 pub use recorded::QuiescenceInput;
 
 use machine::{Duration, Ratio};

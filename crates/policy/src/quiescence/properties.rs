@@ -218,3 +218,52 @@ proptest! {
         prop_assert_eq!(quiescence.record().frozen, frozen_for.values().copied().sum::<Duration>());
     }
 }
+
+mod wait_graphs {
+    use super::super::Params;
+    use super::super::chain::{Chain, Own, Part, Program};
+    use proptest::prelude::*;
+
+    fn part(groups: usize) -> impl Strategy<Value = Part> {
+        prop_oneof![
+            2 => (50_u64..1_500).prop_map(Part::Elsewhere),
+            1 => (0..groups, 1_u64..60).prop_map(|(group, steps)| Part::Asks { group, steps }),
+        ]
+    }
+
+    fn program(groups: usize) -> impl Strategy<Value = Program> {
+        (1_u64..100, prop::collection::vec(part(groups), 1..5), 0_u64..40)
+            .prop_map(|(work, parts, jitter)| Program { work, parts, jitter })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(24))]
+
+        /// Critical threads, each with a chain of third parties, of which some ask background groups.
+        #[test]
+        fn freezing_never_pays_where_it_delays_who_waits_through_third_parties(
+            programs in prop::collection::vec(program(2), 1..4),
+            loads in prop::collection::vec(0.0_f64..0.6, 2),
+            seed in 1_u64..1_000_000,
+        ) {
+            let owns: Vec<Own> = loads.into_iter().map(|load| Own { burst: 50, load }).collect();
+            let mut free = Chain::new(Params::default(), &programs, &owns, seed).never_freezing();
+            let mut judged = Chain::new(Params::default(), &programs, &owns, seed);
+            let mut always = Params::default();
+            always.payoff.is_tried = false;
+            let mut forced = Chain::new(always, &programs, &owns, seed);
+            free.run(60);
+            forced.run(60);
+            let found = judged.run(60);
+            for asker in 0..programs.len() {
+                let ((_, _, without), (_, _, with)) = (free.figures(asker, 20), forced.figures(asker, 20));
+                // Plainly delayed: more than what the jitter makes of it.
+                let is_delayed = (with as f64) < without as f64 * 0.93;
+                prop_assert!(
+                    !is_delayed || found.pays != Some(true),
+                    "thread {asker}: {with} cycles of {without}, {found:?}"
+                );
+            }
+        }
+    }
+}

@@ -17,7 +17,7 @@ use std::path::PathBuf;
 /// else, and after --max-pause at the latest. A unit that lately woke a critical thread is left alone for a second.
 ///
 /// Whether that pays is tried out: half a second with and half a second without, a few times, by the time in which all CPUs were idle. Where it is
-/// no more than without, or critical work is slowed by more than 1 %, freezing is left off; it is tried again after a minute, then ever more rarely.
+/// no more than without, or where it is not excluded that the cycles or waits of critical threads get longer by more than 1 %, freezing is left off; it is tried again after a minute, then ever more rarely.
 ///
 /// A unit is frozen by its cgroup (version 2 or 1), a process whose cgroup holds others too by SIGSTOP; tasks that are stopped already stay so.
 /// The frozen may notice: epoll_wait returns EINTR once. Everything is journalled first and thawed in whatever way this ends; after a

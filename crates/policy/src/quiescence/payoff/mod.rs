@@ -20,13 +20,24 @@
 //!
 //! **Try.** Pairs of turns, one with and one without. After three pairs the mean difference decides as soon as it is two standard errors
 //! from the bar; after [`PAIRS_MAX`] it decides anyway. The bar is [`PayoffParams::min_gain`], twice that for who has left off, half for
-//! who freezes: *hysteresis*. Whatever the gain, who slows critical work by clearly more than [`PayoffParams::max_slowdown`]
-//! leaves off. Slowed is what critical threads do between two waits: if it takes longer with freezing than without, as a share of a cycle.
+//! who freezes: *hysteresis*.
+//!
+//! **Whatever the gain**, freezing is left off unless the evidence excludes that critical threads are slowed by more than
+//! [`PayoffParams::max_slowdown`]: two standard errors above the mean, neither their whole cycles (wait and work) nor their
+//! waits are longer than that with freezing. Waits count because a third party that is waited for may itself wait for the
+//! background. It is left off, too, where the longest cycles lie with freezing more often than chance explains, or where what
+//! is done between two waits takes clearly longer. Where the gain is clear and only this is not, more pairs are tried, up to
+//! [`PAIRS_MORE`]. Waits whose lengths vary much are never known well enough: freezing is left off for them
+//! ([`Reason::NotExcluded`]). `evidence.rs` says what is not seen.
 //!
 //! What always holds:
 //! - Without readings of idle time nothing is judged, and freezing is never held back.
 //! - Turns in which the other way is tried come ever more rarely while the answer stays the same.
 
+mod evidence;
+
+use super::TaskId;
+use evidence::{Compared, Evidence};
 use machine::{Duration, Instant, Ratio};
 use serde::{Deserialize, Serialize};
 
@@ -41,7 +52,7 @@ pub struct PayoffParams {
     pub turn: Duration,
     /// What all CPUs must be idle for more, as a share of the time. 0.02 (ours): less is no more than noise on a machine that does anything else.
     pub min_gain: Ratio,
-    /// What critical work may take longer, as a share of a cycle of wait and work. 0.01 (ours): what nobody notices.
+    /// What cycles, waits and work of critical threads may take longer, as a share. 0.01 (ours): what nobody notices.
     pub max_slowdown: Ratio,
     /// The first answer is tried again after this; each later one, if it is the same, after twice as long. 1 min (ours): turns of 4 s cost 6 %.
     #[serde(with = "machine::duration_text")]
@@ -70,6 +81,12 @@ pub const TURN_WAITS: u32 = 4;
 const PAIRS_MIN: usize = 3;
 /// So many decide, however unclear they are: 16 turns.
 pub const PAIRS_MAX: usize = 8;
+/// And so many where the gain is clear, and only whether critical work is slowed is not.
+pub const PAIRS_MORE: usize = 24;
+/// A turn lasts for so many of the longest waits, so that whole ones are in it.
+const TURN_LONGEST: u64 = 4;
+/// But for no more than so many times [`PayoffParams::turn`].
+const TURN_MAX: u64 = 8;
 /// Standard errors from the bar: one decision in twenty is wrong.
 const CLEAR: f64 = 2.0;
 /// What all are idle for more or less than when it was settled, as a share of the time, after which it is tried anew.
@@ -115,6 +132,22 @@ enum Stage {
     Settled { pays: bool, until: Instant, usual: Option<f64> },
 }
 
+/// Why freezing is left off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reason {
+    /// There is too little to gain, so that it was not tried.
+    NothingToGain,
+    /// Too little was gained.
+    NoGain,
+    /// Critical work takes longer with freezing.
+    Longer,
+    /// The longest cycles of critical work are with freezing.
+    LongerTail,
+    /// That critical work takes longer cannot be excluded by what was seen.
+    NotExcluded,
+}
+
 /// What was found out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -127,8 +160,22 @@ pub struct Verdict {
     pub gain: Option<f64>,
     /// What the look before it said that could be gained at most.
     pub gain_at_most: Option<f64>,
-    /// Critical work took longer, at the last trial: a share of a cycle.
+    /// Why it is left off, if it is.
+    pub why: Option<Reason>,
+    /// What is done between two waits took longer, at the last trial: a share of a cycle.
     pub slowdown: Option<f64>,
+    /// Whole cycles of critical threads took longer: a share.
+    pub cycle: Option<f64>,
+    /// By this at most, two standard errors above.
+    pub cycle_at_most: Option<f64>,
+    /// Their waits did.
+    pub wait: Option<f64>,
+    /// By this at most.
+    pub wait_at_most: Option<f64>,
+    /// The 99th percentile of their cycles did.
+    pub tail: Option<f64>,
+    /// Cycles that were compared, without freezing and with.
+    pub cycles: [u64; 2],
     /// Pairs of turns, all together.
     pub pairs: u64,
     /// Times that it was settled.
@@ -155,6 +202,7 @@ pub(super) struct Payoff {
     /// After the next verdict, if it is the same.
     retry: Duration,
     judged: Instant,
+    evidence: Evidence,
     verdict: Verdict,
 }
 
@@ -171,6 +219,7 @@ impl Payoff {
             turn: Turn::of(false),
             retry: params.retry_min,
             judged: Instant::ZERO,
+            evidence: Evidence::default(),
             verdict: Verdict::default(),
         }
     }
@@ -182,6 +231,26 @@ impl Payoff {
 
     pub fn handle_cost(&mut self, cost: Duration) {
         self.cost = cost;
+    }
+
+    /// A critical thread begins to wait. Told before [`Self::handle_waiting`].
+    pub fn handle_block(&mut self, now: Instant, task: TaskId) {
+        self.evidence.blocks(now, task, self.turn.counts());
+    }
+
+    /// A critical thread goes on.
+    pub fn handle_unblock(&mut self, now: Instant, task: TaskId) {
+        self.evidence.goes_on(now, task, self.turn.counts());
+    }
+
+    /// The thread is gone, or not critical any more.
+    pub fn forget(&mut self, task: TaskId) {
+        self.evidence.forget(task);
+    }
+
+    /// Nobody knows any more what any thread does.
+    pub fn forget_all(&mut self) {
+        self.evidence.forget_all();
     }
 
     /// Whether all critical threads wait now.
@@ -235,7 +304,8 @@ impl Payoff {
             return;
         };
         let length = now.since(began);
-        if self.turn.worthy < TURN_WAITS || length < self.params.turn {
+        let whole = (self.evidence.longest() * TURN_LONGEST).min(self.params.turn * TURN_MAX);
+        if self.turn.worthy < TURN_WAITS || length < self.params.turn.max(whole) {
             return;
         }
         let share = |time: Duration| time.as_secs_f64() / length.as_secs_f64();
@@ -261,8 +331,8 @@ impl Payoff {
                 let at_most = sample.waiting - sample.idle - sample.cost;
                 self.verdict.gain_at_most = Some(at_most);
                 if at_most < self.bar() {
-                    (self.verdict.gain, self.verdict.slowdown) = (None, None);
-                    self.settle(now, false);
+                    self.verdict = Verdict { gain_at_most: Some(at_most), ..self.verdict.without_trial() };
+                    self.settle(now, false, Some(Reason::NothingToGain));
                 } else {
                     self.stage = Stage::Trying { pairs: Vec::new(), first: Some(sample) };
                 }
@@ -286,6 +356,7 @@ impl Payoff {
                 let has_changed = usual.is_some_and(|usual| (sample.idle - usual).abs() > CHANGE);
                 if now >= *until || (has_changed && now >= self.judged + self.params.retry_min) {
                     self.stage = Stage::Looking;
+                    self.evidence.begin();
                 } else {
                     usual.get_or_insert(sample.idle);
                 }
@@ -297,14 +368,41 @@ impl Payoff {
         let (gain, gain_error) = mean_and_error(pairs.iter().map(|pair| pair.gain));
         let (slowdown, slowdown_error) = mean_and_error(pairs.iter().map(|pair| pair.slowdown));
         (self.verdict.gain, self.verdict.slowdown) = (Some(gain), Some(slowdown));
-        let is_clear = pairs.len() >= PAIRS_MIN && (gain - self.bar()).abs() > CLEAR * gain_error;
-        if is_clear || pairs.len() >= PAIRS_MAX {
-            let is_slow = slowdown - CLEAR * slowdown_error > self.params.max_slowdown.as_f64();
-            self.settle(now, gain > self.bar() && !is_slow);
+        let compared = self.evidence.compared(self.params.max_slowdown.as_f64());
+        if let Some(Compared { cycle, wait, tail, cycles, .. }) = compared {
+            let verdict = &mut self.verdict;
+            (verdict.cycle, verdict.cycle_at_most) = (Some(cycle.mean), Some(cycle.at_most(CLEAR)));
+            (verdict.wait, verdict.wait_at_most) = (Some(wait.mean), Some(wait.at_most(CLEAR)));
+            verdict.tail = Some(tail);
+            verdict.cycles = cycles.map(|count| count as u64);
+        }
+        if pairs.len() < PAIRS_MIN {
+            return;
+        }
+        let max = self.params.max_slowdown.as_f64();
+        let is_longer = slowdown - CLEAR * slowdown_error > max
+            || compared.is_some_and(|seen| seen.cycle.at_least(CLEAR).max(seen.wait.at_least(CLEAR)) > max);
+        let is_excluded =
+            compared.is_some_and(|seen| seen.cycle.at_most(CLEAR).max(seen.wait.at_most(CLEAR)) <= max);
+        if is_longer {
+            return self.settle(now, false, Some(Reason::Longer));
+        }
+        if compared.is_some_and(|seen| seen.is_tail_longer) {
+            return self.settle(now, false, Some(Reason::LongerTail));
+        }
+        if (gain - self.bar()).abs() <= CLEAR * gain_error && pairs.len() < PAIRS_MAX {
+            return;
+        }
+        if gain <= self.bar() {
+            self.settle(now, false, Some(Reason::NoGain));
+        } else if is_excluded {
+            self.settle(now, true, None);
+        } else if pairs.len() >= PAIRS_MORE {
+            self.settle(now, false, Some(Reason::NotExcluded));
         }
     }
 
-    fn settle(&mut self, now: Instant, pays: bool) {
+    fn settle(&mut self, now: Instant, pays: bool, why: Option<Reason>) {
         self.retry = match self.verdict.pays {
             Some(before) if before == pays => (self.retry * 2).min(self.params.retry_max),
             _ => self.params.retry_min,
@@ -312,6 +410,7 @@ impl Payoff {
         self.stage = Stage::Settled { pays, until: now + self.retry, usual: None };
         self.judged = now;
         self.verdict.pays = Some(pays);
+        self.verdict.why = why;
         self.verdict.trials += 1;
     }
 
@@ -335,7 +434,20 @@ impl Payoff {
     }
 }
 
+impl Verdict {
+    /// As before anything was tried.
+    fn without_trial(self) -> Self {
+        let Self { pays, is_trying, pairs, trials, again, .. } = self;
+        Self { pays, is_trying, pairs, trials, again, ..Self::default() }
+    }
+}
+
 impl Turn {
+    /// Its side, and since when it counts; `None` in the cycle after a change.
+    fn counts(&self) -> Option<(bool, Instant)> {
+        self.began.map(|began| (self.is_on, began))
+    }
+
     fn of(is_on: bool) -> Self {
         Self { is_on, began: None, idle: Duration::ZERO, waited: Duration::ZERO, waits: 0, worthy: 0 }
     }

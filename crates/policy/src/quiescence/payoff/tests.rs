@@ -248,11 +248,13 @@ proptest! {
         let mut on_for = Duration::ZERO;
         while payoff.verdict().pays.is_none() {
             payoff.handle_idle(idle);
+            payoff.handle_block(now, CLIENT.id);
             payoff.handle_waiting(now, true);
             let is_on = payoff.may_freeze();
             let cycle = Duration::from_millis(110);
             let wait = Duration::from_millis(100);
             let work = Duration::from_millis(10) + if is_on { cycle.scale(slowdown) } else { Duration::ZERO };
+            payoff.handle_unblock(now + wait, CLIENT.id);
             payoff.handle_waiting(now + wait, false);
             let share = 0.5 + if is_on { gain } else { 0.0 } + noise();
             now = now + wait + work;
