@@ -1,0 +1,538 @@
+//! Folders and files where another user may be, opened so that nobody else chooses what is written, read or run.
+//!
+//! Roost often runs as root and writes where others can write as well: below `/tmp` and `/dev/shm`, into the working directory
+//! of whoever typed `sudo`, into a folder that a service's own user has. A path is a promise of that other user: between
+//! two system calls `out/summary.json` may become a link to `/etc/shadow`. So a folder is opened once, component by
+//! component, and everything after that goes by its descriptor.
+//!
+//! Terms. A folder is *trusted* if it and all folders above it belong to root or to this user, and nobody else may rename or
+//! replace what is in them: not writable by group or others, or sticky. What root executes or believes lies in
+//! such a one ([`SafeFolder::trusted`]). In any other folder root may still leave results: that is what the rest is for.
+//!
+//! What always holds:
+//! - A link of another user is never followed, and in a folder that is not trusted root follows none at all.
+//! - A file is made under a name that was free (`O_EXCL`), or is a regular file of this user with one name, or is not opened
+//!   for writing. It takes its final name whole, after `fsync`.
+//! - A file of another user is read from only by its owner's name, without waiting (a FIFO is refused) and never more of it than
+//!   was asked for.
+
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
+use rustix::io::Errno;
+use std::collections::VecDeque;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::hash::{BuildHasher as _, Hasher as _};
+use std::io::{self, Read as _};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::ffi::OsStringExt as _;
+use std::path::{Component, Path, PathBuf};
+
+/// Why a file or folder was not opened.
+#[derive(Debug, thiserror::Error)]
+pub enum SafeError {
+    /// Somebody else could choose what it is.
+    #[error("{path}: {why}", path = path.display())]
+    Unsafe {
+        /// Which.
+        path: PathBuf,
+        /// Who could.
+        why: String,
+    },
+    /// The system refused.
+    #[error("{path}: {source}", path = path.display())]
+    Io {
+        /// Which.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+impl SafeError {
+    /// As the standard library's, for callers whose errors are those.
+    pub fn into_io(self) -> io::Error {
+        match self {
+            Self::Io { source, .. } => source,
+            Self::Unsafe { .. } => io::Error::new(io::ErrorKind::PermissionDenied, self.to_string()),
+        }
+    }
+
+    /// What the kernel said, where it said something.
+    pub fn kind(&self) -> io::ErrorKind {
+        match self {
+            Self::Io { source, .. } => source.kind(),
+            Self::Unsafe { .. } => io::ErrorKind::PermissionDenied,
+        }
+    }
+}
+
+/// A folder, held by its descriptor.
+#[derive(Debug)]
+pub struct SafeFolder {
+    /// Of the kind `O_PATH`: a folder that may be passed through, and not listed, serves as well.
+    place: OwnedFd,
+    path: PathBuf,
+    /// The first folder on the way that is not trusted, and why.
+    doubt: Option<(PathBuf, String)>,
+}
+
+impl SafeFolder {
+    /// The folder at `path`, which is there.
+    pub fn open(path: &Path) -> Result<Self, SafeError> {
+        Self::walk(path, None)
+    }
+
+    /// The folder at `path`; it and those above it are made, with the bits `mode`, where they are not there.
+    pub fn make(path: &Path, mode: u32) -> Result<Self, SafeError> {
+        Self::walk(path, Some(mode))
+    }
+
+    /// The folder that holds the file `path`, and the file's name in it. Made with the bits `mode`, if there are any.
+    pub fn of_file(path: &Path, mode: Option<u32>) -> Result<(Self, OsString), SafeError> {
+        let name = path.file_name().ok_or_else(|| SafeError::Io {
+            path: path.to_owned(),
+            source: io::Error::new(io::ErrorKind::InvalidInput, "this is no file's name"),
+        })?;
+        let parent = match path.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent,
+            _ => Path::new("."),
+        };
+        Ok((Self::walk(parent, mode)?, name.to_owned()))
+    }
+
+    /// Itself, if nobody but root and this user can choose what is in it.
+    pub fn trusted(self) -> Result<Self, SafeError> {
+        match self.doubt {
+            None => Ok(self),
+            Some((path, why)) => Err(SafeError::Unsafe { path, why }),
+        }
+    }
+
+    /// Its path, for messages and for programs that are told of it.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// A folder in it, made with the bits `mode` if it is not there. One that is there must be this user's.
+    pub fn folder(&self, name: &str, mode: u32) -> Result<Self, SafeError> {
+        let path = self.path.join(name);
+        let failed = failed(&path);
+        let made = match rustix::fs::mkdirat(&self.place, name, Mode::from_raw_mode(mode)) {
+            Ok(()) => true,
+            Err(Errno::EXIST) => false,
+            Err(cause) => return Err(failed(cause)),
+        };
+        let place = open_at(&self.place, OsStr::new(name), OFlags::PATH | OFlags::DIRECTORY).map_err(&failed)?;
+        let about = rustix::fs::fstat(&place).map_err(&failed)?;
+        if about.st_uid != own_user() {
+            return Err(SafeError::Unsafe { path, why: format!("it belongs to user {}", about.st_uid) });
+        }
+        let folder = Self { doubt: self.doubt.clone().or_else(|| doubt(&path, &about)), place, path };
+        if made {
+            // The mask of this process may have taken bits.
+            let open = folder.readable()?;
+            rustix::fs::fchmod(open, Mode::from_raw_mode(mode)).map_err(failed)?;
+        }
+        Ok(folder)
+    }
+
+    /// A folder in it with a name that nobody can know beforehand, beginning with `prefix`.
+    pub fn fresh_folder(&self, prefix: &str, mode: u32) -> Result<Self, SafeError> {
+        for _ in 0..TRIES {
+            let name = format!("{prefix}{:016x}", unforeseen());
+            match rustix::fs::mkdirat(&self.place, &name, Mode::from_raw_mode(0o700)) {
+                Ok(()) => {
+                    let folder = self.folder(&name, mode)?;
+                    let open = folder.readable()?;
+                    rustix::fs::fchmod(open, Mode::from_raw_mode(mode)).map_err(failed(&folder.path))?;
+                    return Ok(folder);
+                }
+                Err(Errno::EXIST) => {}
+                Err(cause) => return Err(failed(&self.path.join(name))(cause)),
+            }
+        }
+        Err(failed(&self.path)(Errno::EXIST))
+    }
+
+    /// A folder in it that `user` alone writes, made if it is not there. Nothing is written into it by us: its owner chooses what lies
+    /// there. One that is there must be that user's.
+    pub fn folder_of(&self, name: &str, user: u32, group: u32) -> Result<Self, SafeError> {
+        let path = self.path.join(name);
+        match rustix::fs::mkdirat(&self.place, name, Mode::from_raw_mode(0o700)) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(cause) => return Err(failed(&path)(cause)),
+        }
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+        let place = open_at(&self.place, OsStr::new(name), flags).map_err(failed(&path))?;
+        let mut about = rustix::fs::fstat(&place).map_err(failed(&path))?;
+        if about.st_uid == own_user() && user != own_user() {
+            let (uid, gid) = (rustix::fs::Uid::from_raw(user), rustix::fs::Gid::from_raw(group));
+            rustix::fs::fchown(&place, Some(uid), Some(gid)).map_err(failed(&path))?;
+            about.st_uid = user;
+        }
+        if about.st_uid != user || about.st_mode & 0o022 != 0 {
+            return Err(SafeError::Unsafe { path, why: format!("it is not user {user}'s alone; remove it") });
+        }
+        let doubt = (user != own_user()).then(|| (path.clone(), format!("it belongs to user {user}")));
+        Ok(Self { doubt: self.doubt.clone().or(doubt), place, path })
+    }
+
+    /// Whose it is.
+    pub fn owner(&self) -> Result<u32, SafeError> {
+        Ok(rustix::fs::fstat(&self.place).map_err(failed(&self.path))?.st_uid)
+    }
+
+    /// A new file of that name; an error where there is anything of that name, a dangling link included.
+    pub fn create(&self, name: impl AsRef<OsStr>, mode: u32) -> Result<File, SafeError> {
+        let name = name.as_ref();
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(&self.place, name, flags, Mode::from_raw_mode(mode));
+        file.map(File::from).map_err(failed(&self.path.join(name)))
+    }
+
+    /// The file of that name, to be added to; made if there is none. What is there must be a regular file of this user with this one
+    /// name.
+    pub fn append(&self, name: impl AsRef<OsStr>, mode: u32) -> Result<File, SafeError> {
+        self.own_file(name.as_ref(), OFlags::WRONLY | OFlags::APPEND, mode)
+    }
+
+    /// The same, emptied.
+    pub fn overwrite(&self, name: impl AsRef<OsStr>, mode: u32) -> Result<File, SafeError> {
+        let name = name.as_ref();
+        // Emptied only once it is known whose it is.
+        let file = self.own_file(name, OFlags::WRONLY, mode)?;
+        file.set_len(0).map_err(|source| SafeError::Io { path: self.path.join(name), source })?;
+        Ok(file)
+    }
+
+    fn own_file(&self, name: &OsStr, flags: OFlags, mode: u32) -> Result<File, SafeError> {
+        let path = self.path.join(name);
+        let flags =
+            flags | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let file = match rustix::fs::openat(&self.place, name, flags, Mode::from_raw_mode(mode)) {
+            Err(Errno::LOOP) => return Err(SafeError::Unsafe { path, why: LINK.into() }),
+            other => other.map_err(failed(&path))?,
+        };
+        let about = rustix::fs::fstat(&file).map_err(failed(&path))?;
+        is_plain(&path, &about, own_user())?;
+        Ok(File::from(file))
+    }
+
+    /// Writes a file that takes its name when it is whole and on the disk; what had the name before, a link too, is replaced.
+    pub fn replace(
+        &self,
+        name: impl AsRef<OsStr>,
+        mode: u32,
+        write: impl FnOnce(&mut File) -> io::Result<()>,
+    ) -> Result<(), SafeError> {
+        let name = name.as_ref();
+        let path = self.path.join(name);
+        let mut draft = OsString::from(".");
+        draft.push(name);
+        draft.push(format!(".{:016x}.new", unforeseen()));
+        let mut file = self.create(&draft, mode)?;
+        let whole = rustix::fs::fchmod(&file, Mode::from_raw_mode(mode))
+            .map_err(io::Error::from)
+            .and_then(|()| write(&mut file))
+            .and_then(|()| file.sync_all())
+            .and_then(|()| Ok(rustix::fs::renameat(&self.place, &draft, &self.place, name)?));
+        if let Err(source) = whole {
+            let _ = rustix::fs::unlinkat(&self.place, &draft, AtFlags::empty());
+            return Err(SafeError::Io { path, source });
+        }
+        // The name is not on the disk before its folder is. A folder that this user may not list cannot be asked for that.
+        if let Ok(open) = self.readable() {
+            let _ = rustix::fs::fsync(open);
+        }
+        Ok(())
+    }
+
+    /// A regular file with one name that belongs to `owner`, and no more than `most` bytes of it.
+    pub fn read_of(&self, name: impl AsRef<OsStr>, owner: u32, most: u64) -> Result<Vec<u8>, SafeError> {
+        let name = name.as_ref();
+        let path = self.path.join(name);
+        let file = match open_at(&self.place, name, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY) {
+            Err(Errno::LOOP) => return Err(SafeError::Unsafe { path, why: LINK.into() }),
+            other => File::from(other.map_err(failed(&path))?),
+        };
+        let about = rustix::fs::fstat(&file).map_err(failed(&path))?;
+        is_plain(&path, &about, owner)?;
+        let mut bytes = Vec::new();
+        let read = file.take(most.saturating_add(1)).read_to_end(&mut bytes);
+        read.map_err(|source| SafeError::Io { path: path.clone(), source })?;
+        if bytes.len() as u64 > most {
+            return Err(SafeError::Unsafe { path, why: format!("it has more than {most} bytes") });
+        }
+        Ok(bytes)
+    }
+
+    /// True if something has that name, whatever it is.
+    pub fn has(&self, name: impl AsRef<OsStr>) -> bool {
+        rustix::fs::statat(&self.place, name.as_ref(), AtFlags::SYMLINK_NOFOLLOW).is_ok()
+    }
+
+    /// Takes a name away; a link's own, and not what it points to.
+    pub fn remove(&self, name: impl AsRef<OsStr>) -> Result<(), SafeError> {
+        let name = name.as_ref();
+        rustix::fs::unlinkat(&self.place, name, AtFlags::empty()).map_err(failed(&self.path.join(name)))
+    }
+
+    /// Takes an empty folder of that name away.
+    pub fn remove_folder(&self, name: impl AsRef<OsStr>) -> Result<(), SafeError> {
+        let name = name.as_ref();
+        rustix::fs::unlinkat(&self.place, name, AtFlags::REMOVEDIR).map_err(failed(&self.path.join(name)))
+    }
+
+    /// The same folder by a descriptor that can be asked for more than the way.
+    fn readable(&self) -> Result<OwnedFd, SafeError> {
+        open_at(&self.place, OsStr::new("."), OFlags::RDONLY | OFlags::DIRECTORY).map_err(failed(&self.path))
+    }
+
+    fn walk(path: &Path, make: Option<u32>) -> Result<Self, SafeError> {
+        let absolute =
+            std::path::absolute(path).map_err(|source| SafeError::Io { path: path.to_owned(), source })?;
+        let top = || rustix::fs::open("/", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+        let mut place = top().map_err(failed(Path::new("/")))?;
+        let mut about = rustix::fs::fstat(&place).map_err(failed(Path::new("/")))?;
+        let mut at = PathBuf::from("/");
+        let mut doubted = doubt(&at, &about);
+        let mut left: VecDeque<OsString> = names(&absolute).collect();
+        let mut links = 0;
+        while let Some(name) = left.pop_front() {
+            let next = at.join(&name);
+            let failed = failed(&next);
+            let opened = match (open_at(&place, &name, OFlags::PATH), make) {
+                (Err(Errno::NOENT), Some(mode)) => {
+                    match rustix::fs::mkdirat(&place, &name, Mode::from_raw_mode(mode)) {
+                        Ok(()) | Err(Errno::EXIST) => open_at(&place, &name, OFlags::PATH),
+                        Err(cause) => Err(cause),
+                    }
+                }
+                (opened, _) => opened,
+            };
+            let opened = opened.map_err(&failed)?;
+            let found = rustix::fs::fstat(&opened).map_err(&failed)?;
+            match FileType::from_raw_mode(found.st_mode) {
+                FileType::Symlink => {
+                    let is_ours = found.st_uid == 0 || found.st_uid == own_user();
+                    if !is_ours || own_user() == 0 && doubt(&at, &about).is_some() {
+                        let why = format!("it is a link that user {} may have made: name the folder itself", {
+                            if is_ours { about.st_uid } else { found.st_uid }
+                        });
+                        return Err(SafeError::Unsafe { path: next, why });
+                    }
+                    links += 1;
+                    if links > LINKS {
+                        return Err(failed(Errno::LOOP));
+                    }
+                    let target = rustix::fs::readlinkat(&opened, "", Vec::new()).map_err(&failed)?;
+                    let target = PathBuf::from(OsString::from_vec(target.into_bytes()));
+                    if target.is_absolute() {
+                        place = top().map_err(&failed)?;
+                        about = rustix::fs::fstat(&place).map_err(&failed)?;
+                        at = PathBuf::from("/");
+                    }
+                    for name in names(&target).rev() {
+                        left.push_front(name);
+                    }
+                }
+                FileType::Directory => {
+                    (place, about) = (opened, found);
+                    if name == ".." {
+                        at.pop();
+                    } else {
+                        at = next;
+                    }
+                    doubted = doubted.or_else(|| doubt(&at, &about));
+                }
+                _ => return Err(failed(Errno::NOTDIR)),
+            }
+        }
+        Ok(Self { place, path: at, doubt: doubted })
+    }
+}
+
+fn names(path: &Path) -> impl DoubleEndedIterator<Item = OsString> + '_ {
+    path.components().filter_map(|component| match component {
+        Component::Normal(name) => Some(name.to_owned()),
+        Component::ParentDir => Some("..".into()),
+        Component::RootDir | Component::CurDir | Component::Prefix(_) => None,
+    })
+}
+
+fn open_at(folder: &OwnedFd, name: &OsStr, flags: OFlags) -> Result<OwnedFd, Errno> {
+    let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    rustix::fs::openat(folder.as_fd(), name, flags, Mode::empty())
+}
+
+fn failed(path: &Path) -> impl Fn(Errno) -> SafeError + use<> {
+    let path = path.to_owned();
+    move |cause| SafeError::Io { path: path.clone(), source: cause.into() }
+}
+
+/// Why a folder is not trusted, if it is not.
+fn doubt(path: &Path, about: &Stat) -> Option<(PathBuf, String)> {
+    let why = if about.st_uid != 0 && about.st_uid != own_user() {
+        format!("it belongs to user {}", about.st_uid)
+    } else if about.st_mode & STICKY != 0 {
+        // Others may add to it; they may not replace what is there, and that has an owner of its own.
+        return None;
+    } else if about.st_mode & 0o002 != 0 {
+        "every user may write there".to_owned()
+    } else if about.st_mode & 0o020 != 0 && about.st_gid != 0 {
+        format!("group {} may write there", about.st_gid)
+    } else {
+        return None;
+    };
+    Some((path.to_owned(), why))
+}
+
+fn is_plain(path: &Path, about: &Stat, owner: u32) -> Result<(), SafeError> {
+    let why = if FileType::from_raw_mode(about.st_mode) != FileType::RegularFile {
+        "it is no regular file".to_owned()
+    } else if about.st_uid != owner {
+        format!("it belongs to user {}, and not to {owner}", about.st_uid)
+    } else if about.st_nlink != 1 {
+        "it has several names".to_owned()
+    } else {
+        return Ok(());
+    };
+    Err(SafeError::Unsafe { path: path.to_owned(), why })
+}
+
+fn own_user() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
+/// A number that another process cannot guess: the standard library seeds its maps by the kernel's random numbers.
+fn unforeseen() -> u64 {
+    std::collections::hash_map::RandomState::new().build_hasher().finish()
+}
+
+const STICKY: u32 = 0o1000;
+const LINKS: u32 = 40;
+const TRIES: u32 = 16;
+const LINK: &str = "it is a link, which is not followed";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::io::Write as _;
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink};
+
+    /// Another user's folder, where this process may make one.
+    fn of_nobody(folder: &Path) -> bool {
+        fs::create_dir(folder).unwrap();
+        own_user() == 0 && chown(folder, Some(65534), Some(65534)).is_ok()
+    }
+
+    #[test]
+    fn a_link_that_takes_the_place_of_a_file_is_replaced_and_not_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        let secret = folder.path().join("secret");
+        fs::write(&secret, "root's").unwrap();
+        let place = SafeFolder::open(folder.path()).unwrap();
+        symlink(&secret, folder.path().join("out")).unwrap();
+        for refused in [place.append("out", 0o600), place.overwrite("out", 0o600), place.create("out", 0o600)] {
+            refused.unwrap_err();
+        }
+        place.read_of("out", own_user(), 100).unwrap_err();
+        place.replace("out", 0o644, |file| file.write_all(b"new")).unwrap();
+        assert_eq!(fs::read_to_string(&secret).unwrap(), "root's");
+        let out = fs::symlink_metadata(folder.path().join("out")).unwrap();
+        assert_eq!((out.is_file(), out.mode() & 0o777), (true, 0o644));
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2, "no draft is left");
+    }
+
+    #[test]
+    fn what_could_not_be_written_whole_leaves_the_old_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = SafeFolder::open(folder.path()).unwrap();
+        place.replace("a", 0o600, |file| file.write_all(b"old")).unwrap();
+        let error = place.replace("a", 0o600, |file| {
+            file.write_all(b"half")?;
+            Err(io::Error::other("full"))
+        });
+        assert!(error.unwrap_err().to_string().contains("full"));
+        assert_eq!(place.read_of("a", own_user(), 100).unwrap(), b"old");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn files_of_several_names_pipes_and_long_ones_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = SafeFolder::open(folder.path()).unwrap();
+        fs::write(folder.path().join("one"), "12345").unwrap();
+        place.append("one", 0o600).unwrap();
+        assert_eq!(place.read_of("one", own_user(), 5).unwrap(), b"12345");
+        assert!(place.read_of("one", own_user(), 4).unwrap_err().to_string().contains("more than 4"));
+        place.read_of("one", own_user() + 1, 5).unwrap_err();
+        fs::hard_link(folder.path().join("one"), folder.path().join("two")).unwrap();
+        assert!(place.overwrite("one", 0o600).unwrap_err().to_string().contains("several names"));
+        assert_eq!(fs::read_to_string(folder.path().join("one")).unwrap(), "12345");
+        let pipe = folder.path().join("pipe");
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        place.append("pipe", 0o600).unwrap_err();
+        assert!(place.read_of("pipe", own_user(), 5).unwrap_err().to_string().contains("no regular file"));
+    }
+
+    #[test]
+    fn own_links_on_the_way_are_followed_and_another_users_are_not() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("real")).unwrap();
+        symlink("real", folder.path().join("link")).unwrap();
+        symlink("link", folder.path().join("again")).unwrap();
+        symlink("loop", folder.path().join("loop")).unwrap();
+        let made = SafeFolder::make(&folder.path().join("again/../again/below"), 0o750).unwrap();
+        assert_eq!(made.path(), folder.path().canonicalize().unwrap().join("real/below"));
+        SafeFolder::open(&folder.path().join("loop")).unwrap_err();
+        SafeFolder::open(&folder.path().join("absent")).unwrap_err();
+        let theirs = folder.path().join("theirs");
+        if !of_nobody(&theirs) {
+            return println!("SKIPPED: only root has another user's folder");
+        }
+        symlink(folder.path().join("real"), theirs.join("link")).unwrap();
+        // Root's own link, and still: who owns the folder may have put it there.
+        let error = SafeFolder::make(&theirs.join("link/deep"), 0o755).unwrap_err();
+        assert!(error.to_string().contains("user 65534 may have made"), "{error}");
+        // Without links results may lie there; nothing there is believed.
+        let plain = SafeFolder::make(&theirs.join("results"), 0o755).unwrap();
+        plain.replace("a", 0o644, |file| file.write_all(b"x")).unwrap();
+        let error = plain.trusted().unwrap_err();
+        assert!(error.to_string().contains("belongs to user 65534"), "{error}");
+    }
+
+    #[test]
+    fn a_folder_that_others_may_write_is_not_trusted_unless_it_is_sticky() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |mode: u32| {
+            fs::set_permissions(folder.path(), fs::Permissions::from_mode(mode)).unwrap();
+            SafeFolder::open(folder.path()).unwrap().trusted()
+        };
+        at(0o711).unwrap();
+        at(0o1777).unwrap();
+        assert!(at(0o777).unwrap_err().to_string().contains("every user may write"));
+        assert!(at(0o702).is_err());
+    }
+
+    #[test]
+    fn fresh_folders_never_meet_and_one_that_is_given_away_is_not_trusted() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = SafeFolder::open(folder.path()).unwrap();
+        let (one, two) =
+            (place.fresh_folder("x-", 0o711).unwrap(), place.fresh_folder("x-", 0o711).unwrap());
+        assert_ne!(one.path(), two.path());
+        assert_eq!(fs::metadata(one.path()).unwrap().mode() & 0o777, 0o711);
+        one.trusted().unwrap();
+        if own_user() == 0 {
+            let theirs = two.folder_of("out", 65534, 65534).unwrap();
+            assert_eq!(fs::metadata(theirs.path()).unwrap().uid(), 65534);
+            two.folder_of("out", 65534, 65534).unwrap();
+            // It is taken for nobody else's.
+            two.folder("out", 0o700).unwrap_err();
+            two.folder_of("out", 65533, 65533).unwrap_err();
+            theirs.trusted().unwrap_err();
+        }
+    }
+}
