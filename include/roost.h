@@ -5,8 +5,8 @@
  *
  *     static roost_slots slots;                          // once per process
  *     static const char *const methods[] = {"search::score"};
- *     if (roost_create(&slots, "/run/roost/search.slots", methods, 1, NULL) != 0)
- *         perror("roost: /run/roost/search.slots");      // the server goes on; enters below do nothing
+ *     if (roost_create(&slots, "/dev/shm/search.slots", methods, 1, NULL) != 0)
+ *         perror("roost: /dev/shm/search.slots");      // the server goes on; enters below do nothing
  *
  *     static _Thread_local roost_thread me;              // once per thread
  *     roost_register(&slots, &me);

@@ -1,9 +1,9 @@
 //! A Unix socket with a name: taken over from a process that died, left to one that lives, removed by who made it.
 
+use host::{SafeError, SafeFolder};
 use std::fs;
 use std::io;
-use std::os::unix::fs::PermissionsExt as _;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
 /// The name of a socket that this process listens at, removed when this is dropped.
@@ -12,20 +12,9 @@ pub(crate) struct Place(PathBuf);
 
 /// Listens at `path`, which whoever may by `mode` can connect to. The folder is made if it is not there.
 pub(crate) fn listen(path: &Path, mode: u32) -> io::Result<(UnixListener, Place)> {
-    if let Some(folder) = path.parent() {
-        fs::create_dir_all(folder)?;
-    }
-    let listener = match UnixListener::bind(path) {
-        // The dead leave their sockets; the living answer at them.
-        Err(cause) if cause.kind() == io::ErrorKind::AddrInUse && UnixStream::connect(path).is_err() => {
-            fs::remove_file(path)?;
-            UnixListener::bind(path)?
-        }
-        other => other?,
-    };
-    let place = Place(path.to_owned());
-    fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
-    Ok((listener, place))
+    let (folder, name) = SafeFolder::of_file(path, Some(0o755)).map_err(SafeError::into_io)?;
+    let listener = folder.listen(name, mode).map_err(SafeError::into_io)?;
+    Ok((listener, Place(path.to_owned())))
 }
 
 impl Drop for Place {
@@ -37,6 +26,17 @@ impl Drop for Place {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
+    use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn a_file_that_has_the_name_is_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.sock");
+        fs::write(&path, "somebody's").unwrap();
+        listen(&path, 0o666).unwrap_err();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "somebody's");
+    }
 
     #[test]
     fn the_dead_make_room_and_the_living_do_not() {

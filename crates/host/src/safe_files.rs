@@ -23,8 +23,10 @@ use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::hash::{BuildHasher as _, Hasher as _};
 use std::io::{self, Read as _};
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStringExt as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Component, Path, PathBuf};
 
 /// Why a file or folder was not opened.
@@ -122,7 +124,8 @@ impl SafeFolder {
             Err(Errno::EXIST) => false,
             Err(cause) => return Err(failed(cause)),
         };
-        let place = open_at(&self.place, OsStr::new(name), OFlags::PATH | OFlags::DIRECTORY).map_err(&failed)?;
+        let place =
+            open_at(&self.place, OsStr::new(name), OFlags::PATH | OFlags::DIRECTORY).map_err(&failed)?;
         let about = rustix::fs::fstat(&place).map_err(&failed)?;
         if about.st_uid != own_user() {
             return Err(SafeError::Unsafe { path, why: format!("it belongs to user {}", about.st_uid) });
@@ -218,7 +221,8 @@ impl SafeFolder {
         Ok(File::from(file))
     }
 
-    /// Writes a file that takes its name when it is whole and on the disk; what had the name before, a link too, is replaced.
+    /// Writes a file that takes its name when it is whole and on the disk; what had the name before, a link too, is replaced. Of the
+    /// bits `mode` this process's mask takes some away.
     pub fn replace(
         &self,
         name: impl AsRef<OsStr>,
@@ -231,9 +235,7 @@ impl SafeFolder {
         draft.push(name);
         draft.push(format!(".{:016x}.new", unforeseen()));
         let mut file = self.create(&draft, mode)?;
-        let whole = rustix::fs::fchmod(&file, Mode::from_raw_mode(mode))
-            .map_err(io::Error::from)
-            .and_then(|()| write(&mut file))
+        let whole = write(&mut file)
             .and_then(|()| file.sync_all())
             .and_then(|()| Ok(rustix::fs::renameat(&self.place, &draft, &self.place, name)?));
         if let Err(source) = whole {
@@ -264,6 +266,37 @@ impl SafeFolder {
             return Err(SafeError::Unsafe { path, why: format!("it has more than {most} bytes") });
         }
         Ok(bytes)
+    }
+
+    /// Listens at a Unix socket of that name, to which whoever may by `mode` can connect. One that nobody answers at was left by the dead
+    /// and gives way; anything else that has the name does not.
+    pub fn listen(&self, name: impl AsRef<OsStr>, mode: u32) -> Result<UnixListener, SafeError> {
+        let name = name.as_ref();
+        let path = self.path.join(name);
+        let failed_io = |source| SafeError::Io { path: path.clone(), source };
+        let of = || rustix::fs::statat(&self.place, name, AtFlags::SYMLINK_NOFOLLOW);
+        if let Ok(about) = of() {
+            if FileType::from_raw_mode(about.st_mode) != FileType::Socket {
+                return Err(failed_io(io::Error::new(
+                    io::ErrorKind::AlreadyExists,
+                    "something that is no socket has that name: name another, or remove it",
+                )));
+            }
+            if UnixStream::connect(&path).is_ok() {
+                return Err(failed_io(io::ErrorKind::AddrInUse.into()));
+            }
+            self.remove(name)?;
+        }
+        let listener = UnixListener::bind(&path).map_err(failed_io)?;
+        // By descriptor: what has the name by now may be a link of who owns the folder.
+        let bound = open_at(&self.place, name, OFlags::PATH).map_err(failed(&path))?;
+        let about = rustix::fs::fstat(&bound).map_err(failed(&path))?;
+        if FileType::from_raw_mode(about.st_mode) != FileType::Socket || about.st_uid != own_user() {
+            return Err(SafeError::Unsafe { path, why: "it was replaced as it was made".into() });
+        }
+        let by_descriptor = format!("/proc/self/fd/{}", bound.as_raw_fd());
+        std::fs::set_permissions(by_descriptor, std::fs::Permissions::from_mode(mode)).map_err(failed_io)?;
+        Ok(listener)
     }
 
     /// True if something has that name, whatever it is.
@@ -316,9 +349,10 @@ impl SafeFolder {
                 FileType::Symlink => {
                     let is_ours = found.st_uid == 0 || found.st_uid == own_user();
                     if !is_ours || own_user() == 0 && doubt(&at, &about).is_some() {
-                        let why = format!("it is a link that user {} may have made: name the folder itself", {
-                            if is_ours { about.st_uid } else { found.st_uid }
-                        });
+                        let why =
+                            format!("it is a link that user {} may have made: name the folder itself", {
+                                if is_ours { about.st_uid } else { found.st_uid }
+                            });
                         return Err(SafeError::Unsafe { path: next, why });
                     }
                     links += 1;
@@ -419,7 +453,7 @@ mod tests {
     use super::*;
     use std::fs;
     use std::io::Write as _;
-    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink};
+    use std::os::unix::fs::{MetadataExt as _, chown, symlink};
 
     /// Another user's folder, where this process may make one.
     fn of_nobody(folder: &Path) -> bool {
@@ -434,7 +468,8 @@ mod tests {
         fs::write(&secret, "root's").unwrap();
         let place = SafeFolder::open(folder.path()).unwrap();
         symlink(&secret, folder.path().join("out")).unwrap();
-        for refused in [place.append("out", 0o600), place.overwrite("out", 0o600), place.create("out", 0o600)] {
+        for refused in [place.append("out", 0o600), place.overwrite("out", 0o600), place.create("out", 0o600)]
+        {
             refused.unwrap_err();
         }
         place.read_of("out", own_user(), 100).unwrap_err();
@@ -517,11 +552,29 @@ mod tests {
     }
 
     #[test]
+    fn a_socket_takes_the_place_of_a_dead_one_and_of_nothing_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = SafeFolder::open(folder.path()).unwrap();
+        let mode = |name: &str| fs::symlink_metadata(folder.path().join(name)).unwrap().mode() & 0o777;
+        let first = place.listen("a", 0o666).unwrap();
+        assert_eq!(mode("a"), 0o666);
+        assert_eq!(place.listen("a", 0o600).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        drop(first);
+        place.listen("a", 0o600).unwrap();
+        assert_eq!(mode("a"), 0o600);
+        fs::write(folder.path().join("file"), "kept").unwrap();
+        symlink(folder.path().join("file"), folder.path().join("link")).unwrap();
+        for name in ["file", "link"] {
+            assert_eq!(place.listen(name, 0o666).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        }
+        assert_eq!(fs::read_to_string(folder.path().join("file")).unwrap(), "kept");
+    }
+
+    #[test]
     fn fresh_folders_never_meet_and_one_that_is_given_away_is_not_trusted() {
         let folder = tempfile::tempdir().unwrap();
         let place = SafeFolder::open(folder.path()).unwrap();
-        let (one, two) =
-            (place.fresh_folder("x-", 0o711).unwrap(), place.fresh_folder("x-", 0o711).unwrap());
+        let (one, two) = (place.fresh_folder("x-", 0o711).unwrap(), place.fresh_folder("x-", 0o711).unwrap());
         assert_ne!(one.path(), two.path());
         assert_eq!(fs::metadata(one.path()).unwrap().mode() & 0o777, 0o711);
         one.trusted().unwrap();

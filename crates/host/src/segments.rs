@@ -6,9 +6,9 @@
 //! What always holds: a run takes no more than `size x kept` bytes and one line; files are their owner's alone, since they
 //! tell how a service is used.
 
-use std::fs::{self, File, OpenOptions};
+use crate::safe_files::{SafeError, SafeFolder};
+use std::fs::{self, File};
 use std::io::{self, BufWriter, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 /// How large a log becomes.
@@ -34,7 +34,7 @@ pub struct Segments {
 impl Segments {
     /// Makes the folder if need be, and begins the first segment with the line `first`.
     pub fn begin(folder: &Path, instance: &str, bounds: SegmentBounds, first: &str) -> io::Result<Self> {
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+        SafeFolder::make(folder, 0o700).map_err(SafeError::into_io)?;
         let file = open(folder, instance, 0)?;
         let (folder, instance) = (folder.to_owned(), instance.to_owned());
         let mut segments = Self { folder, instance, bounds, number: 0, file, size: 0 };
@@ -77,9 +77,10 @@ impl Segments {
 }
 
 fn open(folder: &Path, instance: &str, number: u64) -> io::Result<BufWriter<File>> {
-    let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(true).mode(0o600);
-    Ok(BufWriter::with_capacity(1 << 20, options.open(path(folder, instance, number))?))
+    let path = path(folder, instance, number);
+    let (folder, name) = SafeFolder::of_file(&path, None).map_err(SafeError::into_io)?;
+    let file = folder.overwrite(name, 0o600).map_err(SafeError::into_io)?;
+    Ok(BufWriter::with_capacity(1 << 20, file))
 }
 
 fn path(folder: &Path, instance: &str, number: u64) -> PathBuf {

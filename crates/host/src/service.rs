@@ -38,6 +38,21 @@ pub enum ServiceError {
     /// No such unit.
     #[error("no cgroup of a unit {0} was found\nhint: `systemctl status {0}` tells whether it runs")]
     NoUnit(String),
+    /// Several of that name, or one that is not the system's.
+    #[error(
+        "{}\nhint: say which by its cgroup: {}",
+        match .folders.as_slice() {
+            [one] => format!("the system has no unit {unit} that runs, and a user has one: {one}"),
+            several => format!("{} units are called {unit}: {}", several.len(), several.join(", ")),
+        },
+        .folders.iter().map(|folder| format!("--cgroup {folder}")).collect::<Vec<_>>().join(", or ")
+    )]
+    Several {
+        /// The name.
+        unit: String,
+        /// Their cgroups.
+        folders: Vec<String>,
+    },
     /// A cgroup without a process.
     #[error("the cgroup {0} has no process")]
     Empty(String),
@@ -127,12 +142,64 @@ pub fn of_unit(root: &Root, unit: &str) -> Result<Service, ServiceError> {
     Ok(described(root, members))
 }
 
-/// The folder of a unit's cgroup.
+/// The folder of a unit's cgroup. A user may call a unit of theirs as one of the system's is called: systemd, where it runs, says which
+/// is the system's; else a name that two have is an error.
 pub(crate) fn unit_folder(root: &Root, unit: &str) -> Result<PathBuf, ServiceError> {
     let name = if unit.contains('.') { unit.to_owned() } else { format!("{unit}.service") };
-    let roots = ["sys/fs/cgroup", "sys/fs/cgroup/unified", "sys/fs/cgroup/systemd"];
-    let found = roots.iter().find_map(|folder| folder_named(root.path(folder), &name, 6));
-    found.ok_or_else(|| ServiceError::NoUnit(unit.to_owned()))
+    let none = || ServiceError::NoUnit(unit.to_owned());
+    if !crate::knob::is_unit(&name) {
+        return Err(none());
+    }
+    let trees = ["sys/fs/cgroup", "sys/fs/cgroup/unified", "sys/fs/cgroup/systemd"];
+    // In which tree, by where in it: the same unit lies in several trees where both versions are mounted.
+    let mut found: BTreeMap<PathBuf, PathBuf> = BTreeMap::new();
+    for tree in trees.map(|tree| root.path(tree)) {
+        let mut folders = Vec::new();
+        folders_named(&tree, &name, DEEPEST, &mut folders);
+        for folder in folders {
+            let within = trees.iter().rev().find_map(|tree| folder.strip_prefix(root.path(tree)).ok());
+            let within = within.unwrap_or(&folder).to_owned();
+            found.entry(within).or_insert(folder);
+        }
+    }
+    let several = |found: &BTreeMap<PathBuf, PathBuf>| ServiceError::Several {
+        unit: unit.to_owned(),
+        folders: found.keys().map(|within| format!("/{}", within.display())).collect(),
+    };
+    match control_group(root, &name) {
+        Some(group) if group.is_empty() && found.is_empty() => Err(none()),
+        Some(group) if group.is_empty() => Err(several(&found)),
+        Some(group) => found.remove(std::path::Path::new(group.trim_start_matches('/'))).ok_or_else(none),
+        None if found.len() > 1 => Err(several(&found)),
+        None => found.into_values().next().ok_or_else(none),
+    }
+}
+
+/// What systemd says of the unit's cgroup: nothing for one that does not run. `None` where systemd does not run, or does not say.
+fn control_group(root: &Root, unit: &str) -> Option<String> {
+    if !root.path("run/systemd/system").is_dir() {
+        return None;
+    }
+    let mut command = std::process::Command::new(root.path("usr/bin/systemctl"));
+    command.args(["--no-ask-password", "--no-pager", "show", "--property=ControlGroup", unit]);
+    let mut child = command
+        .stdin(std::process::Stdio::null())
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .ok()?;
+    let over = crate::now() + machine::Duration::from_secs(10);
+    while child.try_wait().ok()?.is_none() {
+        if crate::now() > over {
+            let _ = child.kill();
+            let _ = child.wait();
+            return None;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    let output = child.wait_with_output().ok().filter(|output| output.status.success())?;
+    let text = String::from_utf8(output.stdout).ok()?;
+    Some(text.lines().find_map(|line| line.strip_prefix("ControlGroup="))?.trim().to_owned())
 }
 
 /// Whoever listens on `port`. Where this user may not see who that is, the service has the port and no process.
@@ -237,21 +304,19 @@ pub(crate) fn collect_members(folder: &std::path::Path, members: &mut BTreeSet<u
     }
 }
 
-fn folder_named(folder: PathBuf, name: &str, depth: u8) -> Option<PathBuf> {
-    let folders: Vec<PathBuf> = fs::read_dir(&folder)
-        .ok()?
-        .flatten()
-        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
-        .map(|entry| entry.path())
-        .collect();
-    let here = folders.iter().find(|folder| folder.file_name().is_some_and(|own| own == name));
-    if let Some(found) = here {
-        return Some(found.clone());
-    }
-    if depth == 0 {
-        None
-    } else {
-        folders.into_iter().find_map(|folder| folder_named(folder, name, depth - 1))
+/// How far below a tree's root units lie: in a user's session, in slices.
+const DEEPEST: u8 = 8;
+
+fn folders_named(folder: &std::path::Path, name: &str, depth: u8, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        if !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            continue;
+        }
+        if entry.file_name() == name {
+            found.push(entry.path());
+        } else if depth > 0 {
+            folders_named(&entry.path(), name, depth - 1, found);
+        }
     }
 }
 
@@ -316,6 +381,63 @@ mod tests {
         assert!(matches!(of_unit(machine.root(), "shop"), Err(ServiceError::NoUnit(_))));
         assert!(matches!(of_cgroup(machine.root(), "empty"), Err(ServiceError::Empty(_))));
         assert!(matches!(of_cgroup(machine.root(), "gone"), Err(ServiceError::NoCgroup(_))));
+    }
+
+    /// Two units of one name: the system's (7) and that of a user (8), who chose the name.
+    fn namesakes() -> FakeMachine {
+        let machine = machine();
+        machine.write("sys/fs/cgroup/system.slice/shop.service/cgroup.procs", "7\n");
+        let users = "sys/fs/cgroup/user.slice/user-1000.slice/user@1000.service/app.slice/shop.service";
+        machine.write(&format!("{users}/cgroup.procs"), "8\n");
+        machine
+    }
+
+    /// A systemctl that knows these cgroups.
+    fn systemd(machine: &FakeMachine, answer: &str) {
+        use std::os::unix::fs::PermissionsExt as _;
+        machine.write("run/systemd/system/here", "");
+        machine.write("usr/bin/systemctl", &format!("#!/bin/sh\necho 'ControlGroup={answer}'\n"));
+        let program = machine.path("usr/bin/systemctl");
+        fs::set_permissions(program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+
+    #[test]
+    fn a_name_that_two_units_bear_is_no_ones_without_systemd() {
+        let machine = namesakes();
+        let error = of_unit(machine.root(), "shop").unwrap_err();
+        assert!(matches!(&error, ServiceError::Several { folders, .. } if folders.len() == 2), "{error}");
+        let text = error.to_string();
+        assert!(
+            text.contains("--cgroup /system.slice/shop.service, or --cgroup /user.slice/user-1000"),
+            "{text}"
+        );
+        // As it says: by the cgroup each can be had.
+        assert_eq!(
+            of_cgroup(machine.root(), "/system.slice/shop.service").unwrap().processes,
+            BTreeSet::from([7])
+        );
+    }
+
+    #[test]
+    fn systemd_says_which_unit_is_the_systems() {
+        let machine = namesakes();
+        systemd(&machine, "/system.slice/shop.service");
+        assert_eq!(of_unit(machine.root(), "shop").unwrap().processes, BTreeSet::from([7]));
+        // A unit of the system's that does not run, and a user's that does.
+        systemd(&machine, "");
+        let error = of_unit(machine.root(), "shop").unwrap_err().to_string();
+        assert!(error.contains("shop") && error.contains("--cgroup"), "{error}");
+        assert!(matches!(of_unit(machine.root(), "elsewhere"), Err(ServiceError::NoUnit(_))));
+        assert!(matches!(of_unit(machine.root(), "--help.service"), Err(ServiceError::NoUnit(_))));
+    }
+
+    #[test]
+    fn one_unit_in_two_trees_is_one() {
+        let machine = machine();
+        for tree in ["unified", "systemd"] {
+            machine.write(&format!("sys/fs/cgroup/{tree}/system.slice/shop.service/cgroup.procs"), "7\n");
+        }
+        assert_eq!(of_unit(machine.root(), "shop").unwrap().processes, BTreeSet::from([7]));
     }
 
     #[test]

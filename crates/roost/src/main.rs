@@ -95,7 +95,7 @@ fn main() -> ExitCode {
     });
     result.unwrap_or_else(|error| {
         // One error, with its causes on the same line; a `hint:` line comes last where there is one.
-        eprintln!("roost: {}", exit::told(&error));
+        eprintln!("roost: {}", host::printable(&exit::told(&error)));
         exit::code_of(&error)
     })
 }

@@ -3,6 +3,7 @@
 use crate::exit::usage;
 use crate::machine_facts::this_machine;
 use anyhow::{Context as _, Result};
+use host::SafeFolder;
 use report::run::{RunInfo, utc};
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write as _};
@@ -123,7 +124,7 @@ fn named(mut words: impl Iterator<Item = String>) -> Vec<String> {
 
 /// Makes the folder of a run, and its parents.
 pub fn create(folder: &Path) -> Result<()> {
-    fs::create_dir_all(folder).map_err(|cause| not_made(folder, &cause))
+    SafeFolder::make(folder, 0o777).map(drop).map_err(|cause| not_made(folder, &cause.into_io()))
 }
 
 /// Writes one file: until `content` is all there, the name is not taken.
@@ -132,18 +133,15 @@ pub fn write(
     name: &str,
     content: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
 ) -> Result<()> {
-    let (path, partial) = (folder.join(name), folder.join(format!(".{name}.partial")));
-    let whole = || -> io::Result<()> {
-        let mut file = BufWriter::new(File::create(&partial)?);
-        content(&mut file)?;
-        file.flush()?;
-        fs::rename(&partial, &path)
-    };
-    let written = whole();
-    if written.is_err() {
-        // What is left of it helps nobody; that it cannot be removed either changes nothing about the error.
-        let _ = fs::remove_file(&partial);
-    }
+    let path = folder.join(name);
+    // The working directory of who typed `sudo` is not root's: no link is followed there, and the file is a fresh one.
+    let written = SafeFolder::open(folder).and_then(|folder| {
+        folder.replace(name, 0o666, |file| {
+            let mut file = BufWriter::new(file.try_clone()?);
+            content(&mut file)?;
+            file.flush()
+        })
+    });
     written
         .with_context(|| format!("cannot write {}; free some space or name another folder", path.display()))
 }

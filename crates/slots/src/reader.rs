@@ -19,6 +19,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::time::{ClockId, clock_gettime};
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -215,8 +216,24 @@ impl Reader {
                 about.len()
             )));
         }
+        // Root writes into it: a file of root's must not lie there by another name.
+        if about.nlink() > 1 {
+            return Err(not_one("it has several names".into()));
+        }
         let memory = FileMemory::new(file).map_err(failed)?;
-        Self::from_memory(Box::new(memory), about.len(), path)
+        let reader = Self::from_memory(Box::new(memory), about.len(), path)?;
+        // In a folder like /dev/shm anybody may have taken the name first, and would then speak for the service.
+        let written_by = reader.identity;
+        if let (Some(user), true) = (user_of(written_by.pid), written_by.is_alive()) {
+            if about.uid() != user && about.uid() != 0 {
+                return Err(not_one(format!(
+                    "it belongs to user {}, and process {}, which it says it is written by, to user {user}",
+                    about.uid(),
+                    written_by.pid
+                )));
+            }
+        }
+        Ok(reader)
     }
 
     /// Reads memory of `length` bytes in which a slot file lies; `path` is what errors call it.
@@ -621,4 +638,9 @@ fn text(bytes: &[u8]) -> String {
         .chars()
         .map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c })
         .collect()
+}
+/// The user that a process acts as; its folder's owner is root where it may not be looked into.
+fn user_of(pid: u32) -> Option<u32> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    text.lines().find_map(|line| line.strip_prefix("Uid:"))?.split_ascii_whitespace().nth(1)?.parse().ok()
 }

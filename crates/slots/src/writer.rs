@@ -3,7 +3,7 @@
 //! ```no_run
 //! use slots::{Writer, WriterOptions};
 //!
-//! let writer = Writer::create("/run/roost/search.slots".as_ref(), &["search::score"], WriterOptions::default())?;
+//! let writer = Writer::create("/dev/shm/search.slots".as_ref(), &["search::score"], WriterOptions::default())?;
 //! let score = writer.method(0)?;
 //! let mut slot = writer.register(); // once per thread; given back when it is dropped
 //! for query in ["a", "b"] {

@@ -69,10 +69,25 @@ pub enum BpfError {
     NoTypes,
     /// This user may not.
     #[error(
-        "not permitted to load BPF programs\nhint: run as root, or give the binary the capabilities: setcap \
-         cap_bpf,cap_perfmon,cap_net_admin+ep $(command -v roost)"
+        "not permitted to load BPF programs\nhint: run as root, or let a group do it: chgrp GROUP FILE, chmod 0750 FILE, then setcap \
+         cap_bpf,cap_perfmon,cap_net_admin+ep FILE, where FILE is $(command -v roost); without the first two every user may"
     )]
     NotPermitted,
+    /// This user may, and the kernel's verifier does not take the program: it is of another time.
+    #[error(
+        "this kernel ({release}) does not take the program {program}, which {needs}: {reason}\nhint: this is no matter of permission; \
+         docs/kernels.md has what each kernel can do"
+    )]
+    Unverified {
+        /// Which.
+        program: String,
+        /// Of the kernel.
+        release: String,
+        /// What is known to take it.
+        needs: &'static str,
+        /// The verifier's last words.
+        reason: String,
+    },
     /// The kernel lacks the event.
     #[error("this kernel has no event {0}")]
     NoEvent(&'static str),
@@ -239,13 +254,43 @@ impl Running {
 }
 
 fn refusal(program: &str, error: &libbpf_rs::Error) -> BpfError {
-    if error.kind() == libbpf_rs::ErrorKind::PermissionDenied {
-        return BpfError::NotPermitted;
-    }
     // libbpf returns a number, and tells the story beside it.
     let told = said().lock().expect("nobody panics while holding it").join("; ");
+    if error.kind() == libbpf_rs::ErrorKind::PermissionDenied {
+        let own = crate::privileges(&Root::system(), &mut crate::Gaps::default());
+        let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+        return denied(program, &format!("{error:#}"), &told, &own, release.trim());
+    }
     let reason = if told.is_empty() { format!("{error:#}") } else { format!("{error:#} ({told})") };
     BpfError::Refused { program: program.to_owned(), reason }
+}
+
+/// EPERM and EACCES have one kind. The verifier says EACCES of what a program reads or calls; a missing capability is mostly
+/// EPERM, and who holds the capabilities does not lack them.
+fn denied(program: &str, error: &str, told: &str, own: &crate::Privileges, release: &str) -> BpfError {
+    use crate::Capability;
+    let holds = |capability| own.has(capability) == Some(true);
+    let may = holds(Capability::SysAdmin) || holds(Capability::Bpf) && holds(Capability::Perfmon);
+    if !may || !error.contains("(os error 13)") {
+        return BpfError::NotPermitted;
+    }
+    BpfError::Unverified {
+        program: program.to_owned(),
+        release: release.to_owned(),
+        needs: known_to_work(program),
+        reason: crate::printable_name(if told.is_empty() { error } else { told }),
+    }
+}
+
+/// From which kernel on a program is known to work: the oldest that the lab has booted with it, or what the program reads.
+fn known_to_work(program: &str) -> &'static str {
+    match program {
+        "threads" => "reads the fourth argument of sched_switch (Linux 5.18)",
+        "waits" => "runs on Linux 6.1 and later",
+        "alarms" => "uses timers of BPF (Linux 5.15) and runs on 6.1 and later",
+        "functions" => "uses cookies of uprobes (Linux 5.15) and runs on 6.1 and later",
+        _ => "runs on Linux 5.10 and later",
+    }
 }
 
 /// The last lines that libbpf had to say, which would otherwise go to the terminal.
@@ -325,7 +370,35 @@ fn idle_ticks(cpu: CpuId) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
     use std::path::Path;
+
+    #[test]
+    fn the_verifiers_refusal_is_not_a_missing_permission() {
+        use crate::{Capability, Privileges};
+        let with = |capabilities: &[Capability]| Privileges {
+            capabilities: Some(capabilities.to_vec()),
+            ..Privileges::default()
+        };
+        let eacces = "failed to load BPF object: Permission denied (os error 13)";
+        let told = "func 'sched_switch' doesn't have 4-th argument; invalid bpf_context access off=24 size=8";
+        let root = with(&Capability::ALL);
+        let text = denied("threads", eacces, told, &root, "5.10.0-32").to_string();
+        assert!(
+            text.contains("5.18") && text.contains("5.10.0-32") && text.contains("4-th argument"),
+            "{text}"
+        );
+        assert!(!text.contains("run as root") && text.contains("docs/kernels.md"), "{text}");
+        let some = with(&[Capability::Bpf, Capability::Perfmon]);
+        assert!(matches!(denied("waits", eacces, "", &some, "5.15"), BpfError::Unverified { .. }));
+        assert_eq!(denied("waits", eacces, told, &with(&[]), "6.1"), BpfError::NotPermitted);
+        let eperm = "Operation not permitted (os error 1)";
+        assert_eq!(
+            denied("waits", eperm, "", &root, "6.1"),
+            BpfError::NotPermitted,
+            "as in a user namespace"
+        );
+    }
 
     #[test]
     fn the_committed_objects_are_those_of_the_committed_sources() {

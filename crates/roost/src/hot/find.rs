@@ -11,8 +11,8 @@ use ::observe::hot::{
 };
 use ::observe::requests::RequestWatch;
 use anyhow::{Context as _, Result};
-use host::Root;
 use host::service::{self, Service};
+use host::{Root, SafeFolder, printable_name};
 use machine::Duration;
 use policy::hot::{Candidate, LEAST_SHARE, Profiled, Verdict, rank, shortlist};
 use std::collections::BTreeMap;
@@ -28,9 +28,14 @@ pub fn find(args: &Args) -> Result<Found> {
     let jvm = Jvm::find(&root, args.pid).map_err(jvm_error)?;
     let kind = if jvm.is_some() { Kind::Jvm } else { Kind::Native };
     let mut notes = Vec::new();
-    eprintln!("roost hot: profiling {} (process {}) for {}", service.name, args.pid, args.length);
+    eprintln!(
+        "roost hot: profiling {} (process {}) for {}",
+        printable_name(&service.name),
+        args.pid,
+        args.length
+    );
     let stacks = match &jvm {
-        Some(jvm) => profile_jvm(jvm, &jars(args), args.length).map_err(jvm_error)?,
+        Some(jvm) => profile_jvm(jvm, &jars(args)?, args.length).map_err(jvm_error)?,
         None => {
             let unwinding = if args.frame_pointers { Unwinding::FramePointers } else { Unwinding::Dwarf };
             profile_native(args.pid, args.length, unwinding).map_err(native_error)?
@@ -89,7 +94,8 @@ pub fn find(args: &Args) -> Result<Found> {
     let counted = match &jvm {
         Some(jvm) => {
             let methods: Vec<String> = chosen.iter().filter_map(|seen| seen.frame.symbol.clone()).collect();
-            let work = || count_calls(jvm, &jars(args), &methods, args.slots_for);
+            let jars = jars(args)?;
+            let work = || count_calls(jvm, &jars, &methods, args.slots_for);
             let (counted, course) = requests.during(work);
             let mut counted = counted.map_err(jvm_error)?;
             if let Some(course) = course {
@@ -207,7 +213,7 @@ fn option(pid: u32, kind: Kind, row: &Row) -> String {
     let symbol = row.symbol.as_deref().unwrap_or(&row.function);
     match kind {
         // A descriptor's parentheses and semicolons are the shell's otherwise.
-        Kind::Jvm => format!("'-javaagent:roost-agent.jar=method={symbol},file=/run/roost/%p.slots'"),
+        Kind::Jvm => format!("'-javaagent:roost-agent.jar=method={symbol},file=/dev/shm/%p.slots'"),
         Kind::Native => {
             format!(
                 "roost govern hurry-up --pid {pid} --uprobe '{}:{symbol}'",
@@ -300,14 +306,24 @@ impl Requests {
 }
 
 /// Where the jars are: as asked, beside the binary, or as a checkout has them.
-fn jars(args: &Args) -> PathBuf {
+fn jars(args: &Args) -> Result<PathBuf> {
     let beside = || std::env::current_exe().ok()?.parent().map(PathBuf::from);
     let has = |folder: &PathBuf| folder.join("roost-agent.jar").is_file();
     let usual = [beside(), beside().map(|folder| folder.join("../java")), Some("/usr/share/roost".into())];
-    args.jars
-        .clone()
-        .or_else(|| usual.into_iter().flatten().find(has))
-        .unwrap_or_else(|| PathBuf::from("target/java"))
+    if let Some(named) = args.jars.clone().or_else(|| usual.into_iter().flatten().find(has)) {
+        return Ok(named);
+    }
+    let here = PathBuf::from("target/java");
+    // The working directory may be anybody's, and what lies there would run in a JVM, perhaps one of root's.
+    if rustix::process::geteuid().is_root() && here.exists() {
+        SafeFolder::open(&here).and_then(SafeFolder::trusted).map_err(|why| {
+            usage(format!(
+                "the jars in target/java are another user's ({why})\nhint: --jars {} if you mean them",
+                here.display()
+            ))
+        })?;
+    }
+    Ok(here)
 }
 
 fn jvm_error(error: JvmError) -> anyhow::Error {

@@ -13,14 +13,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 /// A server that says "ready PID PORT", and clients that ask it without a break.
-struct Loaded {
+pub struct Loaded {
     process: Child,
     ended: Arc<AtomicBool>,
     clients: Vec<JoinHandle<()>>,
 }
 
 impl Loaded {
-    fn start(command: &mut Command, question: &'static [u8], answer_ends: u8) -> Self {
+    pub fn start(command: &mut Command, question: &'static [u8], answer_ends: u8) -> Self {
         let mut process =
             command.stdin(Stdio::null()).stdout(Stdio::piped()).ends_with_parent().spawn().unwrap();
         let mut line = String::new();
@@ -45,6 +45,11 @@ impl Loaded {
             })
             .collect();
         Self { process, ended, clients }
+    }
+
+    /// Its process.
+    pub fn id(&self) -> u32 {
+        self.process.id()
     }
 
     fn hot(&self, out: &Path, more: &[&str]) -> Output {
@@ -136,7 +141,7 @@ fn the_hot_function_of_a_native_server_is_ranked_first_and_the_server_lives() {
 }
 
 /// The folder with both jars and that with the tests' classes; why there are none.
-fn jars() -> Result<(PathBuf, PathBuf), String> {
+pub fn jars() -> Result<(PathBuf, PathBuf), String> {
     let made = repository().join("target/java");
     let classes = made.join("test-classes");
     for (tool, flag) in [("java", "-version"), ("mvn", "--version")] {

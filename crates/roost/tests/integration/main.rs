@@ -20,6 +20,7 @@ mod pages;
 mod papers;
 mod putting_back;
 mod quiescing;
+mod rogue_jvms;
 mod run_folder;
 mod saturating;
 mod seeing;

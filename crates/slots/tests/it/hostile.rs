@@ -49,6 +49,22 @@ fn what_is_no_slot_file_is_refused_in_a_line_that_names_the_fix() {
 }
 
 #[test]
+fn a_file_that_another_user_has_put_there_first_does_not_speak_for_the_service() {
+    let folder = crate::memory_folder();
+    let path = folder.path().join("slots");
+    let _writer = slots::Writer::create(&path, &["a::b"], slots::WriterOptions::default()).unwrap();
+    ask_all(&path).unwrap();
+    fs::hard_link(&path, folder.path().join("other name")).unwrap();
+    assert!(Reader::open(&path).unwrap_err().to_string().contains("several names"));
+    fs::remove_file(folder.path().join("other name")).unwrap();
+    if std::os::unix::fs::chown(&path, Some(65534), None).is_err() {
+        return println!("SKIPPED: only root has another user's file");
+    }
+    let said = Reader::open(&path).unwrap_err().to_string();
+    assert!(said.contains("belongs to user 65534") && said.contains("to user 0"), "{said}");
+}
+
+#[test]
 fn a_file_cut_short_under_the_reader_is_an_error() {
     let folder = memory_folder();
     let path = folder.path().join("slots");

@@ -20,7 +20,7 @@ use std::path::PathBuf;
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
-  roost govern hurry-up --slots /run/roost/search.slots                      the threshold is learned: p95 of the calls seen
+  roost govern hurry-up --slots /dev/shm/search.slots                        the threshold is learned: p95 of the calls seen
   roost govern hurry-up --slots FILE --threshold p75 --mid 1700MHz
   roost govern hurry-up --slots FILE --preset paper                          the paper's flowchart: 450 ms, looked at every 50 ms
   roost govern hurry-up --slots FILE --pid 4711                              a service in a container, by its number here

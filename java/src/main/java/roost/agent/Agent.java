@@ -14,6 +14,9 @@ import java.security.PrivilegedAction;
  * force, and its own code on the stack.
  */
 public final class Agent {
+    /** What the last attachment could not do: the process that attaches reads it, for it does not see this JVM's standard error. */
+    static final String REFUSED = "roost.agent.refused";
+
     private static Watcher watcher;
 
     private Agent() {}
@@ -21,9 +24,23 @@ public final class Agent {
     /** Called by {@link Entry}, once per attachment. Under a security manager Entry has no rights; this class has, if it asks. */
     public static synchronized void start(String text, Instrumentation instrumentation) {
         AccessController.doPrivileged((PrivilegedAction<Void>) () -> {
+            tell("");
             begin(text, instrumentation);
             return null;
         });
+    }
+
+    private static void refuse(String why) {
+        say(why);
+        tell(why);
+    }
+
+    private static void tell(String why) {
+        try {
+            System.setProperty(REFUSED, why);
+        } catch (RuntimeException forbidden) {
+            // Its own standard error has it.
+        }
     }
 
     private static void begin(String text, Instrumentation instrumentation) {
@@ -31,7 +48,7 @@ public final class Agent {
             try {
                 Count.start(text, instrumentation);
             } catch (IllegalArgumentException wrong) {
-                say(wrong.getMessage());
+                refuse(wrong.getMessage());
             }
             return;
         }
@@ -39,7 +56,7 @@ public final class Agent {
         try {
             options = Options.parse(text);
         } catch (IllegalArgumentException wrong) {
-            say("the hook is off: " + wrong.getMessage());
+            refuse("the hook is off: " + wrong.getMessage());
             return;
         }
         if (watcher != null) {
@@ -49,7 +66,7 @@ public final class Agent {
         try {
             Installed.file = open(options);
         } catch (IOException | RuntimeException failure) {
-            say("the hook is off: file=" + options.file() + ": " + reason(failure));
+            refuse("the hook is off: file=" + options.file() + ": " + reason(failure));
             return;
         }
         watcher = new Watcher(Installed.file);
@@ -72,7 +89,7 @@ public final class Agent {
     /** A second attachment adds methods to the file that there is. */
     private static void again(Options options, Instrumentation instrumentation) {
         if (!options.file().equals(Installed.file.path)) {
-            say("this JVM writes " + Installed.file.path + " already, and does not write " + options.file() + " too");
+            refuse("this JVM writes " + Installed.file.path + " already, and does not write " + options.file() + " too");
             return;
         }
         want(options);

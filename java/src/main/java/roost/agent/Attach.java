@@ -7,7 +7,8 @@ import java.nio.charset.StandardCharsets;
 /**
  * Puts the agent into a JVM that runs: {@code java -jar roost-agent.jar PID OPTIONS}, as that JVM's user.
  *
- * <p>What it has to say it says on that JVM's standard error.
+ * <p>What the agent has to say it says on that JVM's standard error; that it could not do what was asked it says here as well, and exits
+ * with 1.
  */
 public final class Attach {
     /** What HotSpot takes of a jar's path and its options, up to JDK 23; of more it says "connection reset". */
@@ -34,6 +35,11 @@ public final class Attach {
                 text = text.startsWith(",") ? text.substring(1) : text;
                 sent = jar.getAbsolutePath() + "=" + text;
                 machine.loadAgent(jar.getAbsolutePath(), text);
+                String refused = machine.getSystemProperties().getProperty(Agent.REFUSED, "");
+                if (!refused.isEmpty()) {
+                    System.err.println("roost-agent: process " + arguments[0] + ": " + refused);
+                    System.exit(1);
+                }
             } finally {
                 machine.detach();
             }

@@ -118,9 +118,23 @@ class AgentIT {
             FileView.Slot slot = FileView.of(file()).slots().get(0);
             assertEquals(204, slot.sequence());
             assertEquals(2, slot.nested());
-            attach(home, jvm, "method=tiny.Server::search,file=" + folder.resolve("other"));
+            String told = refused(home, jvm, "method=tiny.Server::search,file=" + folder.resolve("other"));
+            assertTrue(told.contains("writes " + file() + " already"), told);
+            // A refusal is that attachment's own.
+            attach(home, jvm, watching("Server::search"));
             assertTrue(jvm.waitFor("already").contains("writes " + file() + " already"), jvm.said());
         }
+    }
+
+    /** Attaches in vain; what the process that attaches says of it. */
+    private String refused(Path home, Jvm jvm, String options) throws Exception {
+        Process attach = new ProcessBuilder(
+                        home.resolve("bin/java").toString(), "-jar", Jvm.JAR.toString(), Long.toString(jvm.pid), options)
+                .redirectErrorStream(true)
+                .start();
+        String said = new String(attach.getInputStream().readAllBytes());
+        assertEquals(1, attach.waitFor(), said);
+        return said;
     }
 
     private void attach(Path home, Jvm jvm, String options) throws Exception {
@@ -208,7 +222,8 @@ class AgentIT {
     @Test
     void aCountThatCannotBeIsALine() throws Exception {
         try (Jvm jvm = Jvm.start(Jvm.home(), null, folder)) {
-            attach(Jvm.home(), jvm, "count=" + folder.resolve("counts") + ",colour=red");
+            String told = refused(Jvm.home(), jvm, "count=" + folder.resolve("counts") + ",colour=red");
+            assertTrue(told.contains("unknown option"), told);
             assertTrue(jvm.waitFor("unknown option").contains("unknown option \"colour=red\""), jvm.said());
             assertEquals("ok", jvm.ask("throw 3"));
         }
@@ -317,6 +332,23 @@ class AgentIT {
         try (Jvm jvm = Jvm.startAsNobody(options, folder)) {
             assertTrue(jvm.said().contains("must be writable by this JVM's user, nobody"), jvm.said());
             assertEquals("ok", jvm.ask("throw 3"));
+        }
+    }
+
+    /** Where the documentation says that the file should be: a service has a user of its own. */
+    @Test
+    void anotherUsersJvmWritesBelowDevShm() throws Exception {
+        Files.setPosixFilePermissions(folder, PosixFilePermissions.fromString("rwxr-xr-x"));
+        String options = "method=tiny.Server::search,file=/dev/shm/roost-test-%p.slots";
+        try (Jvm jvm = Jvm.startAsNobody(options, folder)) {
+            Path slots = Path.of("/dev/shm/roost-test-" + jvm.pid + ".slots");
+            try {
+                assertEquals("ok", jvm.ask("throw 3"), jvm.said());
+                assertEquals(6, FileView.of(slots).slots().get(0).sequence(), jvm.said());
+                assertEquals("nobody", Files.getOwner(slots).getName());
+            } finally {
+                Files.deleteIfExists(slots);
+            }
         }
     }
 

