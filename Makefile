@@ -4,7 +4,8 @@
 
 demo: ## the main job on this machine's own CPUs, about a minute; ends with runs/<name>/report.html
 	@scripts/setup build
-	cargo build --release --locked --quiet -p roost
+	@[ -x target/release/roost ] || echo 'demo: building roost first, which takes some minutes; the demo itself takes one and a half'
+	cargo build --release --locked -p roost
 	@# A goal that was missed (5) or a busy machine (6) is told in the table and on the page; it is no failure of make.
 	./target/release/roost demo $(DEMO) || case $$? in 5|6) ;; *) exit 1 ;; esac
 

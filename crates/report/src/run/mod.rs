@@ -5,7 +5,7 @@
 //!   run.toml        what was run, with which configuration, where         RunInfo, written first
 //!   frames.jsonl    one line per moment (about 200 ms) while it ran       Frame, appended
 //!   summary.json    one entry per phase, the verdicts                     Summary, written last
-//!   <phase>.hdr     full latency histogram, by the driver                 not read here
+//!   <phase>-<n>.hdr full latency histogram of round n, by the driver      not read here
 //!   report.html     the page made from the above                          html::page
 //! ```
 //!

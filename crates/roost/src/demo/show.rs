@@ -15,10 +15,6 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-/// The bars that the demo holds itself to, as shares of the stock phase.
-const AWAKE_BAR: f64 = 0.75;
-const TAIL_BAR: f64 = 1.25;
-
 /// Plain progress is printed for every so manyth frame.
 const PLAIN_EVERY: usize = 10;
 
@@ -132,10 +128,15 @@ impl Show {
         self.summary.phases.push(phase);
     }
 
-    /// Gives the terminal back, judges, and writes summary and report.
-    pub fn end(mut self, folder: &Path, invalid: Option<String>) -> Result<(Summary, PathBuf)> {
+    /// Gives the terminal back, and writes summary and report.
+    pub fn end(
+        mut self,
+        folder: &Path,
+        verdicts: Vec<Verdict>,
+        invalid: Option<String>,
+    ) -> Result<(Summary, PathBuf)> {
         drop(self.screen.take());
-        self.summary.verdicts = verdicts(&self.summary.phases);
+        self.summary.verdicts = verdicts;
         self.summary.invalid = invalid;
         self.writer.summary(&self.summary)?;
         let run = Run::read(folder)?;
@@ -156,20 +157,4 @@ impl Drop for Show {
             let _ = watcher.join();
         }
     }
-}
-
-/// The scheduler against stock.
-fn verdicts(phases: &[Phase]) -> Vec<Verdict> {
-    let (Some(stock), Some(scheduler)) = (phases.first(), phases.last()) else { return Vec::new() };
-    let seconds = |time: Option<Duration>| time.map(Duration::as_secs_f64);
-    vec![
-        Verdict::at_most(
-            "worker-seconds awake",
-            seconds(scheduler.awake),
-            seconds(stock.awake),
-            AWAKE_BAR,
-            "stock",
-        ),
-        Verdict::at_most("p99", seconds(scheduler.p99), seconds(stock.p99), TAIL_BAR, "stock"),
-    ]
 }
