@@ -15,7 +15,7 @@
 //! same, so is the limit.
 
 use super::Params;
-use machine::{Duration, Instant, Rate};
+use machine::{Duration, Instant, Rate, Ratio};
 use serde::{Deserialize, Serialize};
 
 /// Requests that a cost is computed from at the least.
@@ -99,7 +99,12 @@ impl Capacity {
         Rate::per_second(params.full_busy.as_f64() * self.got)
     }
 
-    /// The same in requests per second of the kind that came last; nothing before the first have come.
+    /// The work, in seconds per second, of a worker that is outside its wait for this share of the time.
+    pub fn got_of(&self, busy: Ratio) -> Rate {
+        Rate::per_second(busy.as_f64() * self.got)
+    }
+
+    /// The same as [`Capacity::limit`] in requests per second of the kind that came last; nothing before the first have come.
     pub fn limit_in_requests(&self, params: &Params) -> Option<Rate> {
         let cost = self.cost_ns.filter(|&cost| cost > 0.0)?;
         Some(self.limit(params).scale(1e9 / cost))

@@ -300,6 +300,12 @@ impl Worker {
                 resident_load += rate;
             }
         }
+        let is_swamped = sample.busy > self.params.overload_busy;
+        if let Some(capacity) = self.capacity.filter(|_| is_swamped) {
+            // With a queue, turns are long and far apart, and the silence between them makes connections look
+            // lighter than they are. A worker that never waits carries all that it can.
+            load = load.max(capacity.got_of(sample.busy));
+        }
         self.load = load;
         self.movable = self.guidance.share.and_then(|share| self.closest_to(load - share, now));
         let tail = sample.tail.filter(|_| sample.requests >= self.params.tail_samples);
@@ -324,7 +330,6 @@ impl Worker {
         } else if self.residents > 0 && resident_load > Rate::ZERO && !saturated {
             self.learned.observe(resident_load, self.away == 0, &self.params);
         }
-        let is_swamped = sample.busy > self.params.overload_busy;
         self.swamped = if is_swamped { self.swamped.saturating_add(1) } else { 0 };
         self.arm();
         WorkerReading {

@@ -99,7 +99,7 @@ impl Drop for Stage {
 fn ask(address: &str, path: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     stream
-        .write_all(format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").as_bytes())
+        .write_all(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").as_bytes())
         .unwrap();
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();

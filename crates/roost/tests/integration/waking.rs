@@ -283,13 +283,12 @@ fn late_over_absurd_and_too_many_requests_are_counted_and_harm_nobody() {
     let status = planner
         .until("what was too much is refused", |status| status["asked"]["refused"].as_u64() > Some(1000));
     assert!(account(&status, "absurd")["accepted"].as_u64() <= Some(1000), "{status}");
-    // And another principal is served as before.
+    // Another name of the same user has the same purse: it is served as soon as that has room again.
     let other = planner.client("patient");
-    other
-        .wake(&[cpu()], other.now() + Duration::from_millis(500), Duration::from_millis(1))
-        .id()
-        .expect("sent");
-    planner.until("the other is served", |status| account(status, "patient")["accepted"] == 1);
+    planner.until("the other is served", |status| {
+        other.wake(&[cpu()], other.now() + Duration::from_millis(500), Duration::from_millis(1));
+        account(status, "patient")["accepted"].as_u64() >= Some(1)
+    });
 }
 
 #[test]

@@ -172,7 +172,7 @@ fn metrics_are_served_meanwhile_and_a_signal_ends_it_with_a_report() {
     for _ in 0..100 {
         let mut stream = TcpStream::connect(address).expect("the page's port");
         stream
-            .write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            .write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
             .expect("a question");
         page.clear();
         stream.read_to_string(&mut page).expect("an answer");
