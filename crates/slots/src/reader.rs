@@ -224,14 +224,15 @@ impl Reader {
         let reader = Self::from_memory(Box::new(memory), about.len(), path)?;
         // In a folder like /dev/shm anybody may have taken the name first, and would then speak for the service.
         let written_by = reader.identity;
-        if let (Some(user), true) = (user_of(written_by.pid), written_by.is_alive()) {
-            if about.uid() != user && about.uid() != 0 {
-                return Err(not_one(format!(
-                    "it belongs to user {}, and process {}, which it says it is written by, to user {user}",
-                    about.uid(),
-                    written_by.pid
-                )));
-            }
+        if let (Some(user), true) = (user_of(written_by.pid), written_by.is_alive())
+            && about.uid() != user
+            && about.uid() != 0
+        {
+            return Err(not_one(format!(
+                "it belongs to user {}, and process {}, which it says it is written by, to user {user}",
+                about.uid(),
+                written_by.pid
+            )));
         }
         Ok(reader)
     }

@@ -53,10 +53,6 @@ impl Refusal {
 }
 
 /// An answer's body.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "one for each request under way; an allocation for each would cost more than its bytes"
-)]
 pub(crate) enum Answer {
     /// All of it is here.
     Whole(Gathered),

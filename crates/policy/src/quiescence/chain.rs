@@ -185,12 +185,12 @@ impl Chain {
             }
             is_idle &= asker.works == 0;
         }
-        for number in 0..self.groups.len() {
+        for (number, served) in served.iter().enumerate() {
             let group = &self.groups[number];
-            let runs = !group.is_frozen && (served[number].is_some() || group.work > 0);
+            let runs = !group.is_frozen && (served.is_some() || group.work > 0);
             is_idle &= !runs;
             self.frozen_steps += u64::from(group.is_frozen);
-            if served[number].is_none() && runs {
+            if served.is_none() && runs {
                 self.groups[number].work -= 1;
             }
             // Time to sleep passes for the frozen too; what is due runs later.

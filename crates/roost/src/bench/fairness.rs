@@ -305,9 +305,8 @@ fn judge(pairs: &[Pair]) -> Vec<Row> {
         if pairs.is_empty() {
             continue;
         }
-        let figures: [(&str, fn(&Seen) -> f64); 2] =
-            [("p50", |seen| seen.p50_us), ("p99", |seen| seen.p99_us)];
-        for (figure, of) in figures {
+        for figure in ["p50", "p99"] {
+            let of = |seen: &Seen| if figure == "p50" { seen.p50_us } else { seen.p99_us };
             let over = |value: fn(&Pair) -> &Seen| median(pairs.iter().map(|pair| of(value(pair))).collect());
             let ratio = median(pairs.iter().map(|pair| of(&pair.ours) / of(&pair.peer)).collect());
             rows.push(Row {
