@@ -256,3 +256,23 @@ fn context_switches(pid: u32) -> u64 {
         })
         .sum()
 }
+
+#[test]
+fn a_stop_answers_all_that_was_received() {
+    const REQUESTS: usize = 15_000;
+    let server = Server::start(&["--memory-limit", "64m"]);
+    let mut clients: Vec<Client> = (0..20).map(|_| server.connect()).collect();
+    for client in &mut clients {
+        assert_eq!(client.ask("mn"), "MN");
+    }
+    // While the server stands, the requests reach its sockets; the end is what it sees first as it goes on.
+    signal(server.pid(), "STOP");
+    for client in &mut clients {
+        client.send("mn\r\n".repeat(REQUESTS));
+    }
+    signal(server.pid(), "TERM");
+    signal(server.pid(), "CONT");
+    for client in &mut clients {
+        assert_eq!(client.rest().len(), "MN\r\n".len() * REQUESTS);
+    }
+}
