@@ -52,7 +52,7 @@ pub struct Args {
     /// The largest value
     #[arg(long, value_name = "SIZE", default_value = "1m")]
     max_item_size: String,
-    /// Client connections at the most; others wait in the backlog
+    /// Client connections at the most; others are refused at once
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     max_conns: u32,
     /// A client that takes none of its answers for this long is closed

@@ -1,15 +1,16 @@
 //! Listening sockets: opening them, and taking connections from them without ever spinning.
 //!
 //! Accepting happens on the director's thread, because the director knows which worker shall serve a new
-//! connection. When descriptors or connections run out, a level-triggered listener would stay readable for ever;
-//! so the acceptor stops watching, and starts again when a connection closes or after a pause.
+//! connection. When descriptors run out, a level-triggered listener would stay readable for ever; so the acceptor
+//! stops watching, and starts again when a connection closes or after a pause. At the connection limit a client is
+//! told so and closed, as memcached does it.
 
 use crate::config::Listen;
 use machine::{Duration, Instant};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::Mode;
 use rustix::io::Errno;
-use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+use rustix::net::{self, AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -18,6 +19,9 @@ const BACKLOG: i32 = 4096;
 
 /// Connections accepted before other work gets its turn.
 const BATCH: usize = 64;
+
+/// What memcached says to a client that is one too many.
+const TOO_MANY: &[u8] = b"ERROR Too many open connections\r\n";
 
 /// How long accepting rests when the process or the system has no descriptor left.
 const REST: Duration = Duration::from_millis(250);
@@ -63,7 +67,6 @@ pub enum ListenError {
 pub(crate) struct Acceptor {
     listeners: Vec<Listener>,
     resting_until: Option<Instant>,
-    full: bool,
 }
 
 #[derive(Debug)]
@@ -88,8 +91,6 @@ pub(crate) enum Accepted {
     SomeMore,
     /// No descriptor is left: resting.
     OutOfDescriptors,
-    /// The connection limit is reached: waiting for room.
-    Full,
 }
 
 /// Who is at the other end, in memcached's notation.
@@ -103,12 +104,12 @@ pub(crate) fn peer(socket: &OwnedFd) -> String {
 impl Acceptor {
     pub(crate) fn open(places: &[Listen]) -> Result<Self, ListenError> {
         let listeners = places.iter().map(Listener::open).collect::<Result<_, _>>()?;
-        Ok(Self { listeners, resting_until: None, full: false })
+        Ok(Self { listeners, resting_until: None })
     }
 
     /// Descriptors to watch for connections now: none while accepting rests.
     pub(crate) fn watched(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        let open = !self.full && self.resting_until.is_none();
+        let open = self.resting_until.is_none();
         self.listeners.iter().filter(move |_| open).map(|listener| listener.socket.as_fd())
     }
 
@@ -126,7 +127,6 @@ impl Acceptor {
 
     /// A connection has closed: there is room again.
     pub(crate) fn handle_room(&mut self) {
-        self.full = false;
         self.resting_until = None;
     }
 
@@ -138,25 +138,28 @@ impl Acceptor {
         })
     }
 
-    /// Takes what waits, up to a batch per listener, and hands each socket to `take` while `room` allows.
+    /// Takes what waits, up to a batch per listener, and hands each socket to `take` while `room` allows. Others are
+    /// told so, closed, and counted by `refused`: a client that waits in the backlog knows nothing, and tries no other
+    /// server.
     pub(crate) fn accept(
         &mut self,
         now: Instant,
         mut room: impl FnMut() -> bool,
         mut take: impl FnMut(OwnedFd),
+        mut refused: impl FnMut(),
     ) -> Accepted {
         let mut outcome = Accepted::All;
         for listener in &self.listeners {
             for n in 0.. {
-                if !room() {
-                    self.full = true;
-                    return Accepted::Full;
-                }
                 if n == BATCH {
                     outcome = Accepted::SomeMore;
                     break;
                 }
                 match net::accept_with(&listener.socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+                    Ok(socket) if !room() => {
+                        refused();
+                        let _ = net::send(&socket, TOO_MANY, SendFlags::NOSIGNAL);
+                    }
                     Ok(socket) => {
                         if matches!(listener.bound, Bound::Tcp(_)) {
                             // Without it a pipelined batch of answers waits 40 ms for the client's acknowledgement.

@@ -200,17 +200,11 @@ impl Director {
                 *connections_so_far += 1;
                 place(shared, scheduling, now, id, socket);
             },
+            || shared.connection_rejected(),
         );
         match accepted {
             Accepted::All => {}
             Accepted::SomeMore => self.next_tick = Some(now),
-            Accepted::Full => {
-                shared.pause_accepting();
-                // One may have closed between the look and the flag.
-                if shared.connections() < limit {
-                    acceptor.handle_room();
-                }
-            }
             Accepted::OutOfDescriptors => {
                 shared.pause_accepting();
                 if !self.warned_of_descriptors {

@@ -117,6 +117,7 @@ pub(crate) struct Shared {
     view: Mutex<View>,
     registry: Mutex<Registry>,
     accept_pauses: AtomicU64,
+    rejected: AtomicU64,
     /// Whether a line was logged for a client of the wrong kind, by the kind's place in [`Ending::FAULTS`].
     complained: [AtomicBool; Ending::FAULTS.len()],
 }
@@ -160,6 +161,7 @@ impl Shared {
             view: Mutex::new(View::new(workers, host::now())),
             registry: Mutex::default(),
             accept_pauses: AtomicU64::new(0),
+            rejected: AtomicU64::new(0),
             complained: Default::default(),
         })
     }
@@ -276,6 +278,15 @@ impl Shared {
     pub(crate) fn pause_accepting(&self) {
         self.accept_pauses.fetch_add(1, Ordering::Relaxed);
         self.accept_paused.store(true, Ordering::Release);
+    }
+
+    /// A client was refused, since there were too many.
+    pub(crate) fn connection_rejected(&self) {
+        self.rejected.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn connections_rejected(&self) -> u64 {
+        self.rejected.load(Ordering::Relaxed)
     }
 
     pub(crate) fn accept_pauses(&self) -> u64 {

@@ -164,16 +164,26 @@ fn ten_thousand_connections_are_served() {
 }
 
 #[test]
-fn beyond_the_connection_limit_clients_wait_their_turn() {
+fn beyond_the_connection_limit_clients_are_refused_at_once() {
     let server = Server::start(&["--memory-limit", "64m", "--max-conns", "3"]);
     let mut clients: Vec<Client> = (0..3).map(|_| server.connect()).collect();
     for client in &mut clients {
         assert_eq!(client.ask("mn"), "MN");
     }
     let mut fourth = server.connect();
-    fourth.send("mn\r\n");
+    assert_eq!(fourth.line(), "ERROR Too many open connections");
+    assert!(fourth.rest().is_empty(), "and closed");
+    assert_eq!(clients[0].stat("", "rejected_connections").as_deref(), Some("1"));
     clients.pop();
-    assert_eq!(fourth.line(), "MN", "served as soon as another left");
+    let served = (0..3_000).any(|_| {
+        std::thread::sleep(Duration::from_millis(10));
+        // A refused one may be reset, with its request unread.
+        let mut next = TcpStream::connect(("127.0.0.1", server.port)).unwrap();
+        let mut text = String::new();
+        let _ = next.write_all(b"mn\r\nquit\r\n").and_then(|()| next.read_to_string(&mut text));
+        text == "MN\r\n"
+    });
+    assert!(served, "served as soon as another left");
 }
 
 #[test]
