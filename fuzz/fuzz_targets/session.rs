@@ -50,7 +50,7 @@ fn answers(stream: &[u8], piece: usize, max_requests: u32) -> Vec<u8> {
             match served.next {
                 Next::Read { .. } => break,
                 Next::Write => assert!(!out.is_empty()),
-                Next::Yield => assert_eq!(served.requests, max_requests),
+                Next::Yield => assert!(served.requests > 0),
                 Next::Close => return answers,
             }
         }

@@ -55,7 +55,8 @@ pub struct Args {
     /// Client connections at the most; others are refused at once
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     max_conns: u32,
-    /// A client that takes none of its answers for this long is closed
+    /// A client that takes none of its answers, or sends no more of a request, is closed after this time;
+    /// after less, down to 5s, as the memory of connections (an eighth of the limit) runs out
     #[arg(long, value_name = "TIME", default_value = "30s")]
     stall_timeout: String,
     /// How many workers stay awake

@@ -19,16 +19,19 @@
 //!   values that were refused while they were incomplete, or a prefix of them and a close.
 //! - A request that was received whole is answered while the connection lives.
 //! - A turn writes [`TURN_BYTES`] at the most, unless there is no memory to keep the rest of an answer.
+//! - A turn serves nothing more once [`TURN_TIME`] has passed: at the most a slice of requests, or one that copied much.
 //! - Memory is charged as bytes arrive, never for what a client announces.
 
 use crate::buffer::Buffer;
 use crate::session::{Context, Ending, Next, Session};
 use crate::store::Budget;
-use machine::{ConnId, Instant, WorkerId};
+use machine::{ConnId, Duration, Instant, WorkerId};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, recv, send};
 use std::ops::Range;
+use transport::Transport;
+
+mod transport;
 
 /// Bytes that one read takes at the most when nothing larger is expected.
 pub(crate) const READ_SIZE: usize = 64 * 1024;
@@ -36,8 +39,14 @@ pub(crate) const READ_SIZE: usize = 64 * 1024;
 /// The least that is read behind an incomplete request.
 const READ_PIECE: usize = READ_SIZE / 16;
 
-/// Requests served before other connections get their turn: about half a millisecond of work.
+/// Requests served before other connections get their turn: about half a millisecond of work where they are small.
 const TURN_REQUESTS: u32 = 512;
+
+/// Time served before other connections get their turn, whatever the requests weigh.
+const TURN_TIME: Duration = Duration::from_micros(500);
+
+/// Requests between two looks at the clock. A look costs some 25 ns, a request half a microsecond.
+const SLICE_REQUESTS: u32 = 32;
 
 /// Bytes written before other connections get their turn. A client that asks for many large values would else keep
 /// its worker for as long as the socket takes them, which on loopback is for ever.
@@ -49,10 +58,29 @@ const TURN_BYTES_ENOUGH: usize = TURN_BYTES / 2;
 /// Answers gathered before they are written, bytes.
 const WRITE_SIZE: usize = 64 * 1024;
 
+/// What a turn works with.
+pub(crate) struct TurnContext<'a> {
+    pub(crate) session: Context<'a>,
+    /// When the turn began.
+    pub(crate) began: Instant,
+    pub(crate) clock: &'a dyn Fn() -> Instant,
+}
+
+impl TurnContext<'_> {
+    fn budget(&self) -> &Budget {
+        self.session.store.budget()
+    }
+
+    /// Whether other connections have waited long enough.
+    fn is_over(&self) -> bool {
+        (self.clock)().since(self.began) >= TURN_TIME
+    }
+}
+
 /// A client connection.
 #[derive(Debug)]
-pub(crate) struct Connection {
-    socket: OwnedFd,
+pub(crate) struct Connection<T = OwnedFd> {
+    socket: T,
     pub(crate) id: ConnId,
     pub(crate) home: WorkerId,
     session: Session,
@@ -108,8 +136,8 @@ impl Scratch {
     }
 }
 
-impl Connection {
-    pub(crate) fn new(socket: OwnedFd, id: ConnId, home: WorkerId) -> Self {
+impl<T: Transport> Connection<T> {
+    pub(crate) fn new(socket: T, id: ConnId, home: WorkerId) -> Self {
         Self {
             socket,
             id,
@@ -126,10 +154,6 @@ impl Connection {
             written: 0,
             closing: false,
         }
-    }
-
-    pub(crate) fn socket(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
     }
 
     /// Whether the socket must become writable before anything else can happen.
@@ -161,12 +185,11 @@ impl Connection {
     pub(crate) fn take_turn(
         &mut self,
         scratch: &mut Scratch,
-        context: &Context<'_>,
-        now: Instant,
+        context: &TurnContext<'_>,
     ) -> (u32, Turn) {
         self.written = 0;
         if self.is_held() {
-            match self.flush(context.store.budget(), now) {
+            match self.flush(context) {
                 Turn::Idle => {}
                 turn => return (0, turn),
             }
@@ -176,13 +199,13 @@ impl Connection {
         }
         // Before anything is read: the socket may be at its end, and these requests came before that.
         if self.has_unserved() {
-            return self.serve_left_over(scratch, context, now);
+            return self.serve_left_over(scratch, context);
         }
         if !self.input.is_empty() {
-            return self.read_more(scratch, context, now);
+            return self.read_more(scratch, context);
         }
         match self.receive(&mut scratch.input) {
-            Ok(received) => self.take_received(0..received, scratch, context, now),
+            Ok(received) => self.take_received(0..received, scratch, context),
             Err(turn) => (0, turn),
         }
     }
@@ -194,9 +217,9 @@ impl Connection {
 
     /// Reads once. The error is how the turn ends when there is nothing to serve.
     pub(crate) fn receive(&mut self, into: &mut [u8]) -> Result<usize, Turn> {
-        match recv(&self.socket, into, RecvFlags::empty()) {
-            Ok((0, _)) => Err(Turn::Closed),
-            Ok((length, _)) => {
+        match self.socket.receive(into) {
+            Ok(0) => Err(Turn::Closed),
+            Ok(length) => {
                 self.received += length as u64;
                 Ok(length)
             }
@@ -210,15 +233,14 @@ impl Connection {
         &mut self,
         part: Range<usize>,
         scratch: &mut Scratch,
-        context: &Context<'_>,
-        now: Instant,
+        context: &TurnContext<'_>,
     ) -> (u32, Turn) {
         self.written = 0;
-        let budget = context.store.budget();
+        let budget = context.budget();
         let (mut at, mut requests) = (part.start, 0);
         loop {
             let rest = &scratch.input[at..part.end];
-            let (served, used, turn) = self.serve(rest, &mut scratch.output, context, now);
+            let (served, used, turn) = self.serve(rest, &mut scratch.output, context);
             scratch.clear_output();
             requests += served;
             at += used;
@@ -227,7 +249,7 @@ impl Connection {
                 return (requests, turn);
             }
             if self.input.append(rest, budget) {
-                self.note_partial(now);
+                self.note_partial(context.began);
                 return (requests, turn);
             }
             // There is no memory to keep the rest.
@@ -235,7 +257,7 @@ impl Connection {
                 // It lies in the scratch space, where it can be served at once: at most what one read brought.
                 Turn::Again => {}
                 Turn::Idle => {
-                    let turn = self.refuse(rest, &mut scratch.output, context, now);
+                    let turn = self.refuse(rest, &mut scratch.output, context);
                     scratch.clear_output();
                     return (requests, turn);
                 }
@@ -249,16 +271,15 @@ impl Connection {
     pub(crate) fn serve_left_over(
         &mut self,
         scratch: &mut Scratch,
-        context: &Context<'_>,
-        now: Instant,
+        context: &TurnContext<'_>,
     ) -> (u32, Turn) {
         self.written = 0;
         let input = std::mem::take(&mut self.input);
-        let (requests, used, turn) = self.serve(input.as_slice(), &mut scratch.output, context, now);
+        let (requests, used, turn) = self.serve(input.as_slice(), &mut scratch.output, context);
         scratch.clear_output();
         self.input = input;
-        self.input.consume(used, context.store.budget());
-        self.note_partial(now);
+        self.input.consume(used, context.budget());
+        self.note_partial(context.began);
         (requests, turn)
     }
 
@@ -276,28 +297,27 @@ impl Connection {
     /// Reads behind an incomplete request. Nothing is served until what the request wants is there, so that a
     /// value of a megabyte that comes in small pieces is not parsed once per piece. Room is made for as much again
     /// as has come: a client that announces a megabyte and sends nothing is charged for nothing.
-    fn read_more(&mut self, scratch: &mut Scratch, context: &Context<'_>, now: Instant) -> (u32, Turn) {
-        let budget = context.store.budget();
+    fn read_more(&mut self, scratch: &mut Scratch, context: &TurnContext<'_>) -> (u32, Turn) {
+        let budget = context.budget();
         let have = self.input.len();
         let more = self.wanted.saturating_sub(have).max(READ_PIECE).min(have.max(READ_PIECE));
         if !self.input.reserve(more, budget) {
             let kept = self.input.as_slice().to_vec();
             self.input.release(budget);
             self.partial_since = None;
-            let turn = self.refuse(&kept, &mut scratch.output, context, now);
+            let turn = self.refuse(&kept, &mut scratch.output, context);
             scratch.clear_output();
             return (0, turn);
         }
-        let spare = rustix::buffer::spare_capacity(self.input.spare());
-        match recv(&self.socket, spare, RecvFlags::empty()).map(|(length, _)| length) {
+        match self.socket.receive_behind(self.input.spare()) {
             Ok(0) => (0, Turn::Closed),
             Ok(length) => {
                 self.received += length as u64;
                 if self.input.len() < self.wanted {
-                    self.note_partial(now);
+                    self.note_partial(context.began);
                     return (0, Turn::Idle);
                 }
-                self.serve_left_over(scratch, context, now)
+                self.serve_left_over(scratch, context)
             }
             Err(Errno::AGAIN | Errno::INTR) => (0, Turn::Idle),
             Err(_) => (0, Turn::Closed),
@@ -307,11 +327,11 @@ impl Connection {
     /// There is no memory to keep `rest`, an incomplete request to which nothing waits to be answered before: the
     /// session refuses the value that it begins and swallows it as it comes. Anything else than the head of a value
     /// cannot be refused that way and costs the connection.
-    fn refuse(&mut self, rest: &[u8], output: &mut Vec<u8>, context: &Context<'_>, now: Instant) -> Turn {
-        if self.is_held() || !self.session.refuse_value(rest, output, context) {
+    fn refuse(&mut self, rest: &[u8], output: &mut Vec<u8>, context: &TurnContext<'_>) -> Turn {
+        if self.is_held() || !self.session.refuse_value(rest, output, &context.session) {
             return Turn::Closed;
         }
-        let (_, used, turn) = self.serve(rest, output, context, now);
+        let (_, used, turn) = self.serve(rest, output, context);
         if used == rest.len() { turn } else { Turn::Closed }
     }
 
@@ -321,17 +341,24 @@ impl Connection {
         &mut self,
         input: &[u8],
         output: &mut Vec<u8>,
-        context: &Context<'_>,
-        now: Instant,
+        context: &TurnContext<'_>,
     ) -> (u32, usize, Turn) {
         let (mut requests, mut used) = (0, 0);
         self.wanted = 0;
         loop {
-            let served = self.session.serve(&input[used..], output, context, TURN_REQUESTS - requests);
+            let slice = SLICE_REQUESTS.min(TURN_REQUESTS - requests);
+            let served = self.session.serve(&input[used..], output, &context.session, slice);
             requests += served.requests;
             used += served.consumed;
+            let goes_on = matches!(served.next, Next::Write | Next::Yield)
+                && requests < TURN_REQUESTS
+                && self.written + output.len() < TURN_BYTES_ENOUGH
+                && !context.is_over();
+            if goes_on && served.next == Next::Yield {
+                continue;
+            }
             self.unserved = !matches!(served.next, Next::Read { .. });
-            let wrote = self.write(output, context.store.budget(), now);
+            let wrote = self.write(output, context);
             output.clear();
             match (served.next, wrote) {
                 (Next::Close, Turn::Held) => {
@@ -344,29 +371,32 @@ impl Connection {
                     return (requests, used, turn);
                 }
                 (_, Turn::Held) => return (requests, used, Turn::Held),
-                (Next::Write, _) if requests < TURN_REQUESTS && self.written < TURN_BYTES_ENOUGH => {}
-                (Next::Write | Next::Yield, _) => return (requests, used, Turn::Again),
+                _ if goes_on => {}
+                _ => {
+                    context.session.counters.conn_yields.raise(1);
+                    return (requests, used, Turn::Again);
+                }
             }
         }
     }
 
     /// Writes answers; keeps what the socket does not take, and what is more than a turn may write.
-    fn write(&mut self, answers: &[u8], budget: &Budget, now: Instant) -> Turn {
+    fn write(&mut self, answers: &[u8], context: &TurnContext<'_>) -> Turn {
         debug_assert!(!self.is_held(), "what waits goes first");
         let mut rest = answers;
         while !rest.is_empty() {
             let is_over = self.written >= TURN_BYTES;
-            if is_over && self.keep(rest, budget, now) {
+            if is_over && self.keep(rest, context) {
                 return Turn::Held;
             }
             let most = if is_over { rest.len() } else { rest.len().min(TURN_BYTES - self.written) };
-            match send(&self.socket, &rest[..most], SendFlags::NOSIGNAL) {
+            match self.socket.send(&rest[..most]) {
                 Ok(length) => {
                     self.written += length;
                     rest = &rest[length..];
                 }
                 Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) if self.keep(rest, budget, now) => return Turn::Held,
+                Err(Errno::AGAIN) if self.keep(rest, context) => return Turn::Held,
                 // With no memory to keep the answer there is no way to answer in order: the client, which is not
                 // reading, loses its connection.
                 Err(_) => return Turn::Closed,
@@ -376,27 +406,27 @@ impl Connection {
     }
 
     /// Keeps `answers` until the socket takes them; `false` if there is no memory for that.
-    fn keep(&mut self, answers: &[u8], budget: &Budget, now: Instant) -> bool {
-        let kept = self.output.append(answers, budget);
+    fn keep(&mut self, answers: &[u8], context: &TurnContext<'_>) -> bool {
+        let kept = self.output.append(answers, context.budget());
         if kept {
-            self.held_since = Some(now);
+            self.held_since = Some(context.began);
         }
         kept
     }
 
     /// Writes what is left of earlier answers, as much as a turn may.
-    fn flush(&mut self, budget: &Budget, now: Instant) -> Turn {
+    fn flush(&mut self, context: &TurnContext<'_>) -> Turn {
         while self.is_held() {
             if self.written >= TURN_BYTES {
                 return Turn::Held;
             }
             let waiting = self.output.as_slice();
             let most = waiting.len().min(TURN_BYTES - self.written);
-            match send(&self.socket, &waiting[..most], SendFlags::NOSIGNAL) {
+            match self.socket.send(&waiting[..most]) {
                 Ok(length) => {
                     self.written += length;
-                    self.output.consume(length, budget);
-                    self.held_since = Some(now);
+                    self.output.consume(length, context.budget());
+                    self.held_since = Some(context.began);
                 }
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return Turn::Held,
@@ -405,6 +435,12 @@ impl Connection {
         }
         self.held_since = None;
         Turn::Idle
+    }
+}
+
+impl<T: AsFd> Connection<T> {
+    pub(crate) fn socket(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
     }
 }
 

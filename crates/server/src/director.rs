@@ -40,6 +40,12 @@ const NEGLIGIBLE: f64 = 0.1;
 /// How often learned limits are written, when they changed.
 const SAVE_PERIOD: Duration = Duration::from_secs(30);
 
+/// How old a reading of the meters may be when another client connects.
+const READING_AGE: Duration = Duration::from_secs(1);
+
+/// No client makes the meters be read more often than this.
+const LEAST_READING_AGE: Duration = Duration::from_millis(50);
+
 /// What the store asks of the machine; `None` where that is to be left alone, or is not to be had.
 pub(crate) struct Knobs {
     /// How deeply its CPUs sleep.
@@ -185,12 +191,14 @@ impl Director {
                     port.mailbox.post(Mail::Order(Order::ResetLimit));
                 }
             }
+            Notice::MetersAsked => self.shared.inspector.refresh(self.shared.now(), LEAST_READING_AGE),
             Notice::Stop => self.stopping = true,
         }
     }
 
     fn accept(&mut self, now: Instant) {
         let Self { acceptor, shared, scheduling, connections_so_far, .. } = self;
+        let before = *connections_so_far;
         let limit = shared.limits.max_connections;
         let accepted = acceptor.accept(
             now,
@@ -202,6 +210,10 @@ impl Director {
             },
             || shared.connection_rejected(),
         );
+        if *connections_so_far != before {
+            // The next client may ask what the meters say, and is answered from the last reading.
+            shared.inspector.refresh(now, READING_AGE);
+        }
         match accepted {
             Accepted::All => {}
             Accepted::SomeMore => self.next_tick = Some(now),

@@ -1,16 +1,17 @@
 //! How a running server tells about itself: gathering its [`Status`], and answering `stats`.
 //!
-//! Nothing here is on the path of a request. Meters are read in turn under a lock of their own, because a counter that
-//! wraps or is reset by the kernel needs one reader who remembers its last value.
+//! Meters are read in turn under a lock of their own, because a counter that wraps or is reset by the kernel needs one
+//! reader that remembers its last value. A reading costs some 50 us a CPU, so no worker makes one: `stats` answers from
+//! the last reading, and asks the director for the next.
 
 use crate::config::{Config, Listen};
 use crate::session::{Introspection, ServerFacts, Totals};
-use crate::shared::Shared;
+use crate::shared::{Notice, Shared};
 use crate::status::{CpuStatus, Status, WorkerStatus};
-use host::{EnergyMeter, UsageMeter};
-use machine::{CpuId, CpuList, Duration, IdleLimit, Rate, WorkerId};
+use host::{CpuUsage, EnergyMeter, UsageMeter};
+use machine::{CpuId, CpuList, Duration, EnergyReading, IdleLimit, Instant, Rate, WorkerId};
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 /// Looks into a running server. It does not keep it alive: once the server has ended there is nothing to tell.
 pub struct Inspector {
@@ -18,16 +19,31 @@ pub struct Inspector {
     policy: &'static str,
     worker_cpus: Vec<CpuId>,
     settings: Vec<(&'static str, String)>,
+    /// The names of each CPU's idle states.
+    states: Vec<(CpuId, Vec<String>)>,
     meters: Mutex<Meters>,
+    last_reading: Mutex<Arc<Reading>>,
+    energy_basis: Vec<String>,
     /// The counters at the last `stats reset`.
     forgotten: Mutex<Totals>,
 }
 
 struct Meters {
     usage: UsageMeter,
-    /// The names of each CPU's idle states.
-    states: Vec<(CpuId, Vec<String>)>,
     energy: EnergyMeter,
+}
+
+/// What the meters said.
+struct Reading {
+    at: Instant,
+    usage: Vec<CpuUsage>,
+    energy: Option<EnergyReading>,
+}
+
+impl Meters {
+    fn read(&mut self, now: Instant) -> Arc<Reading> {
+        Arc::new(Reading { at: now, usage: self.usage.read(now), energy: self.energy.read(now) })
+    }
 }
 
 impl Inspector {
@@ -43,12 +59,18 @@ impl Inspector {
             Some(model) => EnergyMeter::modelled(&config.root, &cpus, model.clone(), now),
             None => EnergyMeter::open(&config.root, &cpus, now),
         };
+        let energy_basis = energy.describe();
+        let mut meters = Meters { usage, energy };
+        let reading = meters.read(now);
         Self {
             shared: OnceLock::new(),
             policy: config.policy.name(),
             worker_cpus: config.worker_cpus.clone(),
             settings: settings(config, addresses),
-            meters: Mutex::new(Meters { usage, states, energy }),
+            states,
+            meters: Mutex::new(meters),
+            last_reading: Mutex::new(reading),
+            energy_basis,
             forgotten: Mutex::default(),
         }
     }
@@ -58,18 +80,50 @@ impl Inspector {
     }
 
     /// How energy is accounted for here, a line each: the source, and which power each idle state is charged with.
-    pub fn energy_basis(&self) -> Vec<String> {
-        self.meters().energy.describe()
+    pub fn energy_basis(&self) -> &[String] {
+        &self.energy_basis
     }
 
-    /// How the server is now; `None` once it has ended.
+    /// How the server is now; `None` once it has ended. Reads the meters.
     pub fn status(&self) -> Option<Status> {
+        self.read_meters(host::now());
+        self.status_of_last_reading()
+    }
+
+    /// Reads the meters unless the last reading is as young as `age`.
+    pub(crate) fn refresh(&self, now: Instant, age: Duration) {
+        if now.since(self.last_reading().at) > age {
+            self.read_meters(now);
+        }
+    }
+
+    fn read_meters(&self, now: Instant) {
+        let reading = self.meters().read(now);
+        *self.last_reading.lock().unwrap_or_else(PoisonError::into_inner) = reading;
+    }
+
+    fn last_reading(&self) -> Arc<Reading> {
+        Arc::clone(&self.last_reading.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The status for a client: the worker does not read the meters for it.
+    fn status_on_worker(&self) -> Option<Status> {
+        let status = self.status_of_last_reading();
+        if let Some(shared) = self.shared() {
+            shared.notify(Notice::MetersAsked);
+        }
+        status
+    }
+
+    /// How the server is now, its meters as they were read last.
+    fn status_of_last_reading(&self) -> Option<Status> {
         let shared = self.shared()?;
         let now = shared.now();
+        let reading = self.last_reading();
         let workers: Vec<WorkerStatus> =
             (0..).map(WorkerId).take(shared.worker_count()).map(|id| self.worker(&shared, id)).collect();
         let store = shared.store.stats();
-        let cpus = self.cpus(&shared);
+        let cpus = self.cpus(&shared, &reading);
         Some(Status {
             uptime: now.since(shared.started),
             policy: self.policy.to_owned(),
@@ -79,7 +133,8 @@ impl Inspector {
             items: store.items,
             memory_used: store.used_bytes,
             memory_limit: store.limit_bytes,
-            energy: self.meters().energy.read(now),
+            meters_read: now.since(reading.at),
+            energy: reading.energy.clone(),
             workers,
             cpus,
         })
@@ -107,13 +162,12 @@ impl Inspector {
         }
     }
 
-    fn cpus(&self, shared: &Shared) -> Vec<CpuStatus> {
-        let mut meters = self.meters();
-        let usage = meters.usage.read(shared.now());
-        usage
-            .into_iter()
+    fn cpus(&self, shared: &Shared, reading: &Reading) -> Vec<CpuStatus> {
+        reading
+            .usage
+            .iter()
             .map(|usage| {
-                let names = meters.states.iter().find(|(cpu, _)| *cpu == usage.cpu);
+                let names = self.states.iter().find(|(cpu, _)| *cpu == usage.cpu);
                 let names = names.map_or(&[][..], |(_, names)| names);
                 let asked = shared.view().limit(usage.cpu);
                 CpuStatus {
@@ -132,11 +186,11 @@ impl Inspector {
     }
 
     fn meters(&self) -> std::sync::MutexGuard<'_, Meters> {
-        self.meters.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.meters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn forgotten(&self) -> std::sync::MutexGuard<'_, Totals> {
-        self.forgotten.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.forgotten.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn all_totals(&self) -> Totals {
@@ -179,21 +233,21 @@ impl Introspection for Inspector {
                 }
             }
             b"roost" => {
-                if let Some(status) = self.status() {
+                if let Some(status) = self.status_on_worker() {
                     describe(&status, emit);
-                    for (n, line) in self.energy_basis().iter().enumerate() {
+                    for (n, line) in self.energy_basis.iter().enumerate() {
                         emit(&format!("energy_basis:{n}"), line);
                     }
                 }
             }
             b"roost-json" => {
-                if let Some(status) = self.status() {
+                if let Some(status) = self.status_on_worker() {
                     emit("status", &serde_json::to_string(&status).expect("plain figures"));
                 }
             }
             b"roost-reset-limits" => {
                 if let Some(shared) = self.shared() {
-                    shared.notify(crate::shared::Notice::ResetLimits);
+                    shared.notify(Notice::ResetLimits);
                     emit("limits", "reset");
                 }
             }
@@ -209,6 +263,7 @@ fn describe(status: &Status, emit: &mut dyn FnMut(&str, &str)) {
     say("policy", &status.policy);
     say("workers_active", &status.workers.iter().filter(|worker| worker.active).count());
     say("requests", &status.requests);
+    say("meters_read_us_ago", &status.meters_read.as_micros());
     for worker in &status.workers {
         let mut about =
             |what: &str, value: &dyn std::fmt::Display| say(&format!("{}:{what}", worker.worker), value);
@@ -321,6 +376,7 @@ mod tests {
             items: 0,
             memory_used: 0,
             memory_limit: 0,
+            meters_read: Duration::ZERO,
             energy: None,
         };
         let mut said = Vec::new();

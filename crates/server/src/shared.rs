@@ -4,7 +4,7 @@
 //! connection moves, a period ends or a person asks, never for a request.
 
 use crate::config::{Config, Limits, Log};
-use crate::connection::Connection;
+use crate::connection::{Connection, TurnContext};
 use crate::inspect::Inspector;
 use crate::mailbox::Mailbox;
 use crate::registry::Registry;
@@ -61,6 +61,8 @@ pub(crate) enum Notice {
     Roused,
     /// Forget all learned limits.
     ResetLimits,
+    /// A client asked what the meters say.
+    MetersAsked,
     /// Shut down in order.
     Stop,
 }
@@ -175,15 +177,17 @@ impl Shared {
         FIRST_SECOND + now.since(self.started).as_secs_f64() as u32
     }
 
-    pub(crate) fn context(&self, worker: WorkerId, now: Instant) -> Context<'_> {
-        Context {
+    /// What a turn works with that this worker gives and that begins now.
+    pub(crate) fn turn_context(&self, worker: WorkerId, now: Instant) -> TurnContext<'_> {
+        let session = Context {
             store: &self.store,
             counters: &self.port(worker).counters,
             all: &*self.inspector,
             now: self.seconds(now),
             unix_offset: self.unix_offset,
             limits: &self.limits.session,
-        }
+        };
+        TurnContext { session, began: now, clock: &host::now }
     }
 
     pub(crate) fn port(&self, worker: WorkerId) -> &Port {

@@ -50,8 +50,12 @@ const BELL: u64 = u64::MAX;
 /// A wait longer than this slept; a shorter one found its events waiting.
 const SLEPT: Duration = Duration::from_micros(5);
 
-/// How often clients that do not read are looked for, while there are any.
+/// How often clients that do not go on are looked for, while there are any.
 const STALL_CHECK: Duration = Duration::from_secs(1);
+
+/// A client has so long to go on, or the stall limit where that is less, even if connections have no memory left: a
+/// packet that was lost thrice still comes in this time.
+const LEAST_PATIENCE: Duration = Duration::from_secs(5);
 
 /// How long a connection that goes on sending is served after the server was told to stop.
 const DRAIN_MOST: Duration = Duration::from_secs(1);
@@ -252,8 +256,8 @@ impl Worker {
         }
         for (slot, part) in received.drain(..) {
             let connection = &mut self.connections[slot as usize];
-            let context = self.shared.context(self.id, last);
-            let (requests, turn) = connection.take_received(part, &mut self.scratch, &context, last);
+            let context = self.shared.turn_context(self.id, last);
+            let (requests, turn) = connection.take_received(part, &mut self.scratch, &context);
             last = self.after_turn(slot, requests, turn, false, ready_since);
         }
         self.received = received;
@@ -282,8 +286,8 @@ impl Worker {
     fn take_turn(&mut self, slot: u32, now: Instant, ready_since: Instant) -> Instant {
         let Some(connection) = self.connections.get_mut(slot as usize) else { return now };
         let was_held = connection.is_held();
-        let context = self.shared.context(self.id, now);
-        let (requests, turn) = connection.take_turn(&mut self.scratch, &context, now);
+        let context = self.shared.turn_context(self.id, now);
+        let (requests, turn) = connection.take_turn(&mut self.scratch, &context);
         self.after_turn(slot, requests, turn, was_held, ready_since)
     }
 
@@ -294,8 +298,8 @@ impl Worker {
                 continue;
             }
             let now = self.shared.now();
-            let context = self.shared.context(self.id, now);
-            let (requests, turn) = connection.serve_left_over(&mut self.scratch, &context, now);
+            let context = self.shared.turn_context(self.id, now);
+            let (requests, turn) = connection.serve_left_over(&mut self.scratch, &context);
             self.after_turn(slot, requests, turn, false, now);
         }
     }
@@ -535,20 +539,32 @@ impl Worker {
         now
     }
 
+    /// Ends connections on which nothing has moved for too long, the longest silent first. What they hold is taken
+    /// from the share of all connections: the less of it is left, the sooner they give way.
     fn close_stalled(&mut self, now: Instant) {
-        let limit = if self.draining { STALL_CHECK } else { self.shared.limits.stall };
-        let stalled: Vec<u32> = self
+        let mut stalled: Vec<(Instant, u32)> = self
             .connections
             .iter()
-            .filter(|(_, connection)| {
-                connection.stalled_since().is_some_and(|since| now.since(since) > limit)
-            })
-            .map(|(slot, _)| slot as u32)
+            .filter_map(|(slot, connection)| Some((connection.stalled_since()?, slot as u32)))
             .collect();
-        for slot in stalled {
+        stalled.sort_unstable();
+        for (since, slot) in stalled {
+            if now.since(since) <= self.patience() {
+                break;
+            }
             let was_held = self.connections[slot as usize].is_held();
             self.close(slot, was_held, now);
         }
+    }
+
+    /// How long nothing may move on a connection where something must.
+    fn patience(&self) -> Duration {
+        if self.draining {
+            return STALL_CHECK;
+        }
+        let limit = self.shared.limits.stall;
+        let room = self.shared.store.budget().connection_room();
+        Duration::from_nanos((limit.as_nanos() as f64 * room) as u64).max(LEAST_PATIENCE.min(limit))
     }
 
     /// How long to block: not at all, until the next timer, or for ever. Reports are no timer: while requests come they

@@ -27,6 +27,13 @@ pub enum Verb {
     Prepend,
 }
 
+impl Verb {
+    /// Whether the old value is part of the new one.
+    pub const fn extends(self) -> bool {
+        matches!(self, Self::Append | Self::Prepend)
+    }
+}
+
 /// A request to store the value that follows the line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Store<'a> {

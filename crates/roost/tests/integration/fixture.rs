@@ -169,6 +169,13 @@ impl Client {
         line.trim_end().to_owned()
     }
 
+    /// A line, unless the connection has ended.
+    pub fn try_line(&mut self) -> std::io::Result<Option<String>> {
+        let mut line = String::new();
+        let length = self.reader.read_line(&mut line)?;
+        Ok((length > 0).then(|| line.trim_end().to_owned()))
+    }
+
     /// Sends a line and returns the first line of the answer.
     pub fn ask(&mut self, request: &str) -> String {
         self.send(format!("{request}\r\n"));

@@ -4,7 +4,12 @@ use super::*;
 use crate::session::{Counters, Introspection, Limits, ServerFacts, Totals};
 use crate::store::{Store, StoreConfig};
 use proptest::prelude::*;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair, sockopt};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair, sockopt,
+};
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::Rc;
 
 struct NoServer;
 
@@ -44,7 +49,7 @@ impl Rig {
 
     fn with_values() -> Self {
         let rig = Self::new(64 << 20);
-        let (mut connection, client) = rig.connect(None);
+        let (mut connection, client) = rig.connect();
         let mut scratch = Scratch::new();
         for (key, &length) in LENGTHS.iter().enumerate() {
             let text =
@@ -62,31 +67,38 @@ impl Rig {
         rig
     }
 
-    /// A connection and the client's end of it, with a send buffer of that size.
-    fn connect(&self, send_buffer: Option<usize>) -> (Connection, OwnedFd) {
+    /// A connection and the client's end of it.
+    fn connect(&self) -> (Connection, OwnedFd) {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap();
-        if let Some(size) = send_buffer {
-            sockopt::set_socket_send_buffer_size(&ours, size).unwrap();
-        }
         (Connection::new(ours, ConnId(0), WorkerId(0)), theirs)
     }
 
-    fn context(&self) -> Context<'_> {
+    fn session(&self) -> Context<'_> {
         let Self { store, counters, limits } = self;
         Context { store, counters, all: &NoServer, now: 2, unix_offset: 0, limits }
     }
 
-    /// One turn, given as a worker gives it.
-    fn turn(&self, connection: &mut Connection, scratch: &mut Scratch) -> Turn {
-        let (context, now) = (self.context(), Instant::ZERO);
+    /// One turn, given as a worker gives it, in no time.
+    fn turn<T: Transport>(&self, connection: &mut Connection<T>, scratch: &mut Scratch) -> Turn {
+        self.turn_by(&|| Instant::ZERO, connection, scratch).1
+    }
+
+    /// One turn by that clock: requests served, and how it ended.
+    fn turn_by<T: Transport>(
+        &self,
+        clock: &dyn Fn() -> Instant,
+        connection: &mut Connection<T>,
+        scratch: &mut Scratch,
+    ) -> (u32, Turn) {
+        let context = TurnContext { session: self.session(), began: clock(), clock };
         if connection.is_plain() {
             return match connection.receive(&mut scratch.input) {
-                Ok(length) => connection.take_received(0..length, scratch, &context, now).1,
-                Err(turn) => turn,
+                Ok(length) => connection.take_received(0..length, scratch, &context),
+                Err(turn) => (0, turn),
             };
         }
-        connection.take_turn(scratch, &context, now).1
+        connection.take_turn(scratch, &context)
     }
 
     /// Leaves so many bytes of the share of connections.
@@ -101,6 +113,43 @@ impl Rig {
         let back = bytes.min(taken);
         budget.release_connection(back);
         taken - back
+    }
+}
+
+/// A socket by a script: what it gives and takes at each call. The client holds the other clone.
+#[derive(Clone, Default)]
+struct Script(Rc<RefCell<Lines>>);
+
+#[derive(Default)]
+struct Lines {
+    /// What the client sent and the server has not received.
+    sent: VecDeque<u8>,
+    /// Bytes that the next sends take at the most; a socket without room takes none. Afterwards it takes all.
+    takes: VecDeque<usize>,
+    /// What the server sent.
+    out: Vec<u8>,
+}
+
+impl Transport for Script {
+    fn receive(&self, into: &mut [u8]) -> Result<usize, Errno> {
+        match std::io::Read::read(&mut self.0.borrow_mut().sent, into) {
+            Ok(0) | Err(_) => Err(Errno::AGAIN),
+            Ok(length) => Ok(length),
+        }
+    }
+
+    fn receive_behind(&self, into: &mut Vec<u8>) -> Result<usize, Errno> {
+        let mut bytes = vec![0; into.capacity() - into.len()];
+        let length = self.receive(&mut bytes)?;
+        into.extend_from_slice(&bytes[..length]);
+        Ok(length)
+    }
+
+    fn send(&self, bytes: &[u8]) -> Result<usize, Errno> {
+        let mut lines = self.0.borrow_mut();
+        let length = lines.takes.pop_front().unwrap_or(bytes.len()).min(bytes.len());
+        lines.out.extend_from_slice(&bytes[..length]);
+        if length == 0 { Err(Errno::AGAIN) } else { Ok(length) }
     }
 }
 
@@ -194,17 +243,21 @@ proptest! {
     fn answers_are_those_of_an_unlimited_server_or_a_prefix_and_a_close(
         asks in asks(),
         left in prop_oneof![Just(0usize), 0..5_000usize, 0..400_000usize, Just(usize::MAX)],
-        send_buffer in prop_oneof![Just(4_600usize), 4_600..100_000usize],
-        steps in proptest::collection::vec((0..100_000usize, 0..60_000usize, any::<bool>(), 0..8u8), 1..60),
+        takes in proptest::collection::vec(prop_oneof![2 => Just(0usize), 3 => 1..100_000usize], 0..60),
+        steps in proptest::collection::vec((0..100_000usize, any::<bool>(), 0..8u8), 1..60),
     ) {
         let rig = Rig::with_values();
         let taken = rig.leave(left);
-        let (mut connection, client) = rig.connect(Some(send_buffer));
+        let script = Script::default();
+        script.0.borrow_mut().takes = takes.into();
+        let mut connection = Connection::new(script.clone(), ConnId(0), WorkerId(0));
         let mut scratches = [Scratch::new(), Scratch::new()];
         let text: Vec<u8> = asks.iter().enumerate().flat_map(|(at, ask)| ask.request(at)).collect();
-        let (mut sent, mut out, mut is_closed) = (0, Vec::new(), false);
-        for (send_most, read_most, is_move, turns) in steps {
-            sent += send_some(&client, &text[sent..text.len().min(sent + send_most)]);
+        let (mut rest, mut is_closed) = (&text[..], false);
+        for (most, is_move, turns) in steps {
+            let (piece, behind) = rest.split_at(most.min(rest.len()));
+            script.0.borrow_mut().sent.extend(piece);
+            rest = behind;
             // Another worker has other scratch space; all else moves with the connection.
             if is_move {
                 scratches.swap(0, 1);
@@ -212,23 +265,18 @@ proptest! {
             for _ in 0..turns {
                 is_closed = is_closed || rig.turn(&mut connection, &mut scratches[0]) == Turn::Closed;
             }
-            out.extend(read_some(&client, read_most));
         }
         // The client sends the rest, and takes all there is.
-        let mut silent = 0;
-        while !is_closed && silent < 3 {
-            let more = send_some(&client, &text[sent..]);
-            sent += more;
-            let before = connection.progress();
+        script.0.borrow_mut().sent.extend(rest);
+        script.0.borrow_mut().takes.clear();
+        let so_far = |connection: &Connection<Script>| (connection.progress(), script.0.borrow().out.len());
+        let mut before = None;
+        while !is_closed && before != Some(so_far(&connection)) {
+            before = Some(so_far(&connection));
             is_closed = rig.turn(&mut connection, &mut scratches[0]) == Turn::Closed;
-            let read = read_some(&client, 1 << 20);
-            let is_silent = more + read.len() == 0 && connection.progress() == before && sent == text.len();
-            silent = if is_silent { silent + 1 } else { 0 };
-            out.extend(read);
         }
-        out.extend(read_some(&client, 64 << 20));
         prop_assert!(!is_closed || left != usize::MAX, "closed though there is memory");
-        follow(&asks, &out, is_closed).map_err(TestCaseError::fail)?;
+        follow(&asks, &script.0.borrow().out, is_closed).map_err(TestCaseError::fail)?;
         connection.close(rig.store.budget());
         rig.store.budget().release_connection(taken);
     }
@@ -238,7 +286,7 @@ proptest! {
 fn whole_requests_are_answered_though_no_byte_can_be_kept() {
     let rig = Rig::new(16 << 20);
     rig.leave(0);
-    let (mut connection, client) = rig.connect(None);
+    let (mut connection, client) = rig.connect();
     let text = b"mn\r\n".repeat(4_000);
     assert_eq!(send_some(&client, &text), text.len());
     let mut scratch = Scratch::new();
@@ -272,9 +320,42 @@ fn no_turn_writes_more_than_its_share() {
 }
 
 #[test]
+fn a_turn_ends_when_its_time_is_over() {
+    let rig = Rig::with_values();
+    let (mut connection, client) = rig.connect();
+    let mut scratch = Scratch::new();
+    // Each look at this clock finds that a tenth of a turn's time has passed.
+    let time = Cell::new(Instant::ZERO);
+    let clock = || {
+        time.set(time.get() + Duration::from_nanos(TURN_TIME.as_nanos() / 10));
+        time.get()
+    };
+    let mut serve = |text: &[u8], most: u32| {
+        assert_eq!(send_some(&client, text), text.len());
+        loop {
+            let (requests, turn) = rig.turn_by(&clock, &mut connection, &mut scratch);
+            assert!(requests <= most, "{requests} requests in a turn");
+            read_some(&client, 1 << 20);
+            match turn {
+                Turn::Again | Turn::Held => {}
+                Turn::Idle => break,
+                Turn::Closed => panic!("closed"),
+            }
+        }
+    };
+    serve(&b"mn\r\n".repeat(2_000), 10 * SLICE_REQUESTS);
+    serve(format!("get {}\r\n", "none ".repeat(2_000)).as_bytes(), 10 * SLICE_REQUESTS);
+    // A request that copies the old value may take as long as a slice of others.
+    serve(&b"append v4 0 0 1\r\n+\r\n".repeat(100), 10);
+    serve(&b"ms v4 1 MP\r\n+\r\n".repeat(100), 10);
+    serve(&b"stats\r\n".repeat(100), 10);
+    assert_eq!(rig.store.entry(b"v4", 2).item().unwrap().value.len(), LENGTHS[4] + 200);
+}
+
+#[test]
 fn what_is_announced_is_not_charged() {
     let rig = Rig::new(64 << 20);
-    let (mut connection, client) = rig.connect(None);
+    let (mut connection, client) = rig.connect();
     let mut scratch = Scratch::new();
     let before = rig.store.budget().used();
     for piece in [&b"set key 0 0 1000000\r\nbegun"[..], b"a", b"few", b"more"] {
@@ -304,7 +385,7 @@ fn half_sent_values_leave_the_items_their_room() {
     let piece = [b"set key 0 0 1000000\r\n", &[b'v'; 150_000][..]].concat();
     let mut clients = Vec::new();
     for _ in 0..400 {
-        let (mut connection, client) = rig.connect(None);
+        let (mut connection, client) = rig.connect();
         let mut rest = &piece[..];
         let mut turn = Turn::Idle;
         let mut before = None;

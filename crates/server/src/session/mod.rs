@@ -84,13 +84,15 @@ struct Turn<'c, 'a> {
     context: &'c Context<'a>,
     requests: u32,
     max_requests: u32,
+    /// A request was served that may take as long as hundreds of others do.
+    took_long: bool,
 }
 
 impl Turn<'_, '_> {
     /// What keeps this turn from serving another request, if anything.
     #[inline]
     fn obstacle(&self) -> Option<Next> {
-        if self.requests >= self.max_requests {
+        if self.requests >= self.max_requests || self.took_long {
             Some(Next::Yield)
         } else if self.out.len() >= self.context.limits.out_high_water {
             Some(Next::Write)
@@ -115,7 +117,8 @@ impl Session {
     }
 
     /// Serves requests from `input` and appends the answers to `out`, until the input is used up or ends within a
-    /// request, or `out` passes the high-water mark, or `max_requests` are served.
+    /// request, or `out` passes the high-water mark, or `max_requests` are served, or one that may take long:
+    /// `append` and `prepend`, which copy the old value, and `stats`.
     pub fn serve(
         &mut self,
         input: &[u8],
@@ -124,7 +127,7 @@ impl Session {
         max_requests: u32,
     ) -> Served {
         let before = out.len();
-        let mut turn = Turn { out, context, requests: 0, max_requests };
+        let mut turn = Turn { out, context, requests: 0, max_requests, took_long: false };
         let mut consumed = 0;
         let next = loop {
             match self.step(&input[consumed..], &mut turn) {
@@ -138,9 +141,6 @@ impl Session {
         let written = turn.out.len() - before;
         context.counters.bytes_read.raise(consumed as u64);
         context.counters.bytes_written.raise(written as u64);
-        if next == Next::Yield {
-            context.counters.conn_yields.raise(1);
-        }
         Served { consumed, requests: turn.requests, next }
     }
 
@@ -247,6 +247,7 @@ impl Session {
                     turn,
                 ) {
                     Ok(value) => {
+                        turn.took_long = request.verb.extends();
                         storing::store(&request, value, turn.out, context);
                         Step::Used(line.length + request.length + reply::LINE_ENDING.len())
                     }
@@ -261,6 +262,7 @@ impl Session {
                 return match Self::value(line.length, request.length, meta::item_size(&request), behind, turn)
                 {
                     Ok(value) => {
+                        turn.took_long = request.verb.extends();
                         meta::set(&request, value, turn.out, context);
                         Step::Used(line.length + request.length + reply::LINE_ENDING.len())
                     }
@@ -280,7 +282,10 @@ impl Session {
             }
             Request::Quit => return self.end(line.length, Ending::Quit),
             Request::Http => return self.end(line.length, Ending::Http),
-            request => serve_line(&request, turn.out, context),
+            request => {
+                turn.took_long = matches!(request, Request::Stats { .. });
+                serve_line(&request, turn.out, context);
+            }
         }
         turn.requests += 1;
         Step::Used(line.length)

@@ -22,7 +22,8 @@ pub enum Next {
     },
     /// The output is over the high-water mark: write it first.
     Write,
-    /// Another turn, after other connections have had theirs.
+    /// Another call, now or after other connections have had their turns: as many requests are served as were
+    /// allowed, or one that may have taken long.
     Yield,
     /// Nothing more: write what there is and close.
     Close,

@@ -77,6 +77,12 @@ impl Budget {
         self.release(bytes);
     }
 
+    /// The part of the connections' share that is free, from 0 to 1.
+    pub fn connection_room(&self) -> f64 {
+        let share = self.limit() / CONNECTION_SHARE;
+        1.0 - (self.connections.load(Ordering::Relaxed) as f64 / share.max(1) as f64).min(1.0)
+    }
+
     /// Bytes charged now.
     pub fn used(&self) -> usize {
         self.used.load(Ordering::Relaxed)

@@ -106,7 +106,7 @@ impl InProcess {
                 assert!(wanted == 0 || wanted > input.len() - consumed, "it waits for what it has")
             }
             Next::Write => assert!(out.len() >= self.limits.out_high_water, "there is room for more"),
-            Next::Yield => assert!(requests == self.max_requests, "the turn was not over"),
+            Next::Yield => assert!(requests > 0, "it yields before it has served"),
             Next::Close => assert!(session.ending().is_some(), "it closes for no reason"),
         }
         answers.extend_from_slice(&out);
