@@ -268,6 +268,7 @@ mod tests {
             items: 0,
             memory_used: 0,
             memory_limit: 1 << 20,
+            meters_read: Duration::ZERO,
             energy: Some(EnergyReading {
                 used: Microjoules(seconds * 3_000_000),
                 source: EnergySource::Modelled("table".to_owned()),

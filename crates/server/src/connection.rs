@@ -182,11 +182,7 @@ impl<T: Transport> Connection<T> {
     }
 
     /// Reads what the client sent and answers it. Returns the number of requests served.
-    pub(crate) fn take_turn(
-        &mut self,
-        scratch: &mut Scratch,
-        context: &TurnContext<'_>,
-    ) -> (u32, Turn) {
+    pub(crate) fn take_turn(&mut self, scratch: &mut Scratch, context: &TurnContext<'_>) -> (u32, Turn) {
         self.written = 0;
         if self.is_held() {
             match self.flush(context) {
@@ -337,12 +333,7 @@ impl<T: Transport> Connection<T> {
 
     /// Serves `input` until it is used up, the client stops reading, or the turn is over.
     /// Returns requests served, bytes used, and how the turn ended.
-    fn serve(
-        &mut self,
-        input: &[u8],
-        output: &mut Vec<u8>,
-        context: &TurnContext<'_>,
-    ) -> (u32, usize, Turn) {
+    fn serve(&mut self, input: &[u8], output: &mut Vec<u8>, context: &TurnContext<'_>) -> (u32, usize, Turn) {
         let (mut requests, mut used) = (0, 0);
         self.wanted = 0;
         loop {

@@ -1,6 +1,7 @@
 //! Clients that misbehave. Each may lose its own connection; nobody else may notice.
 
 use crate::fixture::{Client, Server, signal};
+use crate::putting_back::{machine, start};
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::time::{Duration, Instant};
@@ -160,6 +161,36 @@ fn a_half_sent_value_gives_way_when_connections_have_no_memory_left() {
         assert!(Instant::now() < until, "no memory for a client that goes on: the silent ones keep it");
     }
     assert_serves(&server);
+}
+
+#[test]
+fn statistics_of_the_machine_keep_no_client_waiting() {
+    let machine = machine();
+    let server = start(machine.path(), &[]);
+    let (mut curious, mut other) = (server.connect(), server.connect());
+    for client in [&mut curious, &mut other] {
+        assert!(client.ask("version").starts_with("VERSION"));
+    }
+    // A file that takes for ever to open: what a reading of a large machine takes is a matter of milliseconds. The
+    // one that is open has died, as when a driver registers again.
+    let cpu = host::allowed_cpus().unwrap().0.first().unwrap().0;
+    let file = machine.path().join(format!("sys/devices/system/cpu/cpu{cpu}/cpuidle/state1/time"));
+    let (pipe, plain) = (file.with_file_name("pipe"), file.with_file_name("plain"));
+    std::fs::write(&file, "dead\n").unwrap();
+    std::fs::write(&plain, "0\n").unwrap();
+    let mode = rustix::fs::Mode::from_raw_mode(0o600);
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+    std::fs::hard_link(&pipe, file.with_file_name("held")).unwrap();
+    std::fs::rename(&pipe, &file).unwrap();
+    for _ in 0..3 {
+        assert!(curious.stat("roost", &format!("cpu{cpu}:residency_C1_us")).is_some());
+        assert!(other.ask("version").starts_with("VERSION"));
+    }
+    // The reading ends, and with it the server can.
+    std::fs::rename(&plain, &file).unwrap();
+    let held = std::fs::OpenOptions::new().read(true).write(true).open(file.with_file_name("held"));
+    assert_eq!(server.terminate().0, Some(0));
+    drop(held);
 }
 
 #[test]
