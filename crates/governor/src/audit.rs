@@ -1,9 +1,10 @@
 //! Who changed what, when, from what to what, why and by which policy: a line for each change.
 
+use host::{SafeError, SafeFolder};
 use serde::Serialize;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, Write as _};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -114,7 +115,7 @@ impl Audit {
 }
 
 fn open(path: &Path) -> io::Result<File> {
-    OpenOptions::new().create(true).append(true).mode(0o600).open(path)
+    SafeFolder::keep(path, 0o600).map_err(SafeError::into_io)
 }
 
 /// Now, as entries write it.

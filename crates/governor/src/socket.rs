@@ -1,31 +1,38 @@
 //! A Unix socket with a name: taken over from a process that died, left to one that lives, removed by who made it.
 
 use host::{SafeError, SafeFolder};
-use std::fs;
+use std::ffi::OsString;
 use std::io;
 use std::os::unix::net::UnixListener;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// The name of a socket that this process listens at, removed when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Place(PathBuf);
+pub(crate) struct Place {
+    folder: SafeFolder,
+    name: OsString,
+}
 
 /// Listens at `path`, which whoever may by `mode` can connect to. The folder is made if it is not there.
 pub(crate) fn listen(path: &Path, mode: u32) -> io::Result<(UnixListener, Place)> {
     let (folder, name) = SafeFolder::of_file(path, Some(0o755)).map_err(SafeError::into_io)?;
-    let listener = folder.listen(name, mode).map_err(SafeError::into_io)?;
-    Ok((listener, Place(path.to_owned())))
+    let listener = folder.listen(&name, mode, BACKLOG).map_err(SafeError::into_io)?;
+    Ok((listener, Place { folder, name }))
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let _ = fs::remove_file(&self.0);
+        let _ = self.folder.remove(&self.name);
     }
 }
+
+/// Peers that the kernel connects while the daemon is busy: one that is one too many waits, and does not fail.
+const BACKLOG: i32 = 4096;
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
     use std::os::unix::fs::PermissionsExt as _;
     use std::os::unix::net::UnixStream;
 

@@ -9,15 +9,20 @@
 //! replace what is in them: not writable by group or others, or sticky. What root executes or believes lies in
 //! such a one ([`SafeFolder::trusted`]). In any other folder root may still leave results: that is what the rest is for.
 //!
+//! A file that a person named (`--output FILE`) is found by [`SafeFolder::named`], which follows a link in the last place as those on
+//! the way are followed: root's own into `/var/log`, and none in a folder of another user's.
+//!
 //! What always holds:
 //! - A link of another user is never followed, and in a folder that is not trusted root follows none at all.
 //! - A file is made under a name that was free (`O_EXCL`), or is a regular file of this user with one name, or is not opened
-//!   for writing. It takes its final name whole, after `fsync`.
+//!   for writing. It takes its final name whole, after `fsync`. Devices, own pipes and own descriptors (`/dev/null`,
+//!   `/dev/stdout`) are written to where they are.
 //! - A file of another user is read from only by its owner's name, without waiting (a FIFO is refused) and never more of it than
 //!   was asked for.
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -102,6 +107,68 @@ impl SafeFolder {
         Ok((Self::walk(parent, mode)?, name.to_owned()))
     }
 
+    /// The folder and the name of a file that a person named: a link of that name is followed where one on the way would be.
+    pub fn named(path: &Path) -> Result<(Self, OsString), SafeError> {
+        let mut path = path.to_owned();
+        for _ in 0..LINKS {
+            let (folder, name) = Self::of_file(&path, None)?;
+            let next = folder.path.join(&name);
+            let link = match open_at(&folder.place, &name, OFlags::PATH) {
+                Ok(link) => link,
+                Err(Errno::NOENT) => return Ok((folder, name)),
+                Err(cause) => return Err(failed(&next)(cause)),
+            };
+            let about = rustix::fs::fstat(&link).map_err(failed(&next))?;
+            if FileType::from_raw_mode(about.st_mode) != FileType::Symlink || folder.holds_descriptors()? {
+                return Ok((folder, name));
+            }
+            if own_user() == 0 && folder.doubt.is_some() || !is_ours(&about) {
+                let why = "it is a link that another user may have made: name the file itself".to_owned();
+                return Err(SafeError::Unsafe { path: next, why });
+            }
+            let target = rustix::fs::readlinkat(&link, "", Vec::new()).map_err(failed(&next))?;
+            path = folder.path.join(OsString::from_vec(target.into_bytes()));
+        }
+        Err(failed(&path)(Errno::LOOP))
+    }
+
+    /// The file that a person named, emptied; made if there is none.
+    pub fn begin(path: &Path, mode: u32) -> Result<File, SafeError> {
+        let (folder, name) = Self::named(path)?;
+        folder.sink(&name)?.map_or_else(|| folder.overwrite(&name, mode), Ok)
+    }
+
+    /// The file that a person named, to be added to; made if there is none. One that another user could take away is refused to
+    /// root.
+    pub fn keep(path: &Path, mode: u32) -> Result<File, SafeError> {
+        let (folder, name) = Self::named(path)?;
+        if let Some(sink) = folder.sink(&name)? {
+            return Ok(sink);
+        }
+        if let Some((path, why)) = folder.doubt.as_ref().filter(|_| own_user() == 0) {
+            let why = format!(
+                "{why}: the file could be taken away there; name one in a folder that only root can write"
+            );
+            return Err(SafeError::Unsafe { path: path.clone(), why });
+        }
+        folder.append(&name, mode)
+    }
+
+    /// The file that a person named, which takes its name when it is whole.
+    pub fn write(
+        path: &Path,
+        mode: u32,
+        write: impl FnOnce(&mut File) -> io::Result<()>,
+    ) -> Result<(), SafeError> {
+        let (folder, name) = Self::named(path)?;
+        match folder.sink(&name)? {
+            None => folder.replace(&name, mode, write),
+            Some(mut sink) => {
+                write(&mut sink).map_err(|source| SafeError::Io { path: path.to_owned(), source })
+            }
+        }
+    }
+
     /// Itself, if nobody but root and this user can choose what is in it.
     pub fn trusted(self) -> Result<Self, SafeError> {
         match self.doubt {
@@ -137,6 +204,13 @@ impl SafeFolder {
             rustix::fs::fchmod(open, Mode::from_raw_mode(mode)).map_err(failed)?;
         }
         Ok(folder)
+    }
+
+    /// A folder in it that was not there; an error where there is anything of that name.
+    pub fn new_folder(&self, name: impl AsRef<OsStr>, mode: u32) -> Result<(), SafeError> {
+        let name = name.as_ref();
+        let made = rustix::fs::mkdirat(&self.place, name, Mode::from_raw_mode(mode));
+        made.map_err(failed(&self.path.join(name)))
     }
 
     /// A folder in it with a name that nobody can know beforehand, beginning with `prefix`.
@@ -199,6 +273,11 @@ impl SafeFolder {
         self.own_file(name.as_ref(), OFlags::WRONLY | OFlags::APPEND, mode)
     }
 
+    /// The same, to be read and written from its beginning.
+    pub fn update(&self, name: impl AsRef<OsStr>, mode: u32) -> Result<File, SafeError> {
+        self.own_file(name.as_ref(), OFlags::RDWR, mode)
+    }
+
     /// The same, emptied.
     pub fn overwrite(&self, name: impl AsRef<OsStr>, mode: u32) -> Result<File, SafeError> {
         let name = name.as_ref();
@@ -206,6 +285,40 @@ impl SafeFolder {
         let file = self.own_file(name, OFlags::WRONLY, mode)?;
         file.set_len(0).map_err(|source| SafeError::Io { path: self.path.join(name), source })?;
         Ok(file)
+    }
+
+    /// What is written to where it is, if it is of that kind: a device, a pipe of this user, a descriptor of this process.
+    fn sink(&self, name: &OsStr) -> Result<Option<File>, SafeError> {
+        let path = self.path.join(name);
+        let failed = failed(&path);
+        let about = match rustix::fs::statat(&self.place, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Err(Errno::NOENT) => return Ok(None),
+            found => found.map_err(&failed)?,
+        };
+        let is_descriptor = match FileType::from_raw_mode(about.st_mode) {
+            FileType::CharacterDevice => false,
+            FileType::Fifo if about.st_uid == own_user() => false,
+            FileType::Symlink if is_ours(&about) && self.holds_descriptors()? => true,
+            _ => return Ok(None),
+        };
+        let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let flags = if is_descriptor { flags } else { flags | OFlags::NOFOLLOW };
+        let file = rustix::fs::openat(&self.place, name, flags, Mode::empty()).map_err(&failed)?;
+        let now = rustix::fs::fstat(&file).map_err(&failed)?;
+        if !is_descriptor && (now.st_dev, now.st_ino) != (about.st_dev, about.st_ino) {
+            return Err(SafeError::Unsafe { path, why: "it was exchanged just now".into() });
+        }
+        let flags = rustix::fs::fcntl_getfl(&file).map_err(&failed)?;
+        rustix::fs::fcntl_setfl(&file, flags - OFlags::NONBLOCK).map_err(&failed)?;
+        Ok(Some(File::from(file)))
+    }
+
+    /// True for the folder of this process's own descriptors, whose links lead to what is open already.
+    fn holds_descriptors(&self) -> Result<bool, SafeError> {
+        let of = |path: &str| rustix::fs::stat(path).map(|other| (other.st_dev, other.st_ino)).ok();
+        let own = rustix::fs::fstat(&self.place).map_err(failed(&self.path))?;
+        let own = Some((own.st_dev, own.st_ino));
+        Ok(of("/proc/self/fd") == own || of("/proc/thread-self/fd") == own)
     }
 
     fn own_file(&self, name: &OsStr, flags: OFlags, mode: u32) -> Result<File, SafeError> {
@@ -270,7 +383,12 @@ impl SafeFolder {
 
     /// Listens at a Unix socket of that name, to which whoever may by `mode` can connect. One that nobody answers at was left by the dead
     /// and gives way; anything else that has the name does not.
-    pub fn listen(&self, name: impl AsRef<OsStr>, mode: u32) -> Result<UnixListener, SafeError> {
+    pub fn listen(
+        &self,
+        name: impl AsRef<OsStr>,
+        mode: u32,
+        backlog: i32,
+    ) -> Result<UnixListener, SafeError> {
         let name = name.as_ref();
         let path = self.path.join(name);
         let failed_io = |source| SafeError::Io { path: path.clone(), source };
@@ -282,21 +400,38 @@ impl SafeFolder {
                     "something that is no socket has that name: name another, or remove it",
                 )));
             }
-            if UnixStream::connect(&path).is_ok() {
+            if UnixStream::connect(self.by_descriptor(name)).is_ok() {
                 return Err(failed_io(io::ErrorKind::AddrInUse.into()));
             }
             self.remove(name)?;
         }
-        let listener = UnixListener::bind(&path).map_err(failed_io)?;
-        // By descriptor: what has the name by now may be a link of who owns the folder.
+        let kind = SocketFlags::CLOEXEC;
+        let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, kind, None);
+        let socket = socket.map_err(failed(&path))?;
+        // The file takes the socket's mode: there is no moment in which one that may not could connect.
+        rustix::fs::fchmod(&socket, Mode::from_raw_mode(mode)).map_err(failed(&path))?;
+        // Where another user could exchange the folder, by its descriptor; else by the name that `ss` shall show.
+        let at = match self.doubt {
+            None => path.clone(),
+            Some(_) => self.by_descriptor(name),
+        };
+        let address = SocketAddrUnix::new(&at).map_err(failed(&path))?;
+        rustix::net::bind(&socket, &address).map_err(failed(&path))?;
         let bound = open_at(&self.place, name, OFlags::PATH).map_err(failed(&path))?;
         let about = rustix::fs::fstat(&bound).map_err(failed(&path))?;
         if FileType::from_raw_mode(about.st_mode) != FileType::Socket || about.st_uid != own_user() {
             return Err(SafeError::Unsafe { path, why: "it was replaced as it was made".into() });
         }
+        // This process's mask may have taken bits.
         let by_descriptor = format!("/proc/self/fd/{}", bound.as_raw_fd());
         std::fs::set_permissions(by_descriptor, std::fs::Permissions::from_mode(mode)).map_err(failed_io)?;
-        Ok(listener)
+        rustix::net::listen(&socket, backlog).map_err(failed(&path))?;
+        Ok(UnixListener::from(socket))
+    }
+
+    /// A path that leads into this folder, whatever its own path leads to by now.
+    fn by_descriptor(&self, name: &OsStr) -> PathBuf {
+        PathBuf::from(format!("/proc/self/fd/{}", self.place.as_raw_fd())).join(name)
     }
 
     /// True if something has that name, whatever it is.
@@ -308,6 +443,13 @@ impl SafeFolder {
     pub fn remove(&self, name: impl AsRef<OsStr>) -> Result<(), SafeError> {
         let name = name.as_ref();
         rustix::fs::unlinkat(&self.place, name, AtFlags::empty()).map_err(failed(&self.path.join(name)))
+    }
+
+    /// Gives what has the name `from` the name `to`; what had that name goes.
+    pub fn rename(&self, from: impl AsRef<OsStr>, to: impl AsRef<OsStr>) -> Result<(), SafeError> {
+        let (from, to) = (from.as_ref(), to.as_ref());
+        let renamed = rustix::fs::renameat(&self.place, from, &self.place, to);
+        renamed.map_err(failed(&self.path.join(from)))
     }
 
     /// Takes an empty folder of that name away.
@@ -347,12 +489,11 @@ impl SafeFolder {
             let found = rustix::fs::fstat(&opened).map_err(&failed)?;
             match FileType::from_raw_mode(found.st_mode) {
                 FileType::Symlink => {
-                    let is_ours = found.st_uid == 0 || found.st_uid == own_user();
-                    if !is_ours || own_user() == 0 && doubt(&at, &about).is_some() {
+                    let ours = is_ours(&found);
+                    if !ours || own_user() == 0 && doubted.is_some() {
+                        let maker = if ours { about.st_uid } else { found.st_uid };
                         let why =
-                            format!("it is a link that user {} may have made: name the folder itself", {
-                                if is_ours { about.st_uid } else { found.st_uid }
-                            });
+                            format!("it is a link that user {maker} may have made: name the folder itself");
                         return Err(SafeError::Unsafe { path: next, why });
                     }
                     links += 1;
@@ -419,6 +560,10 @@ fn doubt(path: &Path, about: &Stat) -> Option<(PathBuf, String)> {
         return None;
     };
     Some((path.to_owned(), why))
+}
+
+fn is_ours(about: &Stat) -> bool {
+    about.st_uid == 0 || about.st_uid == own_user()
 }
 
 fn is_plain(path: &Path, about: &Stat, owner: u32) -> Result<(), SafeError> {
@@ -556,16 +701,16 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let place = SafeFolder::open(folder.path()).unwrap();
         let mode = |name: &str| fs::symlink_metadata(folder.path().join(name)).unwrap().mode() & 0o777;
-        let first = place.listen("a", 0o666).unwrap();
+        let first = place.listen("a", 0o666, 8).unwrap();
         assert_eq!(mode("a"), 0o666);
-        assert_eq!(place.listen("a", 0o600).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        assert_eq!(place.listen("a", 0o600, 8).unwrap_err().kind(), io::ErrorKind::AddrInUse);
         drop(first);
-        place.listen("a", 0o600).unwrap();
+        place.listen("a", 0o600, 8).unwrap();
         assert_eq!(mode("a"), 0o600);
         fs::write(folder.path().join("file"), "kept").unwrap();
         symlink(folder.path().join("file"), folder.path().join("link")).unwrap();
         for name in ["file", "link"] {
-            assert_eq!(place.listen(name, 0o666).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+            assert_eq!(place.listen(name, 0o666, 8).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
         }
         assert_eq!(fs::read_to_string(folder.path().join("file")).unwrap(), "kept");
     }

@@ -7,7 +7,7 @@
 //! tell how a service is used.
 
 use crate::safe_files::{SafeError, SafeFolder};
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 
@@ -65,7 +65,8 @@ impl Segments {
         self.file = open(&self.folder, &self.instance, self.number)?;
         self.size = 0;
         if let Some(oldest) = self.number.checked_sub(self.bounds.kept) {
-            let _ = fs::remove_file(path(&self.folder, &self.instance, oldest));
+            let gone = path(&self.folder, &self.instance, oldest);
+            let _ = SafeFolder::of_file(&gone, None).and_then(|(folder, name)| folder.remove(name));
         }
         self.write(first)
     }
@@ -90,6 +91,7 @@ fn path(folder: &Path, instance: &str, number: u64) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
     use std::os::unix::fs::PermissionsExt as _;
 
     #[test]

@@ -4,6 +4,7 @@
 use crate::{Interval, Part};
 use hdrhistogram::serialization::V2DeflateSerializer;
 use hdrhistogram::serialization::interval_log::{IntervalLogWriterBuilder, Tag};
+use host::{SafeError, SafeFolder};
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
@@ -20,7 +21,7 @@ pub struct HdrLog {
 impl HdrLog {
     /// Creates the file.
     pub fn create(path: &Path) -> io::Result<Self> {
-        let file = BufWriter::new(File::create(path)?);
+        let file = BufWriter::new(SafeFolder::begin(path, 0o666).map_err(SafeError::into_io)?);
         Ok(Self { file, serializer: V2DeflateSerializer::new(), begun: SystemTime::now(), headed: false })
     }
 

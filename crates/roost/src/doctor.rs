@@ -1,6 +1,7 @@
 //! `roost doctor`: what was typed becomes a root to look at; facts become a page or JSON.
 
 use crate::exit::{Exit, usage};
+use crate::run_folder::write_named;
 use anyhow::{Context as _, Result};
 use host::Root;
 use machine::Duration;
@@ -65,7 +66,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let (root, _folder) = root(args.root.as_deref())?;
     if let Some(file) = &args.record {
         let text = record(&root);
-        fs::write(file, &text).with_context(|| format!("writing the recording {}", file.display()))?;
+        write_named(file, "--record", &text)?;
         let (lines, path) = (text.lines().count(), file.display());
         say(&format!("{path}: {lines} lines of text; look it through before you send it\n"))?;
         return Ok(ExitCode::SUCCESS);

@@ -1,9 +1,9 @@
 //! `roost man` and `roost completions`: made from the same definitions as `--help`, so they never disagree with it.
 
-use crate::exit::usage;
+use crate::run_folder;
 use anyhow::{Context as _, Result};
 use clap::{Command, CommandFactory as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Write the manual pages, one for each command
@@ -27,11 +27,19 @@ pub struct Completions {
 /// Writes the pages.
 pub fn man(args: &Man) -> Result<ExitCode> {
     let folder = &args.folder;
-    std::fs::create_dir_all(folder)
-        .map_err(|cause| usage(format!("cannot make {}: {cause}; name another folder", folder.display())))?;
-    clap_mangen::generate_to(command(), folder)
-        .with_context(|| format!("cannot write manual pages into {}", folder.display()))?;
+    run_folder::create(folder)?;
+    let mut whole = command().disable_help_subcommand(true);
+    whole.build();
+    pages(&whole, folder)?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn pages(command: &Command, folder: &Path) -> Result<()> {
+    for below in command.get_subcommands().filter(|below| !below.is_hide_set()) {
+        pages(below, folder)?;
+    }
+    let page = clap_mangen::Man::new(command.clone());
+    run_folder::write(folder, &page.get_filename(), |file| page.render(file))
 }
 
 /// Prints the completions.

@@ -1,10 +1,10 @@
 //! `roost report`: the page of a run, made again from its folder; or a page that a script wrote as JSON.
 
 use crate::exit::usage;
-use crate::{hot, observe, sim, stage};
-use anyhow::{Context as _, Result};
+use crate::{hot, observe, run_folder, sim, stage};
+use anyhow::Result;
 use report::figures::Page;
-use report::run::{ReadError, Run, RunWriter};
+use report::run::{ReadError, Run};
 use report::{html, terminal};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -46,12 +46,13 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let page = html::page(&run);
     let at = match &args.output {
         Some(path) => {
-            std::fs::write(path, page).with_context(|| {
-                format!("cannot write {}; name another file with --output", path.display())
-            })?;
+            run_folder::write_named(path, "--output", &page)?;
             path.clone()
         }
-        None => RunWriter::report(&args.folder, &page)?,
+        None => {
+            run_folder::write_report(&args.folder, &page)?;
+            args.folder.join(run_folder::REPORT)
+        }
     };
     if args.json {
         println!("{}", serde_json::to_string_pretty(&run.summary)?);
@@ -83,8 +84,7 @@ fn draw(args: &Args) -> Result<ExitCode> {
         ))
     })?;
     let at = args.output.clone().unwrap_or_else(|| args.folder.with_file_name(sim::REPORT));
-    std::fs::write(&at, page.html())
-        .with_context(|| format!("cannot write {}; name another file with --output", at.display()))?;
+    run_folder::write_named(&at, "--output", &page.html())?;
     println!("page: {}", at.display());
     Ok(ExitCode::SUCCESS)
 }

@@ -5,7 +5,7 @@ use crate::machine_facts::this_machine;
 use anyhow::{Context as _, Result};
 use host::SafeFolder;
 use report::run::{RunInfo, utc};
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -77,17 +77,19 @@ impl Place {
             Self::Named(place) => return create(place).map(|()| place.clone()),
             Self::Own(place) => place,
         };
-        own.parent().map(create).transpose()?;
+        let name = own.file_name().unwrap_or_default();
+        let above = own.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let folder = SafeFolder::make(above, 0o777).map_err(|cause| not_made(above, &cause.into_io()))?;
         for number in 1..=SAME_SECOND_MAX {
-            let mut name = own.clone().into_os_string();
+            let mut name = name.to_owned();
             if number > 1 {
                 name.push(format!("-{number}"));
             }
-            let place = PathBuf::from(name);
-            match fs::create_dir(&place) {
+            let place = above.join(&name);
+            match folder.new_folder(&name, 0o777) {
                 Ok(()) => return Ok(place),
                 Err(cause) if cause.kind() == io::ErrorKind::AlreadyExists => {}
-                Err(cause) => return Err(not_made(&place, &cause)),
+                Err(cause) => return Err(not_made(&place, &cause.into_io())),
             }
         }
         Err(usage(format!(
@@ -142,16 +144,31 @@ pub fn write(
             file.flush()
         })
     });
-    written
-        .with_context(|| format!("cannot write {}; free some space or name another folder", path.display()))
+    written.with_context(|| not_written(&path))
+}
+
+/// Begins a file that grows while the run goes on.
+pub fn begin(folder: &Path, name: &str) -> Result<File> {
+    let begun = SafeFolder::open(folder).and_then(|folder| folder.overwrite(name, 0o666));
+    begun.with_context(|| not_written(&folder.join(name)))
+}
+
+/// Writes the file that `option` names.
+pub fn write_named(path: &Path, option: &str, text: &str) -> Result<()> {
+    SafeFolder::write(path, 0o666, |file| file.write_all(text.as_bytes()))
+        .with_context(|| format!("cannot write {}; name another file with {option}", path.display()))
+}
+
+fn not_written(path: &Path) -> String {
+    format!("cannot write {}; free some space or name another folder", path.display())
 }
 
 /// Removes files of an earlier run, so that no reader mixes two.
 pub fn remove(folder: &Path, names: &[&str]) -> Result<()> {
     for name in names {
-        let path = folder.join(name);
-        match fs::remove_file(&path) {
+        match SafeFolder::open(folder).and_then(|folder| folder.remove(name)) {
             Err(cause) if cause.kind() != io::ErrorKind::NotFound => {
+                let path = folder.join(name);
                 return Err(cause)
                     .with_context(|| format!("cannot remove {} of an earlier run", path.display()));
             }

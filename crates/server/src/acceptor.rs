@@ -6,11 +6,13 @@
 //! told so and closed, as memcached does it.
 
 use crate::config::Listen;
+use host::SafeFolder;
 use machine::{Duration, Instant};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::Mode;
 use rustix::io::Errno;
-use rustix::net::{self, AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+use rustix::net::{self, AddressFamily, SendFlags, SocketFlags, SocketType, sockopt};
+use std::ffi::OsString;
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -52,7 +54,7 @@ pub enum ListenError {
         /// The place as given.
         place: String,
         /// The kernel's reason.
-        source: Errno,
+        source: std::io::Error,
     },
     /// Something that is no socket is in the way.
     #[error("cannot listen at unix:{path}: a file that is no socket is there\nhint: remove it or choose another path", path = .path.display())]
@@ -79,7 +81,10 @@ struct Listener {
 enum Bound {
     Tcp(SocketAddr),
     /// Removed when the listener goes.
-    Unix(PathBuf),
+    Unix {
+        folder: SafeFolder,
+        name: OsString,
+    },
 }
 
 /// What came of asking for connections.
@@ -134,7 +139,7 @@ impl Acceptor {
     pub(crate) fn tcp_addresses(&self) -> impl Iterator<Item = SocketAddr> + '_ {
         self.listeners.iter().filter_map(|listener| match &listener.bound {
             Bound::Tcp(address) => Some(*address),
-            Bound::Unix(_) => None,
+            Bound::Unix { .. } => None,
         })
     }
 
@@ -192,7 +197,7 @@ impl Listener {
     fn open_tcp(address: SocketAddr) -> Result<Self, ListenError> {
         let refused = |errno| match errno {
             Errno::ADDRINUSE => ListenError::Taken { place: address.to_string() },
-            source => ListenError::Refused { place: address.to_string(), source },
+            source => ListenError::Refused { place: address.to_string(), source: source.into() },
         };
         let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
         let socket =
@@ -208,44 +213,26 @@ impl Listener {
 
     fn open_unix(path: &Path) -> Result<Self, ListenError> {
         let place = || format!("unix:{}", path.display());
+        let opened = SafeFolder::of_file(path, None).and_then(|(folder, name)| {
+            // Nobody but this user may connect.
+            let socket = folder.listen(&name, 0o600, BACKLOG)?;
+            Ok((folder, name, socket))
+        });
+        let (folder, name, socket) = opened.map_err(|why| match why.kind() {
+            ErrorKind::AddrInUse => ListenError::Taken { place: place() },
+            ErrorKind::AlreadyExists => ListenError::InTheWay { path: path.to_owned() },
+            _ => ListenError::Refused { place: place(), source: why.into_io() },
+        })?;
         let refused = |source| ListenError::Refused { place: place(), source };
-        let address = SocketAddrUnix::new(path).map_err(refused)?;
-        let socket = || {
-            net::socket_with(
-                AddressFamily::UNIX,
-                SocketType::STREAM,
-                SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
-                None,
-            )
-            .map_err(refused)
-        };
-        if let Ok(metadata) = std::fs::symlink_metadata(path) {
-            use std::os::unix::fs::FileTypeExt;
-            if !metadata.file_type().is_socket() {
-                return Err(ListenError::InTheWay { path: path.to_owned() });
-            }
-            // A socket that nobody answers at was left by a dead server.
-            if net::connect(socket()?, &address).is_ok() {
-                return Err(ListenError::Taken { place: place() });
-            }
-            let _ = std::fs::remove_file(path);
-        }
-        let socket = socket()?;
-        // The mode of the socket file is set by the mask at the moment of its creation, so that there is no
-        // moment in which a stranger could connect.
-        let mask = rustix::process::umask(Mode::from_raw_mode(0o177));
-        let bound = net::bind(&socket, &address);
-        rustix::process::umask(mask);
-        bound.map_err(refused)?;
-        net::listen(&socket, BACKLOG).map_err(refused)?;
-        Ok(Self { socket, bound: Bound::Unix(path.to_owned()) })
+        socket.set_nonblocking(true).map_err(refused)?;
+        Ok(Self { socket: socket.into(), bound: Bound::Unix { folder, name } })
     }
 }
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        if let Bound::Unix(path) = &self.bound {
-            let _ = std::fs::remove_file(path);
+        if let Bound::Unix { folder, name } = &self.bound {
+            let _ = folder.remove(name);
         }
     }
 }

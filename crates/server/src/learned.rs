@@ -11,12 +11,12 @@
 
 use crate::config::Log;
 use crate::shared::Port;
+use host::{SafeError, SafeFolder};
 use machine::Rate;
 use policy::peafowl::LearnedLimit;
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io::{Read as _, Write};
-use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -174,7 +174,9 @@ fn parse(bytes: &[u8]) -> Result<Vec<LearnedLimit>, String> {
 fn set_aside(path: &Path, cause: &str, log: &Log) -> Result<(), StateError> {
     let mut bad = path.as_os_str().to_owned();
     bad.push(".bad");
-    fs::rename(path, &bad).map_err(|cause| StateError::Unwritable { path: path.to_owned(), cause })?;
+    let renamed = SafeFolder::of_file(path, None)
+        .and_then(|(folder, name)| folder.rename(name, Path::new(&bad).file_name().unwrap_or_default()));
+    renamed.map_err(|cause| StateError::Unwritable { path: path.to_owned(), cause: cause.into_io() })?;
     log.say(&format!(
         "{} is no state file of this version of roost serve: {cause}; it is now {}, and limits are learned anew",
         path.display(),
@@ -183,36 +185,11 @@ fn set_aside(path: &Path, cause: &str, log: &Log) -> Result<(), StateError> {
     Ok(())
 }
 
-/// Writes beside the file and takes its place. A link that lies where the temporary file shall be is not followed, and
-/// what is left there by a run that was killed makes way.
+/// Writes beside the file and takes its place. A link that lies there is not followed.
 fn replace(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    let folder = match path.parent() {
-        Some(folder) if !folder.as_os_str().as_bytes().is_empty() => folder,
-        _ => Path::new("."),
-    };
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".{}.new", std::process::id()));
-    let temporary = folder.join(name);
-    let create = || {
-        // Exclusive creation follows no link either.
-        fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)
-    };
-    let mut file = match create() {
-        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
-            fs::remove_file(&temporary)?;
-            create()?
-        }
-        other => other?,
-    };
-    let written = file
-        .write_all(bytes)
-        .and_then(|()| file.sync_all())
-        .and_then(|()| fs::rename(&temporary, path))
-        .and_then(|()| fs::File::open(folder)?.sync_all());
-    if written.is_err() {
-        let _ = fs::remove_file(&temporary);
-    }
-    written
+    let written = SafeFolder::of_file(path, None)
+        .and_then(|(folder, name)| folder.replace(name, 0o600, |file| file.write_all(bytes)));
+    written.map_err(SafeError::into_io)
 }
 
 #[cfg(test)]

@@ -13,12 +13,12 @@ use super::lease::ASKED_AT;
 use super::wire::{Answer, Ask, LINE_MAX, line, request};
 use crate::lock::{LockError, run_folder};
 use crate::root::Root;
+use crate::safe_files::{SafeError, SafeFolder};
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::geteuid;
 use std::fs;
 use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::net::Shutdown;
-use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -84,12 +84,13 @@ impl<H: Held> Desk<H> {
     ) -> Result<Self, LockError> {
         let folder = run_folder(root)?;
         let number = HOLDERS.fetch_add(1, Ordering::Relaxed);
-        let socket = folder.join(format!("holder-{}-{number}.sock", std::process::id()));
+        let name = format!("holder-{}-{number}.sock", std::process::id());
         remove_sockets_of_the_dead(&folder);
-        let listener = listen(&socket);
-        if let (Ok(_), Some(name)) = (&listener, socket.file_name()) {
-            announce(&mut held, &format!("{ASKED_AT}{}", name.to_string_lossy()));
+        let listener = listen(&folder, &name);
+        if listener.is_ok() {
+            announce(&mut held, &format!("{ASKED_AT}{name}"));
         }
+        let socket = folder.join(name);
         let shared = Arc::new(Shared { held: Mutex::new(held), peers: Mutex::default() });
         let answering = listener.and_then(|listener| {
             let shared = Arc::clone(&shared);
@@ -283,17 +284,14 @@ fn remove_sockets_of_the_dead(folder: &Path) {
     }
 }
 
-fn listen(socket: &Path) -> io::Result<UnixListener> {
-    match fs::remove_file(socket) {
-        // A process of this number was killed once.
-        Ok(()) => {}
-        Err(cause) if cause.kind() == io::ErrorKind::NotFound => {}
-        Err(cause) => return Err(cause),
-    }
-    let listener = UnixListener::bind(socket)?;
-    fs::set_permissions(socket, fs::Permissions::from_mode(0o600))?;
-    Ok(listener)
+fn listen(folder: &Path, name: &str) -> io::Result<UnixListener> {
+    // A process of this number may have been killed once: its socket gives way.
+    let listener = SafeFolder::open(folder).and_then(|folder| folder.listen(name, 0o600, BACKLOG));
+    listener.map_err(SafeError::into_io)
 }
+
+/// Programs that ask while one of them is being accepted.
+const BACKLOG: i32 = 128;
 
 /// Until the next is accepted, where one could not be.
 const AFTER_TROUBLE: Duration = Duration::from_millis(100);

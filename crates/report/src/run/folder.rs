@@ -1,8 +1,8 @@
-//! The folder itself: one writer, one reader.
+//! The folder itself: how it is read.
 
 use super::{Frame, RunInfo, Summary};
-use std::fs::{self, File};
-use std::io::{self, BufWriter, Write};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// A run as read back.
@@ -61,27 +61,6 @@ pub enum ReadError {
     },
 }
 
-/// Why a folder cannot be written.
-#[derive(Debug, thiserror::Error)]
-pub enum WriteError {
-    /// The system refused.
-    #[error("cannot write {path}: {cause}; choose another folder or free some space")]
-    Refused {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        cause: io::Error,
-    },
-    /// A value that the format cannot hold.
-    #[error("cannot write {path}: {problem}")]
-    Unrepresentable {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong.
-        problem: String,
-    },
-}
-
 impl Run {
     /// Reads the folder at `path`.
     pub fn read(path: &Path) -> Result<Self, ReadError> {
@@ -100,78 +79,6 @@ impl Run {
             remarks.push(format!("The run was cut short: there is no {SUMMARY}."));
         }
         Ok(Self { info, frames, summary, remarks })
-    }
-}
-
-/// Writes a folder while the run goes on.
-#[derive(Debug)]
-pub struct RunWriter {
-    path: PathBuf,
-    frames: BufWriter<File>,
-    line: Vec<u8>,
-}
-
-impl RunWriter {
-    /// Makes the folder at `path`, with its parents, and writes `run.toml`. A folder that is there already loses
-    /// the frames, summary and report of the run before, so that no report mixes two runs.
-    pub fn create(path: &Path, info: &RunInfo) -> Result<Self, WriteError> {
-        let refused = |at: &Path| {
-            let path = at.to_owned();
-            move |cause| WriteError::Refused { path, cause }
-        };
-        fs::create_dir_all(path).map_err(refused(path))?;
-        for name in [SUMMARY, REPORT] {
-            match fs::remove_file(path.join(name)) {
-                Err(cause) if cause.kind() != io::ErrorKind::NotFound => {
-                    return Err(WriteError::Refused { path: path.join(name), cause });
-                }
-                _ => {}
-            }
-        }
-        let text = toml::to_string(info).map_err(|error| WriteError::Unrepresentable {
-            path: path.join(INFO),
-            problem: error.to_string(),
-        })?;
-        fs::write(path.join(INFO), text).map_err(refused(&path.join(INFO)))?;
-        let frames = File::create(path.join(FRAMES)).map_err(refused(&path.join(FRAMES)))?;
-        Ok(Self { path: path.to_owned(), frames: BufWriter::new(frames), line: Vec::new() })
-    }
-
-    /// The folder.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// Appends one moment. Each line reaches the system at once, so that a run that dies leaves what it saw.
-    pub fn frame(&mut self, frame: &Frame) -> Result<(), WriteError> {
-        let path = self.path.join(FRAMES);
-        self.line.clear();
-        serde_json::to_writer(&mut self.line, frame).map_err(|error| WriteError::Unrepresentable {
-            path: path.clone(),
-            problem: error.to_string(),
-        })?;
-        self.line.push(b'\n');
-        let written = self.frames.write_all(&self.line).and_then(|()| self.frames.flush());
-        written.map_err(|cause| WriteError::Refused { path, cause })
-    }
-
-    /// Writes `summary.json`.
-    pub fn summary(&mut self, summary: &Summary) -> Result<(), WriteError> {
-        let path = self.path.join(SUMMARY);
-        let mut text = serde_json::to_string_pretty(summary).map_err(|error| {
-            WriteError::Unrepresentable { path: path.clone(), problem: error.to_string() }
-        })?;
-        text.push('\n');
-        fs::write(&path, text).map_err(|cause| WriteError::Refused { path, cause })
-    }
-
-    /// Writes `report.html` from what the folder holds, and says where it is.
-    pub fn report(folder: &Path, page: &str) -> Result<PathBuf, WriteError> {
-        let path = folder.join(REPORT);
-        match fs::write(&path, page) {
-            Ok(()) => Ok(path),
-            Err(cause) => Err(WriteError::Refused { path, cause }),
-        }
     }
 }
 
@@ -242,6 +149,7 @@ fn read_summary(path: &Path) -> Result<Option<Summary>, ReadError> {
 }
 
 const INFO: &str = "run.toml";
-const FRAMES: &str = "frames.jsonl";
-const SUMMARY: &str = "summary.json";
-const REPORT: &str = "report.html";
+/// The run's moments, a line for each.
+pub const FRAMES: &str = "frames.jsonl";
+/// What came out.
+pub const SUMMARY: &str = "summary.json";

@@ -24,7 +24,7 @@ mod frame;
 mod info;
 mod summary;
 
-pub use folder::{ReadError, Run, RunWriter, WriteError};
+pub use folder::{FRAMES, ReadError, Run, SUMMARY};
 pub use frame::{CpuFrame, Frame, StateShare, WorkerFrame};
 pub use info::{Machine, RunInfo, utc};
 pub use summary::{CurvePoint, Phase, Summary, Verdict};

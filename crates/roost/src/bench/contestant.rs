@@ -1,13 +1,14 @@
 //! A server as a child process on CPUs of its own, and what the kernel says of it.
 
 use crate::exit::usage;
+use crate::run_folder;
 use anyhow::{Context as _, Result, bail};
 use host::Offspring as _;
 use loadgen::Target;
 use machine::{CpuList, Duration};
 use rustix::process::{Pid, Signal, getuid, kill_process};
 use serde::Serialize;
-use std::fs::{self, File};
+use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -60,10 +61,9 @@ pub struct Contestant {
 impl Stable {
     /// Starts a server and waits until it listens.
     pub fn start(&self, who: Who) -> Result<Contestant> {
-        let log = self.folder.join(format!("{}.log", who.name().replace(", ", "-")));
-        let log = File::create(&log).with_context(|| format!("creating {}", log.display()))?;
+        let log = run_folder::begin(&self.folder, &format!("{}.log", who.name().replace(", ", "-")))?;
         let port_file = self.folder.join("port");
-        let _ = fs::remove_file(&port_file);
+        run_folder::remove(&self.folder, &["port"])?;
         let mut command = match who {
             Who::Peer => self.peer_command(&port_file),
             Who::AllAwake => self.our_command("all-awake"),
@@ -77,7 +77,7 @@ impl Stable {
             Some(stdout) => announced_port(stdout),
             None => filed_port(&port_file, &mut contestant.process),
         };
-        let _ = fs::remove_file(&port_file);
+        run_folder::remove(&self.folder, &["port"])?;
         contestant.target =
             Target::Tcp(format!("127.0.0.1:{}", port.with_context(|| format!("starting {}", who.name()))?));
         Ok(contestant)

@@ -13,6 +13,7 @@ use super::contestant::{Contestant, Stable, Who, version_of};
 use super::serve::describe;
 use crate::exit::{Exit, usage};
 use crate::machine_facts::this_machine;
+use crate::run_folder;
 use anyhow::{Context as _, Result, anyhow, ensure};
 use machine::CpuList;
 use serde::Serialize;
@@ -114,8 +115,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let date = report::run::utc(now.as_secs());
     let folder =
         args.out.clone().unwrap_or_else(|| PathBuf::from(format!("benches/runs/{}-fairness", &date[..10])));
-    std::fs::create_dir_all(&folder)
-        .map_err(|cause| usage(format!("--out {}: {cause}", folder.display())))?;
+    run_folder::create(&folder)?;
     if folder.join(RAW).exists() {
         return Err(usage(format!(
             "{} holds a run already\nhint: name another folder with --out",
@@ -157,7 +157,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     ];
     let summary = Summary { conditions, bar: BAR, rows: judge(&measured) };
     let json = serde_json::to_string_pretty(&summary)?;
-    std::fs::write(folder.join("summary.json"), &json).context("writing summary.json")?;
+    run_folder::write(&folder, "summary.json", |file| writeln!(file, "{json}"))?;
     if args.json {
         println!("{json}");
     } else {

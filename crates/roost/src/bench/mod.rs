@@ -38,6 +38,7 @@ mod wake;
 
 use anyhow::{Context as _, Result};
 use clap::Subcommand;
+use host::SafeFolder;
 use serde::Serialize;
 use std::io::Write as _;
 use std::path::Path;
@@ -103,13 +104,13 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 
 /// Appends `result` as one line of JSON to a file of raw data.
 fn append(folder: &Path, name: &str, result: &impl Serialize) -> Result<()> {
-    let path = folder.join(name);
-    let write = || -> std::io::Result<()> {
-        std::fs::create_dir_all(folder)?;
-        let mut file = std::fs::OpenOptions::new().create(true).append(true).open(&path)?;
-        writeln!(file, "{}", serde_json::to_string(result)?)
+    let write = || -> Result<()> {
+        let mut file = SafeFolder::make(folder, 0o777)?.append(name, 0o666)?;
+        Ok(writeln!(file, "{}", serde_json::to_string(result)?)?)
     };
-    write().with_context(|| format!("cannot write {}; name another folder with --out", path.display()))
+    write().with_context(|| {
+        format!("cannot write {}; name another folder with --out", folder.join(name).display())
+    })
 }
 
 /// True if this user's generators may send at real-time priority: most of our machines have so few CPUs that generator and server share them.

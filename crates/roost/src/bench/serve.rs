@@ -8,6 +8,7 @@ use super::contestant::{Contestant, Stable, Who, version_of};
 use super::verdict::{Figure, Record, Summary};
 use crate::exit::{Exit, coded, usage};
 use crate::machine_facts::this_machine;
+use crate::run_folder;
 use anyhow::{Context as _, Result};
 use clap::ValueEnum;
 use host::{IdleControl, IdleOptions, LimitState, Root};
@@ -336,8 +337,7 @@ fn folder(args: &Args, machine: &report::run::Machine) -> Result<(String, PathBu
             .join("-");
         PathBuf::from("benches/runs").join(format!("{}-{name}", &date[..10]))
     });
-    std::fs::create_dir_all(&folder)
-        .map_err(|cause| usage(format!("--out {}: {cause}", folder.display())))?;
+    run_folder::create(&folder)?;
     Ok((date, folder))
 }
 

@@ -3,6 +3,7 @@
 use super::contestant::Who;
 use super::serve::Idle;
 use crate::exit::Exit;
+use crate::run_folder;
 use anyhow::{Context as _, Result};
 use serde::Serialize;
 use std::fmt::{self, Write as _};
@@ -99,8 +100,7 @@ pub struct Record {
 impl Record {
     /// Begins the file in `folder`.
     pub fn create(folder: &Path) -> Result<Self> {
-        let path = folder.join("raw.jsonl");
-        let file = File::create(&path).with_context(|| format!("creating {}", path.display()))?;
+        let file = run_folder::begin(folder, "raw.jsonl")?;
         Ok(Self { file, measurements: Vec::new() })
     }
 
@@ -236,9 +236,9 @@ impl Summary {
              Command: `roost {}`\n\n```text\n{self}```\n\n`raw.jsonl` holds every measurement, `summary.json` this table.\n",
             command.join(" ")
         );
-        std::fs::write(folder.join("README.md"), readme).context("writing README.md")?;
+        run_folder::write(folder, "README.md", |file| file.write_all(readme.as_bytes()))?;
         let json = serde_json::to_string_pretty(self)?;
-        std::fs::write(folder.join("summary.json"), json).context("writing summary.json")
+        run_folder::write(folder, "summary.json", |file| writeln!(file, "{json}"))
     }
 }
 

@@ -15,6 +15,7 @@
 //! The generator runs on CPUs of its own, whose energy and idle time are left out of every figure.
 
 mod claims;
+mod recorder;
 mod show;
 mod threads;
 

@@ -1,13 +1,15 @@
 //! Where the demo is seen while it runs, and what it leaves behind: the terminal or plain lines, the live page, the
 //! run's folder.
 
+use super::recorder::Recorder;
 use super::{Args, Treatment, lock};
+use crate::run_folder::{REPORT, write_report};
 use crate::signals::EndSignals;
 use crate::web::{Live, Reach, Web};
 use anyhow::{Context as _, Result};
 use machine::Duration;
 use report::html;
-use report::run::{Frame, Phase, Run, RunInfo, RunWriter, Summary, Verdict};
+use report::run::{Frame, Phase, Run, RunInfo, Summary, Verdict};
 use report::terminal::{DemoView, Planned, Screen, Wish};
 use signal_hook::iterator::Handle;
 use std::io::IsTerminal as _;
@@ -24,7 +26,7 @@ pub struct Show {
     plan: Vec<Planned>,
     frames: Vec<Frame>,
     summary: Summary,
-    writer: RunWriter,
+    recorder: Recorder,
     live: Arc<Live>,
     web: Option<Web>,
     screen: Option<Screen>,
@@ -40,7 +42,7 @@ pub struct Show {
 impl Show {
     /// Makes the folder, opens the page, takes the terminal.
     pub fn begin(args: &Args, info: RunInfo, folder: &Path, treatments: &[Treatment]) -> Result<Self> {
-        let writer = RunWriter::create(folder, &info)?;
+        let recorder = Recorder::begin(folder, &info)?;
         let title = info.title.clone();
         let live = Live::new(info);
         let reach = if args.web_anywhere { Reach::Anywhere } else { Reach::Loopback };
@@ -79,7 +81,7 @@ impl Show {
             plan,
             frames: Vec::new(),
             summary: Summary::default(),
-            writer,
+            recorder,
             live,
             web,
             screen,
@@ -98,7 +100,7 @@ impl Show {
 
     /// One more moment.
     pub fn frame(&mut self, frame: Frame) {
-        if let Err(error) = self.writer.frame(&frame) {
+        if let Err(error) = self.recorder.frame(&frame) {
             self.trouble.get_or_insert_with(|| error.to_string());
         }
         self.live.frame(frame.clone());
@@ -138,9 +140,10 @@ impl Show {
         drop(self.screen.take());
         self.summary.verdicts = verdicts;
         self.summary.invalid = invalid;
-        self.writer.summary(&self.summary)?;
+        self.recorder.summary(&self.summary)?;
         let run = Run::read(folder)?;
-        let page = RunWriter::report(folder, &html::page(&run))?;
+        write_report(folder, &html::page(&run))?;
+        let page = folder.join(REPORT);
         self.live.over(self.summary.clone(), &format!("over; report: {}", page.display()));
         drop(self.web.take());
         if let Some(trouble) = self.trouble.take() {

@@ -7,10 +7,11 @@
 use super::results::Entry;
 use crate::exit::{Exit, coded, usage};
 use anyhow::{Context as _, Result};
+use host::SafeFolder;
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{BufRead as _, BufReader, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 
@@ -58,9 +59,8 @@ impl Cells {
     pub fn open(folder: &Path) -> Result<Self> {
         let path = folder.join(CELLS);
         let failed = || format!("cannot open {}; name another folder with --out", path.display());
-        let mut options = OpenOptions::new();
-        let mut file =
-            options.read(true).write(true).create(true).truncate(false).open(&path).with_context(failed)?;
+        let opened = SafeFolder::open(folder).and_then(|folder| folder.update(CELLS, 0o666));
+        let mut file = opened.with_context(failed)?;
         if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
             let folder = folder.display();
             return Err(coded(

@@ -184,9 +184,7 @@ pub fn again(place: &Path, to: Option<&Path>) -> Result<(String, Status)> {
     let said = match to {
         None => run_folder::write_report(place, &page)?,
         Some(path) => {
-            std::fs::write(path, page).with_context(|| {
-                format!("cannot write {}; name another file with --output", path.display())
-            })?;
+            run_folder::write_named(path, "--output", &page)?;
             format!("report: {}", path.display())
         }
     };
@@ -216,9 +214,7 @@ fn lines<T: DeserializeOwned>(path: &Path, mut each: impl FnMut(T)) -> Result<()
 }
 
 fn file(place: &Path, name: &str) -> Result<BufWriter<File>> {
-    let path = place.join(name);
-    let file = File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
-    Ok(BufWriter::new(file))
+    run_folder::begin(place, name).map(BufWriter::new)
 }
 
 /// A line is whole in the file, or not there, whenever this dies.

@@ -5,6 +5,7 @@
 
 mod conformance;
 mod doctor;
+mod doors;
 mod ending;
 mod fixture;
 mod governing;

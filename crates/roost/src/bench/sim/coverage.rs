@@ -6,6 +6,7 @@
 
 use crate::exit::{Exit, usage};
 use crate::machine_facts::this_machine;
+use crate::run_folder;
 use anyhow::{Context as _, Result};
 use serde::Serialize;
 use sim::scenario::{Document, Estimates};
@@ -13,6 +14,7 @@ use sim::statistics::coverage::{CELLS, Cell, Service, Tally, coverage};
 use sim::statistics::{Interval, Quantile, Quantity};
 use sim::{Engine, Outcome};
 use std::fmt;
+use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
@@ -72,10 +74,9 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         rows,
     };
     if let Some(folder) = &args.out {
-        std::fs::create_dir_all(folder)
-            .map_err(|cause| usage(format!("--out {}: {cause}", folder.display())))?;
+        run_folder::create(folder)?;
         let json = serde_json::to_string_pretty(&table)?;
-        std::fs::write(folder.join("sim-coverage.json"), json + "\n").context("writing sim-coverage.json")?;
+        run_folder::write(folder, "sim-coverage.json", |file| writeln!(file, "{json}"))?;
     }
     if args.json {
         println!("{}", serde_json::to_string_pretty(&table)?);

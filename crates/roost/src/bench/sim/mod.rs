@@ -22,12 +22,14 @@ mod verdict;
 
 use crate::exit::usage;
 use crate::machine_facts::this_machine;
+use crate::run_folder;
 use anyhow::{Context as _, Result};
 use contestants::{CONTESTANTS, Contestant, LOAD, SERVICE_NS, platform};
 use machine::{CpuId, Platform};
 use rustix::time::{ClockId, clock_gettime};
 use sim::Engine;
 use simpy::SimPy;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
@@ -202,15 +204,16 @@ fn timed<T>(what: impl FnOnce() -> T) -> (T, f64, f64) {
 }
 
 fn write(folder: &Path, summary: &Summary, measurements: &[Measurement]) -> Result<()> {
-    std::fs::create_dir_all(folder).map_err(|cause| usage(format!("--out {}: {cause}", folder.display())))?;
-    let mut rounds =
-        csv::Writer::from_path(folder.join("sim-rounds.csv")).context("writing sim-rounds.csv")?;
-    for measurement in measurements {
-        rounds.serialize(measurement).context("writing sim-rounds.csv")?;
-    }
-    rounds.flush().context("writing sim-rounds.csv")?;
+    run_folder::create(folder)?;
+    run_folder::write(folder, "sim-rounds.csv", |file| {
+        let mut rounds = csv::Writer::from_writer(file);
+        for measurement in measurements {
+            rounds.serialize(measurement).map_err(std::io::Error::other)?;
+        }
+        rounds.flush()
+    })?;
     let json = serde_json::to_string_pretty(summary)?;
-    std::fs::write(folder.join("sim-speed.json"), json + "\n").context("writing sim-speed.json")
+    run_folder::write(folder, "sim-speed.json", |file| writeln!(file, "{json}"))
 }
 
 /// SimPy gets so much less to do than the others.

@@ -3,8 +3,11 @@
 //! The first use makes a virtual environment in the user's cache and installs the pinned SimPy into it. Where that is not
 //! possible (no Python, no network) the bars against SimPy are not judged, and the table says why.
 
+use crate::run_folder;
 use anyhow::{Context as _, Result, bail};
+use host::SafeFolder;
 use serde::Deserialize;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -73,23 +76,29 @@ fn environment() -> Result<PathBuf> {
         .or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")))
         .context("neither XDG_CACHE_HOME nor HOME is set; name an interpreter with --python")?;
     let folder = cache.join("roost/bench-simpy");
-    let (python, marker) = (folder.join("bin/python"), folder.join("installed.txt"));
+    let (python, marker) = (folder.join("bin/python"), folder.join(MARKER));
     // Written last, so that an installation that was broken off is begun anew.
     if std::fs::read_to_string(&marker).is_ok_and(|installed| installed == REQUIREMENTS) {
         return Ok(python);
     }
     eprintln!("installing SimPy into {}", folder.display());
-    std::fs::create_dir_all(&folder).with_context(|| format!("creating {}", folder.display()))?;
+    // What is installed here is executed later.
+    let place = SafeFolder::make(&folder, 0o755).and_then(SafeFolder::trusted);
+    place.with_context(|| {
+        format!("installing into {}; name an interpreter with --python", folder.display())
+    })?;
     let requirements = folder.join("requirements.txt");
-    std::fs::write(&requirements, REQUIREMENTS)?;
     succeed(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&folder))?;
-    std::fs::write(&requirements, REQUIREMENTS)?;
+    run_folder::write(&folder, "requirements.txt", |file| file.write_all(REQUIREMENTS.as_bytes()))?;
     let install =
         ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--require-hashes", "-r"];
     succeed(Command::new(&python).args(install).arg(&requirements))?;
-    std::fs::write(&marker, REQUIREMENTS)?;
+    run_folder::write(&folder, MARKER, |file| file.write_all(REQUIREMENTS.as_bytes()))?;
     Ok(python)
 }
+
+/// Tells which packages the environment has.
+const MARKER: &str = "installed.txt";
 
 fn succeed(command: &mut Command) -> Result<()> {
     let name = command.get_program().to_string_lossy().into_owned();

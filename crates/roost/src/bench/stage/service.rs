@@ -8,8 +8,8 @@
 
 use crate::exit::usage;
 use anyhow::{Context as _, Result};
+use host::SafeFolder;
 use rustix::time::{ClockId, clock_gettime};
-use std::fs::OpenOptions;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
@@ -47,7 +47,7 @@ struct Service {
 /// Serves until its standard input ends.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let law = args.service.as_deref().map(|name| law(name)?.sampler().map_err(usage)).transpose()?;
-    let log = args.log.as_ref().map(|path| OpenOptions::new().create(true).append(true).open(path));
+    let log = args.log.as_ref().map(|path| SafeFolder::keep(path, 0o666));
     let service = Arc::new(Service {
         law,
         scale: args.scale,

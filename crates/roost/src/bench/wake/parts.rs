@@ -5,6 +5,7 @@
 
 use super::{Bench, Part};
 use anyhow::{Context as _, Result};
+use host::SafeFolder;
 use machine::{CpuId, Duration, Instant};
 use slots::wake::WakeClient;
 use std::fs::{File, OpenOptions};
@@ -299,10 +300,10 @@ struct Page([u8; READ as usize]);
 fn open_direct(path: &std::path::Path) -> Result<File> {
     let told = || format!("{}: name a file on the disk to be read with --file", path.display());
     if std::fs::metadata(path).map_or(0, |file| file.len()) < FILE_BYTES {
-        if let Some(folder) = path.parent() {
-            std::fs::create_dir_all(folder).with_context(told)?;
+        if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+            SafeFolder::make(folder, 0o777).with_context(told)?;
         }
-        let mut file = File::create(path).with_context(told)?;
+        let mut file = SafeFolder::begin(path, 0o666).with_context(told)?;
         let block = vec![0x5a; 1 << 20];
         (0..FILE_BYTES >> 20).try_for_each(|_| file.write_all(&block)).with_context(told)?;
         file.sync_all().with_context(told)?;
