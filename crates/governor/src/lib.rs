@@ -49,6 +49,7 @@ pub use config::{Config, ConfigError, Parking, Policy, ServiceConfig, Target};
 pub use control::{Answer, Ask, Asker, ControlError, Reply, Set, ask};
 pub use daemon::{Daemon, Event, Options, StartError};
 pub use governed::{Governed, LastChange, News, OpenError, Outlook, Status};
+pub use log::Log;
 pub use replay::{Divergence, Replay, ReplayError};
 pub use sources::TelemetrySource;
 pub use telemetry::{Heard, Telemetry, Window};

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 
 /// What was written lately.
 #[derive(Debug, Default)]
-pub(crate) struct Log {
+pub struct Log {
     /// When each line was written last.
     known: BTreeMap<String, Instant>,
     /// Since when the window runs.
@@ -63,6 +63,11 @@ impl Log {
         }
         self.since = None;
         self.written = 0;
+        self.rest()
+    }
+
+    /// The same at the end of all, in the middle of a window.
+    pub fn rest(&mut self) -> Option<String> {
         let left_out = std::mem::take(&mut self.left_out);
         (left_out > 0)
             .then(|| format!("{left_out} more lines were not written: over {LINES_MAX} in a minute"))

@@ -4,8 +4,10 @@
 //! is, an escape sequence in it retitles root's terminal, hides lines, or answers in root's name.
 
 use std::borrow::Cow;
+use std::fmt::Write as _;
 
-/// `text` with every character that steers a terminal written out as `\u{1b}`; line feeds and tabs stay.
+/// `text` with every character that steers a terminal written out as `\u001b`; line feeds and tabs stay. JSON means the same by it, and
+/// stays JSON.
 pub fn printable(text: &str) -> Cow<'_, str> {
     if !text.contains(steers) {
         return Cow::Borrowed(text);
@@ -13,7 +15,8 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     let mut plain = String::with_capacity(text.len() + 16);
     for one in text.chars() {
         match steers(one) {
-            true => plain.extend(one.escape_unicode()),
+            // None of them needs more than four digits.
+            true => drop(write!(plain, "\\u{:04x}", u32::from(one))),
             false => plain.push(one),
         }
     }
@@ -38,10 +41,18 @@ mod tests {
 
     #[test]
     fn what_steers_a_terminal_is_written_out() {
-        assert_eq!(printable("\x1b]0;x\x07 a\tb\nc"), "\\u{1b}]0;x\\u{7} a\tb\nc");
-        assert_eq!(printable("\u{9b}2J \u{202e}"), "\\u{9b}2J \\u{202e}");
+        assert_eq!(printable("\x1b]0;x\x07 a\tb\nc"), "\\u001b]0;x\\u0007 a\tb\nc");
+        assert_eq!(printable("\u{9b}2J \u{202e}"), "\\u009b2J \\u202e");
         assert!(matches!(printable("µs, größer, 日本\n"), Cow::Borrowed(_)));
-        assert_eq!(printable_name("a\n\tb\r"), "a\\n\\tb\\u{d}");
+        assert_eq!(printable_name("a\n\tb\r"), "a\\n\\tb\\u000d");
+    }
+
+    #[test]
+    fn what_is_written_out_in_json_means_the_same() {
+        let text = "a\u{9b}\u{7f}\u{202e}\u{1b}\"\n";
+        let json = serde_json::to_string(text).unwrap();
+        assert_ne!(printable(&json), json);
+        assert_eq!(serde_json::from_str::<String>(&printable(&json)).unwrap(), text);
     }
 
     proptest! {

@@ -124,7 +124,7 @@ fn pids(root: &Root, gaps: &mut Gaps) -> Vec<u32> {
 }
 
 fn name_of(root: &Root, pid: u32) -> String {
-    root.text(&format!("proc/{pid}/comm")).unwrap_or_default()
+    crate::printable_name(&root.text(&format!("proc/{pid}/comm")).unwrap_or_default())
 }
 
 #[cfg(test)]

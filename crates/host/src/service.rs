@@ -239,7 +239,8 @@ fn processes(root: &Root) -> Result<Vec<u32>, FileError> {
 }
 
 pub(crate) fn command(root: &Root, pid: u32) -> String {
-    root.text(&format!("proc/{pid}/comm")).unwrap_or_else(|_| format!("process {pid}"))
+    let name = root.text(&format!("proc/{pid}/comm"));
+    name.map_or_else(|_| format!("process {pid}"), |name| crate::printable_name(&name))
 }
 
 pub(crate) fn parent(root: &Root, pid: u32) -> Option<u32> {

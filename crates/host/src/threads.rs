@@ -149,7 +149,7 @@ fn place_in(stat: &str) -> Option<ThreadPlace> {
 /// What a thread calls itself.
 pub(crate) fn command(process: u32, thread: u32) -> Option<String> {
     let text = fs::read_to_string(format!("/proc/{process}/task/{thread}/comm")).ok()?;
-    Some(text.trim_end().to_owned())
+    Some(crate::printable_name(text.trim_end()))
 }
 
 /// The threads of a process; none if it has ended.

@@ -1,7 +1,9 @@
 //! `roost doctor`: what was typed becomes a root to look at; facts become a page or JSON.
 
 use crate::exit::{Exit, usage};
+use crate::print::over;
 use crate::run_folder::write_named;
+use crate::table::print;
 use anyhow::{Context as _, Result};
 use host::Root;
 use machine::Duration;
@@ -9,7 +11,7 @@ use observe::doctor::{Facts, Verdict, gather, page, record, unpack, verdicts};
 use observe::probe::{Probe, probe};
 use serde::Serialize;
 use std::fs;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use tempfile::TempDir;
@@ -68,7 +70,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         let text = record(&root);
         write_named(file, "--record", &text)?;
         let (lines, path) = (text.lines().count(), file.display());
-        say(&format!("{path}: {lines} lines of text; look it through before you send it\n"))?;
+        print(&format!("{path}: {lines} lines of text; look it through before you send it\n"))?;
         return Ok(ExitCode::SUCCESS);
     }
     // What a kernel takes can only be asked of the one that runs.
@@ -76,14 +78,14 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let facts = gather(&root, programs);
     let policies = verdicts(&facts);
     if !args.json {
-        say(&page(&facts, &policies))?;
+        print(&page(&facts, &policies))?;
     }
     let measured = if args.probe { Some(measure(args.probe_for)?) } else { None };
     if args.json {
         let report = Report { facts: &facts, policies: &policies, probe: measured.as_ref() };
-        say(&format!("{}\n", serde_json::to_string_pretty(&report)?))?;
+        print(&format!("{}\n", serde_json::to_string_pretty(&report)?))?;
     } else if let Some(measured) = &measured {
-        say(&format!("\n{measured}"))?;
+        print(&format!("\n{measured}"))?;
     }
     Ok(match measured {
         Some(Probe { stopped: true, .. }) => Exit::Failed.into(),
@@ -117,20 +119,12 @@ fn measure(length: Duration) -> Result<Probe> {
     }
     let mut progress = |step: &str| {
         if live {
-            eprint!("\r\x1b[Kroost doctor: {step}");
+            over(io::stderr(), &format!("roost doctor: {step}"));
         }
     };
     let measured = probe(length, &stop, &mut progress);
     if live {
-        eprint!("\r\x1b[K");
+        over(io::stderr(), "");
     }
     Ok(measured?)
-}
-
-/// Prints; a reader who has seen enough (`| head`) is no failure.
-fn say(text: &str) -> Result<()> {
-    match io::stdout().lock().write_all(text.as_bytes()) {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        result => result.context("printing"),
-    }
 }

@@ -1,5 +1,7 @@
 //! What a person sees of a run while it goes on, or a program: a text whose next drawing takes its place, or a line of JSON.
 
+use governor::Log;
+use host::printable;
 use machine::{Duration, Instant};
 use serde::Serialize;
 use std::io::{IsTerminal as _, Write as _};
@@ -12,13 +14,14 @@ pub struct Live {
     drawn: Instant,
     /// Lines of the last drawing, which the next one takes the place of.
     lines: usize,
+    log: Log,
 }
 
 impl Live {
     /// Drawn no more often than `every`, on a terminal, unless a program reads.
     pub fn new(json: bool, every: Duration) -> Self {
         let is_live = is_watched() && !json;
-        Self { is_live, every, drawn: Instant::ZERO, lines: 0 }
+        Self { is_live, every, drawn: Instant::ZERO, lines: 0, log: Log::default() }
     }
 
     /// It is for a person on a terminal.
@@ -28,6 +31,8 @@ impl Live {
 
     /// True once per interval, if somebody looks.
     pub fn is_due(&mut self, now: Instant) -> bool {
+        let left_out = self.log.due(now);
+        self.write(left_out);
         // Whoever has put it into the background since has another program before him.
         let is_due = self.is_live && now >= self.drawn + self.every && is_watched();
         if is_due {
@@ -36,10 +41,17 @@ impl Live {
         is_due
     }
 
-    /// A line that stays.
+    /// A line that stays; in a flood of them, one that is counted.
     pub fn say(&mut self, notice: &str) {
-        self.lines = 0;
-        eprintln!("{notice}");
+        let lines = self.log.once(host::now(), notice);
+        self.write(lines);
+    }
+
+    fn write(&mut self, lines: impl IntoIterator<Item = String>) {
+        for line in lines {
+            self.lines = 0;
+            eprintln!("{line}");
+        }
     }
 
     /// Takes the place of the last text.
@@ -50,17 +62,19 @@ impl Live {
         }
         // A line that wraps would be two, and the next drawing would go up too few.
         let width = rustix::termios::tcgetwinsize(&out).map_or(WIDTH, |size| usize::from(size.ws_col));
-        let text = fitted(text, if width == 0 { WIDTH } else { width });
+        let text = fitted(&printable(text), if width == 0 { WIDTH } else { width });
         self.lines = text.lines().count();
         let _ = write!(out, "{text}");
         let _ = out.flush();
     }
 
     /// The last text stays.
-    pub fn end(&self) {
+    pub fn end(&mut self) {
         if self.is_live {
             println!();
         }
+        let left_out = self.log.rest();
+        self.write(left_out);
     }
 }
 
@@ -82,8 +96,7 @@ const WIDTH: usize = 80;
 
 /// A line of JSON.
 pub fn print_line(value: &impl Serialize) {
-    // Who read this may have gone; what is done goes on.
-    let _ = writeln!(std::io::stdout(), "{}", serde_json::to_string(value).expect("plain data"));
+    println!("{}", serde_json::to_string(value).expect("plain data"));
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 //! reads. One
 //! whose disk is full ends as failed, after all that it had to do.
 
+use host::{printable, printable_name};
 use std::fmt;
 use std::io::{self, Write as _};
 use std::sync::OnceLock;
@@ -30,7 +31,7 @@ macro_rules! eprint {
 
 /// To the standard output. A reader that has seen enough (`| head`) is no failure; a full disk is told at the end.
 pub fn out(text: fmt::Arguments<'_>) {
-    if let Err(error) = io::stdout().write_fmt(text)
+    if let Err(error) = io::stdout().write_all(printable(&text.to_string()).as_bytes())
         && error.kind() != io::ErrorKind::BrokenPipe
     {
         let _ = LOST.set(error.to_string());
@@ -39,7 +40,14 @@ pub fn out(text: fmt::Arguments<'_>) {
 
 /// To the standard error stream, each line in one write, so that lines of two processes do not mix.
 pub fn err(text: fmt::Arguments<'_>) {
-    let _ = io::stderr().write_all(text.to_string().as_bytes());
+    let _ = io::stderr().write_all(printable(&text.to_string()).as_bytes());
+}
+
+/// On a terminal: a line that takes the place of the one before; without text, none does.
+pub fn over(mut terminal: impl io::Write, text: &str) {
+    // Who looked may have gone; what is done goes on.
+    let _ = write!(terminal, "\r\x1b[2K{}", printable_name(text));
+    let _ = terminal.flush();
 }
 
 /// Why something that was to be in the standard output is not.

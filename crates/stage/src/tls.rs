@@ -1,6 +1,7 @@
 //! TLS, by rustls: towards clients with a certificate from files, towards servers with the authorities that are named.
 
 use crate::config::{ConfigError, Server, Tls};
+use std::io::{self, Write as _};
 use std::path::Path;
 use std::sync::Arc;
 use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
@@ -13,7 +14,8 @@ use tokio_rustls::{TlsAcceptor, TlsConnector};
 pub(crate) fn acceptor(tls: &Tls) -> Result<TlsAcceptor, ConfigError> {
     let chain = certificates(&tls.certificate)?;
     if let Some(remark) = remark(&tls.key) {
-        eprintln!("roost: {remark}");
+        // Who read this may have gone.
+        let _ = writeln!(io::stderr(), "roost: {remark}");
     }
     let key = PrivateKeyDer::from_pem_file(&tls.key)
         .map_err(|error| wrong(&tls.key, &error, "name a private key in PEM"))?;

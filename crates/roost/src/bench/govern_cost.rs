@@ -161,7 +161,7 @@ fn measure(args: &Args, daemon: &mut Daemon, machine: &Machine) -> Result<Result
     for epoch in 0..epochs {
         scraped = turn(5 + epoch)?;
         if std::io::IsTerminal::is_terminal(&std::io::stderr()) {
-            eprint!("\r{} of {epochs} s\x1b[K", epoch + 1);
+            crate::print::over(std::io::stderr(), &format!("{} of {epochs} s", epoch + 1));
         }
     }
     eprintln!();

@@ -208,7 +208,8 @@ fn changes(
         changes.push(Change { effect: last.since(decided), call: done.since(decided) });
         confiner.confine(cpus)?;
         if number % 50 == 0 && std::io::IsTerminal::is_terminal(&std::io::stderr()) {
-            eprint!("\r{}: {number} of {} changes\x1b[K", confiner.actuator(), args.changes);
+            let done = format!("{}: {number} of {} changes", confiner.actuator(), args.changes);
+            crate::print::over(std::io::stderr(), &done);
         }
     }
     eprintln!();

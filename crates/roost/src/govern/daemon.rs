@@ -4,8 +4,9 @@ use super::history::History;
 use super::options::Governing;
 use super::page;
 use crate::exit::{Exit, coded, usage};
-use crate::live::is_watched;
+use crate::live::{is_watched, print_line};
 use crate::metrics;
+use crate::print::over;
 use crate::signals::EndSignals;
 use anyhow::Result;
 use governor::{Config, Daemon, Event, Governed, OpenError, Options, StartError};
@@ -14,7 +15,6 @@ use policy::governing::{FrequencyMode, IdleMode, Mode};
 use sd_notify::NotifyState;
 use signal_hook::consts::SIGHUP;
 use std::collections::BTreeSet;
-use std::io::Write as _;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
@@ -210,10 +210,8 @@ fn by_what(governed: &Governed, told: &mut BTreeSet<(String, String)>) -> Option
 /// An epoch of a service.
 fn show(governed: &Governed, json: bool, live: bool) {
     let status = governed.status();
-    let mut out = std::io::stdout();
-    // Who read this may have gone; the daemon stays.
     if json {
-        let _ = writeln!(out, "{}", serde_json::to_string(&status).expect("plain data"));
+        print_line(&status);
     } else if live {
         let rate = status
             .service
@@ -228,12 +226,9 @@ fn show(governed: &Governed, json: bool, live: bool) {
             Mode::Paused => " paused",
         };
         let name = &status.name;
-        let _ = write!(
-            out,
-            "\r{name}: {rate}, tail {tail}, {active} of {all} cores (CPU {}){mode}\x1b[K",
-            status.cpus
-        );
-        let _ = out.flush();
+        let line =
+            format!("{name}: {rate}, tail {tail}, {active} of {all} cores (CPU {}){mode}", status.cpus);
+        over(std::io::stdout(), &line);
         DRAWN.store(true, Ordering::Relaxed);
     }
 }

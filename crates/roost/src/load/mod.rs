@@ -5,11 +5,12 @@ mod http;
 mod memcache;
 
 use crate::exit::{Exit, coded, usage};
+use crate::print::over;
 use anyhow::{Context as _, Result};
 use clap::Subcommand;
 use loadgen::{Asks, HdrLog, Interval, Outcome, Pace, Part, Plan, Progress};
 use machine::{CpuList, Duration, Rate};
-use std::io::{IsTerminal as _, Write as _};
+use std::io::IsTerminal as _;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -270,18 +271,15 @@ impl ProgressLine {
 
     fn show(&mut self, progress: &Progress) {
         let line = progress.to_string();
-        let mut stderr = std::io::stderr().lock();
-        // Progress that cannot be shown is no reason to end a measurement.
-        let _ = match self.width {
-            Some(width) => write!(stderr, "\r\x1b[2K{}", line.chars().take(width - 1).collect::<String>()),
-            None => writeln!(stderr, "{line}"),
-        };
-        let _ = stderr.flush();
+        match self.width {
+            Some(width) => over(std::io::stderr(), &line.chars().take(width - 1).collect::<String>()),
+            None => eprintln!("{line}"),
+        }
     }
 
     fn clear(&mut self) {
         if self.width.is_some() {
-            let _ = write!(std::io::stderr(), "\r\x1b[2K");
+            over(std::io::stderr(), "");
         }
     }
 }

@@ -108,7 +108,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             Err(RecvTimeoutError::Timeout) if until.is_none_or(|until| host::now() < until) => {}
             _ => break,
         }
-        daemon.look_after().iter().for_each(|notice| eprintln!("{notice}"));
+        daemon.look_after().iter().for_each(|notice| view.say(notice));
         let status = handle.status();
         history.add(&status);
         if view.is_due(host::now()) {
@@ -117,6 +117,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     }
     let last = handle.status();
     drop(daemon);
+    view.end();
     if options.json {
         println!("{}", serde_json::to_string(&last)?);
     } else if !view.is_live() {

@@ -28,6 +28,7 @@ mod seeing;
 mod sim;
 mod soak;
 mod staging;
+mod terminal;
 mod usage;
 mod waking;
 mod watching;

@@ -76,7 +76,8 @@ pub fn measure(length: Duration) -> Result<Results> {
                 break Err(error);
             }
             if looks_on {
-                eprint!("\r{:.0} of {:.0} s\x1b[K", began.elapsed().as_secs_f64(), length.as_secs_f64());
+                let (gone, all) = (began.elapsed().as_secs_f64(), length.as_secs_f64());
+                crate::print::over(std::io::stderr(), &format!("{gone:.0} of {all:.0} s"));
             }
         };
         if looks_on {

@@ -125,9 +125,10 @@ impl View {
 
     fn show(&mut self, hurry: &Hurry) {
         let now = host::now();
+        let is_due = self.live.is_due(now);
         if self.json {
             print_line(&hurry.status(now));
-        } else if self.live.is_due(now) {
+        } else if is_due {
             self.live.draw(&hurry.status(now).text());
         }
     }
