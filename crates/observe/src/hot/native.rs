@@ -3,11 +3,12 @@
 use super::counted::{Counted, CountedState};
 use super::stacks::{Frame, StackError, Stacks, read_perf_script};
 use crate::functions::{FunctionError, FunctionName, FunctionWatch};
-use host::Root;
 use host::bpf::FUNCTIONS_MAX;
+use host::{Offspring as _, Root};
 use machine::Duration;
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, Read as _};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use thiserror::Error;
 
@@ -47,10 +48,15 @@ pub enum NativeError {
     Stacks(#[from] StackError),
 }
 
-/// Stacks of all threads of process `pid`, for `length`.
-pub fn profile_native(pid: u32, length: Duration, unwinding: Unwinding) -> Result<Stacks, NativeError> {
-    let folder = tempfile::tempdir()?;
-    let data = folder.path().join("perf.data");
+/// Stacks of all threads of process `pid`, for `length`. What `perf` writes meanwhile lies in `scratch`, a folder that nobody else may
+/// write in.
+pub fn profile_native(
+    pid: u32,
+    length: Duration,
+    unwinding: Unwinding,
+    scratch: &Path,
+) -> Result<Stacks, NativeError> {
+    let data = scratch.join("perf.data");
     let graph = match unwinding {
         // Of each sample so much of the stack is kept, as far as it has been touched: more does not help a frame with a large array that is
         // never filled (memcached's `transmit`), whose pages are not there to be kept.
@@ -63,7 +69,7 @@ pub fn profile_native(pid: u32, length: Duration, unwinding: Unwinding) -> Resul
         .args(["record", "-q", "-e", "cpu-clock", "-F", "499", "--call-graph", graph, "-p"])
         .arg(pid.to_string());
     record.arg("-o").arg(&data).args(["--", "sleep"]).arg(length.as_secs_f64().to_string());
-    let done = record.stdin(Stdio::null()).output().map_err(NativeError::NoPerf)?;
+    let done = record.stdin(Stdio::null()).ends_with_parent().output().map_err(NativeError::NoPerf)?;
     if !done.status.success() {
         return Err(refusal(pid, &String::from_utf8_lossy(&done.stderr)));
     }
@@ -73,6 +79,7 @@ pub fn profile_native(pid: u32, length: Duration, unwinding: Unwinding) -> Resul
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
+        .ends_with_parent()
         .spawn()
         .map_err(NativeError::NoPerf)?;
     let mut bytes = Vec::new();

@@ -16,10 +16,10 @@ use host::{Root, SafeFolder, printable_name};
 use machine::Duration;
 use policy::hot::{Candidate, LEAST_SHARE, Profiled, Verdict, rank, shortlist};
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Looks at the service, and says what it found.
-pub fn find(args: &Args) -> Result<Found> {
+pub fn find(args: &Args, scratch: &Path) -> Result<Found> {
     let root = Root::system();
     let mut service = service::of_process(&root, args.pid).map_err(usage)?;
     if let Some(port) = args.port {
@@ -38,7 +38,7 @@ pub fn find(args: &Args) -> Result<Found> {
         Some(jvm) => profile_jvm(jvm, &jars(args)?, args.length).map_err(jvm_error)?,
         None => {
             let unwinding = if args.frame_pointers { Unwinding::FramePointers } else { Unwinding::Dwarf };
-            profile_native(args.pid, args.length, unwinding).map_err(native_error)?
+            profile_native(args.pid, args.length, unwinding, scratch).map_err(native_error)?
         }
     };
     let profile = Profile::of(&stacks, args.threads.as_deref());

@@ -18,10 +18,14 @@ pub use options::Args;
 pub use results::maker;
 
 use crate::exit::{Exit, coded, usage};
+use crate::signals::{EndSignals, end_by};
 use crate::table::print;
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use machine::Duration;
+use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Finds it.
 pub fn run(args: &Args) -> Result<ExitCode> {
@@ -31,17 +35,24 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let maps = format!("/proc/{}/maps", args.pid);
     let may_look = std::fs::read(&maps);
     if may_look.is_err_and(|cause| cause.kind() == std::io::ErrorKind::PermissionDenied) {
+        let hint = if rustix::process::geteuid().is_root() {
+            "this root lacks CAP_SYS_PTRACE, or the process is protected from it: watch another process"
+        } else {
+            "watch a process of your own, or run as root (CAP_SYS_PTRACE)"
+        };
         return Err(coded(
             Exit::Unsupported,
-            format!(
-                "{maps} may not be read, so what process {} runs is not known\nhint: watch a process of your own, or run as root \
-                 (CAP_SYS_PTRACE)",
-                args.pid
-            ),
+            format!("{maps} may not be read, so what process {} runs is not known\nhint: {hint}", args.pid),
         ));
     }
-    let mut found = find::find(args)?;
+    // Made here, where it is removed in whatever way this ends; its name cannot be known beforehand.
+    let scratch = tempfile::tempdir().context("a folder for perf")?;
+    let sets_clocks = Arc::new(AtomicBool::new(false));
+    end_at_once(scratch.path().to_owned(), Arc::clone(&sets_clocks))?;
+    let mut found = find::find(args, scratch.path())?;
+    drop(scratch);
     if args.energy {
+        sets_clocks.store(true, Ordering::Relaxed);
         found.energy = Some(energy::of(args, &found)?);
     }
     let place = results::write(args.out.as_deref(), &found)?;
@@ -51,4 +62,15 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         print(&format!("{}\nreport: {}\n", results::text(&found), place.display()))?;
     }
     Ok(if found.is_found() { ExitCode::SUCCESS } else { Exit::GoalMissed.into() })
+}
+
+/// At a signal nothing is left behind and this ends by it. Children end with their parent. Once clocks are set, whoever set them puts them
+/// back first.
+fn end_at_once(scratch: PathBuf, sets_clocks: Arc<AtomicBool>) -> Result<()> {
+    EndSignals::watch()?.call_with(move |signal| {
+        if !sets_clocks.load(Ordering::Relaxed) {
+            let _ = std::fs::remove_dir_all(&scratch);
+            end_by(signal);
+        }
+    })
 }

@@ -298,6 +298,25 @@ fn a_thread_that_died_inside_and_a_service_that_is_killed_leave_no_core_fast() {
     assert!(machine.is_as_it_was(), "{:?}", machine.clocks());
 }
 
+#[test]
+fn clocks_go_back_on_every_signal() {
+    for name in crate::ending::SIGNALS {
+        let machine = Machine::new();
+        let mut service = machine.puppet();
+        let mut governor = machine.governor(&["--threshold", "20ms"]);
+        service.tell("spin heavy");
+        governor.until("it is late", |status| is_at(status, "heavy", "max"));
+        assert!(!machine.is_as_it_was());
+        signal(governor.child.id(), name);
+        let (code, said) = governor.ended();
+        assert_eq!(code, Some(0), "SIG{name}: {said}");
+        assert!(machine.is_as_it_was(), "SIG{name}: {:?}", machine.clocks());
+        let files = fs::read_dir(machine.folder.path().join("run/roost")).into_iter().flatten().flatten();
+        let journals = files.filter(|file| file.path().extension().is_some_and(|kind| kind == "journal"));
+        assert_eq!(journals.count(), 0, "SIG{name}");
+    }
+}
+
 /// The fastest of the CPUs, as the status has it.
 fn fast(status: &Value) -> Vec<u64> {
     let cpus = status["cpus"].as_array().unwrap().iter().filter(|cpu| cpu["level"] == "max");
