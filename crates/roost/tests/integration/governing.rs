@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpListener;
-use std::os::unix::net::UnixDatagram;
+use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
@@ -636,4 +636,71 @@ fn what_is_wrong_is_one_clear_error_with_its_code() {
         .expect("roost runs");
     let printed = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(printed.contains("epoch = \"1s\"") && printed.contains("name = \"cache\""), "{printed}");
+}
+
+/// Connections of nobody's that are there and say nothing, or half a question.
+pub fn held_by_nobody(socket: &Path, count: usize) -> Vec<UnixStream> {
+    let socket = socket.to_owned();
+    let connecting = std::thread::spawn(move || {
+        let user = rustix::process::Uid::from_raw(65_534);
+        rustix::thread::set_thread_res_uid(user, user, user).expect("root");
+        let connect = |number: usize| {
+            let mut stream = UnixStream::connect(&socket).ok()?;
+            if number % 2 == 0 {
+                let _ = stream.write_all(b"\"sta");
+            }
+            Some(stream)
+        };
+        (0..count).filter_map(connect).collect()
+    });
+    connecting.join().expect("it connects")
+}
+
+/// A folder that other users may pass through, where this process may be another user.
+pub fn place_for_strangers(test: &str) -> Option<tempfile::TempDir> {
+    use std::os::unix::fs::PermissionsExt as _;
+    if !rustix::process::geteuid().is_root() {
+        skipped(test, "only root can be another user");
+        return None;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o711)).expect("its mode");
+    Some(folder)
+}
+
+#[test]
+fn strangers_at_the_control_socket_delay_no_order_of_roots() {
+    let Some(folder) = place_for_strangers("strangers at the control socket") else { return };
+    if cannot("strangers at the control socket") {
+        return;
+    }
+    let server = Memcached::start(folder.path());
+    let name = format!("port-{}", server.port);
+    let mut governor = Governor::start(folder.path(), &["--port", &server.port.to_string()]);
+    governor.until("it governs", |_| true);
+    // They come again as soon as they are sent away.
+    let done = Arc::new(AtomicBool::new(false));
+    let coming = {
+        let (socket, done) = (governor.socket.clone(), Arc::clone(&done));
+        std::thread::spawn(move || {
+            while !done.load(Ordering::Relaxed) {
+                drop(held_by_nobody(&socket, 20));
+            }
+        })
+    };
+    let held = held_by_nobody(&governor.socket, 200);
+    assert!(held.len() >= 40, "{} connections", held.len());
+    for _ in 0..5 {
+        for words in [&["set", &name, "pause"][..], &["set", &name, "resume"], &["status"]] {
+            let asked = Instant::now();
+            let output = governor.ask(words);
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert_eq!(output.status.code(), Some(0), "{words:?}: {said}");
+            println!("{words:?} beside {} strangers: {:?}", held.len(), asked.elapsed());
+        }
+    }
+    done.store(true, Ordering::Relaxed);
+    coming.join().expect("they end");
+    let (code, said) = governor.end();
+    assert_eq!(code, Some(0), "{said}");
 }

@@ -716,3 +716,21 @@ fn c_and_python_clients_are_served() {
         Err(error) => skipped("wake: python", &format!("python3: {error}")),
     }
 }
+
+#[test]
+fn strangers_at_the_planners_socket_delay_no_question_of_roots() {
+    let Some(folder) = crate::governing::place_for_strangers("strangers at the planner") else { return };
+    let Some(planner) = Planner::start(&["--user", "65534"]) else { return };
+    drop(folder);
+    fs::set_permissions(planner.folder.path(), fs::Permissions::from_mode(0o711)).expect("its mode");
+    let held = crate::governing::held_by_nobody(&planner.socket(), 400);
+    assert!(held.len() >= 40, "{} connections", held.len());
+    for _ in 0..5 {
+        let mut status = Command::new(ROOST);
+        status.args(["wake", "status", "--socket"]).arg(planner.socket());
+        let output = status.output().expect("roost runs");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+    drop(held);
+    planner.terminate();
+}
