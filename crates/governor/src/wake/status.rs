@@ -145,22 +145,16 @@ impl WakeStatus {
     /// As a person reads it.
     pub fn text(&self) -> String {
         use std::fmt::Write as _;
-        let mut text = format!(
-            "woken by {}, awake by {}; lead {}\n{} accepted, {} refused, {} too late, {} doorbells, {} connected\n",
-            self.alarm,
-            self.act,
-            self.lead,
-            self.asked.accepted,
-            self.asked.refused,
-            self.asked.too_late,
-            self.asked.rung,
-            self.asked.connections
-        );
+        let Asked { accepted, refused, too_late, rung, connections, .. } = self.asked;
+        let mut text =
+            wrapped(&format!("woken by {}, awake by {}; lead {}", self.alarm, self.act, self.lead));
+        text += &wrapped(&format!(
+            "{accepted} accepted, {refused} refused, {too_late} too late, {rung} doorbells, {connections} connected"
+        ));
         for cpu in &self.cpus {
             let length =
                 |length: Option<Duration>| length.map_or("-".to_owned(), |length| length.to_string());
-            let _ = writeln!(
-                text,
+            text += &wrapped(&format!(
                 "{:6} {:6} exit {:>8} {:>7} windows, open p50 {} p99 {} late{}",
                 cpu.cpu.to_string(),
                 if cpu.is_awake { "awake" } else { "-" },
@@ -169,7 +163,7 @@ impl WakeStatus {
                 length(cpu.late_p50),
                 length(cpu.late_p99),
                 cpu.held_by.as_ref().map_or(String::new(), |by| format!("; held by {by}"))
-            );
+            ));
         }
         let _ = writeln!(
             text,
@@ -177,10 +171,15 @@ impl WakeStatus {
             "principal", "CPU time", "J", "accepted", "late", "came", "expired"
         );
         for account in &self.accounts {
+            let mut name = account.name.as_str();
+            if name.chars().count() > 20 {
+                text += &wrapped(name);
+                name = "";
+            }
             let _ = writeln!(
                 text,
                 "{:20} {:>9} {:>8.3} {:>9} {:>7} {:>7} {:>8}",
-                account.name,
+                name,
                 account.time.to_string(),
                 account.joules,
                 account.accepted,
@@ -189,29 +188,109 @@ impl WakeStatus {
                 account.expired
             );
         }
-        let _ = writeln!(text, "joules: {}", self.energy);
+        text += &wrapped(&format!("joules: {}", self.energy));
         if let Some(check) = &self.check {
-            let _ = writeln!(
-                text,
+            text += &wrapped(&format!(
                 "accounts against cpuidle: {:.3} s and {:.3} s awake, {:.2} % apart{}",
                 check.accounts.as_secs_f64(),
                 check.cpuidle.as_secs_f64(),
                 check.percent,
-                if check.is_independent { "" } else { "\n(not independent: no cpu_idle events here)" }
-            );
+                if check.is_independent { "" } else { " (not independent: no cpu_idle events here)" }
+            ));
         }
         for PredictorStatus { name, record } in
             self.predictors.iter().filter(|one| one.record != Record::default())
         {
-            let _ = writeln!(
-                text,
+            text += &wrapped(&format!(
                 "{name}: {} of {} in the window, {} within a tenth, {} never came",
                 record.hits,
                 record.predicted(),
                 record.within_tenth_rate(),
                 record.absent
-            );
+            ));
         }
         text
+    }
+}
+
+/// A line, or several, the others indented, that fit a terminal. Blanks that align columns stay.
+fn wrapped(line: &str) -> String {
+    let (mut text, mut used) = (String::new(), 0);
+    for word in line.split_inclusive(' ') {
+        let width = word.chars().count();
+        if used > 0 && used + word.trim_end().chars().count() > COLUMNS {
+            text.truncate(text.trim_end().len());
+            text += "\n  ";
+            used = 2;
+        }
+        text += word;
+        used += width;
+    }
+    text + "\n"
+}
+
+/// Of a plain terminal.
+const COLUMNS: usize = 80;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_line_fits_a_terminal() {
+        let long = Duration::from_nanos(123_456_789);
+        let count = 12_345_678;
+        let cpu = CpuStatus {
+            cpu: CpuId(255),
+            is_awake: true,
+            exit_latency: long,
+            windows: count,
+            late_p50: Some(long),
+            late_p99: Some(long),
+            held_by: Some("roost serve (process 1234567)".to_owned()),
+        };
+        let account = |name: &str| AccountStatus {
+            name: name.to_owned(),
+            user: None,
+            time: long,
+            joules: 1234.567,
+            accepted: count / 10,
+            late: count / 10,
+            came: count / 10,
+            withdrawn: 0,
+            expired: count / 10,
+        };
+        let status = WakeStatus {
+            running: long,
+            act: Act::Polling,
+            alarm: Alarm::Kernel,
+            lead: long,
+            calibration: Calibration::default(),
+            cpus: vec![cpu],
+            accounts: vec![account("(idle)"), account("a-name-that-is-longer-than-its-column")],
+            check: Some(BooksCheck {
+                accounts: Duration::from_secs(123_456),
+                cpuidle: Duration::from_secs(123_456),
+                percent: 12.34,
+                is_independent: false,
+            }),
+            predictors: Vec::new(),
+            asked: Asked {
+                accepted: count,
+                refused: count,
+                too_late: count,
+                rung: count,
+                connections: count,
+                ..Asked::default()
+            },
+            energy: "modelled (xeon-silver-4116-no-pc6, an ESTIMATE for this unlisted processor)".to_owned(),
+        };
+        let text = status.text();
+        let widest = text.lines().max_by_key(|line| line.chars().count()).unwrap();
+        assert!(widest.chars().count() <= COLUMNS, "{widest}");
+        for word in ["12345678 connected", "process 1234567", "unlisted processor)", "longer-than-its-column"]
+        {
+            assert!(text.contains(word), "{word}: {text}");
+        }
     }
 }
