@@ -30,21 +30,19 @@ use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use rustix::io::Errno;
+use stage::Paced;
 use std::convert::Infallible;
 use std::fs::File;
 use std::future::Future;
 use std::io;
 use std::net::{IpAddr, TcpListener};
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll};
 use std::thread::JoinHandle;
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::task::{AbortHandle, JoinSet};
-use tokio::time::{Instant, Sleep, sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 /// What connections may take.
 #[derive(Clone, Copy, Debug)]
@@ -244,7 +242,7 @@ async fn attend(
         .header_read_timeout(limits.head)
         .keep_alive(limits.is_kept)
         .max_buf_size(BUFFER_MAX);
-    let connection = protocol.serve_connection(TokioIo::new(Patient::new(stream, limits.stall)), service);
+    let connection = protocol.serve_connection(TokioIo::new(Paced::new(stream, limits.stall)), service);
     // What a peer does wrong is its own loss.
     let _ = match limits.whole {
         Some(whole) => timeout(whole, connection).await.unwrap_or(Ok(())),
@@ -294,71 +292,6 @@ impl Reserve {
     /// One less is kept. False if there is none.
     fn give(&mut self) -> bool {
         self.0.pop().is_some()
-    }
-}
-
-/// A stream that fails when nothing of what is written to it is taken for some time.
-struct Patient {
-    stream: TcpStream,
-    stall: Duration,
-    until: Option<Pin<Box<Sleep>>>,
-}
-
-impl Patient {
-    fn new(stream: TcpStream, stall: Duration) -> Self {
-        Self { stream, stall, until: None }
-    }
-
-    fn waited<T>(&mut self, context: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
-        if written.is_ready() {
-            self.until = None;
-            return written;
-        }
-        let stall = self.stall;
-        let until = self.until.get_or_insert_with(|| Box::pin(sleep(stall)));
-        until.as_mut().poll(context).map(|()| Err(io::ErrorKind::TimedOut.into()))
-    }
-}
-
-impl AsyncRead for Patient {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(context, buffer)
-    }
-}
-
-impl AsyncWrite for Patient {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
-        self.waited(context, written)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        parts: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.stream).poll_write_vectored(context, parts);
-        self.waited(context, written)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
     }
 }
 

@@ -53,6 +53,7 @@ mod tls;
 mod tunnel;
 
 pub use config::{Class, Config, ConfigError, Health, Limits, Period, Server, Tls};
+pub use paced::Paced;
 pub use proxy::{Proxy, StartError};
 pub use stage::{Burst, Why};
 pub use status::{ClassStatus, Counts, ServerStatus, Status, Times};

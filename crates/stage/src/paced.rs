@@ -9,9 +9,9 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
-/// The socket.
+/// The socket; reading it has no limit here.
 #[derive(Debug)]
-pub(crate) struct Paced<S> {
+pub struct Paced<S> {
     stream: S,
     patience: Duration,
     /// Since when it takes nothing; none while it does.
@@ -19,7 +19,8 @@ pub(crate) struct Paced<S> {
 }
 
 impl<S> Paced<S> {
-    pub(crate) fn new(stream: S, patience: Duration) -> Self {
+    /// Each write has so long.
+    pub fn new(stream: S, patience: Duration) -> Self {
         Self { stream, patience, stuck: None }
     }
 

@@ -8,4 +8,5 @@ mod http2;
 mod passing;
 mod pooling;
 mod refusing;
+mod scripted;
 mod soak;
