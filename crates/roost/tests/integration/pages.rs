@@ -181,3 +181,51 @@ fn a_reader_of_its_lines_that_is_gone_ends_no_daemon() {
         assert_eq!((answered, code), (true, Some(0)), "{args:?}");
     }
 }
+
+/// Resident memory of a process, MiB.
+fn resident(process: u32) -> usize {
+    let statm = std::fs::read_to_string(format!("/proc/{process}/statm")).expect("it lives");
+    let pages: usize = statm.split(' ').nth(1).and_then(|pages| pages.parse().ok()).expect("a number");
+    pages * 4096 >> 20
+}
+
+/// More than what 2,000 connections need, less than a megabyte for each: 2,000 answers that wait unread.
+const MORE_MIB: usize = 96;
+
+#[test]
+fn two_thousand_readers_that_read_nothing_cost_a_bounded_amount_and_nobody_else_an_answer() {
+    let args = ["serve", "--port", "0", "--idle-actuator", "none", "--workers", "2", "--memory-limit", "64m"];
+    let store = Paged::start(5000, &[&args[..], &["--max-conns", "3000", "--stall-timeout", "10m"]].concat());
+    let mut client = Client::connect(store.port);
+    assert_eq!(client.set("big", &"x".repeat(1_000_000)), "STORED");
+    assert_eq!(client.set("small", "y"), "STORED");
+    store.scrape();
+    let before = resident(store.child.id());
+    let mut slow = Vec::new();
+    // What the store does not read stays in the socket.
+    let ask = |stream: &mut TcpStream, question: &[u8]| {
+        stream.set_nonblocking(true).expect("a socket");
+        let _ = stream.write(&question.repeat(100));
+    };
+    for _ in 0..2000 {
+        let mut stream = TcpStream::connect(("127.0.0.1", store.port)).expect("the store accepts");
+        ask(&mut stream, b"get big\r\n");
+        slow.push(stream);
+        // The page has its own bound; those beyond it are sent away.
+        if let Ok(mut stream) = TcpStream::connect(&store.page) {
+            ask(&mut stream, b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n");
+            slow.push(stream);
+        }
+    }
+    let mut peak = 0;
+    for _ in 0..20 {
+        let mut fresh = Client::connect(store.port);
+        assert_eq!(fresh.ask("mn"), "MN");
+        assert_eq!(fresh.value("small").as_deref(), Some("y"));
+        store.scrape();
+        peak = peak.max(resident(store.child.id()));
+    }
+    println!("{before} MiB before, {peak} MiB with {} readers that read nothing", slow.len());
+    assert!(peak <= before + MORE_MIB, "{before} MiB before, {peak} MiB now");
+    assert!(slow.len() > 2000);
+}
