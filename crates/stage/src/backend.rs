@@ -79,9 +79,9 @@ impl Backend {
         } else {
             *request.uri_mut() = target.into();
         }
-        let began = std::time::Instant::now();
-        tokio::time::timeout(patience.into(), self.pool.ask(request)).await.unwrap_or_else(|_| {
-            self.pool.distrust(began);
+        let on = AtomicU64::new(0);
+        tokio::time::timeout(patience.into(), self.pool.ask(request, &on)).await.unwrap_or_else(|_| {
+            self.pool.distrust(on.load(Ordering::Relaxed));
             Err(Failed::Slow)
         })
     }

@@ -21,6 +21,7 @@ use std::collections::VecDeque;
 use std::error::Error;
 use std::fmt;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
@@ -60,6 +61,8 @@ struct Kept {
     /// Those that are free, and since when; who was used last is last.
     free: VecDeque<(Instant, http1::SendRequest<Full<Bytes>>)>,
     shared: Option<Shared>,
+    /// Shared connections so far.
+    opened: u64,
     /// Somebody will close what is kept for too long.
     is_swept: bool,
 }
@@ -67,11 +70,19 @@ struct Kept {
 /// The connection that all share.
 struct Shared {
     connection: http2::SendRequest<Full<Bytes>>,
-    opened: Instant,
+    /// Of all that were opened, from 1.
+    number: u64,
     /// When it was last asked.
     asked: Instant,
     /// Who still hears an answer has one.
     heard: Arc<()>,
+}
+
+/// The connection that all share, for one request.
+struct Taken {
+    connection: http2::SendRequest<Full<Bytes>>,
+    heard: Arc<()>,
+    number: u64,
 }
 
 /// A connection in use.
@@ -96,17 +107,22 @@ impl Pool {
         &self.route
     }
 
-    /// A request that began then had no answer in time: the connection that it shared may be dead without a word, and is
-    /// asked nothing more. Others that wait on it may have their answers yet.
-    pub(crate) fn distrust(&self, began: Instant) {
-        drop(lock(&self.kept).shared.take_if(|shared| shared.opened <= began));
+    /// A request had no answer in time on the shared connection of that number: it may be dead without a word, and is asked
+    /// nothing more. Others that wait on it may have their answers yet.
+    pub(crate) fn distrust(&self, number: u64) {
+        drop(lock(&self.kept).shared.take_if(|shared| shared.number == number));
     }
 
-    /// Sends a request and waits for the beginning of the answer.
-    pub(crate) async fn ask(&self, mut request: Asking) -> Result<Response<Arriving>, Failed> {
+    /// Sends a request and waits for the beginning of the answer. `on` is the number of the shared connection that it is sent on.
+    pub(crate) async fn ask(
+        &self,
+        mut request: Asking,
+        on: &AtomicU64,
+    ) -> Result<Response<Arriving>, Failed> {
         loop {
             let (answer, lease, is_reused) = if self.route.is_http2 {
-                let (mut connection, heard, is_reused) = self.shared().await?;
+                let (Taken { mut connection, heard, number }, is_reused) = self.shared().await?;
+                on.store(number, Ordering::Relaxed);
                 let lease = Lease::Shared { _heard: heard };
                 (connection.try_send_request(request).await, lease, is_reused)
             } else {
@@ -157,28 +173,33 @@ impl Pool {
         (since.elapsed() < self.route.idle).then_some(connection)
     }
 
-    async fn shared(&self) -> Result<(http2::SendRequest<Full<Bytes>>, Arc<()>, bool), Failed> {
-        if let Some((connection, heard)) = self.shared_now() {
-            return Ok((connection, heard, true));
+    /// The connection that all share, and whether it was there already.
+    async fn shared(&self) -> Result<(Taken, bool), Failed> {
+        if let Some(taken) = self.shared_now() {
+            return Ok((taken, true));
         }
         let _turn = self.opening.lock().await;
-        if let Some((connection, heard)) = self.shared_now() {
-            return Ok((connection, heard, true));
+        if let Some(taken) = self.shared_now() {
+            return Ok((taken, true));
         }
         let connection = self.open_http2().await?;
         let heard = Arc::new(());
-        let now = Instant::now();
-        let shared = Shared { connection: connection.clone(), opened: now, asked: now, heard: heard.clone() };
-        lock(&self.kept).shared = Some(shared);
+        let mut kept = lock(&self.kept);
+        kept.opened += 1;
+        let number = kept.opened;
+        let taken = Taken { connection: connection.clone(), heard: heard.clone(), number };
+        kept.shared = Some(Shared { connection, number, asked: Instant::now(), heard });
+        drop(kept);
         sweep(&self.kept, self.route.idle);
-        Ok((connection, heard, false))
+        Ok((taken, false))
     }
 
-    fn shared_now(&self) -> Option<(http2::SendRequest<Full<Bytes>>, Arc<()>)> {
+    fn shared_now(&self) -> Option<Taken> {
         let mut kept = lock(&self.kept);
         let shared = kept.shared.as_mut().filter(|shared| !shared.connection.is_closed())?;
         shared.asked = Instant::now();
-        Some((shared.connection.clone(), shared.heard.clone()))
+        let (connection, heard) = (shared.connection.clone(), shared.heard.clone());
+        Some(Taken { connection, heard, number: shared.number })
     }
 
     async fn open_http1(&self) -> Result<http1::SendRequest<Full<Bytes>>, Failed> {

@@ -164,7 +164,7 @@ fn a_connection_on_which_an_answer_did_not_come_in_time_is_asked_nothing_more() 
         Heard::Request(_) if connection == 1 => Vec::new(),
         Heard::Request(stream) => ok(stream),
     });
-    let proxy = server.proxy(|config| config.limits.answer = Duration::from_millis(300));
+    let proxy = server.proxy(|config| config.limits.answer = Duration::from_secs(10));
     let mut client = client(&proxy);
     assert_eq!(client.get("/lost").unwrap().status, 504);
     assert_eq!(client.get("/next").unwrap().status, 200, "by another connection");
