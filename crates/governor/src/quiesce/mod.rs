@@ -13,7 +13,7 @@
 //! What always holds:
 //! - Groups are frozen through [`Freezer`] alone, so journalled first and thawed in whatever way this ends.
 //! - Before anything is frozen the program is told to ring for whoever goes on; what happened before it was told is looked at right after.
-//! - A background group in which a critical process is found is left alone until it has left.
+//! - A background group in which a process is found that is critical, or that others wait for, is left alone until it has left.
 //! - Lost events, a freezer that fails, an error of any kind: everything goes on.
 
 mod decider;
@@ -43,7 +43,7 @@ use machine::{Duration, Instant};
 use policy::quiescence::{GroupId, QuiescenceCommand};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use tally::{GroupTally, Tally};
@@ -52,6 +52,8 @@ use tally::{GroupTally, Tally};
 #[derive(Debug)]
 struct Critical {
     unit: String,
+    /// As a person would call it.
+    name: String,
     processes: BTreeSet<u32>,
 }
 
@@ -59,11 +61,33 @@ struct Critical {
 #[derive(Debug)]
 struct Background {
     unit: String,
+    /// As a person would call it.
+    name: String,
     way: FreezerWay,
     processes: BTreeSet<u32>,
     tally: GroupTally,
-    /// A critical process is in it, or its freezer failed: not frozen.
-    spared: Option<String>,
+    /// Those that had come at the last look: they may have become another program since.
+    come: BTreeSet<u32>,
+    /// Of its processes, those that are not to be frozen whatever group they are in, and why.
+    needed: BTreeMap<u32, String>,
+    /// A critical or needed process is in it, or its freezer failed: not frozen.
+    spared: Option<Spared>,
+}
+
+/// Why a group is not frozen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Spared {
+    /// Until this process has left.
+    Holds(String),
+    /// For good.
+    Failed(String),
+}
+
+impl Spared {
+    fn why(&self) -> &str {
+        let (Self::Holds(why) | Self::Failed(why)) = self;
+        why
+    }
 }
 
 /// A machine whose background work stands still while what matters waits.
@@ -232,7 +256,7 @@ impl Quiesce {
             Ok(Frozen::Foreign) => tally.foreign += 1,
             Ok(Frozen::Gone) => tally.gone += 1,
             Err(error) => {
-                background.spared = Some(error.to_string());
+                background.spared = Some(Spared::Failed(error.to_string()));
                 self.notices.push(format!("{}: not frozen any more: {error}", self.background[number].unit));
                 // Half of it may have been frozen.
                 self.thaw(group);
@@ -250,7 +274,7 @@ impl Quiesce {
             return;
         }
         if let Err(error) = freezer.freeze(number) {
-            background.spared = Some(error.to_string());
+            background.spared = Some(Spared::Failed(error.to_string()));
             self.notices.push(format!("{}: not frozen any more: {error}", background.unit));
             self.thaw(GroupId(role_of_background(self.critical.len(), number).group));
         }
@@ -265,7 +289,7 @@ impl Quiesce {
             }
             if let Err(error) = freezer.thaw(number) {
                 self.notices.push(format!("{}: cannot be thawed: {error}", self.background[number].unit));
-                self.background[number].spared = Some("it could not be thawed".to_owned());
+                self.background[number].spared = Some(Spared::Failed("it could not be thawed".to_owned()));
                 return;
             }
         }
@@ -311,7 +335,9 @@ impl Quiesce {
                 None => processes_of(&self.root, &self.background[number].unit).unwrap_or_default(),
             };
             let role = role_of_background(self.critical.len(), number);
-            for process in processes.difference(&self.background[number].processes) {
+            let come: BTreeSet<u32> =
+                processes.difference(&self.background[number].processes).copied().collect();
+            for process in &come {
                 if !critical.contains(process) {
                     self.program.assign(*process, role)?;
                 }
@@ -321,10 +347,16 @@ impl Quiesce {
                 // It could not be thawed the last time.
                 self.thaw(GroupId(role.group));
             }
-            let mixed = processes.iter().find(|process| critical.contains(process)).copied();
-            self.background[number].processes = processes;
+            let mixed = processes.iter().find(|process| critical.contains(process));
+            let holds = mixed.map(|process| format!("it holds critical process {process}"));
+            let background = &mut self.background[number];
+            background.needed.retain(|process, _| processes.contains(process));
+            let young = background.come.intersection(&processes).chain(&come).copied().collect();
+            background.needed.extend(self.freezer.as_ref().and_then(|freezer| freezer.needed(&young)));
+            let holds = holds.or_else(|| background.needed.values().next().cloned());
+            (background.come, background.processes) = (come, processes);
             self.freeze_the_rest(number);
-            self.spare(number, mixed);
+            self.spare(number, holds);
         }
         self.eyes.expire(&self.decider);
         self.notices.extend(self.decider.flush());
@@ -333,19 +365,16 @@ impl Quiesce {
         Ok(!critical.is_empty() || !self.critical.iter().all(|critical| is_process(&critical.unit)))
     }
 
-    /// A group that holds a critical process is thawed, and left alone until that has left.
-    fn spare(&mut self, number: usize, mixed: Option<u32>) {
-        const MIXED: &str = "it holds critical process";
+    /// A group that holds a process that is not to be frozen is thawed, and left alone until that has left.
+    fn spare(&mut self, number: usize, holds: Option<String>) {
         let background = &mut self.background[number];
-        match mixed {
-            Some(process) if background.spared.is_none() => {
-                background.spared = Some(format!("{MIXED} {process}"));
-                self.notices.push(format!("{} is left alone: {MIXED} {process}", background.unit));
+        match (&background.spared, holds) {
+            (None, Some(why)) => {
+                self.notices.push(format!("{} is left alone: {why}", background.unit));
+                background.spared = Some(Spared::Holds(why));
                 self.thaw(GroupId(role_of_background(self.critical.len(), number).group));
             }
-            None if background.spared.as_ref().is_some_and(|why| why.starts_with(MIXED)) => {
-                background.spared = None;
-            }
+            (Some(Spared::Holds(_)), holds) => background.spared = holds.map(Spared::Holds),
             _ => {}
         }
     }

@@ -8,11 +8,11 @@ use super::{
 };
 use host::Root;
 use host::bpf::WaitProgram;
-use host::freezer::{Freezer, FreezerOptions, FreezerWay, processes_of, survey};
+use host::freezer::{Freezer, FreezerOptions, FreezerWay, name_of, processes_of, survey};
 use machine::{Duration, Ratio};
 use policy::quiescence::{GroupId, Params, PayoffParams, Quiescence, Role};
 use rustix::pipe::{PipeFlags, pipe_with};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -68,7 +68,10 @@ impl Quiesce {
         let domain = Domain::find(&root, &options.domain)?;
         let critical: Vec<Critical> = critical
             .into_iter()
-            .map(|unit| Ok(Critical { processes: processes_of(&root, &unit)?, unit }))
+            .map(|unit| {
+                let processes = processes_of(&root, &unit)?;
+                Ok(Critical { processes, name: name_of(&root, &unit), unit })
+            })
             .collect::<Result<_, QuiesceError>>()?;
         let all: BTreeSet<u32> = critical.iter().flat_map(|critical| &critical.processes).copied().collect();
         let ways = survey(&root, &background, &all, &without)?;
@@ -123,13 +126,17 @@ impl Quiesce {
         };
         let (stopped, stop) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)
             .map_err(|error| QuiesceError::Watch(error.into()))?;
-        let background = background.into_iter().zip(ways).map(|(unit, way)| Background {
+        let held = |(unit, way): (String, FreezerWay)| Background {
+            name: name_of(&root, &unit),
             unit,
             way,
             processes: BTreeSet::new(),
             tally: GroupTally::default(),
+            come: BTreeSet::new(),
+            needed: BTreeMap::new(),
             spared: None,
-        });
+        };
+        let background: Vec<Background> = background.into_iter().zip(ways).map(held).collect();
         let now = host::now();
         let mut quiesce = Self {
             joules: Joules::open(&root, &domain.cpus, now),
@@ -143,7 +150,7 @@ impl Quiesce {
                 .into_iter()
                 .map(|critical| Critical { processes: BTreeSet::new(), ..critical })
                 .collect(),
-            background: background.collect(),
+            background,
             domain,
             trigger,
             tally: Tally::begin(now),

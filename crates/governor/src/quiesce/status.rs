@@ -5,13 +5,14 @@ use host::freezer::FreezerWay;
 use machine::{CpuList, Duration, Instant, LengthHistogram};
 use policy::quiescence::{Edge, Outlook, Reason, Record, Verdict};
 use serde::Serialize;
-use std::fmt::Write as _;
 
 /// A critical unit.
 #[derive(Clone, Debug, Serialize)]
 pub struct CriticalStatus {
     /// As it was named.
     pub unit: String,
+    /// As a person would call it.
+    pub name: String,
     /// In it now.
     pub processes: usize,
 }
@@ -21,6 +22,8 @@ pub struct CriticalStatus {
 pub struct BackgroundStatus {
     /// As it was named.
     pub unit: String,
+    /// As a person would call it.
+    pub name: String,
     /// How it is frozen.
     pub way: FreezerWay,
     /// In it now.
@@ -132,42 +135,6 @@ impl PayoffStatus {
             again_s: verdict.again.map(|again| again.since(now).as_secs_f64()),
         }
     }
-
-    /// For a person, in a line.
-    pub fn text(&self) -> String {
-        let points = |share: Option<f64>| share.map(|share| format!("{:+.1} points", share * 100.0));
-        let percent = |share: Option<f64>| {
-            share.map_or("not known".to_owned(), |share| format!("{:+.1} %", share * 100.0))
-        };
-        let found = match (self.pays, points(self.gain), points(self.gain_at_most)) {
-            (_, Some(gain), _) => format!(
-                "all idle {gain} of the time with freezing; critical cycles {} (at most {}), waits {} (at most {}), \
-                 p99 {}, of {} cycles without and {} with",
-                percent(self.cycle),
-                percent(self.cycle_at_most),
-                percent(self.wait),
-                percent(self.wait_at_most),
-                percent(self.tail),
-                self.cycles[0],
-                self.cycles[1]
-            ),
-            (Some(false), None, Some(most)) => format!("all idle {most} of the time at most"),
-            _ => "not known yet".to_owned(),
-        };
-        let why = match self.why {
-            Some(Reason::NothingToGain | Reason::NoGain) => "too little is gained",
-            Some(Reason::Longer) => "critical work takes longer with it",
-            Some(Reason::LongerTail) => "the longest cycles of critical work are with it",
-            Some(Reason::NotExcluded) => "that critical work takes longer cannot be excluded",
-            None => "left off",
-        };
-        match (self.is_trying, self.pays) {
-            (true, _) => format!("being found out whether freezing pays; so far: {found}"),
-            (false, Some(true)) => format!("freezing pays: {found}"),
-            (false, Some(false)) => format!("freezing does not pay and is left off, {why}: {found}"),
-            (false, None) => "not tried out whether freezing pays".to_owned(),
-        }
-    }
 }
 
 /// How things stand.
@@ -247,6 +214,7 @@ impl Quiesce {
                 .iter()
                 .map(|critical| CriticalStatus {
                     unit: critical.unit.clone(),
+                    name: critical.name.clone(),
                     processes: critical.processes.len(),
                 })
                 .collect(),
@@ -259,6 +227,7 @@ impl Quiesce {
                     let frozen_s = (tally.frozen + under_way).as_secs_f64();
                     BackgroundStatus {
                         unit: background.unit.clone(),
+                        name: background.name.clone(),
                         way: background.way,
                         processes: background.processes.len(),
                         is_frozen: tally.since.is_some(),
@@ -270,7 +239,7 @@ impl Quiesce {
                         foreign: tally.foreign,
                         gone: tally.gone,
                         cost_us: tally.cost.map(us),
-                        spared: background.spared.clone(),
+                        spared: background.spared.as_ref().map(|spared| spared.why().to_owned()),
                     }
                 })
                 .collect(),
@@ -323,59 +292,5 @@ impl Quiesce {
         let units = self.critical.iter().map(|critical| &critical.unit);
         let mut units = units.chain(self.background.iter().map(|background| &background.unit));
         units.nth(number as usize).cloned().unwrap_or_default()
-    }
-}
-
-impl QuiesceStatus {
-    /// For a person, in a few lines.
-    pub fn text(&self) -> String {
-        let word = match self.outlook {
-            Outlook::Busy => "critical work runs",
-            Outlook::Waiting => "critical work waits",
-            Outlook::Frozen => "all stand still",
-            Outlook::LeftOff => "critical work waits, freezing left off",
-            Outlook::Blind => "events were lost: nothing is frozen",
-        };
-        let mut text = format!(
-            "{:8.1} s  {word:20} CPU {} all idle {:5.1} % of the time, {} times\n",
-            self.at_ms / 1e3,
-            self.cpus,
-            self.all_idle_share * 100.0,
-            self.all_idle_times
-        );
-        for critical in &self.critical {
-            let _ = writeln!(text, "  critical    {:32} {} processes", critical.unit, critical.processes);
-        }
-        for background in &self.background {
-            let state = match (&background.spared, background.is_frozen) {
-                (Some(why), _) => why.as_str(),
-                (None, true) => "frozen",
-                (None, false) => "runs",
-            };
-            let _ = writeln!(
-                text,
-                "  background  {:32} {state:7} {:5.1} % of the time, {} times, at most {:.0} ms, by {}",
-                background.unit,
-                background.frozen_share * 100.0,
-                background.freezes,
-                background.longest_ms,
-                background.way
-            );
-        }
-        let measured = if self.cost_is_measured { "measured" } else { "not measured in a dry run" };
-        let _ = write!(
-            text,
-            "  freeze + thaw {:.0} us ({measured}), so waits of {:.1} ms and longer count",
-            self.cost_us,
-            self.min_wait_us / 1e3
-        );
-        match self.thaw_us {
-            Some([p50, p99, max]) => {
-                let _ = writeln!(text, "; thawed after p50 {p50:.0}, p99 {p99:.0}, at most {max:.0} us");
-            }
-            None => text.push('\n'),
-        }
-        let _ = writeln!(text, "  {}", self.payoff.text());
-        text
     }
 }

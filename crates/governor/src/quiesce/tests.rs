@@ -457,6 +457,36 @@ fn with_input_as_the_trigger_nothing_stands_still_but_while_a_line_is_answered()
 }
 
 #[test]
+fn a_group_into_which_comes_what_others_wait_for_is_left_alone_until_that_has_left() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let programs = tempfile::tempdir().unwrap();
+    let needed = programs.path().join("sshd");
+    fs::write(&needed, "#!/bin/sh\nread word\n").unwrap();
+    fs::set_permissions(&needed, fs::Permissions::from_mode(0o755)).unwrap();
+    // It begins at the first line, and ends at the second.
+    let script = format!("exec 3<&0; read word; {} <&3 & wait; exec sleep 600", needed.display());
+    let mut shell = Command::new("sh");
+    let shell = shell.args(["-c", &script]).stdin(Stdio::piped()).ends_with_parent().spawn().unwrap();
+    let (mut critical, mut idler) = (Critical::start(), Idler(shell));
+    let Some(running) = Running::start(&critical, &[&idler], |_| {}) else { return };
+    let spared = || running.seen().and_then(|status| status.background[0].spared.clone());
+    let line = |idler: &mut Idler| idler.0.stdin.as_mut().unwrap().write_all(b"x\n").unwrap();
+    line(&mut idler);
+    until("it is left alone", || spared().is_some_and(|why| why.contains("it holds sshd (")));
+    believed(&mut critical, &running);
+    critical.poke(b'x');
+    until("all wait", || {
+        running.seen().is_some_and(|status| status.outlook == policy::quiescence::Outlook::Frozen)
+    });
+    assert!(!idler.is_frozen() && running.freezes() == 0, "{:?}", running.seen());
+    line(&mut idler);
+    until("that has left", || spared().is_none());
+    critical.poke(b'x');
+    until("it stands still", || idler.is_frozen());
+    assert_eq!(running.end(), Ending::Stopped);
+}
+
+#[test]
 fn what_was_recorded_commands_the_same_again() {
     let (mut critical, idler) = (Critical::start(), Idler::start());
     let recorded = tempfile::tempdir().unwrap();

@@ -13,7 +13,9 @@ pub enum FreezerError {
     #[error(transparent)]
     Unknown(#[from] ServiceError),
     /// It must not be.
-    #[error("{unit} is not frozen: {reason}")]
+    #[error(
+        "{unit} is not frozen: {reason}\nhint: name the background work's own unit or cgroup; `systemd-run --unit NAME COMMAND` gives it one"
+    )]
     NotOurs {
         /// As it was named.
         unit: String,

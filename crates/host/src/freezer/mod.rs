@@ -20,13 +20,15 @@
 //! What always holds:
 //! - Before each freeze the journal says so; a group is thawed on every way out, and by `roost restore` after a SIGKILL.
 //! - One holder per group: a lock in `/run/roost`, which goes with its holder.
-//! - Never frozen: a tree's root, `init.scope`, and a group that holds this process, process 1 or one that the caller calls critical.
+//! - Never frozen: a tree's root, `init.scope`, `system.slice`, and a group that holds this process, one from which it descends,
+//!   process 1, one that the caller calls critical, or a service that others wait for (`needed.rs` has the list).
 //! - A group that is gone is reported ([`Frozen::Gone`]), and may come back.
 
 mod error;
 mod events;
 mod family;
 mod hold;
+mod needed;
 mod place;
 
 pub use error::FreezerError;
@@ -34,6 +36,7 @@ pub use error::FreezerError;
 use crate::Root;
 use crate::journal::{ChangeError, Checkpoint, Journal, restore_at_start};
 use crate::knob::{FROZEN, is_stopped};
+use crate::printable::printable_name;
 use crate::root::FileError;
 use crate::service::{collect_members, command};
 use events::Events;
@@ -159,6 +162,11 @@ impl Freezer {
     /// The processes that are in it now.
     pub fn processes(&self, number: usize) -> BTreeSet<u32> {
         self.groups[number].place.processes(&self.root)
+    }
+
+    /// The first of these processes that is not to be frozen whatever group it is in, and why; of those that came to a group later.
+    pub fn needed(&self, processes: &BTreeSet<u32>) -> Option<(u32, String)> {
+        needed::among(&self.root, processes)
     }
 
     /// True between a freeze and its thaw.
@@ -328,6 +336,14 @@ fn tell(journal: &mut Journal, path: &str, value: &str) -> Result<Frozen, Freeze
 /// The processes of a unit, a cgroup or a process and its children, whoever they are: those that are critical, say.
 pub fn processes_of(root: &Root, unit: &str) -> Result<BTreeSet<u32>, FreezerError> {
     Ok(Place::find(root, unit, &[])?.processes(root))
+}
+
+/// As a person would call it: a process by its program, a cgroup by its last folder, a unit by its name.
+pub fn name_of(root: &Root, unit: &str) -> String {
+    match unit.parse() {
+        Ok(process) => printable_name(&command(root, process)),
+        Err(_) => unit.trim_end_matches('/').rsplit('/').next().unwrap_or(unit).to_owned(),
+    }
 }
 
 /// How each of these would be frozen; an error where one must not be. Nothing is held or changed.

@@ -1,6 +1,6 @@
 //! Where a unit is to be frozen, and whether it must not be.
 
-use super::{FreezerError, FreezerWay, members, named};
+use super::{FreezerError, FreezerWay, members, named, needed};
 use crate::Root;
 use crate::cgroups::cgroups;
 use crate::knob::CGROUPS;
@@ -151,12 +151,23 @@ impl Place {
     ) -> Result<(), FreezerError> {
         let not_ours = |reason: String| Err(FreezerError::NotOurs { unit: unit.to_owned(), reason });
         let here = self.processes(root);
-        let is_init_scope = |folder: &str| folder.rsplit('/').next() == Some("init.scope");
-        if here.contains(&1) || matches!(self, Self::V2(folder) | Self::V1(folder) if is_init_scope(folder)) {
+        if here.contains(&1) {
             return not_ours("it holds process 1, from which all others descend".to_owned());
         }
         if here.contains(&std::process::id()) {
             return not_ours("this process is in it".to_owned());
+        }
+        let ancestors: BTreeSet<u32> = here.intersection(&needed::ancestors(root)).copied().collect();
+        if !ancestors.is_empty() {
+            return not_ours(format!("this process was started from it, by {}", named(root, &ancestors)));
+        }
+        if let Self::V2(folder) | Self::V1(folder) = self
+            && let Some(why) = needed::by_name(root, in_its_tree(root, folder), &root.path(folder))
+        {
+            return not_ours(why);
+        }
+        if let Some((_, why)) = needed::among(root, &here) {
+            return not_ours(why);
         }
         let among: BTreeSet<u32> = here.intersection(critical).copied().collect();
         if among.is_empty() {
@@ -165,6 +176,14 @@ impl Place {
         let reason = format!("it holds critical processes: {}", named(root, &among));
         Err(FreezerError::Critical { unit: unit.to_owned(), reason })
     }
+}
+
+/// A group's path in the tree in which it lies.
+fn in_its_tree<'a>(root: &Root, folder: &'a str) -> &'a str {
+    let (v2, v1) = trees(root);
+    let within = [v2, v1].into_iter().flatten().filter_map(|tree| folder.strip_prefix(tree.as_str()));
+    // Version 1's freezer may lie in the folder of version 2's tree.
+    within.min_by_key(|within| within.len()).unwrap_or(folder)
 }
 
 /// The mounted trees with a freezer, below the root: of version 2 and of version 1.

@@ -76,7 +76,7 @@ impl Collector for Stand {
         )?;
         page.gauge(
             "quiesce_spared",
-            "1 while the unit is not frozen at all: it holds a critical process, or its freezer failed.",
+            "1 while the unit is not frozen at all: it holds a critical process or one that others wait for, or its freezer failed.",
             None,
             each(|b| b.spared.is_some().into()),
         )?;

@@ -3,10 +3,12 @@
 //! ```text
 //!   options.rs    what is asked for
 //!   page.rs       the page of a run
+//!   text.rs       how things stand, for a person
 //! ```
 
 mod options;
 mod page;
+mod text;
 
 pub use options::Args;
 
@@ -135,7 +137,7 @@ impl View {
             }
         }
         if self.live.is_due(now) {
-            self.live.draw(&quiesce.status(now).text());
+            self.live.draw(&text::of(&quiesce.status(now)));
         }
     }
 
@@ -143,7 +145,82 @@ impl View {
         if self.json {
             print_line(last);
         } else {
-            self.live.draw(&last.text());
+            self.live.draw(&text::of(last));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use governor::quiesce::{BackgroundStatus, CriticalStatus, EnergyStatus, PayoffStatus, QuiesceStatus};
+    use host::freezer::FreezerWay;
+    use machine::{CpuId, CpuList, LengthHistogram};
+    use policy::quiescence::{Outlook, Reason, Record};
+
+    /// After a trial that found that freezing does not pay.
+    pub fn status() -> QuiesceStatus {
+        let background = BackgroundStatus {
+            unit: "updater.service".to_owned(),
+            name: "updater.service".to_owned(),
+            way: FreezerWay::V2,
+            processes: 12,
+            is_frozen: false,
+            freezes: 123_456,
+            frozen_s: 1234.5,
+            frozen_share: 0.75,
+            longest_ms: 250.0,
+            unconfirmed: 0,
+            foreign: 0,
+            gone: 0,
+            cost_us: Some(31.0),
+            spared: None,
+        };
+        QuiesceStatus {
+            at_ms: 123_456_789.0,
+            outlook: Outlook::LeftOff,
+            is_dry: false,
+            trigger: None,
+            critical: vec![CriticalStatus {
+                unit: "4711".to_owned(),
+                name: "search".to_owned(),
+                processes: 3,
+            }],
+            background: vec![background],
+            domain: "all".to_owned(),
+            cpus: CpuList([CpuId(0), CpuId(1)].into()),
+            all_idle_s: 5.0,
+            all_idle_share: 0.598,
+            all_idle_times: 12_345_678,
+            all_idle: LengthHistogram::default(),
+            cost_us: 123.4,
+            cost_is_measured: true,
+            min_wait_us: 2468.0,
+            thaw_us: Some([12.0, 345.0, 6789.0]),
+            record: Record::default(),
+            payoff: PayoffStatus {
+                pays: Some(false),
+                is_trying: false,
+                gain: Some(0.201),
+                gain_at_most: Some(0.4),
+                why: Some(Reason::Longer),
+                slowdown: Some(0.0),
+                cycle: Some(1.623),
+                cycle_at_most: Some(1.701),
+                wait: Some(1.711),
+                wait_at_most: Some(1.8),
+                tail: Some(1.6),
+                cycles: [256, 128],
+                pairs: 12,
+                trials: 1,
+                again_s: Some(59.6),
+            },
+            energy: EnergyStatus { source: "modelled".to_owned(), watts_without: None, watts_with: None },
+            requests: 0,
+            looks: 7,
+            rings: 7,
+            lost: 0,
+            sites: Vec::new(),
+            graph: Vec::new(),
         }
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! Pure but for [`write()`]. All of it is measured; how much power that saves is not, for no meter is read here.
 
+use super::text;
 use crate::run_folder::{self, Kind, Place, REPORT};
 use crate::thinned::Thinned;
 use anyhow::Result;
@@ -71,14 +72,14 @@ pub fn write(
     run_folder::remove(place, &[REPORT])?;
     let json = serde_json::to_string(&told)?;
     run_folder::write(place, NUMBERS, |file| writeln!(file, "{json}"))?;
-    let units: Vec<&str> = told.last.critical.iter().map(|critical| critical.unit.as_str()).collect();
-    let info = KIND.info(
-        started,
-        format!("{}: background work stands still while it waits", units.join(", ")),
-        &METHOD,
-    );
+    let info = KIND.info(started, title(&told.last), &METHOD);
     run_folder::write_info(place, &info)?;
     run_folder::write_report(place, &page(&info, &told).html())
+}
+
+fn title(last: &QuiesceStatus) -> String {
+    let names: Vec<&str> = last.critical.iter().map(|critical| critical.name.as_str()).collect();
+    format!("{}: background work stands still while it waits", names.join(", "))
 }
 
 fn buckets(lengths: &LengthHistogram) -> Vec<(f64, u64, f64)> {
@@ -136,7 +137,7 @@ fn cards(told: &Told) -> Vec<Card> {
     )];
     for background in last.background.iter().take(3) {
         cards.push(card(
-            &format!("{} frozen", background.unit),
+            &format!("{} frozen", background.name),
             Unit::Share.text(background.frozen_share),
             format!(
                 "of the time; {} times, at most {}",
@@ -163,7 +164,7 @@ fn over_time(told: &Told) -> Section {
         Quantity::new("share of the time", Unit::Share),
     );
     let first =
-        told.last.background.first().map_or("frozen".to_owned(), |first| format!("{} frozen", first.unit));
+        told.last.background.first().map_or("frozen".to_owned(), |first| format!("{} frozen", first.name));
     for (name, of) in [
         ("all idle".to_owned(), (|sample: &Sample| sample.all_idle_s) as fn(&Sample) -> f64),
         (first, |sample| sample.frozen_s),
@@ -227,11 +228,11 @@ fn payoff(told: &Told) -> Section {
         ],
         form: Form::Grouped,
     };
-    let mut text = format!("Here: {}.", payoff.text());
+    let mut said = format!("Here: {}.", text::payoff(payoff));
     if ours.is_none() {
-        text += " Of this run no energy is compared: it was all with quiescence, or all without, or nobody can tell.";
+        said += " Of this run no energy is compared: it was all with quiescence, or all without, or nobody can tell.";
     }
-    Section { title: "Does it pay".to_owned(), text, parts: vec![Part::Figure(bars.figure())] }
+    Section { title: "Does it pay".to_owned(), text: said, parts: vec![Part::Figure(bars.figure())] }
 }
 
 fn groups(told: &Told) -> Section {
@@ -303,4 +304,15 @@ fn learned(told: &Told) -> Section {
         }));
     }
     Section { title: "What was learned".to_owned(), text: String::new(), parts }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::quiesce::tests::status;
+
+    #[test]
+    fn the_title_calls_processes_by_their_programs() {
+        assert_eq!(title(&status()), "search: background work stands still while it waits");
+    }
 }
