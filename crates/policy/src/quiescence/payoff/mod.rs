@@ -9,7 +9,7 @@
 //!   look            try                                   settled
 //!   off             on  on off off on ...                 on or off, for a minute, then two, four, ... an hour
 //!    |              `- pairs, whose order turns about      |
-//!    `- what there is to gain at most                      `- at once again if that share of the time changes by a tenth
+//!    `- what there is to gain at most                      `- after a quarter of that if the idle share changes by a tenth
 //! ```
 //!
 //! *Turns* last for [`PayoffParams::turn`], and at least for [`TURN_WAITS`] waits that are worth freezing for; they begin and end where a
@@ -32,7 +32,8 @@
 //!
 //! What always holds:
 //! - Without readings of idle time nothing is judged, and freezing is never held back.
-//! - Turns in which the other way is tried come ever more rarely while the answer stays the same.
+//! - Turns in which the other way is tried come ever more rarely while the answer stays the same, however restless the machine:
+//!   work that a trial slows is slowed for a share of the time that goes to nothing.
 
 mod evidence;
 
@@ -89,8 +90,12 @@ const TURN_LONGEST: u64 = 4;
 const TURN_MAX: u64 = 8;
 /// Standard errors from the bar: one decision in twenty is wrong.
 const CLEAR: f64 = 2.0;
-/// What all are idle for more or less than when it was settled, as a share of the time, after which it is tried anew.
+/// What all are idle for more or less than when it was settled, as a share of the time, for which it is tried anew early.
 const CHANGE: f64 = 0.1;
+
+/// And then after this part of the time after which it would be tried anyway: on a machine whose load changes all the time the
+/// change is no news.
+const EARLY: u64 = 4;
 
 /// How a turn was, or several.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -354,7 +359,8 @@ impl Payoff {
             }
             Stage::Settled { until, usual, .. } => {
                 let has_changed = usual.is_some_and(|usual| (sample.idle - usual).abs() > CHANGE);
-                if now >= *until || (has_changed && now >= self.judged + self.params.retry_min) {
+                let early = Duration::from_nanos(self.retry.as_nanos() / EARLY).max(self.params.retry_min);
+                if now >= *until || (has_changed && now >= self.judged + early) {
                     self.stage = Stage::Looking;
                     self.evidence.begin();
                 } else {

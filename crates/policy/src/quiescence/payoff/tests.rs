@@ -193,7 +193,7 @@ fn who_slows_the_critical_leaves_off_whatever_is_gained() {
 }
 
 #[test]
-fn it_is_tried_again_ever_more_rarely_and_at_once_if_the_machine_changes() {
+fn it_is_tried_again_ever_more_rarely_and_sooner_if_the_machine_changes() {
     let payoff = PayoffParams { retry_min: Duration::from_secs(5), ..PayoffParams::default() };
     let mut machine = Machine::new(STEADY, 2, 0, payoff);
     machine.run(120);
@@ -213,8 +213,30 @@ fn it_is_tried_again_ever_more_rarely_and_at_once_if_the_machine_changes() {
     assert!(rare.again.unwrap().since(machine.now()) > Duration::from_secs(15), "{rare:?}");
     machine.updater.load = 0.5;
     machine.sleep = 1;
-    let found = machine.run(15);
-    assert!(found.pays == Some(true) && found.trials > rare.trials, "{found:?}");
+    let left = rare.again.unwrap().since(machine.now());
+    let mut found = rare;
+    let mut seconds = 0;
+    while found.trials == rare.trials {
+        found = machine.run(1);
+        seconds += 1;
+        assert!(Duration::from_secs(seconds) < left, "sooner than without the change: {left:?}");
+    }
+    assert_eq!(found.pays, Some(true), "{found:?}");
+}
+
+#[test]
+fn a_restless_machine_is_no_reason_to_try_all_the_time_what_slows_the_critical() {
+    let payoff = PayoffParams { retry_min: Duration::from_secs(5), ..PayoffParams::default() };
+    let mut machine = Machine::new(STEADY, 2, 22, payoff);
+    for minute in 0..60 {
+        // By far more than a tenth of the time.
+        machine.updater.load = if minute % 2 == 0 { 0.2 } else { 0.6 };
+        let found = machine.run(10);
+        assert_ne!(found.pays, Some(true), "{found:?}");
+    }
+    let found = machine.policy.verdict();
+    // 5, 5, 5, 10, 20, 40, ... s apart; without the doubling more than forty.
+    assert!((5..=12).contains(&found.trials), "{found:?}");
 }
 
 #[test]
