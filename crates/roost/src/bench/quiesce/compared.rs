@@ -1,6 +1,6 @@
 //! Blocks with and without, compared pair by pair.
 
-use super::{Block, IDLE_BAR, NOISE, RESPONSE_BAR, Results};
+use super::{Block, CHAIN_BAR, IDLE_BAR, NOISE, RESPONSE_BAR, Results};
 use crate::table::Table;
 use serde::Serialize;
 
@@ -16,6 +16,13 @@ pub(super) struct Compared {
     pub(super) updater: [Spread; 2],
     /// Median over rounds of the ratio of means, with and without.
     pub(super) response_ratio: Spread,
+    /// Of p50, of p99, and of responses per second.
+    pub(super) p50_ratio: Spread,
+    pub(super) p99_ratio: Spread,
+    pub(super) throughput_ratio: Spread,
+    /// Until it was found out whether freezing pays, in blocks with it, and what p99 was meanwhile, of that without.
+    pub(super) settled_s: Spread,
+    pub(super) until_settled_p99: Spread,
     /// Of the difference, in percentage points.
     pub(super) all_idle_gain: Spread,
     /// Share of the updater's work that is lost.
@@ -63,6 +70,13 @@ impl Compared {
             all_idle: both(&|block| block.all_idle_share),
             updater: both(&|block| block.updater_share),
             response_ratio: pairs(&|off, on| mean(on) / mean(off)),
+            p50_ratio: pairs(&|off, on| quantile(&on.responses_ms, 0.5) / quantile(&off.responses_ms, 0.5)),
+            p99_ratio: pairs(&|off, on| quantile(&on.responses_ms, 0.99) / quantile(&off.responses_ms, 0.99)),
+            throughput_ratio: pairs(&|off, on| throughput(on) / throughput(off)),
+            settled_s: of_on(&|block| block.settled_s.unwrap_or(f64::NAN)),
+            until_settled_p99: pairs(&|off, on| {
+                quantile(&on.until_settled_ms, 0.99) / quantile(&off.responses_ms, 0.99)
+            }),
             all_idle_gain: pairs(&|off, on| (on.all_idle_share - off.all_idle_share) * 100.0),
             updater_lost: pairs(&|off, on| 1.0 - on.updater_share / off.updater_share),
             own_share: of_on(&|block| block.own_share),
@@ -77,6 +91,19 @@ impl Compared {
             frozen: of_on(&|block| block.frozen_share),
         })
     }
+}
+
+impl Compared {
+    /// Critical work is as it is without, to within the bar of the chain.
+    pub(super) fn is_unharmed(&self) -> bool {
+        self.p50_ratio.0 <= 1.0 + CHAIN_BAR
+            && self.p99_ratio.0 <= 1.0 + CHAIN_BAR
+            && self.throughput_ratio.0 >= 1.0 - CHAIN_BAR
+    }
+}
+
+fn throughput(block: &Block) -> f64 {
+    block.responses_ms.len() as f64 / block.seconds
 }
 
 fn mean(block: &Block) -> f64 {
@@ -160,6 +187,12 @@ pub(super) fn table(results: &Results) -> String {
         results.energy
     );
     let word = |met: bool| if met { "met" } else { "MISSED" };
+    if results.is_chain {
+        for compared in &results.compared {
+            text += &chain(compared);
+        }
+        return text;
+    }
     for (number, compared) in results.compared.iter().enumerate() {
         let (response, idle) = (compared.response_ratio.0, compared.all_idle_gain.0);
         // What is asked at the other loads is that nobody is worse off.
@@ -172,6 +205,21 @@ pub(super) fn table(results: &Results) -> String {
         );
     }
     text
+}
+
+fn chain(compared: &Compared) -> String {
+    format!(
+        "at {} %: pays in {} of {}, settled after {} s, p99 until then x {}; after it p50 x {}, p99 x {}, throughput x {}, bar {CHAIN_BAR}: {}\n",
+        compared.load_percent,
+        compared.pays,
+        compared.rounds,
+        compared.settled_s.text(1.0, 1),
+        compared.until_settled_p99.text(1.0, 2),
+        compared.p50_ratio.text(1.0, 4),
+        compared.p99_ratio.text(1.0, 4),
+        compared.throughput_ratio.text(1.0, 4),
+        if compared.is_unharmed() { "met" } else { "MISSED" }
+    )
 }
 
 #[cfg(test)]
@@ -196,6 +244,9 @@ mod tests {
             watts: Some(if quiesces { 9.0 } else { 10.0 }),
             pays: quiesces.then_some(true),
             is_trying: false,
+            why: None,
+            settled_s: quiesces.then_some(9.0),
+            until_settled_ms: vec![response_ms * 2.0; 4],
         }
     }
 
@@ -215,6 +266,21 @@ mod tests {
         assert!((compared.updater_lost.1 - 0.5).abs() < 1e-9);
         assert!((compared.energy_change.unwrap().0 + 0.1).abs() < 1e-9 && compared.pays == 2);
         assert!(Compared::of(&blocks, 40).is_none());
+    }
+
+    #[test]
+    fn the_chain_is_unharmed_only_if_all_three_are_within_the_bar() {
+        let with = |response_ms: f64, count: usize, slow_ms: f64| {
+            let mut on = block(0, true, response_ms, 0.5, 0.3);
+            on.responses_ms = vec![response_ms; count];
+            on.responses_ms.push(slow_ms);
+            Compared::of(&[block(0, false, 100.0, 0.5, 0.3), on], 30).unwrap()
+        };
+        assert!(with(101.0, 3, 101.0).is_unharmed());
+        assert!(!with(103.0, 3, 103.0).is_unharmed(), "p50");
+        assert!(!with(100.0, 3, 110.0).is_unharmed(), "p99");
+        assert!(!with(100.0, 2, 100.0).is_unharmed(), "throughput");
+        assert!((with(100.0, 3, 100.0).until_settled_p99.0 - 2.0).abs() < 1e-9);
     }
 
     #[test]

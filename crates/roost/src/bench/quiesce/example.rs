@@ -28,16 +28,16 @@ pub(super) struct Example {
 impl Example {
     pub(super) fn start(args: &Args, load: u8, round: u32) -> Result<Self> {
         let group = group()?;
-        let mut updater = part(&[
-            "updater",
-            "--load",
-            &(f64::from(load) / 100.0).to_string(),
-            "--seed",
-            &(u64::from(round) + 1).to_string(),
-        ])?;
+        let (share, seed) = ((f64::from(load) / 100.0).to_string(), (u64::from(round) + 1).to_string());
+        let mut words = vec!["updater", "--load", &share, "--seed", &seed];
+        words.extend(args.chain.then_some(["--answers", ANSWERS]).into_iter().flatten());
+        let mut updater = part(&words)?;
         let joined = fs::write(group.join("cgroup.procs"), updater.id().to_string());
         let said = first_line(&mut updater)?.0;
-        let mut server = part(&["server", "--wait", &args.wait.to_string()])?;
+        let wait = args.wait.to_string();
+        let mut words = vec!["server", "--wait", &wait];
+        words.extend(args.chain.then_some(["--asks", said.trim()]).into_iter().flatten());
+        let mut server = part(&words)?;
         let port = first_line(&mut server)?.0;
         let mut client = part(&["client", "--port", port.trim(), "--compute", &args.compute.to_string()])?;
         let (first, lines) = first_line(&mut client)?;
@@ -53,7 +53,7 @@ impl Example {
         });
         let example = Self { server, client, updater, group, fetches };
         joined.with_context(|| format!("{}: the updater does not join", example.group.display()))?;
-        if said.trim() != "ready" || first.is_empty() {
+        if said.is_empty() || first.is_empty() {
             bail!("the example's programs do not start");
         }
         Ok(example)
@@ -67,10 +67,14 @@ impl Example {
         round: u32,
         quiesces: bool,
     ) -> Result<Block> {
+        let started = host::now();
         let mut quiescer =
             quiesces.then(|| Quiescer::start(args, self.client.id(), &self.group)).transpose()?;
         // What it takes to find out whether freezing pays lies before the block.
-        thread::sleep(if quiesces { args.settle } else { args.settle / 4 }.into());
+        match &mut quiescer {
+            Some(quiescer) => quiescer.settles(args)?,
+            None => thread::sleep(WARM),
+        }
         let began = host::now();
         let own = quiescer.as_ref().map(|own| own.child.id());
         let before = (meters.read(began), self.work(own)?);
@@ -89,10 +93,12 @@ impl Example {
         let busy = after.0.busy.zip(before.0.busy).map(|(after, before)| after - before);
         let joules = after.0.joules.zip(before.0.joules).map(|(after, before)| after - before);
         let fetches = self.fetches.lock().expect("nobody panics while holding it");
-        let inside = |&&(from, to): &&(u64, u64)| {
-            Instant::from_nanos(from) >= began && Instant::from_nanos(to) <= ended
+        let responses = |since: Instant, until: Instant| -> Vec<f64> {
+            let inside = |&&(from, to): &&(u64, u64)| {
+                Instant::from_nanos(from) >= since && Instant::from_nanos(to) <= until
+            };
+            fetches.iter().filter(inside).map(|(from, to)| (to - from) as f64 / 1e6).collect()
         };
-        let responses_ms = fetches.iter().filter(inside).map(|(from, to)| (to - from) as f64 / 1e6).collect();
         let number = |told: &Option<serde_json::Value>, name: &str| {
             told.as_ref().and_then(|told| told["background"][0][name].as_f64()).unwrap_or(0.0)
         };
@@ -106,7 +112,10 @@ impl Example {
             round,
             quiesces,
             seconds,
-            responses_ms,
+            responses_ms: responses(began, ended),
+            settled_s: quiesces.then(|| began.since(started).as_secs_f64()),
+            until_settled_ms: if quiesces { responses(started, began) } else { Vec::new() },
+            why: told_after.as_ref().and_then(|told| told["payoff"]["why"].as_str()).map(str::to_owned),
             all_idle_share: share(after.0.idle.time - before.0.idle.time),
             all_idle_per_s: (after.0.idle.times - before.0.idle.times) as f64 / seconds,
             updater_share: share(spent(|work| work.updater)),
@@ -121,6 +130,13 @@ impl Example {
         })
     }
 }
+
+/// CPU time of what the updater does for each question of the server's.
+const ANSWERS: &str = "3ms";
+/// Before a block without quiescence, so that the programs are as warm as in the others.
+const WARM: std::time::Duration = std::time::Duration::from_secs(2);
+/// It says once a second how things stand.
+const LOOK_EVERY: std::time::Duration = std::time::Duration::from_millis(100);
 
 /// CPU time of the programs, so far.
 struct Work {
@@ -225,6 +241,22 @@ impl Quiescer {
 
     fn told(&self) -> Option<serde_json::Value> {
         self.last.lock().expect("nobody panics while holding it").clone()
+    }
+
+    /// Until it has found out whether freezing pays; if it is not to, until it has frozen.
+    fn settles(&mut self, args: &Args) -> Result<()> {
+        let patience = host::now() + args.settle;
+        let is_settled = |told: &serde_json::Value| match args.always {
+            true => told["background"][0]["freezes"].as_u64().is_some_and(|freezes| freezes > 0),
+            false => told["payoff"]["is_trying"] == false,
+        };
+        while host::now() < patience && !self.told().as_ref().is_some_and(is_settled) {
+            if self.child.try_wait()?.is_some() {
+                return self.end();
+            }
+            thread::sleep(LOOK_EVERY);
+        }
+        Ok(())
     }
 
     fn end(&mut self) -> Result<()> {

@@ -1,4 +1,5 @@
-//! The shipped example's programs: a server that answers after a while, a client that fetches from it and computes, an updater.
+//! The shipped example's programs: a server that answers after a while, a client that fetches from it and computes, an updater; and,
+//! for the chain, what the server asks of the updater before it answers.
 //!
 //! Each ends with the bench, whichever way that ends ([`host::Offspring`]). Nobody waits for a pipe to close, which would be a wait for
 //! something else than the network.
@@ -9,6 +10,8 @@ use machine::Duration;
 use rustix::time::{ClockId, clock_gettime};
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::process::ExitCode;
 use std::thread;
 use workload::Random;
@@ -27,6 +30,9 @@ enum Part {
         /// How long each answer takes
         #[arg(long)]
         wait: Duration,
+        /// Then ask the updater of this name before answering
+        #[arg(long)]
+        asks: Option<String>,
     },
     /// Fetch and compute, again and again; when each began and ended is told, in nanoseconds of the monotonic clock
     Client {
@@ -45,6 +51,9 @@ enum Part {
         /// Of the lengths
         #[arg(long)]
         seed: u64,
+        /// Besides, answer each byte after so much CPU time, at a Unix socket whose name is told
+        #[arg(long)]
+        answers: Option<Duration>,
     },
 }
 
@@ -54,27 +63,38 @@ const BURST_US: (u64, u64) = (1_000, 5_000);
 /// Does it until it is killed.
 pub fn run(args: &Args) -> Result<ExitCode> {
     match args.part {
-        Part::Server { wait } => server(wait),
+        Part::Server { wait, ref asks } => server(wait, asks.as_deref()),
         Part::Client { port, compute } => client(port, compute),
-        Part::Updater { load, seed } => updater(load, seed),
+        Part::Updater { load, seed, answers } => updater(load, seed, answers),
     }
 }
 
-fn server(wait: Duration) -> Result<ExitCode> {
+fn server(wait: Duration, asks: Option<&str>) -> Result<ExitCode> {
     let listener = TcpListener::bind("127.0.0.1:0").context("a port")?;
     println!("{}", listener.local_addr()?.port());
     loop {
         let (mut connection, _) = listener.accept()?;
+        let mut asked =
+            asks.map(named).transpose()?.map(|name| UnixStream::connect_addr(&name)).transpose()?;
         thread::spawn(move || {
-            let mut asked = [0];
-            while connection.read_exact(&mut asked).is_ok() {
+            let mut byte = [0];
+            while connection.read_exact(&mut byte).is_ok() {
                 thread::sleep(wait.into());
-                if connection.write_all(&asked).is_err() {
+                let answered = asked.as_mut().map_or(Ok(()), |asked| {
+                    asked.write_all(&byte)?;
+                    asked.read_exact(&mut byte)
+                });
+                if answered.and_then(|()| connection.write_all(&byte)).is_err() {
                     return;
                 }
             }
         });
     }
+}
+
+/// A socket in no folder, which goes with its listener.
+fn named(name: &str) -> Result<SocketAddr> {
+    SocketAddr::from_abstract_name(name).context("a socket's name")
 }
 
 fn client(port: u16, compute: Duration) -> Result<ExitCode> {
@@ -91,15 +111,37 @@ fn client(port: u16, compute: Duration) -> Result<ExitCode> {
     }
 }
 
-fn updater(load: f64, seed: u64) -> Result<ExitCode> {
+fn updater(load: f64, seed: u64, answers: Option<Duration>) -> Result<ExitCode> {
     host::want_exact_timers();
     let mut random = Random::new(seed, 0);
-    println!("ready");
+    match answers {
+        Some(compute) => {
+            let name = format!("roost-bench-quiesce-{}", std::process::id());
+            let listener = UnixListener::bind_addr(&named(&name)?)?;
+            thread::spawn(move || answer(&listener, compute));
+            println!("{name}");
+        }
+        None => println!("ready"),
+    }
     loop {
         let (shortest, longest) = BURST_US;
         let burst = Duration::from_micros(shortest + random.below(longest - shortest));
         work(burst);
         thread::sleep(burst.scale((1.0 - load) / load).into());
+    }
+}
+
+fn answer(listener: &UnixListener, compute: Duration) {
+    for mut connection in listener.incoming().map_while(Result::ok) {
+        thread::spawn(move || {
+            let mut byte = [0];
+            while connection.read_exact(&mut byte).is_ok() {
+                work(compute);
+                if connection.write_all(&byte).is_err() {
+                    return;
+                }
+            }
+        });
     }
 }
 
