@@ -7,6 +7,8 @@ use serde_json::Value;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 
 /// A server, a client that waits for it, and an updater.
@@ -14,7 +16,7 @@ pub struct Example {
     server: Child,
     client: Child,
     updater: Child,
-    _client_says: BufReader<ChildStdout>,
+    _client_says: Option<BufReader<ChildStdout>>,
 }
 
 fn part(words: &[&str]) -> (Child, String, BufReader<ChildStdout>) {
@@ -38,8 +40,19 @@ impl Example {
         assert_eq!(ready, "ready");
         // Far more than twenty times what signals take on a machine that is busy.
         let (server, port, _) = part(&["server", "--wait", "400ms"]);
-        let (client, _, _client_says) = part(&["client", "--port", &port, "--compute", "1ms"]);
-        Self { server, client, updater, _client_says }
+        let (client, _, says) = part(&["client", "--port", &port, "--compute", "1ms"]);
+        Self { server, client, updater, _client_says: Some(says) }
+    }
+
+    /// The server asks the updater, which is in a cgroup, before it answers.
+    fn chain(group: &Group) -> Self {
+        let (updater, name, _) = part(&["updater", "--load", "0.3", "--seed", "1", "--answers", "3ms"]);
+        fs::write(group.folder.join("cgroup.procs"), updater.id().to_string()).unwrap();
+        let (server, port, _) = part(&["server", "--wait", "60ms", "--asks", &name]);
+        let (client, _, mut says) = part(&["client", "--port", &port, "--compute", "1ms"]);
+        // It writes a line for each response, and would wait for a reader.
+        std::thread::spawn(move || std::io::copy(&mut says, &mut std::io::sink()));
+        Self { server, client, updater, _client_says: None }
     }
 
     fn quiesce(&self, flags: &[&str]) -> Command {
@@ -193,4 +206,213 @@ fn one_line_says_what_is_wrong_and_nothing_changes() {
     let dry = example.quiesce(&["--for", "1ms", "--dry-run"]).output().unwrap();
     assert!(matches!(dry.status.code(), Some(0 | 3)), "{}", said(&dry));
     assert!(!example.is_frozen());
+}
+
+/// A cgroup of this test's own, in a tree with a freezer. Its processes end, and it goes, with this.
+struct Group {
+    folder: PathBuf,
+    members: Vec<Child>,
+}
+
+impl Group {
+    /// Below the tree's root; `None` where none may be made.
+    fn make(test: &str, name: &str) -> Option<Self> {
+        let freezer = host::cgroups(&host::Root::system(), &mut host::Gaps::default()).freezer;
+        let Some(place) = freezer else {
+            skipped(test, "no cgroup tree with a freezer is mounted here");
+            return None;
+        };
+        let folder = Path::new(&place.path).join(format!("roost-test-{}", std::process::id())).join(name);
+        if let Err(error) = fs::create_dir_all(&folder) {
+            skipped(test, &format!("{}: {error}", folder.display()));
+            return None;
+        }
+        Some(Self { folder, members: Vec::new() })
+    }
+
+    fn path(&self) -> &str {
+        self.folder.to_str().unwrap()
+    }
+
+    /// The root of its tree.
+    fn tree(&self) -> PathBuf {
+        let is_root = |folder: &&Path| !folder.to_str().unwrap().contains("roost-test-");
+        self.folder.ancestors().find(is_root).unwrap().to_owned()
+    }
+
+    /// A process in it: a program of this name, which waits for its standard input to end.
+    fn runs(mut self, programs: &Path, program: &str) -> Self {
+        let file = programs.join(program);
+        fs::write(&file, "#!/bin/sh\necho ready\nread word\n").unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
+        let join = format!("echo $$ >{}/cgroup.procs; exec {}", self.path(), file.display());
+        let mut command = Command::new("sh");
+        command.args(["-c", &join]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.ends_with_parent().spawn().unwrap();
+        child.stdout.as_mut().unwrap().read_exact(&mut [0; 6]).unwrap();
+        self.members.push(child);
+        self
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        for member in &mut self.members {
+            let _ = member.kill();
+            let _ = member.wait();
+        }
+        // Those above it, too, as soon as nobody else has one in there.
+        let own = |folder: &&Path| folder.to_str().is_some_and(|path| path.contains("roost-test-"));
+        for folder in self.folder.ancestors().take_while(own) {
+            let _ = fs::remove_dir(folder);
+        }
+    }
+}
+
+/// The client waits for the server, which waits for the updater: nothing connects the client with the updater that can be seen.
+#[test]
+fn what_critical_work_needs_through_a_third_process_is_not_frozen_for_long() {
+    const TEST: &str = "what_critical_work_needs_through_a_third_process_is_not_frozen_for_long";
+    let Some(group) = Group::make(TEST, "backend") else { return };
+    let chain = Example::chain(&group);
+    let mut command = Command::new(ROOST);
+    command.args(["quiesce", "--json", "--critical", &chain.client.id().to_string(), "--background"]);
+    let mut child = command
+        .arg(&group.folder)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .ends_with_parent()
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut next = || lines.next().map(|line| serde_json::from_str::<Value>(&line.unwrap()).unwrap());
+    let settled = loop {
+        let Some(told) = next() else {
+            let mut said = String::new();
+            child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+            assert_eq!(child.wait().unwrap().code(), Some(3), "{said}");
+            skipped(TEST, &said);
+            return;
+        };
+        if told["payoff"]["is_trying"] == false {
+            break told;
+        }
+    };
+    assert_eq!(settled["payoff"]["pays"], false, "{settled}");
+    let why = settled["payoff"]["why"].as_str().unwrap();
+    let freezes = |told: &Value| told["background"][0]["freezes"].as_u64().unwrap();
+    println!("{why} after {} ms and {} freezes", settled["at_ms"], freezes(&settled));
+    // Nothing is frozen any more: five more looks, of a minute until it is tried again.
+    for _ in 0..5 {
+        let told = next().unwrap();
+        assert_eq!(
+            (freezes(&told), &told["payoff"]["pays"]),
+            (freezes(&settled), &Value::Bool(false)),
+            "{told}"
+        );
+        assert_eq!(told["background"][0]["is_frozen"], false, "{told}");
+    }
+    signal(child.id(), "TERM");
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn what_others_wait_for_is_refused_as_background_and_what_only_sounds_like_it_is_not() {
+    const TEST: &str = "what_others_wait_for_is_refused_as_background_and_what_only_sounds_like_it_is_not";
+    let example = Example::start();
+    let programs = tempfile::tempdir().unwrap();
+    let dry = |background: &str| {
+        example.quiesce(&["--for", "1ms", "--dry-run", "--background", background]).output().unwrap()
+    };
+    if dry(&example.updater.id().to_string()).status.code() == Some(3) {
+        skipped(TEST, "the scheduler's events cannot be seen here");
+        return;
+    }
+    for (group, program, refused) in [
+        ("sshd.service", "worker", Some("it is the way into this machine")),
+        ("a/ssh@7-10.0.0.1:22.service", "worker", Some("it is the way into this machine")),
+        ("b/systemd-journald.service", "worker", Some("log waits for it")),
+        ("b/kubelet.service", "worker", Some("taken for lost")),
+        ("work", "systemd-journald", Some("it holds systemd-journal (")),
+        ("work", "dbus-daemon", Some("it holds dbus-daemon (")),
+        ("work", "dbus-broker-launch", Some("it holds dbus-broker-lau (")),
+        ("work", "sshd", Some("it holds sshd (")),
+        ("work", "systemd-logind", Some("logins wait for it")),
+        ("work", "systemd-udevd", Some("devices wait for it")),
+        ("work", "kubelet", Some("taken for lost")),
+        ("work", "containerd-shim-runc-v2", Some("containers wait for it")),
+        ("work", "crio", Some("containers wait for it")),
+        ("work", "dockerd", Some("containers wait for it")),
+        ("work", "conmon", Some("containers wait for it")),
+        ("my-sshd.service", "worker", None),
+        ("sshd.service.d", "sshd-exporter", None),
+        ("docker-0123.scope", "podman", None),
+    ] {
+        let Some(made) = Group::make(TEST, group) else { return };
+        let made = made.runs(programs.path(), program);
+        let above = made.folder.ancestors().nth(1).unwrap().to_str().unwrap().to_owned();
+        let member = made.members[0].id().to_string();
+        let mut asked = vec![made.path().to_owned()];
+        if group == "work" && refused.is_some() {
+            asked.push(member);
+        }
+        // What is below a group stands still with it.
+        asked.extend(refused.map(|_| above));
+        for background in asked {
+            let output = dry(&background);
+            let said = said(&output);
+            match refused {
+                Some(word) => {
+                    assert_eq!(output.status.code(), Some(4), "{group} {program} {background}: {said}");
+                    assert!(said.contains(word) && said.contains("systemd-run --unit"), "{program}: {said}");
+                }
+                None => assert_eq!(output.status.code(), Some(0), "{group} {program}: {said}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn a_group_from_which_the_command_was_started_is_refused_though_it_has_left_it() {
+    const TEST: &str = "a_group_from_which_the_command_was_started_is_refused_though_it_has_left_it";
+    let example = Example::start();
+    let Some(group) = Group::make(TEST, "session") else { return };
+    let (folder, tree) = (group.path(), group.tree());
+    let leave = format!("echo \\$\\$ >{}/cgroup.procs; exec \\\"\\$@\\\"", tree.display());
+    let script = format!("echo $$ >{folder}/cgroup.procs; sh -c \"{leave}\" - \"$@\"; exit $?");
+    let asked = example.quiesce(&["--for", "1ms", "--dry-run", "--background", folder]);
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &script, "-"]).arg(ROOST).args(asked.get_args()).stdin(Stdio::null());
+    let output = shell.output().unwrap();
+    let said = said(&output);
+    if output.status.code() == Some(3) {
+        skipped(TEST, &said);
+        return;
+    }
+    assert_eq!(output.status.code(), Some(4), "{said}");
+    assert!(said.contains("this process was started from it, by sh ("), "{said}");
+}
+
+#[test]
+fn the_slice_of_the_systems_services_is_refused_as_a_whole() {
+    const TEST: &str = "the_slice_of_the_systems_services_is_refused_as_a_whole";
+    let example = Example::start();
+    let programs = tempfile::tempdir().unwrap();
+    let Some(probe) = Group::make(TEST, "probe") else { return };
+    let folder = probe.tree().join("system.slice");
+    let has_been_there = folder.is_dir();
+    let mut made = None;
+    if !has_been_there {
+        fs::create_dir(&folder).unwrap();
+        made = Some(Group { folder: folder.clone(), members: Vec::new() }.runs(programs.path(), "worker"));
+    }
+    let asked = ["--for", "1ms", "--dry-run", "--background", folder.to_str().unwrap()];
+    let output = example.quiesce(&asked).output().unwrap();
+    drop(made);
+    if !has_been_there {
+        fs::remove_dir(&folder).unwrap();
+    }
+    assert_eq!(output.status.code(), Some(4), "{}", said(&output));
+    assert!(said(&output).contains("all of the system's services"), "{}", said(&output));
 }
