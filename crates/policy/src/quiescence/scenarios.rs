@@ -433,6 +433,7 @@ fn what_a_third_party_asks_of_the_background_is_not_frozen_at_the_criticals_expe
         quiet.run(60);
         let found = chain.run(60);
         assert_eq!((found.pays, found.why), (Some(false), Some(Reason::Longer)), "{seed}: {found:?}");
+        assert_eq!(found.pairs, 1, "{seed}: the trial is at its expense: {found:?}");
         // After the trial.
         let (p50, p99, cycles) = chain.figures(0, 30);
         let (p50_quiet, p99_quiet, cycles_quiet) = quiet.figures(0, 30);

@@ -32,8 +32,9 @@
 //!
 //! What always holds:
 //! - Without readings of idle time nothing is judged, and freezing is never held back.
-//! - Turns in which the other way is tried come ever more rarely while the answer stays the same, however restless the machine:
-//!   work that a trial slows is slowed for a share of the time that goes to nothing.
+//! - Turns in which the other way is tried come ever more rarely while the answer stays the same,
+//!   however restless the machine: work that a trial slows is slowed for a share of the time that
+//!   goes to nothing.
 
 mod evidence;
 
@@ -90,11 +91,16 @@ const TURN_LONGEST: u64 = 4;
 const TURN_MAX: u64 = 8;
 /// Standard errors from the bar: one decision in twenty is wrong.
 const CLEAR: f64 = 2.0;
-/// What all are idle for more or less than when it was settled, as a share of the time, for which it is tried anew early.
+/// Standard errors above the bar, and so much of a cycle above it, that need no third pair: of few
+/// lengths the error itself is not known well.
+const PLAIN: f64 = 4.0;
+const GROSS: f64 = 0.1;
+/// What all are idle for more or less than when it was settled, as a share of the time, for which
+/// it is tried anew early.
 const CHANGE: f64 = 0.1;
 
-/// And then after this part of the time after which it would be tried anyway: on a machine whose load changes all the time the
-/// change is no news.
+/// And then after this part of the time after which it would be tried anyway: on a machine whose
+/// load changes all the time the change is no news.
 const EARLY: u64 = 4;
 
 /// How a turn was, or several.
@@ -382,10 +388,16 @@ impl Payoff {
             verdict.tail = Some(tail);
             verdict.cycles = cycles.map(|count| count as u64);
         }
+        let max = self.params.max_slowdown.as_f64();
+        // What is plain after the first pair is not tried at the expense of critical work until the
+        // third.
+        let least = |seen: Compared| seen.cycle.at_least(PLAIN).max(seen.wait.at_least(PLAIN));
+        if compared.is_some_and(|seen| least(seen) > max + GROSS) {
+            return self.settle(now, false, Some(Reason::Longer));
+        }
         if pairs.len() < PAIRS_MIN {
             return;
         }
-        let max = self.params.max_slowdown.as_f64();
         let is_longer = slowdown - CLEAR * slowdown_error > max
             || compared.is_some_and(|seen| seen.cycle.at_least(CLEAR).max(seen.wait.at_least(CLEAR)) > max);
         let is_excluded =
