@@ -13,7 +13,8 @@
 //! What always holds:
 //! - Groups are frozen through [`Freezer`] alone, so journalled first and thawed in whatever way this ends.
 //! - Before anything is frozen the program is told to ring for whoever goes on; what happened before it was told is looked at right after.
-//! - A background group in which a process is found that is critical, or that others wait for, is left alone until it has left.
+//! - A background group in which a process is found that is critical, or that others wait for, is
+//!   left alone until it has left.
 //! - Lost events, a freezer that fails, an error of any kind: everything goes on.
 
 mod decider;
@@ -234,7 +235,7 @@ impl Quiesce {
         if let Some(woken) = woken.filter(|_| has_thawed) {
             self.tally.delays.saturating_record(done.since(woken).as_nanos());
         }
-        if let Some(cost) = self.tally.cost.spent(done.since(began), has_frozen) {
+        if let Some(cost) = self.tally.cost.spent(done, done.since(began), has_frozen) {
             self.decider.handle_cost(done, cost);
         }
         true
@@ -317,6 +318,9 @@ impl Quiesce {
     /// Looks who has come and gone. False if nobody critical is left who may come back.
     fn rescan(&mut self, now: Instant) -> Result<bool, QuiesceError> {
         self.rescanned = now;
+        if let Some(cost) = self.tally.cost.forget(now) {
+            self.decider.handle_cost(now, cost);
+        }
         for number in 0..self.critical.len() {
             let processes = processes_of(&self.root, &self.critical[number].unit).unwrap_or_default();
             let role = role_of_critical(number, self.trigger);
@@ -365,7 +369,8 @@ impl Quiesce {
         Ok(!critical.is_empty() || !self.critical.iter().all(|critical| is_process(&critical.unit)))
     }
 
-    /// A group that holds a process that is not to be frozen is thawed, and left alone until that has left.
+    /// A group that holds a process that is not to be frozen is thawed, and left alone until that
+    /// has left.
     fn spare(&mut self, number: usize, holds: Option<String>) {
         let background = &mut self.background[number];
         match (&background.spared, holds) {

@@ -27,7 +27,8 @@ pub(super) struct Cost {
     tried: Duration,
     pub(super) is_measured: bool,
     freeze: Duration,
-    lately: Vec<Duration>,
+    /// When, and what it took.
+    lately: Vec<(Instant, Duration)>,
 }
 
 /// Of the run.
@@ -43,6 +44,9 @@ pub(super) struct Tally {
 
 /// Cycles of which the median is taken.
 const CYCLES: usize = 15;
+/// And for so long: where they took so much that no wait is worth it any more, none would ever say
+/// that it takes less again.
+const KEPT: Duration = Duration::from_secs(10);
 
 impl Cost {
     pub(super) fn tried(tried: Duration) -> Self {
@@ -53,8 +57,9 @@ impl Cost {
         Self { is_measured: false, ..Self::tried(tried) }
     }
 
-    /// Adds what a freeze or a thaw took. What both take lately, if that is more than when it was tried.
-    pub(super) fn spent(&mut self, time: Duration, is_freeze: bool) -> Option<Duration> {
+    /// Adds what a freeze or a thaw took. What both take lately, if that is more than when it was
+    /// tried.
+    pub(super) fn spent(&mut self, now: Instant, time: Duration, is_freeze: bool) -> Option<Duration> {
         if is_freeze {
             self.freeze = time;
             return None;
@@ -62,12 +67,19 @@ impl Cost {
         if self.lately.len() == CYCLES {
             self.lately.remove(0);
         }
-        self.lately.push(std::mem::take(&mut self.freeze) + time);
+        self.lately.push((now, std::mem::take(&mut self.freeze) + time));
         Some(self.now())
     }
 
+    /// What they take now that some are too long ago, if some are.
+    pub(super) fn forget(&mut self, now: Instant) -> Option<Duration> {
+        let before = self.lately.len();
+        self.lately.retain(|(at, _)| *at + KEPT > now);
+        (self.lately.len() < before).then(|| self.now())
+    }
+
     pub(super) fn now(&self) -> Duration {
-        let mut sorted = self.lately.clone();
+        let mut sorted: Vec<Duration> = self.lately.iter().map(|(_, taken)| *taken).collect();
         sorted.sort();
         sorted.get(CYCLES / 2).copied().unwrap_or(Duration::ZERO).max(self.tried)
     }
@@ -90,8 +102,9 @@ mod tests {
         let us = Duration::from_micros;
         let mut cost = Cost::tried(us(100));
         let mut cycle = |time: u64| {
-            assert_eq!(cost.spent(us(time), true), None, "half a cycle says nothing");
-            cost.spent(us(time), false).unwrap()
+            let now = Instant::ZERO;
+            assert_eq!(cost.spent(now, us(time), true), None, "half a cycle says nothing");
+            cost.spent(now, us(time), false).unwrap()
         };
         for _ in 0..CYCLES {
             assert_eq!(cycle(10), us(100));
@@ -105,5 +118,19 @@ mod tests {
             cycle(10);
         }
         assert_eq!(cycle(10), us(100), "it forgets");
+    }
+
+    #[test]
+    fn what_took_long_is_forgotten_though_no_cycle_comes_after_it() {
+        let us = Duration::from_micros;
+        let mut cost = Cost::tried(us(100));
+        for _ in 0..CYCLES {
+            cost.spent(Instant::ZERO, us(9_000), true);
+            cost.spent(Instant::ZERO, us(1_000), false);
+        }
+        assert_eq!(cost.now(), us(10_000));
+        let later = Instant::ZERO + KEPT;
+        assert_eq!(cost.forget(Instant::from_nanos(later.as_nanos() - 1)), None);
+        assert_eq!((cost.forget(later), cost.forget(later)), (Some(us(100)), None));
     }
 }
