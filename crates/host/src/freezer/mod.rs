@@ -20,8 +20,9 @@
 //! What always holds:
 //! - Before each freeze the journal says so; a group is thawed on every way out, and by `roost restore` after a SIGKILL.
 //! - One holder per group: a lock in `/run/roost`, which goes with its holder.
-//! - Never frozen: a tree's root, `init.scope`, `system.slice`, and a group that holds this process, one from which it descends,
-//!   process 1, one that the caller calls critical, or a service that others wait for (`needed.rs` has the list).
+//! - Never frozen: a tree's root, `init.scope`, `system.slice`, and a group that holds this
+//!   process, one from which it descends, process 1, one that the caller calls critical, or a
+//!   service that others wait for (`needed.rs` has the list).
 //! - A group that is gone is reported ([`Frozen::Gone`]), and may come back.
 
 mod error;
@@ -164,7 +165,8 @@ impl Freezer {
         self.groups[number].place.processes(&self.root)
     }
 
-    /// The first of these processes that is not to be frozen whatever group it is in, and why; of those that came to a group later.
+    /// The first of these processes that is not to be frozen whatever group it is in, and why; of
+    /// those that came to a group later.
     pub fn needed(&self, processes: &BTreeSet<u32>) -> Option<(u32, String)> {
         needed::among(&self.root, processes)
     }
@@ -338,7 +340,8 @@ pub fn processes_of(root: &Root, unit: &str) -> Result<BTreeSet<u32>, FreezerErr
     Ok(Place::find(root, unit, &[])?.processes(root))
 }
 
-/// As a person would call it: a process by its program, a cgroup by its last folder, a unit by its name.
+/// As a person would call it: a process by its program, a cgroup by its last folder, a unit by its
+/// name.
 pub fn name_of(root: &Root, unit: &str) -> String {
     match unit.parse() {
         Ok(process) => printable_name(&command(root, process)),

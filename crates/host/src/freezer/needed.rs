@@ -1,11 +1,13 @@
 //! What is never frozen because others wait for it, or because it is the way into the machine.
 //!
-//! A service is known by the name of its cgroup, and by the programs that run in a group, whatever that is called: by the
-//! file that a process executes, or by the name that the kernel keeps of it. Names are compared whole; an instance of a
-//! template (`sshd@7.service`) counts as its template. Processes of another PID namespace are passed over: a container's
-//! own bus or log serves nobody outside it.
+//! A service is known by the name of its cgroup, and by the programs that run in a group, whatever
+//! that is called: by the file that a process executes, or by the name that the kernel keeps of it.
+//! Names are compared whole; an instance of a template (`sshd@7.service`) counts as its template.
+//! Processes of another PID namespace are passed over: a container's own bus or log serves nobody
+//! outside it.
 //!
-//! What always holds: a group that cannot be read is not found to hold anything; callers look at it again later.
+//! What always holds: a group that cannot be read is not found to hold anything; callers look at it
+//! again later.
 
 use crate::Root;
 use crate::printable::printable_name;
@@ -72,8 +74,8 @@ const WHOLE: [(&str, &str); 2] = [
 /// The kernel keeps so many bytes of a program's name.
 const COMMAND_MAX: usize = 15;
 
-/// Why the group of this path in its tree, which lies in `folder`, is not to be frozen; by its name and by those of the groups
-/// below it that hold processes of this machine.
+/// Why the group of this path in its tree, which lies in `folder`, is not to be frozen; by its name
+/// and by those of the groups below it that hold processes of this machine.
 pub(super) fn by_name(root: &Root, path: &str, folder: &Path) -> Option<String> {
     let path = path.trim_matches('/');
     if let Some((_, why)) = WHOLE.iter().find(|(whole, _)| *whole == path) {

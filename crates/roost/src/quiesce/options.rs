@@ -14,10 +14,20 @@ use std::path::PathBuf;
 ///
 /// While every critical thread is blocked in a network or disk wait that is expected to last for more than 20 times what freezing and thawing
 /// take, as measured on these groups, the background units are frozen. They go on as soon as a critical thread does or blocks on anything
-/// else, and after --max-pause at the latest. A unit that lately woke a critical thread is left alone for a second.
+/// else, and after --max-pause at the latest. A unit that itself woke a critical thread is left
+/// alone for a second.
 ///
-/// Whether that pays is tried out: half a second with and half a second without, a few times, by the time in which all CPUs were idle. Where it is
-/// no more than without, or where it is not excluded that the cycles or waits of critical threads get longer by more than 1 %, freezing is left off; it is tried again after a minute, then ever more rarely.
+/// Whether that pays is tried out in turns with freezing and without, of half a second and
+/// more: for some seconds, or for minutes where waits are long. It stays on only if all CPUs
+/// are idle for at least 2 % of the time more, and if what was seen excludes that the cycles or
+/// waits of critical threads are longer by more than 1 %. Else it is left off. It is tried
+/// again after a minute, then, while the answer stays the same, after two, four, up to an hour.
+/// Critical work that needs a background unit through a third process is found out by that
+/// trial alone: no graph of waits is drawn, and while the trial lasts that work is slower.
+///
+/// Never frozen, whatever is asked: what others wait for (log, bus, sshd, logind, udevd,
+/// kubelet, container runtimes), system.slice, init.scope, a tree's root, and any unit from
+/// which this command was started.
 ///
 /// A unit is frozen by its cgroup (version 2 or 1), a process whose cgroup holds others too by SIGSTOP; tasks that are stopped already stay so.
 /// The frozen may notice: epoll_wait returns EINTR once. Everything is journalled first and thawed in whatever way this ends; after a
@@ -35,7 +45,7 @@ Examples:
 A UNIT is a systemd unit (`.service` may be left out), the path of a cgroup (with a slash), or a process's number.
 
 Exit codes: 0 it was told to stop, 1 nobody critical is left, 2 something named is wrong, 3 the scheduler's events cannot be seen here, 4 a \
-unit is not ours to freeze, or somebody else holds it.")]
+unit must not be frozen, or somebody else holds it.")]
 pub struct Args {
     /// What matters
     #[arg(long, value_name = "UNIT", required = true, num_args = 1..)]

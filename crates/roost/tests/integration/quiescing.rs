@@ -65,6 +65,14 @@ impl Example {
         command
     }
 
+    /// What would be frozen, by cgroups where they have a freezer.
+    fn dry(&self, background: &str) -> Command {
+        let mut command = Command::new(ROOST);
+        command.args(["quiesce", "--json", "--critical", &self.client.id().to_string()]);
+        command.args(["--background", background, "--for", "1ms", "--dry-run"]).stdin(Stdio::null());
+        command
+    }
+
     pub fn is_frozen(&self) -> bool {
         let text = fs::read_to_string(format!("/proc/{}/stat", self.updater.id())).unwrap();
         text.rsplit_once(") ").unwrap().1.starts_with('T')
@@ -208,7 +216,8 @@ fn one_line_says_what_is_wrong_and_nothing_changes() {
     assert!(!example.is_frozen());
 }
 
-/// A cgroup of this test's own, in a tree with a freezer. Its processes end, and it goes, with this.
+/// A cgroup of this test's own, in a tree with a freezer. Its processes end, and it goes, with
+/// this.
 struct Group {
     folder: PathBuf,
     members: Vec<Child>,
@@ -269,7 +278,8 @@ impl Drop for Group {
     }
 }
 
-/// The client waits for the server, which waits for the updater: nothing connects the client with the updater that can be seen.
+/// The client waits for the server, which waits for the updater: nothing connects the client with
+/// the updater that can be seen.
 #[test]
 fn what_critical_work_needs_through_a_third_process_is_not_frozen_for_long() {
     const TEST: &str = "what_critical_work_needs_through_a_third_process_is_not_frozen_for_long";
@@ -322,9 +332,7 @@ fn what_others_wait_for_is_refused_as_background_and_what_only_sounds_like_it_is
     const TEST: &str = "what_others_wait_for_is_refused_as_background_and_what_only_sounds_like_it_is_not";
     let example = Example::start();
     let programs = tempfile::tempdir().unwrap();
-    let dry = |background: &str| {
-        example.quiesce(&["--for", "1ms", "--dry-run", "--background", background]).output().unwrap()
-    };
+    let dry = |background: &str| example.dry(background).output().unwrap();
     if dry(&example.updater.id().to_string()).status.code() == Some(3) {
         skipped(TEST, "the scheduler's events cannot be seen here");
         return;
@@ -381,7 +389,7 @@ fn a_group_from_which_the_command_was_started_is_refused_though_it_has_left_it()
     let (folder, tree) = (group.path(), group.tree());
     let leave = format!("echo \\$\\$ >{}/cgroup.procs; exec \\\"\\$@\\\"", tree.display());
     let script = format!("echo $$ >{folder}/cgroup.procs; sh -c \"{leave}\" - \"$@\"; exit $?");
-    let asked = example.quiesce(&["--for", "1ms", "--dry-run", "--background", folder]);
+    let asked = example.dry(folder);
     let mut shell = Command::new("sh");
     shell.args(["-c", &script, "-"]).arg(ROOST).args(asked.get_args()).stdin(Stdio::null());
     let output = shell.output().unwrap();
@@ -407,8 +415,7 @@ fn the_slice_of_the_systems_services_is_refused_as_a_whole() {
         fs::create_dir(&folder).unwrap();
         made = Some(Group { folder: folder.clone(), members: Vec::new() }.runs(programs.path(), "worker"));
     }
-    let asked = ["--for", "1ms", "--dry-run", "--background", folder.to_str().unwrap()];
-    let output = example.quiesce(&asked).output().unwrap();
+    let output = example.dry(folder.to_str().unwrap()).output().unwrap();
     drop(made);
     if !has_been_there {
         fs::remove_dir(&folder).unwrap();

@@ -20,7 +20,8 @@ pub(super) struct Compared {
     pub(super) p50_ratio: Spread,
     pub(super) p99_ratio: Spread,
     pub(super) throughput_ratio: Spread,
-    /// Until it was found out whether freezing pays, in blocks with it, and what p99 was meanwhile, of that without.
+    /// Until it was found out whether freezing pays, in blocks with it, and what p99 was meanwhile,
+    /// of that without.
     pub(super) settled_s: Spread,
     pub(super) until_settled_p99: Spread,
     /// Of the difference, in percentage points.

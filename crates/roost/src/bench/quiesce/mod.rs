@@ -11,16 +11,19 @@
 //! fetch took, from asking to the end of what is computed; how much of the time all CPUs were idle at once, by the scheduler's switches; the
 //! updater's CPU time, which is its work; the CPU time of `roost quiesce` itself, and that of everybody else: a block in which others
 //! used more than a tenth of a CPU is measured again, once. The connection is over loopback, where the other end is
-//! on this machine: such a wait is believed only after eight that no background thread ended, and then it is tried out whether freezing
-//! pays, so each block begins when that is settled, by the status of `roost quiesce`; what responses took until then is kept apart.
+//! on this machine: such a wait is believed only after eight that no background thread ended, and
+//! then it is tried out whether freezing pays, so each block begins when that is settled, by the
+//! status of `roost quiesce`; what responses took until then is kept apart.
 //!
-//! With `--chain` the server asks the updater before it answers, for 3 ms of its CPU, over a Unix socket:
+//! With `--chain` the server asks the updater before it answers, for 3 ms of its CPU, over a Unix
+//! socket:
 //!
 //! ```text
 //!   client --asks--> server, which waits 100 ms --asks--> updater
 //! ```
 //!
-//! So whoever freezes the updater slows the client, whom nothing connects with it. What is measured is what is left after the verdict.
+//! So whoever freezes the updater slows the client, which nothing connects with it. What is measured
+//! is what is left after the verdict.
 
 mod compared;
 mod example;
@@ -76,7 +79,8 @@ pub struct Args {
     /// Length of a block
     #[arg(long, value_name = "TIME", default_value = "8s")]
     block: Duration,
-    /// Before each block with quiescence it is waited until it has been found out whether that pays, for so long at most
+    /// Before each block with quiescence it is waited until it has been found out whether that
+    /// pays, for so long at most
     #[arg(long, value_name = "TIME", default_value = "3m")]
     settle: Duration,
     /// Handed on to `roost quiesce`: nothing is frozen for more than this share of the time

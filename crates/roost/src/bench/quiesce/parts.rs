@@ -1,5 +1,6 @@
-//! The shipped example's programs: a server that answers after a while, a client that fetches from it and computes, an updater; and,
-//! for the chain, what the server asks of the updater before it answers.
+//! The shipped example's programs: a server that answers after a while, a client that fetches from
+//! it and computes, an updater; and, for the chain, what the server asks of the updater before it
+//! answers.
 //!
 //! Each ends with the bench, whichever way that ends ([`host::Offspring`]). Nobody waits for a pipe to close, which would be a wait for
 //! something else than the network.
