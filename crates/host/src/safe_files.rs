@@ -15,12 +15,13 @@
 //! What always holds:
 //! - A link of another user is never followed, and in a folder that is not trusted root follows none at all.
 //! - A file is made under a name that was free (`O_EXCL`), or is a regular file of this user with one name, or is not opened
-//!   for writing. It takes its final name whole, after `fsync`. Devices, own pipes and own descriptors (`/dev/null`,
-//!   `/dev/stdout`) are written to where they are.
+//!   for writing. It takes its final name whole, after `fsync`, and the folder is brought to the disk after that. Devices, own
+//!   pipes and own descriptors (`/dev/null`, `/dev/stdout`) are written to where they are.
+//! - What a killed run has written half of goes away with the next file that is replaced there.
 //! - A file of another user is read from only by its owner's name, without waiting (a FIFO is refused) and never more of it than
 //!   was asked for.
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
+use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::collections::VecDeque;
@@ -29,7 +30,7 @@ use std::fs::File;
 use std::hash::{BuildHasher as _, Hasher as _};
 use std::io::{self, Read as _};
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
-use std::os::unix::ffi::OsStringExt as _;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Component, Path, PathBuf};
@@ -342,12 +343,20 @@ impl SafeFolder {
         mode: u32,
         write: impl FnOnce(&mut File) -> io::Result<()>,
     ) -> Result<(), SafeError> {
+        self.replace_and_keep(name, mode, write).map(drop)
+    }
+
+    /// The same, and the file stays open to be added to, locked (`flock`) since before it had its name.
+    pub fn replace_and_keep(
+        &self,
+        name: impl AsRef<OsStr>,
+        mode: u32,
+        write: impl FnOnce(&mut File) -> io::Result<()>,
+    ) -> Result<File, SafeError> {
         let name = name.as_ref();
         let path = self.path.join(name);
-        let mut draft = OsString::from(".");
-        draft.push(name);
-        draft.push(format!(".{:016x}.new", unforeseen()));
-        let mut file = self.create(&draft, mode)?;
+        self.remove_drafts();
+        let (draft, mut file) = self.draft(name, mode)?;
         let whole = write(&mut file)
             .and_then(|()| file.sync_all())
             .and_then(|()| Ok(rustix::fs::renameat(&self.place, &draft, &self.place, name)?));
@@ -359,7 +368,51 @@ impl SafeFolder {
         if let Ok(open) = self.readable() {
             let _ = rustix::fs::fsync(open);
         }
-        Ok(())
+        Ok(file)
+    }
+
+    /// A locked file under a name that it will not keep.
+    fn draft(&self, name: &OsStr, mode: u32) -> Result<(OsString, File), SafeError> {
+        let path = self.path.join(name);
+        for _ in 0..TRIES {
+            let mut draft = OsString::from(".");
+            draft.push(name);
+            draft.push(format!(".{:016x}{DRAFT}", unforeseen()));
+            let file = self.create(&draft, mode)?;
+            let is_ours = match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                // Until it was locked, another process could take it for one that was left, and remove it.
+                Ok(()) => rustix::fs::fstat(&file).map_err(failed(&path))?.st_nlink == 1,
+                Err(Errno::WOULDBLOCK) => false,
+                Err(cause) => return Err(failed(&path)(cause)),
+            };
+            if is_ours {
+                rustix::fs::fcntl_setfl(&file, OFlags::APPEND).map_err(failed(&path))?;
+                return Ok((draft, file));
+            }
+        }
+        Err(failed(&path)(Errno::BUSY))
+    }
+
+    /// Takes away what killed runs of this user have written half of. A draft that is being written is locked. Nothing
+    /// depends on its coming about.
+    pub fn remove_drafts(&self) {
+        let Ok(entries) = self.readable().map_err(|_| Errno::ACCESS).and_then(rustix::fs::Dir::new) else {
+            return;
+        };
+        for entry in entries.filter_map(Result::ok) {
+            let name = OsStr::from_bytes(entry.file_name().to_bytes());
+            if is_draft(name) {
+                let _ = self.remove_if_left(name);
+            }
+        }
+    }
+
+    fn remove_if_left(&self, draft: &OsStr) -> Result<(), Errno> {
+        let file = open_at(&self.place, draft, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY)?;
+        let about = rustix::fs::fstat(&file)?;
+        is_plain(&self.path, &about, own_user()).map_err(|_| Errno::PERM)?;
+        rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+        rustix::fs::unlinkat(&self.place, draft, AtFlags::empty())
     }
 
     /// A regular file with one name that belongs to `owner`, and no more than `most` bytes of it.
@@ -579,6 +632,18 @@ fn is_plain(path: &Path, about: &Stat, owner: u32) -> Result<(), SafeError> {
     Err(SafeError::Unsafe { path: path.to_owned(), why })
 }
 
+/// `.NAME.`, sixteen hexadecimal digits and `.new`.
+fn is_draft(name: &OsStr) -> bool {
+    let inside = name.as_bytes().strip_prefix(b".").and_then(|name| name.strip_suffix(DRAFT.as_bytes()));
+    let Some((digits, dot)) = inside.and_then(|inside| {
+        let (rest, digits) = inside.split_at_checked(inside.len().checked_sub(16)?)?;
+        Some((digits, rest.last()?))
+    }) else {
+        return false;
+    };
+    *dot == b'.' && digits.iter().all(u8::is_ascii_hexdigit)
+}
+
 fn own_user() -> u32 {
     rustix::process::geteuid().as_raw()
 }
@@ -588,6 +653,8 @@ fn unforeseen() -> u64 {
     std::collections::hash_map::RandomState::new().build_hasher().finish()
 }
 
+/// How the name of a file ends that is not whole yet.
+const DRAFT: &str = ".new";
 const STICKY: u32 = 0o1000;
 const LINKS: u32 = 40;
 const TRIES: u32 = 16;
@@ -637,6 +704,60 @@ mod tests {
         assert!(error.unwrap_err().to_string().contains("full"));
         assert_eq!(place.read_of("a", own_user(), 100).unwrap(), b"old");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn what_a_killed_run_wrote_half_of_goes_and_what_is_being_written_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = SafeFolder::open(folder.path()).unwrap();
+        fs::write(folder.path().join(".a.0123456789abcdef.new"), "ha").unwrap();
+        fs::write(folder.path().join(".b.fedcba9876543210.new"), "").unwrap();
+        // These are no drafts of ours, whatever they are.
+        let others = [
+            ".a.0123456789abcde.new",
+            ".0123456789abcdef.new",
+            "a.0123456789abcdef.new",
+            ".a.0123456789abcdeg.new",
+        ];
+        others.iter().for_each(|name| fs::write(folder.path().join(name), "kept").unwrap());
+        let drafts = || {
+            let names = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name());
+            names.filter(|name| is_draft(name)).count()
+        };
+        assert_eq!(drafts(), 2);
+        place
+            .replace("a", 0o600, |file| {
+                assert_eq!(drafts(), 1, "its own");
+                // As another process would that replaces a file there.
+                SafeFolder::open(folder.path())
+                    .unwrap()
+                    .replace("b", 0o600, |file| file.write_all(b"b"))
+                    .unwrap();
+                file.write_all(b"whole")
+            })
+            .unwrap();
+        assert_eq!(drafts(), 0);
+        assert_eq!(place.read_of("a", own_user(), 100).unwrap(), b"whole");
+        assert!(others.iter().all(|name| fs::read_to_string(folder.path().join(name)).unwrap() == "kept"));
+    }
+
+    #[test]
+    fn a_reader_sees_the_old_file_or_the_new_one_and_nothing_between() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = SafeFolder::open(folder.path()).unwrap();
+        let text = |byte: u8| vec![byte; 1 << 16];
+        place.replace("a", 0o600, |file| file.write_all(&text(0))).unwrap();
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| {
+                (1..=200_u8).for_each(|byte| {
+                    place.replace("a", 0o600, |file| file.write_all(&text(byte))).unwrap();
+                });
+            });
+            while !writer.is_finished() {
+                let seen = fs::read(folder.path().join("a")).unwrap();
+                assert!(seen.len() == 1 << 16 && seen.iter().all(|byte| *byte == seen[0]));
+            }
+        });
     }
 
     #[test]

@@ -284,6 +284,19 @@ mod tests {
     }
 
     #[test]
+    fn what_a_killed_run_wrote_half_of_is_not_read_and_goes() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("state");
+        let quiet = Log::new(|line| panic!("{line}"));
+        Learned::load(Some(&path), &quiet).unwrap();
+        let whole = fs::read(&path).unwrap();
+        fs::write(folder.path().join(".state.0123456789abcdef.new"), &whole[..whole.len() / 2]).unwrap();
+        Learned::load(Some(&path), &quiet).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), whole);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
     fn what_was_learned_is_there_after_a_restart() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("state");

@@ -31,13 +31,12 @@ use crate::Root;
 use crate::knob::{Knob, cpu_of_switch};
 use crate::lock::{LockError, run_folder};
 use crate::root::FileError;
+use crate::safe_files::{SafeError, SafeFolder};
 use record::{FRESH, LOST, Record, VERSION, by_kernel, namespaces, settle};
-use rustix::fs::{FlockOperation, flock};
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use undo::{Undone, undo_all};
@@ -438,22 +437,12 @@ impl Drop for Journal {
     }
 }
 
-/// Makes the journal appear with this text, already locked: nobody can mistake it for a dead run's in between.
+/// Makes the journal appear with this text, already locked: nobody can mistake it for a dead run's in between. A journal that is
+/// there has its text, whatever happens to the machine.
 fn write_anew(path: &Path, text: &str) -> io::Result<(File, u64)> {
-    let draft = path.with_extension("draft");
-    let mut file = OpenOptions::new().create_new(true).append(true).mode(0o600).open(&draft)?;
-    let result = (|| {
-        flock(&file, FlockOperation::NonBlockingLockExclusive)?;
-        file.write_all(text.as_bytes())?;
-        // A journal that is there has its text, whatever happens to the machine.
-        file.sync_all()?;
-        fs::rename(&draft, path)
-    })();
-    if let Err(cause) = result {
-        let _ = fs::remove_file(&draft);
-        return Err(cause);
-    }
-    Ok((file, text.len() as u64))
+    let (folder, name) = SafeFolder::of_file(path, None).map_err(SafeError::into_io)?;
+    let file = folder.replace_and_keep(name, 0o600, |file| file.write_all(text.as_bytes()));
+    Ok((file.map_err(SafeError::into_io)?, text.len() as u64))
 }
 
 /// In place of a boot's name where it cannot be read.
@@ -470,6 +459,7 @@ fn boot_id() -> String {
 mod tests {
     use super::*;
     use crate::fake::FakeMachine;
+    use std::fs::OpenOptions;
     use std::sync::{Arc, Mutex};
 
     const KNOB: &str = "sys/devices/system/cpu/cpu1/power/pm_qos_resume_latency_us";

@@ -20,6 +20,7 @@ use crate::knob::StopName;
 use crate::knob::{Knob, cpu_of_switch};
 use crate::lock::{LockError, take_soon};
 use crate::run_place::{OpenInError, check, open_in, run_place};
+use crate::safe_files::SafeFolder;
 use crate::threads::{self, ThreadName};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
@@ -82,6 +83,10 @@ pub fn restore(root: &Root) -> Result<Restored, RestoreError> {
     drop(entries);
     let _one_restores = take_soon(&folder.join("restore.lock"), &own_words())?;
     let _of_before = exclude_earlier_versions(&folder, &mut report);
+    if let Ok(folder) = SafeFolder::open(&folder) {
+        // Of a run that was killed as it began, or as it wrote its journal anew: that one is still there.
+        folder.remove_drafts();
+    }
     let entries =
         fs::read_dir(&folder).map_err(|cause| RestoreError::Unreadable { path: folder.clone(), cause })?;
     let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
@@ -354,6 +359,20 @@ mod tests {
         assert_eq!(machine.read(KNOB), "100");
         assert!(report.lines[0].contains("roost serve (process 4000000)"), "{report:?}");
         assert!(restore(machine.root()).unwrap().lines[0].starts_with("nothing to put back"));
+    }
+
+    #[test]
+    fn a_journal_that_a_kill_left_half_begun_goes_at_the_next_start() {
+        let machine = FakeMachine::intel_server(2);
+        let half = &run(4_000_000, &boot_id(), &namespaces()).line()[..20];
+        machine.write("run/roost/.4000000-1-0.journal.0123456789abcdef.new", half);
+        assert_eq!(restore_at_start(machine.root()).unwrap(), [""; 0]);
+        assert!(left(&machine).iter().all(|name| name == "restore.lock"), "{:?}", left(&machine));
+        // One that lives has no draft beside it, and is locked.
+        let journal = crate::journal::Journal::begin(machine.root(), "roost serve", None).unwrap();
+        assert!(restore(machine.root()).unwrap().lines[0].contains("still runs"));
+        assert_eq!(left(&machine).iter().filter(|name| name.contains("journal")).count(), 1);
+        drop(journal);
     }
 
     #[test]
