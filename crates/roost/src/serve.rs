@@ -7,8 +7,7 @@ use crate::size::parse_size;
 use anyhow::{Context as _, Result};
 use clap::{Parser, ValueEnum};
 use machine::{CpuId, CpuList, Duration, PowerModel};
-use serde::{Deserialize, Serialize};
-use server::{Config, Limits, Listen, Policy, Server, StartError, StoreConfig};
+use server::{Config, Limits, Listen, Parameters, Policy, Server, StartError, StoreConfig};
 use std::io::Write as _;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -144,36 +143,6 @@ enum Actuator {
     None,
 }
 
-/// The configuration file: parameters of the policies.
-#[derive(Deserialize, Serialize)]
-#[serde(default, deny_unknown_fields)]
-struct File {
-    peafowl: policy::peafowl::Params,
-    carb: policy::carb::Params,
-}
-
-impl Default for File {
-    fn default() -> Self {
-        Self { peafowl: policy::peafowl::Params::live(), carb: policy::carb::Params::default() }
-    }
-}
-
-impl File {
-    /// What a file leaves out of a table is as it is in a live store, and not as it is in the policy's own defaults.
-    fn parse(text: &str) -> Result<Self, toml::de::Error> {
-        // First as it stands: this reading knows the line of what is wrong.
-        let mut file: Self = toml::from_str(text)?;
-        let mut all: toml::Table = toml::from_str(text)?;
-        if let Some(toml::Value::Table(given)) = all.remove("peafowl") {
-            let live = toml::to_string(&policy::peafowl::Params::live()).expect("plain figures");
-            let mut table: toml::Table = toml::from_str(&live)?;
-            table.extend(given);
-            file.peafowl = table.try_into()?;
-        }
-        Ok(file)
-    }
-}
-
 /// Serves until a signal ends it.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let parameters = parameters(args)?;
@@ -243,7 +212,7 @@ fn check_together(args: &Args) -> Result<()> {
 }
 
 /// Presets, then the file, then flags.
-fn parameters(args: &Args) -> Result<File> {
+fn parameters(args: &Args) -> Result<Parameters> {
     let mut file = match &args.config {
         Some(_) if args.preset == Preset::Paper => {
             return Err(usage(
@@ -254,17 +223,15 @@ fn parameters(args: &Args) -> Result<File> {
             let text = std::fs::read_to_string(path).map_err(|error| {
                 usage(format!("cannot read {}: {error}\nhint: --config takes a TOML file", path.display()))
             })?;
-            File::parse(&text).map_err(|error| {
+            Parameters::parse(&text).map_err(|error| {
                 usage(format!(
                     "{}: {error}hint: `roost serve --print-config` prints every key",
                     path.display()
                 ))
             })?
         }
-        None if args.preset == Preset::Paper => {
-            File { peafowl: policy::peafowl::Params::paper(), carb: policy::carb::Params::paper() }
-        }
-        None => File::default(),
+        None if args.preset == Preset::Paper => Parameters::paper(),
+        None => Parameters::default(),
     };
     if let Some(goal) = &args.latency_goal {
         file.peafowl.latency_goal = Some(parse_goal(goal).map_err(usage)?);
@@ -279,7 +246,7 @@ fn parameters(args: &Args) -> Result<File> {
     Ok(file)
 }
 
-fn config(args: &Args, file: File) -> Result<Config> {
+fn config(args: &Args, file: Parameters) -> Result<Config> {
     let memory_limit = parse_size(&args.memory_limit).map_err(|e| usage(format!("--memory-limit: {e}")))?;
     if memory_limit < MIN_MEMORY {
         return Err(usage("--memory-limit must be at least 16m"));
@@ -415,33 +382,6 @@ fn raise_descriptor_limit(connections: u32) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// The commented file shows the defaults, all of them: it cannot fall behind the code.
-    #[test]
-    fn the_shipped_configuration_is_the_default_one() {
-        let shipped = include_str!("../../../config/serve.toml");
-        let table: toml::Table = toml::from_str(shipped).unwrap();
-        let defaults: toml::Table = toml::from_str(&toml::to_string(&File::default()).unwrap()).unwrap();
-        assert_eq!(table, defaults);
-    }
-
-    #[test]
-    fn what_a_file_leaves_out_is_as_in_a_live_store() {
-        let file = File::parse("[peafowl]\nheadroom = 0.5\n").unwrap();
-        assert_eq!(
-            file.peafowl,
-            policy::peafowl::Params { headroom: 0.5, ..policy::peafowl::Params::live() }
-        );
-        assert_eq!(File::parse("").unwrap().peafowl, policy::peafowl::Params::live());
-        let old = File::parse("[peafowl]\nload = \"requests\"\n").unwrap();
-        assert_eq!(old.peafowl.load, policy::peafowl::Load::Requests);
-    }
-
-    #[test]
-    fn unknown_keys_are_refused_by_name() {
-        let error = toml::from_str::<File>("[peafowl]\nblok = \"1s\"\n").err().unwrap().to_string();
-        assert!(error.contains("blok"), "{error}");
-    }
 
     #[test]
     fn a_goal_is_a_time_and_the_percentile_that_is_measured() {

@@ -74,7 +74,7 @@ impl Learned {
             return Ok(Self { path: None, limits: Vec::new(), complained: false });
         };
         let limits = match read(path) {
-            Ok(bytes) => match parse(&bytes) {
+            Ok(bytes) => match learned_limits(&bytes) {
                 Ok(limits) => limits,
                 Err(cause) => {
                     set_aside(path, &cause, log)?;
@@ -143,7 +143,8 @@ fn read(path: &Path) -> std::io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-fn parse(bytes: &[u8]) -> Result<Vec<LearnedLimit>, String> {
+/// The limits that a state file holds, in order of the workers' numbers; or, in one line, why it is none.
+pub fn learned_limits(bytes: &[u8]) -> Result<Vec<LearnedLimit>, String> {
     /// Read first: a file of another version says so, and not that it has wrong keys.
     #[derive(Deserialize)]
     struct Form {

@@ -8,10 +8,9 @@
 
 use super::caller::Caller;
 use super::plan::Shared;
-use super::wire::{self, WakeAsk, plain_name};
+use super::wire::{self, Envelope, WakeAsk, plain_name};
 use super::{PrincipalKind, Roll};
 use machine::{CpuList, Instant};
-use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
@@ -77,16 +76,6 @@ impl Token {
         });
         std::hint::black_box(differs) == 0
     }
-}
-
-/// A message of a remote caller.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Envelope {
-    #[serde(default)]
-    token: String,
-    client: String,
-    say: WakeAsk,
 }
 
 /// More are not remembered.

@@ -13,7 +13,7 @@
 //! ```
 //!
 //! What always holds: a key that is not known is refused; nothing here reads a clock, a file or a socket, so that any bytes may be
-//! tried (`fuzz/fuzz_targets/wake_line.rs`).
+//! tried (`fuzz/src/wake_line.rs`).
 
 use super::status::WakeStatus;
 use host::holder::wire::plain;
@@ -125,6 +125,19 @@ pub enum WakeAnswer {
     Refused(String),
 }
 
+/// A message of a remote caller.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Envelope {
+    /// What proves that it may ask, unless that stands beside.
+    #[serde(default)]
+    pub token: String,
+    /// Who says it.
+    pub client: String,
+    /// What.
+    pub say: WakeAsk,
+}
+
 /// A line is no longer than this.
 pub(super) const LINE_MAX: usize = 4096;
 
@@ -160,7 +173,7 @@ pub(super) fn plain_name(name: &str) -> Result<String, String> {
 }
 
 /// What an ask says, at `now`, under the name `id`; `None` for what is not about CPUs. `default`: the CPUs where none are named.
-pub(super) fn said(ask: &WakeAsk, now: Instant, id: u64, default: &CpuList) -> Result<Option<Said>, String> {
+pub fn said(ask: &WakeAsk, now: Instant, id: u64, default: &CpuList) -> Result<Option<Said>, String> {
     let cpus = |cpus: &Option<String>| -> Result<Cpus, String> {
         let list = match cpus {
             // It is the loop that reads this, and a long list of long ranges takes seconds.
@@ -176,7 +189,14 @@ pub(super) fn said(ask: &WakeAsk, now: Instant, id: u64, default: &CpuList) -> R
                 "{count} CPUs are named; a request has up to {}: make several",
                 slots::wake::CPUS_MAX
             )),
-            _ => Ok(Cpus::of(list.0)),
+            count => {
+                let named = Cpus::of(list.0);
+                // The last number stands for none.
+                if named.iter().count() < count {
+                    return Err(format!("there is no CPU {}", u16::MAX));
+                }
+                Ok(named)
+            }
         }
     };
     let length = |text: &String| text.parse::<Duration>().map_err(|error| plain(&error));
@@ -243,6 +263,7 @@ mod tests {
             r#"{"wake":{"cpus":"1","in":"soon","stay":"1ms"}}"#,
             r#"{"wake":{"cpus":"-","in":"1ms","stay":"1ms"}}"#,
             r#"{"wake":{"cpus":"0-4","in":"1ms","stay":"1ms"}}"#,
+            r#"{"wake":{"cpus":"1,65535","in":"1ms","stay":"1ms"}}"#,
         ] {
             assert!(said(&ask(wrong).unwrap(), now, 1, &CpuList::default()).is_err(), "{wrong}");
         }

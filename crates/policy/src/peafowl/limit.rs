@@ -63,7 +63,7 @@ impl LearnedLimit {
         let sample = load.as_per_second();
         if complete || sample >= self.mean_per_s {
             // Welford's update; with the count held at the cap it becomes an exponential average of that length.
-            self.samples = (self.samples + 1).min(params.sample_cap());
+            self.samples = self.samples.saturating_add(1).min(params.sample_cap());
             let count = self.samples as f64;
             let deviation = sample - self.mean_per_s;
             self.mean_per_s += deviation / count;
@@ -101,6 +101,15 @@ mod tests {
             mean_per_s: mean,
             variance: deviation * deviation,
         }
+    }
+
+    #[test]
+    fn a_count_from_a_file_that_no_run_can_reach_is_cut_to_the_cap() {
+        let params = Params::default();
+        let mut learned = LearnedLimit { samples: u64::MAX, ..long_life(u64::MAX, 500.0, 10.0, &params) };
+        observe(&mut learned, 505.0, &params);
+        assert_eq!(learned.samples(), params.sample_cap());
+        assert!(learned.is_sound() && limit(&learned) >= 505.0);
     }
 
     #[test]

@@ -4,6 +4,7 @@ use super::segments;
 use crate::exit::{Exit, coded, usage};
 use crate::table::print;
 use anyhow::Result;
+use policy::check::Check as _;
 use policy::log::{replay as again, steps};
 use policy::quiescence::{Params, Quiescence};
 use serde::Serialize;
@@ -49,6 +50,7 @@ pub fn replay(folder: &Path, params: Option<&Path>, json: bool) -> Result<ExitCo
             .map_err(|cause| usage(format!("cannot read {}: {cause}", file.display())))?;
         let params: Params = toml::from_str(&text)
             .map_err(|error| usage(format!("{}: {}", file.display(), error.message())))?;
+        params.check().map_err(|wrong| usage(format!("{}: {wrong}", file.display())))?;
         Ok(recorded_waits::again(&all, replayed.state.anew(params)).0)
     });
     let told = Replayed {

@@ -1,0 +1,101 @@
+//! The store's configuration file: parameters of its policies, and nothing else.
+
+use policy::check::{Check as _, Wrong};
+use serde::{Deserialize, Serialize};
+
+/// What a file says. As in a live store where it says nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Parameters {
+    /// Of `--policy peafowl`, and of how every policy's workers measure.
+    pub peafowl: policy::peafowl::Params,
+    /// Of `--policy carb`.
+    pub carb: policy::carb::Params,
+}
+
+/// Why a text is no such file.
+#[derive(Debug, thiserror::Error)]
+pub enum ParametersError {
+    /// It is no TOML, or has a key that nobody knows.
+    #[error(transparent)]
+    Malformed(#[from] toml::de::Error),
+    /// A figure that no policy can go by.
+    #[error("{0}\n")]
+    Impossible(Wrong),
+}
+
+impl Default for Parameters {
+    fn default() -> Self {
+        Self { peafowl: policy::peafowl::Params::live(), carb: policy::carb::Params::default() }
+    }
+}
+
+impl Parameters {
+    /// The rules that the policies' papers print, and nothing of ours.
+    pub fn paper() -> Self {
+        Self { peafowl: policy::peafowl::Params::paper(), carb: policy::carb::Params::paper() }
+    }
+
+    /// What a file leaves out of a table is as it is in a live store, and not as it is in the policy's own defaults.
+    pub fn parse(text: &str) -> Result<Self, ParametersError> {
+        // First as it stands: this reading knows the line of what is wrong.
+        let mut file: Self = toml::from_str(text)?;
+        let mut all: toml::Table = toml::from_str(text)?;
+        if let Some(toml::Value::Table(given)) = all.remove("peafowl") {
+            let live = toml::to_string(&policy::peafowl::Params::live()).expect("plain figures");
+            let mut table: toml::Table = toml::from_str(&live)?;
+            table.extend(given);
+            file.peafowl = table.try_into()?;
+        }
+        let wrong = |table| move |wrong: Wrong| ParametersError::Impossible(wrong.below(table));
+        file.peafowl.check().map_err(wrong("peafowl"))?;
+        file.carb.check().map_err(wrong("carb"))?;
+        Ok(file)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The commented file shows the defaults, all of them: it cannot fall behind the code.
+    #[test]
+    fn the_shipped_configuration_is_the_default_one() {
+        let shipped = include_str!("../../../config/serve.toml");
+        let table: toml::Table = toml::from_str(shipped).unwrap();
+        let defaults: toml::Table =
+            toml::from_str(&toml::to_string(&Parameters::default()).unwrap()).unwrap();
+        assert_eq!(table, defaults);
+    }
+
+    #[test]
+    fn what_a_file_leaves_out_is_as_in_a_live_store() {
+        let file = Parameters::parse("[peafowl]\nheadroom = 0.5\n").unwrap();
+        assert_eq!(
+            file.peafowl,
+            policy::peafowl::Params { headroom: 0.5, ..policy::peafowl::Params::live() }
+        );
+        assert_eq!(Parameters::parse("").unwrap(), Parameters::default());
+        let old = Parameters::parse("[peafowl]\nload = \"requests\"\n").unwrap();
+        assert_eq!(old.peafowl.load, policy::peafowl::Load::Requests);
+    }
+
+    #[test]
+    fn unknown_keys_and_figures_that_cannot_be_are_refused_by_name() {
+        for (text, named) in [
+            ("[peafowl]\nblok = \"1s\"\n", "blok"),
+            ("[peafowl]\nwindow_requests = 0\n", "peafowl.window_requests"),
+            ("[peafowl]\nheadroom = nan\n", "peafowl.headroom"),
+            ("[carb]\nepoch = \"0s\"\n", "carb.epoch"),
+        ] {
+            let error = Parameters::parse(text).unwrap_err().to_string();
+            assert!(error.contains(named), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_the_papers_print_can_be() {
+        let text = toml::to_string(&Parameters::paper()).unwrap();
+        assert_eq!(Parameters::parse(&text).unwrap(), Parameters::paper());
+    }
+}
