@@ -25,11 +25,12 @@ test-engines: ## the agent in Elasticsearch, OpenSearch, Solr and plain Java ser
 	mvn -q -B -f java/pom.xml package -DskipTests
 	experiments/hurry-up/engines.py $(ENGINES)
 
-check: ## what CI asks besides the tests: format, lints, docs, licences, advisories
+check: ## what CI asks besides the tests: format, lints, docs, licences, advisories, 20 s of each fuzz target
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --quiet
 	@scripts/audit
+	@scripts/fuzz
 
 hurry-up: ## the Hurry-up paper's experiment on a real Elasticsearch 6.5.4, about 15 minutes; ends with runs/hurry-up-.../report.html
 	@scripts/setup engines

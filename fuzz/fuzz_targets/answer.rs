@@ -1,22 +1,4 @@
-//! Any bytes are answers, the beginning of one, or garbled; reading them comes to an end.
-
+//! libFuzzer at the door `answer`.
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
-use memcache::client::{Reading, parse};
-
-fuzz_target!(|bytes: &[u8]| {
-    let mut rest = bytes;
-    while let Ok(reading) = parse(rest) {
-        match reading {
-            Reading::Answer { length, .. } => {
-                assert!((1..=rest.len()).contains(&length));
-                rest = &rest[length..];
-            }
-            Reading::Partial { wanted } => {
-                assert!(wanted > rest.len());
-                return;
-            }
-        }
-    }
-});
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| roost_fuzz::answer::run(bytes));

@@ -1,23 +1,4 @@
-//! Any bytes are a recording of sleeps or are refused in one line that names the file. Of a recording that is accepted no
-//! CPU slept and worked for longer than the recording lasted.
-
+//! libFuzzer at the door `recording`.
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
-use machine::{CstateTable, Duration};
-use observe::recording;
-
-fuzz_target!(|bytes: &[u8]| {
-    match recording::read("rec.txt", bytes, |_| CstateTable::default()) {
-        Ok(found) => {
-            for cpu in &found.pattern.cpus {
-                let idle: Duration = cpu.idle.iter().map(|lengths| lengths.time()).sum();
-                assert!(idle + cpu.active.time() <= found.pattern.elapsed);
-            }
-        }
-        Err(error) => {
-            let said = error.to_string();
-            assert!(said.contains("rec.txt") && !said.contains('\n'), "{said}");
-        }
-    }
-});
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| roost_fuzz::recording::run(bytes));

@@ -147,7 +147,7 @@ impl Control {
 }
 
 /// What a line asks.
-fn understood(line: &str) -> Result<Ask, String> {
+pub fn question(line: &str) -> Result<Ask, String> {
     serde_json::from_str(line)
         .map_err(|error| format!("not understood ({}); ask \"status\", for example", plain(&error)))
 }
@@ -199,13 +199,13 @@ mod tests {
 
     #[test]
     fn nonsense_is_told() {
-        assert!(understood("GET / HTTP/1.1").unwrap_err().contains("not understood"));
-        assert!(understood("").is_err());
-        assert!(!understood("\"a\\nb\\u001b[2J\"").unwrap_err().contains(char::is_control));
-        assert!(understood(r#"{"set":{"service":"a","set":"pause","also":1}}"#).is_err());
-        assert!(understood(r#"{"set":{"service":"a","set":{"goal":"fast"}}}"#).is_err());
-        assert!(understood(r#"{"set":{"service":"a","set":"pause"}}"#).is_ok());
-        assert_eq!(understood("\"status\"\n"), Ok(Ask::Status));
+        assert!(question("GET / HTTP/1.1").unwrap_err().contains("not understood"));
+        assert!(question("").is_err());
+        assert!(!question("\"a\\nb\\u001b[2J\"").unwrap_err().contains(char::is_control));
+        assert!(question(r#"{"set":{"service":"a","set":"pause","also":1}}"#).is_err());
+        assert!(question(r#"{"set":{"service":"a","set":{"goal":"fast"}}}"#).is_err());
+        assert!(question(r#"{"set":{"service":"a","set":"pause"}}"#).is_ok());
+        assert_eq!(question("\"status\"\n"), Ok(Ask::Status));
     }
 
     #[test]

@@ -46,7 +46,7 @@ pub mod wake;
 pub use audit::{Audit, Entry};
 pub use clocks::{Clocks, Pace, Repair, gears, missing};
 pub use config::{Config, ConfigError, Parking, Policy, ServiceConfig, Target};
-pub use control::{Answer, Ask, Asker, ControlError, Reply, Set, ask};
+pub use control::{Answer, Ask, Asker, ControlError, Reply, Set, ask, question};
 pub use daemon::{Daemon, Event, Options, StartError};
 pub use governed::{Governed, LastChange, News, OpenError, Outlook, Status};
 pub use log::Log;

@@ -105,7 +105,7 @@ pub use frequency_control::{
 pub use hotplug::{Hotplug, HotplugError};
 pub use idle_control::{IdleActuator, IdleControl, IdleOptions, LimitState};
 pub use inner_threads::{InnerThreads, OuterThread};
-pub use journal::{Checkpoint, RestoreError, Restored, Step, restore};
+pub use journal::{Account, Checkpoint, Held, RestoreError, Restored, Step, restore};
 pub use kernel_command_line::{BootWord, boot_words, meaningful};
 pub use lock::{CpuHolder, CpuLocks, LockError, cpu_holders, end_of_waiting};
 pub use offspring::Offspring;

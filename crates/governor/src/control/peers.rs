@@ -12,7 +12,7 @@
 //! - Each user has its own places: what one does is its own loss.
 //! - Each peer has bounded bytes and a bounded time; a failed accept is not tried again without a pause or a descriptor more.
 
-use super::{Answer, Ask, PATIENCE, QUESTION_MAX, understood};
+use super::{Answer, Ask, PATIENCE, QUESTION_MAX, question};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::Errno;
 use rustix::net::sockopt::socket_peercred;
@@ -281,7 +281,7 @@ impl<F: Fn(Ask, Reply) -> bool> Peers<F> {
         let peer = &mut self.peers[place];
         let ask =
             std::str::from_utf8(line).map_err(|_| "the question cannot be read: it is no text".to_owned());
-        match ask.and_then(understood) {
+        match ask.and_then(question) {
             Err(refused) => peer.tell(now, &Answer::Refused(refused)),
             Ok(Ask::Set { .. }) if !peer.is_ours => {
                 let why = "only the daemon's own user and root may change something: use sudo";

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! What always holds: a key that is not known is refused, and so is another version; nothing here reads a clock, a file or a
-//! socket, so that any bytes may be tried (`fuzz/fuzz_targets/holder.rs`).
+//! socket, so that any bytes may be tried (`fuzz/src/holder.rs`).
 
 use super::laws::Claim;
 use crate::frequency_control::FrequencyState;

@@ -22,7 +22,7 @@ mod record;
 mod restore;
 mod undo;
 
-pub(crate) use record::Held;
+pub use record::{Account, Held};
 pub(crate) use restore::restore_at_start;
 pub use restore::{RestoreError, Restored, restore};
 pub(crate) use undo::{ancestry, inherited};

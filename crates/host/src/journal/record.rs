@@ -69,11 +69,11 @@ pub(super) fn namespaces() -> String {
 
 /// A file that does not read what it would read without us.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Held {
+pub struct Held {
     /// The text that belongs there, verbatim.
-    pub(crate) before: String,
+    pub before: String,
     /// The texts that we may have left there.
-    pub(crate) ours: Vec<String>,
+    pub ours: Vec<String>,
 }
 
 /// Among the texts that are ours: the file goes away with its CPU, and what it reads when it is there again is the kernel's doing.
@@ -125,20 +125,23 @@ impl Held {
 
 /// What a journal adds up to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Account {
-    pub(crate) holder: Option<String>,
-    pub(crate) process: Option<u32>,
-    pub(crate) boot: Option<String>,
+pub struct Account {
+    /// Who wrote it.
+    pub holder: Option<String>,
+    /// Under which number.
+    pub process: Option<u32>,
+    /// In which boot of the machine.
+    pub boot: Option<String>,
     /// By path below the root.
-    pub(crate) held: BTreeMap<String, Held>,
+    pub held: BTreeMap<String, Held>,
     /// Complete lines that are not understood.
-    pub(crate) unreadable: usize,
+    pub unreadable: usize,
     /// Whether the last line has no end.
-    pub(crate) is_torn: bool,
+    pub is_torn: bool,
     /// Which version wrote it, in words, as far as that can be told.
-    pub(crate) version: Option<String>,
+    pub version: Option<String>,
     /// Where its process numbers are true; nothing if it does not say.
-    pub(crate) namespaces: String,
+    pub namespaces: String,
 }
 
 impl Record {
@@ -168,7 +171,8 @@ impl Record {
 }
 
 impl Account {
-    pub(crate) fn read(bytes: &[u8]) -> Self {
+    /// Of a journal's bytes, whatever they are.
+    pub fn read(bytes: &[u8]) -> Self {
         let mut account = Self::default();
         for line in bytes.split_inclusive(|&byte| byte == b'\n') {
             // Complete without its line feed, too, if the checksum says so.

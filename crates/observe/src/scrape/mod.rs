@@ -24,7 +24,7 @@ mod source;
 mod tally;
 
 pub use self::asker::Asker;
-pub use self::source::{Failure, Names, Source};
+pub use self::source::{Failure, Names, Source, of_memcached, of_page, of_roost};
 pub use self::tally::{Answer, Grown, Reading, Step, Tail, Tally, percentile};
 
 use machine::{Duration, Instant, Rate};

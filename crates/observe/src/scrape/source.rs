@@ -175,7 +175,8 @@ fn resolved(address: &str) -> Result<Vec<SocketAddr>, Failure> {
     }
 }
 
-fn of_memcached(answer: &str) -> Result<Reading, Failure> {
+/// A memcached's answer to `stats`.
+pub fn of_memcached(answer: &str) -> Result<Reading, Failure> {
     let stat = |name: &str| {
         let mut lines = answer.lines().filter_map(|line| line.strip_prefix("STAT ")?.split_once(' '));
         lines.find(|(found, _)| *found == name).and_then(|(_, value)| value.trim_end().parse::<u64>().ok())
@@ -205,7 +206,8 @@ struct RoostWorker {
     tail: Option<Duration>,
 }
 
-fn of_roost(answer: &str) -> Result<Reading, Failure> {
+/// A Roost's answer to `stats roost-json`.
+pub fn of_roost(answer: &str) -> Result<Reading, Failure> {
     let json = answer.trim_end().strip_prefix("STAT status ");
     let json = json.ok_or_else(|| Failure::new("it has no status", ROOST))?;
     let status: RoostStatus = serde_json::from_str(json)
@@ -234,7 +236,8 @@ fn page(agent: &ureq::Agent, url: &str) -> Result<String, Failure> {
     answer.body_mut().with_config().limit(PAGE_MAX).lossy_utf8(true).read_to_string().map_err(failed)
 }
 
-fn of_page(page: &str, names: &Names, quantile: f64) -> Result<Reading, Failure> {
+/// A page of metrics. Of a summary its `quantile` is taken, a share of one.
+pub fn of_page(page: &str, names: &Names, quantile: f64) -> Result<Reading, Failure> {
     let of = |name: &str| -> Vec<f64> {
         samples(page).filter(|sample| sample.name == name).map(|sample| sample.value).collect()
     };

@@ -1,7 +1,7 @@
 //! A connection between a real socket and a store, one step at a time: the test is the client and the worker.
 
 use super::*;
-use crate::session::{Counters, Introspection, Limits, ServerFacts, Totals};
+use crate::session::{Alone, Counters, Limits};
 use crate::store::{Store, StoreConfig};
 use proptest::prelude::*;
 use rustix::net::{
@@ -10,24 +10,6 @@ use rustix::net::{
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
-
-struct NoServer;
-
-impl Introspection for NoServer {
-    fn totals(&self) -> Totals {
-        Totals::default()
-    }
-
-    fn reset(&self) {}
-
-    fn facts(&self) -> ServerFacts {
-        ServerFacts::default()
-    }
-
-    fn stats_group(&self, _: &[u8], _: &mut dyn FnMut(&str, &str)) -> bool {
-        false
-    }
-}
 
 /// Lengths of the values that are there to be asked for.
 const LENGTHS: [usize; 5] = [0, 10, 3_000, 70_000, 300_000];
@@ -76,7 +58,7 @@ impl Rig {
 
     fn session(&self) -> Context<'_> {
         let Self { store, counters, limits } = self;
-        Context { store, counters, all: &NoServer, now: 2, unix_offset: 0, limits }
+        Context { store, counters, all: &Alone, now: 2, unix_offset: 0, limits }
     }
 
     /// One turn, given as a worker gives it, in no time.

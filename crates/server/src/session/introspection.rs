@@ -36,3 +36,23 @@ pub trait Introspection {
     /// is no such group.
     fn stats_group(&self, group: &[u8], emit: &mut dyn FnMut(&str, &str)) -> bool;
 }
+
+/// Of a session without a server around it: there is nothing to tell.
+#[derive(Clone, Copy, Debug)]
+pub struct Alone;
+
+impl Introspection for Alone {
+    fn totals(&self) -> Totals {
+        Totals::default()
+    }
+
+    fn reset(&self) {}
+
+    fn facts(&self) -> ServerFacts {
+        ServerFacts::default()
+    }
+
+    fn stats_group(&self, _: &[u8], _: &mut dyn FnMut(&str, &str)) -> bool {
+        false
+    }
+}

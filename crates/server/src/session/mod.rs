@@ -37,7 +37,7 @@ mod storing;
 pub use anticipation::first_key;
 pub use context::{Context, Limits};
 pub use counters::{Counter, Counters, Totals};
-pub use introspection::{Introspection, ServerFacts};
+pub use introspection::{Alone, Introspection, ServerFacts};
 pub use served::{Ending, Next, Served};
 pub use stats::VERSION;
 

@@ -1,0 +1,4 @@
+//! libFuzzer at the door `control_line`.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| roost_fuzz::control_line::run(bytes));

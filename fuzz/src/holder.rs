@@ -1,0 +1,23 @@
+//! Any bytes are a request to a holder, or an answer of one, or are refused in one line; what is understood says the same
+//! when it is written again.
+
+use host::holder::wire::{answer, request};
+
+/// One input.
+pub fn run(bytes: &[u8]) {
+    match request(bytes) {
+        Ok(understood) => {
+            assert!(understood.asker.len() <= 80 && !understood.asker.contains(char::is_control));
+            let again = serde_json::to_vec(&understood).expect("plain data");
+            assert_eq!(request(&again).as_ref(), Ok(&understood));
+        }
+        Err(reason) => assert!(!reason.contains('\n'), "{reason}"),
+    }
+    match answer(bytes) {
+        Ok(understood) => {
+            let again = serde_json::to_vec(&understood).expect("plain data");
+            assert_eq!(answer(&again).as_ref(), Ok(&understood));
+        }
+        Err(reason) => assert!(!reason.contains('\n'), "{reason}"),
+    }
+}

@@ -1,0 +1,68 @@
+//! The doors through which bytes of strangers come, one function for each: it takes any bytes, and panics if what must hold
+//! does not. The tests give it what is kept in `corpus/`, libFuzzer what it makes of that (`scripts/fuzz`).
+
+use rustix::fs::MemfdFlags;
+use std::fs::File;
+use std::io::Write as _;
+
+mod peafowl;
+
+pub mod answer;
+pub mod config;
+pub mod control_line;
+pub mod holder;
+pub mod hot;
+pub mod http_answer;
+pub mod http_head;
+pub mod journal;
+pub mod recording;
+pub mod request;
+pub mod scenario;
+pub mod scrape_page;
+pub mod session;
+pub mod slots;
+pub mod state;
+pub mod trace;
+pub mod wake_line;
+pub mod wake_ring;
+
+/// A door.
+#[derive(Clone, Copy, Debug)]
+pub struct Target {
+    /// As its file, its program and its folder in `corpus/` are called.
+    pub name: &'static str,
+    /// One input.
+    pub run: fn(&[u8]),
+    /// Another folder with inputs, from the repository's root.
+    pub more: Option<&'static str>,
+}
+
+/// All of them.
+pub const TARGETS: &[Target] = &[
+    Target { name: "answer", run: answer::run, more: None },
+    Target { name: "config", run: config::run, more: None },
+    Target { name: "control_line", run: control_line::run, more: None },
+    Target { name: "holder", run: holder::run, more: None },
+    Target { name: "hot", run: hot::run, more: None },
+    Target { name: "http_answer", run: http_answer::run, more: None },
+    Target { name: "http_head", run: http_head::run, more: None },
+    Target { name: "journal", run: journal::run, more: Some("testdata/journals") },
+    Target { name: "recording", run: recording::run, more: None },
+    Target { name: "request", run: request::run, more: None },
+    Target { name: "scenario", run: scenario::run, more: Some("scenarios") },
+    Target { name: "scrape_page", run: scrape_page::run, more: None },
+    Target { name: "session", run: session::run, more: None },
+    Target { name: "slots", run: slots::run, more: Some("testdata/slots") },
+    Target { name: "state", run: state::run, more: None },
+    Target { name: "trace", run: trace::run, more: None },
+    Target { name: "wake_line", run: wake_line::run, more: None },
+    Target { name: "wake_ring", run: wake_ring::run, more: None },
+];
+
+/// A file with this in it, and without a name.
+fn file_of(bytes: &[u8]) -> File {
+    let file = rustix::fs::memfd_create("fuzz", MemfdFlags::CLOEXEC).expect("a file in memory");
+    let mut file = File::from(file);
+    file.write_all(bytes).expect("memory");
+    file
+}
