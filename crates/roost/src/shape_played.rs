@@ -27,7 +27,11 @@ impl Short {
     /// In words; `key` is how the compression is asked for.
     pub fn text(&self, key: &str) -> String {
         let share = 100.0 * self.run.as_secs_f64() / self.shape.as_secs_f64();
-        let digits = if share < 1.0 { 2 } else { 0 };
+        let digits = match share {
+            1.0.. => 0,
+            0.01.. => 2,
+            _ => 5,
+        };
         // Rounded up, so that all of it is played.
         let compression = (self.compression * 1000.0 - 1e-6).ceil() / 1000.0;
         format!(

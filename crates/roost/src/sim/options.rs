@@ -240,11 +240,23 @@ hint: roost sim run scenarios/mmk.toml
 /// Says how much of a load's shape a run plays, where that is not all of it: the beginning of a day is no day.
 pub fn tell_of_shape(document: &Document) -> Result<()> {
     let scenario = document.scenario().map_err(usage)?;
-    let Some(run) = scenario.run.length else { return Ok(()) };
     let shape = scenario.workload.shape.shape().map_err(usage)?;
     let compression = scenario.workload.compression;
-    if let Some(short) = crate::shape_played::short(&shape, run.0, compression) {
-        eprintln!("{}: workload.shape: {}", document.path().display(), short.text("workload.compression = "));
+    // Whatever is wrong besides is told when the runs are made.
+    let contestant = document.contestants().ok().and_then(|contestants| contestants.into_iter().next());
+    let setup = contestant.and_then(|of| of.document.setup(&of.policies, scenario.run.seed).ok());
+    let profile = setup.as_ref().and_then(|(_, jobs)| jobs.profile());
+    let by_requests = profile.map(|profile| profile.time_of(scenario.run.requests as f64));
+    let by_length = scenario.run.length.map(|length| length.0);
+    let Some(run) = by_requests.into_iter().chain(by_length).min() else { return Ok(()) };
+    if let Some(short) = crate::shape_played::short(&shape, run, compression) {
+        let said = short.text("workload.compression = ");
+        let requests = scenario.run.requests;
+        let cause = match by_length {
+            Some(length) if length <= run => String::new(),
+            _ => format!(" (run.requests = {requests} end it by then)"),
+        };
+        eprintln!("{}: workload.shape: {said}{cause}", document.path().display());
     }
     Ok(())
 }

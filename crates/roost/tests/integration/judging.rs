@@ -169,23 +169,18 @@ fn a_run_shorter_than_its_shape_says_how_much_is_played() {
     let scenario = repository().join("scenarios/mmk.toml");
     let scenario = scenario.to_str().expect("a name");
     let day = "workload.shape=diurnal:1k..9k";
-    let (_, out, error) = roost(&[
-        "sim",
-        "run",
-        scenario,
-        "--policy",
-        "menu",
-        "--requests",
-        "2k",
-        "--set",
-        day,
-        "--set",
-        "run.length=60s",
-    ]);
-    assert!(
-        error.contains("0.07 %") && error.contains("workload.compression = 1440 plays all"),
-        "{out}{error}"
-    );
+    let folder = tempfile::tempdir().expect("a folder");
+    let out = folder.path().to_str().expect("a name");
+    let run = ["sim", "run", scenario, "--policy", "menu", "--set", day, "--no-report", "--out", out];
+    let second = ["--requests", "1M", "--set", "run.length=1s", "--set", "run.replications=1"];
+    let (_, _, error) = roost(&[&run[..], &second].concat());
+    assert!(error.contains("0.00116 %") && error.contains("workload.compression = 86400 plays"), "{error}");
+    assert!(!error.contains("run.requests"), "{error}");
+    // So few requests end it before, whatever length was asked for.
+    let few = ["--requests", "2k", "--set", "run.length=60s"];
+    let (_, _, error) = roost(&[&run[..], &few].concat());
+    assert!(error.contains("run.requests = 2000 end it"), "{error}");
+    assert!(!error.contains("compression = 1440 "), "{error}");
     let (_, _, error) = roost(&[
         "load",
         "memcache",
