@@ -244,6 +244,12 @@ fn a_client_of_the_planner_with_such_a_name_steers_no_terminal() {
             Err(_) => std::thread::sleep(Duration::from_millis(20)),
         }
     };
+    // It has an account once it has asked.
+    client.wake(
+        &[crate::waking::cpu()],
+        client.now() + machine::Duration::from_millis(50),
+        machine::Duration::from_millis(5),
+    );
     terminal.until("pwned");
     let text = said(Command::new(ROOST).args(["wake", "status", "--socket", socket]));
     assert!(text.contains("pwned"), "{text}");

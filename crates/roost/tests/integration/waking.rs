@@ -734,3 +734,38 @@ fn strangers_at_the_planners_socket_delay_no_question_of_roots() {
     drop(held);
     planner.terminate();
 }
+
+#[test]
+fn readers_of_its_lines_that_are_gone_end_no_planner() {
+    let Some(planner) = Planner::start(&[]) else { return };
+    planner.terminate();
+    let _alone = IdleLimits::alone();
+    let folder = tempfile::tempdir().expect("a folder");
+    let socket = folder.path().join("wake.sock");
+    let mut child = Command::new(ROOST)
+        .args(["wake", "--exit-latency", "200us", "--out"])
+        .arg(folder.path().join("run"))
+        .arg("--socket")
+        .arg(&socket)
+        .stdin(Stdio::null())
+        .stdout(crate::pages::gone())
+        .stderr(crate::pages::gone())
+        .ends_with_parent()
+        .spawn()
+        .expect("roost wake starts");
+    let patience = std::time::Instant::now() + std::time::Duration::from_secs(120);
+    let client = loop {
+        match WakeClient::connect(&socket, "last") {
+            Ok(client) => break client,
+            Err(error) => assert!(std::time::Instant::now() < patience, "{error}"),
+        }
+        assert!(child.try_wait().expect("its state").is_none(), "it ended");
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    };
+    client.wake(&[cpu()], client.now() + Duration::from_millis(1), Duration::from_millis(5));
+    let mut status = Command::new(ROOST);
+    let output = status.args(["wake", "status", "--socket"]).arg(&socket).output().expect("roost runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    signal(child.id(), "TERM");
+    assert_eq!(child.wait().expect("it ends").code(), Some(0));
+}
