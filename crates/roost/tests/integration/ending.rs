@@ -255,7 +255,7 @@ fn a_probe_of_wake_ups_puts_back_and_says_so_on_every_signal() {
     let before = waking::limit(waking::cpu());
     for (name, _) in COMMON {
         let mut child = Command::new(ROOST)
-            .args(["doctor", "--probe", "--probe-for", "10m"])
+            .args(["doctor", "--probe", "--probe-for", "15s"])
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .ends_with_parent()
