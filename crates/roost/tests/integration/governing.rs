@@ -197,7 +197,7 @@ pub fn cannot(test: &str) -> bool {
         let socket = folder.path().join("s");
         let _limits = IdleLimits::shared();
         let mut trial = Command::new(ROOST);
-        trial.args(["govern", "--port", &port, "--for", "1ms", "--socket"]).arg(&socket);
+        trial.args(["govern", "--json", "--port", &port, "--for", "1ms", "--socket"]).arg(&socket);
         let output = trial.output().expect("roost runs");
         if output.status.success() {
             return false;
