@@ -93,12 +93,18 @@ impl Example {
         let busy = after.0.busy.zip(before.0.busy).map(|(after, before)| after - before);
         let joules = after.0.joules.zip(before.0.joules).map(|(after, before)| after - before);
         let fetches = self.fetches.lock().expect("nobody panics while holding it");
-        let responses = |since: Instant, until: Instant| -> Vec<f64> {
-            let inside = |&&(from, to): &&(u64, u64)| {
-                Instant::from_nanos(from) >= since && Instant::from_nanos(to) <= until
-            };
-            fetches.iter().filter(inside).map(|(from, to)| (to - from) as f64 / 1e6).collect()
+        let inside = |since: Instant, until: Instant| {
+            fetches
+                .iter()
+                .copied()
+                .filter(|&(from, to)| Instant::from_nanos(from) >= since && Instant::from_nanos(to) <= until)
+                .collect::<Vec<(u64, u64)>>()
         };
+        let lengths_ms = |fetches: &[(u64, u64)]| -> Vec<f64> {
+            fetches.iter().map(|(from, to)| (to - from) as f64 / 1e6).collect()
+        };
+        let responses = inside(began, ended);
+        let span = responses.first().zip(responses.last()).map_or(0, |((from, _), (_, to))| to - from);
         let number = |told: &Option<serde_json::Value>, name: &str| {
             told.as_ref().and_then(|told| told["background"][0][name].as_f64()).unwrap_or(0.0)
         };
@@ -112,9 +118,10 @@ impl Example {
             round,
             quiesces,
             seconds,
-            responses_ms: responses(began, ended),
+            responses_ms: lengths_ms(&responses),
+            span_s: span as f64 / 1e9,
             settled_s: quiesces.then(|| began.since(started).as_secs_f64()),
-            until_settled_ms: if quiesces { responses(started, began) } else { Vec::new() },
+            until_settled_ms: quiesces.then(|| lengths_ms(&inside(started, began))).unwrap_or_default(),
             why: told_after.as_ref().and_then(|told| told["payoff"]["why"].as_str()).map(str::to_owned),
             all_idle_share: share(after.0.idle.time - before.0.idle.time),
             all_idle_per_s: (after.0.idle.times - before.0.idle.times) as f64 / seconds,

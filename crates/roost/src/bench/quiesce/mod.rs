@@ -103,6 +103,8 @@ struct Block {
     seconds: f64,
     /// In the order of their ends.
     responses_ms: Vec<f64>,
+    /// From the first one's beginning to the last one's end.
+    span_s: f64,
     all_idle_share: f64,
     /// Times per second that all CPUs went idle.
     all_idle_per_s: f64,
