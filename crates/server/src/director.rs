@@ -245,9 +245,7 @@ impl Director {
         let guidance = self.scheduling.handle_reading(now, reading);
         if self.guidance != guidance {
             self.guidance = guidance;
-            for port in self.shared.ports() {
-                port.mailbox.post(Mail::Order(Order::Guidance(guidance)));
-            }
+            self.shared.guide(guidance);
         }
         self.look_after();
         self.shared.director_dozes(!served);

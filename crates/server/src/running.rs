@@ -12,6 +12,7 @@ use crate::director::{Director, Knobs};
 use crate::inspect::Inspector;
 use crate::learned::{Learned, StateError};
 use crate::recording::{RecordedScheduler, RecordedWorker};
+use crate::rests::Rests;
 use crate::shared::{Mail, Notice, Published, Shared};
 use crate::status::Status;
 use crate::store::{OpenError, Store};
@@ -156,6 +157,11 @@ impl Server {
         self.inspector.status().expect("the server runs as long as this handle lives")
     }
 
+    /// How long the workers left each CPU alone, since the start.
+    pub fn rests(&self) -> Vec<Rests> {
+        self.shared.rests()
+    }
+
     /// Stops taking requests, answers those already sent, puts the machine back and ends all threads.
     /// The error is that of the first thread which failed, if one did.
     pub fn stop(mut self) -> std::io::Result<()> {
@@ -245,4 +251,50 @@ fn open_active_cpus(config: &Config, addresses: &[SocketAddr]) -> Option<ActiveC
 fn name(addresses: &[SocketAddr]) -> String {
     let place = addresses.first().map_or("a Unix socket".to_owned(), ToString::to_string);
     format!("roost serve on {place}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use machine::Rate;
+    use std::io::{Read as _, Write as _};
+    use std::time::{Duration, Instant};
+
+    /// What one worker's load does to the figures of the whole is no reason to wake a CPU that rests.
+    #[test]
+    fn a_worker_without_connections_is_left_alone_while_another_learns() {
+        let cpus: Vec<CpuId> = host::allowed_cpus().unwrap().0.into_iter().take(2).collect();
+        if cpus.len() < 2 {
+            println!("SKIPPED: a single CPU, which no worker has to itself");
+            return;
+        }
+        let policy = Policy::Peafowl(policy::peafowl::Params::live().scaled(30.0));
+        let server = Server::start(Config::on_loopback(cpus, policy), || {}).unwrap();
+        let mut client = std::net::TcpStream::connect(server.addresses()[0]).unwrap();
+        let began = Instant::now();
+        let mut limits: Vec<Rate> = Vec::new();
+        let mut before = Vec::new();
+        while limits.len() < 30 {
+            assert!(began.elapsed() < Duration::from_secs(300), "{limits:?}");
+            // Now many at once and now few, so that what the worker can do changes.
+            let requests = b"get key\r\n".repeat(1 + limits.len() % 3 * 20);
+            client.write_all(&requests).unwrap();
+            let mut answers = vec![0; requests.len() / 9 * 5];
+            client.read_exact(&mut answers).unwrap();
+            let status = server.status();
+            if let Some(limit) =
+                status.workers.iter().find(|worker| worker.residents > 0).and_then(|w| w.limit)
+                && limits.last() != Some(&limit)
+            {
+                limits.push(limit);
+                if limits.len() == 10 {
+                    before = server.rests();
+                }
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let woken = server.rests().iter().zip(&before).map(|(now, before)| now.since(before).count()).min();
+        assert!(woken.unwrap() <= 5, "woken {woken:?} times while another learned 20 limits");
+        server.stop().unwrap();
+    }
 }

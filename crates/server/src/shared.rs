@@ -8,15 +8,16 @@ use crate::connection::{Connection, TurnContext};
 use crate::inspect::Inspector;
 use crate::mailbox::Mailbox;
 use crate::registry::Registry;
+use crate::rests::{Rest, Rests};
 use crate::session::{Context, Counters, Ending};
 use crate::status::{ArrivalStatus, TransferStatus};
 use crate::store::Store;
 use crate::view::View;
 use hdrhistogram::Histogram;
-use machine::{ConnId, Duration, Instant, Rate, WorkerId, WorkerReading};
+use machine::{ConnId, CpuId, Duration, Instant, Rate, WorkerId, WorkerReading};
 use policy::peafowl::{ConnectionLoad, LearnedLimit, Order};
-use policy::{Movable, Moved, Why};
-use std::collections::VecDeque;
+use policy::{Guidance, Movable, Moved, Why};
+use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -108,8 +109,14 @@ pub(crate) struct Shared {
     /// Unix time minus server time, seconds.
     unix_offset: i64,
     ports: Vec<Port>,
+    /// One per CPU, and which is whose, by the worker's number.
+    rests: Vec<Rest>,
+    rest_of: Vec<usize>,
     director: Mailbox<Notice>,
     director_idle: AtomicBool,
+    guidance: Mutex<Guidance>,
+    /// How often it has changed.
+    guidance_changes: AtomicU64,
     report_period: Duration,
     connections: AtomicU32,
     connections_total: AtomicU64,
@@ -142,6 +149,9 @@ impl Shared {
                 published: Mutex::new(Published::default()),
             })
         };
+        let cpus: Vec<CpuId> =
+            config.worker_cpus.iter().copied().collect::<BTreeSet<_>>().into_iter().collect();
+        let rest_of = config.worker_cpus.iter().filter_map(|cpu| cpus.binary_search(cpu).ok()).collect();
         let unix_now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime).tv_sec;
         Ok(Self {
             store,
@@ -152,8 +162,12 @@ impl Shared {
             stopping: AtomicBool::new(false),
             unix_offset: unix_now - i64::from(FIRST_SECOND),
             ports: (0..workers).map(port).collect::<io::Result<_>>()?,
+            rests: cpus.into_iter().map(Rest::new).collect(),
+            rest_of,
             director: Mailbox::new()?,
             director_idle: AtomicBool::new(false),
+            guidance: Mutex::default(),
+            guidance_changes: AtomicU64::new(0),
             report_period,
             connections: AtomicU32::new(0),
             connections_total: AtomicU64::new(0),
@@ -198,6 +212,17 @@ impl Shared {
         &self.ports
     }
 
+    /// Of the CPU that this worker is pinned to.
+    pub(crate) fn rest(&self, worker: WorkerId) -> &Rest {
+        &self.rests[self.rest_of[worker.index()]]
+    }
+
+    /// Of each CPU, in order of number.
+    pub(crate) fn rests(&self) -> Vec<Rests> {
+        let now = self.now();
+        self.rests.iter().map(|rest| rest.read(now)).collect()
+    }
+
     pub(crate) fn worker_count(&self) -> usize {
         self.ports.len()
     }
@@ -223,6 +248,19 @@ impl Shared {
 
     pub(crate) fn director_dozes(&self, idle: bool) {
         self.director_idle.store(idle, Ordering::Relaxed);
+    }
+
+    /// Figures of the whole store, for every worker. Each takes them when it wakes for something else: they change with
+    /// nearly every reading, and a worker that rests has no use for them.
+    pub(crate) fn guide(&self, guidance: Guidance) {
+        *lock(&self.guidance) = guidance;
+        self.guidance_changes.fetch_add(1, Ordering::Release);
+    }
+
+    /// The guidance, if it has changed since it was taken last; `seen` is how often it had changed then.
+    pub(crate) fn new_guidance(&self, seen: &mut u64) -> Option<Guidance> {
+        let changes = self.guidance_changes.load(Ordering::Acquire);
+        (changes != std::mem::replace(seen, changes)).then(|| *lock(&self.guidance))
     }
 
     /// Puts a connection into another worker's mailbox.

@@ -26,7 +26,7 @@ use crate::recording::RecordedWorker;
 use crate::session::first_key;
 use crate::shared::{Mail, Notice, Published, Response, Shared, Transfer};
 use machine::{Duration, Instant, WorkerId};
-use policy::peafowl::{Answer, ConnectionLoad, Sample, Verdict};
+use policy::peafowl::{Answer, ConnectionLoad, Order, Sample, Verdict};
 use policy::{Moved, Why};
 use rustix::event::epoll;
 use rustix::event::{Timespec, epoll::EventFlags};
@@ -69,6 +69,7 @@ const TAIL_PERIODS: u32 = 20;
 pub(crate) struct Worker {
     id: WorkerId,
     shared: Arc<Shared>,
+    guidance_seen: u64,
     epoll: OwnedFd,
     connections: Slab<Box<Connection>>,
     policy: RecordedWorker,
@@ -132,6 +133,7 @@ impl Worker {
             arriving: Vec::new(),
             holding,
             draining: false,
+            guidance_seen: 0,
             shared,
         })
     }
@@ -140,6 +142,7 @@ impl Worker {
     pub(crate) fn run(mut self) -> io::Result<()> {
         let shared = Arc::clone(&self.shared);
         let mailbox = &shared.port(self.id).mailbox;
+        let rest = shared.rest(self.id);
         let mut letters = Vec::new();
         let mut events: Vec<epoll::Event> = Vec::with_capacity(EVENTS);
         let mut asked = shared.now();
@@ -156,6 +159,7 @@ impl Worker {
             self.reports.busy += now.since(returned);
             let timeout = self.timeout(now, mailbox.fall_asleep());
             asked = now.max(asked);
+            rest.begin(now);
             events.clear();
             let waited =
                 epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), timeout.as_ref());
@@ -166,6 +170,7 @@ impl Worker {
             }
             let previous = returned;
             returned = shared.now();
+            rest.end(returned, SLEPT);
             let mut ready_since = if returned.since(asked) > SLEPT { returned } else { previous };
             if let Some(held_since) = self.hold_back(&mut events, mailbox, &mut letters, returned)? {
                 ready_since = held_since;
@@ -349,6 +354,10 @@ impl Worker {
 
     /// Takes what other threads sent.
     fn open_letters(&mut self, mailbox: &Mailbox<Mail>, letters: &mut Vec<Mail>) {
+        // Before what has come: it may be a connection, whose limit depends on the others'.
+        if let Some(guidance) = self.shared.new_guidance(&mut self.guidance_seen) {
+            self.policy.handle_order(self.shared.now(), Order::Guidance(guidance));
+        }
         mailbox.collect(letters);
         for letter in letters.drain(..) {
             self.open_letter(letter);
