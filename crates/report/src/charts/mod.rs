@@ -39,7 +39,7 @@ pub fn all(frames: &[Frame], summary: &Summary) -> Vec<Chart> {
         workers::awake(&tracks),
         over_time::latency(&tracks),
         distribution::percentiles(&tracks),
-        totals::cost(&tracks),
+        totals::cost(&tracks, summary.compared.is_empty()),
         totals::residency(&tracks),
         over_time::load(&tracks),
         over_time::transfers(&tracks),

@@ -8,17 +8,19 @@ use crate::drawing::sheet::{self, Entry, Mark, RIGHT, TEXT_SIZE, WIDTH};
 use crate::run::StateShare;
 use machine::EnergySource;
 
-/// Worker-seconds awake, and energy with its source.
-pub fn cost(tracks: &[Track]) -> Chart {
+/// Worker-seconds awake, and energy with its source; with ratios unless others, which have intervals, stand elsewhere.
+pub fn cost(tracks: &[Track], with_ratios: bool) -> Chart {
     let title = "What each phase cost";
     let awake = |track: &Track| track.awake().map(|awake| (awake.as_secs_f64(), String::new()));
     let energy =
         |track: &Track| track.energy().map(|e| (e.used.as_joules(), source_word(&e.source).to_owned()));
     let any = tracks.iter().any(|track| awake(track).is_some() || energy(track).is_some());
-    let drawing =
-        if any { Ok(draw_cost(title, tracks, awake, energy)) } else { Err("No cost was recorded.") };
-    let see = "Time that workers were awake, summed over the workers, and the energy of their CPUs; compared with the first where \
-               both took the same time. Energy says whether \
+    let drawing = if any {
+        Ok(draw_cost(title, tracks, with_ratios, awake, energy))
+    } else {
+        Err("No cost was recorded.")
+    };
+    let see = "Time that workers were awake, summed over the workers, and the energy of their CPUs. Energy says whether \
                it was measured with a meter or modelled from busy time and idle residency.";
     Chart { id: "cost", title, see, drawing }
 }
@@ -44,6 +46,7 @@ type Figure = Option<(f64, String)>;
 fn draw_cost(
     title: &str,
     tracks: &[Track],
+    with_ratios: bool,
     awake: impl Fn(&Track) -> Figure,
     energy: impl Fn(&Track) -> Figure,
 ) -> String {
@@ -57,8 +60,16 @@ fn draw_cost(
             canvas.text((names + 4.0, y), &name(track), Ink::Text, TEXT_SIZE, Side::Left);
         }
         let (first, second) = (names + 12.0, names + 12.0 + half + 40.0);
-        draw_bars(canvas, tracks, (first, top, half), "worker-seconds awake", "s", awake);
-        draw_bars(canvas, tracks, (second, top, half), "energy of the workers' CPUs", "J", energy);
+        draw_bars(canvas, tracks, (first, top, half), with_ratios, "worker-seconds awake", "s", awake);
+        draw_bars(
+            canvas,
+            tracks,
+            (second, top, half),
+            with_ratios,
+            "energy of the workers' CPUs",
+            "J",
+            energy,
+        );
     })
 }
 
@@ -66,12 +77,14 @@ fn draw_bars(
     canvas: &Canvas<'_>,
     tracks: &[Track],
     (left, top, width): (f64, f64, f64),
+    with_ratios: bool,
     title: &str,
     unit: &str,
     figure: impl Fn(&Track) -> Figure,
 ) {
     let figures: Vec<Figure> = tracks.iter().map(figure).collect();
-    let baseline = figures.first().cloned().flatten().map(|(value, _)| value).filter(|value| *value > 0.0);
+    let baseline = figures.first().cloned().flatten().map(|(value, _)| value);
+    let baseline = baseline.filter(|value| with_ratios && *value > 0.0);
     let label = |row: usize, value: f64, remark: &str| {
         let against = match baseline {
             Some(baseline) if row > 0 && tracks[row].is_as_long_as(&tracks[0]) => {

@@ -1,6 +1,6 @@
 //! The figures at the top of the page: one card per verdict, then the table.
 
-use crate::run::{Frame, Phase, Summary};
+use crate::run::{Frame, Phase, Summary, times};
 use crate::text::{MISSING, escape, grouped, or_missing};
 use machine::{Duration, EnergySource};
 use std::fmt::Write as _;
@@ -13,16 +13,21 @@ pub fn cards(page: &mut String, summary: &Summary) {
     }
     page.push_str("<div class=\"cards\">\n");
     for verdict in &summary.verdicts {
-        let (class, word) = match verdict.met {
-            Some(true) => ("met", "\u{2713} met"),
-            Some(false) => ("missed", "\u{2717} missed"),
-            None => ("open", "not judged"),
+        let (class, sign) = match verdict.met {
+            Some(true) => ("met", "\u{2713} "),
+            Some(false) => ("missed", "\u{2717} "),
+            None => ("open", ""),
         };
+        let word = format!("{sign}{}", verdict.mark());
+        let interval = verdict.found.find(" (").unwrap_or(verdict.found.len());
+        let (figure, interval) = verdict.found.split_at(interval);
         let _ = writeln!(
             page,
-            "<div class=\"card {class}\"><p>{}</p><strong>{}</strong><p>{}</p><p class=\"verdict\">{word}</p></div>",
+            "<div class=\"card {class}\"><p>{}</p><strong>{}</strong><p class=\"interval\">{}</p><p>{}</p>\
+             <p class=\"verdict\">{word}</p></div>",
             escape(&verdict.figure),
-            escape(&verdict.found),
+            escape(figure),
+            escape(interval.trim_start()),
             escape(&verdict.bar)
         );
     }
@@ -74,8 +79,10 @@ pub fn table(page: &mut String, summary: &Summary) {
          </tr></thead>\n<tbody>\n",
     );
     for (place, phase) in summary.phases.iter().enumerate() {
-        let against = |value: Option<f64>, baseline: Option<f64>| match (place, value.zip(baseline)) {
-            (1.., Some((value, baseline))) if baseline > 0.0 => {
+        // A ratio without an interval beside one that has it would be believed as much.
+        let is_against = place > 0 && summary.compared.is_empty();
+        let against = |value: Option<f64>, baseline: Option<f64>| match (is_against, value.zip(baseline)) {
+            (true, Some((value, baseline))) if baseline > 0.0 => {
                 format!(" <small>{:.2}x</small>", value / baseline)
             }
             _ => String::new(),
@@ -108,7 +115,7 @@ pub fn table(page: &mut String, summary: &Summary) {
             tail(phase.p999, first.p999),
             or_missing(phase.max),
             phase.errors.map_or_else(|| MISSING.to_owned(), grouped),
-            awake(phase, first, place),
+            awake(phase, first, is_against),
             energy,
             phase.transfers.map_or_else(|| MISSING.to_owned(), grouped),
         ];
@@ -126,13 +133,47 @@ pub fn table(page: &mut String, summary: &Summary) {
     );
 }
 
+/// Each phase beside the first, with intervals, and what is to be said of it.
+pub fn compared(page: &mut String, summary: &Summary) {
+    let Some(first) = summary.phases.first() else { return };
+    if !summary.compared.is_empty() {
+        let _ = writeln!(
+            page,
+            "<div class=\"wide\"><table id=\"compared\">\n<thead><tr><th>against {0}</th><th>{0}</th><th>phase</th>\
+             <th>ratio<small>99 % interval</small></th></tr></thead>\n<tbody>",
+            escape(&first.name)
+        );
+        for row in &summary.compared {
+            let place = summary.phases.iter().position(|phase| phase.name == row.phase).unwrap_or(0);
+            let noise = if row.is_within_noise() { "<small>within noise</small>" } else { "" };
+            let _ = writeln!(
+                page,
+                "<tr class=\"phase-{}\"><th>{}<small>{}</small></th><td>{}</td><td>{}</td>\
+                 <td><strong>{}</strong><small>{} to {}</small>{noise}</td></tr>",
+                place % 6 + 1,
+                escape(&row.figure),
+                escape(&row.phase),
+                escape(&row.first),
+                escape(&row.value),
+                times(row.ratio),
+                times(row.low),
+                times(row.high),
+            );
+        }
+        page.push_str("</tbody></table></div>\n");
+    }
+    for remark in &summary.remarks {
+        let _ = writeln!(page, "<p class=\"remark told\">{}</p>", escape(remark));
+    }
+}
+
 fn worker_seconds(awake: Option<Duration>) -> String {
     awake.map_or_else(String::new, |awake| format!("{:.1} worker-seconds so far", awake.as_secs_f64()))
 }
 
-fn awake(phase: &Phase, first: &Phase, place: usize) -> String {
+fn awake(phase: &Phase, first: &Phase, is_against: bool) -> String {
     let Some(awake) = phase.awake.map(Duration::as_secs_f64) else { return MISSING.to_owned() };
-    let ratio = first.awake.map(Duration::as_secs_f64).filter(|&baseline| place > 0 && baseline > 0.0);
+    let ratio = first.awake.map(Duration::as_secs_f64).filter(|&baseline| is_against && baseline > 0.0);
     let ratio =
         ratio.map_or_else(String::new, |baseline| format!(" <small>{:.2}x</small>", awake / baseline));
     format!("{awake:.1} s{ratio}")

@@ -104,6 +104,7 @@ fn notes(page: &mut String, summary: &Summary, remarks: &[String]) {
 
 fn findings(page: &mut String, frames: &[Frame], summary: &Summary) {
     figures::cards(page, summary);
+    figures::compared(page, summary);
     figures::table(page, summary);
     for chart in charts::all(frames, summary) {
         let _ = write!(
@@ -184,7 +185,7 @@ pub(crate) fn shell_word(argument: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::{Machine, Phase, StateShare, Verdict};
+    use crate::run::{Compared, Machine, Phase, StateShare, Verdict};
     use machine::{Duration, EnergyReading, EnergySource, Microjoules, Ratio};
     use proptest::prelude::*;
 
@@ -207,8 +208,22 @@ mod tests {
             p99: Some(Duration::from_micros(300)),
             ..Frame::default()
         };
-        let verdict =
-            Verdict { figure: text.clone(), found: text.clone(), bar: text.clone(), met: Some(false) };
+        let verdict = Verdict {
+            figure: text.clone(),
+            found: text.clone(),
+            bar: text.clone(),
+            met: Some(false),
+            within_noise: false,
+        };
+        let compared = Compared {
+            phase: text.clone(),
+            figure: text.clone(),
+            first: text.clone(),
+            value: text.clone(),
+            ratio: 0.5,
+            low: 0.4,
+            high: 0.6,
+        };
         Run {
             info: RunInfo {
                 format: RunInfo::FORMAT,
@@ -229,6 +244,8 @@ mod tests {
             summary: Some(Summary {
                 phases: vec![phase],
                 verdicts: vec![verdict],
+                compared: vec![compared],
+                remarks: vec![text.clone()],
                 invalid: Some(text.clone()),
             }),
             remarks: vec![text],

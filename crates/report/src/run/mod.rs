@@ -27,4 +27,4 @@ mod summary;
 pub use folder::{FRAMES, ReadError, Run, SUMMARY};
 pub use frame::{CpuFrame, Frame, StateShare, WorkerFrame};
 pub use info::{Machine, RunInfo, utc};
-pub use summary::{CurvePoint, Phase, Summary, Verdict};
+pub use summary::{Compared, CurvePoint, Phase, Summary, Verdict, times};

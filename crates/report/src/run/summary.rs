@@ -13,6 +13,13 @@ pub struct Summary {
     /// The bars and what was found.
     #[serde(default)]
     pub verdicts: Vec<Verdict>,
+    /// Figures of the other phases as shares of the first one's, with intervals. Where there are any, no ratio without an
+    /// interval is shown.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub compared: Vec<Compared>,
+    /// What the figures say, in sentences.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub remarks: Vec<String>,
     /// Why the measurement is invalid (the generator could not keep up), if it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub invalid: Option<String>,
@@ -103,27 +110,64 @@ pub struct Verdict {
     pub found: String,
     /// What it had to be, such as `at most 0.75x of stock`.
     pub bar: String,
-    /// Whether it was; `None` where it could not be measured.
+    /// Whether it was; `None` where it could not be measured or lies within the noise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub met: Option<bool>,
+    /// It was measured, and what the machine does by itself is too large to tell.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub within_noise: bool,
+}
+
+/// A figure of a phase beside the first phase's, and their ratio with its 99 % interval.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Compared {
+    /// The phase that is compared.
+    pub phase: String,
+    /// What is compared, such as `worker-seconds awake`.
+    pub figure: String,
+    /// The first phase's, with its unit.
+    pub first: String,
+    /// This phase's, with its unit.
+    pub value: String,
+    /// This one's as a share of the first one's.
+    pub ratio: f64,
+    /// Lower end of the interval.
+    pub low: f64,
+    /// Upper end of the interval.
+    pub high: f64,
+}
+
+impl Compared {
+    /// The interval holds 1: the two are not told apart.
+    pub fn is_within_noise(&self) -> bool {
+        self.low <= 1.0 && self.high >= 1.0
+    }
+
+    /// The ratio and its interval, as they are read.
+    pub fn interval(&self) -> String {
+        format!("{} ({} to {})", times(self.ratio), times(self.low), times(self.high))
+    }
+}
+
+/// A ratio as it is read: `0.005x`, `0.61x`, `73.2x`.
+pub fn times(ratio: f64) -> String {
+    match ratio {
+        r if r >= 99.5 => format!("{r:.0}x"),
+        r if r >= 9.95 => format!("{r:.1}x"),
+        r if r < 0.095 => format!("{r:.3}x"),
+        r => format!("{r:.2}x"),
+    }
 }
 
 impl Verdict {
-    /// Judges `found / baseline` against a bar of `at_most` times the baseline, which is called `baseline_name`. A
-    /// figure that is missing, or a baseline of zero, is not met and not missed.
-    pub fn at_most(
-        figure: &str,
-        found: Option<f64>,
-        baseline: Option<f64>,
-        at_most: f64,
-        baseline_name: &str,
-    ) -> Self {
-        let ratio = found.zip(baseline).map(|(found, baseline)| found / baseline).filter(|r| r.is_finite());
-        Self {
-            figure: figure.to_owned(),
-            found: ratio.map_or_else(|| "not measured".to_owned(), |ratio| format!("{ratio:.2}x")),
-            bar: format!("at most {at_most:.2}x of {baseline_name}"),
-            met: ratio.map(|ratio| ratio <= at_most),
+    /// What is to be said of it, in a word or two.
+    pub fn mark(&self) -> &'static str {
+        match (self.met, self.within_noise) {
+            (Some(true), _) => "met",
+            (Some(false), _) => "missed",
+            (None, true) => "within noise",
+            (None, false) => "not measured",
         }
     }
 }
@@ -133,14 +177,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_verdict_needs_both_figures() {
-        let met = |found, baseline| Verdict::at_most("p99", found, baseline, 1.25, "stock").met;
-        assert_eq!(met(Some(1.0), Some(1.0)), Some(true));
-        assert_eq!(met(Some(1.25), Some(1.0)), Some(true));
-        assert_eq!(met(Some(1.3), Some(1.0)), Some(false));
-        assert_eq!(met(None, Some(1.0)), None);
-        assert_eq!(met(Some(1.0), Some(0.0)), None);
-        assert_eq!(met(Some(0.0), Some(0.0)), None);
+    fn only_an_interval_beside_one_tells_two_phases_apart() {
+        let compared = |low, high| Compared {
+            phase: "b".to_owned(),
+            figure: "p99".to_owned(),
+            first: "1ms".to_owned(),
+            value: "2ms".to_owned(),
+            ratio: 1.0,
+            low,
+            high,
+        };
+        assert!(compared(0.9, 1.1).is_within_noise() && compared(1.0, 1.2).is_within_noise());
+        assert!(!compared(0.8, 0.9).is_within_noise() && !compared(1.1, 1.2).is_within_noise());
+        assert_eq!(compared(0.9, 73.4).interval(), "1.00x (0.90x to 73.4x)");
+    }
+
+    #[test]
+    fn a_verdict_without_an_answer_says_why() {
+        let mark = |met, within_noise| {
+            Verdict { figure: String::new(), found: String::new(), bar: String::new(), met, within_noise }
+                .mark()
+        };
+        assert_eq!(mark(Some(true), false), "met");
+        assert_eq!(mark(Some(false), false), "missed");
+        assert_eq!(mark(None, true), "within noise");
+        assert_eq!(mark(None, false), "not measured");
     }
 
     #[test]

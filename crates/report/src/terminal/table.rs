@@ -1,15 +1,17 @@
 //! What came out of a run, as text: what `roost demo` ends with and `roost report` prints.
+//!
+//! Nothing is wider than 80 columns but a phase's or a figure's own long name.
 
 use crate::charts::phases::equally_long;
-use crate::run::{Phase, Summary};
+use crate::run::{Compared, Phase, Summary};
 use crate::text::{MISSING, grouped, or_missing};
 use machine::{Duration, EnergySource};
 use std::fmt::Write as _;
 
-/// What the clients saw, what it cost, where the energy figures come from, and the verdicts: two tables of which each
-/// fits on 80 columns.
+/// What the clients saw, what it cost, where the energy figures come from, each phase against the first, and the verdicts.
 pub fn outcome(summary: &Summary) -> String {
-    let first = summary.phases.first();
+    // A ratio without an interval beside one that has it would be believed as much.
+    let first = summary.phases.first().filter(|_| summary.compared.is_empty());
     let mut seen = vec![["phase", "requests/s", "errors", "p50", "p99", "p99.9", "max"].map(str::to_owned)];
     seen.extend(summary.phases.iter().map(|phase| seen_by_clients(phase, first)));
     let mut cost = vec![["phase", "awake", "energy", "moved", "idle residency"].map(str::to_owned)];
@@ -23,24 +25,69 @@ pub fn outcome(summary: &Summary) -> String {
         }
     }
     if !sources.is_empty() {
-        let _ = writeln!(text, "\nenergy: {}; the generator's CPUs are left out", sources.join(", "));
+        let of = format!("energy of the workers' CPUs: {}", sources.join(", "));
+        let _ = write!(text, "\n{}", folded(&of));
+    }
+    for phase in &summary.phases {
+        let rows: Vec<&Compared> =
+            summary.compared.iter().filter(|compared| compared.phase == phase.name).collect();
+        let baseline = summary.phases.first().map(|first| first.name.clone()).unwrap_or_default();
+        if !rows.is_empty() {
+            let _ = write!(text, "\n{}", against_first(&rows, &baseline));
+        }
+    }
+    if summary.compared.iter().any(Compared::is_within_noise) {
+        text.push_str("~ the interval holds 1: within the noise of this machine\n");
     }
     if !summary.verdicts.is_empty() {
         text.push('\n');
     }
     for verdict in &summary.verdicts {
-        let word = match verdict.met {
-            Some(true) => "met",
-            Some(false) => "MISSED",
-            None => "not judged",
-        };
-        let _ = writeln!(text, "{word}: {} {}, bar: {}", verdict.figure, verdict.found, verdict.bar);
+        let mark = if verdict.met == Some(false) { "MISSED" } else { verdict.mark() };
+        let _ = writeln!(text, "{mark}: {} {}\n    bar: {}", verdict.figure, verdict.found, verdict.bar);
+    }
+    for remark in &summary.remarks {
+        let _ = write!(text, "\n{}", folded(remark));
     }
     if let Some(why) = &summary.invalid {
-        let _ = writeln!(text, "\nThis measurement is INVALID. {why}");
+        let _ = write!(text, "\n{}", folded(&format!("This measurement is INVALID. {why}")));
     }
     text
 }
+
+/// A phase's figures beside the first phase's.
+fn against_first(rows: &[&Compared], baseline: &str) -> String {
+    let phase = rows.first().map(|row| row.phase.clone()).unwrap_or_default();
+    let mut table =
+        vec![["".to_owned(), baseline.to_owned(), phase, "ratio (99 % interval)".to_owned(), String::new()]];
+    table.extend(rows.iter().map(|row| {
+        let noise = if row.is_within_noise() { "~" } else { "" };
+        [row.figure.clone(), row.first.clone(), row.value.clone(), row.interval(), noise.to_owned()]
+    }));
+    aligned(&table, Some(4))
+}
+
+/// A sentence on lines of at most 80 columns.
+pub fn folded(sentence: &str) -> String {
+    let mut text = String::new();
+    let mut width = 0;
+    for word in sentence.split(' ') {
+        let length = word.chars().count();
+        if width > 0 && width + 1 + length > COLUMNS {
+            text.push('\n');
+            width = 0;
+        } else if width > 0 {
+            text.push(' ');
+            width += 1;
+        }
+        text.push_str(word);
+        width += length;
+    }
+    text.push('\n');
+    text
+}
+
+const COLUMNS: usize = 80;
 
 fn seen_by_clients(phase: &Phase, first: Option<&Phase>) -> [String; 7] {
     [
@@ -134,6 +181,11 @@ mod tests {
         assert!(!told(9).contains('x'), "{}", told(9));
     }
 
+    fn verdict(figure: &str, found: &str, met: Option<bool>, within_noise: bool) -> Verdict {
+        let bar = "at most 0.75x of stock".to_owned();
+        Verdict { figure: figure.to_owned(), found: found.to_owned(), bar, met, within_noise }
+    }
+
     fn phase(name: &str, p99: u64, awake: u64) -> Phase {
         Phase {
             name: name.to_owned(),
@@ -163,9 +215,15 @@ mod tests {
                 Phase { name: "lost".to_owned(), ..Phase::default() },
             ],
             verdicts: vec![
-                Verdict::at_most("worker-seconds awake", Some(90.0), Some(160.0), 0.75, "stock"),
-                Verdict::at_most("p99", Some(500.0), Some(330.0), 1.25, "stock"),
-                Verdict::at_most("joules", None, Some(330.0), 1.25, "stock"),
+                verdict("worker-seconds awake", "0.56x (0.50x to 0.62x)", Some(true), false),
+                verdict("p99", "1.52x (1.40x to 1.66x)", Some(false), false),
+                verdict("CPU time", "0.98x (0.90x to 1.08x)", None, true),
+                verdict("joules", "not found", None, false),
+            ],
+            compared: Vec::new(),
+            remarks: vec![
+                "What the figures say, in a sentence that is longer than a line of a terminal is, and so is folded."
+                    .to_owned(),
             ],
             invalid: Some("2.1% of the sends were late.".to_owned()),
         };
@@ -180,15 +238,59 @@ stock             160.0 s          191.4 J modelled      0  C1 35%
 scheduler  90.0 s (0.56x)  191.4 J modelled (1.00x)      0  C1 35%
 lost                    -                         -      -  -
 
-energy: modelled (skylake-sp); the generator's CPUs are left out
+energy of the workers' CPUs: modelled (skylake-sp)
 
-met: worker-seconds awake 0.56x, bar: at most 0.75x of stock
-MISSED: p99 1.52x, bar: at most 1.25x of stock
-not judged: joules not measured, bar: at most 1.25x of stock
+met: worker-seconds awake 0.56x (0.50x to 0.62x)
+    bar: at most 0.75x of stock
+MISSED: p99 1.52x (1.40x to 1.66x)
+    bar: at most 0.75x of stock
+within noise: CPU time 0.98x (0.90x to 1.08x)
+    bar: at most 0.75x of stock
+not measured: joules not found
+    bar: at most 0.75x of stock
+
+What the figures say, in a sentence that is longer than a line of a terminal is,
+and so is folded.
 
 This measurement is INVALID. 2.1% of the sends were late.
 ";
         assert_eq!(outcome(&summary), expected);
+    }
+
+    #[test]
+    fn a_ratio_with_an_interval_takes_the_place_of_those_without() {
+        let compared = |figure: &str, first: &str, value: &str, ratio: f64, spread: f64| Compared {
+            phase: "scheduler".to_owned(),
+            figure: figure.to_owned(),
+            first: first.to_owned(),
+            value: value.to_owned(),
+            ratio,
+            low: ratio / spread,
+            high: ratio * spread,
+        };
+        let summary = Summary {
+            phases: vec![phase("stock", 330, 160), phase("scheduler", 318, 90)],
+            compared: vec![
+                compared("wake-ups/s of the CPU left alone", "2104", "310", 0.15, 1.1),
+                compared("longest rest of a CPU", "14.2ms", "1.04s", 73.24, 1.5),
+                compared("p99 latency", "330us", "318us", 0.96, 1.5),
+            ],
+            ..Summary::default()
+        };
+        let told = outcome(&summary);
+        let expected = "
+                                   stock  scheduler     ratio (99 % interval)
+wake-ups/s of the CPU left alone    2104        310    0.15x (0.14x to 0.17x)
+longest rest of a CPU             14.2ms      1.04s  73.2x (48.8x to 109.86x)
+p99 latency                        330us      318us    0.96x (0.64x to 1.44x)  ~
+~ the interval holds 1: within the noise of this machine
+";
+        assert!(
+            told.ends_with(&expected.replace("109.86x", "110x").replace("  73.2x", "     73.2x")),
+            "{told}"
+        );
+        assert!(!told.contains("(0.96x)") && !told.contains("(0.56x)"), "{told}");
+        assert!(told.lines().all(|line| line.chars().count() <= COLUMNS), "{told}");
     }
 
     #[test]

@@ -4,7 +4,8 @@ use machine::{CpuId, Duration, EnergyReading, EnergySource, IdleLimit, Microjoul
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use report::run::{
-    CpuFrame, CurvePoint, Frame, Machine, Phase, Run, RunInfo, StateShare, Summary, Verdict, WorkerFrame,
+    Compared, CpuFrame, CurvePoint, Frame, Machine, Phase, Run, RunInfo, StateShare, Summary, Verdict,
+    WorkerFrame,
 };
 
 const PHASES: [(&str, &str); 3] = [
@@ -142,18 +143,36 @@ fn summary(frames: &[Frame]) -> Summary {
         }
     };
     let phases: Vec<Phase> = PHASES.into_iter().enumerate().map(phase).collect();
-    let seconds = |length: Option<Duration>| length.map(Duration::as_secs_f64);
-    let verdicts = vec![
-        Verdict::at_most(
-            "worker-seconds awake",
-            seconds(phases[2].awake),
-            seconds(phases[0].awake),
-            0.75,
-            "stock",
-        ),
-        Verdict::at_most("99th percentile", seconds(phases[2].p99), seconds(phases[0].p99), 1.25, "stock"),
-    ];
-    Summary { phases, verdicts, invalid: None }
+    let compared = |figure: &str, of: fn(&Phase) -> Option<Duration>, spread: f64| {
+        let (first, value) = (of(&phases[0])?, of(&phases[2])?);
+        let ratio = value.as_secs_f64() / first.as_secs_f64();
+        Some(Compared {
+            phase: phases[2].name.clone(),
+            figure: figure.to_owned(),
+            first: first.to_string(),
+            value: value.to_string(),
+            ratio,
+            low: ratio / spread,
+            high: ratio * spread,
+        })
+    };
+    let compared: Vec<Compared> = [
+        compared("worker-seconds awake", |phase| phase.awake, 1.05),
+        compared("99th percentile", |phase| phase.p99, 1.5),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    let verdicts = compared.iter().map(|compared| Verdict {
+        figure: compared.figure.clone(),
+        found: compared.interval(),
+        bar: "at most 1.00x of stock".to_owned(),
+        met: (!compared.is_within_noise()).then_some(compared.high < 1.0),
+        within_noise: compared.is_within_noise(),
+    });
+    let verdicts = verdicts.collect();
+    let remarks = vec!["Whether packing costs the tail is within the noise.".to_owned()];
+    Summary { phases, verdicts, compared, remarks, invalid: None }
 }
 
 fn info() -> RunInfo {

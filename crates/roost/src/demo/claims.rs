@@ -8,12 +8,15 @@
 //! the logarithms of the ratios). It is met only if all of the interval keeps the bar, and missed only if none of it
 //! does. What lies between is within the noise, and is said to be.
 //!
-//! What always holds: fewer than three rounds claim nothing; a wider scatter never turns an undecided claim into a met
+//! A round whose load was not answered as it was asked counts for nothing, and neither does a tail that the generator
+//! made itself. A run in which fewer than three pairs of rounds are left is invalid: it measured something else.
+//!
+//! What always holds: fewer than three pairs claim nothing; a wider scatter never turns an undecided claim into a met
 //! one.
 
-use report::run::Verdict;
+use report::run::{Compared, Verdict, times};
 
-/// Rounds that an interval needs at the least.
+/// Pairs of rounds that an interval needs at the least.
 pub const ROUNDS_LEAST: usize = 3;
 
 /// However alike the rounds were: no run knows its figures better than by this share.
@@ -43,47 +46,82 @@ fn students_t(freedom: usize) -> f64 {
     freedom.checked_sub(2).map_or(63.66, |at| FROM_TWO.get(at).copied().unwrap_or(3.055))
 }
 
-/// Judges the pairs (stock, scheduler): at most so many times stock.
-pub fn claim(figure: &str, pairs: &[(f64, f64)], at_most: f64) -> Verdict {
-    let bar = format!("at most {at_most:.2}x of stock, with 99 % confidence");
-    let Some((mean, low, high)) = ratio(pairs) else {
-        let found = format!("not measured: {} of at least {ROUNDS_LEAST} rounds", pairs.len());
-        return Verdict { figure: figure.to_owned(), found, bar, met: None };
+/// What the ratio to stock has to be.
+#[derive(Clone, Copy, Debug)]
+pub enum Bar {
+    /// Not more.
+    AtMost(f64),
+    /// Not less.
+    AtLeast(f64),
+}
+
+/// Judges a comparison; without one there were too few rounds for it.
+pub fn claim(figure: &str, compared: Option<&Compared>, bar: Bar) -> Verdict {
+    let words = match bar {
+        Bar::AtMost(most) => format!("at most {most:.2}x of stock, with 99 % confidence"),
+        Bar::AtLeast(least) => format!("at least {least:.2}x of stock, with 99 % confidence"),
     };
-    let met = match () {
-        () if high <= at_most => Some(true),
-        () if low > at_most => Some(false),
-        () => None,
+    let Some(Compared { ratio, low, high, .. }) = compared else {
+        let found = format!("not measured: fewer than {ROUNDS_LEAST} rounds");
+        return Verdict { figure: figure.to_owned(), found, bar: words, met: None, within_noise: false };
     };
-    let noise = if met.is_some() { "" } else { ", within noise of the bar" };
-    let found = format!("{mean:.2}x ({low:.2} to {high:.2}{noise})");
-    Verdict { figure: figure.to_owned(), found, bar, met }
+    let (kept, broken) = match bar {
+        Bar::AtMost(most) => (*high <= most, *low > most),
+        Bar::AtLeast(least) => (*low >= least, *high < least),
+    };
+    Verdict {
+        figure: figure.to_owned(),
+        found: format!("{} ({} to {})", times(*ratio), times(*low), times(*high)),
+        bar: words,
+        met: (kept || broken).then_some(kept),
+        within_noise: !(kept || broken),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn pairs(ratios: &[f64]) -> Vec<(f64, f64)> {
-        ratios.iter().map(|ratio| (2.0, 2.0 * ratio)).collect()
+    fn claimed(ratios: &[f64], bar: Bar) -> Verdict {
+        let pairs: Vec<(f64, f64)> = ratios.iter().map(|ratio| (2.0, 2.0 * ratio)).collect();
+        let compared = ratio(&pairs).map(|(ratio, low, high)| Compared {
+            phase: "scheduler".to_owned(),
+            figure: "x".to_owned(),
+            first: String::new(),
+            value: String::new(),
+            ratio,
+            low,
+            high,
+        });
+        claim("x", compared.as_ref(), bar)
     }
 
-    fn met(ratios: &[f64], bar: f64) -> Option<bool> {
-        claim("x", &pairs(ratios), bar).met
+    fn met(ratios: &[f64], bar: Bar) -> Option<bool> {
+        claimed(ratios, bar).met
     }
 
     #[test]
     fn a_claim_is_met_or_missed_only_with_the_whole_interval() {
-        let bar = 0.75;
+        let bar = Bar::AtMost(0.75);
         assert_eq!(met(&[0.60, 0.61, 0.59, 0.60, 0.62, 0.60], bar), Some(true));
         assert_eq!(met(&[0.90, 0.91, 0.89, 0.90, 0.92, 0.90], bar), Some(false));
-        assert_eq!(met(&[0.3, 1.2, 0.5, 0.9, 0.4, 1.1], bar), None, "the mean is below, and says nothing");
-        assert!(claim("x", &pairs(&[0.3, 1.2, 0.5, 0.9]), bar).found.contains("within noise"));
+        let noisy = claimed(&[0.3, 1.2, 0.5, 0.9, 0.4, 1.1], bar);
+        assert_eq!((noisy.met, noisy.within_noise), (None, true), "the mean is below, and says nothing");
+    }
+
+    #[test]
+    fn a_bar_from_below_is_kept_from_above() {
+        let bar = Bar::AtLeast(2.0);
+        assert_eq!(met(&[60.0, 61.0, 59.0, 60.0], bar), Some(true));
+        assert_eq!(met(&[1.0, 1.1, 0.9, 1.0], bar), Some(false));
+        assert_eq!(met(&[1.0, 4.0, 9.0, 2.0], bar), None);
     }
 
     #[test]
     fn two_rounds_claim_nothing_however_alike() {
-        assert_eq!(met(&[0.1, 0.1], 0.75), None);
+        let verdict = claimed(&[0.1, 0.1], Bar::AtMost(0.75));
+        assert_eq!((verdict.met, verdict.within_noise), (None, false));
+        assert!(verdict.found.contains("not measured"), "{}", verdict.found);
         assert_eq!(ratio(&[(0.0, 1.0), (1.0, 0.0), (1.0, 1.0), (1.0, 1.0)]), None, "nothing is no figure");
     }
 

@@ -5,41 +5,51 @@
 //! with its night, played fast, and one burst in the night.
 //!
 //! The treatments take turns, round by round, and what is claimed of them has an interval (`claims`): on a machine that
-//! others use, one phase of each kind decides nothing. Awake time, wake-ups and CPU time are the workers' own (`threads`),
-//! so that they are true beside a compiler as well; a tail is judged only by rounds in which the generator was punctual.
+//! others use, one phase of each kind decides nothing. Awake time, wake-ups, rests and CPU time are the workers' own, so
+//! that they are true beside a compiler as well; a tail is judged only by rounds in which the generator was punctual
+//! (`rounds`).
 //!
-//! With fewer than four CPUs all workers share one or two of them. Such a machine cannot show cores that sleep, and the demo
-//! says so; it shows that connections are packed, how often workers wake, and what that saves.
+//! With fewer than four CPUs there is none to spare for the clients (`split`). Such a machine shows that connections are
+//! packed, how often the CPU that is left alone is woken for the store and how long it rests, and what a request costs. A
+//! tail there is that of a machine whose clients keep a CPU awake, and the demo says so.
+//!
+//! A machine with one halt state has nothing to limit: the treatment *limited* would be *stock* once more, and is left out.
 //!
 //! Time is compressed: the policy's times (report period, block, learning) are divided by the same factor as the day.
-//! The generator runs on CPUs of its own, whose energy and idle time are left out of every figure.
+//!
+//! The generator sends before all other threads where it may. Beside workers it never polls, which would keep them from
+//! their CPU: it sleeps until a request is due.
 
 mod claims;
 mod recorder;
+mod rounds;
 mod show;
+mod split;
 mod threads;
 
 use crate::exit::{Exit, usage};
-use crate::frames::{mean_residency, store_frame};
+use crate::frames::store_frame;
 use crate::machine_facts::this_machine;
 use crate::run_folder::{self, Place};
 use crate::serve;
 use anyhow::{Context as _, Result, anyhow};
-use loadgen::{HdrLog, Interval, Items, Outcome, Pace, Part, Plan, Progress, Target};
-use machine::{CpuId, CpuList, Duration, EnergyReading, Microjoules, PowerModel, Rate, Ratio};
+use loadgen::{HdrLog, Interval, Items, Pace, Part, Plan, Progress, SPIN_DEFAULT, Target};
+use machine::{CpuId, CpuList, Duration, EnergyReading, Microjoules, PowerModel, Rate};
 use policy::active_idle::Mode;
 use policy::peafowl::Params;
-use report::run::{CurvePoint, Frame, Phase, RunInfo, StateShare, Verdict, utc};
+use report::run::{Frame, RunInfo, Summary, utc};
 use report::terminal;
+use rounds::{Seen, Total, awake_of, energy_between, moves};
 use server::status::Status;
-use server::{Config, Listen, Policy};
+use server::{Config, Listen, Policy, Rests};
 use show::Show;
+use split::Split;
 use std::net::SocketAddr;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::{Arc, Mutex};
-use threads::Workers;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use workload::{ArrivalKind, Profile, Segment, Workload};
 
 /// A day is played in this fraction of its time, and the policy's times are divided by as much.
@@ -48,14 +58,8 @@ const COMPRESSION: f64 = 30.0;
 /// Client connections: eight for each of the workers that the demo starts at the least.
 const CONNECTIONS: u32 = 64;
 
-/// With fewer CPUs no core can be left alone for long: one of them sends, and the system needs one.
-const CPUS_TO_SLEEP: usize = 4;
-
 /// No round of a treatment is shorter, or there is no day to see.
 const ROUND_LEAST: Duration = Duration::from_secs(1);
-
-/// Workers at the least, however few CPUs there are: with two the scheduler could only halve.
-const MIN_WORKERS: usize = 8;
 
 /// The peak as a share of what the store serves at full speed: enough to load every worker, and little enough that one
 /// generator thread, which takes microseconds for each send, stays punctual.
@@ -75,11 +79,11 @@ pub struct Args {
     /// Let others than this machine look at the live page
     #[arg(long, requires = "web")]
     web_anywhere: bool,
-    /// Time of each of the three treatments, all rounds together
-    #[arg(long, value_name = "TIME", default_value = "18s")]
+    /// Time of each treatment, all rounds together
+    #[arg(long, value_name = "TIME", default_value = "24s")]
     phase_length: Duration,
     /// Rounds; the treatments take turns in each
-    #[arg(long, value_name = "N", default_value_t = 6, value_parser = clap::value_parser!(u16).range(3..=100))]
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(3..=100))]
     rounds: u16,
     /// Requests per second at the peak [default: 15% of what this machine serves, measured first]
     #[arg(long, value_name = "RATE", value_parser = workload::parse_rate)]
@@ -117,42 +121,31 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         )));
     }
     let cpus = Split::of(&host::allowed_cpus().map_err(usage)?);
+    // Before the first socket and the first idle limit: a signal must find the way back.
+    let stopped = crate::signals::end_flag()?;
     let peak = match args.peak {
         Some(peak) => peak,
-        None => calibrate(&cpus, args.seed)?.scale(PEAK_SHARE),
+        None => calibrate(&cpus, args.seed, &stopped)?.scale(PEAK_SHARE),
     };
     let params = Params::live().scaled(COMPRESSION);
-    let treatments = [
-        Treatment {
-            name: "stock",
-            what: "all workers awake, the kernel's idle choice",
-            policy: Policy::AllAwake,
-            active_idle: Mode::Stock,
-        },
-        Treatment {
-            name: "limited",
-            what: "all workers awake, no deep sleep while active",
-            policy: Policy::AllAwake,
-            active_idle: Mode::Halt,
-        },
-        Treatment {
-            name: "scheduler",
-            what: "as few workers awake as the load needs",
-            policy: Policy::Peafowl(params),
-            active_idle: Mode::Halt,
-        },
-    ];
+    let treatments = treatments(params, has_depth(&cpus));
     let started =
         std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).context("the clock")?.as_secs();
     let name = format!("demo-{}", utc(started).replace(" UTC", "").replace([' ', ':'], "-"));
     let folder = Place::of(args.out.as_deref(), &name, "frames.jsonl")?.make()?;
     let name = run_folder::name_of(&folder);
-    let info = run_info(name, started, &cpus, peak, &params, args)?;
-    let mut show = Show::begin(args, info, &folder, &treatments)?;
+    let info = run_info(name, started, &cpus, peak, &params, args, &treatments)?;
+    let mut show = Show::begin(args, info, &folder, &treatments, stopped)?;
     let prompt = may_be_prompt();
     let mut totals: Vec<Total> = treatments.iter().map(|_| Total::default()).collect();
     for round in 0..args.rounds {
-        for (treatment, total) in treatments.iter().zip(&mut totals) {
+        // The other way round in every second round: what comes first may find the machine otherwise than what follows.
+        let mut turns: Vec<usize> = (0..treatments.len()).collect();
+        if round % 2 == 1 {
+            turns.reverse();
+        }
+        for turn in turns {
+            let (treatment, total) = (&treatments[turn], &mut totals[turn]);
             let piece = Piece { round, length: round_length, prompt };
             play(treatment, &cpus, peak, args, &folder, piece, total, &mut show)?;
             if show.is_stopped() {
@@ -165,15 +158,23 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     for (treatment, total) in treatments.iter().zip(&totals) {
         show.phase_over(total.phase(treatment));
     }
-    let invalid = totals.iter().find_map(|total| total.short.clone());
-    let (summary, page) = show.end(&folder, verdicts(&totals), invalid)?;
+    let compared = rounds::compared(&treatments, &totals);
+    let mut remarks: Vec<String> = cpus.remark().into_iter().collect();
+    remarks.extend(rounds::told(&treatments, &totals, &compared));
+    if !prompt {
+        remarks.push(
+            "The generator ran at ordinary priority; run as root (or with RLIMIT_RTPRIO), it sends before all others."
+                .to_owned(),
+        );
+    }
+    let verdicts = rounds::verdicts(&treatments, &compared);
+    let found =
+        Summary { verdicts, compared, remarks, invalid: rounds::invalid(&totals), ..Summary::default() };
+    let (summary, page) = show.end(&folder, found)?;
     if args.json {
         println!("{}", serde_json::to_string_pretty(&summary)?);
     } else {
-        println!("{}\n{}", terminal::outcome(&summary), times(&params));
-        for line in told(&cpus, &totals) {
-            println!("{line}");
-        }
+        println!("{}\n{}", terminal::outcome(&summary), terminal::folded(&times(&params)));
         println!("report: {}", page.display());
     }
     Ok(if summary.invalid.is_some() {
@@ -183,6 +184,36 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     } else {
         ExitCode::SUCCESS
     })
+}
+
+/// The treatments, of which the first is what the others are compared with.
+fn treatments(params: Params, has_depth: bool) -> Vec<Treatment> {
+    let stock = Treatment {
+        name: "stock",
+        what: "all workers awake, the kernel's idle choice",
+        policy: Policy::AllAwake,
+        active_idle: Mode::Stock,
+    };
+    let limited = Treatment {
+        name: "limited",
+        what: "all workers awake, no deep sleep while active",
+        policy: Policy::AllAwake,
+        active_idle: Mode::Halt,
+    };
+    let scheduler = Treatment {
+        name: "scheduler",
+        what: "as few workers awake as the load needs",
+        policy: Policy::Peafowl(params),
+        active_idle: Mode::Halt,
+    };
+    if has_depth { vec![stock, limited, scheduler] } else { vec![stock, scheduler] }
+}
+
+/// Whether an idle limit makes a difference on these CPUs.
+fn has_depth(cpus: &Split) -> bool {
+    let root = host::Root::system();
+    let table = |cpu: &CpuId| host::idle_table(&root, *cpu).ok();
+    cpus.server.iter().filter_map(table).any(|table| table.has_depth())
 }
 
 /// The policy's times as they were in force.
@@ -204,6 +235,7 @@ fn run_info(
     peak: Rate,
     params: &Params,
     args: &Args,
+    treatments: &[Treatment],
 ) -> Result<RunInfo> {
     let mut config = toml::Table::new();
     let list = |cpus: &[CpuId]| CpuList(cpus.iter().copied().collect()).to_string();
@@ -223,8 +255,9 @@ fn run_info(
         format: RunInfo::FORMAT,
         name,
         title: format!(
-            "A day with a burst in its night, peak {peak}, on {} workers: stock, idle limited, scheduled",
-            cpus.worker_cpus().len()
+            "A day with a burst in its night, peak {peak}, on {} workers: {}",
+            cpus.worker_cpus().len(),
+            treatments.iter().map(|treatment| treatment.name).collect::<Vec<_>>().join(", "),
         ),
         command: crate::run_folder::command(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -232,41 +265,24 @@ fn run_info(
         method: vec![
             "Latency: measured by the open-loop generator over a Unix socket, from the intended send time; every treatment of a round gets the same requests from the same seed.".to_owned(),
             format!("Rounds: {} of each treatment, taking turns; a claim compares the two of the same round, and its 99 % interval comes from how much the rounds differ (Student's t on the logarithms of the ratios). It is met or missed only with its whole interval.", args.rounds),
-            "Wake-ups and CPU time of the workers: measured by the kernel for these threads alone (voluntary context switches, schedstat).".to_owned(),
+            "Rests of a CPU: measured by the store's workers, from when the last one on that CPU goes to wait until one of them runs again; other programs may use it meanwhile. A wake-up ends a rest. The CPU left alone is, for every interval of 200 ms, the one that was woken least, with stock as with the scheduler.".to_owned(),
+            "CPU time of the workers: measured by the kernel for these threads alone (schedstat).".to_owned(),
             "Worker-seconds awake: measured by the store; a worker is awake from its first connection until its last one has moved away.".to_owned(),
             "Idle residency: measured by the kernel's cpuidle counters (states as requested), on the store's CPUs only.".to_owned(),
-            "Energy: modelled from busy time and idle residency of the store's CPUs with a table of powers, because a meter cannot leave the generator's CPUs out.".to_owned(),
+            format!(
+                "Energy: modelled from busy time and idle residency of the store's CPUs with a table of powers, because a meter cannot tell CPUs apart; {}.",
+                if cpus.is_shared() { "the generator and other programs on them are in it" } else { "the generator has others" }
+            ),
             times(params),
         ]
         .into_iter()
-        .chain(cannot_show(cpus))
+        .chain((!has_depth(cpus)).then(|| {
+            "This machine has one halt state: limiting idle states changes nothing, and that treatment is left out.".to_owned()
+        }))
         .collect(),
         machine: this_machine(),
         config,
     })
-}
-
-/// Which CPUs serve and which send.
-#[derive(Debug)]
-struct Split {
-    server: Vec<CpuId>,
-    generator: CpuList,
-}
-
-impl Split {
-    /// The generator gets the last of two CPUs, or the last third of more; a single CPU does both.
-    fn of(allowed: &CpuList) -> Self {
-        let all: Vec<CpuId> = allowed.0.iter().copied().collect();
-        let generators = (all.len() / 3).max(1);
-        let (server, generator) = all.split_at(all.len().saturating_sub(generators));
-        let server = if server.is_empty() { &all[..] } else { server };
-        Self { server: server.to_vec(), generator: CpuList(generator.iter().copied().collect()) }
-    }
-
-    fn worker_cpus(&self) -> Vec<CpuId> {
-        let workers = self.server.len().max(MIN_WORKERS);
-        self.server.iter().copied().cycle().take(workers).collect()
-    }
 }
 
 /// Where the store listens. A Unix socket, because on TCP's loopback one `send` carries the packet through the whole
@@ -294,19 +310,26 @@ fn plan(cpus: &Split, pace: Pace, length: Duration, seed: u64) -> Plan {
         warmup: Duration::from_millis(500),
         asks: Items::of(Workload { seed, ..Workload::default() }),
         interval: Duration::from_millis(200),
+        // Polling beside workers would keep them from their CPU.
+        spin: if cpus.is_shared() { Duration::ZERO } else { SPIN_DEFAULT },
         ..Plan::new(Target::Unix(socket()), pace)
     }
 }
 
 /// What this machine serves at full speed, all workers awake.
-fn calibrate(cpus: &Split, seed: u64) -> Result<Rate> {
+fn calibrate(cpus: &Split, seed: u64, stopped: &AtomicBool) -> Result<Rate> {
     eprintln!("roost demo: measuring what this machine serves (2 s)");
     let treatment = Treatment { name: "", what: "", policy: Policy::AllAwake, active_idle: Mode::Stock };
     let server = serve::start(server_config(&treatment, cpus), || ())?;
     let pace = Pace::Closed { depth: 1 };
     let plan = plan(cpus, pace, Duration::from_millis(1500), seed);
-    let outcome = loadgen::run(&plan, &mut |_| ControlFlow::Continue(()))?;
+    let outcome = loadgen::run(&plan, &mut |_| {
+        if stopped.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    })?;
     server.stop().context("stopping the store")?;
+    if stopped.load(Ordering::Relaxed) {
+        return Err(anyhow!("stopped before it began"));
+    }
     Ok(outcome.reached)
 }
 
@@ -342,199 +365,9 @@ struct Piece {
     prompt: bool,
 }
 
-/// What one round of a treatment came to.
-#[derive(Clone, Copy, Debug)]
-struct Round {
-    awake: f64,
-    sleeps_per_s: Option<f64>,
-    cpu_per_request: Option<f64>,
-    /// Missing where the generator was late: it would be the generator's own.
-    p99: Option<f64>,
-}
-
-/// What a treatment has come to so far.
-#[derive(Default)]
-struct Total {
-    rounds: Vec<Round>,
-    length: Duration,
-    asked: f64,
-    requests: u64,
-    errors: u64,
-    late: f64,
-    histogram: Option<hdrhistogram::Histogram<u64>>,
-    awake: Duration,
-    moves: u64,
-    energy: Option<EnergyReading>,
-    residency: Option<Vec<StateShare>>,
-    /// Why the load was not what it should be, if it was not.
-    short: Option<String>,
-}
-
-impl Total {
-    fn add(&mut self, treatment: &Treatment, outcome: &Outcome, seen: &Seen) {
-        let Seen { first, end, workers } = seen;
-        let seconds = outcome.measured.as_secs_f64().max(1e-9);
-        let answered = outcome.counts.answered;
-        let awake = awake_of(end) - awake_of(first);
-        self.rounds.push(Round {
-            awake: awake.as_secs_f64() / seconds,
-            sleeps_per_s: workers.map(|workers| workers.sleeps as f64 / seconds),
-            cpu_per_request: workers.map(|workers| workers.cpu.as_secs_f64() / answered.max(1) as f64),
-            p99: outcome.valid.then(|| outcome.latency.p99.as_secs_f64()),
-        });
-        self.length += outcome.measured;
-        self.asked += outcome.asked.map_or(0.0, Rate::as_per_second);
-        self.requests += answered;
-        self.errors += outcome.counts.errors();
-        self.late += outcome.late.as_f64();
-        match &mut self.histogram {
-            // Both have the generator's bounds.
-            Some(histogram) => drop(histogram.add(&outcome.histogram)),
-            none => *none = Some(outcome.histogram.clone()),
-        }
-        self.awake += awake;
-        self.moves += moves(end) - moves(first);
-        if let Some(energy) = energy_between(first, end) {
-            match &mut self.energy {
-                Some(sum) => sum.used.0 += energy.used.0,
-                none => *none = Some(energy),
-            }
-        }
-        let residency = mean_residency(&store_frame(Some(first), end).cpus);
-        match (&mut self.residency, residency) {
-            (Some(sum), Some(round)) => {
-                for (sum, round) in sum.iter_mut().zip(round) {
-                    sum.share = Ratio::new(sum.share.as_f64() + round.share.as_f64());
-                }
-            }
-            (none @ None, some) => *none = some,
-            (Some(_), None) => {}
-        }
-        // A punctual generator is a matter of the tail alone; an answer that is missing is one of the load.
-        let asked = outcome.asked.map_or(0.0, Rate::as_per_second);
-        let reached = outcome.reached.as_per_second();
-        if outcome.counts.unsent > 0 || answered == 0 || reached < LOAD_LEAST * asked {
-            self.short.get_or_insert_with(|| {
-                format!(
-                    "{}: the store was asked {asked:.0} requests a second and answered {reached:.0}; give a lower --peak",
-                    treatment.name
-                )
-            });
-        }
-    }
-
-    /// All rounds as one phase.
-    fn phase(&self, treatment: &Treatment) -> Phase {
-        let count = self.rounds.len().max(1) as f64;
-        let at = |share: f64| {
-            self.histogram.as_ref().map(|histogram| Duration::from_nanos(histogram.value_at_quantile(share)))
-        };
-        let curve = CurvePoint::SHARES
-            .iter()
-            .filter_map(|&share| Some(CurvePoint { share: Ratio::new(share), latency: at(share)? }));
-        let shares = |states: &Vec<StateShare>| {
-            let mean = |state: &StateShare| Ratio::new(state.share.as_f64() / count);
-            states.iter().map(|state| StateShare { share: mean(state), ..state.clone() }).collect()
-        };
-        Phase {
-            name: treatment.name.to_owned(),
-            what: treatment.what.to_owned(),
-            length: Some(self.length),
-            asked: Some(Rate::per_second(self.asked / count)),
-            reached: Some(Rate::of(self.requests, self.length)),
-            requests: Some(self.requests),
-            errors: Some(self.errors),
-            p50: at(0.5),
-            p99: at(0.99),
-            p999: at(0.999),
-            max: at(1.0),
-            curve: curve.collect(),
-            awake: Some(self.awake),
-            residency: self.residency.as_ref().map(shares),
-            energy: self.energy.clone(),
-            transfers: Some(self.moves),
-            late: Some(Ratio::new(self.late / count)),
-        }
-    }
-
-    /// The mean over the rounds.
-    fn mean(&self, figure: impl Fn(&Round) -> Option<f64>) -> Option<f64> {
-        let figures: Vec<f64> = self.rounds.iter().filter_map(figure).collect();
-        (!figures.is_empty()).then(|| figures.iter().sum::<f64>() / figures.len() as f64)
-    }
-}
-
-/// The load was not what it should be if less than this share of it was answered.
-const LOAD_LEAST: f64 = 0.9;
-
-/// The bars that the demo holds itself to, as shares of the same round of stock.
-const AWAKE_BAR: f64 = 0.75;
-const TAIL_BAR: f64 = 1.25;
-
-/// The scheduler against stock, round by round.
-fn verdicts(totals: &[Total]) -> Vec<Verdict> {
-    let (Some(stock), Some(scheduler)) = (totals.first(), totals.last()) else { return Vec::new() };
-    let pairs = |figure: fn(&Round) -> Option<f64>| -> Vec<(f64, f64)> {
-        let rounds = stock.rounds.iter().zip(&scheduler.rounds);
-        rounds.filter_map(|(stock, scheduler)| Some((figure(stock)?, figure(scheduler)?))).collect()
-    };
-    vec![
-        claims::claim("worker-seconds awake", &pairs(|round| Some(round.awake)), AWAKE_BAR),
-        claims::claim("workers' wake-ups", &pairs(|round| round.sleeps_per_s), 1.0),
-        claims::claim("workers' CPU time per request", &pairs(|round| round.cpu_per_request), 1.0),
-        claims::claim("p99", &pairs(|round| round.p99), TAIL_BAR),
-    ]
-}
-
-/// What a machine of this size cannot show.
-fn cannot_show(cpus: &Split) -> Option<String> {
-    let all = cpus.server.len() + cpus.generator.0.len();
-    (all < CPUS_TO_SLEEP).then(|| {
-        format!(
-            "This machine cannot show sleeping cores: {} workers share CPU {}. It shows that connections are packed, how often \
-             workers wake, and their CPU time.",
-            cpus.worker_cpus().len(),
-            CpuList(cpus.server.iter().copied().collect())
-        )
-    })
-}
-
-/// The figures behind the claims, in plain words.
-fn told(cpus: &Split, totals: &[Total]) -> Vec<String> {
-    let mut lines: Vec<String> = cannot_show(cpus).into_iter().collect();
-    if let (Some(stock), Some(scheduler)) = (totals.first(), totals.last()) {
-        let of = |figure: fn(&Round) -> Option<f64>| Some((stock.mean(figure)?, scheduler.mean(figure)?));
-        if let Some((stock, scheduler)) = of(|round| Some(round.awake)) {
-            lines.push(format!("workers awake at a time: {scheduler:.1}, stock {stock:.1}"));
-        }
-        if let Some((stock, scheduler)) = of(|round| round.sleeps_per_s) {
-            lines.push(format!("wake-ups of workers a second: {scheduler:.0}, stock {stock:.0}"));
-        }
-        if let Some((stock, scheduler)) = of(|round| round.cpu_per_request) {
-            let (stock, scheduler) = (stock * 1e6, scheduler * 1e6);
-            lines.push(format!("CPU time of workers per request: {scheduler:.1} us, stock {stock:.1} us"));
-        }
-        let late = totals.iter().flat_map(|total| &total.rounds).filter(|round| round.p99.is_none()).count();
-        if late > 0 {
-            let all: usize = totals.iter().map(|total| total.rounds.len()).sum();
-            lines.push(format!(
-                "the generator was late in {late} of {all} phases: their p99 is its own, and is left out of the claim"
-            ));
-        }
-    }
-    lines
-}
-
 /// Whether a thread of this user may send before all others, which keeps the generator punctual on a busy machine.
 fn may_be_prompt() -> bool {
     std::thread::spawn(|| host::run_before_others().is_ok()).join().unwrap_or(false)
-}
-
-/// What was seen of the store between the first measured moment and the last.
-struct Seen {
-    first: Status,
-    end: Status,
-    workers: Option<Workers>,
 }
 
 /// One round of one treatment, from the server's start to its end.
@@ -549,9 +382,9 @@ fn play(
     total: &mut Total,
     show: &mut Show,
 ) -> Result<()> {
-    let broken = Arc::new(Mutex::new(false));
+    let broken = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&broken);
-    let server = serve::start(server_config(treatment, cpus), move || *lock(&flag) = true)?;
+    let server = serve::start(server_config(treatment, cpus), move || flag.store(true, Ordering::Relaxed))?;
     fill(cpus, args.seed)?;
     // Filling goes as fast as it can: no load to learn from.
     server.reset_limits();
@@ -565,20 +398,25 @@ fn play(
         moves: total.moves,
         energy: total.energy.clone(),
     };
-    let mut workers: Option<Workers> = None;
+    let mut quiet: Option<Quiet> = None;
+    let mut cpu_before = None;
     let mut first: Option<Status> = None;
     let mut last: Option<Status> = None;
     let log_path = folder.join(format!("{}-{}.hdr", treatment.name, piece.round + 1));
     let mut log =
         HdrLog::create(&log_path).with_context(|| format!("cannot write {}", log_path.display()))?;
     let outcome = loadgen::run(&plan, &mut |interval: &Interval<'_>| {
-        if *lock(&broken) || show.is_stopped() || log.record(interval).is_err() {
+        if broken.load(Ordering::Relaxed) || show.is_stopped() || log.record(interval).is_err() {
             return ControlFlow::Break(());
         }
         let now = server.status();
         if interval.progress.part == Part::Measured {
-            if first.is_none() {
-                workers = Workers::read();
+            match &mut quiet {
+                Some(quiet) => quiet.look(server.rests()),
+                none => {
+                    *none = Some(Quiet::begin(server.rests()));
+                    cpu_before = threads::workers_cpu();
+                }
             }
             let origin = first.get_or_insert_with(|| now.clone());
             show.frame(moment(treatment.name, interval.progress, &before, origin, last.as_ref(), &now));
@@ -587,17 +425,41 @@ fn play(
         ControlFlow::Continue(())
     })?;
     let end = server.status();
-    let workers = workers.zip(Workers::read()).map(|(first, end)| Workers {
-        cpu: end.cpu - first.cpu,
-        sleeps: end.sleeps.saturating_sub(first.sleeps),
-    });
+    let workers_cpu = cpu_before.zip(threads::workers_cpu()).map(|(before, now)| now - before);
+    let (rests, quietest) = quiet.map_or_else(Default::default, |quiet| quiet.end(&server.rests()));
     let served = server.stop();
-    if *lock(&broken) {
+    if broken.load(Ordering::Relaxed) {
         served.context("the store ended by itself")?;
     }
     let first = first.unwrap_or_else(|| end.clone());
-    total.add(treatment, &outcome, &Seen { first, end, workers });
+    total.add(treatment, &outcome, &Seen { first, end, rests, quietest, workers_cpu });
     Ok(())
+}
+
+/// The rests of each CPU while a round is measured.
+struct Quiet {
+    first: Vec<Rests>,
+    last: Vec<Rests>,
+    /// Of the CPU that was woken least, interval by interval: which one it is changes with what the scheduler empties.
+    wake_ups: u64,
+}
+
+impl Quiet {
+    fn begin(rests: Vec<Rests>) -> Self {
+        Self { last: rests.clone(), first: rests, wake_ups: 0 }
+    }
+
+    fn look(&mut self, now: Vec<Rests>) {
+        let woken = now.iter().zip(&self.last).map(|(now, last)| now.since(last).count());
+        self.wake_ups += woken.min().unwrap_or(0);
+        self.last = now;
+    }
+
+    fn end(mut self, now: &[Rests]) -> (Vec<Rests>, u64) {
+        self.look(now.to_vec());
+        let rests = now.iter().zip(&self.first).map(|(now, first)| now.since(first).ended()).collect();
+        (rests, self.wake_ups)
+    }
 }
 
 /// What the rounds before came to: the frames of a treatment follow each other as if it had run by itself.
@@ -636,24 +498,4 @@ fn moment(
         }),
         ..counted
     }
-}
-
-fn moves(status: &Status) -> u64 {
-    status.transfers.ordered + status.transfers.send_home
-}
-
-fn awake_of(status: &Status) -> Duration {
-    status.workers.iter().map(|worker| worker.awake).sum()
-}
-
-fn energy_between(first: &Status, last: &Status) -> Option<EnergyReading> {
-    let (first, last) = (first.energy.as_ref()?, last.energy.as_ref()?);
-    Some(EnergyReading {
-        used: Microjoules(last.used.0.saturating_sub(first.used.0)),
-        source: last.source.clone(),
-    })
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }

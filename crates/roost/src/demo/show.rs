@@ -2,20 +2,18 @@
 //! run's folder.
 
 use super::recorder::Recorder;
-use super::{Args, Treatment, lock};
+use super::{Args, Treatment};
 use crate::run_folder::{REPORT, write_report};
-use crate::signals::EndSignals;
 use crate::web::{Live, Reach, Web};
 use anyhow::{Context as _, Result};
 use machine::Duration;
 use report::html;
-use report::run::{Frame, Phase, Run, RunInfo, Summary, Verdict};
+use report::run::{Frame, Phase, Run, RunInfo, Summary};
 use report::terminal::{DemoView, Planned, Screen, Wish};
-use signal_hook::iterator::Handle;
 use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Plain progress is printed for every so manyth frame.
 const PLAIN_EVERY: usize = 10;
@@ -32,16 +30,20 @@ pub struct Show {
     screen: Option<Screen>,
     hint: String,
     /// Set when the reader or a signal wants the end.
-    stopped: Arc<Mutex<bool>>,
-    signals: Handle,
-    watcher: Option<JoinHandle<()>>,
+    stopped: Arc<AtomicBool>,
     /// What could not be written, said once at the end.
     trouble: Option<String>,
 }
 
 impl Show {
     /// Makes the folder, opens the page, takes the terminal.
-    pub fn begin(args: &Args, info: RunInfo, folder: &Path, treatments: &[Treatment]) -> Result<Self> {
+    pub fn begin(
+        args: &Args,
+        info: RunInfo,
+        folder: &Path,
+        treatments: &[Treatment],
+        stopped: Arc<AtomicBool>,
+    ) -> Result<Self> {
         let recorder = Recorder::begin(folder, &info)?;
         let title = info.title.clone();
         let live = Live::new(info);
@@ -62,15 +64,6 @@ impl Show {
                 length: args.phase_length,
             })
             .collect();
-        let stopped = Arc::new(Mutex::new(false));
-        let mut signals = EndSignals::watch()?;
-        let handle = signals.handle();
-        let flag = Arc::clone(&stopped);
-        let watcher = std::thread::spawn(move || {
-            if signals.wait().is_some() {
-                *lock(&flag) = true;
-            }
-        });
         let on_terminal = std::io::stdout().is_terminal() && !args.plain && !args.json;
         let screen = on_terminal
             .then(Screen::open)
@@ -87,15 +80,13 @@ impl Show {
             screen,
             hint,
             stopped,
-            signals: handle,
-            watcher: Some(watcher),
             trouble: None,
         })
     }
 
-    /// Whether somebody wants the end.
+    /// Whether it is to end now.
     pub fn is_stopped(&self) -> bool {
-        *lock(&self.stopped)
+        self.stopped.load(Ordering::Relaxed)
     }
 
     /// One more moment.
@@ -116,7 +107,7 @@ impl Show {
             Some(screen) => {
                 let drawn = screen.draw(|area| view.draw(area));
                 if drawn.is_err() || matches!(screen.wish(Duration::ZERO), Ok(Wish::Quit)) {
-                    *lock(&self.stopped) = true;
+                    self.stopped.store(true, Ordering::Relaxed);
                 }
             }
             None if self.frames.len() % PLAIN_EVERY == 1 => eprintln!("{}", view.progress_line()),
@@ -130,16 +121,10 @@ impl Show {
         self.summary.phases.push(phase);
     }
 
-    /// Gives the terminal back, and writes summary and report.
-    pub fn end(
-        mut self,
-        folder: &Path,
-        verdicts: Vec<Verdict>,
-        invalid: Option<String>,
-    ) -> Result<(Summary, PathBuf)> {
+    /// Gives the terminal back, and writes summary and report: the phases, and what was found of them.
+    pub fn end(mut self, folder: &Path, found: Summary) -> Result<(Summary, PathBuf)> {
         drop(self.screen.take());
-        self.summary.verdicts = verdicts;
-        self.summary.invalid = invalid;
+        self.summary = Summary { phases: std::mem::take(&mut self.summary.phases), ..found };
         self.recorder.summary(&self.summary)?;
         let run = Run::read(folder)?;
         write_report(folder, &html::page(&run))?;
@@ -150,14 +135,5 @@ impl Show {
             eprintln!("roost demo: {trouble}");
         }
         Ok((std::mem::take(&mut self.summary), page))
-    }
-}
-
-impl Drop for Show {
-    fn drop(&mut self) {
-        self.signals.close();
-        if let Some(watcher) = self.watcher.take() {
-            let _ = watcher.join();
-        }
     }
 }

@@ -4,6 +4,7 @@
 //! run prints `SKIPPED` and the reason.
 
 mod conformance;
+mod demo;
 mod doctor;
 mod doors;
 mod ending;

@@ -194,7 +194,7 @@ fn told(results: &Results) -> String {
 
 /// A judged figure; `None` where it could not be measured.
 fn verdict(figure: &str, found: String, bar: &str, met: Option<bool>) -> Verdict {
-    Verdict { figure: figure.to_owned(), found, bar: bar.to_owned(), met }
+    Verdict { figure: figure.to_owned(), found, bar: bar.to_owned(), met, within_noise: false }
 }
 
 /// Requests to `url`, at random times around a rate.
