@@ -4,8 +4,9 @@
 //! one was twice that of the other, with nothing between them but time. One phase of each kind decides nothing.
 //!
 //! **The approach.** The treatments take turns, round by round, so that what the machine does meets all of them alike. A
-//! claim compares the two of the same round, and its 99 % interval comes from how much the rounds differ (Student's t on
-//! the logarithms of the ratios). It is met only if all of the interval keeps the bar, and missed only if none of it
+//! claim compares the two of the same round, and its 99 % interval comes from how much the rounds' ratios differ
+//! (Student's t). Ratios of times are taken by their logarithms, since a stall multiplies. A count that may fall to nothing
+//! is not: the logarithm of next to nothing would be all of its scatter. A claim is met only if all of the interval keeps the bar, and missed only if none of it
 //! does. What lies between is within the noise, and is said to be.
 //!
 //! A round whose load was not answered as it was asked counts for nothing, and neither does a tail that the generator
@@ -22,22 +23,34 @@ pub const ROUNDS_LEAST: usize = 3;
 /// However alike the rounds were: no run knows its figures better than by this share.
 const FLOOR: f64 = 0.01;
 
+/// How ratios scatter.
+#[derive(Clone, Copy, Debug)]
+pub enum Scatter {
+    /// By factors, as a time does.
+    Factors,
+    /// By amounts, down to nothing, as a count does.
+    Amounts,
+}
+
 /// The ratio of the second to the first of each pair, as the mean over the pairs and the ends of its 99 % interval.
-pub fn ratio(pairs: &[(f64, f64)]) -> Option<(f64, f64, f64)> {
-    let logs: Vec<f64> = pairs
-        .iter()
-        .filter(|(first, second)| *first > 0.0 && *second > 0.0)
-        .map(|(first, second)| (second / first).ln())
-        .filter(|log| log.is_finite())
-        .collect();
-    if logs.len() < ROUNDS_LEAST {
+pub fn ratio(pairs: &[(f64, f64)], scatter: Scatter) -> Option<(f64, f64, f64)> {
+    let ratios = pairs.iter().filter(|(first, second)| *first > 0.0 && *second >= 0.0);
+    let ratios = ratios.map(|(first, second)| second / first);
+    let values: Vec<f64> = match scatter {
+        Scatter::Factors => ratios.map(f64::ln).filter(|log| log.is_finite()).collect(),
+        Scatter::Amounts => ratios.filter(|ratio| ratio.is_finite()).collect(),
+    };
+    if values.len() < ROUNDS_LEAST {
         return None;
     }
-    let count = logs.len() as f64;
-    let mean = logs.iter().sum::<f64>() / count;
-    let variance = logs.iter().map(|log| (log - mean).powi(2)).sum::<f64>() / (count - 1.0);
-    let half = (students_t(logs.len() - 1) * (variance / count).sqrt()).max(FLOOR);
-    Some((mean.exp(), (mean - half).exp(), (mean + half).exp()))
+    let count = values.len() as f64;
+    let mean = values.iter().sum::<f64>() / count;
+    let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (count - 1.0);
+    let half = (students_t(values.len() - 1) * (variance / count).sqrt()).max(FLOOR);
+    Some(match scatter {
+        Scatter::Factors => (mean.exp(), (mean - half).exp(), (mean + half).exp()),
+        Scatter::Amounts => (mean, (mean - half).max(0.0), mean + half),
+    })
 }
 
 /// The 99.5 % quantile of Student's t. Between two entries the wider stands.
@@ -84,7 +97,7 @@ mod tests {
 
     fn claimed(ratios: &[f64], bar: Bar) -> Verdict {
         let pairs: Vec<(f64, f64)> = ratios.iter().map(|ratio| (2.0, 2.0 * ratio)).collect();
-        let compared = ratio(&pairs).map(|(ratio, low, high)| Compared {
+        let compared = ratio(&pairs, Scatter::Factors).map(|(ratio, low, high)| Compared {
             phase: "scheduler".to_owned(),
             figure: "x".to_owned(),
             first: String::new(),
@@ -122,7 +135,19 @@ mod tests {
         let verdict = claimed(&[0.1, 0.1], Bar::AtMost(0.75));
         assert_eq!((verdict.met, verdict.within_noise), (None, false));
         assert!(verdict.found.contains("not measured"), "{}", verdict.found);
-        assert_eq!(ratio(&[(0.0, 1.0), (1.0, 0.0), (1.0, 1.0), (1.0, 1.0)]), None, "nothing is no figure");
+        assert_eq!(
+            ratio(&[(0.0, 1.0), (1.0, 0.0), (1.0, 1.0), (1.0, 1.0)], Scatter::Factors),
+            None,
+            "nothing is no figure"
+        );
+    }
+
+    #[test]
+    fn a_count_that_falls_to_nothing_in_some_rounds_has_fallen() {
+        let pairs: Vec<_> =
+            [0.0, 0.3, 0.0001, 0.2, 0.0, 0.25, 0.1, 0.0].map(|ratio| (2_000.0, 2_000.0 * ratio)).into();
+        let (mean, low, high) = ratio(&pairs, Scatter::Amounts).unwrap();
+        assert!(low == 0.0 && (0.1..0.12).contains(&mean) && high < 0.3, "{mean} {low} {high}");
     }
 
     #[test]
@@ -137,7 +162,7 @@ mod tests {
         for _ in 0..2_000 {
             let mut noisy = || (0.5 * ((0..12).map(|_| chance()).sum::<f64>() - 6.0)).exp();
             let pairs: Vec<_> = (0..6).map(|_| (noisy(), noisy())).collect();
-            let (_, low, high) = ratio(&pairs).unwrap();
+            let (_, low, high) = ratio(&pairs, Scatter::Factors).unwrap();
             wrong += u32::from(low > 1.0 || high < 1.0);
         }
         assert!(wrong <= 40, "{wrong} of 2000");

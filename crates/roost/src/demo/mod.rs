@@ -264,7 +264,7 @@ fn run_info(
         started: utc(started),
         method: vec![
             "Latency: measured by the open-loop generator over a Unix socket, from the intended send time; every treatment of a round gets the same requests from the same seed.".to_owned(),
-            format!("Rounds: {} of each treatment, taking turns; a claim compares the two of the same round, and its 99 % interval comes from how much the rounds differ (Student's t on the logarithms of the ratios). It is met or missed only with its whole interval.", args.rounds),
+            format!("Rounds: {} of each treatment, taking turns; a claim compares the two of the same round, and its 99 % interval comes from how much the rounds differ (Student's t on their ratios, by logarithms where it is a time). It is met or missed only with its whole interval.", args.rounds),
             "Rests of a CPU: measured by the store's workers, from when the last one on that CPU goes to wait until one of them runs again; other programs may use it meanwhile. A wake-up ends a rest. The CPU left alone is, for every interval of 200 ms, the one that was woken least, with stock as with the scheduler.".to_owned(),
             "CPU time of the workers: measured by the kernel for these threads alone (schedstat).".to_owned(),
             "Worker-seconds awake: measured by the store; a worker is awake from its first connection until its last one has moved away.".to_owned(),

@@ -1,7 +1,7 @@
 //! What one round of a treatment came to, what all of its rounds did together, and how that compares with stock.
 
 use super::Treatment;
-use super::claims::{self, Bar, ROUNDS_LEAST};
+use super::claims::{self, Bar, ROUNDS_LEAST, Scatter};
 use crate::frames::{mean_residency, store_frame};
 use loadgen::Outcome;
 use machine::{Duration, EnergyReading, Microjoules, Rate, Ratio};
@@ -26,6 +26,7 @@ struct Round {
 struct Figure {
     name: &'static str,
     bar: Bar,
+    scatter: Scatter,
     of: fn(&Round) -> Option<f64>,
     shown: fn(f64) -> String,
 }
@@ -34,28 +35,38 @@ const FIGURES: [Figure; 5] = [
     Figure {
         name: "workers that carry connections",
         bar: Bar::AtMost(0.75),
+        scatter: Scatter::Amounts,
         of: |round| round.awake,
         shown: |workers| format!("{workers:.1}"),
     },
     Figure {
         name: "wake-ups/s of the CPU left alone",
         bar: Bar::AtMost(0.75),
+        scatter: Scatter::Amounts,
         of: |round| round.wake_ups,
         shown: |rate| format!("{rate:.0}"),
     },
     Figure {
         name: "longest rest of a CPU",
         bar: Bar::AtLeast(2.0),
+        scatter: Scatter::Factors,
         of: |round| round.longest,
         shown: length,
     },
     Figure {
         name: "workers' CPU time per request",
         bar: Bar::AtMost(1.0),
+        scatter: Scatter::Factors,
         of: |round| round.cpu_per_request,
         shown: |seconds| format!("{:.1}us", seconds * 1e6),
     },
-    Figure { name: TAIL, bar: Bar::AtMost(1.25), of: |round| round.p99, shown: length },
+    Figure {
+        name: TAIL,
+        bar: Bar::AtMost(1.25),
+        scatter: Scatter::Factors,
+        of: |round| round.p99,
+        shown: length,
+    },
 ];
 
 const TAIL: &str = "p99 latency";
@@ -123,8 +134,7 @@ impl Total {
         } else {
             Round {
                 awake: Some(awake.as_secs_f64() / seconds),
-                // None at all is less than one: half of one, so that it has a ratio.
-                wake_ups: Some((*quietest as f64).max(0.5) / seconds),
+                wake_ups: Some(*quietest as f64 / seconds),
                 longest: longest.map(Duration::as_secs_f64),
                 cpu_per_request: workers_cpu.map(|cpu| cpu.as_secs_f64() / answered as f64),
                 p99: (!is_late).then(|| outcome.latency.p99.as_secs_f64()),
@@ -215,10 +225,15 @@ impl Total {
 
     fn compared(&self, stock: &Self, name: &str, figure: &Figure) -> Option<Compared> {
         let pairs = self.pairs(stock, figure.of);
-        let (ratio, low, high) = claims::ratio(&pairs)?;
-        // Of the same kind as the ratio, so that the three fit.
+        let (ratio, low, high) = claims::ratio(&pairs, figure.scatter)?;
+        let count = pairs.len() as f64;
         let mean = |side: fn(&(f64, f64)) -> f64| {
-            (figure.shown)((pairs.iter().map(|pair| side(pair).ln()).sum::<f64>() / pairs.len() as f64).exp())
+            let values = pairs.iter().map(side);
+            (figure.shown)(match figure.scatter {
+                // Of the same kind as the ratio, so that the three fit.
+                Scatter::Factors => (values.map(f64::ln).sum::<f64>() / count).exp(),
+                Scatter::Amounts => values.sum::<f64>() / count,
+            })
         };
         Some(Compared {
             phase: name.to_owned(),
