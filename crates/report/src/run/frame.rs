@@ -65,7 +65,7 @@ pub struct WorkerFrame {
     /// Requests per second that its connections send.
     #[serde(rename = "load_per_s")]
     pub load: Rate,
-    /// The highest load that it has learned to be acceptable.
+    /// What it can carry of the requests that it served last, per second.
     #[serde(rename = "limit_per_s", default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<Rate>,
     /// Share of the interval in which it was working.

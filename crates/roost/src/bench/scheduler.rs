@@ -1,6 +1,6 @@
 //! `roost bench scheduler`: what moving connections costs, how fast a burst is met, how soon a quiet store is packed.
 //!
-//! All three run the store in this process, on real sockets and with a real generator, and read the store's own stamps.
+//! All run the store in this process, on real sockets and with a real generator, and read the store's own stamps.
 //!
 //! - *transfer*: connections are ordered back and forth between two workers. Counted from leaving one epoll set to the
 //!   first read by the other; where the other worker slept, apart, beside what a bare wake-up costs here.
@@ -9,13 +9,16 @@
 //!   instant at which the burst's first request was due, which includes seeing the burst.
 //! - *pack*: eight workers, 64 connections, 5 % of the learned peak: how long after the last block expired one worker
 //!   serves all.
+//! - *prehistory*: stores that have seen different loads get the same one: a light one, and all that comes. Counted are
+//!   those that serve it with as many workers as a store which has seen nothing, and how long a worker was busy for over
+//!   90 % of the time beside one that slept.
 
 use crate::exit::{Exit, usage};
 use crate::machine_facts::this_machine;
 use crate::serve;
 use anyhow::{Context as _, Result};
 use loadgen::{Items, Pace, Part, Plan, Target};
-use machine::{CpuId, CpuList, Duration, Instant, Rate, WorkerId};
+use machine::{CpuId, CpuList, Duration, Instant, Rate, Ratio, WorkerId};
 use policy::peafowl::Params;
 use rustix::event::{EventfdFlags, eventfd};
 use serde::Serialize;
@@ -25,18 +28,21 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use workload::{ArrivalKind, Profile, Segment, Workload};
+use workload::{ArrivalKind, Profile, Segment, ValueSize, Workload};
 
 /// The bars.
 const TRANSFER_BAR: Duration = Duration::from_micros(30);
 const BURST_BAR: Duration = Duration::from_millis(2);
 const PACK_BAR: Duration = Duration::from_secs(10);
+/// A worker that is busy all the time is seen at its next report, and helped when a connection of its has been served;
+/// a second has room for a machine that takes its CPUs away meanwhile.
+const ALONE_BAR: Duration = Duration::from_secs(1);
 
 /// Measure transfers, bursts and packing against their bars
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Examples:
-  roost bench scheduler                       all three, about three minutes
+  roost bench scheduler                       all four, about six minutes
   roost bench scheduler --only transfer
   roost bench scheduler --out benches/runs/2026-11-20-polyglot")]
 pub struct Args {
@@ -63,6 +69,7 @@ enum Figure {
     Transfer,
     Burst,
     Pack,
+    Prehistory,
 }
 
 /// What came out.
@@ -73,6 +80,7 @@ struct Results {
     transfer: Option<TransferResult>,
     burst: Option<BurstResult>,
     pack: Option<PackResult>,
+    prehistory: Option<PrehistoryResult>,
 }
 
 #[derive(Debug, Serialize)]
@@ -102,6 +110,21 @@ struct BurstResult {
 #[derive(Debug, Serialize)]
 struct PackResult {
     packed_after_ns: Option<Duration>,
+}
+
+#[derive(Debug, Serialize)]
+struct PrehistoryResult {
+    /// The store that has seen nothing comes first.
+    stores: Vec<StoreResult>,
+}
+
+#[derive(Debug, Serialize)]
+struct StoreResult {
+    prehistory: &'static str,
+    /// Workers that were active for most of the time under the light load, and under all that comes.
+    workers: [usize; 2],
+    /// The longest time for which a worker was busy for over 90 % beside one that slept.
+    alone_ns: Duration,
 }
 
 /// Does it.
@@ -135,6 +158,13 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         met &= pack.packed_after_ns.is_some_and(|after| after <= PACK_BAR);
         pack.print();
         result.pack = Some(pack);
+    }
+    if wanted(Figure::Prehistory) {
+        let prehistory = prehistories(&allowed)?;
+        met &= prehistory.alike() * 10 >= prehistory.others().len() * 9;
+        met &= prehistory.alone() <= ALONE_BAR;
+        prehistory.print();
+        result.prehistory = Some(prehistory);
     }
     if let Some(folder) = &args.out {
         super::append(folder, "scheduler.jsonl", &result)?;
@@ -242,15 +272,13 @@ fn bare_wakes(from: CpuId, to: CpuId) -> Result<(Duration, Duration)> {
 
 /// Peak, then 5 % with bursts of 65 %, on the CPUs that the generator leaves.
 fn bursts(allowed: &[CpuId], args: &Args) -> Result<BurstResult> {
-    /// The policy's times are divided by this, so that the block of 30 s is one of a second.
-    const COMPRESSION: f64 = 30.0;
     const WARM_UP: Duration = Duration::from_secs(1);
     const QUIET: Duration = Duration::from_millis(2_500);
     const BURST: Duration = Duration::from_millis(300);
     let (store_cpus, generator) = allowed.split_at(allowed.len() - 1);
     let workers: Vec<CpuId> = store_cpus.iter().copied().cycle().take(store_cpus.len().max(4)).collect();
     let peak = args.peak.unwrap_or(Rate::per_second(60e3 * store_cpus.len() as f64));
-    let server = serve::start(config(workers, Policy::Peafowl(Params::live().scaled(COMPRESSION))), || ())?;
+    let server = serve::start(config(workers, Policy::Peafowl(Params::live())), || ())?;
 
     // The peak runs first, on connections that stay: the profile repeats, so the run is as long as one period.
     let learn = Duration::from_secs(5);
@@ -299,7 +327,7 @@ fn bursts(allowed: &[CpuId], args: &Args) -> Result<BurstResult> {
 fn pack(allowed: &[CpuId], args: &Args) -> Result<PackResult> {
     let store_cpus = &allowed[..2];
     let workers: Vec<CpuId> = store_cpus.iter().copied().cycle().take(8).collect();
-    let params = Params::default();
+    let params = Params::live();
     let peak = args.peak.unwrap_or(Rate::per_second(20e3));
     let server = serve::start(config(workers, Policy::Peafowl(params)), || ())?;
     let level = |secs, share: f64| Segment {
@@ -308,7 +336,7 @@ fn pack(allowed: &[CpuId], args: &Args) -> Result<PackResult> {
         to: peak.scale(share),
     };
     // The block must end, and the bar have room after it.
-    let quiet = 45;
+    let quiet = 15;
     let segments = [level(8, 1.0), level(12, 0.05), level(1, 0.65), level(quiet, 0.05)];
     let length: Duration = segments.iter().map(|segment| segment.length).sum();
     let profile = Profile::new(&segments).context("the profile")?;
@@ -329,6 +357,93 @@ fn pack(allowed: &[CpuId], args: &Args) -> Result<PackResult> {
     }
     let packed_after_ns = packed_at.zip(last_block).map(|(packed, block)| packed.since(block));
     Ok(PackResult { packed_after_ns })
+}
+
+/// Stores with different pasts under the same loads.
+fn prehistories(allowed: &[CpuId]) -> Result<PrehistoryResult> {
+    let small = Workload { keys: 10_000, ..Workload::default() };
+    let large = Workload { keys: 200, value_size: ValueSize::Fixed(200_000), ..Workload::default() };
+    let writes = Workload { gets: Ratio::ZERO, ..small.clone() };
+    let preload = |workload: &Workload| Items { workload: workload.clone(), preload: true, verify: false };
+    let closed = |depth| Pace::Closed { depth };
+    let level = |rate: f64| open(Rate::per_second(rate), Duration::from_secs(4));
+    // Ten, in an order that says nothing.
+    let pasts: [(&'static str, Option<(Items, Pace)>); 11] = [
+        ("nothing", None),
+        ("a preload and a light load", Some((preload(&small), level(2e3)?))),
+        ("a preload of large values", Some((preload(&large), level(200.0)?))),
+        ("large values, all that comes", Some((preload(&large), closed(1)))),
+        ("pipelines of 32", Some((Items::of(small.clone()), closed(32)))),
+        ("pipelines of 4", Some((Items::of(small.clone()), closed(4)))),
+        ("writes, pipelines of 16", Some((Items::of(writes.clone()), closed(16)))),
+        ("writes, all that comes", Some((Items::of(writes), closed(1)))),
+        ("a light load", Some((Items::of(small.clone()), level(500.0)?))),
+        ("a load of 10,000/s", Some((Items::of(small.clone()), level(10e3)?))),
+        ("all that comes", Some((Items::of(small.clone()), closed(1)))),
+    ];
+    let mut stores = Vec::new();
+    for (prehistory, past) in pasts {
+        eprintln!("prehistory: {prehistory}");
+        let server = serve::start(config(allowed[..2].to_vec(), Policy::Peafowl(Params::live())), || ())?;
+        let generator = allowed.get(2..).filter(|rest| !rest.is_empty()).unwrap_or(&allowed[..2]);
+        let of = |asks, pace, length| Plan {
+            asks,
+            ..plan(&server, generator, 32, pace, Duration::from_secs(length))
+        };
+        if let Some((asks, pace)) = past {
+            loadgen::run(&of(asks, pace, 4), &mut |_| ControlFlow::Continue(()))?;
+        }
+        let light = open(Rate::per_second(2e3), Duration::from_secs(6))?;
+        let light = watched(&server, &of(Items::of(small.clone()), light, 6))?;
+        // As many threads as there are CPUs: one alone would be busier than the store.
+        let full = of(Items::of(small.clone()), closed(1), 6);
+        let full = watched(&server, &Plan { threads: generator.len() as u16, ..full })?;
+        server.stop().context("stopping the store")?;
+        stores.push(StoreResult {
+            prehistory,
+            workers: [light.workers, full.workers],
+            alone_ns: light.alone.max(full.alone),
+        });
+    }
+    Ok(PrehistoryResult { stores })
+}
+
+fn open(rate: Rate, length: Duration) -> Result<Pace> {
+    let profile = Profile::new(&[Segment { length, from: rate, to: rate }]).context("the profile")?;
+    Ok(Pace::Open { arrivals: ArrivalKind::Poisson, profile })
+}
+
+/// How a load was served.
+struct Watched {
+    /// Workers active for most of the time, once two seconds have passed.
+    workers: usize,
+    alone: Duration,
+}
+
+fn watched(server: &Server, plan: &Plan) -> Result<Watched> {
+    let began = server.status();
+    let mut before = began.clone();
+    let mut awake = Vec::new();
+    let (mut alone, mut longest) = (Duration::ZERO, Duration::ZERO);
+    loadgen::run(plan, &mut |_| {
+        let now = server.status();
+        let length = (now.uptime - before.uptime).as_secs_f64().max(1e-9);
+        let pairs = now.workers.iter().zip(&before.workers);
+        let busiest =
+            pairs.map(|(now, before)| (now.busy - before.busy).as_secs_f64() / length).fold(0.0, f64::max);
+        let active = now.workers.iter().filter(|worker| worker.active).count();
+        let is_alone = active < now.workers.len() && busiest > 0.9;
+        alone = if is_alone { alone + (now.uptime - before.uptime) } else { Duration::ZERO };
+        longest = longest.max(alone);
+        if now.uptime - began.uptime > Duration::from_secs(2) {
+            awake.push(active);
+        }
+        before = now;
+        ControlFlow::Continue(())
+    })?;
+    awake.sort_unstable();
+    let workers = *awake.get(awake.len() / 2).context("the load ended before it was looked at")?;
+    Ok(Watched { workers, alone: longest })
 }
 
 fn median(durations: &[Duration]) -> Option<Duration> {
@@ -379,6 +494,38 @@ impl BurstResult {
             "burst, first request due to all needed workers serving: median {}, p99 {}",
             or_none(median(&self.since_due_ns)),
             or_none(quantile(&self.since_due_ns, 0.99))
+        );
+    }
+}
+
+impl PrehistoryResult {
+    fn others(&self) -> &[StoreResult] {
+        self.stores.get(1..).unwrap_or_default()
+    }
+
+    /// Stores that serve with as many workers as the one that has seen nothing.
+    fn alike(&self) -> usize {
+        let Some(first) = self.stores.first() else { return 0 };
+        self.others().iter().filter(|store| store.workers == first.workers).count()
+    }
+
+    fn alone(&self) -> Duration {
+        self.stores.iter().map(|store| store.alone_ns).max().unwrap_or_default()
+    }
+
+    fn print(&self) {
+        println!(
+            "prehistory                       workers, light  all that comes  one busy beside a sleeper"
+        );
+        for StoreResult { prehistory, workers: [light, full], alone_ns } in &self.stores {
+            println!("  {prehistory:<30} {light:>14} {full:>15} {:>26}", alone_ns.to_string());
+        }
+        println!(
+            "prehistory: {} of {} with the workers of a store that has seen nothing (bar 9 of 10); \
+             one busy beside a sleeper for {} at the most (bar {ALONE_BAR})",
+            self.alike(),
+            self.others().len(),
+            self.alone()
         );
     }
 }

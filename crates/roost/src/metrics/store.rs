@@ -130,7 +130,7 @@ impl Snapshot {
         });
         page.gauge(
             "worker_limit",
-            "Requests per second that the worker has learned to be acceptable.",
+            "Requests per second, of the kind served last, that the worker can carry.",
             None,
             limits,
         )?;
