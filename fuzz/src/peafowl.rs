@@ -15,7 +15,7 @@ pub(crate) fn drive(params: Params, learned: Option<LearnedLimit>) {
     for round in 0..50_u32 {
         for worker in &mut workers {
             for _ in 0..round % 7 {
-                now = now + Duration::from_millis(1);
+                now += Duration::from_millis(1);
                 let _ = worker.handle_served(now, 0, 1 + round * 10, Duration::from_micros(100));
                 let _ = worker.poll_transfer();
             }
@@ -23,7 +23,7 @@ pub(crate) fn drive(params: Params, learned: Option<LearnedLimit>) {
                 worker.handle_timeout(now);
             }
         }
-        now = now + Duration::from_millis(50);
+        now += Duration::from_millis(50);
         let sample = Sample {
             busy: Ratio::new(f64::from(round % 11) / 10.0),
             tail: (round % 2 == 0).then(|| Duration::from_micros(500)),

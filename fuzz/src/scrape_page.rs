@@ -13,7 +13,7 @@ pub fn run(bytes: &[u8]) {
     let mut tally = Tally::default();
     let mut now = Instant::ZERO;
     for answer in text.split("\n---\n").take(8) {
-        now = now + Duration::from_secs(1);
+        now += Duration::from_secs(1);
         for sample in exposition::samples(answer) {
             assert!(!sample.name.is_empty() && !sample.name.contains(char::is_whitespace));
         }

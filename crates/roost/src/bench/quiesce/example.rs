@@ -121,7 +121,7 @@ impl Example {
             responses_ms: lengths_ms(&responses),
             span_s: span as f64 / 1e9,
             settled_s: quiesces.then(|| began.since(started).as_secs_f64()),
-            until_settled_ms: quiesces.then(|| lengths_ms(&inside(started, began))).unwrap_or_default(),
+            until_settled_ms: if quiesces { lengths_ms(&inside(started, began)) } else { Vec::new() },
             why: told_after.as_ref().and_then(|told| told["payoff"]["why"].as_str()).map(str::to_owned),
             all_idle_share: share(after.0.idle.time - before.0.idle.time),
             all_idle_per_s: (after.0.idle.times - before.0.idle.times) as f64 / seconds,
