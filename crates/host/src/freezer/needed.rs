@@ -134,7 +134,7 @@ fn by_program(root: &Root, process: u32) -> Option<&'static Service> {
         .and_then(|path| path.file_name()?.to_str())
         .map(|name| name.strip_suffix(" (deleted)").unwrap_or(name));
     let is = |program: &&str| Some(*program) == file || kept == program[..program.len().min(COMMAND_MAX)];
-    SERVICES.iter().find(|service| service.programs.iter().any(&is))
+    SERVICES.iter().find(|service| service.programs.iter().any(is))
 }
 
 /// False if it is of another PID namespace than this process, as far as can be read.
