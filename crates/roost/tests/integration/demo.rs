@@ -140,5 +140,5 @@ fn rounds_that_hold_no_day_are_refused() {
     let refused = demo(place.path(), &["--phase-length", "2s", "--rounds", "3"]).output().unwrap();
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert_eq!(refused.status.code(), Some(2), "{said}");
-    assert!(said.contains("at least 3s for 3 rounds"), "{said}");
+    assert!(said.contains("at least 3.00s for 3 rounds"), "{said}");
 }
