@@ -64,6 +64,11 @@ fn this_kernel_takes_every_limit_and_gets_its_own_back() {
 fn a_run_that_never_ends_properly_is_undone_on_this_kernel() {
     let Some((_guard, folder, cpu)) = machine("power/pm_qos_resume_latency_us") else { return };
     let before = qos(cpu);
+    // A limit that is as narrow already is left alone, and nothing is to be put back.
+    if before != "0" && before.parse().is_ok_and(|micros: u32| micros <= 9) {
+        eprintln!("skipped: {cpu} is kept below {before} us already");
+        return;
+    }
     let root = Root::at(folder.path());
     let mut control = IdleControl::open(&root, &cpu_list(cpu), IdleOptions::new("test")).unwrap();
     control.apply(cpu, IdleLimit::ExitLatency(Duration::from_micros(9)));

@@ -646,7 +646,7 @@ pub fn held_by_nobody(socket: &Path, count: usize) -> Vec<UnixStream> {
         rustix::thread::set_thread_res_uid(user, user, user).expect("root");
         let connect = |number: usize| {
             let mut stream = UnixStream::connect(&socket).ok()?;
-            if number % 2 == 0 {
+            if number.is_multiple_of(2) {
                 let _ = stream.write_all(b"\"sta");
             }
             Some(stream)

@@ -186,7 +186,7 @@ fn a_reader_of_its_lines_that_is_gone_ends_no_daemon() {
 fn resident(process: u32) -> usize {
     let statm = std::fs::read_to_string(format!("/proc/{process}/statm")).expect("it lives");
     let pages: usize = statm.split(' ').nth(1).and_then(|pages| pages.parse().ok()).expect("a number");
-    pages * 4096 >> 20
+    (pages * 4096) >> 20
 }
 
 /// An eighth of the limit for the store's connections, the page's own bound, and as much again for what the kernel and the allocator
