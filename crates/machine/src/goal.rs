@@ -51,8 +51,16 @@ impl FromStr for Goal {
 
 impl fmt::Display for Goal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}@p{}", self.latency, (self.quantile * 1e6).round() / 1e4)
+        write!(f, "{}@p{}", self.latency, percentile(self.quantile))
     }
+}
+
+/// The quantile as it is read again: 0.5 is 50, 0.999 is 99.9, 0.01 is 01.
+fn percentile(quantile: f64) -> String {
+    let digits = quantile.to_string();
+    let digits = format!("{:0<2}", digits.strip_prefix("0.").unwrap_or(&digits));
+    let (percent, rest) = digits.split_at(2);
+    if rest.is_empty() { percent.to_owned() } else { format!("{percent}.{rest}") }
 }
 
 impl<'de> Deserialize<'de> for Goal {
@@ -63,14 +71,31 @@ impl<'de> Deserialize<'de> for Goal {
 
 impl Serialize for Goal {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let percent = (self.quantile * 1e6).round() / 1e4;
-        serializer.collect_str(&format_args!("{}@p{percent}", exact(self.latency)))
+        let percentile = percentile(self.quantile);
+        serializer.collect_str(&format_args!("{}@p{percentile}", exact(self.latency)))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_percentile_is_read_as_it_is_written() {
+        for (text, quantile, written) in [
+            ("1ms@p5", 0.5, "1.00ms@p50"),
+            ("1ms@p01", 0.01, "1.00ms@p01"),
+            ("1ms@p999", 0.999, "1.00ms@p99.9"),
+            ("1ms@p99.99999", 0.999_999_9, "1.00ms@p99.99999"),
+            ("1ms@p0012", 0.0012, "1.00ms@p00.12"),
+        ] {
+            let goal: Goal = text.parse().unwrap();
+            assert_eq!((goal.quantile, goal.to_string().as_str()), (quantile, written));
+            assert_eq!(goal.to_string().parse(), Ok(goal));
+            let kept = serde_json::to_string(&goal).unwrap();
+            assert_eq!(serde_json::from_str::<Goal>(&kept).unwrap(), goal, "{kept}");
+        }
+    }
 
     #[test]
     fn goals_name_any_percentile_that_a_run_can_have() {
