@@ -1,5 +1,5 @@
-//! Any text is a configuration of one of the commands or is refused with the reason; one that is accepted says the same when
-//! it is written with every default, and a policy made of it runs.
+//! Any text is a configuration of one of the commands or is refused with the reason; one that is
+//! accepted says the same when it is written with every default, and a policy made of it runs.
 //!
 //! The first letter says of which command: `g`overn, `p`roxy, `s`tore, `q`uiesce.
 

@@ -1,4 +1,5 @@
-//! Any bytes are HTTP answers, the beginning of one, or garbled; and in whichever pieces they come, the same is read.
+//! Any bytes are HTTP answers, the beginning of one, or garbled; and in whichever pieces they come,
+//! the same is read.
 
 use loadgen::http_answer::{Garbled, HEAD_BYTES_MAX, Reader, Step, Whole};
 

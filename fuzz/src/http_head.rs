@@ -1,4 +1,5 @@
-//! Any bytes sent to the binary's HTTP server are answered in HTTP or not at all, and a page is for its own names alone.
+//! Any bytes sent to the binary's HTTP server are answered in HTTP or not at all, and a page is for
+//! its own names alone.
 
 use axum::Router;
 use axum::body::Bytes;

@@ -1,5 +1,6 @@
-//! Any bytes are a journal, of which each line is understood, counted as unreadable, or a torn end; what stands after a line
-//! that is torn does not count, and a line that is not understood holds nothing.
+//! Any bytes are a journal, of which each line is understood, counted as unreadable, or a torn end;
+//! what stands after a line that is torn does not count, and a line that is not understood holds
+//! nothing.
 //!
 //! A line that begins with a brace gets the checksum that it needs, else hardly one would have it.
 

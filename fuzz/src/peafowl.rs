@@ -1,4 +1,5 @@
-//! A worker and a scheduler of the store, driven for a few seconds: what a file says of them must not stop them.
+//! A worker and a scheduler of the store, driven for a few seconds: what a file says of them must
+//! not stop them.
 
 use machine::{ConnId, CpuId, Duration, Instant, Ratio, Reading, WorkerId};
 use policy::peafowl::{ConnectionLoad, LearnedLimit, Params, Sample, Scheduler, Worker};

@@ -1,5 +1,5 @@
-//! Any bytes are a recording of sleeps or are refused in one line that names the file. Of a recording that is accepted no
-//! CPU slept and worked for longer than the recording lasted.
+//! Any bytes are a recording of sleeps or are refused in one line that names the file. Of a
+//! recording that is accepted no CPU slept and worked for longer than the recording lasted.
 
 use machine::{CstateTable, Duration};
 use observe::recording;

@@ -1,5 +1,5 @@
-//! Any text is a scenario that can run or an error that says what is wrong; neither takes down the program, and a scenario
-//! that is right is right again when it is written with every default.
+//! Any text is a scenario that can run or an error that says what is wrong; neither takes down the
+//! program, and a scenario that is right is right again when it is written with every default.
 
 use sim::Document;
 use sim::scenario::Estimates;

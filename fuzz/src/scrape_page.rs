@@ -1,7 +1,8 @@
-//! Any pages are pages of metrics, or a memcached's or a Roost's answers, or are refused in one line; what they add up to is
-//! a rate and a tail that can be.
+//! Any pages are pages of metrics, or a memcached's or a Roost's answers, or are refused in one
+//! line; what they add up to is a rate and a tail that can be.
 //!
-//! The first letter says which: `p`age, `m`emcached, `r`oost. A line `---` ends one answer and begins the next.
+//! The first letter says which: `p`age, `m`emcached, `r`oost. A line `---` ends one answer and
+//! begins the next.
 
 use machine::{Duration, Instant};
 use observe::scrape::{Names, Reading, Tally, exposition, of_memcached, of_page, of_roost, percentile};

@@ -1,5 +1,5 @@
-//! Any bytes are a slot file or are refused in one line that names the file; reading one that is accepted comes to an
-//! end, and tells of no more threads than the file has room for.
+//! Any bytes are a slot file or are refused in one line that names the file; reading one that is
+//! accepted comes to an end, and tells of no more threads than the file has room for.
 
 use crate::file_of;
 use machine::Duration;

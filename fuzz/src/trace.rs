@@ -1,5 +1,5 @@
-//! Any bytes are a trace of requests, a load shape or an empirical distribution, or they are refused with file and fix.
-//! Of a trace that is accepted every request can be had, by rising time.
+//! Any bytes are a trace of requests, a load shape or an empirical distribution, or they are
+//! refused with file and fix. Of a trace that is accepted every request can be had, by rising time.
 //!
 //! The first byte says which of the three.
 

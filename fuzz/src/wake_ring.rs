@@ -1,5 +1,6 @@
-//! Any words may lie in a ring, its header included, which both sides write: a visit takes a ring's worth of entries at most, none names
-//! more CPUs than it may, and nothing that a client counts stops the planner from counting.
+//! Any words may lie in a ring, its header included, which both sides write: a visit takes a ring's
+//! worth of entries at most, none names more CPUs than it may, and nothing that a client counts
+//! stops the planner from counting.
 
 use slots::Map;
 use slots::wake::{CPUS_MAX, Ring, Said};

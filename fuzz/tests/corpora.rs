@@ -1,4 +1,5 @@
-//! What is kept in `corpus/` goes through its door: examples of what is right, of what is nasty, and what a fuzzer once found.
+//! What is kept in `corpus/` goes through its door: examples of what is right, of what is nasty,
+//! and what a fuzzer once found.
 
 use roost_fuzz::TARGETS;
 use std::collections::BTreeSet;

@@ -26,7 +26,8 @@ impl Drop for Place {
     }
 }
 
-/// Peers that the kernel connects while the daemon is busy: one that is one too many waits, and does not fail.
+/// Peers that the kernel connects while the daemon is busy: one that is one too many waits, and
+/// does not fail.
 const BACKLOG: i32 = 4096;
 
 #[cfg(test)]

@@ -1,13 +1,14 @@
 //! Text that other programs wrote, without what a terminal obeys.
 //!
-//! A thread's name, a function's name, a profiler's complaint: each is chosen by a program that may be another user's. Written as it
-//! is, an escape sequence in it retitles root's terminal, hides lines, or answers in root's name.
+//! A thread's name, a function's name, a profiler's complaint: each is chosen by a program that may
+//! be another user's. Written as it is, an escape sequence in it retitles root's terminal, hides
+//! lines, or answers in root's name.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-/// `text` with every character that steers a terminal written out as `\u001b`; line feeds and tabs stay. JSON means the same by it, and
-/// stays JSON.
+/// `text` with every character that steers a terminal written out as `\u001b`; line feeds and tabs
+/// stay. JSON means the same by it, and stays JSON.
 pub fn printable(text: &str) -> Cow<'_, str> {
     if !text.contains(steers) {
         return Cow::Borrowed(text);

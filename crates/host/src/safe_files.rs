@@ -1,25 +1,30 @@
-//! Folders and files where another user may be, opened so that nobody else chooses what is written, read or run.
+//! Folders and files where another user may be, opened so that nobody else chooses what is written,
+//! read or run.
 //!
-//! Roost often runs as root and writes where others can write as well: below `/tmp` and `/dev/shm`, into the working directory
-//! of whoever typed `sudo`, into a folder that a service's own user has. A path is a promise of that other user: between
-//! two system calls `out/summary.json` may become a link to `/etc/shadow`. So a folder is opened once, component by
-//! component, and everything after that goes by its descriptor.
+//! Roost often runs as root and writes where others can write as well: below `/tmp` and `/dev/shm`,
+//! into the working directory of whoever typed `sudo`, into a folder that a service's own user has.
+//! A path is a promise of that other user: between two system calls `out/summary.json` may become a
+//! link to `/etc/shadow`. So a folder is opened once, component by component, and everything after
+//! that goes by its descriptor.
 //!
-//! Terms. A folder is *trusted* if it and all folders above it belong to root or to this user, and nobody else may rename or
-//! replace what is in them: not writable by group or others, or sticky. What root executes or believes lies in
-//! such a one ([`SafeFolder::trusted`]). In any other folder root may still leave results: that is what the rest is for.
+//! Terms. A folder is *trusted* if it and all folders above it belong to root or to this user, and
+//! nobody else may rename or replace what is in them: not writable by group or others, or sticky.
+//! What root executes or believes lies in such a one ([`SafeFolder::trusted`]). In any other folder
+//! root may still leave results: that is what the rest is for.
 //!
-//! A file that a person named (`--output FILE`) is found by [`SafeFolder::named`], which follows a link in the last place as those on
-//! the way are followed: root's own into `/var/log`, and none in a folder of another user's.
+//! A file that a person named (`--output FILE`) is found by [`SafeFolder::named`], which follows a
+//! link in the last place as those on the way are followed: root's own into `/var/log`, and none in
+//! a folder of another user's.
 //!
 //! What always holds:
 //! - A link of another user is never followed, and in a folder that is not trusted root follows none at all.
-//! - A file is made under a name that was free (`O_EXCL`), or is a regular file of this user with one name, or is not opened
-//!   for writing. It takes its final name whole, after `fsync`, and the folder is brought to the disk after that. Devices, own
-//!   pipes and own descriptors (`/dev/null`, `/dev/stdout`) are written to where they are.
+//! - A file is made under a name that was free (`O_EXCL`), or is a regular file of this user with
+//!   one name, or is not opened for writing. It takes its final name whole, after `fsync`, and the
+//!   folder is brought to the disk after that. Devices, own pipes and own descriptors (`/dev/null`,
+//!   `/dev/stdout`) are written to where they are.
 //! - What a killed run has written half of goes away with the next file that is replaced there.
-//! - A file of another user is read from only by its owner's name, without waiting (a FIFO is refused) and never more of it than
-//!   was asked for.
+//! - A file of another user is read from only by its owner's name, without waiting (a FIFO is
+//!   refused) and never more of it than was asked for.
 
 use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, Stat};
 use rustix::io::Errno;
@@ -95,7 +100,8 @@ impl SafeFolder {
         Self::walk(path, Some(mode))
     }
 
-    /// The folder that holds the file `path`, and the file's name in it. Made with the bits `mode`, if there are any.
+    /// The folder that holds the file `path`, and the file's name in it. Made with the bits `mode`,
+    /// if there are any.
     pub fn of_file(path: &Path, mode: Option<u32>) -> Result<(Self, OsString), SafeError> {
         let name = path.file_name().ok_or_else(|| SafeError::Io {
             path: path.to_owned(),
@@ -108,7 +114,8 @@ impl SafeFolder {
         Ok((Self::walk(parent, mode)?, name.to_owned()))
     }
 
-    /// The folder and the name of a file that a person named: a link of that name is followed where one on the way would be.
+    /// The folder and the name of a file that a person named: a link of that name is followed where
+    /// one on the way would be.
     pub fn named(path: &Path) -> Result<(Self, OsString), SafeError> {
         let mut path = path.to_owned();
         for _ in 0..LINKS {
@@ -139,8 +146,8 @@ impl SafeFolder {
         folder.sink(&name)?.map_or_else(|| folder.overwrite(&name, mode), Ok)
     }
 
-    /// The file that a person named, to be added to; made if there is none. One that another user could take away is refused to
-    /// root.
+    /// The file that a person named, to be added to; made if there is none. One that another user
+    /// could take away is refused to root.
     pub fn keep(path: &Path, mode: u32) -> Result<File, SafeError> {
         let (folder, name) = Self::named(path)?;
         if let Some(sink) = folder.sink(&name)? {
@@ -170,7 +177,7 @@ impl SafeFolder {
         }
     }
 
-    /// Itself, if nobody but root and this user can choose what is in it.
+    /// Itself, if only root and this user can choose what is in it.
     pub fn trusted(self) -> Result<Self, SafeError> {
         match self.doubt {
             None => Ok(self),
@@ -214,7 +221,7 @@ impl SafeFolder {
         made.map_err(failed(&self.path.join(name)))
     }
 
-    /// A folder in it with a name that nobody can know beforehand, beginning with `prefix`.
+    /// A folder in it with a name that cannot be known beforehand, beginning with `prefix`.
     pub fn fresh_folder(&self, prefix: &str, mode: u32) -> Result<Self, SafeError> {
         for _ in 0..TRIES {
             let name = format!("{prefix}{:016x}", unforeseen());
@@ -232,8 +239,8 @@ impl SafeFolder {
         Err(failed(&self.path)(Errno::EXIST))
     }
 
-    /// A folder in it that `user` alone writes, made if it is not there. Nothing is written into it by us: its owner chooses what lies
-    /// there. One that is there must be that user's.
+    /// A folder in it that `user` alone writes, made if it is not there. Nothing is written into it
+    /// by us: its owner chooses what lies there. One that is there must be that user's.
     pub fn folder_of(&self, name: &str, user: u32, group: u32) -> Result<Self, SafeError> {
         let path = self.path.join(name);
         match rustix::fs::mkdirat(&self.place, name, Mode::from_raw_mode(0o700)) {
@@ -268,8 +275,8 @@ impl SafeFolder {
         file.map(File::from).map_err(failed(&self.path.join(name)))
     }
 
-    /// The file of that name, to be added to; made if there is none. What is there must be a regular file of this user with this one
-    /// name.
+    /// The file of that name, to be added to; made if there is none. What is there must be a
+    /// regular file of this user with this one name.
     pub fn append(&self, name: impl AsRef<OsStr>, mode: u32) -> Result<File, SafeError> {
         self.own_file(name.as_ref(), OFlags::WRONLY | OFlags::APPEND, mode)
     }
@@ -288,7 +295,8 @@ impl SafeFolder {
         Ok(file)
     }
 
-    /// What is written to where it is, if it is of that kind: a device, a pipe of this user, a descriptor of this process.
+    /// What is written to where it is, if it is of that kind: a device, a pipe of this user, a
+    /// descriptor of this process.
     fn sink(&self, name: &OsStr) -> Result<Option<File>, SafeError> {
         let path = self.path.join(name);
         let failed = failed(&path);
@@ -335,8 +343,8 @@ impl SafeFolder {
         Ok(File::from(file))
     }
 
-    /// Writes a file that takes its name when it is whole and on the disk; what had the name before, a link too, is replaced. Of the
-    /// bits `mode` this process's mask takes some away.
+    /// Writes a file that takes its name when it is whole and on the disk; what had the name
+    /// before, a link too, is replaced. Of the bits `mode` this process's mask takes some away.
     pub fn replace(
         &self,
         name: impl AsRef<OsStr>,
@@ -364,7 +372,8 @@ impl SafeFolder {
             let _ = rustix::fs::unlinkat(&self.place, &draft, AtFlags::empty());
             return Err(SafeError::Io { path, source });
         }
-        // The name is not on the disk before its folder is. A folder that this user may not list cannot be asked for that.
+        // The name is not on the disk before its folder is. A folder that this user may not list
+        // cannot be asked for that.
         if let Ok(open) = self.readable() {
             let _ = rustix::fs::fsync(open);
         }
@@ -393,8 +402,8 @@ impl SafeFolder {
         Err(failed(&path)(Errno::BUSY))
     }
 
-    /// Takes away what killed runs of this user have written half of. A draft that is being written is locked. Nothing
-    /// depends on its coming about.
+    /// Takes away what killed runs of this user have written half of. A draft that is being written
+    /// is locked. Nothing depends on its coming about.
     pub fn remove_drafts(&self) {
         let Ok(entries) = self.readable().map_err(|_| Errno::ACCESS).and_then(rustix::fs::Dir::new) else {
             return;
@@ -434,8 +443,9 @@ impl SafeFolder {
         Ok(bytes)
     }
 
-    /// Listens at a Unix socket of that name, to which whoever may by `mode` can connect. One that nobody answers at was left by the dead
-    /// and gives way; anything else that has the name does not.
+    /// Listens at a Unix socket of that name, to which whoever may by `mode` can connect. One that
+    /// nobody answers at was left by the dead and gives way; anything else that has the name does
+    /// not.
     pub fn listen(
         &self,
         name: impl AsRef<OsStr>,
@@ -463,7 +473,8 @@ impl SafeFolder {
         let socket = socket.map_err(failed(&path))?;
         // The file takes the socket's mode: there is no moment in which one that may not could connect.
         rustix::fs::fchmod(&socket, Mode::from_raw_mode(mode)).map_err(failed(&path))?;
-        // Where another user could exchange the folder, by its descriptor; else by the name that `ss` shall show.
+        // Where another user could exchange the folder, by its descriptor; else by the name that
+        // `ss` shall show.
         let at = match self.doubt {
             None => path.clone(),
             Some(_) => self.by_descriptor(name),
@@ -648,7 +659,8 @@ fn own_user() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// A number that another process cannot guess: the standard library seeds its maps by the kernel's random numbers.
+/// A number that another process cannot guess: the standard library seeds its maps by the kernel's
+/// random numbers.
 fn unforeseen() -> u64 {
     std::collections::hash_map::RandomState::new().build_hasher().finish()
 }
@@ -848,7 +860,7 @@ mod tests {
             let theirs = two.folder_of("out", 65534, 65534).unwrap();
             assert_eq!(fs::metadata(theirs.path()).unwrap().uid(), 65534);
             two.folder_of("out", 65534, 65534).unwrap();
-            // It is taken for nobody else's.
+            // It is taken for no other journal's.
             two.folder("out", 0o700).unwrap_err();
             two.folder_of("out", 65533, 65533).unwrap_err();
             theirs.trusted().unwrap_err();

@@ -142,8 +142,9 @@ pub fn of_unit(root: &Root, unit: &str) -> Result<Service, ServiceError> {
     Ok(described(root, members))
 }
 
-/// The folder of a unit's cgroup. A user may call a unit of theirs as one of the system's is called: systemd, where it runs, says which
-/// is the system's; else a name that two have is an error.
+/// The folder of a unit's cgroup. A user may call a unit of theirs as one of the system's is
+/// called: systemd, where it runs, says which is the system's; else a name that two have is an
+/// error.
 pub(crate) fn unit_folder(root: &Root, unit: &str) -> Result<PathBuf, ServiceError> {
     let name = if unit.contains('.') { unit.to_owned() } else { format!("{unit}.service") };
     let none = || ServiceError::NoUnit(unit.to_owned());
@@ -175,7 +176,8 @@ pub(crate) fn unit_folder(root: &Root, unit: &str) -> Result<PathBuf, ServiceErr
     }
 }
 
-/// What systemd says of the unit's cgroup: nothing for one that does not run. `None` where systemd does not run, or does not say.
+/// What systemd says of the unit's cgroup: nothing for one that does not run. `None` where systemd
+/// does not run, or does not say.
 fn control_group(root: &Root, unit: &str) -> Option<String> {
     if !root.path("run/systemd/system").is_dir() {
         return None;

@@ -8,7 +8,8 @@
 //! Timeouts that come late, early or twice do no harm. All state is plain data that serde can write and read back
 //! exactly.
 //!
-//! - [`peafowl`]: how many workers of the store stay awake, decided by what each can carry in the CPU time that it gets.
+//! - [`peafowl`]: how many workers of the store stay awake, decided by what each can carry in the
+//!   CPU time that it gets.
 //! - [`carb`]: the same question, answered by a search on measured response time.
 //! - [`governing`]: both for a service that was not changed, as the daemon drives it.
 //! - [`spread`]: how connections get onto the workers, when their number is decided elsewhere.

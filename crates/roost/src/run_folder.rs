@@ -136,7 +136,8 @@ pub fn write(
     content: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
 ) -> Result<()> {
     let path = folder.join(name);
-    // The working directory of who typed `sudo` is not root's: no link is followed there, and the file is a fresh one.
+    // The working directory of who typed `sudo` is not root's: no link is followed there, and the
+    // file is a fresh one.
     let written = SafeFolder::open(folder).and_then(|folder| {
         folder.replace(name, 0o666, |file| {
             let mut file = BufWriter::new(file.try_clone()?);

@@ -117,8 +117,9 @@ pub fn columns() -> usize {
     named.or_else(terminal).filter(|&columns| columns >= 40).unwrap_or(100)
 }
 
-/// Prints what a person or a program asked for. A reader that has seen enough (`| head`) is no failure. Names that other programs chose
-/// are in it: what would steer the terminal is written out.
+/// Prints what a person or a program asked for. A reader that has seen enough (`| head`) is no
+/// failure. Names that other programs chose are in it: what would steer the terminal is written
+/// out.
 pub fn print(text: &str) -> Result<()> {
     match io::stdout().lock().write_all(host::printable(text).as_bytes()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),

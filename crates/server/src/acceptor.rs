@@ -1,9 +1,9 @@
 //! Listening sockets: opening them, and taking connections from them without ever spinning.
 //!
-//! Accepting happens on the director's thread, because the director knows which worker shall serve a new
-//! connection. When descriptors run out, a level-triggered listener would stay readable for ever; so the acceptor
-//! stops watching, and starts again when a connection closes or after a pause. At the connection limit a client is
-//! told so and closed, as memcached does it.
+//! Accepting happens on the director's thread, because the director knows which worker shall serve
+//! a new connection. When descriptors run out, a level-triggered listener would stay readable for
+//! ever; so the acceptor stops watching, and starts again when a connection closes or after a
+//! pause. At the connection limit a client is told so and closed, as memcached does it.
 
 use crate::config::Listen;
 use host::SafeFolder;
@@ -143,9 +143,9 @@ impl Acceptor {
         })
     }
 
-    /// Takes what waits, up to a batch per listener, and hands each socket to `take` while `room` allows. Others are
-    /// told so, closed, and counted by `refused`: a client that waits in the backlog knows nothing, and tries no other
-    /// server.
+    /// Takes what waits, up to a batch per listener, and hands each socket to `take` while `room`
+    /// allows. Others are told so, closed, and counted by `refused`: a client that waits in the
+    /// backlog knows nothing, and tries no other server.
     pub(crate) fn accept(
         &mut self,
         now: Instant,

@@ -19,7 +19,8 @@
 //!   values that were refused while they were incomplete, or a prefix of them and a close.
 //! - A request that was received whole is answered while the connection lives.
 //! - A turn writes [`TURN_BYTES`] at the most, unless there is no memory to keep the rest of an answer.
-//! - A turn serves nothing more once [`TURN_TIME`] has passed: at the most a slice of requests, or one that copied much.
+//! - A turn serves nothing more once [`TURN_TIME`] has passed: at the most a slice of requests, or
+//!   one that copied much.
 //! - Memory is charged as bytes arrive, never for what a client announces.
 
 use crate::buffer::Buffer;
@@ -39,7 +40,8 @@ pub(crate) const READ_SIZE: usize = 64 * 1024;
 /// The least that is read behind an incomplete request.
 const READ_PIECE: usize = READ_SIZE / 16;
 
-/// Requests served before other connections get their turn: about half a millisecond of work where they are small.
+/// Requests served before other connections get their turn: about half a millisecond of work where
+/// they are small.
 const TURN_REQUESTS: u32 = 512;
 
 /// Time served before other connections get their turn, whatever the requests weigh.

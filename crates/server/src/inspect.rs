@@ -1,8 +1,8 @@
 //! How a running server tells about itself: gathering its [`Status`], and answering `stats`.
 //!
-//! Meters are read in turn under a lock of their own, because a counter that wraps or is reset by the kernel needs one
-//! reader that remembers its last value. A reading costs some 50 us a CPU, so no worker makes one: `stats` answers from
-//! the last reading, and asks the director for the next.
+//! Meters are read in turn under a lock of their own, because a counter that wraps or is reset by
+//! the kernel needs one reader that remembers its last value. A reading costs some 50 us a CPU, so
+//! no worker makes one: `stats` answers from the last reading, and asks the director for the next.
 
 use crate::config::{Config, Listen};
 use crate::session::{Introspection, ServerFacts, Totals};

@@ -16,7 +16,7 @@ pub struct Parameters {
 /// Why a text is no such file.
 #[derive(Debug, thiserror::Error)]
 pub enum ParametersError {
-    /// It is no TOML, or has a key that nobody knows.
+    /// It is no TOML, or has a key that is not known.
     #[error(transparent)]
     Malformed(#[from] toml::de::Error),
     /// A figure that no policy can go by.
@@ -36,7 +36,8 @@ impl Parameters {
         Self { peafowl: policy::peafowl::Params::paper(), carb: policy::carb::Params::paper() }
     }
 
-    /// What a file leaves out of a table is as it is in a live store, and not as it is in the policy's own defaults.
+    /// What a file leaves out of a table is as it is in a live store, and not as it is in the
+    /// policy's own defaults.
     pub fn parse(text: &str) -> Result<Self, ParametersError> {
         // First as it stands: this reading knows the line of what is wrong.
         let mut file: Self = toml::from_str(text)?;

@@ -1,13 +1,14 @@
 //! How long the workers leave each CPU alone.
 //!
-//! A CPU rests from when the last of its workers goes to wait until one of them runs again. Other programs may use it
-//! meanwhile; that is not the store's doing, so the kernel's own count of idle time says less on a machine that others
-//! use. The workers read the clock around each wait anyway, so that a rest costs two atomic operations and no privilege.
+//! A CPU rests from when the last of its workers goes to wait until one of them runs again. Other
+//! programs may use it meanwhile; that is not the store's doing, so the kernel's own count of idle
+//! time says less on a machine that others use. The workers read the clock around each wait anyway,
+//! so that a rest costs two atomic operations and no privilege.
 //!
 //! Lengths are counted in eighths of a factor of two: a figure read from them is off by at most a tenth.
 //!
-//! What always holds: a rest is counted by the worker that ended it, once; a wait in which its events were there already
-//! is no rest; counts only grow.
+//! What always holds: a rest is counted by the worker that ended it, once; a wait in which its
+//! events were there already is no rest; counts only grow.
 
 use machine::{CpuId, Duration, Instant};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const FINE: u32 = 3;
 const BUCKETS: usize = 64 << FINE;
 
-/// Nobody rests: one of the CPU's workers runs.
+/// None rests: one of the CPU's workers runs.
 const AWAKE: u64 = u64::MAX;
 
 /// One CPU's rests, counted by its workers.
@@ -78,7 +79,8 @@ impl Rests {
         Self { cpu: self.cpu, counts, open: self.open }
     }
 
-    /// With the rest that goes on, as if it ended now. A CPU that was left alone all the time would have none otherwise.
+    /// With the rest that goes on, as if it ended now. A CPU that was left alone all the time would
+    /// have none otherwise.
     #[must_use]
     pub fn ended(mut self) -> Self {
         if let Some(open) = self.open.take() {
@@ -104,9 +106,9 @@ impl Rests {
         self.counts.iter().rposition(|&count| count > 0).map(middle)
     }
 
-    /// So long is the rest in which an instant of rest lies, at this quantile: half of all time at rest is in rests that
-    /// are no longer than that at 0.5. By count the many short rests of a busy hour would hide the few long ones, in
-    /// which a CPU sleeps deeply.
+    /// So long is the rest in which an instant of rest lies, at this quantile: half of all time at
+    /// rest is in rests that are no longer than that at 0.5. By count the many short rests of a
+    /// busy hour would hide the few long ones, in which a CPU sleeps deeply.
     pub fn by_time(&self, quantile: f64) -> Option<Duration> {
         let time = |(at, &count): (usize, &u64)| count as f64 * middle(at).as_secs_f64();
         let whole: f64 = self.counts.iter().enumerate().map(time).sum();

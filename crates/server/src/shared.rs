@@ -250,8 +250,8 @@ impl Shared {
         self.director_idle.store(idle, Ordering::Relaxed);
     }
 
-    /// Figures of the whole store, for every worker. Each takes them when it wakes for something else: they change with
-    /// nearly every reading, and a worker that rests has no use for them.
+    /// Figures of the whole store, for every worker. Each takes them when it wakes for something
+    /// else: they change with nearly every reading, and a worker that rests has no use for them.
     pub(crate) fn guide(&self, guidance: Guidance) {
         *lock(&self.guidance) = guidance;
         self.guidance_changes.fetch_add(1, Ordering::Release);

@@ -30,8 +30,8 @@ pub struct Status {
     pub memory_used: u64,
     /// `--memory-limit`.
     pub memory_limit: u64,
-    /// How long before this status the figures of `cpus` and `energy` were read. `stats` answers from the last
-    /// reading.
+    /// How long before this status the figures of `cpus` and `energy` were read. `stats` answers
+    /// from the last reading.
     pub meters_read: Duration,
     /// Energy since the start, with its source.
     pub energy: Option<EnergyReading>,

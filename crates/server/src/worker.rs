@@ -53,8 +53,8 @@ const SLEPT: Duration = Duration::from_micros(5);
 /// How often clients that do not go on are looked for, while there are any.
 const STALL_CHECK: Duration = Duration::from_secs(1);
 
-/// A client has so long to go on, or the stall limit where that is less, even if connections have no memory left: a
-/// packet that was lost thrice still comes in this time.
+/// A client has so long to go on, or the stall limit where that is less, even if connections have
+/// no memory left: a packet that was lost thrice still comes in this time.
 const LEAST_PATIENCE: Duration = Duration::from_secs(5);
 
 /// How long a connection that goes on sending is served after the server was told to stop.
@@ -548,8 +548,9 @@ impl Worker {
         now
     }
 
-    /// Ends connections on which nothing has moved for too long, the longest silent first. What they hold is taken
-    /// from the share of all connections: the less of it is left, the sooner they give way.
+    /// Ends connections on which nothing has moved for too long, the longest silent first. What
+    /// they hold is taken from the share of all connections: the less of it is left, the sooner
+    /// they give way.
     fn close_stalled(&mut self, now: Instant) {
         let mut stalled: Vec<(Instant, u32)> = self
             .connections

@@ -222,7 +222,8 @@ impl Reader {
         }
         let memory = FileMemory::new(file).map_err(failed)?;
         let reader = Self::from_memory(Box::new(memory), about.len(), path)?;
-        // In a folder like /dev/shm anybody may have taken the name first, and would then speak for the service.
+        // In a folder like /dev/shm anybody may have taken the name first, and would then speak for
+        // the service.
         let written_by = reader.identity;
         if let (Some(user), true) = (user_of(written_by.pid), written_by.is_alive())
             && about.uid() != user

@@ -132,8 +132,8 @@ impl Writer {
         let _ = fs::remove_file(&new);
         let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&new);
         let file = file.map_err(failed)?;
-        // Not brought to the disk first: it is memory that this process shares, and after a crash of the machine it says nothing
-        // whatever it holds.
+        // Not brought to the disk first: it is memory that this process shares, and after a crash
+        // of the machine it says nothing whatever it holds.
         let made = image_onto(&file, methods, &options).and_then(|map| {
             fs::rename(&new, path)?;
             Ok(map)

@@ -107,13 +107,15 @@ impl Pool {
         &self.route
     }
 
-    /// A request had no answer in time on the shared connection of that number: it may be dead without a word, and is asked
-    /// nothing more. Others that wait on it may have their answers yet.
+    /// A request had no answer in time on the shared connection of that number: it may be dead
+    /// without a word, and is asked nothing more. Others that wait on it may have their answers
+    /// yet.
     pub(crate) fn distrust(&self, number: u64) {
         drop(lock(&self.kept).shared.take_if(|shared| shared.number == number));
     }
 
-    /// Sends a request and waits for the beginning of the answer. `on` is the number of the shared connection that it is sent on.
+    /// Sends a request and waits for the beginning of the answer. `on` is the number of the shared
+    /// connection that it is sent on.
     pub(crate) async fn ask(
         &self,
         mut request: Asking,

@@ -173,7 +173,7 @@ fn run(
     if !std::path::Path::new("/sys/kernel/btf/vmlinux").exists() {
         return Err(BpfError::NoTypes);
     }
-    said().lock().expect("nobody panics while holding it").clear();
+    said().lock().expect("no thread panics while holding it").clear();
     let mut open = ObjectBuilder::default().open_memory(object).map_err(refused)?;
     let cpus = possible_cpus();
     for mut map in open.maps_mut() {
@@ -255,7 +255,7 @@ impl Running {
 
 fn refusal(program: &str, error: &libbpf_rs::Error) -> BpfError {
     // libbpf returns a number, and tells the story beside it.
-    let told = said().lock().expect("nobody panics while holding it").join("; ");
+    let told = said().lock().expect("no thread panics while holding it").join("; ");
     if error.kind() == libbpf_rs::ErrorKind::PermissionDenied {
         let own = crate::privileges(&Root::system(), &mut crate::Gaps::default());
         let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
@@ -265,8 +265,8 @@ fn refusal(program: &str, error: &libbpf_rs::Error) -> BpfError {
     BpfError::Refused { program: program.to_owned(), reason }
 }
 
-/// EPERM and EACCES have one kind. The verifier says EACCES of what a program reads or calls; a missing capability is mostly
-/// EPERM, and who holds the capabilities does not lack them.
+/// EPERM and EACCES have one kind. The verifier says EACCES of what a program reads or calls; a
+/// missing capability is mostly EPERM, and who holds the capabilities does not lack them.
 fn denied(program: &str, error: &str, told: &str, own: &crate::Privileges, release: &str) -> BpfError {
     use crate::Capability;
     let holds = |capability| own.has(capability) == Some(true);
@@ -282,7 +282,8 @@ fn denied(program: &str, error: &str, told: &str, own: &crate::Privileges, relea
     }
 }
 
-/// From which kernel on a program is known to work: the oldest that the lab has booted with it, or what the program reads.
+/// From which kernel on a program is known to work: the oldest that the lab has booted with it, or
+/// what the program reads.
 fn known_to_work(program: &str) -> &'static str {
     match program {
         "threads" => "reads the fourth argument of sched_switch (Linux 5.18)",
@@ -299,7 +300,7 @@ fn said() -> &'static Mutex<Vec<String>> {
     SAID.get_or_init(|| {
         libbpf_rs::set_print(Some((PrintLevel::Warn, |_, line| {
             const LINES_KEPT: usize = 4;
-            let mut said = said().lock().expect("nobody panics while holding it");
+            let mut said = said().lock().expect("no thread panics while holding it");
             // The verifier's log comes as one long message; its last lines hold the complaint.
             let lines = line.lines().map(str::trim).filter(|line| !line.is_empty());
             said.extend(lines.map(|line| line.trim_start_matches("libbpf: ").to_owned()));

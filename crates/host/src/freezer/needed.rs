@@ -230,7 +230,7 @@ mod tests {
         namespace(&machine, 71, 2);
         assert_eq!(named(&machine, "batch"), None, "a container's own bus");
         group(&machine, "batch/deep/sshd.service", &[]);
-        assert_eq!(named(&machine, "batch"), None, "nobody is in it");
+        assert_eq!(named(&machine, "batch"), None, "it is empty");
         group(&machine, "batch/deep/sshd.service", &[72]);
         namespace(&machine, 72, 1);
         assert!(named(&machine, "batch").unwrap().contains("sshd.service"));

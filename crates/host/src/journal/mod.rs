@@ -437,8 +437,8 @@ impl Drop for Journal {
     }
 }
 
-/// Makes the journal appear with this text, already locked: nobody can mistake it for a dead run's in between. A journal that is
-/// there has its text, whatever happens to the machine.
+/// Makes the journal appear with this text, already locked: no other run can mistake it for a dead run's
+/// in between. A journal that is there has its text, whatever happens to the machine.
 fn write_anew(path: &Path, text: &str) -> io::Result<(File, u64)> {
     let (folder, name) = SafeFolder::of_file(path, None).map_err(SafeError::into_io)?;
     let file = folder.replace_and_keep(name, 0o600, |file| file.write_all(text.as_bytes()));

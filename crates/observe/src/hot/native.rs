@@ -48,8 +48,8 @@ pub enum NativeError {
     Stacks(#[from] StackError),
 }
 
-/// Stacks of all threads of process `pid`, for `length`. What `perf` writes meanwhile lies in `scratch`, a folder that nobody else may
-/// write in.
+/// Stacks of all threads of process `pid`, for `length`. What `perf` writes meanwhile lies in
+/// `scratch`, a folder that nobody else may write in.
 pub fn profile_native(
     pid: u32,
     length: Duration,

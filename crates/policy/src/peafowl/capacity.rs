@@ -104,7 +104,8 @@ impl Capacity {
         Rate::per_second(busy.as_f64() * self.got)
     }
 
-    /// The same as [`Capacity::limit`] in requests per second of the kind that came last; nothing before the first have come.
+    /// The same as [`Capacity::limit`] in requests per second of the kind that came last; nothing
+    /// before the first have come.
     pub fn limit_in_requests(&self, params: &Params) -> Option<Rate> {
         let cost = self.cost_ns.filter(|&cost| cost > 0.0)?;
         Some(self.limit(params).scale(1e9 / cost))

@@ -1,12 +1,14 @@
-//! A small machine on which critical threads wait for third parties, which may ask the background before they answer.
+//! A small machine on which critical threads wait for third parties, which may ask the background
+//! before they answer.
 //!
 //! ```text
 //!   critical  works --asks--> third party, which waits for a while --asks--> background, computes a little
 //!      ^------------------- answers <----------- or answers at once <---------------'
 //! ```
 //!
-//! The policy sees what the driver sees of it: that a critical thread waits for the network, and that it goes on. Whom the
-//! third party asks is not told. Each critical thread and each background group has a CPU of its own.
+//! The policy sees what the driver sees of it: that a critical thread waits for the network, and
+//! that it goes on. Whom the third party asks is not told. Each critical thread and each background
+//! group has a CPU of its own.
 
 use super::{
     Event, GroupId, Nature, Params, Quiescence, QuiescenceCommand, Role, Site, Task, TaskId, Verdict, Waits,

@@ -8,7 +8,8 @@ use crate::drawing::sheet::{self, Entry, Mark, RIGHT, TEXT_SIZE, WIDTH};
 use crate::run::StateShare;
 use machine::EnergySource;
 
-/// Worker-seconds awake, and energy with its source; with ratios unless others, which have intervals, stand elsewhere.
+/// Worker-seconds awake, and energy with its source; with ratios unless others, which have
+/// intervals, stand elsewhere.
 pub fn cost(tracks: &[Track], with_ratios: bool) -> Chart {
     let title = "What each phase cost";
     let awake = |track: &Track| track.awake().map(|awake| (awake.as_secs_f64(), String::new()));

@@ -13,8 +13,8 @@ pub struct Summary {
     /// The bars and what was found.
     #[serde(default)]
     pub verdicts: Vec<Verdict>,
-    /// Figures of the other phases as shares of the first one's, with intervals. Where there are any, no ratio without an
-    /// interval is shown.
+    /// Figures of the other phases as shares of the first one's, with intervals. Where there are
+    /// any, no ratio without an interval is shown.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub compared: Vec<Compared>,
     /// What the figures say, in sentences.

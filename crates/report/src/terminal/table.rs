@@ -8,7 +8,8 @@ use crate::text::{MISSING, grouped, or_missing};
 use machine::{Duration, EnergySource};
 use std::fmt::Write as _;
 
-/// What the clients saw, what it cost, where the energy figures come from, each phase against the first, and the verdicts.
+/// What the clients saw, what it cost, where the energy figures come from, each phase against the
+/// first, and the verdicts.
 pub fn outcome(summary: &Summary) -> String {
     // A ratio without an interval beside one that has it would be believed as much.
     let first = summary.phases.first().filter(|_| summary.compared.is_empty());

@@ -1,10 +1,11 @@
 //! `roost bench fairness`: what one client's large answers cost the others.
 //!
-//! A worker that copies 200 values for one client answers nobody else meanwhile, unless it gives turns by bytes.
-//! Each pair starts our store and memcached in turn, with the same values, the same clients that get all of them
-//! over and over, and the same probes, which ask for nothing (`mn`) every 2 ms. Probes are connected before the
-//! clients, twice as many as there are workers, so that each worker has some. A probe's latency counts from when
-//! it was to be sent, so that one long wait is not one sample.
+//! A worker that copies 200 values for one client answers no other client meanwhile, unless it gives
+//! turns by bytes. Each pair starts our store and memcached in turn, with the same values, the same
+//! clients that get all of them over and over, and the same probes, which ask for nothing (`mn`)
+//! every 2 ms. Probes are connected before the clients, twice as many as there are workers, so that
+//! each worker has some. A probe's latency counts from when it was to be sent, so that one long
+//! wait is not one sample.
 //!
 //! Moves are off with `--policy all-awake` and on with the scheduler.
 
@@ -268,7 +269,8 @@ fn answer_bytes(value_bytes: usize) -> usize {
 
 /// Latencies in microseconds of a request for nothing every [`EVERY`].
 fn ask_nothing(mut stream: TcpStream, length: Duration) -> Result<Vec<f64>> {
-    // Without the right to a priority the probes share the lateness of everything else, on both servers alike.
+    // Without the right to a priority the probes share the lateness of everything else, on both
+    // servers alike.
     let _ = host::run_before_others();
     let mut latencies = Vec::new();
     let began = Instant::now();

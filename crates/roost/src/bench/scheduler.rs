@@ -1,6 +1,7 @@
 //! `roost bench scheduler`: what moving connections costs, how fast a burst is met, how soon a quiet store is packed.
 //!
-//! All run the store in this process, on real sockets and with a real generator, and read the store's own stamps.
+//! All run the store in this process, on real sockets and with a real generator, and read the
+//! store's own stamps.
 //!
 //! - *transfer*: connections are ordered back and forth between two workers. Counted from leaving one epoll set to the
 //!   first read by the other; where the other worker slept, apart, beside what a bare wake-up costs here.
@@ -9,9 +10,9 @@
 //!   instant at which the burst's first request was due, which includes seeing the burst.
 //! - *pack*: eight workers, 64 connections, 5 % of the learned peak: how long after the last block expired one worker
 //!   serves all.
-//! - *prehistory*: stores that have seen different loads get the same one: a light one, and all that comes. Counted are
-//!   those that serve it with as many workers as a store which has seen nothing, and how long a worker was busy for over
-//!   90 % of the time beside one that slept.
+//! - *prehistory*: stores that have seen different loads get the same one: a light one, and all
+//!   that comes. Counted are those that serve it with as many workers as a store which has seen
+//!   nothing, and how long a worker was busy for over 90 % of the time beside one that slept.
 
 use crate::exit::{Exit, usage};
 use crate::machine_facts::this_machine;
@@ -34,8 +35,8 @@ use workload::{ArrivalKind, Profile, Segment, ValueSize, Workload};
 const TRANSFER_BAR: Duration = Duration::from_micros(30);
 const BURST_BAR: Duration = Duration::from_millis(2);
 const PACK_BAR: Duration = Duration::from_secs(10);
-/// A worker that is busy all the time is seen at its next report, and helped when a connection of its has been served;
-/// a second has room for a machine that takes its CPUs away meanwhile.
+/// A worker that is busy all the time is seen at its next report, and helped when a connection of
+/// its has been served; a second has room for a machine that takes its CPUs away meanwhile.
 const ALONE_BAR: Duration = Duration::from_secs(1);
 
 /// Measure transfers, bursts and packing against their bars

@@ -1,19 +1,22 @@
 //! What the demo claims, and when it may.
 //!
-//! **The problem.** On a machine that others use, two equal phases differ by more than what is to be shown: the tail of
-//! one was twice that of the other, with nothing between them but time. One phase of each kind decides nothing.
+//! **The problem.** On a machine that others use, two equal phases differ by more than what is to
+//! be shown: the tail of one was twice that of the other, with nothing between them but time. One
+//! phase of each kind decides nothing.
 //!
-//! **The approach.** The treatments take turns, round by round, so that what the machine does meets all of them alike. A
-//! claim compares the two of the same round, and its 99 % interval comes from how much the rounds' ratios differ
-//! (Student's t). Ratios of times are taken by their logarithms, since a stall multiplies. A count that may fall to nothing
-//! is not: the logarithm of next to nothing would be all of its scatter. A claim is met only if all of the interval keeps the bar, and missed only if none of it
-//! does. What lies between is within the noise, and is said to be.
+//! **The approach.** The treatments take turns, round by round, so that what the machine does meets
+//! all of them alike. A claim compares the two of the same round, and its 99 % interval comes from
+//! how much the rounds' ratios differ (Student's t). Ratios of times are taken by their logarithms,
+//! since a stall multiplies. A count that may fall to nothing is not: the logarithm of next to
+//! nothing would be all of its scatter. A claim is met only if all of the interval keeps the bar,
+//! and missed only if none of it does. What lies between is within the noise, and is said to be.
 //!
-//! A round whose load was not answered as it was asked counts for nothing, and neither does a tail that the generator
-//! made itself. A run in which fewer than three pairs of rounds are left is invalid: it measured something else.
+//! A round whose load was not answered as it was asked counts for nothing, and neither does a tail
+//! that the generator made itself. A run in which fewer than three pairs of rounds are left is
+//! invalid: it measured something else.
 //!
-//! What always holds: fewer than three pairs claim nothing; a wider scatter never turns an undecided claim into a met
-//! one.
+//! What always holds: fewer than three pairs claim nothing; a wider scatter never turns an
+//! undecided claim into a met one.
 
 use report::run::{Compared, Verdict, times};
 
@@ -32,7 +35,8 @@ pub enum Scatter {
     Amounts,
 }
 
-/// The ratio of the second to the first of each pair, as the mean over the pairs and the ends of its 99 % interval.
+/// The ratio of the second to the first of each pair, as the mean over the pairs and the ends of
+/// its 99 % interval.
 pub fn ratio(pairs: &[(f64, f64)], scatter: Scatter) -> Option<(f64, f64, f64)> {
     let ratios = pairs.iter().filter(|(first, second)| *first > 0.0 && *second >= 0.0);
     let ratios = ratios.map(|(first, second)| second / first);

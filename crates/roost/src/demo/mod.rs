@@ -4,21 +4,23 @@
 //! with all workers awake and their CPUs kept from sleeping deeply (*limited*), and with the scheduler. The load is a day
 //! with its night, played fast, and one burst in the night.
 //!
-//! The treatments take turns, round by round, and what is claimed of them has an interval (`claims`): on a machine that
-//! others use, one phase of each kind decides nothing. Awake time, wake-ups, rests and CPU time are the workers' own, so
-//! that they are true beside a compiler as well; a tail is judged only by rounds in which the generator was punctual
-//! (`rounds`).
+//! The treatments take turns, round by round, and what is claimed of them has an interval
+//! (`claims`): on a machine that others use, one phase of each kind decides nothing. Awake time,
+//! wake-ups, rests and CPU time are the workers' own, so that they are true beside a compiler as
+//! well; a tail is judged only by rounds in which the generator was punctual (`rounds`).
 //!
-//! With fewer than four CPUs there is none to spare for the clients (`split`). Such a machine shows that connections are
-//! packed, how often the CPU that is left alone is woken for the store and how long it rests, and what a request costs. A
-//! tail there is that of a machine whose clients keep a CPU awake, and the demo says so.
+//! With fewer than four CPUs there is none to spare for the clients (`split`). Such a machine shows
+//! that connections are packed, how often the CPU that is left alone is woken for the store and how
+//! long it rests, and what a request costs. A tail there is that of a machine whose clients keep a
+//! CPU awake, and the demo says so.
 //!
-//! A machine with one halt state has nothing to limit: the treatment *limited* would be *stock* once more, and is left out.
+//! A machine with one halt state has nothing to limit: the treatment *limited* would be *stock*
+//! once more, and is left out.
 //!
 //! Time is compressed: the policy's times (report period, block, learning) are divided by the same factor as the day.
 //!
-//! The generator sends before all other threads where it may. Beside workers it never polls, which would keep them from
-//! their CPU: it sleeps until a request is due.
+//! The generator sends before all other threads where it may. Beside workers it never polls, which
+//! would keep them from their CPU: it sleeps until a request is due.
 
 mod claims;
 mod recorder;
@@ -139,7 +141,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let prompt = may_be_prompt();
     let mut totals: Vec<Total> = treatments.iter().map(|_| Total::default()).collect();
     for round in 0..args.rounds {
-        // The other way round in every second round: what comes first may find the machine otherwise than what follows.
+        // The other way round in every second round: what comes first may find the machine
+        // otherwise than what follows.
         let mut turns: Vec<usize> = (0..treatments.len()).collect();
         if round % 2 == 1 {
             turns.reverse();
@@ -365,7 +368,8 @@ struct Piece {
     prompt: bool,
 }
 
-/// Whether a thread of this user may send before all others, which keeps the generator punctual on a busy machine.
+/// Whether a thread of this user may send before all others, which keeps the generator punctual on
+/// a busy machine.
 fn may_be_prompt() -> bool {
     std::thread::spawn(|| host::run_before_others().is_ok()).join().unwrap_or(false)
 }
@@ -440,7 +444,8 @@ fn play(
 struct Quiet {
     first: Vec<Rests>,
     last: Vec<Rests>,
-    /// Of the CPU that was woken least, interval by interval: which one it is changes with what the scheduler empties.
+    /// Of the CPU that was woken least, interval by interval: which one it is changes with what the
+    /// scheduler empties.
     wake_ups: u64,
 }
 

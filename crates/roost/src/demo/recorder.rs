@@ -15,8 +15,8 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Makes the folder, with its parents, and writes `run.toml`. A folder that is there already loses the frames, summary and
-    /// report of the run before, so that no report mixes two runs.
+    /// Makes the folder, with its parents, and writes `run.toml`. A folder that is there already
+    /// loses the frames, summary and report of the run before, so that no report mixes two runs.
     pub fn begin(folder: &Path, info: &RunInfo) -> Result<Self> {
         run_folder::create(folder)?;
         run_folder::remove(folder, &[SUMMARY, REPORT])?;

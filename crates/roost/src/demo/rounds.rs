@@ -1,4 +1,5 @@
-//! What one round of a treatment came to, what all of its rounds did together, and how that compares with stock.
+//! What one round of a treatment came to, what all of its rounds did together, and how that
+//! compares with stock.
 
 use super::Treatment;
 use super::claims::{self, Bar, ROUNDS_LEAST, Scatter};

@@ -1,8 +1,9 @@
 //! Which CPUs serve and which send.
 //!
-//! With four CPUs and more the generator has CPUs of its own, the last third, whose energy and idle time are left out of
-//! every figure. With fewer there is none to spare: the store has workers on all of them, and the generator, which sends
-//! at fixed times whatever else runs, sits on the last one beside its workers.
+//! With four CPUs and more the generator has CPUs of its own, the last third, whose energy and idle
+//! time are left out of every figure. With fewer there is none to spare: the store has workers on
+//! all of them, and the generator, which sends at fixed times whatever else runs, sits on the last
+//! one beside its workers.
 
 use machine::{CpuId, CpuList};
 

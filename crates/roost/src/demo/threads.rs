@@ -1,11 +1,11 @@
-//! What the store's workers cost, by the kernel's own books of these threads: what other programs do on the same CPUs is
-//! not in them.
+//! What the store's workers cost, by the kernel's own books of these threads: what other programs
+//! do on the same CPUs is not in them.
 
 use machine::Duration;
 use std::fs;
 
-/// CPU time of all workers of this process together, since they began, from `/proc/self/task`. A thread that ends
-/// meanwhile is left out.
+/// CPU time of all workers of this process together, since they began, from `/proc/self/task`. A
+/// thread that ends meanwhile is left out.
 pub fn workers_cpu() -> Option<Duration> {
     let mut sum = None;
     for task in fs::read_dir("/proc/self/task").ok()?.flatten() {

@@ -64,8 +64,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     Ok(if found.is_found() { ExitCode::SUCCESS } else { Exit::GoalMissed.into() })
 }
 
-/// At a signal nothing is left behind and this ends by it. Children end with their parent. Once clocks are set, whoever set them puts them
-/// back first.
+/// At a signal nothing is left behind and this ends by it. Children end with their parent. Once
+/// clocks are set, whoever set them puts them back first.
 fn end_at_once(scratch: PathBuf, sets_clocks: Arc<AtomicBool>) -> Result<()> {
     EndSignals::watch()?.call_with(move |signal| {
         if !sets_clocks.load(Ordering::Relaxed) {

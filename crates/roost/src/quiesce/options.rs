@@ -45,7 +45,7 @@ Examples:
 A UNIT is a systemd unit (`.service` may be left out), the path of a cgroup (with a slash), or a process's number.
 
 Exit codes: 0 it was told to stop, 1 nobody critical is left, 2 something named is wrong, 3 the scheduler's events cannot be seen here, 4 a \
-unit must not be frozen, or somebody else holds it.")]
+unit must not be frozen, or another process holds it.")]
 pub struct Args {
     /// What matters
     #[arg(long, value_name = "UNIT", required = true, num_args = 1..)]

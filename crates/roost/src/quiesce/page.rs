@@ -230,7 +230,7 @@ fn payoff(told: &Told) -> Section {
     };
     let mut said = format!("Here: {}.", text::payoff(payoff));
     if ours.is_none() {
-        said += " Of this run no energy is compared: it was all with quiescence, or all without, or nobody can tell.";
+        said += " Of this run no energy is compared: it was all with quiescence, or all without, or it is not known which.";
     }
     Section { title: "Does it pay".to_owned(), text: said, parts: vec![Part::Figure(bars.figure())] }
 }

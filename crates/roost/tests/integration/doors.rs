@@ -1,4 +1,5 @@
-//! Where root leaves files in a folder of another user, who has planted links there. What cannot be had here is said, and the test passes.
+//! Where root leaves files in a folder of another user, who has planted links there. What cannot be
+//! had here is said, and the test passes.
 
 use crate::fixture::{ROOST, Server, is_installed, repository, skipped};
 use crate::governing::{Memcached, cannot};
@@ -66,7 +67,8 @@ impl Place {
         assert_eq!(names.collect::<Vec<_>>(), ["secret"], "{what}: something was put among root's files");
     }
 
-    /// Runs it, where a link lies in its way. It does not go through; it may refuse, and says then what is to be done.
+    /// Runs it, where a link lies in its way. It does not go through; it may refuse, and says then
+    /// what is to be done.
     fn meets_a_link(&self, what: &str, arguments: &[&str]) -> Output {
         let done = roost(arguments);
         self.is_untouched(what);

@@ -134,7 +134,8 @@ fn has_journal(process: u32) -> bool {
     names.into_iter().any(|name| name.starts_with(&begins) && name.ends_with(".journal"))
 }
 
-/// Waits until it has; false if it ended first, or holds nothing by itself: a Roost beside these tests holds the CPUs for it.
+/// Waits until it has; false if it ended first, or holds nothing by itself: a Roost beside these
+/// tests holds the CPUs for it.
 fn until_journal(child: &mut Child) -> bool {
     let patience = std::time::Instant::now() + std::time::Duration::from_secs(60);
     while !has_journal(child.id()) {

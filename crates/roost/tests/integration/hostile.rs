@@ -129,7 +129,8 @@ fn half_sent_values_of_many_clients_stay_within_the_memory_limit() {
     let rest = "y".repeat(100_000);
     let mut stored = 0;
     for client in &mut clients {
-        // One that has waited for long with much in the server's memory has given way: its connection is closed.
+        // One that has waited for long with much in the server's memory has given way: its
+        // connection is closed.
         let sent = client.stream.write_all(format!("{rest}\r\n").as_bytes());
         let Ok(Some(answer)) = sent.and_then(|()| client.try_line()) else { continue };
         assert!(answer == "STORED" || answer.starts_with("SERVER_ERROR out of memory"), "{answer}");
@@ -171,8 +172,8 @@ fn statistics_of_the_machine_keep_no_client_waiting() {
     for client in [&mut curious, &mut other] {
         assert!(client.ask("version").starts_with("VERSION"));
     }
-    // A file that takes for ever to open: what a reading of a large machine takes is a matter of milliseconds. The
-    // one that is open has died, as when a driver registers again.
+    // A file that takes for ever to open: what a reading of a large machine takes is a matter of
+    // milliseconds. The one that is open has died, as when a driver registers again.
     let cpu = host::allowed_cpus().unwrap().0.first().unwrap().0;
     let file = machine.path().join(format!("sys/devices/system/cpu/cpu{cpu}/cpuidle/state1/time"));
     let (pipe, plain) = (file.with_file_name("pipe"), file.with_file_name("plain"));

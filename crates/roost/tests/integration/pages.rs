@@ -189,8 +189,9 @@ fn resident(process: u32) -> usize {
     (pages * 4096) >> 20
 }
 
-/// An eighth of the limit for the store's connections, the page's own bound, and as much again for what the kernel and the allocator
-/// round up: not a megabyte for each answer that waits unread, which is 2 GB.
+/// An eighth of the limit for the store's connections, the page's own bound, and as much again for
+/// what the kernel and the allocator round up: not a megabyte for each answer that waits unread,
+/// which is 2 GB.
 const MORE_MIB: usize = 32;
 
 #[test]

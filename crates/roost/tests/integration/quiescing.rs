@@ -270,7 +270,7 @@ impl Drop for Group {
             let _ = member.kill();
             let _ = member.wait();
         }
-        // Those above it, too, as soon as nobody else has one in there.
+        // Those above it, too, as soon as no other process has one in there.
         let own = |folder: &&Path| folder.to_str().is_some_and(|path| path.contains("roost-test-"));
         for folder in self.folder.ancestors().take_while(own) {
             let _ = fs::remove_dir(folder);

@@ -1,5 +1,6 @@
-//! `roost hot` as root on processes of another user, who plants links where root may write and programs where root may execute. Each
-//! machine is a mount namespace with a `/run` of its own. What cannot be had here is said, and the test passes.
+//! `roost hot` as root on processes of another user, who plants links where root may write and
+//! programs where root may execute. Each machine is a mount namespace with a `/run` of its own.
+//! What cannot be had here is said, and the test passes.
 
 use crate::fixture::ROOST;
 use crate::hot::{Loaded, jars};
@@ -151,7 +152,8 @@ impl Drop for Rogue {
     }
 }
 
-/// Called with one word it is the server; otherwise it is what `roost hot` has started, and tells what it could have done.
+/// Called with one word it is the server; otherwise it is what `roost hot` has started, and tells
+/// what it could have done.
 const ROGUE: &str = r#"
 #include <fcntl.h>
 #include <stdio.h>

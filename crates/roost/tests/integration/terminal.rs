@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 pub struct Terminal {
     folder: tempfile::TempDir,
     child: Child,
-    /// Open, so that nobody takes the person for gone.
+    /// Open, so that its watcher is not taken for gone.
     _keys: ChildStdin,
     shown: Receiver<Vec<u8>>,
     text: Vec<u8>,

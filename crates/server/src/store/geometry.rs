@@ -57,8 +57,9 @@ pub(super) fn connection_reserve(limit: usize) -> usize {
     (limit / 8).min(64 << 20)
 }
 
-/// The largest item that a full store of this limit still takes, bytes: its value is whole in a connection's buffer
-/// before it is stored, and the buffers have no more than their reserve for certain.
+/// The largest item that a full store of this limit still takes, bytes: its value is whole in a
+/// connection's buffer before it is stored, and the buffers have no more than their reserve for
+/// certain.
 pub fn largest_item(limit: usize) -> usize {
     connection_reserve(limit)
 }

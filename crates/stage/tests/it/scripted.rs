@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 enum Heard {
     /// A whole request, on this stream.
     Request(u32),
-    /// Whether somebody is there, with what is to be said back.
+    /// Whether a peer is there, with what is to be said back.
     Ping(Vec<u8>),
 }
 

@@ -1,9 +1,10 @@
 //! A JDK's `java`, started by root for a process of another user: that user may have written it.
 //!
-//! What always holds: it is the file that was looked at and not one that has its name since; it acts as that user, without other
-//! groups, and can gain nothing (`PR_SET_NO_NEW_PRIVS`); its session is its own, so it has no terminal that it could type into; it is told nothing
-//! of this environment; it ends with this thread, or when its time is over; of what it says a bounded part is
-//! kept, without what steers a terminal.
+//! What always holds: it is the file that was looked at and not one that has its name since; it
+//! acts as that user, without other groups, and can gain nothing (`PR_SET_NO_NEW_PRIVS`); its
+//! session is its own, so it has no terminal that it could type into; it is told nothing of this
+//! environment; it ends with this thread, or when its time is over; of what it says a bounded part
+//! is kept, without what steers a terminal.
 
 use super::JvmError;
 use host::{Offspring as _, printable_name};
@@ -80,8 +81,10 @@ pub(super) fn run(
     while said.iter().any(|said| Arc::strong_count(said) > 1) && host::now() < last {
         std::thread::sleep(LOOK);
     }
-    let text: Vec<u8> =
-        said.iter().flat_map(|said| said.lock().expect("nobody panics while holding it").clone()).collect();
+    let text: Vec<u8> = said
+        .iter()
+        .flat_map(|said| said.lock().expect("no thread panics while holding it").clone())
+        .collect();
     let text = String::from_utf8_lossy(&text);
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty()).take(LINES);
     let cut = |line: &str| printable_name(&line.chars().take(LINE_CHARS).collect::<String>());
@@ -102,7 +105,8 @@ fn end(child: &mut Child) {
     let _ = child.wait();
 }
 
-/// The beginning of what is said there, as it comes; the rest is read and forgotten, so that nobody waits for us.
+/// The beginning of what is said there, as it comes; the rest is read and forgotten, so that nobody
+/// waits for us.
 fn heard<R: Read + Send + 'static>(pipe: Option<R>) -> Arc<Mutex<Vec<u8>>> {
     let said = Arc::new(Mutex::new(Vec::new()));
     let hears = Arc::clone(&said);
@@ -118,7 +122,7 @@ struct Kept<'a>(&'a Mutex<Vec<u8>>);
 
 impl io::Write for Kept<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let mut kept = self.0.lock().expect("nobody panics while holding it");
+        let mut kept = self.0.lock().expect("no thread panics while holding it");
         let room = KEPT.saturating_sub(kept.len());
         kept.extend_from_slice(&bytes[..bytes.len().min(room)]);
         Ok(bytes.len())

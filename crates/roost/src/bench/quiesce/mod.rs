@@ -22,7 +22,7 @@
 //!   client --asks--> server, which waits 100 ms --asks--> updater
 //! ```
 //!
-//! So whoever freezes the updater slows the client, which nothing connects with it. What is measured
+//! So freezing the updater slows the client, which nothing connects with it. What is measured
 //! is what is left after the verdict.
 
 mod compared;

@@ -46,7 +46,7 @@ enum Part {
     },
     /// Compute for 1 to 5 ms, then sleep, again and again
     Updater {
-        /// Share of one CPU that it uses if nobody is in its way
+        /// Share of one CPU that it uses if nothing is in its way
         #[arg(long)]
         load: f64,
         /// Of the lengths
