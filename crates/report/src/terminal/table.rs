@@ -151,6 +151,8 @@ fn against(phase: &Phase, first: Option<&Phase>, figure: impl Fn(&Phase) -> Opti
 fn aligned<const N: usize>(rows: &[[String; N]], words: Option<usize>) -> String {
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..N).map(width).collect();
+    // Wide intervals leave room for one space between columns.
+    let gap = if widths.iter().sum::<usize>() + 2 * (N - 1) > COLUMNS { " " } else { "  " };
     let mut text = String::new();
     for row in rows {
         let cells = row.iter().zip(&widths).enumerate().map(|(column, (cell, &width))| {
@@ -160,7 +162,7 @@ fn aligned<const N: usize>(rows: &[[String; N]], words: Option<usize>) -> String
                 format!("{cell:>width$}")
             }
         });
-        let line = cells.collect::<Vec<_>>().join("  ");
+        let line = cells.collect::<Vec<_>>().join(gap);
         let _ = writeln!(text, "{}", line.trim_end());
     }
     text
@@ -171,6 +173,14 @@ mod tests {
     use super::*;
     use crate::run::{StateShare, Verdict};
     use machine::{EnergyReading, Microjoules, Rate, Ratio};
+
+    #[test]
+    fn wide_intervals_leave_one_space_between_columns() {
+        let row = ["workers' CPU time per request", "22.5us", "16.4us", "10.73x (0.0310x to 168.0x)", "~"];
+        let other = ["wake-ups/s of the CPU left alone", "2104", "310", "0.15x (0.14x to 0.17x)", "met"];
+        let text = aligned(&[row, other].map(|row| row.map(str::to_owned)), Some(4));
+        assert!(text.lines().all(|line| line.chars().count() <= COLUMNS), "{text}");
+    }
 
     #[test]
     fn sums_over_different_times_are_no_ratio() {
