@@ -22,13 +22,13 @@ pub fn run(bytes: &[u8]) {
 }
 
 fn govern(text: &str) {
-    let Ok(config) = toml::from_str::<governor::Config>(text) else { return };
+    let Ok(config) = toml::from_str::<daemon::Config>(text) else { return };
     if let Err(error) = config.check(Path::new("roost.toml")) {
         assert!(error.to_string().starts_with("roost.toml: "), "{error}");
         return;
     }
     let written = toml::to_string(&config).expect("a configuration is TOML");
-    let again: governor::Config = toml::from_str(&written).expect("a configuration in force is one");
+    let again: daemon::Config = toml::from_str(&written).expect("a configuration in force is one");
     assert_eq!(again, config);
     for service in &config.services {
         let _ = service.params(config.epoch);
@@ -36,16 +36,16 @@ fn govern(text: &str) {
 }
 
 fn proxy(text: &str) {
-    let Ok(config) = stage::Config::read(text) else { return };
+    let Ok(config) = proxy::Config::read(text) else { return };
     let written = toml::to_string(&config).expect("a configuration is TOML");
-    assert_eq!(stage::Config::read(&written).expect("a configuration in force is one"), config);
+    assert_eq!(proxy::Config::read(&written).expect("a configuration in force is one"), config);
     let _ = config.check();
 }
 
 fn store(text: &str) {
-    let Ok(parameters) = server::Parameters::parse(text) else { return };
+    let Ok(parameters) = store::Parameters::parse(text) else { return };
     let written = toml::to_string(&parameters).expect("parameters are TOML");
-    assert_eq!(server::Parameters::parse(&written).expect("parameters in force are some"), parameters);
+    assert_eq!(store::Parameters::parse(&written).expect("parameters in force are some"), parameters);
     drive(parameters.peafowl, None);
 }
 

@@ -1,6 +1,6 @@
 //! Any line is a question to the daemon or is refused in one line; what is understood can be asked again.
 
-use governor::question;
+use daemon::question;
 
 /// One input.
 pub fn run(bytes: &[u8]) {

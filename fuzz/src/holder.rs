@@ -1,7 +1,7 @@
 //! Any bytes are a request to a holder, or an answer of one, or are refused in one line; what is
 //! understood says the same when it is written again.
 
-use host::holder::wire::{answer, request};
+use linux::holder::wire::{answer, request};
 
 /// One input.
 pub fn run(bytes: &[u8]) {

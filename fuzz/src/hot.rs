@@ -1,7 +1,7 @@
 //! Any bytes are stacks, counts or a program's functions, or an error: what profilers, an agent in
 //! a stranger's JVM and a stranger's program say of themselves.
 
-use host::symbols::{build_id, function, readable};
+use linux::symbols::{build_id, function, readable};
 use observe::hot::{Profile, read_async_profiler, read_counts, read_perf_script};
 
 /// One input.

@@ -13,7 +13,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 #[allow(dead_code, reason = "the binary uses the rest")]
-#[path = "../../crates/roost/src/http.rs"]
+#[path = "../../crates/cli/src/http.rs"]
 mod http;
 
 /// One input.

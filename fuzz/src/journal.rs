@@ -4,7 +4,7 @@
 //!
 //! A line that begins with a brace gets the checksum that it needs, else hardly one would have it.
 
-use host::Account;
+use linux::Account;
 
 /// One input.
 pub fn run(bytes: &[u8]) {

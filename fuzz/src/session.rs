@@ -2,8 +2,8 @@
 //!
 //! The first two bytes of the input say how long the pieces are and how many requests a call may serve.
 
-use server::session::{Alone, Context, Counters, Limits, Next, Session};
-use server::store::{Store, StoreConfig};
+use store::session::{Alone, Context, Counters, Limits, Next, Session};
+use store::store::{Store, StoreConfig};
 
 fn answers(stream: &[u8], piece: usize, max_requests: u32) -> Vec<u8> {
     let limits = Limits { max_item_size: 4096, out_high_water: 1024 };

@@ -5,7 +5,7 @@ use policy::peafowl::{Load, Params};
 
 /// One input.
 pub fn run(bytes: &[u8]) {
-    let Ok(limits) = server::learned_limits(bytes) else { return };
+    let Ok(limits) = store::learned_limits(bytes) else { return };
     for limit in limits.into_iter().take(4) {
         assert!(limit.is_sound());
         drive(Params::live(), Some(limit));

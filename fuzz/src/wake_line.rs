@@ -1,7 +1,7 @@
 //! Any bytes are something said to the planner, over its socket or from elsewhere, or are refused
 //! in one line; what is understood can be said again, and names no more CPUs than a request may.
 
-use governor::wake::wire::{Envelope, WakeAsk, said, wake_ask};
+use daemon::wake::wire::{Envelope, WakeAsk, said, wake_ask};
 use machine::Instant;
 use slots::wake::{CPUS_MAX, Said};
 

@@ -166,12 +166,12 @@ impl Address {
 /// without limit if it were blocking.
 fn connect_unix(address: &SocketAddrUnix, patience: Duration) -> Result<OwnedFd, std::io::Error> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let deadline = host::now() + patience;
+    let deadline = linux::now() + patience;
     loop {
         let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
         match connect(&socket, address) {
             Ok(()) => return Ok(socket),
-            Err(Errno::AGAIN) if host::now() < deadline => std::thread::sleep(QUEUE_RETRY),
+            Err(Errno::AGAIN) if linux::now() < deadline => std::thread::sleep(QUEUE_RETRY),
             Err(cause) => return Err(cause.into()),
         }
     }

@@ -24,10 +24,10 @@ pub enum Error {
     Workload(#[from] workload::SpecError),
     /// CPUs that cannot be had.
     #[error(transparent)]
-    Cpus(#[from] host::AffinityError),
+    Cpus(#[from] linux::AffinityError),
     /// Real-time priority that cannot be had.
     #[error("the load cannot be sent promptly: {0}")]
-    Prompt(#[from] host::RealtimeError),
+    Prompt(#[from] linux::RealtimeError),
     /// A host name that leads nowhere.
     #[error("cannot find {target}: {cause}; check the host name, or give its address")]
     Resolve {

@@ -40,7 +40,7 @@ pub fn fill(plan: &Plan) -> Result<Preload, Error> {
 fn lanes<A: Asks>(plan: &Plan<A>) -> Result<Vec<Lane<'_, A>>, Error> {
     let protocol = plan.asks.protocol()?;
     if let Some(cpus) = &plan.cpus {
-        host::check_allowed(cpus, &host::allowed_cpus()?)?;
+        linux::check_allowed(cpus, &linux::allowed_cpus()?)?;
     }
     plan.check()?;
     raise_descriptor_limit(plan.connections)?;
@@ -76,9 +76,9 @@ pub(crate) fn on_threads<A: Asks, T: Send, R: Send>(
 
 /// Names and pins the calling thread.
 fn settle<A>(plan: &Plan<A>, number: usize) -> Result<(), Error> {
-    host::name_current_thread(&format!("load-{number}"));
+    linux::name_current_thread(&format!("load-{number}"));
     match cpu_of(plan, number) {
-        Some(cpu) => Ok(host::pin_current_thread(cpu)?),
+        Some(cpu) => Ok(linux::pin_current_thread(cpu)?),
         None => Ok(()),
     }
 }
@@ -95,7 +95,7 @@ fn load<A: Asks>(
     preload: Option<Preload>,
     observer: &mut dyn FnMut(&Interval<'_>) -> ControlFlow<()>,
 ) -> Result<Outcome, Error> {
-    let start = host::now() + THREADS_READY;
+    let start = linux::now() + THREADS_READY;
     let from = start + plan.warmup;
     let window = Window { from, until: from + plan.length };
     let schedule = schedule(plan)?;
@@ -123,12 +123,12 @@ fn load<A: Asks>(
                     let cpu_before = thread_cpu_time();
                     let reporter =
                         Reporter { lane: number, reports, emptied, boundaries, sent: 0, cpu_before };
-                    while host::now() < start {
+                    while linux::now() < start {
                         std::hint::spin_loop();
                     }
                     // Not before: this wait is a long one.
                     if plan.prompt {
-                        host::run_before_others()?;
+                        linux::run_before_others()?;
                     }
                     lane.phase(source, window, Some(reporter), stop)
                 };
@@ -152,7 +152,7 @@ fn load<A: Asks>(
             .map(|result| result.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
             .collect::<Vec<_>>()
     });
-    let ended = host::now().min(window.until);
+    let ended = linux::now().min(window.until);
     let measured = results.into_iter().collect::<Result<Vec<Measured>, Error>>()?;
     let mut whole = Tally::new();
     for part in &measured {
@@ -315,7 +315,7 @@ impl<A> Merger<'_, A> {
         let end_of = |number: usize| self.boundaries.get(number).map(|end| end.since(self.start));
         let begin = number.checked_sub(1).and_then(end_of).unwrap_or(Duration::ZERO);
         // Beyond the last boundary only late answers come in.
-        let end = end_of(number).unwrap_or_else(|| host::now().since(self.start));
+        let end = end_of(number).unwrap_or_else(|| linux::now().since(self.start));
         let part = match end_of(number) {
             Some(end) if end <= self.plan.warmup => Part::Warmup,
             Some(_) => Part::Measured,

@@ -4,7 +4,7 @@
 //! Idle and active periods range from a microsecond to seconds, and what matters is their order of magnitude and a
 //! little more. So there are four buckets to each doubling, from 1.024 us (2^10 ns) to 17 s (2^34 ns), one below for
 //! whatever is shorter and one above. A period's bucket follows from the position of its highest bit and the two bits
-//! below, which is also what the kernel's side computes (`host`'s `bpf/lengths.h`): both must agree, and a test asks
+//! below, which is also what the kernel's side computes (`linux`'s `bpf/lengths.h`): both must agree, and a test asks
 //! the kernel.
 //!
 //! What always holds:

@@ -2,7 +2,7 @@
 //!
 //! The reference is memcached's behaviour, byte for byte, oddities included, because clients were written against
 //! the behaviour and not against a text about it. `docs/protocol.md` lists where we differ on purpose; a
-//! differential test in `server` compares everything else with a real memcached.
+//! differential test in `store` compares everything else with a real memcached.
 //!
 //! ```text
 //!   server   bytes -- line::head --> Line -- request::parse --> Request ... reply::* --> bytes

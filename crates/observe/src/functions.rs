@@ -1,4 +1,4 @@
-//! Functions of a program that cannot be changed, as hot-function slots: `host::bpf`'s probes behind the very [`slots::Reader`]
+//! Functions of a program that cannot be changed, as hot-function slots: `linux::bpf`'s probes behind the very [`slots::Reader`]
 //! that reads an agent's file. Who decides from slots need not know where they come from.
 //!
 //! ```text
@@ -12,10 +12,10 @@
 //! - A thread that ends is outside at once, and a process that ends has no thread inside.
 //! - It costs the service a trap at each enter and each exit (`roost bench uprobe` measures it), and nothing after this is dropped.
 
-use host::bpf::{BpfError, FunctionProgram, FunctionTally, ImageRings, Probe, SLOT_COUNT, stack_of_sleeper};
-use host::mapped::{code_file_named, code_files, seen_from_here};
-use host::symbols::{SymbolError, build_id, function, readable};
-use host::{FileError, Root};
+use linux::bpf::{BpfError, FunctionProgram, FunctionTally, ImageRings, Probe, SLOT_COUNT, stack_of_sleeper};
+use linux::mapped::{code_file_named, code_files, seen_from_here};
+use linux::symbols::{SymbolError, build_id, function, readable};
+use linux::{FileError, Root};
 use machine::{Duration, Instant};
 use slots::{Identity, Map, Memory, Reader, ReaderError, WriterOptions};
 use std::collections::{BTreeMap, BTreeSet};
@@ -256,10 +256,10 @@ impl Memory for KernelImage {
     }
 
     fn wait(&self, doorbell: u32, timeout: Option<Duration>) -> io::Result<()> {
-        let over = timeout.map(|timeout| host::now() + timeout);
+        let over = timeout.map(|timeout| linux::now() + timeout);
         // A ring of before may be in the buffer still, and ends one wait.
         while self.map.word32(DOORBELL).load(Acquire) == doorbell {
-            let now = host::now();
+            let now = linux::now();
             if over.is_some_and(|over| over <= now) {
                 break;
             }
@@ -281,7 +281,7 @@ impl KernelImage {
     /// Ends calls of threads that sleep further out on their stacks; whether there was one.
     fn mend(&self, slots: &[u8]) -> bool {
         let mut asked = self.asked.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let now = host::now();
+        let now = linux::now();
         let mut has_mended = false;
         for (index, slot) in slots.chunks_exact(SLOT).enumerate() {
             let word = |at: usize| u64::from_le_bytes(slot[at..at + 8].try_into().expect("eight bytes"));

@@ -2,7 +2,7 @@
 //!
 //! The IISWC 2014 study (the "Tradeoffs" paper) characterised fifteen services by their idle and active periods, and
 //! could say from them which would gain or suffer from deeper sleep. This crate does that for any service on any
-//! Linux: it watches, and concludes, and changes nothing (but in probes that are asked for, which `host` journals and
+//! Linux: it watches, and concludes, and changes nothing (but in probes that are asked for, which `linux` journals and
 //! puts back).
 //!
 //! ```text

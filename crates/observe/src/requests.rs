@@ -6,7 +6,7 @@
 //!                                                |------------------- response --------------------|
 //! ```
 //!
-//! Times are from the first byte in to the first byte out, by the programs of `host::bpf`, and do not hold what lies outside
+//! Times are from the first byte in to the first byte out, by the programs of `linux::bpf`, and do not hold what lies outside
 //! of this machine. A client that measures them itself sees more: its own wake-up, the wire, and, if it keeps to a schedule,
 //! the time that a request waited to be sent.
 //!
@@ -15,11 +15,11 @@
 //! - `response = waiting + service` for each request, so for the means; not for percentiles.
 
 use hdrhistogram::Histogram;
-use host::Root;
-use host::bpf::{
+use linux::Root;
+use linux::bpf::{
     Bell, BpfError, Pulse, RequestAlarm, RequestCounts, RequestProgram, RequestTimes, RequestWay, Watched,
 };
-use host::service::Service;
+use linux::service::Service;
 use machine::{CpuId, Duration, Instant, Rate};
 use std::collections::BTreeMap;
 

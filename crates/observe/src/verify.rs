@@ -7,12 +7,12 @@
 //! Whether the change stays within the prediction is then [`compare`](crate::verdict::compare)'s to say.
 //!
 //! What always holds:
-//! - Limits go through `host::IdleControl`: journalled first, in force only inside of a shallow block, put back on every way out.
+//! - Limits go through `linux::IdleControl`: journalled first, in force only inside of a shallow block, put back on every way out.
 //! - A machine without a choice of states, or CPUs that another run holds, is an error before anything is changed.
 
 use crate::requests::{RequestWatch, percentile};
 use crate::verdict::Side;
-use host::{EnergyMeter, IdleControl, IdleOptions, LimitState, Root};
+use linux::{EnergyMeter, IdleControl, IdleOptions, LimitState, Root};
 use machine::{CpuList, Duration, EnergySource, IdleLimit, Microwatts};
 use std::sync::atomic::{AtomicBool, Ordering};
 use thiserror::Error;
@@ -71,7 +71,7 @@ pub fn verify(
         let why = "no CPU has two states that halt".to_owned();
         return Err(VerifyError::NoChoice(why));
     }
-    let mut energy = EnergyMeter::open(root, cpus, host::now());
+    let mut energy = EnergyMeter::open(root, cpus, linux::now());
     let (mut shallow, mut deep) = (Samples::default(), Samples::default());
     for pair in 0..blocks.pairs {
         let order = if pair.is_multiple_of(2) { [true, false] } else { [false, true] };
@@ -84,11 +84,11 @@ pub fn verify(
                 }
             }
             pause(SETTLE, stop)?;
-            requests.read(host::now());
-            let before = (host::now(), energy.read(host::now()));
+            requests.read(linux::now());
+            let before = (linux::now(), energy.read(linux::now()));
             pause(blocks.length, stop)?;
-            let seen = requests.read(host::now());
-            let after = (host::now(), energy.read(host::now()));
+            let seen = requests.read(linux::now());
+            let after = (linux::now(), energy.read(linux::now()));
             let side = if is_shallow { &mut shallow } else { &mut deep };
             let p99 = seen.response.as_ref().and_then(|times| percentile(times, 99.0));
             side.p99_ns.extend(p99.map(|p99| p99.as_nanos() as f64));
@@ -145,12 +145,12 @@ fn mean(values: &[f64]) -> (f64, f64) {
 }
 
 fn pause(length: Duration, stop: &AtomicBool) -> Result<(), VerifyError> {
-    let over = host::now() + length;
-    while host::now() < over {
+    let over = linux::now() + length;
+    while linux::now() < over {
         if stop.load(Ordering::Relaxed) {
             return Err(VerifyError::Stopped);
         }
-        std::thread::sleep(std::time::Duration::from(over.since(host::now()).min(PATIENCE)));
+        std::thread::sleep(std::time::Duration::from(over.since(linux::now()).min(PATIENCE)));
     }
     Ok(())
 }

@@ -3,7 +3,7 @@
 //! `testdata/README.md` says which machines are real. The pages are kept as files; the assertions beside them say what
 //! must not be lost when a page is written anew.
 
-use host::Root;
+use linux::Root;
 use machine::CpuId;
 use observe::doctor::{Facts, Verdict, VerdictKind, gather, page, record, unpack, verdicts};
 use std::fs;

@@ -50,7 +50,7 @@ impl Server {
             .iter()
             .map(|symbol| FunctionName { binary: "server".into(), symbol: (*symbol).into() })
             .collect();
-        match FunctionWatch::attach(&host::Root::system(), self.process.id(), &names, tallies) {
+        match FunctionWatch::attach(&linux::Root::system(), self.process.id(), &names, tallies) {
             Ok(watch) => Some(watch),
             Err(FunctionError::Bpf(why)) => {
                 println!("SKIPPED: {why}");
@@ -220,7 +220,7 @@ fn calls_are_tallied_by_function_also_where_one_calls_the_other() {
 fn what_cannot_be_watched_says_why() {
     let server = Server::start();
     let attach =
-        |pid, name: &str| FunctionWatch::attach(&host::Root::system(), pid, &[name.parse().unwrap()], false);
+        |pid, name: &str| FunctionWatch::attach(&linux::Root::system(), pid, &[name.parse().unwrap()], false);
     let said = |name: &str| attach(server.process.id(), name).unwrap_err().to_string();
     assert!(said("nothing:search").contains("runs no file nothing"), "{}", said("nothing:search"));
     let nearest = said("server:serch");

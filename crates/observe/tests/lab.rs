@@ -1,8 +1,8 @@
 //! On a real kernel with four idle states and six frequencies, which `lab/run` boots in an emulator.
 
 mod lab {
-    use host::bpf::RequestWay;
-    use host::{IdleControl, IdleOptions, Root, pin_current_thread};
+    use linux::bpf::RequestWay;
+    use linux::{IdleControl, IdleOptions, Root, pin_current_thread};
     use machine::{CpuId, CpuList, Duration, IdleLimit, LengthHistogram};
     use observe::doctor::{gather, page, verdicts};
     use observe::requests::RequestWatch;
@@ -25,7 +25,7 @@ mod lab {
         }
         let root = Root::at(folder.path());
         assert_eq!(
-            host::idle_table(&root, CPU).map_or(0, |table| table.0.len()),
+            linux::idle_table(&root, CPU).map_or(0, |table| table.0.len()),
             4,
             "this needs the lab's machine: run `make lab`"
         );
@@ -52,16 +52,16 @@ mod lab {
         };
         // The first event of a CPU only begins its story.
         nap();
-        let before = counts(&watch.read(host::now()));
+        let before = counts(&watch.read(linux::now()));
         nap();
-        counts(&watch.read(host::now())).iter().zip(before).map(|(after, before)| after - before).collect()
+        counts(&watch.read(linux::now())).iter().zip(before).map(|(after, before)| after - before).collect()
     }
 
     #[test]
     #[ignore = "needs a kernel with four idle states: make lab"]
     fn doctor_sees_the_states_the_clocks_and_what_each_policy_finds() {
         let (_folder, root) = machine();
-        let facts = gather(&root, Some(host::bpf::survey(&root)));
+        let facts = gather(&root, Some(linux::bpf::survey(&root)));
         let text = page(&facts, &verdicts(&facts));
         eprintln!("{text}");
         for part in
@@ -97,7 +97,7 @@ mod lab {
         let mut report = facts.as_object().unwrap().clone();
         report.insert("probe".to_owned(), serde_json::to_value(&found).unwrap());
         println!("doctor: {}", serde_json::to_string(&report).unwrap());
-        let table = host::idle_table(&root, found.sleeper).unwrap();
+        let table = linux::idle_table(&root, found.sleeper).unwrap();
         let wake = found.wake_latencies(&table).unwrap();
         assert_eq!(wake.keys().map(|state| state.0).collect::<Vec<_>>(), [1, 2, 3], "{wake:?}");
     }
@@ -107,7 +107,7 @@ mod lab {
     fn a_limit_shows_in_the_histograms_by_every_means() {
         let (_folder, root) = machine();
         for without in [Without::Nothing, Without::Bpf, Without::Events] {
-            let (mut watch, notices) = SleepWatch::open(&root, without, host::now());
+            let (mut watch, notices) = SleepWatch::open(&root, without, linux::now());
             eprintln!("{without:?}: {notices:?}");
             let free = states(&mut watch);
             assert!(free[3] > 0, "{without:?}: the deepest state is entered: {free:?}");
@@ -129,9 +129,9 @@ mod lab {
         let (_folder, root) = machine();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let service = host::service::of_port(&Root::system(), address.port()).unwrap();
+        let service = linux::service::of_port(&Root::system(), address.port()).unwrap();
         // On one kernel requests are seen at their sockets, on the other at their packets.
-        let (watch, failed) = RequestWatch::open(&root, &service, host::now());
+        let (watch, failed) = RequestWatch::open(&root, &service, linux::now());
         let mut watch = watch.unwrap();
         eprintln!("requests at {}, not at {:?}", watch.total().way, failed);
         assert_ne!(watch.total().way, RequestWay::Calls);
@@ -157,7 +157,7 @@ mod lab {
                     std::thread::sleep(std::time::Duration::from_millis(5));
                 }
             });
-            let cpus = host::online_cpus(&root).unwrap();
+            let cpus = linux::online_cpus(&root).unwrap();
             let blocks = Blocks { pairs: 3, length: Duration::from_millis(600) };
             let never = AtomicBool::new(false);
             let measured = verify(&root, &cpus, &mut watch, blocks, &never, |pair, side| {

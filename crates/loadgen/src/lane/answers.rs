@@ -22,7 +22,7 @@ impl<A: Asks> Lane<'_, A> {
             }
             if flags.contains(epoll::EventFlags::OUT) && self.connections[at].open {
                 self.flush(at);
-                let now = host::now();
+                let now = linux::now();
                 self.refill(at, now);
             }
             if self.connections[at].open
@@ -56,7 +56,7 @@ impl<A: Asks> Lane<'_, A> {
                     break;
                 }
             };
-            let now = host::now();
+            let now = linux::now();
             self.last_heard = now;
             let is_same = self.take_bytes(at, &input[..count], now);
             if count < input.len() || !is_same {
@@ -72,7 +72,7 @@ impl<A: Asks> Lane<'_, A> {
         if !connection.pending.is_empty()
             && let Some(answer) = self.protocol.end(&mut connection.reading)
         {
-            let now = host::now();
+            let now = linux::now();
             self.take_answer(at, answer, now);
         }
         self.close(at, "the server closed it");

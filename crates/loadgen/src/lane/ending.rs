@@ -125,7 +125,7 @@ impl<A: Asks> Lane<'_, A> {
         let data = epoll::EventData::new_u64(at as u64);
         // The socket is in the set, so this cannot fail.
         let _ = epoll::modify(&self.epoll, &*connection, data, epoll::EventFlags::IN);
-        let now = host::now();
+        let now = linux::now();
         self.refill(at, now);
     }
 

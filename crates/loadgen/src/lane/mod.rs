@@ -152,7 +152,7 @@ impl<'a, A: Asks> Lane<'a, A> {
         self.measured = Measured::empty();
         self.interval.clear();
         self.advance();
-        let mut now = host::now();
+        let mut now = linux::now();
         self.last_heard = now;
         for at in 0..self.connections.len() {
             self.refill(at, now);
@@ -190,9 +190,9 @@ impl<'a, A: Asks> Lane<'a, A> {
             }
             let boundary = reporter.as_ref().and_then(Reporter::due);
             let expected = self.wait(now, boundary, &mut events)?;
-            self.note_pause(expected.max(now), host::now());
+            self.note_pause(expected.max(now), linux::now());
             self.read_ready(&mut events)?;
-            now = host::now();
+            now = linux::now();
         }
         self.write_off(now);
         if let Some(mut reporter) = reporter {

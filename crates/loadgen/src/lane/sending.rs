@@ -132,7 +132,7 @@ impl<A: Asks> Lane<'_, A> {
         if !self.connections[at].open || self.connections[at].connecting {
             return;
         }
-        let now = host::now();
+        let now = linux::now();
         self.note_sent(at, now);
         let connection = &mut self.connections[at];
         let result = send(&*connection, &connection.out[connection.written..], SendFlags::NOSIGNAL);

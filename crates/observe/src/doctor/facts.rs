@@ -1,9 +1,9 @@
-//! Everything that the doctor knows of a machine, gathered by `host`'s readers from one root.
+//! Everything that the doctor knows of a machine, gathered by `linux`'s readers from one root.
 //!
 //! CPUs that are alike are one group: a page about 256 CPUs should say what is true of them once, and an odd one out
 //! should stand out.
 
-use host::{
+use linux::{
     BootWord, Cache, Cgroups, CounterUnit, CpuHolder, FileError, FrequencyDomain, Gaps, Identity, IdleDriver,
     LatencyHolders, MeterZone, NumaNode, Privileges, Rival, Root, StateSettings, Tracing,
 };
@@ -155,14 +155,14 @@ pub struct Unseen {
 /// Looks the machine at `root` over. `bpf_programs` is what whoever can load them found, where it was tried.
 pub fn gather(root: &Root, bpf_programs: Option<Vec<(String, Result<(), String>)>>) -> Facts {
     let mut gaps = Gaps::default();
-    let identity = host::identity(root, &mut gaps);
+    let identity = linux::identity(root, &mut gaps);
     let (cpus, mut unseen) = gather_cpus(root, &mut gaps);
     let idle = gather_idle(root, &cpus.online, &mut gaps);
     let limits = gather_limits(root, &cpus.online, &mut gaps);
     let frequency = Frequency {
-        domains: host::frequency_domains(root, &mut gaps),
-        turbo: host::turbo(root, &mut gaps),
-        mode: host::pstate_mode(root, &mut gaps),
+        domains: linux::frequency_domains(root, &mut gaps),
+        turbo: linux::turbo(root, &mut gaps),
+        mode: linux::pstate_mode(root, &mut gaps),
     };
     let mut facts = Facts {
         identity,
@@ -170,16 +170,16 @@ pub fn gather(root: &Root, bpf_programs: Option<Vec<(String, Result<(), String>)
         idle,
         limits,
         frequency,
-        meters: host::meter_zones(root, &mut gaps),
-        counters: host::counter_units(root, &mut gaps),
-        tracing: host::tracing(root, &mut gaps),
+        meters: linux::meter_zones(root, &mut gaps),
+        counters: linux::counter_units(root, &mut gaps),
+        tracing: linux::tracing(root, &mut gaps),
         bpf_programs: bpf_programs.map(|programs| {
             let program =
                 |(name, loaded): (String, Result<(), String>)| BpfProgram { name, refused: loaded.err() };
             programs.into_iter().map(program).collect()
         }),
-        privileges: host::privileges(root, &mut gaps),
-        cgroups: host::cgroups(root, &mut gaps),
+        privileges: linux::privileges(root, &mut gaps),
+        cgroups: linux::cgroups(root, &mut gaps),
         cannot_see: Vec::new(),
     };
     unseen.extend(unread_files(root, &gaps.0));
@@ -190,7 +190,7 @@ pub fn gather(root: &Root, bpf_programs: Option<Vec<(String, Result<(), String>)
 
 fn gather_cpus(root: &Root, gaps: &mut Gaps) -> (Cpus, Vec<Unseen>) {
     let mut unseen = Vec::new();
-    let listed = gaps.see(host::online_cpus(root)).unwrap_or_default();
+    let listed = gaps.see(linux::online_cpus(root)).unwrap_or_default();
     // A list may name anything; a CPU has a folder.
     let has_folder =
         |cpu: &CpuId| Path::new(&root.path(&format!("sys/devices/system/cpu/cpu{}", cpu.0))).is_dir();
@@ -212,10 +212,10 @@ fn gather_cpus(root: &Root, gaps: &mut Gaps) -> (Cpus, Vec<Unseen>) {
     }
     let online = CpuList(online);
     let cpus = Cpus {
-        topology: host::topology_of(root, &online),
-        smt: host::smt_active(root, gaps),
-        numa: host::numa_nodes(root, gaps),
-        caches: host::caches(root, &online, gaps),
+        topology: linux::topology_of(root, &online),
+        smt: linux::smt_active(root, gaps),
+        numa: linux::numa_nodes(root, gaps),
+        caches: linux::caches(root, &online, gaps),
         online,
     };
     (cpus, unseen)
@@ -224,7 +224,7 @@ fn gather_cpus(root: &Root, gaps: &mut Gaps) -> (Cpus, Vec<Unseen>) {
 fn gather_idle(root: &Root, online: &CpuList, gaps: &mut Gaps) -> Idle {
     let (mut groups, mut without) = (Vec::<IdleGroup>::new(), CpuList::default());
     for &cpu in &online.0 {
-        let table = match host::idle_table(root, cpu) {
+        let table = match linux::idle_table(root, cpu) {
             Ok(table) => table,
             Err(error) => {
                 // The folder's absence is an answer. A file's absence within the folder is not.
@@ -240,7 +240,7 @@ fn gather_idle(root: &Root, online: &CpuList, gaps: &mut Gaps) -> Idle {
                 continue;
             }
         };
-        let settings = host::state_settings(root, cpu, gaps);
+        let settings = linux::state_settings(root, cpu, gaps);
         let states: Vec<IdleState> = table
             .0
             .into_iter()
@@ -253,31 +253,31 @@ fn gather_idle(root: &Root, online: &CpuList, gaps: &mut Gaps) -> Idle {
         }
     }
     Idle {
-        driver: host::idle_driver(root),
+        driver: linux::idle_driver(root),
         groups,
         without,
-        parameters: host::idle_parameters(root, gaps),
-        c1_demotion: host::c1_demotion(root, gaps),
+        parameters: linux::idle_parameters(root, gaps),
+        c1_demotion: linux::c1_demotion(root, gaps),
     }
 }
 
 fn gather_limits(root: &Root, online: &CpuList, gaps: &mut Gaps) -> Limits {
     let mut per_cpu: Vec<LimitGroup> = Vec::new();
     for &cpu in &online.0 {
-        let Some(limit) = gaps.see(host::cpu_limit(root, cpu)) else { continue };
+        let Some(limit) = gaps.see(linux::cpu_limit(root, cpu)) else { continue };
         match per_cpu.iter_mut().find(|group| group.limit == limit) {
             Some(group) => drop(group.cpus.0.insert(cpu)),
             None => per_cpu.push(LimitGroup { cpus: CpuList([cpu].into()), limit }),
         }
     }
-    let (roost, roost_journals) = host::cpu_holders(root, gaps);
+    let (roost, roost_journals) = linux::cpu_holders(root, gaps);
     Limits {
         per_cpu,
-        may_limit: online.0.first().and_then(|&cpu| host::may_limit(root, cpu)),
-        global: gaps.see(host::try_global_limit(root)),
-        holders: host::latency_holders(root, gaps),
-        boot_words: host::boot_words(root, gaps),
-        rivals: host::rivals(root, gaps),
+        may_limit: online.0.first().and_then(|&cpu| linux::may_limit(root, cpu)),
+        global: gaps.see(linux::try_global_limit(root)),
+        holders: linux::latency_holders(root, gaps),
+        boot_words: linux::boot_words(root, gaps),
+        rivals: linux::rivals(root, gaps),
         roost,
         roost_journals,
     }

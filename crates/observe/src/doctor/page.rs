@@ -5,7 +5,7 @@
 
 use super::facts::{Facts, IdleState};
 use super::verdict::Verdict;
-use host::{Capability, CgroupVersion, FrequencyDomain};
+use linux::{Capability, CgroupVersion, FrequencyDomain};
 use machine::{CpuList, CstateKind, Duration, IdleLimit, Kilohertz};
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -410,8 +410,8 @@ fn meters(page: &mut Page, facts: &Facts) {
     }
     let (readable, closed): (Vec<_>, Vec<_>) =
         facts.meters.iter().partition(|zone| zone.unreadable.is_none());
-    let zones = |zones: &[&host::MeterZone]| {
-        let one = |zone: &&host::MeterZone| {
+    let zones = |zones: &[&linux::MeterZone]| {
+        let one = |zone: &&linux::MeterZone| {
             let cap = zone.cap.map_or_else(String::new, |cap| format!(", capped at {:.0} W", cap.as_watts()));
             format!("{} ({}{cap})", zone.name, zone.zone)
         };
@@ -530,7 +530,7 @@ fn leave(page: &mut Page, facts: &Facts) {
         CgroupVersion::V2 => "v2",
         CgroupVersion::Hybrid => "v1 and v2 (hybrid)",
     };
-    let place = |place: &Option<host::CgroupPlace>| {
+    let place = |place: &Option<linux::CgroupPlace>| {
         place.as_ref().map_or("none".to_owned(), |place| format!("v{} at {}", place.version, place.path))
     };
     page.line(

@@ -12,7 +12,7 @@
 //! - To look a recording over gives the same facts as to look the machine over, but for what changes by itself and for
 //!   permissions, which are judged by the recorded capabilities.
 
-use host::{Gaps, Root, TRACEPOINTS};
+use linux::{Gaps, Root, TRACEPOINTS};
 use std::fmt::Write;
 use std::fs;
 use std::io;
@@ -150,12 +150,12 @@ fn folders(root: &Root, text: &mut String) {
 /// The processes that limit this machine, by name and number alone.
 fn processes(root: &Root, text: &mut String) {
     let mut gaps = Gaps::default();
-    let found = host::latency_holders(root, &mut gaps);
+    let found = linux::latency_holders(root, &mut gaps);
     for holder in &found.holders {
         line(text, &format!("proc/{}/comm", holder.pid), format!("{}\n", holder.name).as_bytes());
         let _ = writeln!(text, "proc/{}/fd/0 -> /dev/cpu_dma_latency", holder.pid);
     }
-    for rival in host::rivals(root, &mut gaps) {
+    for rival in linux::rivals(root, &mut gaps) {
         let known = found.holders.iter().any(|holder| holder.pid == rival.program.pid);
         if !known {
             line(
@@ -172,7 +172,7 @@ fn processes(root: &Root, text: &mut String) {
         line(text, &format!("proc/{pid}/cmdline"), b"another user's\n");
         note(text, &format!("proc/{pid}/fd/"), "may not be listed");
     }
-    for holder in host::cpu_holders(root, &mut gaps).0.iter().filter(|holder| holder.runs) {
+    for holder in linux::cpu_holders(root, &mut gaps).0.iter().filter(|holder| holder.runs) {
         if let Some((_, rest)) = holder.holder.rsplit_once("(process ") {
             let _ = writeln!(text, "proc/{}/fd/", rest.trim_end_matches(')'));
         }
@@ -187,7 +187,7 @@ fn reduced(path: &str, bytes: Vec<u8>) -> Vec<u8> {
     };
     match path {
         "proc/cmdline" => {
-            let words = host::meaningful(&String::from_utf8_lossy(&bytes));
+            let words = linux::meaningful(&String::from_utf8_lossy(&bytes));
             let words: Vec<String> = words.into_iter().map(|word| word.word).collect();
             (words.join(" ") + "\n").into_bytes()
         }
@@ -216,7 +216,7 @@ fn reduced(path: &str, bytes: Vec<u8>) -> Vec<u8> {
         }),
         "sys/kernel/btf/vmlinux" => {
             let names = TRACEPOINTS.map(|(name, _)| name);
-            let found = host::described(&bytes, &names);
+            let found = linux::described(&bytes, &names);
             let present = names.iter().zip(found).filter(|(_, found)| *found);
             let types = present
                 .map(|(name, _)| format!("btf_trace_{}\0", name.split(':').next_back().unwrap_or(name)));

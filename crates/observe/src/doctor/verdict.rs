@@ -5,7 +5,7 @@
 //! and all are told.
 
 use super::Facts;
-use host::{Capability, CgroupVersion};
+use linux::{Capability, CgroupVersion};
 use machine::IdleLimit;
 use serde::Serialize;
 
@@ -259,7 +259,7 @@ fn clocks(facts: &Facts, case: &mut Case) {
             "run as root, or give this user cpufreq/policyN/scaling_*_freq (udev, tmpfiles)",
         );
     }
-    let fixed = |domain: &host::FrequencyDomain| {
+    let fixed = |domain: &linux::FrequencyDomain| {
         domain.hardware_min.is_some() && domain.hardware_min == domain.hardware_max
     };
     if domains.iter().all(fixed) {

@@ -2,7 +2,7 @@
 //! calls"). The file is the service's user's: any bytes are counts or an error.
 
 use hdrhistogram::Histogram;
-use host::bpf::{FunctionTally, RequestTimes};
+use linux::bpf::{FunctionTally, RequestTimes};
 use machine::{Duration, Instant};
 use std::collections::BTreeMap;
 use thiserror::Error;

@@ -1,10 +1,10 @@
 //! Joules for each request at each clock, measured under the load that is there: a clock is set, the meter and the requests are read
 //! before and after, and then the next.
 //!
-//! What always holds: clocks are set through `host`'s control, which journals first and puts back when it is released or dropped; a clock that the
+//! What always holds: clocks are set through `linux`'s control, which journals first and puts back when it is released or dropped; a clock that the
 //! kernel refused, or at which no request came, has no figure.
 
-use host::{EnergyMeter, FrequencyControl, FrequencyState};
+use linux::{EnergyMeter, FrequencyControl, FrequencyState};
 use machine::{CpuId, Duration, FrequencyLimit, Kilohertz};
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -61,9 +61,9 @@ pub fn measure(
         if !wait(each.scale(SETTLING)) {
             break;
         }
-        let before = (requests(), meter.read(host::now()));
+        let before = (requests(), meter.read(linux::now()));
         let goes_on = wait(each);
-        let after = (requests(), meter.read(host::now()));
+        let after = (requests(), meter.read(linux::now()));
         if !goes_on {
             break;
         }
@@ -88,7 +88,7 @@ const SETTLING: f64 = 0.1;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use host::{FrequencyOptions, Root};
+    use linux::{FrequencyOptions, Root};
     use std::cell::Cell;
     use std::fs;
     use std::path::Path;
@@ -139,7 +139,7 @@ mod tests {
         let root = Root::at(folder.path());
         let cpus = "0".parse().unwrap();
         let mut control = FrequencyControl::open(&root, &cpus, FrequencyOptions::new("a test")).unwrap();
-        let mut meter = EnergyMeter::open(&root, &cpus, host::now());
+        let mut meter = EnergyMeter::open(&root, &cpus, linux::now());
         assert!(meter.is_measured(), "{:?}", meter.describe());
         let steps = clocks(&control);
         assert_eq!(steps, [1_000_000, 2_000_000, 2_600_000].map(Kilohertz));
@@ -175,7 +175,7 @@ mod tests {
         let root = Root::at(folder.path());
         let cpus = "0".parse().unwrap();
         let mut control = FrequencyControl::open(&root, &cpus, FrequencyOptions::new("a test")).unwrap();
-        let mut meter = EnergyMeter::open(&root, &cpus, host::now());
+        let mut meter = EnergyMeter::open(&root, &cpus, linux::now());
         let steps = clocks(&control);
         let waits = Cell::new(0);
         let wait = |_| {

@@ -3,8 +3,8 @@
 use super::counted::{Counted, CountedState};
 use super::stacks::{Frame, StackError, Stacks, read_perf_script};
 use crate::functions::{FunctionError, FunctionName, FunctionWatch};
-use host::bpf::FUNCTIONS_MAX;
-use host::{Offspring as _, Root};
+use linux::bpf::FUNCTIONS_MAX;
+use linux::{Offspring as _, Root};
 use machine::Duration;
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, Read as _};
@@ -122,15 +122,15 @@ pub fn count_functions(
         let names: Vec<FunctionName> = group.iter().map(|(_, name)| name.clone()).collect();
         let watch = FunctionWatch::attach(root, pid, &names, true)?;
         counting(true);
-        let began = host::now();
+        let began = linux::now();
         let over = began + length;
         let mut is_borne = true;
-        while host::now() < over && is_borne {
-            std::thread::sleep(LOOK.min(over.since(host::now())).into());
+        while linux::now() < over && is_borne {
+            std::thread::sleep(LOOK.min(over.since(linux::now())).into());
             let [enters, ..] = watch.probed();
-            is_borne = (enters as f64) < bearable(host::now().since(began));
+            is_borne = (enters as f64) < bearable(linux::now().since(began));
         }
-        let (elapsed, tallies) = (host::now().since(began), watch.tallies());
+        let (elapsed, tallies) = (linux::now().since(began), watch.tallies());
         let requests = counting(false);
         drop(watch);
         let calls: Vec<u64> = tallies.iter().map(|tally| tally.calls).collect();

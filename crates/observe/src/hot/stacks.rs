@@ -3,7 +3,7 @@
 //! Both name functions as some program does that we do not know, so every line is either understood or passed over and counted; only
 //! a text without one stack is an error.
 
-use host::symbols::readable;
+use linux::symbols::readable;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use thiserror::Error;

@@ -7,7 +7,7 @@
 //! What always holds: each thread ends when the other could not begin; a batch has at least one sample unless it is
 //! stopped; the first turn, in which everything is cold, is not counted.
 
-use host::{AffinityError, now, sleep_until};
+use linux::{AffinityError, now, sleep_until};
 use machine::{CpuId, Duration, Instant};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -142,9 +142,9 @@ pub(super) fn by_timer(
 }
 
 fn begin(cpu: CpuId, name: &str) -> Result<(), AffinityError> {
-    host::name_current_thread(name);
-    host::want_exact_timers();
-    host::pin_current_thread(cpu)
+    linux::name_current_thread(name);
+    linux::want_exact_timers();
+    linux::pin_current_thread(cpu)
 }
 
 /// What reading the clock costs, as the median of many.
@@ -167,7 +167,7 @@ mod tests {
     fn a_cpu_that_cannot_be_had_ends_the_batch_with_the_reason() {
         let stop = AtomicBool::new(false);
         let limits = Limits { until: now() + Duration::from_secs(60), samples_max: 10, stop: &stop };
-        let (here, nowhere) = (*host::allowed_cpus().unwrap().0.first().unwrap(), CpuId(u16::MAX));
+        let (here, nowhere) = (*linux::allowed_cpus().unwrap().0.first().unwrap(), CpuId(u16::MAX));
         let sleep = Duration::from_micros(10);
         assert!(by_other_cpu(nowhere, here, sleep, &limits).is_err());
         assert!(by_other_cpu(here, nowhere, sleep, &limits).is_err());
@@ -177,7 +177,7 @@ mod tests {
     #[test]
     fn a_batch_ends_with_its_samples_or_with_its_time_but_not_without_one() {
         let stop = AtomicBool::new(false);
-        let cpus = host::allowed_cpus().unwrap().0;
+        let cpus = linux::allowed_cpus().unwrap().0;
         let (first, last) = (*cpus.first().unwrap(), *cpus.last().unwrap());
         let sleep = Duration::from_micros(10);
         let enough = Limits { until: now() + Duration::from_secs(60), samples_max: 3, stop: &stop };

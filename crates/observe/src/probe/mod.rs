@@ -17,7 +17,7 @@
 //! Which states were taken is told by the change of cpuidle's `usage` over the batch: what was *asked for*, on that
 //! CPU, by whoever slept there. Where several states may be asked for, batches are repeated with the CPU limited to
 //! each in turn, so that each state's own cost is seen; the limits are journalled and put back by
-//! [`host::IdleControl`].
+//! [`linux::IdleControl`].
 //!
 //! What always holds:
 //! - Nothing is changed without a journal, and what was changed is put back when the probe ends, however it ends.
@@ -32,7 +32,7 @@ mod wake;
 pub use wake::WakeError;
 
 use batch::{by_other_cpu, by_timer};
-use host::{IdleControl, IdleOptions, LimitState, Root, UsageMeter};
+use linux::{IdleControl, IdleOptions, LimitState, Root, UsageMeter};
 use machine::{CpuId, CpuList, CstateKind, CstateTable, Duration, IdleLimit, Ratio, Topology};
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -116,7 +116,7 @@ pub struct Probe {
 pub enum ProbeError {
     /// Not even this process's own CPUs are known.
     #[error("cannot probe: {0}")]
-    Affinity(#[from] host::AffinityError),
+    Affinity(#[from] linux::AffinityError),
     /// There is no CPU to sleep on.
     #[error("cannot probe: no CPU is allowed to this process")]
     NoCpu,
@@ -138,14 +138,14 @@ pub fn probe(
     progress: &mut dyn FnMut(&str),
 ) -> Result<Probe, ProbeError> {
     let root = Root::system();
-    let allowed = host::allowed_cpus()?;
-    let topology = host::topology(&root).unwrap_or_default();
+    let allowed = linux::allowed_cpus()?;
+    let topology = linux::topology(&root).unwrap_or_default();
     let (sleeper, waker) = choose(&allowed, &topology).ok_or(ProbeError::NoCpu)?;
-    let table = host::idle_table(&root, sleeper).unwrap_or_default();
+    let table = linux::idle_table(&root, sleeper).unwrap_or_default();
     let mut probe = Probe {
         sleeper,
         waker,
-        driver: host::idle_driver(&root).driver,
+        driver: linux::idle_driver(&root).driver,
         clock: batch::clock_cost(),
         batches: Vec::new(),
         notes: Vec::new(),
@@ -162,10 +162,10 @@ pub fn probe(
     }
     let mut control = None;
     let steps = plan(waker.is_some(), &table);
-    let end = host::now() + length;
+    let end = linux::now() + length;
     for (index, step) in steps.iter().enumerate() {
         let weights: u64 = steps[index..].iter().map(|step| step.weight).sum();
-        let share = end.since(host::now()) * step.weight / weights.max(1);
+        let share = end.since(linux::now()) * step.weight / weights.max(1);
         if stop.load(Ordering::Relaxed) {
             break;
         }
@@ -197,9 +197,9 @@ pub fn timer_lateness(
     cpu: CpuId,
     sleep: Duration,
     samples: usize,
-) -> Result<Vec<Duration>, host::AffinityError> {
+) -> Result<Vec<Duration>, linux::AffinityError> {
     let stop = AtomicBool::new(false);
-    let until = host::now() + (sleep + PATIENCE) * samples as u64;
+    let until = linux::now() + (sleep + PATIENCE) * samples as u64;
     let mut latencies = by_timer(cpu, sleep, &batch::Limits { until, samples_max: samples, stop: &stop })?;
     latencies.sort_unstable();
     Ok(latencies)
@@ -211,9 +211,9 @@ pub fn wake_latency(
     waker: CpuId,
     sleep: Duration,
     samples: usize,
-) -> Result<Vec<Duration>, host::AffinityError> {
+) -> Result<Vec<Duration>, linux::AffinityError> {
     let stop = AtomicBool::new(false);
-    let until = host::now() + (sleep + PATIENCE) * samples as u64;
+    let until = linux::now() + (sleep + PATIENCE) * samples as u64;
     let limits = batch::Limits { until, samples_max: samples, stop: &stop };
     let mut latencies = by_other_cpu(sleeper, waker, sleep, &limits)?;
     latencies.sort_unstable();
@@ -301,21 +301,21 @@ fn measure(
     step: &Step,
     share: Duration,
     stop: &AtomicBool,
-) -> Result<Option<Batch>, host::AffinityError> {
-    let before = host::state_counts(root, sleeper).ok();
-    let mut usage = UsageMeter::start(root, &CpuList([sleeper].into()), host::now());
-    let until = host::now() + share;
+) -> Result<Option<Batch>, linux::AffinityError> {
+    let before = linux::state_counts(root, sleeper).ok();
+    let mut usage = UsageMeter::start(root, &CpuList([sleeper].into()), linux::now());
+    let until = linux::now() + share;
     let limits = batch::Limits { until, samples_max: SAMPLES_MAX, stop };
     let mut latencies = match (step.way, waker) {
         (Way::OtherCpu, Some(waker)) => by_other_cpu(sleeper, waker, step.sleep, &limits)?,
         _ => by_timer(sleeper, step.sleep, &limits)?,
     };
-    let after = host::state_counts(root, sleeper).ok();
+    let after = linux::state_counts(root, sleeper).ok();
     if latencies.is_empty() {
         return Ok(None);
     }
     latencies.sort_unstable();
-    let used = usage.read(host::now());
+    let used = usage.read(linux::now());
     let busy = used.first().and_then(|cpu| Some(Ratio::of(cpu.busy?, cpu.elapsed)));
     Ok(Some(Batch {
         busy,
@@ -327,7 +327,7 @@ fn measure(
         p99: percentile(&latencies, 99),
         states: before.zip(after).and_then(|(before, after)| {
             let usage =
-                |counts: &[host::StateCounts]| counts.iter().map(|count| count.usage).collect::<Vec<_>>();
+                |counts: &[linux::StateCounts]| counts.iter().map(|count| count.usage).collect::<Vec<_>>();
             shares(table, &usage(&before), &usage(&after))
         }),
     }))
@@ -440,7 +440,7 @@ mod tests {
         let (root, file) =
             (Root::at(folder.path()), "sys/devices/system/cpu/cpu7/power/pm_qos_resume_latency_us");
         let reads = || std::fs::read_to_string(root.path(file)).unwrap().trim_end().to_owned();
-        let journals = || host::cpu_holders(&root, &mut host::Gaps::default()).1;
+        let journals = || linux::cpu_holders(&root, &mut linux::Gaps::default()).1;
         let mut control = None;
         for (limit, text) in [(Duration::ZERO, "n/a"), (Duration::from_micros(10), "10")] {
             force(&mut control, &root, CpuId(7), IdleLimit::ExitLatency(limit)).unwrap();
@@ -449,7 +449,7 @@ mod tests {
         drop(control);
         assert_eq!((reads(), journals()), ("0".to_owned(), 0));
         // Somebody else has the CPU: nothing is touched.
-        let other = host::CpuLocks::take(&root, &"7".parse().unwrap(), "roost serve").unwrap();
+        let other = linux::CpuLocks::take(&root, &"7".parse().unwrap(), "roost serve").unwrap();
         let refused = force(&mut None, &root, CpuId(7), IdleLimit::ExitLatency(Duration::ZERO)).unwrap_err();
         assert!(refused.contains("roost serve") && reads() == "0", "{refused}");
         drop(other);

@@ -42,15 +42,15 @@ impl Asker {
         let (wishes, wished) = channel();
         let (told, answers) = channel();
         std::thread::Builder::new().name("scrape".to_owned()).spawn(move || {
-            let mut due = BTreeSet::from([host::now()]);
+            let mut due = BTreeSet::from([linux::now()]);
             loop {
-                let now = host::now();
+                let now = linux::now();
                 let wait = due.first().map_or(FOREVER, |first| first.since(now));
                 if wait.is_zero() {
                     // What has become due meanwhile is answered by the same question.
                     due.retain(|at| *at > now);
                     let (at, answer) = timed(&source);
-                    let took = host::now().since(now);
+                    let took = linux::now().since(now);
                     if told.send((at, took, answer.map_err(|failure| format!("{failure:#}")))).is_err() {
                         return;
                     }
@@ -59,7 +59,7 @@ impl Asker {
                 match wished.recv_timeout(wait.into()) {
                     Ok(Wish::Ask(at)) if due.len() < WISHES => drop(due.insert(at)),
                     // A cpuset may forbid it; then it is where it is.
-                    Ok(Wish::Stay(cpus)) => drop(host::pin_current_thread_to(&cpus)),
+                    Ok(Wish::Stay(cpus)) => drop(linux::pin_current_thread_to(&cpus)),
                     Ok(Wish::Ask(_)) | Err(RecvTimeoutError::Timeout) => {}
                     Err(RecvTimeoutError::Disconnected) => return,
                 }
@@ -129,7 +129,7 @@ mod tests {
         let mut asker = Asker::start(source).unwrap();
         let (_, first) = asker.first(Duration::from_secs(5)).unwrap();
         assert_eq!(first.unwrap().requests, 1.0);
-        let at = host::now() + Duration::from_millis(150);
+        let at = linux::now() + Duration::from_millis(150);
         asker.next(at);
         std::thread::sleep(std::time::Duration::from_millis(50));
         assert_eq!(asker.answers(), []);
@@ -144,14 +144,14 @@ mod tests {
     fn a_source_that_hangs_blocks_nobody() {
         let silent = TcpListener::bind("127.0.0.1:0").unwrap();
         let named = format!("memcached:{}", silent.local_addr().unwrap());
-        let began = host::now();
+        let began = linux::now();
         let mut asker = Asker::start(source(&named, None, None).unwrap()).unwrap();
         for _ in 0..100 {
-            asker.next(host::now());
+            asker.next(linux::now());
             assert_eq!(asker.answers(), []);
         }
         drop(asker);
-        assert!(host::now().since(began) < Duration::from_millis(500));
+        assert!(linux::now().since(began) < Duration::from_millis(500));
     }
 
     #[test]

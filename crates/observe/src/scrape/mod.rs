@@ -115,9 +115,9 @@ impl Scraper {
 
 /// An answer and its time: in the middle of the exchange, since nobody knows when in it the server looked at its counters.
 fn timed(source: &Source) -> (Instant, Result<Reading, Failure>) {
-    let asked = host::now();
+    let asked = linux::now();
     let answer = source.ask();
-    (asked + host::now().since(asked) / 2, answer)
+    (asked + linux::now().since(asked) / 2, answer)
 }
 
 /// As often as the kernel's figures are taken in.

@@ -192,7 +192,7 @@ pub fn of_memcached(answer: &str) -> Result<Reading, Failure> {
     })
 }
 
-/// What of a Roost's status (`server::status::Status`) is told here; the rest is passed over.
+/// What of a Roost's status (`store::status::Status`) is told here; the rest is passed over.
 #[derive(Deserialize)]
 struct RoostStatus {
     uptime: Duration,

@@ -8,9 +8,9 @@
 //! ```
 
 use super::{CpuPattern, Recorder, SleepPattern, SleepSource, Wakers};
-use host::bpf::{IdleNow, IdleProgram};
-use host::perf::{IdleEvent, IdleEvents};
-use host::{Root, idle_table, online_cpus, state_counts};
+use linux::bpf::{IdleNow, IdleProgram};
+use linux::perf::{IdleEvent, IdleEvents};
+use linux::{Root, idle_table, online_cpus, state_counts};
 use machine::{CpuId, CpuList, CstateTable, Duration, Instant, LengthHistogram};
 use std::collections::BTreeMap;
 
@@ -98,7 +98,7 @@ impl SleepWatch {
             Means::Bpf(program) => {
                 let counts: Vec<_> = program.read();
                 let lost = counts.iter().map(|counts| counts.odd).sum();
-                let cpu = |counts: host::bpf::IdleCounts| {
+                let cpu = |counts: linux::bpf::IdleCounts| {
                     let table = table(counts.cpu);
                     let [timer, device, ipi, unseen] = counts.wakers;
                     let wakers = program.sees_wakers().then_some(Wakers { timer, device, ipi, unseen });
@@ -229,13 +229,13 @@ mod tests {
     #[test]
     fn this_machine_is_watched_by_whatever_means_it_has() {
         for without in [Without::Nothing, Without::Wakers, Without::Bpf, Without::Events] {
-            let began = host::now();
+            let began = linux::now();
             let (mut watch, notices) = SleepWatch::open(&Root::system(), without, began);
             for _ in 0..20 {
                 std::thread::sleep(std::time::Duration::from_millis(5));
                 watch.catch_up();
             }
-            let pattern = watch.read(host::now());
+            let pattern = watch.read(linux::now());
             eprintln!("{:?}: {} by {}, {notices:?}", without, pattern.cpus.len(), pattern.source);
             for cpu in &pattern.cpus {
                 let idle =

@@ -7,7 +7,7 @@
 //! is kept, without what steers a terminal.
 
 use super::JvmError;
-use host::{Offspring as _, printable_name};
+use linux::{Offspring as _, printable_name};
 use machine::Duration;
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::fs::File;
@@ -59,11 +59,11 @@ pub(super) fn run(
     let failed = |source| JvmError::Io { path: java.to_owned(), source };
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().map_err(failed)?;
     let said = [heard(child.stderr.take()), heard(child.stdout.take())];
-    let over = host::now() + limit;
+    let over = linux::now() + limit;
     let status = loop {
         match child.try_wait() {
             Ok(Some(status)) => break Ok(Some(status)),
-            Ok(None) if host::now() > over => break Ok(None),
+            Ok(None) if linux::now() > over => break Ok(None),
             Ok(None) => std::thread::sleep(LOOK),
             Err(cause) => break Err(cause),
         }
@@ -77,8 +77,8 @@ pub(super) fn run(
         return Ok(());
     }
     // Children of its own may hold the pipes open.
-    let last = host::now() + Duration::from_secs(1);
-    while said.iter().any(|said| Arc::strong_count(said) > 1) && host::now() < last {
+    let last = linux::now() + Duration::from_secs(1);
+    while said.iter().any(|said| Arc::strong_count(said) > 1) && linux::now() < last {
         std::thread::sleep(LOOK);
     }
     let text: Vec<u8> = said

@@ -28,8 +28,8 @@ mod child;
 
 use super::counted::{CountError, Counted, read_counts};
 use super::stacks::{StackError, Stacks, read_async_profiler};
-use host::mapped::code_files;
-use host::{FileError, Root, SafeError, SafeFolder};
+use linux::mapped::code_files;
+use linux::{FileError, Root, SafeError, SafeFolder};
 use machine::Duration;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -340,9 +340,9 @@ pub fn count_calls(
     child::run(&mut command, "the agent", &jvm.java, PATIENCE)?;
     // Making classes anew takes a while in a server with many.
     let patience = length + Duration::from_secs(20);
-    let over = host::now() + patience;
+    let over = linux::now() + patience;
     while !run.out.has(COUNTS) {
-        if host::now() > over {
+        if linux::now() > over {
             return Err(JvmError::Silent(patience));
         }
         std::thread::sleep(LOOK);

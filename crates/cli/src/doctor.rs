@@ -1,0 +1,130 @@
+//! `roost doctor`: what was typed becomes a root to look at; facts become a page or JSON.
+
+use crate::exit::{Exit, usage};
+use crate::print::over;
+use crate::run_folder::write_named;
+use crate::table::print;
+use anyhow::{Context as _, Result};
+use linux::Root;
+use machine::Duration;
+use observe::doctor::{Facts, Verdict, gather, page, record, unpack, verdicts};
+use observe::probe::{Probe, probe};
+use serde::Serialize;
+use std::fs;
+use std::io::{self, IsTerminal as _};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use tempfile::TempDir;
+
+/// What this machine can do, who limits its C-states, and what each Roost policy would find here
+///
+/// Reads the kernel's files and changes nothing. Runs as any user: what that user may not see is listed, with the
+/// reason. --probe measures besides what a wake-up really costs; it limits one CPU's idle states for that, which is
+/// journalled and put back, also on Ctrl-C.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "\
+Examples:
+  roost doctor                        one page about this machine
+  roost doctor --probe                the same, and measured wake latencies (about 10 s)
+  roost doctor --json                 all facts: lengths in ns, clocks in kHz, sizes in bytes
+  roost doctor --record machine.txt   what doctor reads here, as one text file to send to somebody
+  roost doctor --root machine.txt     the page about a recorded machine, on any other")]
+pub struct Args {
+    /// Print one JSON object instead of a page
+    #[arg(long)]
+    json: bool,
+
+    /// Measure wake latencies, by another CPU and by timer, beside the advertised ones
+    #[arg(long, conflicts_with = "root")]
+    probe: bool,
+
+    /// How long to measure, about
+    #[arg(long, value_name = "LENGTH", default_value = "10s", requires = "probe")]
+    probe_for: Duration,
+
+    /// Look at this machine instead: a folder that holds sys and proc, or a file that --record wrote
+    #[arg(long, value_name = "DIR|FILE")]
+    root: Option<PathBuf>,
+
+    /// Write the files that doctor reads, and nothing else, to FILE; no page is printed
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["json", "probe"])]
+    record: Option<PathBuf>,
+}
+
+/// All that `--json` prints.
+#[derive(Serialize)]
+struct Report<'a> {
+    #[serde(flatten)]
+    facts: &'a Facts,
+    policies: &'a [Verdict],
+    probe: Option<&'a Probe>,
+}
+
+/// Looks, measures if asked to, and prints.
+pub fn run(args: &Args) -> Result<ExitCode> {
+    if args.probe && args.probe_for.is_zero() {
+        return Err(usage("--probe-for 0 leaves no time to measure: give it a second or more"));
+    }
+    let (root, _folder) = root(args.root.as_deref())?;
+    if let Some(file) = &args.record {
+        let text = record(&root);
+        write_named(file, "--record", &text)?;
+        let (lines, path) = (text.lines().count(), file.display());
+        print(&format!("{path}: {lines} lines of text; look it through before you send it\n"))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    // What a kernel takes can only be asked of the one that runs.
+    let programs = args.root.is_none().then(|| linux::bpf::survey(&root));
+    let facts = gather(&root, programs);
+    let policies = verdicts(&facts);
+    if !args.json {
+        print(&page(&facts, &policies))?;
+    }
+    let measured = if args.probe { Some(measure(args.probe_for)?) } else { None };
+    if args.json {
+        let report = Report { facts: &facts, policies: &policies, probe: measured.as_ref() };
+        print(&format!("{}\n", serde_json::to_string_pretty(&report)?))?;
+    } else if let Some(measured) = &measured {
+        print(&format!("\n{measured}"))?;
+    }
+    Ok(match measured {
+        Some(Probe { stopped: true, .. }) => Exit::Failed.into(),
+        _ => ExitCode::SUCCESS,
+    })
+}
+
+/// The machine to look at. A recording is unpacked into a folder that lasts as long as what is returned with it.
+fn root(asked: Option<&Path>) -> Result<(Root, Option<TempDir>)> {
+    let Some(path) = asked else { return Ok((Root::system(), None)) };
+    let fix = "name a folder that holds sys and proc, or a file that roost doctor --record wrote";
+    let kind =
+        fs::metadata(path).map_err(|error| usage(format!("--root {}: {error}; {fix}", path.display())))?;
+    if kind.is_dir() {
+        return Ok((Root::at(path), None));
+    }
+    let text = fs::read_to_string(path)
+        .map_err(|error| usage(format!("--root {}: {error}; {fix}", path.display())))?;
+    let folder = tempfile::tempdir().context("making a folder for the recorded machine")?;
+    unpack(&text, folder.path())
+        .map_err(|error| usage(format!("--root {}: {error}; {fix}", path.display())))?;
+    Ok((Root::at(folder.path()), Some(folder)))
+}
+
+/// Probes, until the time is over or a signal comes: then what was limited is put back before this returns.
+fn measure(length: Duration) -> Result<Probe> {
+    let stop = crate::signals::end_flag()?;
+    let live = io::stderr().is_terminal();
+    if !live {
+        eprintln!("roost doctor: measuring wake-ups for about {length}");
+    }
+    let mut progress = |step: &str| {
+        if live {
+            over(io::stderr(), &format!("roost doctor: {step}"));
+        }
+    };
+    let measured = probe(length, &stop, &mut progress);
+    if live {
+        over(io::stderr(), "");
+    }
+    Ok(measured?)
+}

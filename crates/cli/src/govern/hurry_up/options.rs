@@ -1,0 +1,177 @@
+//! What `roost govern hurry-up` is asked for.
+
+use super::super::options::ClockActuatorName;
+use crate::exit::usage;
+use ::observe::functions::FunctionName;
+use anyhow::Result;
+use clap::ValueEnum;
+use daemon::hurry_up::{ClocksAsked, HurryOptions, Preset, SlotSource};
+use linux::Root;
+use linux::holder::ClockMeans;
+use machine::{CpuList, Duration, Kilohertz};
+use policy::frequency::hurry_up::{Learned, Threshold};
+use std::path::PathBuf;
+
+/// Give speed to the requests that need it: clocks by who is in the service's hot function
+///
+/// Reads which threads are inside, from the slot file that the agent (or a native server) writes, or from probes on a native program. A core runs at its lowest clock while
+/// it is idle, at the middle one while anything runs, and at the highest while a thread has been inside for longer than most calls take.
+/// Everything that is changed is journalled first and put back at the end, in whatever way that comes; after a SIGKILL `roost restore` does it.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  roost govern hurry-up --slots /dev/shm/search.slots                        the threshold is learned: p95 of the calls seen
+  roost govern hurry-up --slots FILE --threshold p75 --mid 1700MHz
+  roost govern hurry-up --slots FILE --preset paper                          the paper's flowchart: 450 ms, looked at every 50 ms
+  roost govern hurry-up --slots FILE --pid 4711                              a service in a container, by its number here
+  roost govern hurry-up --pid 4711 --uprobe '/usr/bin/searchd:run_query'     a native program that cannot be changed
+  roost govern hurry-up --slots FILE --dry-run                               show who is inside, and touch nothing
+
+Exit codes: 0 it was told to stop, 1 the service or its slot file broke off, 2 something named is wrong, 3 no clock can be set here, 4 somebody else \
+holds the knob.")]
+pub struct Args {
+    /// The slot file, as the agent's `file=` names it
+    #[arg(long, value_name = "FILE")]
+    pub slots: Option<PathBuf>,
+    /// A function of a native program that cannot be changed, as `roost hot` names it; may be given up to 16 times
+    ///
+    /// The kernel stops the program at each enter and each way out of the function, which costs a call some 10 to 20 microseconds (`roost bench uprobe`
+    /// measures it); so it is for functions that are called once a request. The probes go with this process, and nothing on the program's stack
+    /// is changed.
+    #[arg(long, value_name = "BINARY:FUNCTION", conflicts_with = "slots", requires = "pid")]
+    pub uprobe: Vec<FunctionName>,
+    /// The service's process, as it is seen here [default: who wrote the file]
+    #[arg(long, value_name = "PID")]
+    pub pid: Option<u32>,
+    /// Which Hurry-up
+    #[arg(long, value_enum, default_value_t = PresetName::Learned)]
+    pub preset: PresetName,
+    /// When a call is heavy: a time, such as 450ms, or a share of the calls seen, such as p75 [default: p95; with --preset paper 450ms]
+    #[arg(long, value_name = "TIME|pQ", value_parser = parse_threshold)]
+    pub threshold: Option<Threshold>,
+    /// Clock of an idle core, such as 1000MHz [default: the lowest]
+    #[arg(long, value_name = "CLOCK")]
+    pub min: Option<Kilohertz>,
+    /// Clock of a core that works, and of light calls [default: 10/13 of the highest, as 2.0 of 2.6 GHz in the paper]
+    #[arg(long, value_name = "CLOCK")]
+    pub mid: Option<Kilohertz>,
+    /// Clock of heavy calls [default: the highest without turbo]
+    #[arg(long, value_name = "CLOCK")]
+    pub max: Option<Kilohertz>,
+    /// Only these of the service's CPUs, such as 0-3,8 [default: all that it may run on]
+    #[arg(long, value_name = "LIST")]
+    pub cpus: Option<CpuList>,
+    /// By what clocks are set [default: scaling_setspeed under the governor userspace, else the bounds]
+    #[arg(long, value_enum, value_name = "MEANS")]
+    pub frequency_actuator: Option<ClockActuatorName>,
+    /// Let `--frequency-actuator duty-cycle` write a model-specific register, which taints the kernel until the next boot
+    #[arg(long)]
+    pub allow_msr: bool,
+    /// Run as soon as it is woken, however busy the CPUs are: SCHED_FIFO at priority 1, at most 100 ms at a stretch (RLIMIT_RTTIME)
+    #[arg(long)]
+    pub realtime: bool,
+    /// End after this time [default: when a signal comes]
+    #[arg(long = "for", value_name = "TIME")]
+    pub length: Option<Duration>,
+    /// Show who is inside and what would be done, and touch nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Govern beside another program that sets clocks
+    #[arg(long)]
+    pub take_over: bool,
+    /// Record what was seen and decided into this folder, for `roost replay`
+    #[arg(long, value_name = "DIR")]
+    pub record: Option<PathBuf>,
+    /// Append a line for each change of the threshold, and for somebody else's changes of clocks, to this file
+    #[arg(long, value_name = "FILE")]
+    pub audit: Option<PathBuf>,
+    /// Folder for the page and its numbers [default: runs/hurry-up-DATE-TIME, or none with --json]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Print a line of JSON for each change instead of the live view
+    #[arg(long)]
+    pub json: bool,
+    /// The machine's files lie below this folder: for benches on machines that are not there
+    #[arg(long, value_name = "DIR", hide = true)]
+    pub root: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum PresetName {
+    /// By events, the threshold learned, other work followed
+    Learned,
+    /// The paper's flowchart as it was tuned: threads alone, 450 ms, looked at every 50 ms
+    Paper,
+}
+
+impl Args {
+    /// What the governor is asked.
+    pub fn options(&self) -> Result<HurryOptions> {
+        let actuator = self.frequency_actuator.map(linux::FrequencyActuator::from);
+        if actuator == Some(linux::FrequencyActuator::DutyCycle) && !self.allow_msr && !self.dry_run {
+            return Err(usage(linux::FrequencyError::MsrNotAllowed));
+        }
+        Ok(HurryOptions {
+            root: self.root.clone().map_or_else(Root::system, Root::at),
+            slots: self.source()?,
+            cpus: self.cpus.clone(),
+            preset: match self.preset {
+                PresetName::Learned => Preset::Learned,
+                PresetName::Paper => Preset::Paper,
+            },
+            threshold: self.threshold,
+            clocks: ClocksAsked { min: self.min, mid: self.mid, max: self.max },
+            means: ClockMeans { actuator, allow_msr: self.allow_msr },
+            dry_run: self.dry_run,
+            record: self.record.clone(),
+            audit: self.audit.clone(),
+        })
+    }
+}
+
+impl Args {
+    fn source(&self) -> Result<SlotSource> {
+        match (&self.slots, self.pid) {
+            (Some(path), process) => Ok(SlotSource::File { path: path.clone(), process }),
+            (None, _) if self.uprobe.is_empty() => Err(usage(
+                "name what tells of the hot function: --slots FILE, which the service's agent writes, or --uprobe BINARY:FUNCTION \
+                 with --pid for a program that cannot be changed\nhint: `roost hot --pid PID` finds the function",
+            )),
+            (None, Some(process)) => Ok(SlotSource::Functions { process, names: self.uprobe.clone() }),
+            (None, None) => Err(usage("--uprobe needs the program's process: name it with --pid")),
+        }
+    }
+}
+
+fn parse_threshold(text: &str) -> Result<Threshold, String> {
+    let Some(percent) = text.strip_prefix('p') else {
+        let told = |_| {
+            format!("`{text}` is no threshold: write a time such as 450ms, or a share of calls such as p75")
+        };
+        return text.parse().map(Threshold::Fixed).map_err(told);
+    };
+    let percent: f64 = percent
+        .parse()
+        .map_err(|_| format!("`{text}` is no share of calls: write one such as p75 or p99.9"))?;
+    if !(0.0..=100.0).contains(&percent) {
+        return Err(format!("`{text}` is no share of calls: write p0 to p100"));
+    }
+    // To the nearest decimal fraction: 99.9 / 100 is not quite what 0.999 is.
+    let quantile = (percent * 1e7).round() / 1e9;
+    Ok(Threshold::Learned(Learned { quantile, ..Learned::default() }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_threshold_is_a_time_or_a_share_of_calls() {
+        assert_eq!(parse_threshold("450ms"), Ok(Threshold::Fixed(Duration::from_millis(450))));
+        let learned = |quantile| Ok(Threshold::Learned(Learned { quantile, ..Learned::default() }));
+        assert_eq!((parse_threshold("p75"), parse_threshold("p99.9")), (learned(0.75), learned(0.999)));
+        for wrong in ["450", "p", "p101", "p-1", "pNaN", "soon", ""] {
+            assert!(parse_threshold(wrong).unwrap_err().contains("write"), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! `roost govern`: keeps services that were not changed inside their goals on few cores.
+//!
+//! ```text
+//!   options.rs    what is asked for
+//!   daemon.rs     governs until it is told to stop
+//!   history.rs    what its epochs were
+//!   hurry_up/     the other way: clocks by who is in the hot function
+//!   page.rs       the page made of them
+//!   plan.rs       what would be governed, and touches nothing
+//!   status.rs     how a running daemon's services are, and what to change
+//!   wakeups.rs    what wakes the CPUs that are parked
+//! ```
+
+mod daemon;
+mod history;
+mod hurry_up;
+mod options;
+mod page;
+mod plan;
+mod status;
+mod wakeups;
+
+pub use options::Args;
+
+use anyhow::Result;
+use options::Subject;
+use std::process::ExitCode;
+
+/// Does what is asked.
+pub fn run(args: &Args) -> Result<ExitCode> {
+    match &args.subject {
+        None => daemon::run(&args.governing),
+        Some(Subject::Plan(args)) => plan::run(args),
+        Some(Subject::Status(args)) => status::show(args),
+        Some(Subject::Set(args)) => status::set(args),
+        Some(Subject::HurryUp(args)) => hurry_up::run(args),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    const UNIT: &str = include_str!("../../../../config/systemd/roost.service");
+    const PODS: &str = include_str!("../../../../config/kubernetes/roost.yaml");
+
+    /// Two places that say which rights the daemon needs must not drift apart.
+    #[test]
+    fn pods_have_the_rights_of_the_unit_and_no_others() {
+        let line =
+            UNIT.lines().find_map(|line| line.strip_prefix("CapabilityBoundingSet=")).expect("its rights");
+        let of_unit: BTreeSet<&str> = line.split(' ').map(|name| name.trim_start_matches("CAP_")).collect();
+        let line = PODS.lines().find_map(|line| line.trim().strip_prefix("add: [")).expect("its rights");
+        let of_pods: BTreeSet<&str> =
+            line.trim_end_matches(']').split(',').map(|name| name.trim_matches([' ', '"'])).collect();
+        assert_eq!(of_pods, of_unit);
+        assert!(PODS.contains("drop: [\"ALL\"]") && PODS.contains("privileged: false"));
+    }
+
+    #[test]
+    fn what_pods_are_configured_with_is_understood_with_and_without_the_example() {
+        let text =
+            PODS.split("roost.toml: |\n").nth(1).and_then(|rest| rest.split("---").next()).expect("it");
+        let bare: Vec<&str> = text.lines().map(str::trim).collect();
+        let config: daemon::Config = toml::from_str(&bare.join("\n")).expect("it is a configuration");
+        assert!(config.services.is_empty(), "nothing is governed until a service is named");
+        let example: Vec<&str> = bare
+            .iter()
+            .filter(|line| !line.ends_with(':'))
+            .map(|line| line.trim_start_matches("# "))
+            .collect();
+        let config: daemon::Config = toml::from_str(&example.join("\n")).expect("the example too");
+        assert_eq!(config.services.len(), 1);
+    }
+}

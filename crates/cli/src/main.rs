@@ -1,0 +1,101 @@
+//! `roost`: sleep when you can, wake when you must. Each subcommand is a file of wiring; ideas live in the crates.
+
+// First: its macros are for all modules after it.
+#[macro_use]
+mod print;
+
+mod bench;
+mod demo;
+mod doctor;
+mod exit;
+mod frames;
+mod govern;
+mod hot;
+mod http;
+mod live;
+mod load;
+mod machine_facts;
+mod manual;
+mod metrics;
+mod observe;
+mod quiesce;
+mod replay;
+mod report;
+mod restore;
+mod run_folder;
+mod serve;
+mod shape_played;
+mod signals;
+mod sim;
+mod size;
+mod stage;
+mod table;
+mod thinned;
+mod top;
+mod wake;
+mod web;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// Keeps a latency-critical service inside its tail-latency goal on the fewest awake CPU cores.
+#[derive(Parser)]
+#[command(name = "roost", version, max_term_width = 110, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Demo(demo::Args),
+    Doctor(doctor::Args),
+    Bench(bench::Args),
+    Serve(serve::Args),
+    Load(load::Args),
+    Observe(observe::Args),
+    Govern(Box<govern::Args>),
+    Hot(hot::Args),
+    Quiesce(quiesce::Args),
+    Replay(replay::Args),
+    Sim(sim::Args),
+    Stage(Box<stage::Args>),
+    Top(top::Args),
+    Wake(Box<wake::Args>),
+    Report(report::Args),
+    Restore(restore::Args),
+    Man(manual::Man),
+    Completions(manual::Completions),
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Demo(args) => demo::run(&args),
+        Command::Doctor(args) => doctor::run(&args),
+        Command::Bench(args) => bench::run(&args),
+        Command::Serve(args) => serve::run(&args),
+        Command::Load(args) => load::run(&args),
+        Command::Observe(args) => observe::run(&args),
+        Command::Govern(args) => govern::run(&args),
+        Command::Hot(args) => hot::run(&args),
+        Command::Quiesce(args) => quiesce::run(&args),
+        Command::Replay(args) => replay::run(&args),
+        Command::Sim(args) => sim::run(&args),
+        Command::Stage(args) => stage::run(&args),
+        Command::Top(args) => top::run(&args),
+        Command::Wake(args) => wake::run(&args),
+        Command::Report(args) => report::run(&args),
+        Command::Restore(args) => restore::run(&args),
+        Command::Man(args) => manual::man(&args),
+        Command::Completions(args) => manual::completions(&args),
+    };
+    let result = result.and_then(|code| match print::lost() {
+        Some(why) if code == ExitCode::SUCCESS => Err(anyhow::anyhow!("standard output: {why}")),
+        _ => Ok(code),
+    });
+    result.unwrap_or_else(|error| {
+        // One error, with its causes on the same line; a `hint:` line comes last where there is one.
+        eprintln!("roost: {}", linux::printable(&exit::told(&error)));
+        exit::code_of(&error)
+    })
+}

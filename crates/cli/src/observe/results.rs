@@ -1,0 +1,160 @@
+//! What came out of an observation: one JSON document, and the folder that keeps it with its page.
+
+use super::answers::Answers;
+use super::page::{self, Facts, RequestPoint};
+use crate::machine_facts::this_machine;
+use crate::run_folder::{self, Place, REPORT};
+use ::observe::sleep::Findings;
+use ::observe::verdict::{Comparison, Verdict};
+use anyhow::Result;
+use linux::perf::{CpuWork, StateShare};
+use machine::{CpuId, Duration, Microwatts, Ratio};
+use observe::scrape::Scraped;
+use report::run::RunInfo;
+use serde::Serialize;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+/// Everything that was found.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Observation {
+    /// What it is about.
+    pub title: String,
+    /// Who wrote the recording, if it is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub layout: Option<String>,
+    /// The machine that was watched, where it is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub machine: Option<String>,
+    /// What a reader must know about how it was seen.
+    pub notes: Vec<String>,
+    /// How the CPUs slept.
+    pub findings: Findings,
+    /// What that amounts to.
+    pub verdict: Verdict,
+    /// The same in sentences.
+    pub words: Vec<String>,
+    /// Requests over time, where they were watched.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub requests: Vec<RequestPoint>,
+    /// The same over the whole time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub answers: Option<Answers>,
+    /// What the service told about itself, to compare with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scraped: Option<Scraped>,
+    /// Power on average.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub power: Option<Power>,
+    /// How much work the CPUs did for their cycles, where the processor counts (Tradeoffs paper, Figure 9).
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub work: Vec<Work>,
+    /// States that cores were really in, where the processor counts them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub hardware: Vec<HardwareState>,
+    /// Both extremes of sleep, tried.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub verified: Option<Verified>,
+}
+
+/// The verdict's bounds, put to the test.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Verified {
+    /// Pairs of blocks.
+    pub pairs: u32,
+    /// The tail with sleep as shallow as it goes, mean of the blocks.
+    pub shallow_p99: Duration,
+    /// The tail with sleep as deep as the kernel likes.
+    pub deep_p99: Duration,
+    /// Where power would be from; modelled power is not compared.
+    pub power_source: String,
+    /// Whether what changed is within what was predicted.
+    pub comparison: Comparison,
+}
+
+/// Power on average, with its source.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Power {
+    /// How much.
+    pub mean: Microwatts,
+    /// Measured by what, or modelled.
+    pub source: String,
+}
+
+/// One CPU's work.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Work {
+    /// Which.
+    pub cpu: CpuId,
+    /// Instructions per cycle.
+    pub per_cycle: Option<f64>,
+    /// Share of its cycles in which it waited for memory or another far unit.
+    pub stalled: Option<Ratio>,
+}
+
+/// A state of the hardware's.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct HardwareState {
+    /// Which CPU's core.
+    pub cpu: CpuId,
+    /// As the hardware calls it.
+    pub state: String,
+    /// Of the time watched.
+    pub share: Ratio,
+}
+
+/// As an observation keeps it.
+pub fn work(counted: &[CpuWork]) -> Vec<Work> {
+    let one =
+        |work: &CpuWork| Work { cpu: work.cpu, per_cycle: work.per_cycle(), stalled: work.stall_ratio() };
+    counted.iter().map(one).collect()
+}
+
+/// As an observation keeps it.
+pub fn hardware(counted: &[StateShare]) -> Vec<HardwareState> {
+    let one =
+        |share: &StateShare| HardwareState { cpu: share.cpu, state: share.state.clone(), share: share.share };
+    counted.iter().map(one).collect()
+}
+
+/// Share of all cycles that were stalled; `None` if the processor does not tell.
+pub fn stalled(counted: &[CpuWork]) -> Option<Ratio> {
+    let cycles: u64 = counted.iter().map(|work| work.cycles).sum();
+    let stalled = counted.iter().map(|work| work.stalled).sum::<Option<u64>>()?;
+    (cycles > 0).then(|| Ratio::new(stalled as f64 / cycles as f64))
+}
+
+/// Writes the run's folder, and returns where its page is.
+pub fn write(out: Option<&Path>, observation: &Observation) -> Result<PathBuf> {
+    let started = run_folder::started()?;
+    let name = format!("observe-{}", started.replace(" UTC", "").replace([' ', ':'], "-"));
+    let place = Place::of(out, &name, SLEEPS)?.make()?;
+    // Until the page is there, nobody shall take an older one for it.
+    run_folder::remove(&place, &[REPORT])?;
+    let json = serde_json::to_string_pretty(observation)?;
+    run_folder::write(&place, SLEEPS, |file| writeln!(file, "{json}"))?;
+    let info = RunInfo {
+        format: RunInfo::FORMAT,
+        name: run_folder::name_of(&place),
+        title: observation.title.clone(),
+        command: crate::run_folder::command(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        started,
+        method: page::METHOD.map(str::to_owned).to_vec(),
+        machine: this_machine(),
+        config: toml::Table::new(),
+    };
+    run_folder::write_info(&place, &info)?;
+    let facts =
+        Facts { name: info.name, command: info.command, version: info.version, started: info.started };
+    run_folder::write_report(&place, &page::page(&facts, observation).html())?;
+    Ok(place.join(REPORT))
+}
+
+/// `roost observe`, if it made a folder. Such a folder keeps no frames.
+pub fn maker(folder: &Path) -> Option<&'static str> {
+    folder.join(SLEEPS).is_file().then_some("roost observe")
+}
+
+/// All that was found.
+const SLEEPS: &str = "sleeps.json";

@@ -1,0 +1,111 @@
+//! `roost replay`: a recorded run again, or under other parameters.
+
+mod quiescence;
+mod segments;
+mod stages;
+
+use crate::exit::{Exit, coded, usage};
+use crate::table::print;
+use anyhow::Result;
+use daemon::{Replay, ReplayError, ServiceConfig};
+use machine::Duration;
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Replay a recorded run: the same inputs must give the same commands
+///
+/// Reads what `roost govern --record DIR`, `roost quiesce --record DIR` or `roost stage --out DIR --record` wrote: readings, changes by `set` and reloads, whether writes were refused. Exit code
+/// 1 means that this version of Roost decides otherwise than the run did. With --policy, says when and how another policy would
+/// have decided; what was seen depended on the cores that the service really had, so that is no forecast.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Examples:\n  \
+    roost replay runs/night                         the same commands again, or where they differ\n  \
+    roost replay runs/night --policy other.toml     what `goal = \"300us@p99\"` in that file would have decided\n\n\
+A policy file holds the keys of a service (policy, goal, cores, min_cores, idle); for a run of `roost quiesce` the constants of quiescence, such as
+max_share = 0.5 (docs/scenarios.md, `quiesce`), under which the recording is gone through in simulated time.")]
+pub struct Args {
+    /// The folder of the recording
+    #[arg(value_name = "DIR")]
+    folder: PathBuf,
+    /// Another policy: a TOML file with a service's keys
+    #[arg(long, value_name = "FILE")]
+    policy: Option<PathBuf>,
+    /// Time between two decisions in the recorded run
+    #[arg(long, value_name = "TIME", default_value = "1s", requires = "policy")]
+    epoch: Duration,
+    /// Print JSON instead of lines
+    #[arg(long)]
+    json: bool,
+}
+
+/// Does it.
+pub fn run(args: &Args) -> Result<ExitCode> {
+    if quiescence::is_here(&args.folder) {
+        return quiescence::replay(&args.folder, args.policy.as_deref(), args.json);
+    }
+    if stages::is_here(&args.folder) {
+        if args.policy.is_some() {
+            return Err(usage(
+                "--policy is for recordings of `roost govern`; what another stage would do, `roost sim` tells",
+            ));
+        }
+        return stages::replay(&args.folder, args.json);
+    }
+    let replays = match &args.policy {
+        None => Replay::of(&args.folder),
+        Some(file) => {
+            let text = std::fs::read_to_string(file)
+                .map_err(|cause| usage(format!("cannot read {}: {cause}", file.display())))?;
+            let mut table: toml::Table =
+                text.parse().map_err(|error| usage(format!("{}: {error}", file.display())))?;
+            // Where the service is does not matter any more; the keys' rules do.
+            table.entry("port").or_insert(toml::Value::Integer(1));
+            let config: ServiceConfig =
+                toml::Value::Table(table).try_into().map_err(|error: toml::de::Error| {
+                    usage(format!("{}: {}", file.display(), error.message()))
+                })?;
+            Replay::under(&args.folder, config.params(args.epoch))
+        }
+    };
+    let replays = replays.map_err(|error| match error {
+        ReplayError::Diverged { .. } => coded(Exit::Failed, error),
+        ReplayError::Empty(_) | ReplayError::Unreadable { .. } => usage(error),
+    })?;
+    if args.json {
+        print(&format!("{}\n", serde_json::to_string_pretty(&replays)?))?;
+    } else {
+        print(&told(&replays, args.policy.is_some()))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn told(replays: &[Replay], other: bool) -> String {
+    let mut text = String::new();
+    for replay in replays {
+        let Replay { service, segments, steps, commands, .. } = replay;
+        let verdict = match (other, replay.differences.len()) {
+            (false, _) => "the same commands again".to_owned(),
+            (true, 0) => "the other policy would have decided the same".to_owned(),
+            (true, count) => format!("the other policy would have decided otherwise {count} times"),
+        };
+        let _ =
+            writeln!(text, "{service}: {steps} steps in {segments} segments, {commands} commands: {verdict}");
+        if replay.torn {
+            let _ = writeln!(text, "  the last line is cut off, as a run that was killed leaves it");
+        }
+        let first = replay.differences.first().map(|first| first.at);
+        for difference in &replay.differences {
+            let after = difference.at.since(first.unwrap_or(difference.at));
+            let _ = writeln!(
+                text,
+                "  +{:>9}: CPU {} instead of {} ({})",
+                after.to_string(),
+                difference.would,
+                difference.had,
+                difference.why
+            );
+        }
+    }
+    text
+}

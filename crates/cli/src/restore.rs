@@ -1,0 +1,65 @@
+//! `roost restore`: put back whatever a dead run changed.
+
+use crate::exit::{Exit, coded, usage};
+use linux::{RestoreError, Root};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Put back whatever a dead run changed on this machine
+///
+/// A run that was killed leaves a journal under /run/roost of every kernel file it changed. Each file that still
+/// reads what that run wrote gets its earlier text back; one that somebody else has changed since is left alone;
+/// runs that are still alive are passed over. Exit code 1 means that something could not be put back, or that a journal
+/// is not understood: it is kept, so it can be tried again. Exit code 4 means that another process has been putting back for
+/// too long, or that the folder is not this user's or root's alone.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Examples:\n  \
+    roost restore            put everything back and say what was done\n  \
+    roost restore --json     the same for a machine, such as an ExecStopPost= of a unit")]
+pub struct Args {
+    /// Folder that holds the machine's sys and run folders, for tests and recorded machines
+    #[arg(long, value_name = "DIR", default_value = "/")]
+    sysfs_root: PathBuf,
+
+    /// Print one JSON object instead of lines
+    #[arg(long)]
+    json: bool,
+
+    /// Say only what there is to say, and then end by this signal: a command that was ended by it becomes this
+    #[arg(long, value_name = "SIGNAL", hide = true)]
+    ended_by: Option<i32>,
+}
+
+/// Does it.
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    // Who misspells it shall not hear that there is nothing to put back.
+    if !args.sysfs_root.is_dir() {
+        return Err(usage(format!(
+            "--sysfs-root {}: there is no such folder\nhint: name one that holds a machine's sys and run folders",
+            args.sysfs_root.display()
+        )));
+    }
+    let report = linux::restore(&Root::at(&args.sysfs_root));
+    if let Some(signal) = args.ended_by {
+        match report {
+            Ok(report) if report.put_back + report.left_alone + report.failed > 0 => {
+                report.lines.iter().for_each(|line| eprintln!("{line}"));
+            }
+            Ok(_) => {}
+            Err(error) => eprintln!("roost: {error}"),
+        }
+        crate::signals::end_by(signal);
+    }
+    let report = report.map_err(|error| match error {
+        RestoreError::Refused(lock) if lock.is_refusal() => coded(Exit::Refused, lock),
+        error => error.into(),
+    })?;
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&report)?);
+    } else {
+        for line in &report.lines {
+            println!("{line}");
+        }
+    }
+    Ok(if report.failed == 0 { ExitCode::SUCCESS } else { Exit::Failed.into() })
+}

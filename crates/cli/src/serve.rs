@@ -1,0 +1,396 @@
+//! `roost serve`: what was typed becomes a server's configuration, and signals end it.
+
+use crate::exit::{Exit, coded, usage};
+use crate::machine_facts;
+use crate::signals::EndSignals;
+use crate::size::parse_size;
+use anyhow::{Context as _, Result};
+use clap::{Parser, ValueEnum};
+use machine::{CpuId, CpuList, Duration, PowerModel};
+use std::io::Write as _;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use store::{Config, Limits, Listen, Parameters, Policy, Server, StartError, StoreConfig};
+
+const MIN_MEMORY: usize = 16 << 20;
+const MIN_ITEM: usize = 1 << 10;
+
+/// A memcached-compatible store that puts idle cores to sleep
+#[derive(Parser)]
+#[command(after_help = "\
+Examples:
+  roost serve                                     all CPUs, 1 GiB, on 127.0.0.1:11211
+  roost serve --cpus 2-7 --memory-limit 8g        six workers on six CPUs
+  roost serve --latency-goal 500us@p99            wake workers by the measured tail as well
+  roost serve --stage 50ms@p99 --stage-period 25ms     clients that may wait: served in bursts, asleep in between
+  roost serve --policy all-awake --active-idle stock   the baseline: behave like any other store
+
+A plain memcached client works: printf 'set k 0 0 1\\r\\nv\\r\\nget k\\r\\n' | nc -q1 127.0.0.1 11211
+`roost top` shows a running store; `stats roost` tells the same over the protocol, and `stats roost-reset-limits`
+makes it forget the load limits that it has learned.")]
+pub struct Args {
+    /// Address to listen at; may be given several times
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
+    listen: Vec<String>,
+    /// Port; 0 lets the system choose and prints it
+    #[arg(long, default_value_t = 11211)]
+    port: u16,
+    /// Listen at this Unix socket as well (created with mode 0600)
+    #[arg(long, value_name = "PATH")]
+    unix: Vec<PathBuf>,
+    /// CPUs to run on, such as 0-3,8 [default: all allowed]
+    #[arg(long, value_name = "LIST")]
+    cpus: Option<String>,
+    /// Workers; more than CPUs share them in turn [default: one per CPU]
+    #[arg(long, value_name = "N")]
+    workers: Option<u16>,
+    /// Memory for everything: items, index, connection buffers
+    #[arg(long, value_name = "SIZE", default_value = "1g")]
+    memory_limit: String,
+    /// The largest value
+    #[arg(long, value_name = "SIZE", default_value = "1m")]
+    max_item_size: String,
+    /// Client connections at the most; others are refused at once
+    #[arg(long, value_name = "N", default_value_t = 10_000)]
+    max_conns: u32,
+    /// A client that takes none of its answers, or sends no more of a request, is closed after this time;
+    /// after less, down to 5s, as the memory of connections (an eighth of the limit) runs out
+    #[arg(long, value_name = "TIME", default_value = "30s")]
+    stall_timeout: String,
+    /// How many workers stay awake
+    #[arg(long, value_enum, default_value_t = PolicyName::Peafowl)]
+    policy: PolicyName,
+    /// `paper`: the rules that the policy's paper prints, and nothing of ours
+    #[arg(long, value_enum, default_value_t = Preset::Default)]
+    preset: Preset,
+    /// Also wake workers when the measured tail exceeds this, such as 500us@p99
+    #[arg(long, value_name = "TIME@pQ")]
+    latency_goal: Option<String>,
+    /// Divide the policy's times by this, for load that changes that many times as fast
+    #[arg(long, value_name = "FACTOR", default_value_t = 1.0)]
+    time_compression: f64,
+    /// What the CPU of an active worker does when it has nothing to do
+    #[arg(long, value_enum, default_value_t = ActiveIdle::Halt)]
+    active_idle: ActiveIdle,
+    /// By which interface idle states are limited
+    #[arg(long, value_enum, default_value_t = Actuator::PmQos)]
+    idle_actuator: Actuator,
+    /// For clients that may wait: leave requests in their sockets and serve them together, within this, such as 50ms@p99
+    #[arg(long, value_name = "TIME@pQ")]
+    stage: Option<machine::Goal>,
+    /// Serve them this often at the least [default: when --stage is in danger]
+    #[arg(long, value_name = "TIME", requires = "stage")]
+    stage_period: Option<Duration>,
+    /// Keep learned load limits in this file between runs
+    #[arg(long, value_name = "FILE")]
+    state: Option<PathBuf>,
+    /// Record every policy's readings and commands into this folder, for replay
+    #[arg(long, value_name = "DIR")]
+    record: Option<PathBuf>,
+    /// Serve Prometheus metrics at this address, such as 127.0.0.1:9150
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = crate::exit::parse_address)]
+    metrics: Option<SocketAddr>,
+    #[command(flatten)]
+    names: crate::metrics::Names,
+    /// Table of powers for modelled energy [default: chosen by this machine; where there is a meter, it is read]
+    #[arg(long, value_name = "NAME")]
+    power_model: Option<String>,
+    /// Policy parameters and nothing else, as TOML; unknown keys are refused
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Print the parameters in force as TOML, and end
+    #[arg(long)]
+    print_config: bool,
+    /// Find /sys, /proc and /run below this folder, for tests
+    #[arg(long, value_name = "DIR")]
+    sysfs_root: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum PolicyName {
+    /// Pack connections onto as few workers as the learned limits allow
+    Peafowl,
+    /// All workers, always
+    AllAwake,
+    /// Search the number of workers by response time
+    Carb,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Preset {
+    Default,
+    Paper,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum ActiveIdle {
+    /// Halts in its shallowest state
+    Halt,
+    /// Polls: ready at once, at full power
+    Poll,
+    /// Whatever the kernel thinks best
+    Stock,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Actuator {
+    /// The CPU's resume-latency limit
+    PmQos,
+    /// Each state's `disable` file
+    Disable,
+    /// None: touch nothing
+    None,
+}
+
+/// Serves until a signal ends it.
+pub fn run(args: &Args) -> Result<ExitCode> {
+    let parameters = parameters(args)?;
+    if args.print_config {
+        print!("{}", toml::to_string_pretty(&parameters).context("printing the configuration")?);
+        return Ok(ExitCode::SUCCESS);
+    }
+    check_together(args)?;
+    let config = config(args, parameters)?;
+    // Signals are caught before there is anything to put back.
+    let mut signals = EndSignals::watch()?;
+    let handle = signals.handle();
+    let server = start(config, move || handle.close())?;
+    let metrics = args
+        .metrics
+        .map(|address| crate::metrics::serve_store(address, &args.names, server.inspector()))
+        .transpose()?;
+    announce(&server, &args.unix, metrics);
+    let asked = signals.wait().is_some();
+    server.stop().context("serving")?;
+    if asked {
+        Ok(ExitCode::SUCCESS)
+    } else {
+        Err(coded(Exit::Failed, "a thread of the server ended by itself"))
+    }
+}
+
+/// Starts a server; what is wrong with what was asked ends with the code for that. `on_broken` is called if one of its
+/// threads ends by itself.
+pub fn start(config: Config, on_broken: impl Fn() + Send + Sync + 'static) -> Result<Server> {
+    Server::start(config, on_broken).map_err(|error| match error {
+        StartError::Held(_) => coded(Exit::Refused, error),
+        StartError::Listen(_) | StartError::State(_) | StartError::Store(_) => usage(error),
+        StartError::Kernel(_) => error.into(),
+    })
+}
+
+/// The first line says where: whoever started the server waits for it. It serves without that, too.
+fn announce(server: &Server, unix: &[PathBuf], metrics: Option<SocketAddr>) {
+    for address in server.addresses() {
+        println!("listening on {address}");
+    }
+    for path in unix {
+        println!("listening on unix:{}", path.display());
+    }
+    if let Some(address) = metrics {
+        println!("metrics on http://{address}/metrics");
+    }
+    let _ = std::io::stdout().flush();
+}
+
+/// Refuses options of which one would silently have no effect.
+fn check_together(args: &Args) -> Result<()> {
+    if args.latency_goal.is_some() && args.policy != PolicyName::Peafowl {
+        return Err(usage(
+            "--latency-goal is a word of --policy peafowl: the other policies would not look at it\n\
+             hint: leave one of them out",
+        ));
+    }
+    if args.stage.is_some() && args.policy == PolicyName::Carb {
+        return Err(usage(
+            "--stage holds requests back, and --policy carb would take the time that they are held for a server that is slow\n\
+             hint: use --policy peafowl or all-awake, or leave --stage out",
+        ));
+    }
+    Ok(())
+}
+
+/// Presets, then the file, then flags.
+fn parameters(args: &Args) -> Result<Parameters> {
+    let mut file = match &args.config {
+        Some(_) if args.preset == Preset::Paper => {
+            return Err(usage(
+                "--preset paper and --config exclude each other\nhint: start from `roost serve --preset paper --print-config`",
+            ));
+        }
+        Some(path) => {
+            let text = std::fs::read_to_string(path).map_err(|error| {
+                usage(format!("cannot read {}: {error}\nhint: --config takes a TOML file", path.display()))
+            })?;
+            Parameters::parse(&text).map_err(|error| {
+                usage(format!(
+                    "{}: {error}hint: `roost serve --print-config` prints every key",
+                    path.display()
+                ))
+            })?
+        }
+        None if args.preset == Preset::Paper => Parameters::paper(),
+        None => Parameters::default(),
+    };
+    if let Some(goal) = &args.latency_goal {
+        file.peafowl.latency_goal = Some(parse_goal(goal).map_err(usage)?);
+    }
+    if !(args.time_compression.is_finite() && args.time_compression >= 1.0) {
+        return Err(usage("--time-compression takes a factor of at least 1"));
+    }
+    if args.time_compression > 1.0 {
+        file.peafowl = file.peafowl.scaled(args.time_compression);
+        file.carb = file.carb.scaled(args.time_compression);
+    }
+    Ok(file)
+}
+
+fn config(args: &Args, file: Parameters) -> Result<Config> {
+    let memory_limit = parse_size(&args.memory_limit).map_err(|e| usage(format!("--memory-limit: {e}")))?;
+    if memory_limit < MIN_MEMORY {
+        return Err(usage("--memory-limit must be at least 16m"));
+    }
+    let max_item_size =
+        parse_size(&args.max_item_size).map_err(|e| usage(format!("--max-item-size: {e}")))?;
+    if let Some(memory) = machine_facts::memory_bytes()
+        && memory_limit as u64 > memory
+    {
+        return Err(usage(format!(
+            "--memory-limit {} is more than this machine has\nhint: it has {} MiB; leave some for the rest",
+            args.memory_limit,
+            memory >> 20
+        )));
+    }
+    if max_item_size < MIN_ITEM {
+        return Err(usage("--max-item-size must be at least 1k"));
+    }
+    // What cannot be kept once the store is full is not accepted while it is empty.
+    if max_item_size > store::store::largest_item(memory_limit) {
+        let most = store::store::largest_item(memory_limit) >> 10;
+        return Err(usage(format!(
+            "--max-item-size {} cannot be kept within --memory-limit {}: an eighth of it, and 64m at the most, \
+             is for values on their way\nhint: lower --max-item-size to {most}k or raise --memory-limit",
+            args.max_item_size, args.memory_limit
+        )));
+    }
+    let stall: Duration = args.stall_timeout.parse().map_err(|e| usage(format!("--stall-timeout: {e}")))?;
+    if args.max_conns == 0 {
+        return Err(usage("--max-conns must be at least 1"));
+    }
+    let root = args.sysfs_root.as_ref().map_or_else(linux::Root::system, linux::Root::at);
+    raise_descriptor_limit(args.max_conns);
+    Ok(Config {
+        listen: places(args)?,
+        worker_cpus: worker_cpus(args)?,
+        store: StoreConfig { memory_limit, max_item_size, shards: None },
+        limits: Limits {
+            max_connections: args.max_conns,
+            stall,
+            session: store::session::Limits { max_item_size, ..Default::default() },
+        },
+        policy: match args.policy {
+            PolicyName::Peafowl => Policy::Peafowl(file.peafowl),
+            PolicyName::AllAwake => Policy::AllAwake,
+            PolicyName::Carb => Policy::Carb(file.carb),
+        },
+        active_idle: match args.active_idle {
+            ActiveIdle::Halt => policy::active_idle::Mode::Halt,
+            ActiveIdle::Poll => policy::active_idle::Mode::Poll,
+            ActiveIdle::Stock => policy::active_idle::Mode::Stock,
+        },
+        idle_actuator: match args.idle_actuator {
+            Actuator::PmQos => Some(linux::IdleActuator::PmQos),
+            Actuator::Disable => Some(linux::IdleActuator::Disable),
+            Actuator::None => None,
+        },
+        root,
+        stage: args.stage.map(|goal| store::Stage { goal, period: args.stage_period }),
+        state_file: args.state.clone(),
+        record: args.record.clone(),
+        power_model: args.power_model.as_deref().map(power_model).transpose()?,
+        log: store::Log::new(|line| eprintln!("roost: {line}")),
+    })
+}
+
+fn places(args: &Args) -> Result<Vec<Listen>> {
+    let tcp = args.listen.iter().map(|text| {
+        let address: IpAddr = text.parse().map_err(|_| {
+            usage(format!(
+                "--listen {text}: no address\nhint: write one of this machine's, such as 127.0.0.1 or ::1"
+            ))
+        })?;
+        Ok(Listen::Tcp(SocketAddr::new(address, args.port)))
+    });
+    tcp.chain(args.unix.iter().map(|path| Ok(Listen::Unix(path.clone())))).collect()
+}
+
+/// The CPU of each worker: the CPUs in turn.
+fn worker_cpus(args: &Args) -> Result<Vec<CpuId>> {
+    let allowed = linux::allowed_cpus().map_err(usage)?;
+    let cpus = match &args.cpus {
+        None => allowed,
+        Some(text) => {
+            let asked: CpuList = text.parse().map_err(|error| usage(format!("--cpus: {error}")))?;
+            linux::check_allowed(&asked, &allowed).map_err(|error| usage(format!("--cpus: {error}")))?;
+            asked
+        }
+    };
+    let workers = args.workers.map_or(cpus.0.len(), usize::from);
+    if workers == 0 {
+        return Err(usage("--workers must be at least 1"));
+    }
+    Ok(cpus.0.iter().copied().cycle().take(workers).collect())
+}
+
+/// `500us@p99`. The store measures its 99th percentile, so that is the one that can be a goal.
+fn parse_goal(text: &str) -> Result<Duration, String> {
+    let refused = || format!("--latency-goal {text}: write a time and a percentile, such as 500us@p99");
+    let (time, quantile) = text.split_once('@').ok_or_else(refused)?;
+    let time: Duration = time.parse().map_err(|_| refused())?;
+    let is_percentile = quantile.strip_prefix('p').and_then(|percent| percent.parse::<f64>().ok());
+    if !is_percentile.is_some_and(|percent| percent > 0.0 && percent < 100.0) {
+        return Err(format!("--latency-goal {text}: {quantile} is no percentile\nhint: write {time}@p99"));
+    }
+    if quantile != "p99" {
+        return Err(format!(
+            "--latency-goal {text}: the store measures p99, and no other percentile\nhint: write {time}@p99"
+        ));
+    }
+    Ok(time)
+}
+
+fn power_model(name: &str) -> Result<PowerModel> {
+    PowerModel::by_name(name).ok_or_else(|| {
+        let names: Vec<String> = PowerModel::presets().into_iter().map(|preset| preset.name).collect();
+        usage(format!("--power-model {name}: no such table\nhint: one of {}", names.join(", ")))
+    })
+}
+
+/// One descriptor per client and some for the rest, as far as this user may.
+fn raise_descriptor_limit(connections: u32) {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let needed = u64::from(connections) + 256;
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current.is_some_and(|current| current < needed) {
+        let maximum = limit.maximum;
+        let raised = Rlimit { current: Some(maximum.map_or(needed, |maximum| needed.min(maximum))), maximum };
+        let _ = setrlimit(Resource::Nofile, raised);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_goal_is_a_time_and_the_percentile_that_is_measured() {
+        assert_eq!(parse_goal("500us@p99"), Ok(Duration::from_micros(500)));
+        for wrong in ["500us", "fast@p99", "500us@p95", "@p99"] {
+            assert!(
+                parse_goal(wrong).unwrap_err().contains("500us@p99") || wrong.ends_with("p95"),
+                "{wrong}"
+            );
+        }
+    }
+}

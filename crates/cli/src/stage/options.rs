@@ -1,0 +1,237 @@
+//! What was typed, and the file, as one configuration: the file first, then flags.
+
+use crate::exit::usage;
+use ::proxy::{Class, Config, Server, Tls};
+use anyhow::Result;
+use clap::Subcommand;
+use machine::{Duration, Goal};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// Hold requests to a server and let them in together, so that its CPUs sleep together in between
+///
+/// A reverse proxy for HTTP/1.1 and HTTP/2. Requests go at the end of every period, earlier when the goal is in danger given what
+/// bursts were seen to take, and at once when the stage is full or the load is high. Exit code 1: on the way out
+/// somebody was not answered; 2: bad usage.
+#[derive(clap::Args, Debug)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_help = "\
+Examples:
+  roost stage --to http://127.0.0.1:9200 --period 250ms --goal 500ms@p99.9     a search engine, the paper's setting
+  roost stage --to http://127.0.0.1:8081 --to http://127.0.0.1:8082            two replicas, their bursts kept apart
+  roost stage --to http://127.0.0.1:9200 --never-stage /health --class 'batch;header=X-Batch;deadline=5s'
+  roost stage --config stage.toml --out runs/night --live --metrics 127.0.0.1:9151
+  roost stage --config stage.toml --print-config                               every key that is in force
+  roost stage status 127.0.0.1:9151                                            of a running one
+
+A class is NAME;path=/BEGINNING;header=NAME: VALUE;deadline=TIME or NAME;path=/BEGINNING;never. The first that fits counts."
+)]
+pub struct Args {
+    #[command(subcommand)]
+    pub(super) ask: Option<Ask>,
+    /// A server, as http://HOST:PORT or https://HOST:PORT; several are replicas
+    #[arg(long, value_name = "URL")]
+    to: Vec<String>,
+    /// Where clients come [default: 127.0.0.1:8080]; port 0 lets the system choose and prints it
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = crate::exit::parse_address)]
+    listen: Vec<SocketAddr>,
+    /// What requests shall take at the most, and which share of them [default: 500 ms at p99.9]
+    #[arg(long, value_name = "TIME@pQ")]
+    goal: Option<Goal>,
+    /// Let requests go every so often, and earlier where the goal is in danger [default: when it is in danger]
+    #[arg(long, value_name = "TIME")]
+    period: Option<Duration>,
+    /// A kind of requests with a deadline of its own; may be given several times
+    #[arg(long, value_name = "CLASS", value_parser = parse_class)]
+    class: Vec<Class>,
+    /// Paths that begin so are not held; may be given several times
+    #[arg(long, value_name = "/PATH")]
+    never_stage: Vec<String>,
+    /// Hold nothing: a plain proxy
+    #[arg(long)]
+    no_hold: bool,
+    /// Speak TLS with clients: the certificate's chain, PEM
+    #[arg(long, value_name = "FILE", requires = "key")]
+    certificate: Option<PathBuf>,
+    /// Its private key, PEM
+    #[arg(long, value_name = "FILE", requires = "certificate")]
+    key: Option<PathBuf>,
+    /// All of this as TOML, and more; unknown keys are refused
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Print what is in force as TOML, and end
+    #[arg(long)]
+    pub(super) print_config: bool,
+    /// Serve Prometheus metrics at this address, such as 127.0.0.1:9151
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = crate::exit::parse_address)]
+    pub(super) metrics: Option<SocketAddr>,
+    #[command(flatten)]
+    pub(super) names: crate::metrics::Names,
+    /// Leave readings, bursts, a summary and a page in this folder
+    #[arg(long, value_name = "DIR")]
+    pub(super) out: Option<PathBuf>,
+    /// Record there what the policy was told and answered, for `roost replay`
+    #[arg(long, requires = "out")]
+    pub(super) record: bool,
+    /// End after this long
+    #[arg(long = "for", value_name = "TIME")]
+    pub(super) length: Option<Duration>,
+    /// Show what goes on; q ends it
+    #[arg(long, conflicts_with = "json")]
+    pub(super) live: bool,
+    /// Print what came out as JSON
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+/// Questions to a running proxy.
+#[derive(Debug, Subcommand)]
+pub(super) enum Ask {
+    /// What a running proxy does, asked at the address of its metrics
+    Status {
+        /// Where it serves its metrics
+        #[arg(value_name = "ADDRESS:PORT")]
+        address: String,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+impl Args {
+    /// What is asked for.
+    pub(super) fn config(&self) -> Result<Config> {
+        let mut config = match &self.config {
+            None => Config::default(),
+            Some(path) => {
+                let text = std::fs::read_to_string(path).map_err(|cause| {
+                    usage(format!(
+                        "cannot read {}: {cause}\nhint: --config takes a TOML file",
+                        path.display()
+                    ))
+                })?;
+                Config::read(&text).map_err(|error| {
+                    usage(format!(
+                        "{}: {error}\nhint: `roost stage --to URL --print-config` prints every key",
+                        path.display()
+                    ))
+                })?
+            }
+        };
+        if !self.to.is_empty() {
+            config.servers = self.to.iter().map(|to| Server::at(to)).collect();
+        }
+        if !self.listen.is_empty() {
+            config.listen.clone_from(&self.listen);
+        }
+        config.goal = self.goal.unwrap_or(config.goal);
+        config.period = self.period.map(::proxy::Period).or(config.period);
+        config.hold &= !self.no_hold;
+        // Before the file's: flags are nearer to the hand.
+        let never = self.never_stage.iter().map(|path| Class {
+            name: format!("never {path}"),
+            path: Some(path.clone()),
+            never_stage: true,
+            ..Class::default()
+        });
+        config.classes = never.chain(self.class.iter().cloned()).chain(config.classes).collect();
+        if let Some((certificate, key)) = self.certificate.clone().zip(self.key.clone()) {
+            config.tls = Some(Tls { certificate, key });
+        }
+        Ok(config)
+    }
+}
+
+fn parse_class(text: &str) -> Result<Class, String> {
+    let wrong = |what: &str| {
+        format!(
+            "{what}; write NAME;path=/BEGINNING;header=NAME: VALUE;deadline=TIME, or never in the deadline's place"
+        )
+    };
+    let mut parts = text.split(';').map(str::trim);
+    let name = parts.next().unwrap_or_default().to_owned();
+    let mut class = Class { name, ..Class::default() };
+    for part in parts {
+        match part.split_once('=') {
+            None if part == "never" => class.never_stage = true,
+            Some(("path", path)) => class.path = Some(path.to_owned()),
+            Some(("header", header)) => class.header = Some(header.to_owned()),
+            Some(("deadline", time)) => {
+                let time = time.parse().map_err(|error| format!("class {}: {error}", class.name))?;
+                class.deadline = Some(::proxy::Period(time));
+            }
+            _ => return Err(wrong(&format!("`{part}` says nothing about a class"))),
+        }
+    }
+    Ok(class)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Alone {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn typed(words: &[&str]) -> Config {
+        Alone::try_parse_from([&["stage"], words].concat()).unwrap().args.config().unwrap()
+    }
+
+    #[test]
+    fn flags_come_before_the_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("stage.toml");
+        std::fs::write(&file, "goal = \"1s@p99\"\nperiod = \"100ms\"\n[[class]]\nname = \"a\"\npath = \"/\"\n[[server]]\nto = \"http://h:1\"\n")
+            .unwrap();
+        let file = file.to_str().unwrap();
+        let config = typed(&[
+            "--config",
+            file,
+            "--goal",
+            "2s@p99.9",
+            "--never-stage",
+            "/live",
+            "--class",
+            "b;header=X-B;deadline=3s",
+        ]);
+        config.check().unwrap();
+        assert_eq!(config.goal, "2s@p99.9".parse().unwrap());
+        assert_eq!(config.period, Some(::proxy::Period(Duration::from_millis(100))));
+        let names: Vec<&str> = config.classes.iter().map(|class| class.name.as_str()).collect();
+        assert_eq!(names, ["never /live", "b", "a"]);
+        assert_eq!(config.servers, [Server::at("http://h:1")]);
+        assert_eq!(typed(&["--config", file, "--to", "http://h:2"]).servers, [Server::at("http://h:2")]);
+        assert!(!typed(&["--to", "http://h:2", "--no-hold"]).hold);
+    }
+
+    #[test]
+    fn classes_read_as_written_and_others_are_refused() {
+        let class = parse_class("live; path=/x; header=A: b; never").unwrap();
+        assert_eq!(
+            (class.name.as_str(), class.path.as_deref(), class.header.as_deref()),
+            ("live", Some("/x"), Some("A: b"))
+        );
+        assert!(class.never_stage);
+        for wrong in ["a;deadline=soon", "a;colour=red", "a;path"] {
+            assert!(parse_class(wrong).unwrap_err().contains("write"), "{wrong}");
+        }
+    }
+
+    /// The commented file shows the defaults, all of them: it cannot fall behind the code.
+    #[test]
+    fn the_shipped_configuration_is_the_default_one_with_a_server() {
+        let shipped: toml::Table = toml::from_str(include_str!("../../../../config/stage.toml")).unwrap();
+        let config = Config {
+            servers: vec![Server::at("http://127.0.0.1:9200")],
+            period: Some(::proxy::Period(Duration::from_millis(250))),
+            ..Config::default()
+        };
+        let defaults: toml::Table = toml::from_str(&toml::to_string(&config).unwrap()).unwrap();
+        assert_eq!(shipped, defaults);
+    }
+}

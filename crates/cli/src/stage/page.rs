@@ -1,0 +1,164 @@
+//! `report.html` of a run: what was held and how long, how long answers took, and how the bursts came.
+//!
+//! Pure. All of it is measured by the proxy itself.
+
+use super::cells::{self, Cells};
+use super::folder::{Reading, Went};
+use report::figures::{
+    Card, Limit, Lines, Page, Part, Point, Quantity, Row, Section, Series, Style, Table, Unit,
+};
+use report::run::RunInfo;
+
+/// What the paper printed of its experiment (section 3, "Staged Bursts"): 24 CPUs, Solr, 100 requests/s.
+const PAPER: &str = "The paper's experiment: Solr on a machine with 24 CPUs, 100 requests/s, a proxy on another machine that lets go every 250 ms for a \
+    target of 500 ms. Package and DRAM took 68 W without it and 53 W with it, the 99.9th percentile was 284 ms without it and below 500 ms with it. No energy \
+    is measured here; `roost sim paper sleeps-bursts` simulates that machine.";
+
+/// The page.
+pub fn page(info: &RunInfo, readings: &[Reading], bursts: &[Went]) -> Page {
+    let mut page = Page {
+        name: info.name.clone(),
+        title: info.title.clone(),
+        summary: summary(readings),
+        facts: vec![info.started.clone(), format!("Roost {}", info.version)],
+        notes: info.method.clone(),
+        command: info.command.clone(),
+        cards: cards(readings),
+        sections: vec![over_time(readings), burst_section(readings, bursts), tables(readings)],
+        sources: vec![("the paper's figures".to_owned(), vec![PAPER.to_owned()])],
+        ..Page::default()
+    };
+    page.facts.extend(info.machine.cpu_model.clone());
+    page
+}
+
+fn summary(readings: &[Reading]) -> String {
+    let Some(Reading { at_s, status }) = readings.last() else { return "Nothing was seen.".to_owned() };
+    let counts = status.counts();
+    let bursts: u64 = status.servers.iter().map(|server| server.bursts).sum();
+    format!(
+        "In {} {} requests came, {} were answered, {} of them later than their deadline. They went to {} in {} bursts. {} clients left before their answer.",
+        Unit::Seconds.text(*at_s),
+        counts.arrived,
+        counts.answered,
+        counts.late,
+        match status.servers.len() {
+            1 => "one server".to_owned(),
+            count => format!("{count} servers"),
+        },
+        bursts,
+        counts.gone,
+    )
+}
+
+fn cards(readings: &[Reading]) -> Vec<Card> {
+    let Some(Reading { status, .. }) = readings.last() else { return Vec::new() };
+    let counts = status.counts();
+    let late = counts.late as f64 / counts.answered.max(1) as f64;
+    let tolerated = 1.0 - status.goal.quantile;
+    let lost = counts.failed + counts.timed_out + counts.no_memory + counts.broke_off;
+    let held: u64 = status.classes.iter().map(|class| class.held.count).sum();
+    let mean = status.classes.iter().map(|class| class.held.mean.as_secs_f64() * class.held.count as f64);
+    vec![
+        Card {
+            what: "answered later than their deadline".to_owned(),
+            figure: format!("{:.3} %", late * 100.0),
+            remark: format!("goal {}: at most {:.3} %", status.goal, tolerated * 100.0),
+            met: (counts.answered > 0).then_some(late <= tolerated),
+        },
+        Card {
+            what: "held, on average".to_owned(),
+            figure: Unit::Seconds.text(mean.sum::<f64>() / held.max(1) as f64),
+            remark: format!("of {held} answered requests"),
+            met: None,
+        },
+        Card {
+            what: "not answered by a server".to_owned(),
+            figure: lost.to_string(),
+            remark: "502, 503, 504, or broken off".to_owned(),
+            met: None,
+        },
+    ]
+}
+
+fn over_time(readings: &[Reading]) -> Section {
+    let time = || Quantity::new("time", Unit::Seconds);
+    let series = |name: &str, of: &dyn Fn(&Reading) -> Option<f64>| Series {
+        name: name.to_owned(),
+        style: Style::Steps,
+        points: readings.iter().map(|reading| Point::new(reading.at_s, of(reading))).collect(),
+    };
+    let mut latency = Lines::new(
+        "Time from arrival to answer so far",
+        "The goal's quantile of each class over the whole run until then; the dashed line is the goal.",
+        time(),
+        Quantity::new("latency", Unit::Seconds),
+    );
+    let mut held = Lines::new(
+        "Requests on the stage",
+        "Held, and in service, when it was looked at, once a second.",
+        time(),
+        Quantity::new("requests", Unit::Count),
+    );
+    if let Some(last) = readings.last() {
+        let goal = last.status.goal;
+        latency.limit = Some(Limit { y: goal.latency.as_secs_f64(), name: format!("goal {goal}") });
+        for (number, class) in last.status.classes.iter().enumerate() {
+            latency.series.push(series(&class.name, &|reading| {
+                let times = reading.status.classes.get(number)?.latency;
+                (times.count > 0).then(|| times.goal.as_secs_f64())
+            }));
+        }
+        let sum = |reading: &Reading, of: fn(&::proxy::ServerStatus) -> u64| {
+            Some(reading.status.servers.iter().map(of).sum::<u64>() as f64)
+        };
+        held.series.push(series("held", &|reading| sum(reading, |server| server.held)));
+        held.series.push(series("in service", &|reading| sum(reading, |server| server.in_service)));
+    }
+    Section {
+        title: "Over time".to_owned(),
+        text: String::new(),
+        parts: vec![Part::Figure(latency.figure()), Part::Figure(held.figure())],
+    }
+}
+
+fn burst_section(readings: &[Reading], bursts: &[Went]) -> Section {
+    let mut sizes = Lines::new(
+        "Bursts",
+        "Each mark is a burst: when it went, and how many requests it let go.",
+        Quantity::new("time", Unit::Seconds),
+        Quantity::new("requests", Unit::Count),
+    );
+    let names = readings.last().map_or(&[][..], |last| &last.status.servers);
+    for (number, server) in names.iter().enumerate() {
+        let own = bursts.iter().filter(|went| went.server == number);
+        let points = own.map(|went| Point::new(went.at_s, Some(f64::from(went.burst.released)))).collect();
+        sizes.series.push(Series { name: server.name.clone(), style: Style::Marks, points });
+    }
+    Section {
+        title: "How requests went".to_owned(),
+        text: "Bursts go at the period's end, before it when a deadline is in danger, when the stage is full, and a little early so as not to meet another server's.".to_owned(),
+        parts: vec![Part::Figure(sizes.figure())],
+    }
+}
+
+fn tables(readings: &[Reading]) -> Section {
+    let table = |title: &str, cells: Cells| Table {
+        title: title.to_owned(),
+        head: cells.head,
+        rows: (cells.rows.into_iter().enumerate())
+            .map(|(place, mut row)| {
+                let cells = row.split_off(1);
+                Row { name: row.concat(), cells, look: Some(place), ..Row::default() }
+            })
+            .collect(),
+    };
+    let parts = readings.last().map(|Reading { status, .. }| {
+        [table("Classes of requests", cells::classes(status)), table("Servers", cells::servers(status))]
+    });
+    Section {
+        title: "All of it in numbers".to_owned(),
+        text: String::new(),
+        parts: parts.into_iter().flatten().map(Part::Table).collect(),
+    }
+}

@@ -1,0 +1,118 @@
+//! `roost wake at` and `status`: a planner's callers from the shell.
+
+use crate::exit::{Exit, coded, usage};
+use anyhow::{Context as _, Result};
+use daemon::wake::wire::{WakeAnswer, WakeAsk};
+use machine::{CpuList, Duration};
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Where a planner listens.
+pub const SOCKET: &str = "/run/roost/wake.sock";
+
+/// Ask that CPUs be ready at a time from now, and wait until that is over
+///
+/// What was asked is taken back when the caller ends, so this stays until the window has passed.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  roost wake at --cpus 1 --in 400us --stay 1ms
+  roost wake at --cpus 0-1 --in 1s --stay 50ms --json
+
+Exit codes: 0 it was done, 1 nobody answers, 2 something named is wrong, 4 it was refused.")]
+pub struct At {
+    /// Which CPUs, up to four
+    #[arg(long, value_name = "LIST")]
+    cpus: Option<CpuList>,
+    /// In how long they shall be ready
+    #[arg(long = "in", value_name = "TIME")]
+    ahead: Duration,
+    /// For how long
+    #[arg(long, value_name = "TIME", default_value = "1ms")]
+    stay: Duration,
+    /// The planner's socket
+    #[arg(long, value_name = "FILE", default_value = SOCKET)]
+    socket: PathBuf,
+    /// Print the planner's answer as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Ask a running planner how things are
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  roost wake status
+  roost wake status --json | jq '.accounts[] | {name, joules}'")]
+pub struct Status {
+    /// The planner's socket
+    #[arg(long, value_name = "FILE", default_value = SOCKET)]
+    socket: PathBuf,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Asks, and waits.
+pub fn at(args: &At) -> Result<ExitCode> {
+    let mut caller = Caller::connect(&args.socket)?;
+    let ask = WakeAsk::Wake {
+        cpus: args.cpus.as_ref().map(ToString::to_string),
+        ahead: format!("{}ns", args.ahead.as_nanos()),
+        stay: format!("{}ns", args.stay.as_nanos()),
+    };
+    let until = linux::now() + args.ahead + args.stay;
+    let answer = caller.ask(&ask)?;
+    if args.json {
+        println!("{}", serde_json::to_string(&answer)?);
+    }
+    match answer {
+        WakeAnswer::Done { id } => {
+            if !args.json {
+                println!("request {id}: ready in {}, for {}", args.ahead, args.stay);
+            }
+            linux::sleep_until(until);
+            Ok(ExitCode::SUCCESS)
+        }
+        WakeAnswer::Refused(reason) => Err(coded(Exit::Refused, format!("refused: {reason}"))),
+        other => Err(usage(format!("an answer that fits nothing: {other:?}"))),
+    }
+}
+
+/// Asks and prints.
+pub fn status(args: &Status) -> Result<ExitCode> {
+    match Caller::connect(&args.socket)?.ask(&WakeAsk::Status)? {
+        WakeAnswer::Status(status) if args.json => println!("{}", serde_json::to_string_pretty(&status)?),
+        WakeAnswer::Status(status) => print!("{}", status.text()),
+        WakeAnswer::Refused(reason) => return Err(coded(Exit::Refused, reason)),
+        other => return Err(usage(format!("an answer that fits nothing: {other:?}"))),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+struct Caller(BufReader<UnixStream>);
+
+impl Caller {
+    fn connect(socket: &Path) -> Result<Self> {
+        let nobody = |cause: std::io::Error| {
+            let hint = match cause.kind() {
+                std::io::ErrorKind::PermissionDenied => "use sudo, or start the planner with --user",
+                _ => "start one with `roost wake`, or name its socket with --socket",
+            };
+            coded(Exit::Failed, format!("no planner answers at {}: {cause}\nhint: {hint}", socket.display()))
+        };
+        let stream = UnixStream::connect(socket).map_err(nobody)?;
+        stream.set_read_timeout(Some(std::time::Duration::from_secs(5))).map_err(nobody)?;
+        Ok(Self(BufReader::new(stream)))
+    }
+
+    fn ask(&mut self, ask: &WakeAsk) -> Result<WakeAnswer> {
+        let line = serde_json::to_string(ask)? + "\n";
+        self.0.get_mut().write_all(line.as_bytes()).context("the planner has hung up")?;
+        let mut answer = String::new();
+        self.0.read_line(&mut answer).context("the planner does not answer")?;
+        serde_json::from_str(&answer).context("what answers is no planner of this version")
+    }
+}

@@ -1,0 +1,704 @@
+//! What the configuration says: `/etc/roost/roost.toml`, then each file of `conf.d` beside it in order of name.
+//!
+//! Parsed and not merely checked: a [`Config`] holds goals, idle modes and CPU lists, no texts, so that after loading no value
+//! can be wrong. A key that nobody knows is an error that names the nearest one; so is a service that is named twice, or one
+//! that does not say where it is.
+//!
+//! Without a service it governs nothing: that is what a package installs.
+
+use crate::sources::TelemetrySource;
+use linux::holder::ClockMeans;
+use linux::service::{self, Service, ServiceError};
+use linux::{ConfineActuator, FrequencyActuator, Root};
+use machine::{CpuList, Duration, Goal, Ratio};
+use policy::carb;
+use policy::frequency::{pegasus, sensitivity};
+use policy::governing::{Cores, Frequency, FrequencyMode, IdleMode, IdleModes, Params};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use std::fmt;
+use std::fs;
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use thiserror::Error;
+
+/// What the daemon does.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Time between two decisions. Shorter ones follow faster changes and cost more: a decision needs requests to judge by.
+    #[serde(with = "machine::duration_text")]
+    pub epoch: Duration,
+    /// Where `roost govern status` and `set` ask. Everybody may read, its owner alone may write.
+    pub socket: PathBuf,
+    /// Prometheus metrics at this address; loopback unless you know who else is in the network.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub metrics: Option<SocketAddr>,
+    /// Readings and commands are recorded below this folder, for `roost replay`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub record: Option<PathBuf>,
+    /// One line per change is appended to this file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub audit: Option<PathBuf>,
+    /// Who leaves the CPUs that a service has left.
+    pub park: Parking,
+    /// Interrupts that are there leave those CPUs, too, and network cards give no packets to their queues (RSS). All that is put back in the end, and yet not all is as it was: to which
+    /// CPU of its mask an interrupt goes, the kernel then chooses anew. So it is asked for by name.
+    pub move_interrupts: bool,
+    /// By what the clocks of services are set that have a `frequency`; the clock itself where this says nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub frequency_actuator: Option<FrequencyActuator>,
+    /// Model-specific registers may be written, which taints the kernel until it is booted again.
+    pub allow_msr: bool,
+    /// The services. None: nothing is governed.
+    #[serde(rename = "service", skip_serializing_if = "Vec::is_empty")]
+    pub services: Vec<ServiceConfig>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            epoch: Duration::from_secs(1),
+            socket: "/run/roost/govern.sock".into(),
+            metrics: None,
+            record: None,
+            audit: None,
+            park: Parking::Service,
+            move_interrupts: false,
+            frequency_actuator: None,
+            allow_msr: false,
+            services: Vec::new(),
+        }
+    }
+}
+
+/// Who leaves the CPUs that a service has left.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Parking {
+    /// The service alone.
+    #[default]
+    Service,
+    /// And everybody else who can be told: other cgroups or slices, the kernel's unbound work queues, new interrupts.
+    All,
+}
+
+/// How the number of cores is found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Policy {
+    /// CARB: with a goal the fewest cores that keep it, without one by the slope of the tail.
+    #[default]
+    Carb,
+    /// CARB's three algorithms as its paper prints them.
+    CarbPaper,
+    /// As many as `cores` says; all of them where it says nothing.
+    Fixed,
+}
+
+/// Where a service is. Exactly one of them is set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// Whoever listens on this TCP port.
+    Port(u16),
+    /// This process and its children.
+    Pid(u32),
+    /// This cgroup.
+    Cgroup(String),
+    /// This systemd unit.
+    Unit(String),
+}
+
+/// One service.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "Written", into = "Written")]
+pub struct ServiceConfig {
+    /// What it is called in `status`, in the audit and in metrics.
+    pub name: String,
+    /// Where it is.
+    pub target: Target,
+    /// From where its rate and times are known.
+    pub telemetry: TelemetrySource,
+    /// How many cores it gets.
+    pub policy: Policy,
+    /// What it shall keep.
+    pub goal: Option<Goal>,
+    /// Cores of a fixed number.
+    pub cores: Option<u16>,
+    /// It always has so many.
+    pub min_cores: u16,
+    /// It may use these CPUs; all that it has where this says nothing.
+    pub cpus: Option<CpuList>,
+    /// How deeply its active CPUs sleep.
+    pub idle: IdleModes,
+    /// How fast its CPUs run.
+    pub frequency: FrequencyMode,
+    /// How much of its progress a core may lose to a slower clock, under `sensitivity`.
+    pub slack: Option<Ratio>,
+    /// By what it is kept on its CPUs; the best that works where this says nothing.
+    pub actuator: Option<ConfineActuator>,
+    /// The CPUs that it has left go offline, too: `actuator = "hotplug"`. It destroys what others have set, which is put back
+    /// (`linux::Hotplug` says what is not), and it is slow; so it is asked for by name.
+    pub hotplug: bool,
+}
+
+/// A service as it is written.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Written {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    port: Option<u16>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pid: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cgroup: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unit: Option<String>,
+    policy: Policy,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    goal: Option<Goal>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cores: Option<u16>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    min_cores: Option<u16>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cpus: Option<String>,
+    idle: IdleModes,
+    frequency: FrequencyMode,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    slack: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    actuator: Option<Actuator>,
+    telemetry: TelemetrySource,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Actuator {
+    Affinity,
+    CpusetV2,
+    CpusetV1,
+    Systemd,
+    Hotplug,
+}
+
+impl Actuator {
+    /// What keeps it there, if that is named; offline CPUs alone keep nobody off CPUs that others have.
+    fn confines(self) -> Option<ConfineActuator> {
+        match self {
+            Self::Affinity => Some(ConfineActuator::Affinity),
+            Self::CpusetV2 => Some(ConfineActuator::CpusetV2),
+            Self::CpusetV1 => Some(ConfineActuator::CpusetV1),
+            Self::Systemd => Some(ConfineActuator::Systemd),
+            Self::Hotplug => None,
+        }
+    }
+}
+
+impl TryFrom<Written> for ServiceConfig {
+    type Error = String;
+
+    fn try_from(written: Written) -> Result<Self, String> {
+        let targets = [
+            written.port.map(Target::Port),
+            written.pid.map(Target::Pid),
+            written.cgroup.map(Target::Cgroup),
+            written.unit.map(Target::Unit),
+        ];
+        let mut targets = targets.into_iter().flatten();
+        let target = match (targets.next(), targets.next()) {
+            (Some(target), None) => target,
+            (None, _) => return Err("a service needs a port, pid, cgroup or unit: write port = 11211".into()),
+            (Some(_), Some(_)) => {
+                return Err("a service has one of port, pid, cgroup and unit: leave the others out".into());
+            }
+        };
+        let name = written.name.unwrap_or_else(|| target.to_string());
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.@:".contains(c);
+        if name.is_empty() || name.len() > 64 || name.starts_with('.') || !name.chars().all(is_plain) {
+            return Err(format!(
+                "name = {name:?}: write letters, digits and -_.@: only, such as name = \"cache\""
+            ));
+        }
+        let fix = |wrong: bool, told: &str| if wrong { Err(format!("{name}: {told}")) } else { Ok(()) };
+        fix(
+            written.goal.is_some()
+                && written.policy != Policy::Carb
+                && written.frequency != FrequencyMode::Pegasus,
+            "a goal needs policy = \"carb\": leave one of them out",
+        )?;
+        fix(
+            written.cores.is_some() && written.policy != Policy::Fixed,
+            "cores needs policy = \"fixed\"; min_cores is a bound for the others",
+        )?;
+        fix(
+            written.cores == Some(0) || written.min_cores == Some(0),
+            "a service runs on at least one core: write 1",
+        )?;
+        let is_pegasus = written.frequency == FrequencyMode::Pegasus;
+        fix(
+            is_pegasus && written.goal.is_none(),
+            "frequency = \"pegasus\" keeps a goal: add one, such as goal = \"500us@p99\"",
+        )?;
+        // Two that steer by one tail would chase each other.
+        fix(
+            is_pegasus && written.policy != Policy::Fixed,
+            "frequency = \"pegasus\" and carb would both steer by the tail: write policy = \"fixed\", or another frequency",
+        )?;
+        fix(
+            written.slack.is_some() && written.frequency != FrequencyMode::Sensitivity,
+            "slack is a word of frequency = \"sensitivity\": add that, or leave slack out",
+        )?;
+        fix(
+            written.slack.is_some_and(|slack| !(0.0..1.0).contains(&slack)),
+            "slack is the share of its progress that a core may lose: write 0 to 0.99, such as slack = 0.05",
+        )?;
+        let source = &written.telemetry;
+        fix(
+            !source.tells_times() && written.policy != Policy::Fixed,
+            &format!("telemetry = \"{source}\" tells no response times: {}", source.fix()),
+        )?;
+        fix(
+            matches!(source, TelemetrySource::Memcached { address: None, .. })
+                && !matches!(target, Target::Port(_)),
+            "telemetry = \"memcached\" asks at the service's port = ...: write telemetry = \"memcached:HOST:PORT\"",
+        )?;
+        let cpus = written.cpus.map(|cpus| cpus.parse()).transpose();
+        let cpus = cpus.map_err(|error: machine::ParseCpuListError| format!("{name}: cpus: {error}"))?;
+        Ok(Self {
+            target,
+            telemetry: written.telemetry,
+            policy: written.policy,
+            goal: written.goal,
+            cores: written.cores,
+            min_cores: written.min_cores.unwrap_or(1),
+            cpus,
+            idle: written.idle,
+            frequency: written.frequency,
+            slack: written.slack.map(Ratio::new),
+            actuator: written.actuator.and_then(Actuator::confines),
+            hotplug: written.actuator == Some(Actuator::Hotplug),
+            name,
+        })
+    }
+}
+
+impl From<ServiceConfig> for Written {
+    fn from(config: ServiceConfig) -> Self {
+        let mut written = Self {
+            name: Some(config.name),
+            telemetry: config.telemetry,
+            policy: config.policy,
+            goal: config.goal,
+            cores: config.cores,
+            min_cores: Some(config.min_cores),
+            cpus: config.cpus.map(|cpus| cpus.to_string()),
+            idle: config.idle.clone(),
+            frequency: config.frequency,
+            slack: config.slack.map(Ratio::as_f64),
+            actuator: match config.actuator {
+                _ if config.hotplug => Some(Actuator::Hotplug),
+                None => None,
+                Some(ConfineActuator::Affinity) => Some(Actuator::Affinity),
+                Some(ConfineActuator::CpusetV2) => Some(Actuator::CpusetV2),
+                Some(ConfineActuator::CpusetV1) => Some(Actuator::CpusetV1),
+                Some(ConfineActuator::Systemd) => Some(Actuator::Systemd),
+            },
+            ..Self::default()
+        };
+        match config.target {
+            Target::Port(port) => written.port = Some(port),
+            Target::Pid(pid) => written.pid = Some(pid),
+            Target::Cgroup(cgroup) => written.cgroup = Some(cgroup),
+            Target::Unit(unit) => written.unit = Some(unit),
+        }
+        written
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Port(port) => write!(f, "port-{port}"),
+            Self::Pid(pid) => write!(f, "pid-{pid}"),
+            Self::Cgroup(folder) => {
+                f.write_str(folder.trim_end_matches('/').rsplit('/').next().unwrap_or(folder))
+            }
+            Self::Unit(unit) => f.write_str(unit.strip_suffix(".service").unwrap_or(unit)),
+        }
+    }
+}
+
+impl Target {
+    /// Finds its processes and ports.
+    pub fn find(&self, root: &Root) -> Result<Service, ServiceError> {
+        let found = match self {
+            Self::Port(port) => service::of_port(root, *port)?,
+            Self::Pid(pid) => service::of_process(root, *pid)?,
+            Self::Cgroup(folder) => service::of_cgroup(root, folder)?,
+            Self::Unit(unit) => service::of_unit(root, unit)?,
+        };
+        found.with_port()
+    }
+}
+
+impl ServiceConfig {
+    /// What its policy is given, with this much time between decisions.
+    pub fn params(&self, epoch: Duration) -> Params {
+        let cores = match (self.policy, self.goal, self.cores) {
+            (Policy::Fixed, _, Some(cores)) => Cores::Fixed(cores),
+            (Policy::Fixed, _, None) => Cores::All,
+            (Policy::CarbPaper, _, _) => {
+                let paper = carb::Params::paper();
+                Cores::Slope(carb::Params {
+                    epoch,
+                    min_active: self.min_cores.max(paper.min_active),
+                    ..paper
+                })
+            }
+            (Policy::Carb, None, _) => {
+                Cores::Slope(carb::Params { epoch, min_active: self.min_cores, ..carb::Params::default() })
+            }
+            (Policy::Carb, Some(goal), _) => {
+                let min_active = self.min_cores;
+                Cores::Goal(goal, carb::GoalParams { epoch, min_active, ..carb::GoalParams::default() })
+            }
+        };
+        Params { frequency: self.frequency(epoch), ..Params::new(cores, self.idle.clone()) }
+    }
+
+    fn frequency(&self, epoch: Duration) -> Frequency {
+        match (self.frequency, self.goal) {
+            (FrequencyMode::Cap(clock), _) => Frequency::Cap(clock),
+            (FrequencyMode::Sensitivity, _) => Frequency::Sensitivity(sensitivity::Params {
+                step: epoch,
+                slack: self.slack.unwrap_or(Ratio::new(SLACK)),
+                ..sensitivity::Params::default()
+            }),
+            (FrequencyMode::Pegasus, Some(goal)) => {
+                Frequency::Pegasus(goal, pegasus::Params { epoch, ..pegasus::Params::default() })
+            }
+            // A goal is required when it is loaded.
+            (FrequencyMode::Stock, _) | (FrequencyMode::Pegasus, None) => Frequency::Stock,
+        }
+    }
+
+    /// True if its policy leaves it all its cores, and its idle states and clocks to the kernel.
+    pub fn changes_nothing(&self) -> bool {
+        self.policy == Policy::Fixed
+            && self.cores.is_none()
+            && self.frequency == FrequencyMode::Stock
+            && !self.idle.any(|mode| mode != IdleMode::Stock)
+    }
+
+    /// How its policy is called.
+    pub fn policy_name(&self) -> &'static str {
+        match (self.policy, self.goal) {
+            (Policy::Carb, Some(_)) => "carb with a goal",
+            (Policy::Carb, None) => "carb",
+            (Policy::CarbPaper, _) => "carb-paper",
+            (Policy::Fixed, _) => "fixed",
+        }
+    }
+}
+
+/// Of a core's progress, where nothing is written: between the paper's zero tolerance and its relaxed 20 %.
+const SLACK: f64 = 0.05;
+
+/// Why a configuration is refused.
+#[derive(Debug, Error)]
+pub enum ConfigError {
+    /// A file cannot be read.
+    #[error("cannot read {path}: {cause}\nhint: name a service, such as --port 11211, or another file with --config", path = path.display())]
+    Unreadable {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        cause: io::Error,
+    },
+    /// A file is no configuration.
+    #[error("{path}: {cause}", path = path.display())]
+    Wrong {
+        /// Which.
+        path: PathBuf,
+        /// What is wrong, and where.
+        cause: String,
+    },
+    /// Two services have one name.
+    #[error("{path}: there is a service {name} already\nhint: give it another name", path = path.display())]
+    Twice {
+        /// The file of the second.
+        path: PathBuf,
+        /// The name.
+        name: String,
+    },
+    /// Clocks by a register, and no leave to write it.
+    #[error(
+        "{path}: frequency_actuator = \"duty-cycle\" writes a model-specific register, which taints the kernel: what is written is \
+         put back, and the taint stays until the next boot\nhint: allow it with allow_msr = true (--allow-msr)", path = path.display()
+    )]
+    MsrNotAllowed {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A power cap for what limits single cores.
+    #[error(
+        "{path}: {service}: frequency = \"{frequency}\" limits cores, and frequency_actuator = \"rapl\" caps the power of a whole \
+         socket\nhint: write frequency = \"pegasus\", or another actuator", path = path.display()
+    )]
+    PowerCap {
+        /// The file.
+        path: PathBuf,
+        /// The service.
+        service: String,
+        /// What it wants.
+        frequency: FrequencyMode,
+    },
+    /// An epoch that is no use.
+    #[error("{path}: epoch = {epoch}: write 20ms to 1h\nhint: 1s is a good start", path = path.display())]
+    Epoch {
+        /// The file.
+        path: PathBuf,
+        /// What it says.
+        epoch: Duration,
+    },
+}
+
+impl Config {
+    /// Reads `file` and what lies in `conf.d` beside it. A file of `conf.d` may hold services and nothing else: two values
+    /// for one key would leave a reader guessing.
+    pub fn load(file: &Path) -> Result<Self, ConfigError> {
+        let mut config: Self = parse(file, &read(file)?)?;
+        let mut names = BTreeSet::new();
+        for service in &config.services {
+            note(&mut names, file, service)?;
+        }
+        let beside = file.parent().unwrap_or(Path::new(".")).join("conf.d");
+        for path in parts(&beside)? {
+            let part: Part = parse(&path, &read(&path)?)?;
+            for service in part.services {
+                note(&mut names, &path, &service)?;
+                config.services.push(service);
+            }
+        }
+        config.check(file)?;
+        Ok(config)
+    }
+
+    /// Refuses what no file can say well; `file` is where it was said.
+    pub fn check(&self, file: &Path) -> Result<(), ConfigError> {
+        let path = || file.to_owned();
+        if !(Duration::from_millis(20)..=Duration::from_secs(3600)).contains(&self.epoch) {
+            return Err(ConfigError::Epoch { path: path(), epoch: self.epoch });
+        }
+        if self.frequency_actuator == Some(FrequencyActuator::DutyCycle) && !self.allow_msr {
+            return Err(ConfigError::MsrNotAllowed { path: path() });
+        }
+        let limits_cores = |service: &&ServiceConfig| {
+            !matches!(service.frequency, FrequencyMode::Stock | FrequencyMode::Pegasus)
+        };
+        match self.services.iter().find(limits_cores) {
+            Some(service) if self.frequency_actuator == Some(FrequencyActuator::PowerCap) => {
+                let (service, frequency) = (service.name.clone(), service.frequency);
+                Err(ConfigError::PowerCap { path: path(), service, frequency })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// By what clocks are set.
+    pub fn clock_means(&self) -> ClockMeans {
+        ClockMeans { actuator: self.frequency_actuator, allow_msr: self.allow_msr }
+    }
+}
+
+/// A file of `conf.d`.
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Part {
+    #[serde(rename = "service")]
+    services: Vec<ServiceConfig>,
+}
+
+fn note(names: &mut BTreeSet<String>, path: &Path, service: &ServiceConfig) -> Result<(), ConfigError> {
+    if names.insert(service.name.clone()) {
+        return Ok(());
+    }
+    Err(ConfigError::Twice { path: path.to_owned(), name: service.name.clone() })
+}
+
+fn read(path: &Path) -> Result<String, ConfigError> {
+    fs::read_to_string(path).map_err(|cause| ConfigError::Unreadable { path: path.to_owned(), cause })
+}
+
+fn parse<T: serde::de::DeserializeOwned>(path: &Path, text: &str) -> Result<T, ConfigError> {
+    toml::from_str(text)
+        .map_err(|error| ConfigError::Wrong { path: path.to_owned(), cause: error.to_string() })
+}
+
+/// The `.toml` files of a folder, in order of name; none where there is no folder.
+fn parts(folder: &Path) -> Result<Vec<PathBuf>, ConfigError> {
+    let unreadable = |cause| ConfigError::Unreadable { path: folder.to_owned(), cause };
+    let entries = match fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(cause) => return Err(unreadable(cause)),
+    };
+    let mut paths = Vec::new();
+    for entry in entries {
+        let path = entry.map_err(unreadable)?.path();
+        if path.extension().is_some_and(|extension| extension == "toml") {
+            paths.push(path);
+        }
+    }
+    paths.sort();
+    Ok(paths)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn loaded(files: &[(&str, &str)]) -> Result<Config, ConfigError> {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, text) in files {
+            let path = folder.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        Config::load(&folder.path().join("roost.toml"))
+    }
+
+    #[test]
+    fn an_empty_file_governs_nothing() {
+        assert_eq!(loaded(&[("roost.toml", "")]).unwrap(), Config::default());
+    }
+
+    #[test]
+    fn services_of_all_files_come_in_order_of_name() {
+        let config = loaded(&[
+            ("roost.toml", "epoch = \"500ms\"\n[[service]]\nport = 11211\ngoal = \"500us@p99\"\n"),
+            ("conf.d/20-b.toml", "[[service]]\nunit = \"search.service\"\npolicy = \"carb-paper\"\n"),
+            ("conf.d/10-a.toml", "[[service]]\nname = \"api\"\npid = 7\nidle = \"50us\"\ncpus = \"0-3\"\n"),
+            ("conf.d/README", "no configuration"),
+        ])
+        .unwrap();
+        let names: Vec<&str> = config.services.iter().map(|service| service.name.as_str()).collect();
+        assert_eq!(names, ["port-11211", "api", "search"]);
+        assert_eq!(config.epoch, Duration::from_millis(500));
+        assert_eq!(config.services[1].idle, "50us".parse().unwrap());
+        let Cores::Goal(goal, params) = config.services[0].params(config.epoch).cores else { panic!() };
+        assert_eq!((goal.to_string(), params.epoch), ("500us@p99".to_owned(), Duration::from_millis(500)));
+    }
+
+    #[test]
+    fn what_is_printed_reads_back() {
+        let text = "[[service]]\nname = \"cache\"\nport = 11211\ngoal = \"1500us@p99.9\"\nidle = \"feedback\"\nactuator = \"cpuset-v2\"\n";
+        let config = loaded(&[("roost.toml", text)]).unwrap();
+        let printed = toml::to_string(&config).unwrap();
+        assert_eq!(loaded(&[("roost.toml", &printed)]).unwrap(), config, "{printed}");
+    }
+
+    #[test]
+    fn hotplug_is_a_word_and_never_the_default() {
+        let of = |text: &str| loaded(&[("roost.toml", &format!("[[service]]\nport = 1\n{text}"))]).unwrap();
+        assert!(!of("").services[0].hotplug && !of("actuator = \"cpuset-v1\"").services[0].hotplug);
+        let config = of("actuator = \"hotplug\"");
+        assert!(config.services[0].hotplug && config.services[0].actuator.is_none());
+        let printed = toml::to_string(&config).unwrap();
+        assert!(printed.contains("actuator = \"hotplug\""), "{printed}");
+        assert_eq!(loaded(&[("roost.toml", &printed)]).unwrap(), config, "{printed}");
+    }
+
+    #[test]
+    fn clocks_are_written_and_read_back() {
+        let text = "[[service]]\nport = 1\npolicy = \"fixed\"\ngoal = \"1ms@p99\"\nfrequency = \"pegasus\"\n\
+                    [[service]]\nport = 2\nfrequency = \"sensitivity\"\nslack = 0.2\n\
+                    [[service]]\nport = 3\nfrequency = \"1.7GHz\"\n";
+        let config = loaded(&[("roost.toml", text)]).unwrap();
+        let printed = toml::to_string(&config).unwrap();
+        assert_eq!(loaded(&[("roost.toml", &printed)]).unwrap(), config, "{printed}");
+        let of = |at: usize| config.services[at].params(config.epoch).frequency;
+        assert!(matches!(of(0), Frequency::Pegasus(goal, _) if goal.to_string() == "1.00ms@p99"));
+        assert!(
+            matches!(of(1), Frequency::Sensitivity(params) if params.slack == Ratio::new(0.2) && params.step == config.epoch)
+        );
+        assert_eq!(of(2), Frequency::Cap(machine::Kilohertz(1_700_000)));
+    }
+
+    #[test]
+    fn means_are_words_that_read_back() {
+        assert_eq!(loaded(&[("roost.toml", "")]).unwrap().clock_means(), ClockMeans::default());
+        for word in ["bounds", "speed", "epp", "duty-cycle", "rapl"] {
+            let text = format!(
+                "frequency_actuator = \"{word}\"\nallow_msr = true\n[[service]]\nport = 1\npolicy = \"fixed\"\n\
+                 goal = \"1ms@p99\"\nfrequency = \"pegasus\"\n"
+            );
+            let config = loaded(&[("roost.toml", &text)]).unwrap();
+            assert_eq!(config.frequency_actuator.map(FrequencyActuator::word), Some(word));
+            assert!(config.clock_means().allow_msr);
+            let printed = toml::to_string(&config).unwrap();
+            assert_eq!(loaded(&[("roost.toml", &printed)]).unwrap(), config, "{printed}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_with_its_fix() {
+        for (text, told) in [
+            ("epock = \"1s\"", "unknown field `epock`"),
+            ("[[service]]\nport = 1\nidle = \"deepest\"", "write stock, shallow, deep, feedback or"),
+            ("[[service]]\nport = 1\ngoal = \"fast\"", "such as 300us@p99"),
+            ("[[service]]\nname = \"x\"", "write port = 11211"),
+            ("[[service]]\nport = 1\npid = 2", "leave the others out"),
+            ("[[service]]\nport = 1\nmin_cores = 0", "write 1"),
+            ("[[service]]\nport = 1\ncores = 2", "needs policy = \"fixed\""),
+            ("[[service]]\nport = 1\ngoal = \"1ms@p99\"\npolicy = \"fixed\"", "a goal needs policy"),
+            ("[[service]]\nport = 1\nfrequency = \"1700\"", "such as 1700MHz"),
+            ("[[service]]\nport = 1\nfrequency = \"pegasus\"", "keeps a goal: add one"),
+            (
+                "[[service]]\nport = 1\nfrequency = \"pegasus\"\ngoal = \"1ms@p99\"",
+                "write policy = \"fixed\"",
+            ),
+            ("[[service]]\nport = 1\nslack = 0.1", "add that, or leave slack out"),
+            ("[[service]]\nport = 1\nfrequency = \"sensitivity\"\nslack = 5", "such as slack = 0.05"),
+            ("[[service]]\nport = 1\nfrequency = \"sensitivity\"\nslack = nan", "such as slack = 0.05"),
+            (
+                "[[service]]\nport = 1\ntelemetry = \"memcached\"",
+                "telemetry = \"memcached+requests\" for the",
+            ),
+            ("[[service]]\nport = 1\ntelemetry = { prometheus = \"http://h/\", rate = \"x\" }", "add tail"),
+            (
+                "[[service]]\npid = 1\npolicy = \"fixed\"\ntelemetry = \"memcached\"",
+                "\"memcached:HOST:PORT\"",
+            ),
+            ("[[service]]\nport = 1\ntelemetry = \"x\"", "telemetry = \"x\": write \"requests\""),
+            ("[[service]]\nport = 1\ncpus = \"3-1\"", "ranges such as 0-3,8"),
+            ("[[service]]\nport = 1\nname = \"../x\"", "letters, digits"),
+            ("[[service]]\nport = 1\n[[service]]\nport = 1", "give it another name"),
+            ("epoch = \"1ms\"", "write 20ms to 1h"),
+            ("epoch = 1", "expected"),
+            (
+                "frequency_actuator = \"msr\"",
+                "expected one of `speed`, `bounds`, `epp`, `duty-cycle`, `rapl`",
+            ),
+            (
+                "frequency_actuator = \"duty-cycle\"",
+                "the taint stays until the next boot\nhint: allow it with allow_msr = true",
+            ),
+            (
+                "frequency_actuator = \"rapl\"\n[[service]]\nport = 1\nfrequency = \"sensitivity\"",
+                "port-1: frequency = \"sensitivity\" limits cores",
+            ),
+        ] {
+            let error = loaded(&[("roost.toml", text)]).unwrap_err().to_string();
+            assert!(error.contains(told) && error.contains("roost.toml"), "{text}: {error}");
+        }
+        let error =
+            loaded(&[("roost.toml", ""), ("conf.d/a.toml", "epoch = \"1s\"")]).unwrap_err().to_string();
+        assert!(error.contains("a.toml") && error.contains("unknown field `epoch`"), "{error}");
+        assert!(Config::load(Path::new("/nowhere/roost.toml")).unwrap_err().to_string().contains("--config"));
+    }
+}

@@ -1,0 +1,368 @@
+//! The daemon's Unix socket: `roost govern status` and `set`.
+//!
+//! A line of JSON is asked, a line is answered, and the connection ends. Everybody on the machine may ask how things are;
+//! only the daemon's own user and root may change something, which the kernel's word on the peer decides (SO_PEERCRED), not
+//! anything that it sends.
+//!
+//! What always holds: a line is read to 4 KiB and no further, for a second and no longer; a peer that sends nonsense is told so
+//! and closed; nothing that a peer does delays the daemon's epochs, since a thread of its own waits for all of them (`peers`);
+//! nothing that another user does delays root's questions, or those of the daemon's own user.
+
+mod peers;
+
+pub use peers::{Asker, Reply};
+
+use crate::governed::Status;
+use crate::socket::{self, Place};
+use linux::holder::Asked;
+use linux::holder::wire::plain;
+use machine::Goal;
+use peers::Peers;
+use serde::{Deserialize, Serialize};
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration as StdDuration;
+use thiserror::Error;
+
+/// A question.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Ask {
+    /// How is everything?
+    Status,
+    /// Change this.
+    Set {
+        /// Of which service.
+        service: String,
+        /// What.
+        set: Set,
+    },
+}
+
+/// A change.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Set {
+    /// Another goal.
+    Goal(Goal),
+    /// All cores, no limits, until `Resume`.
+    Pause,
+    /// Policies decide again.
+    Resume,
+}
+
+/// What is answered.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Answer {
+    /// To `Status`: each service, those that are governed and, by name and reason, those that are not.
+    Status {
+        /// Those that are.
+        governed: Vec<Status>,
+        /// Those that are not, with the reason.
+        waiting: Vec<(String, String)>,
+        /// Who asks for what of the CPUs that services share: this daemon's own, and other processes of those that it holds.
+        asked: Vec<Asked>,
+        /// Nothing is touched.
+        dry_run: bool,
+    },
+    /// It is done.
+    Done,
+    /// It is not done; the text says why.
+    Refused(String),
+    /// It is not done, for who asks may only look.
+    Denied(String),
+}
+
+/// Why nothing was answered.
+#[derive(Debug, Error)]
+pub enum ControlError {
+    /// Nobody listens.
+    #[error("no daemon answers at {path}: {cause}\nhint: start one with `roost govern`, or name its socket with --socket", path = path.display())]
+    Nobody {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        cause: io::Error,
+    },
+    /// The socket is somebody else's alone.
+    #[error("{path} may not be asked by this user\nhint: use sudo", path = path.display())]
+    Denied {
+        /// Where.
+        path: PathBuf,
+    },
+    /// What came is no answer.
+    #[error("{path} answers something else than a daemon of this version: {cause}", path = path.display())]
+    Foreign {
+        /// Where.
+        path: PathBuf,
+        /// What is wrong with it.
+        cause: String,
+    },
+    /// The socket cannot be made.
+    #[error("cannot listen at {path}: {cause}\nhint: another daemon may run, or name another place with --socket", path = path.display())]
+    Taken {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        cause: io::Error,
+    },
+}
+
+/// Asks the daemon at `path`.
+pub fn ask(path: &Path, what: &Ask) -> Result<Answer, ControlError> {
+    let nobody = |cause| ControlError::Nobody { path: path.to_owned(), cause };
+    let mut stream = UnixStream::connect(path).map_err(|cause| match cause.kind() {
+        io::ErrorKind::PermissionDenied => ControlError::Denied { path: path.to_owned() },
+        _ => nobody(cause),
+    })?;
+    stream.set_read_timeout(Some(PATIENCE)).map_err(nobody)?;
+    let line = serde_json::to_string(what).expect("plain data") + "\n";
+    stream.write_all(line.as_bytes()).map_err(nobody)?;
+    let mut answer = String::new();
+    BufReader::new(stream.take(ANSWER_MAX)).read_line(&mut answer).map_err(nobody)?;
+    serde_json::from_str(&answer)
+        .map_err(|cause| ControlError::Foreign { path: path.to_owned(), cause: cause.to_string() })
+}
+
+/// Listens at a socket, and removes it when dropped.
+#[derive(Debug)]
+pub(crate) struct Control {
+    _place: Place,
+}
+
+impl Control {
+    /// Begins to listen. Each question goes to `hear` with the way back; a change comes only from who may make one.
+    pub fn listen(
+        path: &Path,
+        hear: impl Fn(Ask, Reply) -> bool + Send + 'static,
+    ) -> Result<Self, ControlError> {
+        let taken = |cause| ControlError::Taken { path: path.to_owned(), cause };
+        let (listener, place) = socket::listen(path, 0o666).map_err(taken)?;
+        let peers = Peers::new(listener, hear).map_err(taken)?;
+        std::thread::Builder::new().name("control".to_owned()).spawn(|| peers.run()).map_err(taken)?;
+        Ok(Self { _place: place })
+    }
+}
+
+/// What a line asks.
+pub fn question(line: &str) -> Result<Ask, String> {
+    serde_json::from_str(line)
+        .map_err(|error| format!("not understood ({}); ask \"status\", for example", plain(&error)))
+}
+
+/// A question is no longer than this.
+const QUESTION_MAX: usize = 4096;
+
+/// Nor an answer than this: thousands of services.
+const ANSWER_MAX: u64 = 16 << 20;
+
+/// An epoch's work lies between question and answer.
+const PATIENCE: StdDuration = StdDuration::from_secs(5);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn listening(folder: &Path) -> (Control, PathBuf) {
+        let path = folder.join("govern.sock");
+        let control = Control::listen(&path, |ask, reply| {
+            let answer = match ask {
+                Ask::Status => Answer::Status {
+                    governed: Vec::new(),
+                    waiting: Vec::new(),
+                    asked: Vec::new(),
+                    dry_run: true,
+                },
+                Ask::Set { service, .. } if service == "cache" => Answer::Done,
+                Ask::Set { service, .. } => Answer::Refused(format!("no service {service}")),
+            };
+            reply.send(answer);
+            true
+        });
+        (control.unwrap(), path)
+    }
+
+    #[test]
+    fn questions_are_answered_and_the_socket_goes_with_its_daemon() {
+        let folder = tempfile::tempdir().unwrap();
+        let (control, path) = listening(folder.path());
+        assert!(matches!(ask(&path, &Ask::Status), Ok(Answer::Status { dry_run: true, .. })));
+        let set = |service: &str| Ask::Set { service: service.into(), set: Set::Pause };
+        assert_eq!(ask(&path, &set("cache")).unwrap(), Answer::Done);
+        assert!(matches!(ask(&path, &set("x")).unwrap(), Answer::Refused(_)));
+        assert!(matches!(Control::listen(&path, |_, _| true), Err(ControlError::Taken { .. })), "it lives");
+        drop(control);
+        assert!(ask(&path, &Ask::Status).unwrap_err().to_string().contains("roost govern"));
+    }
+
+    #[test]
+    fn nonsense_is_told() {
+        assert!(question("GET / HTTP/1.1").unwrap_err().contains("not understood"));
+        assert!(question("").is_err());
+        assert!(!question("\"a\\nb\\u001b[2J\"").unwrap_err().contains(char::is_control));
+        assert!(question(r#"{"set":{"service":"a","set":"pause","also":1}}"#).is_err());
+        assert!(question(r#"{"set":{"service":"a","set":{"goal":"fast"}}}"#).is_err());
+        assert!(question(r#"{"set":{"service":"a","set":"pause"}}"#).is_ok());
+        assert_eq!(question("\"status\"\n"), Ok(Ask::Status));
+    }
+
+    #[test]
+    fn a_peer_that_sends_a_byte_now_and_then_keeps_nobody_waiting() {
+        let folder = tempfile::tempdir().unwrap();
+        let (_control, path) = listening(folder.path());
+        let mut slow = UnixStream::connect(&path).unwrap();
+        slow.set_read_timeout(Some(StdDuration::from_millis(50))).unwrap();
+        let mut answer = [0; 256];
+        // Each byte alone is in time; together they are not. Forty are two seconds, far from the four thousand of a line.
+        let answered = (0..200).find_map(|_| {
+            let _ = slow.write_all(b"x");
+            slow.read(&mut answer).ok()
+        });
+        let answer = String::from_utf8_lossy(&answer[..answered.unwrap()]).into_owned();
+        assert!(answer.contains("cannot be read"), "{answer}");
+        assert!(ask(&path, &Ask::Status).is_ok());
+    }
+
+    /// Connections of another user, each with a byte of a line that never ends; none if this process may not be another user.
+    fn strangers(path: &Path, user: u32, count: usize) -> Vec<UnixStream> {
+        // The kernel's word on a peer is that on the thread that connected.
+        let path = path.to_owned();
+        let connecting = std::thread::spawn(move || {
+            let user = rustix::process::Uid::from_raw(user);
+            rustix::thread::set_thread_res_uid(user, user, user).ok()?;
+            let connect = |_| {
+                let mut stream = UnixStream::connect(&path).expect("the socket is for all");
+                let _ = stream.write_all(b"x");
+                stream
+            };
+            Some((0..count).map(connect).collect())
+        });
+        connecting.join().unwrap().unwrap_or_default()
+    }
+
+    /// A folder that other users may pass through.
+    fn open_folder() -> tempfile::TempDir {
+        use std::os::unix::fs::PermissionsExt as _;
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o711)).unwrap();
+        folder
+    }
+
+    const NOBODY: u32 = 65_534;
+
+    #[test]
+    fn questions_of_root_wait_for_no_stranger() {
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("SKIPPED: needs root, to be another user as well");
+            return;
+        }
+        let folder = open_folder();
+        let (_control, path) = listening(folder.path());
+        let done = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+        // They come again as soon as they are sent away.
+        let coming = {
+            let (path, done) = (path.clone(), std::sync::Arc::clone(&done));
+            std::thread::spawn(move || {
+                while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                    let held = [NOBODY, 1234].map(|user| strangers(&path, user, 20));
+                    std::thread::sleep(StdDuration::from_millis(20));
+                    drop(held);
+                }
+            })
+        };
+        let standing = strangers(&path, NOBODY, 40);
+        let pause = Ask::Set { service: "cache".into(), set: Set::Pause };
+        for _ in 0..20 {
+            assert_eq!(ask(&path, &pause).unwrap(), Answer::Done);
+            assert!(matches!(ask(&path, &Ask::Status), Ok(Answer::Status { .. })));
+        }
+        done.store(true, std::sync::atomic::Ordering::Relaxed);
+        coming.join().unwrap();
+        drop(standing);
+    }
+
+    #[test]
+    fn a_stranger_is_answered_beside_its_own_stalled_connections_and_changes_nothing() {
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("SKIPPED: needs root, to be another user as well");
+            return;
+        }
+        let folder = open_folder();
+        let (_control, path) = listening(folder.path());
+        let stalled = strangers(&path, NOBODY, 60);
+        let answered = |question: &'static [u8]| {
+            let path = path.clone();
+            let asking = std::thread::spawn(move || {
+                let user = rustix::process::Uid::from_raw(NOBODY);
+                rustix::thread::set_thread_res_uid(user, user, user).unwrap();
+                let mut stream = UnixStream::connect(&path).unwrap();
+                stream.write_all(question).unwrap();
+                let mut answer = String::new();
+                BufReader::new(stream).read_line(&mut answer).unwrap();
+                answer
+            });
+            asking.join().unwrap()
+        };
+        assert!(answered(b"\"status\"\n").contains("dry_run"));
+        assert!(answered(b"{\"set\":{\"service\":\"cache\",\"set\":\"pause\"}}\n").contains("denied"));
+        drop(stalled);
+    }
+
+    #[test]
+    fn strangers_wait_for_a_daemon_that_is_busy_and_root_gets_its_turn_first() {
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("SKIPPED: needs root, to be another user as well");
+            return;
+        }
+        let folder = open_folder();
+        let path = folder.path().join("govern.sock");
+        let (sender, heard) = std::sync::mpsc::channel();
+        let hear = move |ask, reply: Reply| sender.send((ask, reply)).is_ok();
+        let _control = Control::listen(&path, hear).unwrap();
+        let stranger = |count: usize| {
+            let path = path.clone();
+            std::thread::spawn(move || {
+                let user = rustix::process::Uid::from_raw(NOBODY);
+                rustix::thread::set_thread_res_uid(user, user, user).unwrap();
+                let streams: Vec<_> = (0..count)
+                    .map(|_| {
+                        let mut stream = UnixStream::connect(&path).unwrap();
+                        stream.write_all(b"\"status\"\n").unwrap();
+                        stream
+                    })
+                    .collect();
+                streams
+            })
+            .join()
+            .unwrap()
+        };
+        // Six questions of a stranger, of which the daemon has one in hand, and then one of root.
+        let waiting = stranger(6);
+        let (_, first) = heard.recv_timeout(StdDuration::from_secs(60)).unwrap();
+        assert_eq!(first.asker().user, NOBODY);
+        let asking = {
+            let path = path.clone();
+            std::thread::spawn(move || ask(&path, &Ask::Set { service: "cache".into(), set: Set::Pause }))
+        };
+        // The next that the daemon hears is root's, though five came before it.
+        let (asked, reply) = heard.recv_timeout(StdDuration::from_secs(60)).unwrap();
+        assert!(matches!(asked, Ask::Set { .. }), "{asked:?}");
+        assert_eq!((reply.asker().user, reply.asker().process), (0, std::process::id()));
+        reply.send(Answer::Done);
+        assert_eq!(asking.join().unwrap().unwrap(), Answer::Done);
+        drop((first, waiting));
+    }
+
+    #[test]
+    fn a_peer_that_never_ends_its_line_is_cut_off() {
+        let folder = tempfile::tempdir().unwrap();
+        let (_control, path) = listening(folder.path());
+        let mut stream = UnixStream::connect(&path).unwrap();
+        stream.write_all(&vec![b'x'; 5000]).unwrap();
+        let mut answer = String::new();
+        BufReader::new(stream).read_line(&mut answer).unwrap();
+        assert!(answer.contains("not understood"), "{answer}");
+    }
+}

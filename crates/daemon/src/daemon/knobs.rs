@@ -1,0 +1,127 @@
+//! What the daemon holds for all its services, or asks another process for: idle limits, clocks, and who needs which CPUs.
+
+use super::{Daemon, NAME, Slot, StartError};
+use crate::clocks::{self, Clocks};
+use crate::config::{Config, Parking, ServiceConfig};
+use crate::governed::News;
+use crate::park::Park;
+use linux::holder::IdleHolder;
+use linux::{FrequencyActuator, FrequencyError, IdleActuator, Root, Scope};
+use machine::CpuList;
+use policy::governing::{FrequencyMode, IdleMode};
+
+impl Daemon {
+    /// Those that are online, or would be without us.
+    pub(super) fn cpus_there(&self) -> CpuList {
+        let online = linux::online_cpus(&self.root).unwrap_or_default();
+        let offline = self.park.as_ref().and_then(|park| park.offline().ok()).unwrap_or_default();
+        CpuList(&online.0 | &offline.0)
+    }
+
+    /// Takes the CPUs whose idle states some service wants limited.
+    pub(super) fn hold(&mut self) -> Result<(), StartError> {
+        let wants = |service: &&ServiceConfig| service.idle.any(|mode| mode != IdleMode::Stock);
+        if self.dry_run || !self.config.services.iter().any(|service| wants(&service)) {
+            return Ok(());
+        }
+        let online = self.cpus_there();
+        let named = self.config.services.iter().filter(wants).map(|service| service.cpus.clone());
+        let cpus = named.fold(CpuList::default(), |mut all, cpus| {
+            all.0.extend(cpus.unwrap_or_else(|| online.clone()).0);
+            all
+        });
+        if let Some(holder) = &mut self.holder {
+            return Ok(holder.extend(&cpus)?);
+        }
+        let mut holder = IdleHolder::open(&self.root, &cpus, NAME, IdleActuator::default())?;
+        let notices = holder.drain_notices();
+        self.holder = Some(holder);
+        self.tell(News { notices, ..News::default() });
+        Ok(())
+    }
+
+    /// Takes the clocks that some service wants chosen. What they need and this machine lacks is told before anything is held.
+    pub(super) fn hold_clocks(&mut self) -> Result<(), StartError> {
+        let cpus = wanted_clocks(&self.root, &self.config, &self.cpus_there())?;
+        if self.dry_run || cpus.0.is_empty() || self.clocks.is_some() {
+            return Ok(());
+        }
+        let clocks = Clocks::open(&self.root, &cpus, NAME, self.config.clock_means())?;
+        let notices = clocks.drain_notices();
+        self.clocks = Some(clocks);
+        self.tell(News { notices, ..News::default() });
+        Ok(())
+    }
+
+    /// Clocks are held anew, by other means or for more CPUs: CPUs that share a clock are held together or not at all. What was done
+    /// is put back, and the services whose clocks are chosen are opened anew, since other means have other gears. Where the new
+    /// means are not to be had after all, it is the old ones again.
+    pub(super) fn hold_clocks_anew(&mut self, before: &Config) {
+        let (chosen, others) = std::mem::take(&mut self.slots)
+            .into_iter()
+            .partition(|slot| slot.config.frequency != FrequencyMode::Stock);
+        self.slots = others;
+        let chosen: Vec<Slot> = chosen;
+        chosen.into_iter().for_each(|slot| self.let_go(slot));
+        // The last handle: with it the locks go, and may be taken again.
+        let lines = self.clocks.take().map(|clocks| clocks.release()).unwrap_or_default();
+        lines.iter().for_each(|line| self.say(line));
+        if let Err(error) = self.hold_clocks() {
+            (self.config.frequency_actuator, self.config.allow_msr) =
+                (before.frequency_actuator, before.allow_msr);
+            let again = self.hold_clocks().err().map_or_else(
+                || "clocks are set as before".to_owned(),
+                |error| format!("and not as before either: {error}"),
+            );
+            self.say(&format!("{error}; {again}"));
+        }
+    }
+
+    /// Finds who knows which CPUs are needed, and says whom the parked ones concern.
+    pub(super) fn hold_park(&mut self) -> Result<(), StartError> {
+        if self.config.services.iter().any(|service| service.hotplug) {
+            linux::Hotplug::supported(&self.root)?;
+        }
+        let scope =
+            Scope { everybody: self.config.park == Parking::All, interrupts: self.config.move_interrupts };
+        if self.dry_run || self.config.services.is_empty() {
+            return Ok(());
+        }
+        let park = match &self.park {
+            Some(park) => park,
+            None => match Park::open(&self.root, NAME) {
+                Ok(park) => self.park.insert(park),
+                // It governs without, where nobody else was to be told anything.
+                Err(error) if scope.is_nobody() => {
+                    self.say_once(&format!("other processes do not know which CPUs are needed: {error}"));
+                    return Ok(());
+                }
+                Err(error) => return Err(error.into()),
+            },
+        };
+        park.concern(scope);
+        let notices = park.drain_notices();
+        self.tell(News { notices, ..News::default() });
+        Ok(())
+    }
+}
+
+/// The CPUs whose clocks are to be chosen, of those that are `there`; an error if some service cannot have that here.
+pub(super) fn wanted_clocks(root: &Root, config: &Config, there: &CpuList) -> Result<CpuList, StartError> {
+    let means = config.clock_means();
+    let mut all = CpuList::default();
+    for service in config.services.iter().filter(|service| service.frequency != FrequencyMode::Stock) {
+        if means.actuator == Some(FrequencyActuator::DutyCycle) && !means.allow_msr {
+            return Err(FrequencyError::MsrNotAllowed.into());
+        }
+        let cpus = match &service.cpus {
+            Some(cpus) => cpus.clone(),
+            None => there.clone(),
+        };
+        if let Some(reason) = clocks::missing(root, service.frequency, &cpus, means) {
+            return Err(StartError::NoClocks { service: service.name.clone(), reason });
+        }
+        all.0.extend(cpus.0);
+    }
+    Ok(all)
+}

@@ -1,0 +1,104 @@
+//! SIGHUP: the configuration is read again.
+//!
+//! What always holds: a configuration that is wrong, or that asks for clocks which cannot be had here, changes nothing. What is set
+//! by other means from now on is put back by the old ones first; a service that goes on as it was is not disturbed.
+
+use super::knobs::wanted_clocks;
+use super::{Daemon, Slot, State};
+use crate::config::Config;
+use crate::governed::News;
+use std::fmt::Display;
+
+impl Daemon {
+    /// Reads the configuration again; one that is wrong changes nothing.
+    pub(super) fn reload(&mut self) {
+        let Some(file) = self.file.clone() else {
+            return self.say("there is no configuration file to read again");
+        };
+        let config = match Config::load(&file) {
+            Ok(config) => config,
+            Err(error) => return self.say(&kept(error)),
+        };
+        if let Some(reason) = (self.objection)(&config) {
+            return self.say(&kept(reason));
+        }
+        let clocks = match wanted_clocks(&self.root, &config, &self.cpus_there()) {
+            Ok(clocks) => clocks,
+            Err(error) => return self.say(&kept(error)),
+        };
+        let before = std::mem::replace(&mut self.config, config);
+        if (&before.socket, &before.metrics, &before.audit)
+            != (&self.config.socket, &self.config.metrics, &self.config.audit)
+        {
+            self.say("socket, metrics and audit are taken when the daemon starts: restart it to move them");
+        }
+        if let Err(error) = self.hold() {
+            self.say(&error.to_string());
+        }
+        let is_other = before.clock_means() != self.config.clock_means();
+        if self.clocks.as_ref().is_some_and(|held| is_other || !held.is_for(&clocks)) {
+            self.hold_clocks_anew(&before);
+        } else if let Err(error) = self.hold_clocks() {
+            self.say(&error.to_string());
+        }
+        match self.hold_park() {
+            Err(error) => self.say(&error.to_string()),
+            Ok(()) => {
+                for slot in &mut self.slots {
+                    if let State::Governed { governed, .. } = &mut slot.state {
+                        governed.keep_others_off(self.park.as_ref());
+                    }
+                }
+            }
+        }
+        let mut old: Vec<Slot> = std::mem::take(&mut self.slots);
+        for config in self.config.services.clone() {
+            let same = old.iter().position(|slot| {
+                slot.config.name == config.name
+                    && slot.config.target == config.target
+                    && slot.config.cpus == config.cpus
+                    && slot.config.actuator == config.actuator
+                    && slot.config.hotplug == config.hotplug
+                    // Whether it has gears and counters is found out when it is opened.
+                    && slot.config.frequency == config.frequency
+                    && slot.config.telemetry == config.telemetry
+            });
+            match same.map(|at| old.swap_remove(at)) {
+                Some(mut slot) => {
+                    let mut news = News::default();
+                    if let State::Governed { governed, .. } = &mut slot.state {
+                        governed.set_epoch(self.config.epoch);
+                    }
+                    if let State::Governed { governed, .. } = &mut slot.state
+                        && slot.config != config
+                    {
+                        governed.reload(
+                            linux::now(),
+                            &config,
+                            self.config.epoch,
+                            self.holder.as_mut(),
+                            &mut news,
+                        );
+                    }
+                    slot.config = config;
+                    self.slots.push(slot);
+                    self.tell(news);
+                }
+                None => {
+                    // Its CPUs may be held by the service of the same name that goes.
+                    if let Some(at) = old.iter().position(|slot| slot.config.name == config.name) {
+                        self.let_go(old.swap_remove(at));
+                    }
+                    let found = self.opened(config);
+                    self.take(found);
+                }
+            }
+        }
+        old.into_iter().for_each(|slot| self.let_go(slot));
+        self.say(&format!("{} read again", file.display()));
+    }
+}
+
+fn kept(reason: impl Display) -> String {
+    format!("the configuration is not taken, the earlier one stays: {reason}")
+}

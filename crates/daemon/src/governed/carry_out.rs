@@ -1,0 +1,251 @@
+//! What is done about what a policy says: CPUs, idle limits and clocks, in force or owed, and repaired where somebody else
+//! changed them.
+
+use super::{Governed, LastChange, News};
+use crate::audit::{Entry, now_unix_s};
+use crate::clocks::Repair;
+use linux::holder::IdleHolder;
+use linux::{ConfineError, FrequencyState, LimitState};
+use machine::{Command, CpuId, CpuList, FrequencyLimit, IdleLimit, Instant};
+use policy::governing::{Decided, FrequencyMode, Input, Why};
+use std::collections::BTreeSet;
+
+impl Governed {
+    pub(super) fn pay(&mut self, now: Instant, mut holder: Option<&mut IdleHolder>, news: &mut News) {
+        if let Some(decided) = self.owed.take() {
+            let refused = self.carry_out(&decided, holder.as_deref_mut(), news).err();
+            self.report(now, refused, holder.as_deref_mut(), news);
+        }
+        let owed = std::mem::take(&mut self.owed_clocks);
+        if !owed.is_empty() {
+            let again = |decided| self.carry_out(decided, None, news).err();
+            let refused = owed.values().filter_map(again).last();
+            self.report(now, refused, holder, news);
+        }
+    }
+
+    pub(super) fn look_for_drift(&mut self, now: Instant, holder: Option<&mut IdleHolder>, news: &mut News) {
+        let Some(confiner) = &mut self.confiner else { return };
+        let drift = match confiner.check() {
+            Ok(drift) => drift,
+            Err(ConfineError::Ended) => {
+                news.ended = true;
+                return;
+            }
+            Err(error) => {
+                news.notices.push(format!("{}: {error}", self.config.name));
+                return;
+            }
+        };
+        let Some(foreign) = drift.foreign.first() else {
+            self.repaired = false;
+            return;
+        };
+        let what = foreign.to_string();
+        if std::mem::replace(&mut self.repaired, true) {
+            self.repaired = false;
+            self.tell(now, Input::Drift { what }, holder, news);
+            return;
+        }
+        let (old, new) = (foreign.reads.clone(), foreign.ours.clone());
+        match confiner.reassert() {
+            Ok(_) => {
+                let entry = self.entry("cpus", old, new, format!("set once more: {what}"));
+                news.entries.push(entry);
+            }
+            Err(error) => news.notices.push(format!("{}: {error}", self.config.name)),
+        }
+    }
+
+    /// Somebody else's change of a clock: set once more, and where that was in vain the policy lets go of everything.
+    pub(super) fn look_for_other_clocks(
+        &mut self,
+        now: Instant,
+        holder: Option<&mut IdleHolder>,
+        news: &mut News,
+    ) {
+        let Some(clocks) = &self.clocks else { return };
+        match clocks.repair(&self.config.name) {
+            Repair::Unneeded => {}
+            Repair::Done(what) => {
+                let entry = self.entry(
+                    "clock",
+                    "another's".to_owned(),
+                    "ours".to_owned(),
+                    format!("set once more: {what}"),
+                );
+                news.entries.push(entry);
+            }
+            Repair::Vain(what) => self.tell(now, Input::Drift { what }, holder, news),
+        }
+    }
+
+    /// One that is refused is owed.
+    fn limit_clock(
+        &mut self,
+        cpu: CpuId,
+        limit: FrequencyLimit,
+        decided: &Decided,
+        news: &mut News,
+    ) -> Result<(), String> {
+        self.owed_clocks.remove(&cpu);
+        let mut by = String::new();
+        let old = self.limits_of_clocks.get(&cpu).copied().unwrap_or(FrequencyLimit::None);
+        if self.confiner.is_some() {
+            let Some(clocks) = &self.clocks else { return Ok(()) };
+            let state = clocks.limit(&self.config.name, cpu, limit);
+            news.notices.extend(clocks.drain_notices());
+            match state {
+                FrequencyState::Refused { reason } => {
+                    self.owed_clocks.insert(cpu, decided.clone());
+                    return Err(reason);
+                }
+                // What it is on this machine, where that is no clock.
+                FrequencyState::InForce { setting: Some(setting), .. } => by = format!(" ({setting})"),
+                FrequencyState::InForce { .. } | FrequencyState::Free => {}
+            }
+        }
+        self.limits_of_clocks.insert(cpu, limit);
+        // The tail under another clock is another; each core's own progress changes too often to begin anew for.
+        news.moved |= self.config.frequency == FrequencyMode::Pegasus;
+        let entry = self.entry(
+            &format!("clock of {cpu}"),
+            clock_told(old),
+            clock_told(limit) + &by,
+            decided.why.to_string(),
+        );
+        news.entries.push(entry);
+        Ok(())
+    }
+
+    pub(super) fn carry_out(
+        &mut self,
+        decided: &Decided,
+        holder: Option<&mut IdleHolder>,
+        news: &mut News,
+    ) -> Result<(), String> {
+        match &decided.command {
+            Command::SetActiveCpus(cpus) => self.set_cpus(cpus, decided, news),
+            Command::LimitIdle { cpu, limit } => self.limit_idle(*cpu, *limit, &decided.why, holder, news),
+            Command::SetFrequency { cpu, limit } => self.limit_clock(*cpu, *limit, decided, news),
+            // For stores that move their own connections; this policy never says so.
+            Command::MoveConnection { .. } | Command::Activate(_) | Command::Deactivate(_) => Ok(()),
+        }
+    }
+
+    fn set_cpus(&mut self, cpus: &CpuList, decided: &Decided, news: &mut News) -> Result<(), String> {
+        self.owed = None;
+        let failing_open = matches!(decided.why, Why::Open(_) | Why::Paused);
+        if let Some(park) = &self.park {
+            park.claim(&self.config.name, &CpuList(&self.cpus.0 | &cpus.0));
+        }
+        if let Some(confiner) = &mut self.confiner {
+            if failing_open {
+                news.notices.extend(
+                    confiner.release().into_iter().map(|line| format!("{}: {line}", self.config.name)),
+                );
+            } else if let Err(error) = confiner.confine(cpus) {
+                if matches!(error, ConfineError::Ended) {
+                    news.ended = true;
+                    return Ok(());
+                }
+                self.owed = Some(decided.clone());
+                let reason = error.to_string();
+                news.notices.push(format!("{}: cpus {cpus}: {reason}", self.config.name));
+                return Err(reason);
+            }
+        }
+        if let Some(park) = &self.park {
+            park.claim(&self.config.name, cpus);
+        }
+        let old = std::mem::replace(&mut self.cpus, cpus.clone());
+        news.moved |= old != *cpus;
+        if old != *cpus || failing_open {
+            self.last_change = Some(LastChange { epoch: self.epochs, why: decided.why.to_string() });
+            let entry = self.entry("cpus", old.to_string(), cpus.to_string(), decided.why.to_string());
+            news.entries.push(entry);
+        }
+        Ok(())
+    }
+
+    fn limit_idle(
+        &mut self,
+        cpu: CpuId,
+        limit: IdleLimit,
+        why: &Why,
+        holder: Option<&mut IdleHolder>,
+        news: &mut News,
+    ) -> Result<(), String> {
+        if self.confiner.is_some() {
+            let Some(holder) = holder else { return Ok(()) };
+            // A floor is looked at again in each epoch; a new one waits for that where it may have to yield.
+            let yields = limit == IdleLimit::Deepest && self.yielded.contains(&cpu);
+            let state = holder.limit(&self.config.name, cpu, if yields { IdleLimit::None } else { limit });
+            news.notices.extend(holder.drain_notices());
+            if let LimitState::Refused { reason } = state {
+                return Err(reason);
+            }
+        }
+        let old = self.limits.insert(cpu, limit).unwrap_or(IdleLimit::None);
+        let entry = self.entry(&format!("idle limit of {cpu}"), told(old), told(limit), why.to_string());
+        news.entries.push(entry);
+        Ok(())
+    }
+
+    /// A floor is a wish for power: where another process needs the CPU for something it is not in force.
+    pub(super) fn yield_floors(&mut self, holder: Option<&mut IdleHolder>, news: &mut News) {
+        let floors: BTreeSet<CpuId> = (self.limits.iter())
+            .filter_map(|(&cpu, limit)| (*limit == IdleLimit::Deepest).then_some(cpu))
+            .collect();
+        let (Some(holder), Some(park), Some(_)) = (holder, &self.park, &self.confiner) else { return };
+        if floors.is_empty() && self.yielded.is_empty() {
+            return;
+        }
+        // Where nobody can tell, anybody may need it.
+        let others = park.needed_by_others().map_or_else(|_| floors.clone(), |needed| needed.0);
+        let yielded = &floors & &others;
+        for &cpu in yielded.symmetric_difference(&self.yielded).filter(|cpu| floors.contains(cpu)) {
+            let (old, new, why) = match yielded.contains(&cpu) {
+                true => (IdleLimit::Deepest, IdleLimit::None, "another process needs it"),
+                false => (IdleLimit::None, IdleLimit::Deepest, "no other process needs it any more"),
+            };
+            holder.limit(&self.config.name, cpu, new);
+            news.entries.push(self.entry(
+                &format!("idle limit of {cpu}"),
+                told(old),
+                told(new),
+                why.to_owned(),
+            ));
+        }
+        news.notices.extend(holder.drain_notices());
+        self.yielded = yielded;
+    }
+
+    fn entry(&self, what: &str, old: String, new: String, why: String) -> Entry {
+        Entry {
+            at_unix_s: now_unix_s(),
+            service: self.config.name.clone(),
+            what: what.to_owned(),
+            old,
+            new,
+            why,
+            by: self.config.policy_name().to_owned(),
+        }
+    }
+}
+
+fn told(limit: IdleLimit) -> String {
+    match limit {
+        IdleLimit::None => "none".to_owned(),
+        IdleLimit::Deepest => "the deepest state".to_owned(),
+        IdleLimit::ExitLatency(latency) => format!("exit latency <= {latency}"),
+    }
+}
+
+fn clock_told(limit: FrequencyLimit) -> String {
+    match limit {
+        FrequencyLimit::None => "free".to_owned(),
+        FrequencyLimit::AtMost(clock) => format!("at most {clock}"),
+        FrequencyLimit::Exactly(clock) => clock.to_string(),
+    }
+}

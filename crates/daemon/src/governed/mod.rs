@@ -1,0 +1,356 @@
+//! One service: what is seen of it, what its policy says, and what is done about it.
+//!
+//! ```text
+//!        +-------------------------- an epoch ---------------------------+
+//!   -----| owed, drift | reading -> policy -> commands -> host -> audit  |--- 20 ms: what queued up before is not counted ---
+//! ```
+//!
+//! A command that was refused is *owed*: it is tried again each epoch, and each failure is told to the policy, which fails open
+//! when they do not end. *Drift* is repaired once; where it comes back the policy is told, and everything of ours is taken away
+//! while somebody else's change stays.
+//!
+//! ```text
+//!   open.rs        finds it and takes hold of it, or says why not
+//!   carry_out.rs   what is done about what its policy says
+//!   status.rs      how it is, for those who ask
+//! ```
+//!
+//! What always holds:
+//! - What the policy was told and what it answered is recorded before it is carried out.
+//! - Failing open and pausing put back what was there before us, and not merely a wide set of ours.
+//! - A dry run opens nothing that could change anything.
+
+mod carry_out;
+mod open;
+mod status;
+
+pub(crate) use open::unused_name;
+pub use open::{OpenError, Outlook};
+pub use status::{LastChange, Status};
+
+use crate::audit::Entry;
+use crate::clocks::{Clocks, Pace};
+use crate::config::{ServiceConfig, Target};
+use crate::park::Park;
+use crate::telemetry::{Heard, Telemetry};
+use linux::bpf::RequestAlarm;
+use linux::holder::{Claim, ClockMeans, IdleHolder};
+use linux::service::Service;
+use linux::{Confiner, CpuUsage, PrematureSleeps, Root, Segments, UsageMeter};
+use machine::Duration;
+use machine::{
+    CpuId, CpuList, CpuReading, CstateTable, FrequencyLimit, Goal, IdleLimit, Instant, Kilohertz, Rate,
+    Ratio, Reading, ServiceReading,
+};
+use open::premature_sleeps;
+use policy::governing::{Decided, FrequencyMode, Governing, Input};
+use policy::log::{Recorded as _, state_line, step_line};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A service that is governed.
+pub struct Governed {
+    root: Root,
+    config: ServiceConfig,
+    service: Service,
+    policy: Governing,
+    telemetry: Telemetry,
+    /// `None` in a dry run.
+    confiner: Option<Confiner>,
+    usage: UsageMeter,
+    premature: PrematureSleeps,
+    /// How its CPUs get on, where that decides their clocks.
+    pace: Option<Pace>,
+    /// By what its clocks are chosen.
+    means: ClockMeans,
+    /// `None` in a dry run, and where no clock is to be chosen.
+    clocks: Option<Clocks>,
+    /// Knows who needs which CPUs, and tells everybody else where to be.
+    park: Option<Park>,
+    last_usage: Vec<CpuUsage>,
+    recording: Option<Segments>,
+    /// What could not be carried out yet.
+    owed: Option<Decided>,
+    owed_clocks: BTreeMap<CpuId, Decided>,
+    /// Drift was repaired in the epoch before.
+    repaired: bool,
+    /// In force, as far as we know.
+    cpus: CpuList,
+    limits: BTreeMap<CpuId, IdleLimit>,
+    /// Floors that yield to another process which needs the CPU.
+    yielded: BTreeSet<CpuId>,
+    limits_of_clocks: BTreeMap<CpuId, FrequencyLimit>,
+    last: ServiceReading,
+    last_cpus: Vec<CpuReading>,
+    last_change: Option<LastChange>,
+    epochs: u64,
+    /// Epochs in a row in which the goal was missed.
+    missed: u32,
+}
+
+/// What happened that somebody must hear of.
+#[derive(Debug, Default)]
+pub struct News {
+    /// What was changed.
+    pub entries: Vec<Entry>,
+    /// What an operator should know; each is said once.
+    pub notices: Vec<String>,
+    /// The service's CPUs have changed: what follows is to be counted anew.
+    pub moved: bool,
+    /// The service is no more.
+    pub ended: bool,
+}
+
+impl Governed {
+    /// Which CPUs it needs is said through this from now on, and what is not governed is kept off its parked ones.
+    pub fn keep_others_off(&mut self, park: Option<&Park>) {
+        let park = park.filter(|_| self.confiner.is_some());
+        if let Some(park) = park {
+            let could = CpuList(self.last_usage.iter().map(|usage| usage.cpu).collect());
+            let claim = Claim {
+                active: self.cpus.clone(),
+                offline: if self.config.hotplug { could.clone() } else { CpuList::default() },
+                could,
+                places: self.confiner.as_ref().and_then(Confiner::place).into_iter().collect(),
+                ..Claim::default()
+            };
+            park.join(&self.config.name, claim);
+        }
+        self.park = park.cloned();
+    }
+
+    /// Its clocks are chosen from now on, through this.
+    pub fn choose_clocks(&mut self, clocks: Option<&Clocks>) {
+        let clocks =
+            clocks.filter(|_| self.confiner.is_some() && self.config.frequency != FrequencyMode::Stock);
+        if let Some(clocks) = clocks {
+            clocks.join(&self.config.name, &CpuList(self.last_usage.iter().map(|usage| usage.cpu).collect()));
+        }
+        self.clocks = clocks.cloned();
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.config.name
+    }
+
+    /// Where it was looked for.
+    pub fn target(&self) -> &Target {
+        &self.config.target
+    }
+
+    /// An epoch is over.
+    pub fn epoch(&mut self, now: Instant, mut holder: Option<&mut IdleHolder>, news: &mut News) {
+        self.epochs += 1;
+        self.pay(now, holder.as_deref_mut(), news);
+        self.look_for_drift(now, holder.as_deref_mut(), news);
+        if news.ended {
+            return;
+        }
+        self.look_for_other_clocks(now, holder.as_deref_mut(), news);
+        self.yield_floors(holder.as_deref_mut(), news);
+        let reading = self.read(now);
+        self.last = reading.service.clone();
+        self.last_cpus.clone_from(&reading.cpus);
+        if let (Some(goal), Some(tail)) = (self.policy.goal(), self.last.tail) {
+            self.missed = if tail > goal.latency { self.missed + 1 } else { 0 };
+        }
+        self.tell(now, Input::Reading(reading), holder, news);
+        self.telemetry.arm(self.policy.wants_alarm());
+        let notices = self.telemetry.drain_notices();
+        news.notices.extend(notices.into_iter().map(|notice| format!("{}: {notice}", self.config.name)));
+        if let Some(recording) = &mut self.recording
+            && let Err(error) = recording.flush()
+        {
+            news.notices.push(format!("{}: recording ends here: {error}", self.config.name));
+            self.recording = None;
+        }
+    }
+
+    /// The tail at this goal's percentile is told, where the service has no goal of its own; its policy is not asked about it.
+    pub fn watch_goal(&mut self, goal: Goal) {
+        if self.policy.goal().is_none() {
+            self.telemetry.set_goal(Some(goal));
+        }
+    }
+
+    /// Far more came than the last epochs let expect: what is late, or of a policy that has all cores, is no news.
+    pub fn alarm(
+        &mut self,
+        now: Instant,
+        alarm: &RequestAlarm,
+        holder: Option<&mut IdleHolder>,
+        news: &mut News,
+    ) {
+        if !self.telemetry.takes(alarm) || !self.policy.wants_alarm() {
+            return;
+        }
+        self.tell(now, Input::Alarm, holder, news);
+        let took = linux::now().since(alarm.at);
+        let (name, arrivals) = (&self.config.name, alarm.arrivals);
+        let window = linux::bpf::ALARM_WINDOW;
+        news.notices
+            .push(format!("{name}: alarm: {arrivals} requests within {window}; all cores {took} later"));
+    }
+
+    /// Calls `heard` at each alarm.
+    pub fn hear(&mut self, heard: Heard) {
+        self.telemetry.hear(heard);
+    }
+
+    /// Epochs are so long from now on.
+    pub fn set_epoch(&mut self, epoch: Duration) {
+        self.telemetry.set_epoch(epoch);
+    }
+
+    /// Its helpers keep to these CPUs.
+    pub fn stay_on(&self, cpus: &CpuList) {
+        self.telemetry.stay_on(cpus);
+    }
+
+    /// What happened until now belongs to how things were.
+    pub fn settled(&mut self, now: Instant) {
+        self.telemetry.forget(now);
+    }
+
+    /// Tells the policy something, and carries out what it answers.
+    pub fn tell(&mut self, now: Instant, input: Input, mut holder: Option<&mut IdleHolder>, news: &mut News) {
+        if let Input::Goal(goal) = &input {
+            self.telemetry.set_goal(Some(*goal));
+            self.config.goal = Some(*goal);
+        }
+        let decided = self.ask(now, &input, news);
+        if decided.is_empty() {
+            return;
+        }
+        // A newer decision on the CPUs replaces the one that is owed.
+        let mut refused = None;
+        for decided in decided {
+            if let Err(reason) = self.carry_out(&decided, holder.as_deref_mut(), news) {
+                refused = Some(reason);
+            }
+        }
+        self.report(now, refused, holder, news);
+    }
+
+    /// Another configuration of the same service.
+    pub fn reload(
+        &mut self,
+        now: Instant,
+        config: &ServiceConfig,
+        epoch: Duration,
+        holder: Option<&mut IdleHolder>,
+        news: &mut News,
+    ) {
+        if self.config.idle != config.idle {
+            let cpus = CpuList(self.last_usage.iter().map(|usage| usage.cpu).collect());
+            self.premature = premature_sleeps(&self.root, config, &cpus, news);
+        }
+        self.config = config.clone();
+        self.telemetry.set_goal(config.goal);
+        self.tell(now, Input::Reload(config.params(epoch)), holder, news);
+    }
+
+    /// True if its clocks are chosen.
+    pub fn chooses_clocks(&self) -> bool {
+        self.config.frequency != FrequencyMode::Stock
+    }
+
+    /// Puts everything of this service back.
+    pub fn release(mut self, holder: Option<&mut IdleHolder>) -> Vec<String> {
+        if let Some(park) = &self.park {
+            park.leave(&self.config.name);
+        }
+        if let Some(clocks) = &self.clocks {
+            clocks.withdraw(&self.config.name);
+        }
+        if let Some(holder) = holder {
+            holder.withdraw(&self.config.name);
+        }
+        self.confiner.as_mut().map(Confiner::release).unwrap_or_default()
+    }
+
+    /// The CPUs that it has now.
+    pub fn cpus(&self) -> &CpuList {
+        &self.cpus
+    }
+
+    /// What the CPUs that it may use did in the last epoch, the parked ones among them.
+    pub fn last_cpus(&self) -> &[CpuReading] {
+        &self.last_cpus
+    }
+
+    /// The last change of its CPUs.
+    pub fn last_change(&self) -> Option<&LastChange> {
+        self.last_change.as_ref()
+    }
+
+    /// The idle states of the CPUs that it may use.
+    pub fn idle_tables(&self) -> impl Iterator<Item = (CpuId, &CstateTable)> {
+        self.usage.tables()
+    }
+
+    fn read(&mut self, now: Instant) -> Reading {
+        let usage = self.usage.read(now);
+        let premature = self.premature.read();
+        let of = |now: &CpuUsage| premature.get(&now.cpu).copied();
+        let pace = self.pace.as_mut().map(|pace| pace.read(&usage)).unwrap_or_default();
+        let both = usage.iter().zip(&self.last_usage);
+        let cpus = both.map(|(now, before)| cpu_reading(now, before, of(now), pace.get(&now.cpu))).collect();
+        self.last_usage = usage;
+        Reading { service: self.telemetry.read(now), cpus, ..Reading::default() }
+    }
+
+    fn ask(&mut self, now: Instant, input: &Input, news: &mut News) -> Vec<Decided> {
+        let output = self.policy.apply(now, input);
+        if let Some(recording) = &mut self.recording {
+            let written = recording.write(&step_line::<Governing>(now, input, &output));
+            let turned = written.and_then(|()| {
+                if recording.is_full() { recording.turn(&state_line(&self.policy)) } else { Ok(()) }
+            });
+            if let Err(error) = turned {
+                news.notices.push(format!("{}: recording ends here: {error}", self.config.name));
+                self.recording = None;
+            }
+        }
+        output
+    }
+
+    /// Tells the policy whether what it wanted is in force. What it answers to that is carried out as well, but not
+    /// reported again: a policy that is refused everything must not be asked for ever.
+    fn report(
+        &mut self,
+        now: Instant,
+        refused: Option<String>,
+        mut holder: Option<&mut IdleHolder>,
+        news: &mut News,
+    ) {
+        let input = match refused {
+            None => Input::Applied,
+            Some(reason) => Input::Refused { reason },
+        };
+        for decided in self.ask(now, &input, news) {
+            let _ = self.carry_out(&decided, holder.as_deref_mut(), news);
+        }
+    }
+}
+
+fn cpu_reading(
+    now: &CpuUsage,
+    before: &CpuUsage,
+    premature: Option<Ratio>,
+    pace: Option<&(Rate, Kilohertz)>,
+) -> CpuReading {
+    let elapsed = now.elapsed - before.elapsed;
+    let share = |part: Duration| Ratio::new(part.as_secs_f64() / elapsed.as_secs_f64().max(1e-9));
+    let busy = now.busy.zip(before.busy).map(|(now, before)| share(now - before));
+    let residency = now
+        .residency
+        .as_ref()
+        .zip(before.residency.as_ref())
+        .map(|(now, before)| now.iter().zip(before).map(|(&now, &before)| share(now - before)).collect());
+    let (instructions, clock) = pace.copied().unzip();
+    CpuReading { cpu: now.cpu, busy, residency, premature, instructions, clock }
+}
+
+#[cfg(test)]
+mod tests;

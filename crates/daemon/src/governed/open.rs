@@ -1,0 +1,256 @@
+//! Finding a service and taking hold of it; or why not.
+
+use super::{Governed, News};
+use crate::clocks::{self, Pace};
+use crate::config::{Config, ServiceConfig};
+use crate::telemetry::Telemetry;
+use linux::holder::ClockMeans;
+use linux::service::{Service, ServiceError};
+use linux::{
+    ConfineError, ConfineOptions, Confiner, PrematureSleeps, Root, SegmentBounds, Segments, UsageMeter,
+};
+use machine::{CpuId, CpuList, CstateKind, Duration, Instant, ServiceReading};
+use policy::governing::{FrequencyMode, Governing, IdleMode, Place, seats};
+use policy::log::state_line;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use thiserror::Error;
+
+/// Why a service cannot be governed.
+#[derive(Debug, Error)]
+pub enum OpenError {
+    /// It is not there.
+    #[error(transparent)]
+    Service(#[from] ServiceError),
+    /// Its requests cannot be seen.
+    #[error(
+        "the requests of {service} cannot be seen here: {reason}\nhint: `roost doctor` tells what is missing"
+    )]
+    Blind {
+        /// Its name.
+        service: String,
+        /// What each way says.
+        reason: String,
+    },
+    /// It does not tell of itself.
+    #[error("{service} does not tell of itself: {reason}")]
+    Unheard {
+        /// Its name.
+        service: String,
+        /// Who was asked, what came, and what to do.
+        reason: String,
+    },
+    /// It cannot be kept on CPUs.
+    #[error(transparent)]
+    Confine(#[from] ConfineError),
+    /// Its configuration leaves no CPU.
+    #[error("{service}: cpus = \"{asked}\" leaves none: it may run on {allowed}")]
+    NoCpu {
+        /// Its name.
+        service: String,
+        /// What the configuration says.
+        asked: CpuList,
+        /// What it had before.
+        allowed: CpuList,
+    },
+    /// Its clocks cannot be chosen here.
+    #[error("{service}: {reason}")]
+    Clocks {
+        /// Its name.
+        service: String,
+        /// What is missing, and what to do.
+        reason: String,
+    },
+    /// The recording cannot be begun.
+    #[error("cannot record into {folder}: {cause}\nhint: name another folder with --record")]
+    Record {
+        /// Where.
+        folder: String,
+        /// Why.
+        cause: std::io::Error,
+    },
+}
+
+/// What a dry run would work on.
+pub struct Outlook {
+    /// The service.
+    pub service: Service,
+    /// The CPUs that it may use.
+    pub allowed: CpuList,
+    /// Its seats and their idle states.
+    pub place: Place,
+}
+
+impl Outlook {
+    /// Looks, and touches nothing.
+    pub fn of(root: &Root, config: &ServiceConfig, means: ClockMeans) -> Result<Self, OpenError> {
+        let service = config.target.find(root)?;
+        // Threads run on the CPUs of the machine that runs; a made-up one has CPUs of its own.
+        let allowed = if *root == Root::system() {
+            linux::cpus_of(&service)?
+        } else {
+            linux::online_cpus(root).map_err(ConfineError::from)?
+        };
+        let allowed = within(config, &allowed)?;
+        if let Some(reason) = clocks::missing(root, config.frequency, &allowed, means) {
+            return Err(OpenError::Clocks { service: config.name.clone(), reason });
+        }
+        let place = place(root, config, &allowed, means);
+        Ok(Self { service, allowed, place })
+    }
+}
+
+impl Governed {
+    /// Finds the service of this configuration and of its daemon's, begins to watch it, and takes hold of its CPUs, all of which it keeps for now.
+    pub fn open(
+        root: &Root,
+        daemon: &Config,
+        config: &ServiceConfig,
+        dry_run: bool,
+        now: Instant,
+        news: &mut News,
+    ) -> Result<Self, OpenError> {
+        let (means, epoch) = (daemon.clock_means(), daemon.epoch);
+        let outlook = Outlook::of(root, config, means)?;
+        let mut telemetry = Telemetry::open(root, &outlook.service, config, epoch, now)?;
+        let notices = telemetry.drain_notices();
+        news.notices.extend(notices.into_iter().map(|notice| format!("{}: {notice}", config.name)));
+        let confiner = if dry_run {
+            None
+        } else {
+            let options = ConfineOptions {
+                actuator: config.actuator,
+                ..ConfineOptions::new(format!("roost govern {}", config.name))
+            };
+            let mut confiner = Confiner::open(root, &outlook.service, options)?;
+            news.notices.extend(
+                confiner.drain_notices().into_iter().map(|notice| format!("{}: {notice}", config.name)),
+            );
+            Some(confiner)
+        };
+        let policy = Governing::new(config.params(epoch), outlook.place);
+        if policy.idle_has_no_effect() {
+            news.notices.push(format!(
+                "{}: idle = \"{}\" has no effect here: these CPUs have no second state that halts",
+                config.name, config.idle
+            ));
+        }
+        let recording = daemon.record.as_deref().map(|folder| {
+            let instance = unused_instance(folder, &config.name);
+            Segments::begin(folder, &instance, BOUNDS, &state_line(&policy))
+                .map_err(|cause| OpenError::Record { folder: folder.display().to_string(), cause })
+        });
+        let recording = recording.transpose()?;
+        let premature = premature_sleeps(root, config, &outlook.allowed, news);
+        let pace = pace(config, &outlook.allowed)?;
+        let mut usage = UsageMeter::start(root, &outlook.allowed, now);
+        let last_usage = usage.read(now);
+        Ok(Self {
+            root: root.clone(),
+            config: config.clone(),
+            service: outlook.service,
+            cpus: policy.active(),
+            policy,
+            telemetry,
+            confiner,
+            usage,
+            premature,
+            pace,
+            means,
+            clocks: None,
+            park: None,
+            last_usage,
+            recording,
+            owed: None,
+            owed_clocks: BTreeMap::new(),
+            repaired: false,
+            limits: BTreeMap::new(),
+            yielded: BTreeSet::new(),
+            limits_of_clocks: BTreeMap::new(),
+            last: ServiceReading::default(),
+            last_cpus: Vec::new(),
+            last_change: None,
+            epochs: 0,
+            missed: 0,
+        })
+    }
+}
+
+/// Counting costs an interrupt for each CPU and epoch, so only where it decides something.
+fn pace(config: &ServiceConfig, cpus: &CpuList) -> Result<Option<Pace>, OpenError> {
+    if config.frequency != FrequencyMode::Sensitivity {
+        return Ok(None);
+    }
+    Pace::open(cpus).map(Some).map_err(|reason| OpenError::Clocks { service: config.name.clone(), reason })
+}
+
+/// A service that ended and came back, or a daemon that was started again, must not write over what was recorded before,
+/// nor go on with it: it begins with another state. `~` is in no service's name.
+pub(super) fn unused_instance(folder: &Path, name: &str) -> String {
+    unused_name(folder, &format!("service-{name}"))
+}
+
+/// `name`, or where a recording of that name is there, `name~2` and so on.
+pub(crate) fn unused_name(folder: &Path, name: &str) -> String {
+    let mut instances = (1u64..).map(|run| match run {
+        1 => name.to_owned(),
+        run => format!("{name}~{run}"),
+    });
+    // The first segments of a long run are gone, so any of them counts.
+    let taken: Vec<String> = std::fs::read_dir(folder)
+        .map(|entries| {
+            entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+        })
+        .unwrap_or_default();
+    let is_taken = |instance: &String| taken.iter().any(|file| file.starts_with(&format!("{instance}.")));
+    instances.find(|instance| !is_taken(instance)).expect("numbers do not end")
+}
+
+/// Only the loop on them asks for premature sleeps.
+pub(super) fn premature_sleeps(
+    root: &Root,
+    config: &ServiceConfig,
+    cpus: &CpuList,
+    news: &mut News,
+) -> PrematureSleeps {
+    if !config.idle.any(|mode| mode == IdleMode::Feedback) {
+        return PrematureSleeps::start(root, &CpuList::default());
+    }
+    let sleeps = PrematureSleeps::start(root, cpus);
+    if sleeps.is_blind() {
+        news.notices.push(format!(
+            "{}: idle = \"feedback\" has no effect here: the kernel counts no premature sleeps (`above`, since 5.1)",
+            config.name
+        ));
+    }
+    sleeps
+}
+
+/// What of `allowed` the configuration leaves.
+fn within(config: &ServiceConfig, allowed: &CpuList) -> Result<CpuList, OpenError> {
+    let Some(asked) = &config.cpus else { return Ok(allowed.clone()) };
+    let left = CpuList(asked.0.intersection(&allowed.0).copied().collect());
+    if left.0.is_empty() {
+        let (asked, allowed) = (asked.clone(), allowed.clone());
+        return Err(OpenError::NoCpu { service: config.name.clone(), asked, allowed });
+    }
+    Ok(left)
+}
+
+fn place(root: &Root, config: &ServiceConfig, allowed: &CpuList, means: ClockMeans) -> Place {
+    let topology = linux::topology_of(root, allowed);
+    let halts = |&cpu: &CpuId| {
+        let table = linux::idle_table(root, cpu).ok()?;
+        let halting = table.0.iter().filter(|state| state.kind == CstateKind::Halting);
+        let mut latencies: Vec<Duration> = halting.map(|state| state.exit_latency).collect();
+        latencies.sort_unstable();
+        latencies.dedup();
+        Some((cpu, latencies))
+    };
+    let wants_gears = config.frequency != FrequencyMode::Stock;
+    let gears = wants_gears.then(|| clocks::gears(root, allowed, means.actuator).ok()).flatten();
+    Place { seats: seats(&topology, allowed), halts: allowed.0.iter().filter_map(halts).collect(), gears }
+}
+
+/// 256 MiB for each service.
+const BOUNDS: SegmentBounds = SegmentBounds { size: 16 << 20, kept: 16 };

@@ -1,0 +1,95 @@
+//! A service, for those who ask.
+
+use super::Governed;
+use linux::{ConfineActuator, Confiner, FrequencyActuator};
+use machine::{CpuId, CpuList, Duration, FrequencyLimit, Goal, ServiceReading};
+use policy::governing::{FrequencyMode, Mode};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// A service, for those who ask.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    /// Its name.
+    pub name: String,
+    /// Its first process's command.
+    pub command: String,
+    /// How many processes it has.
+    pub processes: usize,
+    /// By which policy.
+    pub policy: String,
+    /// What it shall keep.
+    pub goal: Option<Goal>,
+    /// What it is under.
+    pub mode: Mode,
+    /// The CPUs that it has.
+    pub cpus: CpuList,
+    /// Of these.
+    pub allowed: CpuList,
+    /// Cores awake, and cores there are.
+    pub cores: (u16, u16),
+    /// Its last epoch.
+    pub service: ServiceReading,
+    /// The tail by number of cores at the present load, as far as it was seen.
+    pub curve: Vec<(u16, Duration)>,
+    /// By what it is kept there; `None` in a dry run.
+    pub actuator: Option<String>,
+    /// By what means its requests are seen.
+    pub seen_by: String,
+    /// Epochs so far.
+    pub epochs: u64,
+    /// Epochs in a row in which the goal was missed.
+    pub missed: u32,
+    /// What chooses its clocks.
+    #[serde(default)]
+    pub frequency: FrequencyMode,
+    /// By what they are set, where somebody has named it.
+    #[serde(default)]
+    pub frequency_actuator: Option<FrequencyActuator>,
+    /// The caps on the clocks of its CPUs; one that is not here is free.
+    #[serde(default)]
+    pub clocks: BTreeMap<CpuId, FrequencyLimit>,
+}
+
+/// The last change of a service's CPUs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LastChange {
+    /// In which epoch of the service.
+    pub epoch: u64,
+    /// Why.
+    pub why: String,
+}
+
+impl Governed {
+    /// As it is now.
+    pub fn status(&self) -> Status {
+        let actuator = self.confiner.as_ref().map(Confiner::actuator);
+        Status {
+            name: self.config.name.clone(),
+            command: self.service.name.clone(),
+            processes: self.service.processes.len(),
+            policy: self.config.policy_name().to_owned(),
+            goal: self.policy.goal(),
+            mode: self.policy.mode().clone(),
+            cpus: self.cpus.clone(),
+            allowed: CpuList(self.last_usage.iter().map(|usage| usage.cpu).collect()),
+            cores: self.policy.seats(),
+            service: self.last.clone(),
+            curve: self.policy.curve(),
+            actuator: actuator.map(|actuator| by_what(actuator, self.config.hotplug)),
+            seen_by: self.telemetry.to_string(),
+            epochs: self.epochs,
+            missed: self.missed,
+            frequency: self.config.frequency,
+            frequency_actuator: self.means.actuator,
+            clocks: (self.limits_of_clocks.iter())
+                .filter(|(_, limit)| **limit != FrequencyLimit::None)
+                .map(|(&cpu, &limit)| (cpu, limit))
+                .collect(),
+        }
+    }
+}
+
+fn by_what(actuator: ConfineActuator, hotplug: bool) -> String {
+    if hotplug { format!("{actuator}, and hotplug of parked CPUs") } else { actuator.to_string() }
+}

@@ -1,0 +1,118 @@
+use super::open::unused_instance;
+use super::*;
+use crate::config::Config;
+use policy::governing::Mode;
+
+/// This process as the service, which nobody asks for anything; `None`, said, where requests cannot be seen.
+fn idle_service(
+    telemetry: crate::TelemetrySource,
+    port: u16,
+    news: &mut News,
+) -> Option<Result<Governed, OpenError>> {
+    let text = format!("name = \"test\"\nport = {port}\npolicy = \"fixed\"");
+    let mut config: ServiceConfig = toml::from_str(&text).unwrap();
+    config.telemetry = telemetry;
+    let daemon = Config { epoch: Duration::from_millis(50), ..Config::default() };
+    match Governed::open(&Root::system(), &daemon, &config, true, linux::now(), news) {
+        Err(OpenError::Blind { reason, .. }) => {
+            eprintln!("skipped: {reason}");
+            None
+        }
+        other => Some(other),
+    }
+}
+
+/// Epochs until this holds, forty at the most.
+fn until(governed: &mut Governed, news: &mut News, holds: impl Fn(&Governed) -> bool) -> bool {
+    (0..40).any(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        governed.epoch(linux::now(), None, news);
+        holds(governed)
+    })
+}
+
+#[test]
+fn programs_that_are_detached_are_no_silence_and_are_loaded_again() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let mut news = News::default();
+    let Some(governed) = idle_service(crate::TelemetrySource::Requests, port, &mut news) else { return };
+    let mut governed = governed.unwrap();
+    for _ in 0..5 {
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        governed.epoch(linux::now(), None, &mut news);
+        assert_eq!(governed.last.rate, Some(machine::Rate::ZERO), "nobody asks, and that is seen");
+    }
+    governed.telemetry.sever();
+    let is_open = |governed: &Governed| matches!(governed.policy.mode(), Mode::Open { .. });
+    assert!(until(&mut governed, &mut news, is_open), "{:?}", governed.last);
+    let Mode::Open { failure, .. } = governed.policy.mode() else { unreachable!() };
+    assert_eq!(failure.to_string(), "nothing was seen of the service for 3 epochs");
+    // Loaded again meanwhile: it comes back by itself.
+    let is_back = |governed: &Governed| *governed.policy.mode() == Mode::Searching;
+    assert!(until(&mut governed, &mut news, is_back), "{:?}", news.notices);
+    assert_eq!(governed.last.rate, Some(machine::Rate::ZERO));
+    assert!(news.notices.iter().any(|notice| notice.contains("were loaded again")), "{:?}", news.notices);
+}
+
+#[test]
+fn a_server_that_no_longer_answers_is_lost_and_comes_back() {
+    use std::io::{BufRead as _, BufReader, Write as _};
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let hangs = Arc::new(AtomicBool::new(false));
+    let hang = Arc::clone(&hangs);
+    std::thread::spawn(move || {
+        let count = AtomicU64::new(0);
+        for client in listener.incoming() {
+            let mut client = client.unwrap();
+            let _ = BufReader::new(&client).read_line(&mut String::new());
+            if !hang.load(Ordering::Relaxed) {
+                let count = count.fetch_add(100, Ordering::Relaxed);
+                let _ = client.write_all(format!("STAT cmd_get {count}\r\nEND\r\n").as_bytes());
+            }
+        }
+    });
+    let memcached = crate::TelemetrySource::Memcached { address: None, with_requests: false };
+    let mut news = News::default();
+    let mut governed = idle_service(memcached, port, &mut news).unwrap().unwrap();
+    assert_eq!(governed.status().seen_by, format!("memcached:127.0.0.1:{port}"));
+    let has_rate = |governed: &Governed| governed.last.rate.is_some_and(|rate| rate > machine::Rate::ZERO);
+    assert!(until(&mut governed, &mut news, has_rate), "{:?}", news.notices);
+    hangs.store(true, Ordering::Relaxed);
+    let is_open = |governed: &Governed| matches!(governed.policy.mode(), Mode::Open { .. });
+    assert!(until(&mut governed, &mut news, is_open), "{:?}", governed.last);
+    hangs.store(false, Ordering::Relaxed);
+    let is_back = |governed: &Governed| *governed.policy.mode() == Mode::Searching;
+    assert!(until(&mut governed, &mut news, is_back) && has_rate(&governed), "{:?}", news.notices);
+}
+
+#[test]
+fn a_source_that_is_not_there_is_one_error_with_its_fix() {
+    // A listener that is no memcached.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let page = crate::TelemetrySource::Prometheus {
+        url: format!("http://{free}/metrics"),
+        rate: "requests_total".into(),
+        tail: None,
+    };
+    let error = idle_service(page, port, &mut News::default()).unwrap().err().unwrap().to_string();
+    assert!(error.contains("nobody listens there; start the service"), "{error}");
+}
+
+#[test]
+fn a_recording_is_never_written_over() {
+    let folder = tempfile::tempdir().unwrap();
+    let next = || unused_instance(folder.path(), "shop");
+    assert_eq!(next(), "service-shop");
+    std::fs::write(folder.path().join("service-shop.000007.jsonl"), "").unwrap();
+    std::fs::write(folder.path().join("service-shop-2.000000.jsonl"), "").unwrap();
+    assert_eq!(next(), "service-shop~2");
+    std::fs::write(folder.path().join("service-shop~2.000000.jsonl"), "").unwrap();
+    assert_eq!(next(), "service-shop~3");
+    assert_eq!(unused_instance(&folder.path().join("none"), "shop"), "service-shop");
+}

@@ -1,0 +1,400 @@
+//! Speed for the threads that are in the hot function: `policy::frequency::hurry_up` on a live service.
+//!
+//! ```text
+//!   agent's slots, scheduler's events --> Eyes --> Happened --> HurryUp --> Shift --> Clocks --> linux::FrequencyControl
+//!                     |                               |                      |
+//!        doorbell, kicks, timer: wake                 +------- recording ----+          Tally: what it was, in figures
+//! ```
+//!
+//! One thread decides. It sleeps on the slot file's doorbell, and is woken by
+//! - an enter, which rings while the governor sleeps;
+//! - a kick: a CPU whose clock was chosen by what it did does something else (`linux::ThreadPlaces`);
+//! - the policy's timer;
+//! - while somebody is inside, `LOOK_EVERY`: exits ring nothing, and a call that has ended leaves its core fast until the next look;
+//! - the end of the service, and a signal, through threads of their own that only wait.
+//!
+//! Slots are the service's own word, in a file, or the kernel's about a program that was not changed ([`SlotSource`]): the same reader, the
+//! same loop. The kernel sees every enter and every return. What it does not see, an exception or `longjmp` out of the function, it learns
+//! late: from the thread's next enter or exit, or, once it has been inside for 20 ms and sleeps further out on its stack, from a look; and looks
+//! there are every `LOOK_EVERY` for as long as its slot says inside. So such a core is fast for at most as long as its thread computes on,
+//! and 20 ms. The depth in such a slot counts calls whose return address is still on the stack: one that was left unseen is dropped as soon as the
+//! thread enters or leaves at or above it, so it never adds up.
+//!
+//! So a service in which nobody is inside costs nothing: no timer runs. Where a server enters more often than anybody can look, two
+//! looks are at least `PACE` apart, and enters in between are seen together.
+//!
+//! What always holds:
+//! - Clocks are changed through [`Clocks`], so journalled first and put back in whatever way this ends; the slots are read and never
+//!   believed (`slots::Reader`).
+//! - Who is dead is not inside, whatever its slot says; when the service ends, or its file becomes unreadable, this ends.
+//! - What the policy was told and what it answered is recorded before it is done, where a recording was asked for.
+
+mod domains;
+mod error;
+mod eyes;
+mod open;
+mod status;
+mod tally;
+
+pub use error::HurryError;
+pub use open::{ClocksAsked, HurryOptions, Preset, SlotSource};
+pub use status::{CpuLevel, HotThread, HurryStatus};
+pub use tally::{CpuTally, Tally};
+
+use crate::audit::{Audit, Entry, now_unix_s};
+use crate::clocks::{Clocks, Repair};
+use eyes::Eyes;
+use linux::bpf::Bell;
+use linux::{FrequencyActuator, Segments};
+use machine::{CpuId, Duration, FrequencyLimit, Instant};
+use observe::functions::FunctionWatch;
+use policy::frequency::HurryUp;
+use policy::frequency::hurry_up::{Happened, Level, Shift};
+use policy::log::{Recorded as _, state_line, step_line};
+use slots::{Enable, Woken};
+use std::collections::{BTreeSet, VecDeque};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// A live service whose clocks are chosen by who is in its hot function.
+#[derive(Debug)]
+pub struct Hurry {
+    process: u32,
+    eyes: Eyes,
+    policy: HurryUp,
+    /// `None`: nothing is touched.
+    clocks: Option<Clocks>,
+    actuator: Option<FrequencyActuator>,
+    tally: Tally,
+    recording: Option<Segments>,
+    audit: Audit,
+    notices: Vec<String>,
+    stop: Stop,
+    ended: Arc<AtomicBool>,
+    looked: Instant,
+    /// Threads that ended inside, lately: a service that is killed loses them before it ends itself.
+    fallen: VecDeque<Instant>,
+    repaired: Instant,
+    /// CPUs were asked to tell when they do something else.
+    asked_kicks: bool,
+    /// They flap: not asked before then.
+    ask_from: Instant,
+    /// How often they did so since somebody was inside.
+    disturbed: u32,
+    _kicks: Option<Bell>,
+    _end: OwnedFd,
+    /// Of a program that was not changed.
+    _probes: Option<FunctionWatch>,
+}
+
+/// Ends a [`Hurry`] from another thread.
+#[derive(Clone, Debug)]
+pub struct Stop {
+    is_asked: Arc<AtomicBool>,
+    bell: slots::Bell,
+}
+
+impl Stop {
+    /// As soon as it can.
+    pub fn now(&self) {
+        self.is_asked.store(true, Ordering::Release);
+        // A file that is cut short ends it as well.
+        let _ = self.bell.ring();
+    }
+}
+
+/// Why it ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// It was asked to, or its time was over.
+    Stopped,
+    /// The service is gone.
+    ServiceEnded {
+        /// So many of its threads were inside.
+        inside: usize,
+    },
+    /// Somebody else sets these clocks.
+    Contested {
+        /// What was found, twice.
+        what: String,
+    },
+}
+
+/// While somebody is inside: exits and moves are seen at most so late. Of a core that stays fast for nothing meanwhile it is the
+/// price, and 500 looks a second are that of knowing it.
+const LOOK_EVERY: Duration = Duration::from_millis(2);
+/// Two looks are at least so far apart: half of what an enter may wait for its clock.
+const PACE: Duration = Duration::from_micros(500);
+/// A thread that was not found is looked for again.
+const SEARCH_AGAIN: Duration = Duration::from_millis(100);
+/// CPUs that change between idle and busy are asked again after this, then after twice as long, and so on.
+const FLAPPING: Duration = Duration::from_millis(50);
+/// After so many changes since somebody was inside they are asked no more, and count as busy until somebody is again: what else
+/// runs on this machine shall not keep us awake.
+const KICKS_MAX: u32 = 5;
+/// Between two looks for somebody else's changes of clocks.
+const REPAIR_EVERY: Duration = Duration::from_secs(1);
+/// Who fell so shortly before the service did fell with it.
+const TOGETHER: Duration = Duration::from_secs(1);
+/// As many as are remembered.
+const FALLEN_MAX: usize = 1_000;
+/// Under this name clocks are asked for.
+const SERVICE: &str = "hurry-up";
+
+impl Hurry {
+    /// Ends it from elsewhere.
+    pub fn stop(&self) -> Stop {
+        self.stop.clone()
+    }
+
+    /// What there is to say since the last call.
+    pub fn drain_notices(&mut self) -> Vec<String> {
+        let mut notices = std::mem::take(&mut self.notices);
+        notices.extend(self.clocks.iter().flat_map(Clocks::drain_notices));
+        notices
+    }
+
+    /// What was counted.
+    pub fn tally(&self) -> &Tally {
+        &self.tally
+    }
+
+    /// Chooses clocks until it is stopped, the service ends or `until` comes. `show` is called when clocks or who is inside have
+    /// changed, and when it goes to rest.
+    pub fn run(
+        &mut self,
+        until: Option<Instant>,
+        mut show: impl FnMut(&mut Self),
+    ) -> Result<Ending, HurryError> {
+        let mut rested = false;
+        loop {
+            let now = linux::now();
+            if self.stop.is_asked.load(Ordering::Acquire) || until.is_some_and(|until| until <= now) {
+                return Ok(Ending::Stopped);
+            }
+            if self.ended.load(Ordering::Acquire) {
+                let lately = self.fallen.iter().filter(|&&fell| now.since(fell) < TOGETHER).count();
+                return Ok(Ending::ServiceEnded { inside: self.policy.hot().count() + lately });
+            }
+            let has_changed = self.look(now)?;
+            if let Some(what) = self.repair(now) {
+                return Ok(Ending::Contested { what });
+            }
+            if has_changed {
+                self.stop_asking(now);
+            }
+            let rest = self.rest(now);
+            if has_changed || (rest.is_none() && !rested) {
+                show(self);
+            }
+            rested = rest.is_none();
+            if rest == Some(Duration::ZERO) {
+                continue;
+            }
+            let until_then = until.map(|until| until.since(now));
+            let timeout = [rest, until_then].into_iter().flatten().min();
+            match self.eyes.sleep(timeout)? {
+                Woken::Entered if linux::now() < self.looked + PACE => linux::sleep_until(self.looked + PACE),
+                // A CPU that has kicked will not do so again, whatever it does when it is looked at.
+                Woken::Called => {
+                    self.disturbed += u32::from(self.asked_kicks);
+                    self.stop_asking(linux::now());
+                }
+                Woken::Entered | Woken::TimedOut => {}
+            }
+        }
+    }
+
+    /// Sees what has happened, decides and does it. True if there is something to show.
+    fn look(&mut self, now: Instant) -> Result<bool, HurryError> {
+        self.eyes.suppose_work(self.disturbed >= KICKS_MAX);
+        let happened = self.eyes.look(now)?;
+        self.looked = now;
+        self.tally.looked(&happened);
+        let is_due = self.policy.poll_timeout().is_some_and(|due| due <= now);
+        if happened.is_empty() && !is_due && self.tally.looks > 1 {
+            return Ok(false);
+        }
+        for happened in &happened {
+            if let Happened::Gone { thread } = *happened
+                && self.policy.hot().any(|hot| hot.thread == thread)
+            {
+                self.fallen.truncate(FALLEN_MAX - 1);
+                self.fallen.push_front(now);
+            }
+        }
+        let shifts = self.policy.apply(now, &happened);
+        self.record(now, &happened, &shifts);
+        let cpus = self.obey(&shifts);
+        let done = linux::now();
+        for happened in &happened {
+            if let Happened::Entered { thread, at } = *happened
+                && self
+                    .policy
+                    .hot()
+                    .any(|hot| hot.thread == thread && hot.cpu.is_some_and(|cpu| cpus.contains(&cpu)))
+            {
+                self.tally.delays.saturating_record(done.since(at).as_nanos());
+            }
+        }
+        for (cpu, level) in self.policy.levels() {
+            self.tally.level_is(done, cpu, level);
+        }
+        self.note_threshold(now);
+        let is_news = |happened: &Happened| {
+            matches!(happened, Happened::Entered { .. } | Happened::Left { .. } | Happened::Gone { .. })
+        };
+        Ok(!shifts.is_empty() || happened.iter().any(is_news))
+    }
+
+    /// Sets clocks, those that rise first; the CPUs that were to change.
+    fn obey(&mut self, shifts: &[Shift]) -> BTreeSet<CpuId> {
+        let mut ordered = shifts.to_vec();
+        ordered.sort_by_key(|shift| std::cmp::Reverse(shift.frequency));
+        if let Some(clocks) = &self.clocks {
+            for shift in &ordered {
+                // What is refused is among its notices.
+                clocks.limit(SERVICE, shift.cpu, limit(self.actuator, shift));
+            }
+            self.tally.writes += ordered.len() as u64;
+        }
+        ordered.iter().map(|shift| shift.cpu).collect()
+    }
+
+    /// How long there is nothing to do; `None`: until something happens.
+    fn rest(&mut self, now: Instant) -> Option<Duration> {
+        let due = self.policy.poll_timeout().map(|due| due.since(now));
+        let is_hot = self.policy.hot().next().is_some();
+        if is_hot {
+            self.stop_asking(now);
+            self.disturbed = 0;
+            return due.into_iter().chain([LOOK_EVERY]).min();
+        }
+        let search = self.eyes.has_strangers().then_some(SEARCH_AGAIN);
+        let due = due.into_iter().chain(search).min();
+        if !self.policy.follows_work() || !self.eyes.places.sees_cpus() {
+            return due;
+        }
+        if self.asked_kicks || self.disturbed >= KICKS_MAX {
+            return due;
+        }
+        if now < self.ask_from {
+            return due.into_iter().chain([self.ask_from.since(now)]).min();
+        }
+        self.asked_kicks = true;
+        self.eyes.ask_kicks();
+        // What has changed before it was asked would be told by nobody.
+        Some(Duration::ZERO)
+    }
+
+    /// What CPUs were asked for has come, or is of no interest now. Who flaps is not asked again at once.
+    fn stop_asking(&mut self, now: Instant) {
+        if std::mem::take(&mut self.asked_kicks) {
+            self.eyes.ask_no_kicks();
+            self.ask_from = now + FLAPPING * (1 << self.disturbed);
+        }
+    }
+
+    /// Somebody else's changes of our clocks are set right once; then they have it.
+    fn repair(&mut self, now: Instant) -> Option<String> {
+        let clocks = self.clocks.as_ref()?;
+        if now.since(self.repaired) < REPAIR_EVERY {
+            return None;
+        }
+        self.repaired = now;
+        // Another process may have held them, and ended.
+        clocks.look_after();
+        match clocks.repair(SERVICE) {
+            Repair::Unneeded => None,
+            Repair::Done(what) => {
+                self.tell("clock", "another's", "ours", format!("set once more: {what}"));
+                self.notices.push(format!("set once more: {what}"));
+                None
+            }
+            Repair::Vain(what) => {
+                self.tell("clock", "ours", "another's", format!("set twice by somebody else: {what}"));
+                Some(what)
+            }
+        }
+    }
+
+    fn note_threshold(&mut self, now: Instant) {
+        let threshold = self.policy.threshold();
+        let last = self.tally.thresholds.last().map(|(_, last)| *last);
+        self.tally.threshold_is(now, threshold);
+        if let Some(last) = last.filter(|last| *last != threshold) {
+            self.tell(
+                "threshold",
+                &last.to_string(),
+                &threshold.to_string(),
+                "learned from the calls seen".to_owned(),
+            );
+        }
+    }
+
+    fn tell(&mut self, what: &str, old: &str, new: &str, why: String) {
+        let entry = Entry {
+            at_unix_s: now_unix_s(),
+            service: format!("process {}", self.process),
+            what: what.to_owned(),
+            old: old.to_owned(),
+            new: new.to_owned(),
+            why,
+            by: SERVICE.to_owned(),
+        };
+        self.notices.extend(self.audit.write(&entry));
+    }
+
+    fn record(&mut self, now: Instant, happened: &Vec<Happened>, shifts: &Vec<Shift>) {
+        let Some(recording) = &mut self.recording else { return };
+        let written = recording.write(&step_line::<HurryUp>(now, happened, shifts));
+        let turned = written.and_then(|()| {
+            if recording.is_full() { recording.turn(&state_line(&self.policy)) } else { Ok(()) }
+        });
+        if let Err(error) = turned {
+            self.notices.push(format!("the recording ends here: {error}"));
+            self.recording = None;
+        }
+    }
+
+    /// Puts everything back, and says what was done, one line per file. Dropping does the same in silence.
+    pub fn release(&mut self) -> Vec<String> {
+        self.eyes.ask_no_kicks();
+        // A file that is cut short, or whose service is gone, needs it no more.
+        let _ = self.eyes.reader.enable(Enable::On);
+        if let Some(Err(error)) = self.recording.as_mut().map(Segments::flush) {
+            self.notices.push(format!("the recording ends here: {error}"));
+        }
+        self.tell("clocks", "by who is inside", "as before", "the end".to_owned());
+        self.clocks.as_ref().map(Clocks::release).unwrap_or_default()
+    }
+}
+
+/// What a clock of the policy's means for that means: a hint and a power cap only limit.
+fn limit(actuator: Option<FrequencyActuator>, shift: &Shift) -> FrequencyLimit {
+    match actuator {
+        Some(FrequencyActuator::Preference | FrequencyActuator::PowerCap) => {
+            FrequencyLimit::AtMost(shift.frequency)
+        }
+        None
+        | Some(FrequencyActuator::SetSpeed | FrequencyActuator::Bounds | FrequencyActuator::DutyCycle) => {
+            FrequencyLimit::Exactly(shift.frequency)
+        }
+    }
+}
+
+impl Drop for Hurry {
+    fn drop(&mut self) {
+        let _ = self.eyes.reader.enable(Enable::On);
+    }
+}
+
+/// What a level is called where people read it.
+pub fn level_word(level: Level) -> &'static str {
+    match level {
+        Level::Min => "min",
+        Level::Mid => "mid",
+        Level::Max => "max",
+    }
+}

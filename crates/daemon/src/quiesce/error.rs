@@ -1,0 +1,45 @@
+//! Why background work is not frozen.
+
+use linux::bpf::BpfError;
+use linux::freezer::FreezerError;
+use std::io;
+use std::path::PathBuf;
+use thiserror::Error;
+
+/// What is wrong, and what to do.
+#[derive(Debug, Error)]
+pub enum QuiesceError {
+    /// A unit that is not there or must not be frozen, or a freezer that cannot be had.
+    #[error(transparent)]
+    Freezer(#[from] FreezerError),
+    /// The scheduler's events cannot be seen.
+    #[error("who waits for what cannot be seen here: {0}")]
+    Blind(#[from] BpfError),
+    /// CPUs that are not there, or that nobody who may be frozen uses.
+    #[error("--domain {domain}: {reason}")]
+    Domain {
+        /// As it was named.
+        domain: String,
+        /// Why.
+        reason: String,
+    },
+    /// Requests cannot be followed.
+    #[error("--trigger {trigger}: {reason}")]
+    Trigger {
+        /// Which.
+        trigger: &'static str,
+        /// Why.
+        reason: String,
+    },
+    /// No log can be kept.
+    #[error("cannot record into {folder}: {cause}; name another folder with --record", folder = folder.display())]
+    Record {
+        /// Where.
+        folder: PathBuf,
+        /// Why.
+        cause: io::Error,
+    },
+    /// Waiting for events failed.
+    #[error("cannot wait for events: {0}")]
+    Watch(io::Error),
+}

@@ -1,0 +1,296 @@
+//! What was done and how things stand, in figures.
+
+use super::{EnergyStatus, Quiesce, Trigger};
+use linux::freezer::FreezerWay;
+use machine::{CpuList, Duration, Instant, LengthHistogram};
+use policy::quiescence::{Edge, Outlook, Reason, Record, Verdict};
+use serde::Serialize;
+
+/// A critical unit.
+#[derive(Clone, Debug, Serialize)]
+pub struct CriticalStatus {
+    /// As it was named.
+    pub unit: String,
+    /// As a person would call it.
+    pub name: String,
+    /// In it now.
+    pub processes: usize,
+}
+
+/// A background unit.
+#[derive(Clone, Debug, Serialize)]
+pub struct BackgroundStatus {
+    /// As it was named.
+    pub unit: String,
+    /// As a person would call it.
+    pub name: String,
+    /// How it is frozen.
+    pub way: FreezerWay,
+    /// In it now.
+    pub processes: usize,
+    /// It stands still.
+    pub is_frozen: bool,
+    /// So often.
+    pub freezes: u64,
+    /// Altogether.
+    pub frozen_s: f64,
+    /// Of the time.
+    pub frozen_share: f64,
+    /// At a time.
+    pub longest_ms: f64,
+    /// Thawed before everybody stood still.
+    pub unconfirmed: u64,
+    /// Left alone because somebody else had frozen it.
+    pub foreign: u64,
+    /// Not there when it was to be frozen.
+    pub gone: u64,
+    /// What freezing and thawing it took when it was tried, until everybody had.
+    pub cost_us: Option<f64>,
+    /// Why it is not frozen at all.
+    pub spared: Option<String>,
+}
+
+/// Waits that are alike.
+#[derive(Clone, Debug, Serialize)]
+pub struct SiteStatus {
+    /// Of which unit.
+    pub unit: String,
+    /// For what, as far as can be told.
+    pub nature: policy::quiescence::Nature,
+    /// What tells it from others.
+    pub place: u64,
+    /// As long as it is expected to last at least.
+    pub expected_ms: Option<f64>,
+    /// Others may stand still for it.
+    pub is_believed: bool,
+}
+
+/// How requests of one type went from unit to unit.
+#[derive(Clone, Debug, Serialize)]
+pub struct EdgeStatus {
+    /// The port to which they came; 0 for input.
+    pub request: u32,
+    /// From there.
+    pub from: String,
+    /// To there.
+    pub to: String,
+    /// By that.
+    pub by: Edge,
+    /// So often.
+    pub times: u64,
+}
+
+/// Whether freezing pays, as far as was found out. Shares of the time are of 1.
+#[derive(Clone, Debug, Serialize)]
+pub struct PayoffStatus {
+    /// It does; `None`: nobody knows yet.
+    pub pays: Option<bool>,
+    /// It is being found out now.
+    pub is_trying: bool,
+    /// Of the time, so much more were all CPUs idle, at the last trial.
+    pub gain: Option<f64>,
+    /// What could be gained at most.
+    pub gain_at_most: Option<f64>,
+    /// Why it is left off.
+    pub why: Option<Reason>,
+    /// What is done between two waits took longer, of a cycle.
+    pub slowdown: Option<f64>,
+    /// Whole cycles of critical threads took longer, and by how much at most (two standard errors).
+    pub cycle: Option<f64>,
+    /// The same.
+    pub cycle_at_most: Option<f64>,
+    /// Their waits took longer, and by how much at most.
+    pub wait: Option<f64>,
+    /// The same.
+    pub wait_at_most: Option<f64>,
+    /// The 99th percentile of their cycles was longer.
+    pub tail: Option<f64>,
+    /// Cycles that were compared, without freezing and with.
+    pub cycles: [u64; 2],
+    /// Pairs of turns with and without, so far.
+    pub pairs: u64,
+    /// Times that it was settled.
+    pub trials: u64,
+    /// Until it is tried again.
+    pub again_s: Option<f64>,
+}
+
+impl PayoffStatus {
+    fn of(verdict: Verdict, now: Instant) -> Self {
+        Self {
+            pays: verdict.pays,
+            is_trying: verdict.is_trying,
+            gain: verdict.gain,
+            gain_at_most: verdict.gain_at_most,
+            why: verdict.why,
+            slowdown: verdict.slowdown,
+            cycle: verdict.cycle,
+            cycle_at_most: verdict.cycle_at_most,
+            wait: verdict.wait,
+            wait_at_most: verdict.wait_at_most,
+            tail: verdict.tail,
+            cycles: verdict.cycles,
+            pairs: verdict.pairs,
+            trials: verdict.trials,
+            again_s: verdict.again.map(|again| again.since(now).as_secs_f64()),
+        }
+    }
+}
+
+/// How things stand.
+#[derive(Clone, Debug, Serialize)]
+pub struct QuiesceStatus {
+    /// Since the beginning.
+    pub at_ms: f64,
+    /// In a word.
+    pub outlook: Outlook,
+    /// Nothing is touched.
+    pub is_dry: bool,
+    /// What begins an interaction.
+    pub trigger: Option<Trigger>,
+    /// What matters.
+    pub critical: Vec<CriticalStatus>,
+    /// What stands still for it.
+    pub background: Vec<BackgroundStatus>,
+    /// As it was named.
+    pub domain: String,
+    /// Its CPUs.
+    pub cpus: CpuList,
+    /// All of them idle at once, altogether.
+    pub all_idle_s: f64,
+    /// Of the time.
+    pub all_idle_share: f64,
+    /// So often.
+    pub all_idle_times: u64,
+    /// Times in which they were, by length.
+    #[serde(skip)]
+    pub all_idle: LengthHistogram,
+    /// Freezing and thawing take this.
+    pub cost_us: f64,
+    /// As measured on these groups; else as taken from elsewhere.
+    pub cost_is_measured: bool,
+    /// Shorter waits are not worth it.
+    pub min_wait_us: f64,
+    /// From a critical thread's going on until the thaw was written: p50, p99, longest.
+    pub thaw_us: Option<[f64; 3]>,
+    /// What the policy did.
+    pub record: Record,
+    /// Whether freezing pays.
+    pub payoff: PayoffStatus,
+    /// Mean power of the domain's CPUs with freezing and without.
+    pub energy: EnergyStatus,
+    /// Requests that were followed.
+    pub requests: u64,
+    /// Times that it looked, and that the program rang.
+    pub looks: u64,
+    /// The same.
+    pub rings: u64,
+    /// Events for which there was no room.
+    pub lost: u64,
+    /// What was learned of waits.
+    pub sites: Vec<SiteStatus>,
+    /// What was learned of requests.
+    pub graph: Vec<EdgeStatus>,
+}
+
+impl Quiesce {
+    /// How things stand.
+    pub fn status(&self, now: Instant) -> QuiesceStatus {
+        let length = now.since(self.tally.began);
+        let seconds = length.as_secs_f64().max(1e-9);
+        let idle = self.program.all_idle();
+        let all_idle = idle.lengths.since(&self.tally.before.lengths);
+        let all_idle_s = (idle.time - self.tally.before.time).as_secs_f64();
+        let us = |duration: Duration| duration.as_nanos() as f64 / 1e3;
+        let delays = &self.tally.delays;
+        let delay = |quantile: f64| delays.value_at_quantile(quantile) as f64 / 1e3;
+        QuiesceStatus {
+            at_ms: length.as_secs_f64() * 1e3,
+            outlook: self.decider.outlook(now),
+            is_dry: self.freezer.is_none(),
+            trigger: self.trigger,
+            critical: self
+                .critical
+                .iter()
+                .map(|critical| CriticalStatus {
+                    unit: critical.unit.clone(),
+                    name: critical.name.clone(),
+                    processes: critical.processes.len(),
+                })
+                .collect(),
+            background: self
+                .background
+                .iter()
+                .map(|background| {
+                    let tally = &background.tally;
+                    let under_way = tally.since.map_or(Duration::ZERO, |since| now.since(since));
+                    let frozen_s = (tally.frozen + under_way).as_secs_f64();
+                    BackgroundStatus {
+                        unit: background.unit.clone(),
+                        name: background.name.clone(),
+                        way: background.way,
+                        processes: background.processes.len(),
+                        is_frozen: tally.since.is_some(),
+                        freezes: tally.freezes,
+                        frozen_s,
+                        frozen_share: frozen_s / seconds,
+                        longest_ms: tally.longest.max(under_way).as_secs_f64() * 1e3,
+                        unconfirmed: tally.unconfirmed,
+                        foreign: tally.foreign,
+                        gone: tally.gone,
+                        cost_us: tally.cost.map(us),
+                        spared: background.spared.as_ref().map(|spared| spared.why().to_owned()),
+                    }
+                })
+                .collect(),
+            domain: self.domain.name.clone(),
+            cpus: self.domain.cpus.clone(),
+            all_idle_s,
+            all_idle_share: all_idle_s / seconds,
+            all_idle_times: idle.times - self.tally.before.times,
+            all_idle,
+            cost_us: us(self.tally.cost.now()),
+            cost_is_measured: self.tally.cost.is_measured,
+            min_wait_us: us(self.decider.min_wait()),
+            thaw_us: (!delays.is_empty()).then(|| [delay(0.5), delay(0.99), delays.max() as f64 / 1e3]),
+            record: self.decider.record(),
+            payoff: PayoffStatus::of(self.decider.verdict(), now),
+            energy: self.joules.status(),
+            requests: self.eyes.requests,
+            looks: self.tally.looks,
+            rings: self.program.rings(),
+            lost: self.program.lost(),
+            sites: self
+                .eyes
+                .waits
+                .sites()
+                .map(|(site, expected, is_believed)| SiteStatus {
+                    unit: self.unit(site.group.0),
+                    nature: site.nature,
+                    place: site.place,
+                    expected_ms: expected.map(|expected| expected.as_secs_f64() * 1e3),
+                    is_believed,
+                })
+                .collect(),
+            graph: self
+                .eyes
+                .graph
+                .edges()
+                .map(|(request, from, to, by, seen)| EdgeStatus {
+                    request,
+                    from: self.unit(from.0),
+                    to: self.unit(to.0),
+                    by,
+                    times: seen.times,
+                })
+                .collect(),
+        }
+    }
+
+    fn unit(&self, group: u32) -> String {
+        let Some(number) = group.checked_sub(super::FIRST_GROUP) else { return "others".to_owned() };
+        let units = self.critical.iter().map(|critical| &critical.unit);
+        let mut units = units.chain(self.background.iter().map(|background| &background.unit));
+        units.nth(number as usize).cloned().unwrap_or_default()
+    }
+}

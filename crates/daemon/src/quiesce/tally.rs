@@ -1,0 +1,136 @@
+//! What a run adds up: of each group, of what freezing and thawing take, of how late thaws come.
+
+use hdrhistogram::Histogram;
+use linux::bpf::AllIdle;
+use machine::{Duration, Instant};
+
+/// Of one background group.
+#[derive(Debug, Default)]
+pub(super) struct GroupTally {
+    pub(super) freezes: u64,
+    /// Frozen since then, if it is.
+    pub(super) since: Option<Instant>,
+    pub(super) frozen: Duration,
+    pub(super) longest: Duration,
+    /// Thawed before everybody stood still.
+    pub(super) unconfirmed: u64,
+    /// Frozen by somebody else when it was to be.
+    pub(super) foreign: u64,
+    /// Not there when it was to be.
+    pub(super) gone: u64,
+    pub(super) cost: Option<Duration>,
+}
+
+/// What freezing and thawing take.
+#[derive(Debug)]
+pub(super) struct Cost {
+    tried: Duration,
+    pub(super) is_measured: bool,
+    freeze: Duration,
+    /// When, and what it took.
+    lately: Vec<(Instant, Duration)>,
+}
+
+/// Of the run.
+#[derive(Debug)]
+pub(super) struct Tally {
+    pub(super) began: Instant,
+    pub(super) looks: u64,
+    pub(super) before: AllIdle,
+    pub(super) cost: Cost,
+    /// From a critical thread's going on until the thaw had been written, in nanoseconds.
+    pub(super) delays: Histogram<u64>,
+}
+
+/// Cycles of which the median is taken.
+const CYCLES: usize = 15;
+/// And for so long: where they took so much that no wait is worth it any more, none would ever say
+/// that it takes less again.
+const KEPT: Duration = Duration::from_secs(10);
+
+impl Cost {
+    pub(super) fn tried(tried: Duration) -> Self {
+        Self { tried, is_measured: true, freeze: Duration::ZERO, lately: Vec::new() }
+    }
+
+    pub(super) fn untried(tried: Duration) -> Self {
+        Self { is_measured: false, ..Self::tried(tried) }
+    }
+
+    /// Adds what a freeze or a thaw took. What both take lately, if that is more than when it was
+    /// tried.
+    pub(super) fn spent(&mut self, now: Instant, time: Duration, is_freeze: bool) -> Option<Duration> {
+        if is_freeze {
+            self.freeze = time;
+            return None;
+        }
+        if self.lately.len() == CYCLES {
+            self.lately.remove(0);
+        }
+        self.lately.push((now, std::mem::take(&mut self.freeze) + time));
+        Some(self.now())
+    }
+
+    /// What they take now that some are too long ago, if some are.
+    pub(super) fn forget(&mut self, now: Instant) -> Option<Duration> {
+        let before = self.lately.len();
+        self.lately.retain(|(at, _)| *at + KEPT > now);
+        (self.lately.len() < before).then(|| self.now())
+    }
+
+    pub(super) fn now(&self) -> Duration {
+        let mut sorted: Vec<Duration> = self.lately.iter().map(|(_, taken)| *taken).collect();
+        sorted.sort();
+        sorted.get(CYCLES / 2).copied().unwrap_or(Duration::ZERO).max(self.tried)
+    }
+}
+
+impl Tally {
+    pub(super) fn begin(now: Instant) -> Self {
+        // From a microsecond to a minute, to a hundredth.
+        let delays = Histogram::new_with_bounds(1_000, 60_000_000_000, 2).expect("bounds in order");
+        Self { began: now, looks: 0, before: AllIdle::default(), cost: Cost::tried(Duration::ZERO), delays }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cost_is_what_was_tried_until_most_cycles_take_longer() {
+        let us = Duration::from_micros;
+        let mut cost = Cost::tried(us(100));
+        let mut cycle = |time: u64| {
+            let now = Instant::ZERO;
+            assert_eq!(cost.spent(now, us(time), true), None, "half a cycle says nothing");
+            cost.spent(now, us(time), false).unwrap()
+        };
+        for _ in 0..CYCLES {
+            assert_eq!(cycle(10), us(100));
+        }
+        // One that was slow, and a few, are no reason; most are.
+        for _ in 0..CYCLES / 2 {
+            assert_eq!(cycle(300), us(100));
+        }
+        assert_eq!(cycle(300), us(600));
+        for _ in 0..CYCLES {
+            cycle(10);
+        }
+        assert_eq!(cycle(10), us(100), "it forgets");
+    }
+
+    #[test]
+    fn what_took_long_is_forgotten_though_no_cycle_comes_after_it() {
+        let us = Duration::from_micros;
+        let mut cost = Cost::tried(us(100));
+        for _ in 0..CYCLES {
+            cost.spent(Instant::ZERO, us(9_000), true);
+            cost.spent(Instant::ZERO, us(1_000), false);
+        }
+        assert_eq!(cost.now(), us(10_000));
+        let later = Instant::ZERO + KEPT;
+        assert_eq!(cost.forget(Instant::from_nanos(later.as_nanos() - 1)), None);
+        assert_eq!((cost.forget(later), cost.forget(later)), (Some(us(100)), None));
+    }
+}

@@ -1,0 +1,478 @@
+//! What a service does, epoch by epoch.
+//!
+//! The kernel's programs of `linux::bpf` count requests and their times; a server may count its own ([`TelemetrySource`]). An
+//! epoch of a quiet service holds few requests, and a percentile of few is chance: a p99 wants a thousand (ten beyond it). So
+//! the tail is taken over as many of the last epochs as it needs, and is *missing* where even a minute holds too few. A
+//! missing tail holds the policy; it is never zero.
+//!
+//! ```text
+//!   observe::requests  heartbeat, counts, times -----+--> Telemetry --> ServiceReading, once an epoch
+//!   observe::scrape    its own count, its own times -+        |
+//!   alarms between two epochs <-------------------------------+--> policy's Tripwire: how much may arrive
+//! ```
+//!
+//! What always holds:
+//! - No tail spans a change of the service's CPUs: [`Window::forget`] begins anew. A summary on a page, which remembers what it
+//!   likes, is the exception, and is told as one.
+//! - A service that is alive and asked nothing has a rate of zero. One that cannot be seen has none: the kernel's programs miss
+//!   their heartbeat, or the server does not answer. Programs that miss it are loaded again.
+//! - To each response the mean delay of the CPU that took the interrupt is added, since it lies before the socket. Percentiles
+//!   of two parts do not add up; the mean of the smaller part is the closest that can be said.
+//! - Nothing here waits for a server, but for the first answer, a fifth of a second.
+
+use crate::config::{ServiceConfig, Target};
+use crate::governed::OpenError;
+use crate::own_word::OwnWord;
+use crate::sources::TelemetrySource;
+use hdrhistogram::Histogram;
+use linux::Root;
+use linux::bpf::{Bell, BpfError, RequestAlarm};
+use linux::service::Service;
+use machine::{CpuList, Duration, Goal, Instant, ServiceReading};
+use observe::requests::{RequestPattern, RequestWatch, percentile};
+use policy::governing::Tripwire;
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Arc;
+
+/// Is called at each alarm, on a thread of its own.
+pub type Heard = Arc<dyn Fn(RequestAlarm) + Send + Sync>;
+
+/// Watches one service.
+pub struct Telemetry {
+    requests: Option<Requests>,
+    own: Option<OwnWord>,
+    notices: Vec<String>,
+}
+
+/// What the kernel's programs see.
+struct Requests {
+    root: Root,
+    service: Service,
+    watch: RequestWatch,
+    window: Window,
+    tripwire: Tripwire,
+    /// What an alarm of this epoch bears; `None`: none is wanted.
+    epoch: Option<u64>,
+    /// The highest window of the last epoch.
+    peak: u64,
+    /// Readings in a row without a heartbeat.
+    silent: u32,
+    heard: Option<Heard>,
+    bell: Option<Bell>,
+}
+
+impl Telemetry {
+    /// Begins to watch.
+    pub fn open(
+        root: &Root,
+        service: &Service,
+        config: &ServiceConfig,
+        epoch: Duration,
+        now: Instant,
+    ) -> Result<Self, OpenError> {
+        let mut notices = Vec::new();
+        let own = match &config.telemetry {
+            TelemetrySource::Requests => None,
+            source => {
+                let port = match config.target {
+                    Target::Port(port) => Some(port),
+                    Target::Pid(_) | Target::Cgroup(_) | Target::Unit(_) => None,
+                };
+                let own = OwnWord::open(source, port, config.goal, epoch, now, &mut notices);
+                Some(own.map_err(|reason| OpenError::Unheard { service: config.name.clone(), reason })?)
+            }
+        };
+        let requests = if config.telemetry.needs_requests() {
+            let (watch, refused) = RequestWatch::open(root, service, now);
+            let reasons: Vec<String> = refused.iter().map(|(way, error)| format!("{way}: {error}")).collect();
+            let watch = watch.map_err(|error| OpenError::Blind {
+                service: config.name.clone(),
+                reason: if reasons.is_empty() { error.to_string() } else { reasons.join("; ") },
+            })?;
+            notices.extend(reasons.into_iter().map(|reason| format!("not seen by {reason}")));
+            Some(Requests {
+                root: root.clone(),
+                service: service.clone(),
+                watch,
+                window: Window::new(config.goal),
+                tripwire: Tripwire::default(),
+                epoch: None,
+                peak: 0,
+                silent: 0,
+                heard: None,
+                bell: None,
+            })
+        } else {
+            None
+        };
+        Ok(Self { requests, own, notices })
+    }
+
+    /// Another goal from now on.
+    pub fn set_goal(&mut self, goal: Option<Goal>) {
+        if let Some(requests) = &mut self.requests {
+            requests.window.goal = goal;
+        }
+        if let Some(own) = &mut self.own {
+            own.set_goal(goal);
+        }
+    }
+
+    /// Epochs are so long from now on.
+    pub fn set_epoch(&mut self, epoch: Duration) {
+        if let Some(own) = &mut self.own {
+            own.set_epoch(epoch);
+        }
+    }
+
+    /// What happened since the last call, as a policy is told.
+    pub fn read(&mut self, now: Instant) -> ServiceReading {
+        let seen = self.requests.as_mut().map(|requests| requests.read(now, &mut self.notices));
+        let told = self.own.as_mut().map(|own| own.read(now, &mut self.notices));
+        match (seen, told) {
+            // The server's own count, the kernel's times: and where one of them is silent, nothing is known of the service.
+            (Some(seen), Some(told)) => ServiceReading { rate: seen.rate.and(told.rate), ..seen },
+            (Some(reading), None) | (None, Some(reading)) => reading,
+            (None, None) => ServiceReading::default(),
+        }
+    }
+
+    /// What happened until now belongs to how things were: the next reading begins here.
+    pub fn forget(&mut self, now: Instant) {
+        if let Some(requests) = &mut self.requests {
+            requests.watch.read(now);
+            requests.window.forget();
+        }
+        if let Some(own) = &mut self.own {
+            own.forget(now);
+        }
+    }
+
+    /// Calls `heard` at each alarm from now on.
+    pub fn hear(&mut self, heard: Heard) {
+        if let Some(requests) = &mut self.requests {
+            requests.heard = Some(heard);
+            requests.hang(&mut self.notices);
+        }
+    }
+
+    /// After each reading: an alarm is wanted until the next one, or not.
+    pub fn arm(&mut self, wanted: bool) {
+        if let Some(requests) = &mut self.requests {
+            requests.arm(wanted);
+        }
+    }
+
+    /// True for an alarm of this epoch, once.
+    pub fn takes(&mut self, alarm: &RequestAlarm) -> bool {
+        let epoch =
+            self.requests.as_mut().and_then(|requests| requests.epoch.take_if(|epoch| *epoch == alarm.epoch));
+        epoch.is_some()
+    }
+
+    /// Helpers keep to the CPUs that are awake.
+    pub fn stay_on(&self, cpus: &CpuList) {
+        if let Some(own) = &self.own {
+            own.stay_on(cpus);
+        }
+    }
+
+    /// What there is to say since the last call.
+    pub fn drain_notices(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.notices)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn sever(&mut self) {
+        if let Some(requests) = &mut self.requests {
+            requests.watch.sever();
+        }
+    }
+}
+
+/// By what means it sees.
+impl fmt::Display for Telemetry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (own, requests) = (&self.own, &self.requests);
+        match (own, requests) {
+            (Some(own), Some(requests)) => write!(f, "{own} and {}", requests.watch.total().way),
+            (Some(own), None) => own.fmt(f),
+            (None, Some(requests)) => requests.watch.total().way.fmt(f),
+            (None, None) => f.write_str("nothing"),
+        }
+    }
+}
+
+impl Requests {
+    fn read(&mut self, now: Instant, notices: &mut Vec<String>) -> ServiceReading {
+        let pulse = self.watch.pulse();
+        let pattern = self.watch.read(now);
+        self.peak = pulse.peak;
+        // A request that went all the way through the programs proves as much as a beat of ours.
+        if pulse.is_alive == Some(false) && pattern.requests == 0 {
+            self.silent += 1;
+            if self.silent.is_multiple_of(SILENT_MIN) && (self.silent / SILENT_MIN).is_power_of_two() {
+                self.load_again(now, notices);
+            }
+            return ServiceReading::default();
+        }
+        self.silent = 0;
+        self.window.take(&pattern)
+    }
+
+    /// Somebody detached the programs, or their event is gone.
+    fn load_again(&mut self, now: Instant, notices: &mut Vec<String>) {
+        match RequestWatch::open(&self.root, &self.service, now).0 {
+            Ok(watch) => {
+                notices.push(format!(
+                    "the kernel's programs missed their heartbeat {} times and were loaded again",
+                    self.silent
+                ));
+                self.watch = watch;
+                self.window.forget();
+                self.tripwire = Tripwire::default();
+                self.epoch = None;
+                self.hang(notices);
+            }
+            Err(error) => notices.push(format!("the kernel's programs miss their heartbeat: {error}")),
+        }
+    }
+
+    fn hang(&mut self, notices: &mut Vec<String>) {
+        let Some(heard) = self.heard.clone() else { return };
+        match self.watch.bell(move |alarm| heard(alarm)) {
+            Ok(bell) => self.bell = Some(bell),
+            Err(error) => notices.push(format!("no alarm between epochs: {error}")),
+        }
+    }
+
+    fn arm(&mut self, wanted: bool) {
+        let expected = self.tripwire.handle_epoch(self.peak, wanted && self.bell.is_some());
+        // Who cannot set it has no alarm; the epochs go on.
+        let epoch: Result<u64, BpfError> = self.watch.expect(expected.arrivals, expected.batch);
+        self.epoch = epoch.ok().filter(|_| expected.arrivals.is_some());
+    }
+}
+
+/// The response times of the last epochs.
+#[derive(Debug)]
+pub struct Window {
+    goal: Option<Goal>,
+    /// Their times, and how many were timed: where requests are many, one stands for several.
+    epochs: VecDeque<(Histogram<u64>, u64)>,
+}
+
+impl Window {
+    /// Empty.
+    pub fn new(goal: Option<Goal>) -> Self {
+        Self { goal, epochs: VecDeque::new() }
+    }
+
+    /// Takes in an epoch, and tells it.
+    pub fn take(&mut self, pattern: &RequestPattern) -> ServiceReading {
+        let rate = Some(pattern.rate());
+        // Where only the server's own work can be seen, that is what there is; `Telemetry::way` says so.
+        let Some(times) = pattern.response.as_ref().or(pattern.service.as_ref()) else {
+            return ServiceReading { rate, ..ServiceReading::default() };
+        };
+        self.epochs.push_back((times.clone(), pattern.timed));
+        if self.epochs.len() > EPOCHS {
+            self.epochs.pop_front();
+        }
+        let before = pattern.interrupt.as_ref().filter(|times| !times.is_empty());
+        let before = before.map_or(Duration::ZERO, |times| Duration::from_nanos(times.mean() as u64));
+        let at = |quantile: f64, samples: u64| {
+            let enough = self.enough(samples)?;
+            Some(percentile(&enough, quantile * 100.0)? + before)
+        };
+        ServiceReading {
+            rate,
+            mean: (!times.is_empty()).then(|| Duration::from_nanos(times.mean() as u64) + before),
+            p95: at(0.95, 200),
+            p99: at(0.99, 1_000),
+            tail: self.goal.and_then(|goal| at(goal.quantile, goal.samples())),
+        }
+    }
+
+    /// The service's CPUs have changed.
+    pub fn forget(&mut self) {
+        self.epochs.clear();
+    }
+
+    /// The times of as many of the last epochs as hold so many of them.
+    fn enough(&self, samples: u64) -> Option<Histogram<u64>> {
+        let mut timed = 0;
+        let enough = self.epochs.iter().rev().position(|(_, epoch)| {
+            timed += epoch;
+            timed >= samples
+        })?;
+        let mut epochs = self.epochs.iter().rev().take(enough + 1).map(|(times, _)| times);
+        let mut together = epochs.next()?.clone();
+        epochs.for_each(|times| together.add(times).expect("all have the same bounds"));
+        Some(together)
+    }
+}
+
+/// After so many readings without a heartbeat the programs are loaded again, then after twice as many, and so on.
+const SILENT_MIN: u32 = 3;
+
+/// So many epochs are kept: what is a minute old says nothing about now.
+const EPOCHS: usize = 60;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use linux::bpf::RequestWay;
+    use machine::Rate;
+    use std::io::{Read as _, Write as _};
+    use std::net::{SocketAddr, TcpListener, TcpStream};
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+    fn epoch(times_us: impl IntoIterator<Item = u64>) -> RequestPattern {
+        let mut response = Histogram::new_with_bounds(1, 60_000_000_000, 2).unwrap();
+        times_us.into_iter().for_each(|us| response.record(us * 1000).unwrap());
+        RequestPattern {
+            elapsed: Duration::from_secs(1),
+            way: RequestWay::Sockets,
+            requests: response.len(),
+            timed: response.len(),
+            merged: 0,
+            unfit: 0,
+            response: Some(response),
+            service: None,
+            waiting: None,
+            interrupt: None,
+            wakes_hidden: 0,
+        }
+    }
+
+    fn window() -> Window {
+        Window::new(Some("500us@p99".parse().unwrap()))
+    }
+
+    #[test]
+    fn a_tail_is_missing_until_there_are_enough_and_then_spans_no_more_than_it_needs() {
+        let mut window = window();
+        for _ in 0..9 {
+            let reading = window.take(&epoch((0..100).map(|_| 100)));
+            assert_eq!((reading.rate, reading.tail), (Some(Rate::per_second(100.0)), None));
+        }
+        assert!(window.take(&epoch((0..100).map(|_| 100))).tail.is_some());
+        // A thousand at once: the slow ones before are past.
+        window.take(&epoch((0..500).map(|_| 9_000)));
+        let tail = window.take(&epoch((0..1000).map(|_| 100))).tail.unwrap();
+        assert!(tail < Duration::from_micros(110), "{tail}");
+    }
+
+    #[test]
+    fn requests_that_were_not_timed_are_no_evidence() {
+        let mut window = window();
+        let sparing = RequestPattern { timed: 300, ..epoch((0..2000).map(|_| 100)) };
+        let tails: Vec<bool> = (0..4).map(|_| window.take(&sparing).tail.is_some()).collect();
+        assert_eq!(tails, [false, false, false, true], "a p99 wants a thousand");
+    }
+
+    #[test]
+    fn a_change_begins_anew() {
+        let mut window = window();
+        window.take(&epoch((0..2000).map(|_| 100)));
+        window.forget();
+        assert_eq!(window.take(&epoch((0..900).map(|_| 100))).tail, None);
+    }
+
+    #[test]
+    fn silence_is_a_rate_of_zero_and_no_tail() {
+        let mut window = window();
+        let reading = window.take(&epoch([]));
+        assert_eq!(reading, ServiceReading { rate: Some(Rate::ZERO), ..ServiceReading::default() });
+    }
+
+    #[test]
+    fn the_interrupts_delay_is_added() {
+        let mut window = window();
+        let mut slow = epoch((0..1000).map(|_| 100));
+        slow.interrupt = epoch([50; 10]).response;
+        let tail = window.take(&slow).tail.unwrap();
+        assert!((Duration::from_micros(148)..Duration::from_micros(153)).contains(&tail), "{tail}");
+    }
+
+    /// Clients that ask, each with a pause of a tenth of a millisecond, until this is dropped: a load that no calm of the
+    /// machine makes faster.
+    struct Clients {
+        over: Arc<AtomicBool>,
+    }
+
+    impl Clients {
+        fn ask(address: SocketAddr, many: usize) -> Self {
+            let over = Arc::new(AtomicBool::new(false));
+            for _ in 0..many {
+                let over = Arc::clone(&over);
+                std::thread::spawn(move || {
+                    let mut client = TcpStream::connect(address).unwrap();
+                    client.set_nodelay(true).unwrap();
+                    while !over.load(Ordering::Relaxed) {
+                        client.write_all(b"x").unwrap();
+                        client.read_exact(&mut [0]).unwrap();
+                        std::thread::sleep(std::time::Duration::from_micros(100));
+                    }
+                });
+            }
+            Self { over }
+        }
+    }
+
+    impl Drop for Clients {
+        fn drop(&mut self) {
+            self.over.store(true, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn a_steady_load_rings_no_alarm_and_many_times_as_much_does() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        std::thread::spawn(move || {
+            for client in listener.incoming() {
+                let mut client = client.unwrap();
+                client.set_nodelay(true).unwrap();
+                std::thread::spawn(move || {
+                    let mut byte = [0];
+                    while client.read(&mut byte).is_ok_and(|read| read > 0) && client.write_all(&byte).is_ok()
+                    {
+                    }
+                });
+            }
+        });
+        let config: ServiceConfig = toml::from_str(&format!("port = {}", address.port())).unwrap();
+        let root = Root::system();
+        let service = config.target.find(&root).unwrap();
+        let mut telemetry =
+            match Telemetry::open(&root, &service, &config, Duration::from_millis(50), linux::now()) {
+                Ok(telemetry) => telemetry,
+                Err(error) => return eprintln!("skipped: {error}"),
+            };
+        let rung = Arc::new(AtomicU64::new(0));
+        let ring = Arc::clone(&rung);
+        telemetry.hear(Arc::new(move |_| {
+            ring.fetch_add(1, Ordering::Relaxed);
+        }));
+        let mut epochs = |many: usize| {
+            for _ in 0..many {
+                std::thread::sleep(std::time::Duration::from_millis(50));
+                assert!(telemetry.read(linux::now()).rate.is_some());
+                telemetry.arm(true);
+            }
+            rung.load(Ordering::Relaxed)
+        };
+        // Nobody asks.
+        assert_eq!(epochs(5), 0);
+        let steady = Clients::ask(address, 1);
+        // That it began is news; what it is like is learned meanwhile.
+        let learned = epochs(20);
+        assert_eq!(epochs(40), learned, "steady");
+        let burst = Clients::ask(address, 60);
+        assert!(epochs(4) > learned, "sixty times as many");
+        drop((steady, burst));
+    }
+}

@@ -1,0 +1,248 @@
+//! What waking takes here, and by what a CPU is best kept awake: measured, since firmware's numbers are promises.
+//!
+//! - *Exit latency*: how late a thread's own timer is after 10 ms of sleep, 99th percentile, per CPU. It holds the timer's lateness, the
+//!   exit from whatever state that CPU sleeps in, the host's share on a virtual machine, and the scheduler.
+//! - *Alarm*: the same of a timer that the kernel sets as the CPU goes idle. What is quicker is taken, on all CPUs; the thread's if they differ
+//!   by less than a tenth.
+//! - *Doorbell*: from a wake-up by another CPU until the woken thread runs, median.
+//! - *Act*: the same wake-up with the sleeper's CPU polling, and with a thread spinning on it. What is quicker is taken; polling if they
+//!   differ by less than a tenth, for it needs no interrupt. Quicker is what is so at the median *and* at the 90th percentile: of a
+//!   hundred wake-ups the 99th percentile is a single one, and on a virtual machine the host has its word in that.
+
+use super::{Act, Alarm};
+use linux::AffinityError;
+use linux::bpf::AlarmProgram;
+use linux::holder::IdleHolder;
+use machine::{CpuId, CpuList, Duration};
+use observe::probe::{percentile, timer_lateness, wake_latency};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// What was measured.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Calibration {
+    /// How late timers were on each CPU, after sleeps of [`SLEEP`].
+    pub timers: BTreeMap<CpuId, Latency>,
+    /// The same of timers that the kernel sets; empty where it cannot, or was not asked.
+    #[serde(default)]
+    pub kernel_timers: BTreeMap<CpuId, Latency>,
+    /// A wake-up from another CPU as the machine is; `None` with a single CPU.
+    pub stock: Option<Latency>,
+    /// The same while the sleeper's CPU polls.
+    pub polling: Option<Latency>,
+    /// The same while a thread spins on it.
+    pub spinning: Option<Latency>,
+}
+
+/// Percentiles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Latency {
+    /// Half took no longer.
+    pub p50: Duration,
+    /// 9 of 10 took no longer.
+    pub p90: Duration,
+    /// 99 of 100 took no longer.
+    pub p99: Duration,
+}
+
+/// Before each wake-up: long enough for a CPU to sleep as deeply as it does.
+pub const SLEEP: Duration = Duration::from_millis(10);
+/// So many of each: a 99th percentile needs a hundred.
+const SAMPLES: usize = 100;
+
+impl Latency {
+    fn of(sorted: &[Duration]) -> Option<Self> {
+        let of = |percent| percentile(sorted, percent);
+        (!sorted.is_empty()).then(|| Self { p50: of(50), p90: of(90), p99: of(99) })
+    }
+
+    /// By more than a tenth, for nearly all.
+    fn is_quicker_than(self, other: Self) -> bool {
+        self.p50.scale(1.1) < other.p50 && self.p90.scale(1.1) < other.p90
+    }
+}
+
+impl Calibration {
+    /// Measures timers on all of these CPUs at once, and wake-ups between two of them: about five seconds.
+    pub fn measure(
+        cpus: &CpuList,
+        holder: &IdleHolder,
+        alarms: Option<&AlarmProgram>,
+    ) -> Result<Self, AffinityError> {
+        let timers = on_each(cpus, |cpu| timer_lateness(cpu, SLEEP, SAMPLES))?;
+        let kernel_timers = match alarms {
+            Some(alarms) => on_each(cpus, |cpu| kernel_timer_lateness(cpu, alarms))?,
+            None => BTreeMap::new(),
+        };
+        let mut found = Self { timers, kernel_timers, ..Self::default() };
+        // The last sleeps, because interrupts prefer the first.
+        let (Some(&waker), Some(&sleeper)) = (cpus.0.first(), cpus.0.last()) else { return Ok(found) };
+        if waker == sleeper {
+            return Ok(found);
+        }
+        let wake = || Ok::<_, AffinityError>(Latency::of(&wake_latency(sleeper, waker, SLEEP, SAMPLES)?));
+        found.stock = wake()?;
+        if let Ok(mut window) = holder.window(sleeper)
+            && window.open().is_ok()
+        {
+            found.polling = wake()?;
+        }
+        let has_ended = AtomicBool::new(false);
+        found.spinning = std::thread::scope(|scope| {
+            let spinning = scope.spawn(|| {
+                linux::pin_current_thread(sleeper)?;
+                // Whoever is woken shall run at once, as beside a helper that spins.
+                let _ = linux::run_where_idle();
+                while !has_ended.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+                Ok::<_, AffinityError>(())
+            });
+            let found = wake();
+            has_ended.store(true, Ordering::Relaxed);
+            spinning.join().expect("it only spins")?;
+            found
+        })?;
+        Ok(found)
+    }
+
+    /// What keeps a CPU awake best.
+    pub fn act(&self) -> Act {
+        match (self.polling, self.spinning) {
+            (Some(polling), Some(spinning)) if spinning.is_quicker_than(polling) => Act::Spin,
+            (None, Some(_)) => Act::Spin,
+            _ => Act::Polling,
+        }
+    }
+
+    /// What wakes a CPU best.
+    pub fn alarm(&self) -> Alarm {
+        let is_quicker = |(cpu, kernel): (&CpuId, &Latency)| {
+            self.timers.get(cpu).is_some_and(|own| kernel.is_quicker_than(*own))
+        };
+        let is_complete = !self.timers.is_empty() && self.kernel_timers.len() == self.timers.len();
+        if is_complete && self.kernel_timers.iter().all(is_quicker) { Alarm::Kernel } else { Alarm::Thread }
+    }
+
+    /// What waking `cpu` by `alarm` takes.
+    pub fn exit_latency(&self, cpu: CpuId, alarm: Alarm) -> Option<Duration> {
+        let of = match alarm {
+            Alarm::Thread => &self.timers,
+            Alarm::Kernel => &self.kernel_timers,
+        };
+        Some(of.get(&cpu)?.p99)
+    }
+
+    /// From a doorbell until the planner hears.
+    pub fn doorbell(&self) -> Duration {
+        self.stock.map_or(Duration::ZERO, |stock| stock.p50)
+    }
+
+    /// As a person reads it.
+    pub fn text(&self) -> String {
+        use std::fmt::Write as _;
+        let mut text = String::new();
+        for (name, timers) in [(Alarm::Thread, &self.timers), (Alarm::Kernel, &self.kernel_timers)] {
+            for (cpu, Latency { p50, p99, .. }) in timers {
+                let _ = writeln!(
+                    text,
+                    "{cpu}: {name} after {SLEEP} of sleep is late by {p50} (p50), {p99} (p99)"
+                );
+            }
+        }
+        for (name, latency) in
+            [("as it is", self.stock), ("polling", self.polling), ("a thread spins there", self.spinning)]
+        {
+            if let Some(Latency { p50, p99, .. }) = latency {
+                let _ =
+                    writeln!(text, "woken by another CPU after {SLEEP}, {name}: {p50} (p50), {p99} (p99)");
+            }
+        }
+        let _ = writeln!(text, "CPUs are best woken by {}, and kept awake by {}", self.alarm(), self.act());
+        text
+    }
+}
+
+/// Each CPU's, all at once.
+fn on_each(
+    cpus: &CpuList,
+    measure: impl Fn(CpuId) -> Result<Vec<Duration>, AffinityError> + Sync,
+) -> Result<BTreeMap<CpuId, Latency>, AffinityError> {
+    std::thread::scope(|scope| {
+        let measure = &measure;
+        let threads: Vec<_> = cpus.0.iter().map(|&cpu| (cpu, scope.spawn(move || measure(cpu)))).collect();
+        let mut found = BTreeMap::new();
+        for (cpu, thread) in threads {
+            let sorted = thread.join().expect("a sleeper does not panic")?;
+            found.extend(Latency::of(&sorted).map(|latency| (cpu, latency)));
+        }
+        Ok(found)
+    })
+}
+
+/// Of a timer that the kernel sets: sorted, and empty where it cannot be had, or that CPU hardly ever sleeps.
+fn kernel_timer_lateness(cpu: CpuId, alarms: &AlarmProgram) -> Result<Vec<Duration>, AffinityError> {
+    linux::pin_current_thread(cpu)?;
+    let Ok(alarm) = alarms.alarm(cpu) else { return Ok(Vec::new()) };
+    let Ok(mut ear) = alarm.ear() else { return Ok(Vec::new()) };
+    let mut found = Vec::with_capacity(SAMPLES);
+    // No alarm goes off on a CPU that is busy all the time.
+    let end = linux::now() + SLEEP * (3 * SAMPLES as u64);
+    while found.len() < SAMPLES && linux::now() < end {
+        alarm.set(Some(linux::now() + SLEEP));
+        // Whatever wakes it for nothing is no sample, nor is a time at which the CPU was busy.
+        if let Some(fell) = ear.wait(Some(SLEEP * 10)).filter(|fell| fell.was_asleep) {
+            found.push(linux::now().since(fell.due));
+        }
+    }
+    found.sort_unstable();
+    Ok(if found.len() == SAMPLES { found } else { Vec::new() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn us(p50: u64, p90: u64, p99: u64) -> Option<Latency> {
+        let [p50, p90, p99] = [p50, p90, p99].map(Duration::from_micros);
+        Some(Latency { p50, p90, p99 })
+    }
+
+    #[test]
+    fn the_quicker_act_is_taken_and_polling_when_they_are_alike() {
+        let act = |polling, spinning| Calibration { polling, spinning, ..Calibration::default() }.act();
+        assert_eq!(act(us(5, 9, 12), us(21, 25, 31)), Act::Polling);
+        assert_eq!(act(us(20, 25, 30), us(19, 24, 29)), Act::Polling, "within a tenth");
+        assert_eq!(act(us(50, 80, 90), us(19, 25, 29)), Act::Spin);
+        assert_eq!(act(None, us(19, 25, 29)), Act::Spin, "no idle limits here");
+        assert_eq!(act(us(5, 9, 12), None), Act::Polling);
+        assert_eq!(act(None, None), Act::Polling, "one CPU, nobody to wake it");
+    }
+
+    #[test]
+    fn the_kernels_timer_is_taken_where_it_is_quicker_on_every_cpu() {
+        let timers = |of: [Option<Latency>; 2]| -> BTreeMap<CpuId, Latency> {
+            (0..).map(CpuId).zip(of).filter_map(|(cpu, latency)| Some((cpu, latency?))).collect()
+        };
+        let own = timers([us(50, 80, 90), us(50, 80, 90)]);
+        let alarm = |kernel| {
+            let (timers, kernel_timers) = (own.clone(), timers(kernel));
+            Calibration { timers, kernel_timers, ..Calibration::default() }.alarm()
+        };
+        assert_eq!(alarm([us(40, 60, 500), us(40, 60, 70)]), Alarm::Kernel);
+        assert_eq!(alarm([us(40, 60, 70), us(49, 79, 89)]), Alarm::Thread, "within a tenth on one");
+        assert_eq!(alarm([us(40, 60, 70), None]), Alarm::Thread, "not measured on one");
+        assert_eq!(alarm([None, None]), Alarm::Thread);
+        assert_eq!(Calibration::default().alarm(), Alarm::Thread);
+    }
+
+    #[test]
+    fn one_wake_up_in_a_hundred_that_the_host_disturbed_decides_nothing() {
+        let act = |polling, spinning| Calibration { polling, spinning, ..Calibration::default() }.act();
+        assert_eq!(act(us(7, 11, 238), us(23, 30, 34)), Act::Polling);
+        // Quicker for most and slower for the rest, or the other way round: neither is.
+        assert_eq!(act(us(20, 21, 22), us(10, 40, 50)), Act::Polling);
+        assert_eq!(act(us(10, 40, 50), us(20, 21, 22)), Act::Polling);
+    }
+}

@@ -1,0 +1,344 @@
+//! The loop that hears callers: rings and datagrams here, lines in `lines`.
+
+mod lines;
+
+use super::caller::Caller;
+use super::daemon::WakeHandle;
+use super::remote::{DATAGRAM_MAX, Unheard};
+use super::status::Asked;
+use super::wire::{self, WakeAnswer};
+use super::{Roll, WakeError, WakeOptions};
+use crate::socket::{self, Place};
+use machine::{CpuId, CpuList, Duration, Instant};
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::io::Errno;
+use rustix::net::sockopt::socket_peercred;
+use rustix::process::geteuid;
+use slots::wake::Ring;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::PoisonError;
+
+/// More connections at a time are refused.
+const CONNECTIONS_MAX: usize = 256;
+/// So many of them are for root and this process's own user, whatever others do.
+const CONNECTIONS_KEPT: usize = 64;
+/// One user's, of the others.
+const CONNECTIONS_OF_USER: usize = 64;
+/// Descriptors that are kept for when the process has no others.
+const RESERVE: usize = 2;
+/// Until the next is accepted, where one could not be. The listener is not watched meanwhile: it would be ready each time.
+const AFTER_TROUBLE: Duration = Duration::from_millis(50);
+/// Lines, datagrams and bytes taken from one peer before the next is looked at.
+const TURN: usize = 64;
+/// Entries of a ring that are heard at once.
+const BREATH: usize = 8;
+
+/// What the loop's descriptors are, in epoll's word; connections come after.
+const STOP: u64 = 0;
+const LISTEN: u64 = 1;
+const UDP: u64 = 2;
+const FIRST: u64 = 16;
+
+/// Who is connected.
+#[derive(Debug)]
+struct Connection {
+    stream: UnixStream,
+    line: Vec<u8>,
+    user: u32,
+    caller: Option<Caller>,
+    ids: u64,
+    ring: Option<(Ring, OwnedFd)>,
+}
+
+#[derive(Debug)]
+pub(super) struct Listening {
+    handle: WakeHandle,
+    roll: Roll,
+    epoll: OwnedFd,
+    listener: UnixListener,
+    _place: Place,
+    home: Option<CpuId>,
+    udp: Option<UdpSocket>,
+    users: Vec<u32>,
+    default_cpus: CpuList,
+    connections: BTreeMap<u64, Connection>,
+    next: u64,
+    /// Of rings that are gone.
+    before: Asked,
+    reserve: Vec<File>,
+    /// Until then none is accepted.
+    resting: Option<Instant>,
+}
+
+/// A connection's descriptors: its stream, and its ring's doorbell.
+fn token(connection: u64, is_bell: bool) -> EventData {
+    EventData::new_u64(FIRST + 2 * connection + u64::from(is_bell))
+}
+
+impl Listening {
+    pub(super) fn open(options: &WakeOptions, handle: WakeHandle, roll: Roll) -> Result<Self, WakeError> {
+        // First, so that no socket is left behind if its place is taken.
+        let udp = options.udp.map(|address| {
+            let told = |cause| WakeError::Taken { place: address.to_string(), cause };
+            let socket = UdpSocket::bind(address).map_err(told)?;
+            socket.set_nonblocking(true).map_err(told)?;
+            Ok::<_, WakeError>(socket)
+        });
+        let udp = udp.transpose()?;
+        let path = &options.socket;
+        let taken = |cause| WakeError::Taken { place: path.display().to_string(), cause };
+        // The kernel's word on the peer decides; the mode spares the others the question.
+        let mode = if options.users.is_empty() { 0o600 } else { 0o666 };
+        let (listener, place) = socket::listen(path, mode).map_err(taken)?;
+        listener.set_nonblocking(true).map_err(taken)?;
+        let failed = |cause: Errno| WakeError::Failed(format!("cannot listen: {cause}"));
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed)?;
+        epoll::add(&epoll, &handle.0.stop, EventData::new_u64(STOP), EventFlags::IN).map_err(failed)?;
+        epoll::add(&epoll, &listener, EventData::new_u64(LISTEN), EventFlags::IN).map_err(failed)?;
+        if let Some(udp) = &udp {
+            epoll::add(&epoll, udp, EventData::new_u64(UDP), EventFlags::IN).map_err(failed)?;
+        }
+        Ok(Self {
+            handle,
+            roll,
+            epoll,
+            listener,
+            _place: place,
+            home: options.home,
+            udp,
+            users: options.users.clone(),
+            default_cpus: options.remote_cpus.clone(),
+            connections: BTreeMap::new(),
+            next: 0,
+            before: Asked::default(),
+            reserve: Vec::new(),
+            resting: None,
+        })
+    }
+
+    /// Where datagrams are heard.
+    pub(super) fn udp_address(&self) -> Option<SocketAddr> {
+        self.udp.as_ref()?.local_addr().ok()
+    }
+
+    pub(super) fn run(mut self) {
+        // Else each thing that is said wakes whichever CPU happens to sleep. Where it may not be there it runs anywhere.
+        if let Some(home) = self.home {
+            let _ = linux::pin_current_thread(home);
+        }
+        let mut events = Vec::with_capacity(TURN);
+        loop {
+            // What is said from here on rings, or is seen at once.
+            let mut is_said = false;
+            for (ring, _) in self.connections.values().filter_map(|connection| connection.ring.as_ref()) {
+                is_said |= ring.sleep();
+            }
+            let longest = if is_said { Some(Duration::ZERO) } else { self.rest() };
+            let longest = longest.map(|left| rustix::time::Timespec {
+                tv_sec: 0,
+                // Less than a second, and not a turn for nothing at its end.
+                tv_nsec: left.as_nanos().min(999_999_999) as i64,
+            });
+            events.clear();
+            let waited =
+                epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), longest.as_ref());
+            if self.handle.has_ended() {
+                break;
+            }
+            for (ring, _) in self.connections.values().filter_map(|connection| connection.ring.as_ref()) {
+                ring.wake();
+            }
+            if waited.is_err_and(|cause| cause != Errno::INTR) {
+                // Out of memory, say, and at once again if asked at once.
+                std::thread::sleep(std::time::Duration::from_millis(10));
+            }
+            // Rings first: they are in a hurry.
+            self.hear_rings();
+            for event in &events {
+                match event.data.u64() {
+                    STOP => {}
+                    LISTEN => self.accept(),
+                    UDP => self.hear_datagrams(),
+                    number => {
+                        let (connection, is_bell) = ((number - FIRST) / 2, (number - FIRST) % 2 == 1);
+                        if is_bell {
+                            self.hush(connection);
+                        } else if !self.hear_lines(connection) {
+                            self.end(connection);
+                        }
+                    }
+                }
+            }
+            self.count();
+        }
+        for connection in self.connections.keys().copied().collect::<Vec<_>>() {
+            self.end(connection);
+        }
+    }
+
+    /// Everything that rings say, a ring's worth of each at most.
+    fn hear_rings(&mut self) {
+        let shared = self.handle.0.shared.clone();
+        for connection in self.connections.values_mut() {
+            let (Some((ring, _)), Some(caller)) = (&mut connection.ring, &mut connection.caller) else {
+                continue;
+            };
+            let mut turn = 0;
+            // In breaths, so that a helper whose time has come need not wait for a ring's worth.
+            while shared.change(|plan| {
+                (0..BREATH).all(|_| {
+                    // What is refused is counted, here and in the ring.
+                    let said = ring.take(&mut turn);
+                    said.map(|said| caller.hear(plan, linux::now(), said)).is_some()
+                })
+            }) {}
+            if turn > 0 {
+                ring.tell(caller.accepted, caller.refused);
+            }
+        }
+    }
+
+    fn hush(&self, connection: u64) {
+        if let Some((_, bell)) = self.connections.get(&connection).and_then(|known| known.ring.as_ref()) {
+            let _ = rustix::io::read(bell, &mut [0_u8; 8]);
+        }
+    }
+
+    /// Watches the listener again, once it has rested. For how long it rests yet.
+    fn rest(&mut self) -> Option<Duration> {
+        let left = self.resting?.since(linux::now());
+        if left > Duration::ZERO {
+            return Some(left);
+        }
+        match epoll::add(&self.epoll, &self.listener, EventData::new_u64(LISTEN), EventFlags::IN) {
+            Ok(()) => self.resting = None,
+            Err(_) => self.resting = Some(linux::now() + AFTER_TROUBLE),
+        }
+        self.resting.map(|_| AFTER_TROUBLE)
+    }
+
+    /// One could not be accepted. True if it may be tried again at once.
+    fn is_helped(&mut self, cause: &std::io::Error) -> bool {
+        let is_out = matches!(Errno::from_io_error(cause), Some(Errno::MFILE | Errno::NFILE));
+        if is_out && self.reserve.pop().is_some() {
+            return true;
+        }
+        self.before.accepts_failed += 1;
+        if epoll::delete(&self.epoll, &self.listener).is_ok() {
+            self.resting = Some(linux::now() + AFTER_TROUBLE);
+        }
+        false
+    }
+
+    /// Whether one more of this user has a place.
+    fn has_room(&self, user: u32, is_ours: bool) -> bool {
+        let ours = |user: u32| user == 0 || user == geteuid().as_raw();
+        let others = self.connections.values().filter(|connection| !ours(connection.user));
+        let of_user = others.clone().filter(|connection| connection.user == user).count();
+        self.connections.len() < CONNECTIONS_MAX
+            && (is_ours
+                || of_user < CONNECTIONS_OF_USER && others.count() < CONNECTIONS_MAX - CONNECTIONS_KEPT)
+    }
+
+    fn accept(&mut self) {
+        while self.reserve.len() < RESERVE {
+            let Ok(file) = File::open("/dev/null") else { break };
+            self.reserve.push(file);
+        }
+        for _ in 0..TURN {
+            let stream = match self.listener.accept() {
+                Ok((stream, _)) => stream,
+                Err(cause) if cause.kind() == std::io::ErrorKind::WouldBlock => return,
+                Err(cause) if self.is_helped(&cause) => continue,
+                Err(_) => return,
+            };
+            let Ok(peer) = socket_peercred(&stream) else { continue };
+            let user = peer.uid.as_raw();
+            let is_ours = peer.uid.is_root() || peer.uid == geteuid();
+            let is_known = is_ours || self.users.contains(&user);
+            let refusal = match () {
+                () if !is_known => {
+                    Some(format!("user {user} may not ask: start `roost wake` with --user {user}"))
+                }
+                () if !self.has_room(user, is_ours) => {
+                    let count = if is_ours { CONNECTIONS_MAX } else { CONNECTIONS_OF_USER };
+                    Some(format!("{count} are connected already: end some"))
+                }
+                () => None,
+            };
+            if let Some(reason) = refusal {
+                let _ = rustix::io::write(&stream, &wire::line(&WakeAnswer::Refused(reason)));
+                continue;
+            }
+            let number = self.next;
+            if stream.set_nonblocking(true).is_err()
+                || epoll::add(&self.epoll, &stream, token(number, false), EventFlags::IN | EventFlags::RDHUP)
+                    .is_err()
+            {
+                continue;
+            }
+            self.next += 1;
+            let connection = Connection { stream, line: Vec::new(), user, caller: None, ids: 0, ring: None };
+            self.connections.insert(number, connection);
+        }
+    }
+
+    fn hear_datagrams(&mut self) {
+        let (Some(udp), Some(remote)) = (&self.udp, &self.handle.0.remote) else { return };
+        let mut bytes = [0; DATAGRAM_MAX + 1];
+        for _ in 0..TURN {
+            let Ok((length, peer)) = udp.recv_from(&mut bytes) else { return };
+            if length > DATAGRAM_MAX {
+                continue;
+            }
+            let text = match remote.hear(&bytes[..length], None) {
+                Ok(id) => format!("ok {id}"),
+                Err(Unheard::Refused(reason)) => reason,
+                Err(Unheard::Token) => continue,
+            };
+            let mut end = text.len().min(length);
+            while !text.is_char_boundary(end) {
+                end -= 1;
+            }
+            let _ = udp.send_to(&text.as_bytes()[..end], peer);
+        }
+    }
+
+    fn end(&mut self, number: u64) {
+        let Some(connection) = self.connections.remove(&number) else { return };
+        let _ = epoll::delete(&self.epoll, &connection.stream);
+        if let Some((ring, bell)) = &connection.ring {
+            let _ = epoll::delete(&self.epoll, bell);
+            add(&mut self.before, ring);
+        }
+        if let Some(mut caller) = connection.caller {
+            self.handle.0.shared.change(|plan| {
+                let now = linux::now();
+                caller.depart(plan, now);
+                self.roll.leave(plan, caller.principal, now);
+            });
+        }
+    }
+
+    fn count(&self) {
+        let mut asked = self.before;
+        asked.connections = self.connections.len() as u64;
+        for (ring, _) in self.connections.values().filter_map(|connection| connection.ring.as_ref()) {
+            add(&mut asked, ring);
+        }
+        *self.handle.0.asked.lock().unwrap_or_else(PoisonError::into_inner) = asked;
+    }
+}
+
+/// What a ring's client has counted, which it may have made up.
+fn add(asked: &mut Asked, ring: &Ring) {
+    let tally = ring.tally();
+    asked.too_late = asked.too_late.saturating_add(tally.too_late);
+    asked.full = asked.full.saturating_add(tally.full);
+    asked.rung = asked.rung.saturating_add(tally.rung);
+    asked.nonsense = asked.nonsense.saturating_add(tally.nonsense);
+}

@@ -1,0 +1,275 @@
+//! What is said to the planner over its Unix socket, in a datagram or by HTTP: a line of JSON, and a line back (`docs/formats.md`).
+//!
+//! ```text
+//! {"wake":{"cpus":"1","in":"400us","stay":"100us"}}   ready from then on, for so long        {"done":{"id":1}}
+//! {"came":{"id":1}}   {"withdraw":{"id":1}}           it may sleep again                     {"done":{"id":1}}
+//! {"began":{"key":7,"cpus":"1"}}  {"ended":{"id":2}}  a computation like those before
+//! {"armed":{"in":"10ms","cpus":"1"}}                  a timer; over with "ended"
+//! {"arrived":{"key":7,"cpus":"1"}}                    what comes again and again
+//! {"follows":{"key":7,"in":"400us","cpus":"1"}}       somebody will send; over with "ended"
+//! {"hello":{"name":"db"}}                             under this name it is asked and paid
+//! {"ring":{"name":"db","entries":256}}                shared memory: two descriptors come with the answer
+//! "status"                                            how things are
+//! ```
+//!
+//! What always holds: a key that is not known is refused; nothing here reads a clock, a file or a socket, so that any bytes may be
+//! tried (`fuzz/src/wake_line.rs`).
+
+use super::status::WakeStatus;
+use linux::holder::wire::plain;
+use machine::{CpuList, Duration, Instant};
+use serde::{Deserialize, Serialize};
+use slots::wake::{Cpus, Said};
+
+/// What is said.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum WakeAsk {
+    /// Under this name.
+    Hello {
+        /// Which.
+        name: String,
+    },
+    /// Shared memory instead of lines.
+    Ring {
+        /// Under this name.
+        name: String,
+        /// With so many entries.
+        #[serde(default)]
+        entries: Option<u32>,
+    },
+    /// These CPUs shall be ready.
+    Wake {
+        /// Which: a list such as `1` or `0-1,3`.
+        #[serde(default)]
+        cpus: Option<String>,
+        /// From then on.
+        #[serde(rename = "in")]
+        ahead: String,
+        /// For so long.
+        stay: String,
+    },
+    /// The event of a request came.
+    Came {
+        /// Which.
+        id: u64,
+    },
+    /// It is taken back.
+    Withdraw {
+        /// Which.
+        id: u64,
+    },
+    /// A computation of this kind begins.
+    Began {
+        /// Which kind.
+        key: u64,
+        /// Who will need to be awake at its end.
+        #[serde(default)]
+        cpus: Option<String>,
+    },
+    /// What was begun, armed or announced is over.
+    Ended {
+        /// Which.
+        id: u64,
+    },
+    /// A timer is set.
+    Armed {
+        /// To then.
+        #[serde(rename = "in")]
+        ahead: String,
+        /// Who needs to be awake.
+        #[serde(default)]
+        cpus: Option<String>,
+    },
+    /// What comes again and again came.
+    Arrived {
+        /// Which stream.
+        key: u64,
+        /// Who needs to be awake for the next.
+        #[serde(default)]
+        cpus: Option<String>,
+    },
+    /// Somebody says that it will send.
+    Follows {
+        /// Who.
+        #[serde(default)]
+        key: u64,
+        /// When.
+        #[serde(rename = "in")]
+        ahead: String,
+        /// Who needs to be awake.
+        #[serde(default)]
+        cpus: Option<String>,
+    },
+    /// How are things?
+    Status,
+}
+
+/// What is answered.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WakeAnswer {
+    /// It is noted.
+    Done {
+        /// Under this name, for `came`, `withdraw` and `ended`.
+        id: u64,
+    },
+    /// The descriptors of the memory and of its doorbell come with this.
+    Ring {
+        /// It has so many entries.
+        entries: u32,
+    },
+    /// How things are.
+    Status(Box<WakeStatus>),
+    /// It is not done; why, and what would be.
+    Refused(String),
+}
+
+/// A message of a remote caller.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Envelope {
+    /// What proves that it may ask, unless that stands beside.
+    #[serde(default)]
+    pub token: String,
+    /// Who says it.
+    pub client: String,
+    /// What.
+    pub say: WakeAsk,
+}
+
+/// A line is no longer than this.
+pub(super) const LINE_MAX: usize = 4096;
+
+/// A list of as many CPUs as a request may name is shorter, however it is written.
+const LIST_MAX: usize = 32;
+
+/// What a line asks.
+pub fn wake_ask(line: &[u8]) -> Result<WakeAsk, String> {
+    if line.len() > LINE_MAX {
+        return Err(format!("a line has up to {LINE_MAX} bytes"));
+    }
+    serde_json::from_slice(line).map_err(|error| {
+        format!(
+            "not understood ({}); write {{\"wake\":{{\"cpus\":\"1\",\"in\":\"400us\",\"stay\":\"100us\"}}}}, for example",
+            plain(&error)
+        )
+    })
+}
+
+/// An answer as a line.
+pub(super) fn line(answer: &WakeAnswer) -> Vec<u8> {
+    let mut bytes = serde_json::to_vec(answer).expect("plain data");
+    bytes.push(b'\n');
+    bytes
+}
+
+/// A name as it may be shown to people, in terminals too.
+pub(super) fn plain_name(name: &str) -> Result<String, String> {
+    if name.is_empty() || name.len() > 80 || name.contains(char::is_control) {
+        return Err("a name has 1 to 80 letters".to_owned());
+    }
+    Ok(name.to_owned())
+}
+
+/// What an ask says, at `now`, under the name `id`; `None` for what is not about CPUs. `default`: the CPUs where none are named.
+pub fn said(ask: &WakeAsk, now: Instant, id: u64, default: &CpuList) -> Result<Option<Said>, String> {
+    let cpus = |cpus: &Option<String>| -> Result<Cpus, String> {
+        let list = match cpus {
+            // It is the loop that reads this, and a long list of long ranges takes seconds.
+            Some(text) if text.len() > LIST_MAX => {
+                return Err(format!("a list of CPUs has up to {LIST_MAX} letters"));
+            }
+            Some(text) => text.parse::<CpuList>().map_err(|error| plain(&error))?,
+            None => default.clone(),
+        };
+        match list.0.len() {
+            0 => Err("no CPU is named: write \"cpus\":\"1\"".to_owned()),
+            count if count > slots::wake::CPUS_MAX => Err(format!(
+                "{count} CPUs are named; a request has up to {}: make several",
+                slots::wake::CPUS_MAX
+            )),
+            count => {
+                let named = Cpus::of(list.0);
+                // The last number stands for none.
+                if named.iter().count() < count {
+                    return Err(format!("there is no CPU {}", u16::MAX));
+                }
+                Ok(named)
+            }
+        }
+    };
+    let length = |text: &String| text.parse::<Duration>().map_err(|error| plain(&error));
+    Ok(Some(match ask {
+        WakeAsk::Wake { cpus: named, ahead, stay } => {
+            Said::Wake { id, cpus: cpus(named)?, ready: now + length(ahead)?, stay: length(stay)? }
+        }
+        WakeAsk::Came { id } => Said::Came { id: *id },
+        WakeAsk::Withdraw { id } => Said::Withdrawn { id: *id },
+        WakeAsk::Began { key, cpus: named } => Said::Began { id, key: *key, cpus: cpus(named)?, at: now },
+        WakeAsk::Ended { id } => Said::Ended { id: *id, at: now },
+        WakeAsk::Armed { ahead, cpus: named } => {
+            Said::Armed { id, expiry: now + length(ahead)?, cpus: cpus(named)?, at: now }
+        }
+        WakeAsk::Arrived { key, cpus: named } => Said::Arrived { key: *key, cpus: cpus(named)?, at: now },
+        WakeAsk::Follows { key, ahead, cpus: named } => {
+            Said::Follows { id, key: *key, due: now + length(ahead)?, cpus: cpus(named)?, at: now }
+        }
+        WakeAsk::Hello { .. } | WakeAsk::Ring { .. } | WakeAsk::Status => return Ok(None),
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use machine::CpuId;
+
+    fn ask(text: &str) -> Result<WakeAsk, String> {
+        wake_ask(text.as_bytes())
+    }
+
+    #[test]
+    fn a_line_becomes_a_request() {
+        let now = Instant::from_nanos(1_000);
+        let none = CpuList::default();
+        let wake = ask(r#"{"wake":{"cpus":"1,3","in":"400us","stay":"1ms"}}"#).unwrap();
+        let Ok(Some(Said::Wake { id: 5, cpus, ready, stay })) = said(&wake, now, 5, &none) else {
+            panic!("{wake:?}")
+        };
+        assert_eq!(cpus.iter().collect::<Vec<_>>(), [CpuId(1), CpuId(3)]);
+        assert_eq!((ready, stay), (Instant::from_nanos(401_000), Duration::from_millis(1)));
+        let bare = ask(r#"{"follows":{"in":"400us"}}"#).unwrap();
+        assert!(said(&bare, now, 1, &none).unwrap_err().contains("no CPU"));
+        assert!(said(&bare, now, 1, &"2".parse().unwrap()).is_ok());
+    }
+
+    #[test]
+    fn nonsense_is_told_with_an_example() {
+        for wrong in [
+            "",
+            "GET / HTTP/1.1",
+            r#"{"wake":{"cpus":"1","in":"400us"}}"#,
+            r#"{"wake":{"cpus":"1","in":"400us","stay":"1ms","also":1}}"#,
+            r#"{"came":{"id":-1}}"#,
+            r#""everything""#,
+        ] {
+            assert!(ask(wrong).unwrap_err().contains("for example"), "{wrong}");
+        }
+        // Quoted, it would be several lines, and move a terminal's cursor.
+        let quoted = ask(r#""a\nb\u001b[2J""#).unwrap_err();
+        assert!(quoted.contains("a?b?[2J") && !quoted.contains(char::is_control), "{quoted}");
+        let now = Instant::ZERO;
+        for wrong in [
+            r#"{"wake":{"cpus":"1","in":"soon","stay":"1ms"}}"#,
+            r#"{"wake":{"cpus":"-","in":"1ms","stay":"1ms"}}"#,
+            r#"{"wake":{"cpus":"0-4","in":"1ms","stay":"1ms"}}"#,
+            r#"{"wake":{"cpus":"1,65535","in":"1ms","stay":"1ms"}}"#,
+        ] {
+            assert!(said(&ask(wrong).unwrap(), now, 1, &CpuList::default()).is_err(), "{wrong}");
+        }
+        let all = ["0-65535"; 500].join(",");
+        let long = ask(&format!(r#"{{"wake":{{"cpus":"{all}","in":"1ms","stay":"1ms"}}}}"#)).unwrap();
+        assert!(said(&long, now, 1, &CpuList::default()).unwrap_err().contains("up to 32 letters"));
+        assert!(wake_ask(&vec![b' '; LINE_MAX + 1]).is_err());
+    }
+}

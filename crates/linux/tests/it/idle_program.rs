@@ -1,0 +1,97 @@
+//! What the program in the kernel counts, against what cpuidle counts: two eyes on the same sleeps.
+
+use linux::bpf::{BpfError, IdleCounts, IdleProgram};
+use linux::{Root, StateCounts, idle_table, pin_current_thread, state_counts};
+use machine::{CpuId, CpuList};
+
+/// The CPUs, or a line that says why nothing can be compared here.
+fn machine() -> Option<(IdleProgram, CpuList)> {
+    let root = Root::system();
+    let cpus = linux::online_cpus(&root).unwrap();
+    if let Err(error) = idle_table(&root, cpus.0.iter().copied().next().unwrap()) {
+        eprintln!("skipped: no cpuidle to compare with: {error}");
+        return None;
+    }
+    match IdleProgram::load(true) {
+        Ok(program) => Some((program, cpus)),
+        Err(error @ (BpfError::NotPermitted | BpfError::NoTypes)) => {
+            eprintln!("skipped: {error}");
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// Sleeps on `cpu`, of lengths for which a kernel would choose different states.
+fn nap(cpu: CpuId, rounds: u64) {
+    let napping = move || {
+        pin_current_thread(cpu).unwrap();
+        for round in 0..rounds {
+            std::thread::sleep(std::time::Duration::from_micros([100, 900, 15_000][round as usize % 3]));
+        }
+    };
+    std::thread::spawn(napping).join().unwrap();
+}
+
+/// Both counts of `cpu`, taken while a thread runs there, so that no sleep is under way. `None` before its first event.
+fn both(program: &IdleProgram, cpu: CpuId) -> Option<(IdleCounts, Vec<StateCounts>)> {
+    std::thread::scope(|scope| {
+        let here = scope.spawn(|| {
+            pin_current_thread(cpu).unwrap();
+            let counted = program.read().into_iter().find(|counts| counts.cpu == cpu)?;
+            Some((counted, state_counts(&Root::system(), cpu).unwrap()))
+        });
+        here.join().unwrap()
+    })
+}
+
+/// The first event of a CPU only begins its story. On a busy one it lets itself be waited for.
+fn begun(program: &IdleProgram, cpu: CpuId) -> (IdleCounts, Vec<StateCounts>) {
+    let tries = (0..1000).map(|_| {
+        nap(cpu, 3);
+        both(program, cpu)
+    });
+    tries.flatten().next().unwrap_or_else(|| panic!("{cpu} never slept in 3000 naps"))
+}
+
+#[test]
+fn counts_are_cpuidles_own_and_times_agree() {
+    let Some((program, cpus)) = machine() else { return };
+    for &cpu in &cpus.0 {
+        let (counted_before, kernel_before) = begun(&program, cpu);
+        // While others keep it busy, nobody's naps are its sleeps.
+        let slept_since = |kernel: &[StateCounts]| {
+            kernel.iter().zip(&kernel_before).any(|(now, before)| now.usage > before.usage)
+        };
+        let mut tries = (0..100).map(|_| {
+            nap(cpu, 90);
+            both(&program, cpu).unwrap()
+        });
+        let (counted, kernel) = tries
+            .find(|(_, kernel)| slept_since(kernel))
+            .unwrap_or_else(|| panic!("{cpu} never slept in 9000 naps"));
+        let mut slept = 0;
+        for state in 0..kernel.len() {
+            let seen = counted.idle[state].since(&counted_before.idle[state]);
+            let kernels = |counts: &[StateCounts]| counts[state].usage + counts[state].rejected.unwrap_or(0);
+            let expected = kernels(&kernel) - kernels(&kernel_before);
+            assert!(
+                seen.count().abs_diff(expected) <= 1,
+                "{cpu} state{state}: {} for {expected}",
+                seen.count()
+            );
+            // One period more or less between the two readings is up to 15 ms; else within 1 %, and 3 us a sleep, since
+            // the kernel takes its times inside of the events.
+            let time = kernel[state].time - kernel_before[state].time;
+            let allowed = time.as_nanos() / 100 + 3_000 * expected + 15_000_000;
+            assert!(
+                seen.time().as_nanos().abs_diff(time.as_nanos()) <= allowed,
+                "{cpu} state{state}: {} for {time} in {expected} sleeps",
+                seen.time()
+            );
+            slept += seen.count();
+        }
+        assert!(slept > 0, "{cpu} slept, and nobody saw it");
+        assert_eq!(counted.odd, 0);
+    }
+}

@@ -1,0 +1,129 @@
+//! What a server is started with. Every value here is already checked: the command line refuses what is wrong.
+
+use crate::session;
+use crate::store::StoreConfig;
+use machine::{CpuId, Duration, PowerModel};
+use std::fmt;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Everything that a server needs to know before it starts.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Where to listen; port 0 lets the system choose.
+    pub listen: Vec<Listen>,
+    /// The CPU of each worker. Several workers may share one.
+    pub worker_cpus: Vec<CpuId>,
+    /// The item store.
+    pub store: StoreConfig,
+    /// Bounds on what a client may take.
+    pub limits: Limits,
+    /// How many workers stay awake.
+    pub policy: Policy,
+    /// How deep the CPU of an active worker may sleep.
+    pub active_idle: policy::active_idle::Mode,
+    /// How that is asked of the kernel; `None` does not ask.
+    pub idle_actuator: Option<linux::IdleActuator>,
+    /// Leave requests in their sockets for a while and serve them together; `None` serves at once.
+    pub stage: Option<crate::holding::Stage>,
+    /// Where `/sys`, `/proc` and `/run` are found.
+    pub root: linux::Root,
+    /// Where learned limits are kept between runs.
+    pub state_file: Option<PathBuf>,
+    /// Where readings and commands are recorded for replay.
+    pub record: Option<PathBuf>,
+    /// The table of powers for modelled energy; `None` chooses by the machine.
+    pub power_model: Option<PowerModel>,
+    /// Who hears what an operator should know.
+    pub log: Log,
+}
+
+impl Config {
+    /// A server on a loopback port that the system chooses, with 256 MiB and the kernel's own idle choice, that says
+    /// nothing: for measurements, demonstrations and tests in the same process.
+    pub fn on_loopback(worker_cpus: Vec<CpuId>, policy: Policy) -> Self {
+        Self {
+            listen: vec![Listen::Tcp(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0))],
+            worker_cpus,
+            store: StoreConfig { memory_limit: 256 << 20, max_item_size: 1 << 20, shards: None },
+            limits: Limits {
+                max_connections: 1024,
+                stall: Duration::from_secs(30),
+                session: session::Limits::default(),
+            },
+            policy,
+            active_idle: policy::active_idle::Mode::Stock,
+            idle_actuator: None,
+            stage: None,
+            root: linux::Root::system(),
+            state_file: None,
+            record: None,
+            power_model: None,
+            log: Log::new(|_| {}),
+        }
+    }
+}
+
+/// One place to listen at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Listen {
+    /// A TCP address.
+    Tcp(SocketAddr),
+    /// A Unix socket, created with mode 0600.
+    Unix(PathBuf),
+}
+
+/// Who hears what an operator should know: a line at a time, each said once.
+#[derive(Clone)]
+pub struct Log(Arc<dyn Fn(&str) + Send + Sync>);
+
+impl Log {
+    /// Lines go to `hear`, from any thread.
+    pub fn new(hear: impl Fn(&str) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(hear))
+    }
+
+    pub(crate) fn say(&self, line: &str) {
+        (self.0)(line);
+    }
+}
+
+impl fmt::Debug for Log {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Log")
+    }
+}
+
+/// Bounds on what a client may take.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Client connections at the most.
+    pub max_connections: u32,
+    /// A client that takes none of its answers for this long is closed.
+    pub stall: Duration,
+    /// What the protocol enforces.
+    pub session: session::Limits,
+}
+
+/// How many workers stay awake, and who serves whom.
+#[derive(Clone, Debug)]
+pub enum Policy {
+    /// Every worker, always: the baseline.
+    AllAwake,
+    /// In-application scheduling (SoCC 2020).
+    Peafowl(policy::peafowl::Params),
+    /// The number of workers by an epoch controller (CAL 2017).
+    Carb(policy::carb::Params),
+}
+
+impl Policy {
+    /// As on the command line.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::AllAwake => "all-awake",
+            Self::Peafowl(_) => "peafowl",
+            Self::Carb(_) => "carb",
+        }
+    }
+}

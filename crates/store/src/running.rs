@@ -1,0 +1,300 @@
+//! A server from start to end: opening what it needs in an order that fails early, and taking it down in an order that
+//! answers every request which was already sent.
+//!
+//! ```text
+//!   start: listeners -> store -> idle control (locks, journal) -> workers -> director
+//!   stop:  listeners closed -> idle limits put back, while the workers drain -> joined
+//! ```
+
+use crate::acceptor::{Acceptor, ListenError};
+use crate::config::{Config, Policy};
+use crate::director::{Director, Knobs};
+use crate::inspect::Inspector;
+use crate::learned::{Learned, StateError};
+use crate::recording::{RecordedScheduler, RecordedWorker};
+use crate::rests::Rests;
+use crate::shared::{Mail, Notice, Published, Shared};
+use crate::status::Status;
+use crate::store::{OpenError, Store};
+use crate::worker::Worker;
+use linux::LockError;
+use linux::holder::{ActiveCpus, IdleHolder};
+use machine::{CpuId, CpuList, WorkerId};
+use policy::Scheduling;
+use policy::active_idle::{ActiveIdle, Mode};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+
+/// Why a server does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// A listening place cannot be had.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    /// The state file cannot be used.
+    #[error(transparent)]
+    State(#[from] StateError),
+    /// The store cannot be made within the memory limit.
+    #[error(transparent)]
+    Store(#[from] OpenError),
+    /// Another process holds a CPU's idle limit.
+    #[error("{0}\nhint: --active-idle stock leaves idle limits alone and needs no lock")]
+    Held(LockError),
+    /// The kernel refuses something basic, such as an epoll set.
+    #[error("cannot start: {0}")]
+    Kernel(#[from] std::io::Error),
+}
+
+/// A running server. Dropping it stops it.
+pub struct Server {
+    shared: Arc<Shared>,
+    addresses: Vec<SocketAddr>,
+    inspector: Arc<Inspector>,
+    workers: Vec<JoinHandle<std::io::Result<()>>>,
+    director: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    /// Opens everything and begins to serve. `on_broken` is called, from any thread, when one of the server's threads
+    /// ends before it was told to; the server is to be stopped then, which puts the machine back.
+    pub fn start(config: Config, on_broken: impl Fn() + Send + Sync + 'static) -> Result<Self, StartError> {
+        let on_broken: Arc<dyn Fn() + Send + Sync> = Arc::new(on_broken);
+        let acceptor = Acceptor::open(&config.listen)?;
+        let addresses: Vec<SocketAddr> = acceptor.tcp_addresses().collect();
+        let learned = Learned::load(config.state_file.as_deref(), &config.log)?;
+        let store = Store::new(config.store)?;
+
+        let workers: Vec<(WorkerId, CpuId)> =
+            (0..).map(WorkerId).zip(config.worker_cpus.iter().copied()).collect();
+        let params = match &config.policy {
+            Policy::Peafowl(params) => *params,
+            Policy::AllAwake | Policy::Carb(_) => policy::peafowl::Params::live(),
+        };
+        let scheduling = match &config.policy {
+            Policy::AllAwake => Scheduling::all_awake(&workers),
+            Policy::Peafowl(params) => Scheduling::peafowl(*params, &workers),
+            Policy::Carb(carb) => Scheduling::carb(*carb, &workers),
+        };
+        let params = scheduling.worker_params(params);
+
+        let cpus = CpuList(config.worker_cpus.iter().copied().collect());
+        let idle_control = open_idle_control(&config, &cpus, &addresses)?;
+        let active_cpus = open_active_cpus(&config, &addresses);
+        let shallowest = cpus
+            .0
+            .iter()
+            .filter_map(|&cpu| Some((cpu, idle_control.as_ref()?.table(cpu).shallowest_halt()?)));
+        let active_idle = ActiveIdle::new(config.active_idle, &workers, shallowest);
+
+        let inspector = Arc::new(Inspector::new(&config, &addresses));
+        let shared = Arc::new(Shared::new(store, &config, params.report_period, Arc::clone(&inspector))?);
+        inspector.attach(&shared);
+
+        let mut handles = Vec::new();
+        for &(id, cpu) in &workers {
+            let policy = policy::peafowl::Worker::new(params, id, learned.limit(id.index()));
+            let remembered = Published { learned: *policy.learned(), ..Published::default() };
+            shared.port(id).publish(remembered);
+            let worker = Worker::new(
+                id,
+                Arc::clone(&shared),
+                RecordedWorker::new(policy, &config)?,
+                config.stage.as_ref(),
+            )?;
+            let thread = std::thread::Builder::new().name(id.to_string());
+            let vigil = Vigil::new(&shared, &on_broken);
+            handles.push(thread.spawn(move || {
+                let _vigil = vigil;
+                // Without the right to pin, the kernel places the thread: worse, not wrong.
+                let _ = linux::pin_current_thread(cpu);
+                worker.run()
+            })?);
+        }
+        let scheduling = RecordedScheduler::new(scheduling, &config)?;
+        let director = Director::new(
+            Arc::clone(&shared),
+            &config,
+            acceptor,
+            scheduling,
+            active_idle,
+            Knobs { idle_control, active_cpus },
+            learned,
+        );
+        let vigil = Vigil::new(&shared, &on_broken);
+        let director = std::thread::Builder::new().name("director".to_owned()).spawn(move || {
+            let _vigil = vigil;
+            director.run();
+        })?;
+        Ok(Self { shared, addresses, inspector, workers: handles, director: Some(director) })
+    }
+
+    /// The TCP addresses listened at, with the ports that the system chose.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// A handle that tells how the server is, from any thread, also while it stops.
+    pub fn inspector(&self) -> Arc<Inspector> {
+        Arc::clone(&self.inspector)
+    }
+
+    /// Orders `source` to hand the connection that it serves next to `target`, as the scheduler would: for soak tests
+    /// and measurements.
+    pub fn order_move(&self, source: WorkerId, target: WorkerId) {
+        let order = policy::peafowl::Order::Move { target, pick: machine::Pick::NextServed };
+        self.shared.port(source).mailbox.post(Mail::Order(order));
+    }
+
+    /// Forgets all learned load limits: what comes now is learned as if the server had just started.
+    pub fn reset_limits(&self) {
+        self.shared.notify(Notice::ResetLimits);
+    }
+
+    /// How the server is now.
+    pub fn status(&self) -> Status {
+        self.inspector.status().expect("the server runs as long as this handle lives")
+    }
+
+    /// How long the workers left each CPU alone, since the start.
+    pub fn rests(&self) -> Vec<Rests> {
+        self.shared.rests()
+    }
+
+    /// Stops taking requests, answers those already sent, puts the machine back and ends all threads.
+    /// The error is that of the first thread which failed, if one did.
+    pub fn stop(mut self) -> std::io::Result<()> {
+        self.end()
+    }
+
+    fn end(&mut self) -> std::io::Result<()> {
+        self.shared.stopping.store(true, Ordering::Relaxed);
+        self.shared.notify(Notice::Stop);
+        let panicked = || std::io::Error::other("a thread of the server panicked; see above");
+        let mut result = Ok(());
+        if let Some(director) = self.director.take()
+            && director.join().is_err()
+        {
+            result = Err(panicked());
+            // It can no longer tell the workers.
+            for port in self.shared.ports() {
+                port.mailbox.post(Mail::Drain);
+            }
+        }
+        for worker in self.workers.drain(..) {
+            let ended = worker.join().unwrap_or_else(|_| Err(panicked()));
+            result = result.and(ended);
+        }
+        result
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.end();
+    }
+}
+
+/// Notices the end of the thread that it lives in, by return or by panic, while the server is not stopping.
+struct Vigil {
+    shared: Arc<Shared>,
+    on_broken: Arc<dyn Fn() + Send + Sync>,
+}
+
+impl Vigil {
+    fn new(shared: &Arc<Shared>, on_broken: &Arc<dyn Fn() + Send + Sync>) -> Self {
+        Self { shared: Arc::clone(shared), on_broken: Arc::clone(on_broken) }
+    }
+}
+
+impl Drop for Vigil {
+    fn drop(&mut self) {
+        if !self.shared.stopping.load(Ordering::Relaxed) {
+            (self.on_broken)();
+        }
+    }
+}
+
+/// Takes the CPUs' locks, unless idle limits are to be left alone.
+fn open_idle_control(
+    config: &Config,
+    cpus: &CpuList,
+    addresses: &[SocketAddr],
+) -> Result<Option<IdleHolder>, StartError> {
+    let Some(actuator) = config.idle_actuator.filter(|_| config.active_idle != Mode::Stock) else {
+        return Ok(None);
+    };
+    let mut control =
+        IdleHolder::open(&config.root, cpus, &name(addresses), actuator).map_err(StartError::Held)?;
+    for notice in control.drain_notices() {
+        config.log.say(&notice);
+    }
+    Ok(Some(control))
+}
+
+/// Finds who knows which CPUs are needed on this machine, unless the machine is to be left alone.
+fn open_active_cpus(config: &Config, addresses: &[SocketAddr]) -> Option<ActiveCpus> {
+    config.idle_actuator?;
+    match ActiveCpus::open(&config.root, &name(addresses)) {
+        Ok(active_cpus) => Some(active_cpus),
+        // Who may keep no lock was told so of the idle limits.
+        Err(LockError::Unavailable { .. }) if config.active_idle != Mode::Stock => None,
+        Err(error) => {
+            config.log.say(&format!("other processes do not know which CPUs the store needs: {error}"));
+            None
+        }
+    }
+}
+
+/// As other processes on the machine know us.
+fn name(addresses: &[SocketAddr]) -> String {
+    let place = addresses.first().map_or("a Unix socket".to_owned(), ToString::to_string);
+    format!("roost serve on {place}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use machine::Rate;
+    use std::io::{Read as _, Write as _};
+    use std::time::{Duration, Instant};
+
+    /// What one worker's load does to the figures of the whole is no reason to wake a CPU that rests.
+    #[test]
+    fn a_worker_without_connections_is_left_alone_while_another_learns() {
+        let cpus: Vec<CpuId> = linux::allowed_cpus().unwrap().0.into_iter().take(2).collect();
+        if cpus.len() < 2 {
+            println!("SKIPPED: a single CPU, which no worker has to itself");
+            return;
+        }
+        let policy = Policy::Peafowl(policy::peafowl::Params::live().scaled(30.0));
+        let server = Server::start(Config::on_loopback(cpus, policy), || {}).unwrap();
+        let mut client = std::net::TcpStream::connect(server.addresses()[0]).unwrap();
+        let began = Instant::now();
+        let mut limits: Vec<Rate> = Vec::new();
+        let mut before = Vec::new();
+        while limits.len() < 30 {
+            assert!(began.elapsed() < Duration::from_secs(300), "{limits:?}");
+            // Now many at once and now few, so that what the worker can do changes.
+            let requests = b"get key\r\n".repeat(1 + limits.len() % 3 * 20);
+            client.write_all(&requests).unwrap();
+            let mut answers = vec![0; requests.len() / 9 * 5];
+            client.read_exact(&mut answers).unwrap();
+            let status = server.status();
+            if let Some(limit) =
+                status.workers.iter().find(|worker| worker.residents > 0).and_then(|w| w.limit)
+                && limits.last() != Some(&limit)
+            {
+                limits.push(limit);
+                if limits.len() == 10 {
+                    before = server.rests();
+                }
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let woken = server.rests().iter().zip(&before).map(|(now, before)| now.since(before).count()).min();
+        assert!(woken.unwrap() <= 5, "woken {woken:?} times while another learned 20 limits");
+        server.stop().unwrap();
+    }
+}
