@@ -54,6 +54,6 @@ mod tunnel;
 
 pub use config::{Class, Config, ConfigError, Health, Limits, Period, Server, Tls};
 pub use paced::Paced;
-pub use stage::{Burst, Why};
 pub use proxy::{Proxy, StartError};
+pub use stage::{Burst, Why};
 pub use status::{ClassStatus, Counts, ServerStatus, Status, Times};
