@@ -25,8 +25,9 @@ test-engines: ## the agent in Elasticsearch, OpenSearch, Solr and plain Java ser
 	mvn -q -B -f java/pom.xml package -DskipTests
 	experiments/hurry-up/engines.py $(ENGINES)
 
-check: ## what CI asks besides the tests: format, lints, docs, licences, advisories, 20 s of each fuzz target
+check: ## what CI asks besides the tests: format, house rules, lints, docs, licences, advisories, fuzzing
 	cargo fmt --all --check
+	@scripts/house --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --quiet
 	@scripts/audit
