@@ -47,7 +47,6 @@ pub(crate) struct Held<R> {
     pub late: Duration,
 }
 
-/// A connection of the generator.
 pub(crate) struct Connection<P: Protocol> {
     socket: OwnedFd,
     /// Requests as bytes; written from `written` on.

@@ -16,13 +16,10 @@ pub enum Error {
          HTTP: TLS is not spoken, so no https; no user name, blanks as %20)"
     )]
     Url(String),
-    /// A plan that cannot be.
     #[error("the plan cannot be run: {0}")]
     Plan(String),
-    /// A workload that cannot be.
     #[error(transparent)]
     Workload(#[from] workload::SpecError),
-    /// CPUs that cannot be had.
     #[error(transparent)]
     Cpus(#[from] linux::AffinityError),
     /// Real-time priority that cannot be had.
@@ -30,21 +27,14 @@ pub enum Error {
     Prompt(#[from] linux::RealtimeError),
     /// A host name that leads nowhere.
     #[error("cannot find {target}: {cause}; check the host name, or give its address")]
-    Resolve {
-        /// The server.
-        target: Target,
-        /// What the system said.
-        cause: std::io::Error,
-    },
+    Resolve { target: Target, cause: std::io::Error },
     /// The limit on open files is below what the connections need.
     #[error(
         "{connections} connections need {needed} open files and the limit is {limit}: raise it (ulimit -Hn, \
          LimitNOFILE=), or use fewer connections"
     )]
     Descriptors {
-        /// Connections asked for.
         connections: u32,
-        /// Open files that they need.
         needed: u64,
         /// The hard limit.
         limit: u64,
@@ -55,11 +45,9 @@ pub enum Error {
          take that many connections?"
     )]
     Connect {
-        /// The server.
         target: Target,
         /// Connections of this thread that were made before.
         connected: usize,
-        /// What the system said.
         cause: std::io::Error,
     },
     /// The server refuses a value while it is filled.
@@ -67,44 +55,23 @@ pub enum Error {
         "{target} refused a value while its keys were stored: `{answer}`; use fewer keys or smaller values, or give \
          the server more memory"
     )]
-    PreloadRefused {
-        /// The server.
-        target: Target,
-        /// Its words.
-        answer: String,
-    },
-    /// Every connection was lost.
+    PreloadRefused { target: Target, answer: String },
     #[error(
         "{target} closed every connection ({answered} requests had been answered): {reason}; see its log"
     )]
-    Closed {
-        /// The server.
-        target: Target,
-        /// Requests answered by then.
-        answered: u64,
-        /// How the last one ended.
-        reason: String,
-    },
-    /// The server went silent.
+    Closed { target: Target, answered: u64, reason: String },
     #[error(
         "{target} has answered nothing for {silence} with {waiting} requests under way; see whether it hangs"
     )]
     Stalled {
-        /// The server.
         target: Target,
-        /// For how long.
         silence: Duration,
         /// Requests that wait for an answer.
         waiting: u64,
     },
     /// The system refused something that a generator cannot do without.
     #[error("{doing}: {cause}")]
-    System {
-        /// What was being done.
-        doing: &'static str,
-        /// What the system said.
-        cause: std::io::Error,
-    },
+    System { doing: &'static str, cause: std::io::Error },
 }
 
 impl Error {

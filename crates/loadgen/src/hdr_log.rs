@@ -10,7 +10,6 @@ use std::io::{self, BufWriter, Write};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-/// A log being written.
 pub struct HdrLog {
     file: BufWriter<File>,
     serializer: V2DeflateSerializer,
@@ -19,7 +18,6 @@ pub struct HdrLog {
 }
 
 impl HdrLog {
-    /// Creates the file.
     pub fn create(path: &Path) -> io::Result<Self> {
         let file = BufWriter::new(SafeFolder::begin(path, 0o666).map_err(SafeError::into_io)?);
         Ok(Self { file, serializer: V2DeflateSerializer::new(), begun: SystemTime::now(), headed: false })

@@ -20,22 +20,15 @@ use serde::{Deserialize, Serialize};
 /// Which figures of the latencies are the server's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stands {
-    /// The median.
     pub p50: bool,
-    /// 90 %.
     pub p90: bool,
-    /// 99 %.
     pub p99: bool,
-    /// 99.9 %.
     pub p999: bool,
-    /// 99.99 %.
     pub p9999: bool,
-    /// The largest.
     pub max: bool,
 }
 
 impl Stands {
-    /// Judges each figure by itself.
     pub fn of(latency: &Percentiles, without_own: &Percentiles) -> Self {
         let figure = |of: fn(&Percentiles) -> Duration| stands(of(latency), of(without_own));
         Self {
@@ -120,7 +113,6 @@ fn late_share(latency: &Histogram<u64>, lateness: &Histogram<u64>) -> Ratio {
 
 /// The share of a figure that may be the generator's.
 const CHANGE_TOLERATED: f64 = 0.1;
-/// Is judged in every run.
 const MEDIAN: f64 = 0.5;
 
 #[cfg(test)]

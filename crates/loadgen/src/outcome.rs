@@ -6,20 +6,17 @@ use hdrhistogram::Histogram;
 use machine::{CpuId, Duration, Rate, Ratio};
 use serde::{Deserialize, Serialize};
 
-/// How one interval went.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Progress {
     /// End of the interval, since the load began.
     #[serde(rename = "at_ns")]
     pub at: Duration,
-    /// Its length.
     #[serde(rename = "length_ns")]
     pub length: Duration,
     /// The part of the run in which it lies.
     pub part: Part,
     /// Rate that the plan asked for; none in a closed loop.
     pub asked: Option<Rate>,
-    /// Rate of answers.
     pub reached: Rate,
     /// Latencies of the answers of this interval.
     pub latency: Percentiles,
@@ -33,13 +30,10 @@ pub struct Progress {
     pub cpu_time: Duration,
 }
 
-/// A part of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Part {
-    /// Load that is not counted.
     Warmup,
-    /// What the outcome describes.
     Measured,
     /// Nothing is sent any more; the last answers come in, and belong to what was measured.
     Drain,
@@ -47,7 +41,6 @@ pub enum Part {
 
 /// An interval as an observer sees it.
 pub struct Interval<'a> {
-    /// Its figures.
     pub progress: &'a Progress,
     /// All its latencies, in nanoseconds.
     pub latencies: &'a Histogram<u64>,
@@ -56,33 +49,24 @@ pub struct Interval<'a> {
 /// The shape of a distribution of times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Percentiles {
-    /// Number of values.
     pub count: u64,
-    /// The mean.
     #[serde(rename = "mean_ns")]
     pub mean: Duration,
-    /// Half are below.
     #[serde(rename = "p50_ns")]
     pub p50: Duration,
-    /// 90 % are below.
     #[serde(rename = "p90_ns")]
     pub p90: Duration,
-    /// 99 % are below.
     #[serde(rename = "p99_ns")]
     pub p99: Duration,
-    /// 99.9 % are below.
     #[serde(rename = "p999_ns")]
     pub p999: Duration,
-    /// 99.99 % are below.
     #[serde(rename = "p9999_ns")]
     pub p9999: Duration,
-    /// The largest.
     #[serde(rename = "max_ns")]
     pub max: Duration,
 }
 
 impl Percentiles {
-    /// True if nothing was measured.
     fn is_empty(&self) -> bool {
         self.count == 0
     }
@@ -109,35 +93,28 @@ impl Percentiles {
 pub struct ThreadCost {
     /// The CPU to which it was pinned.
     pub cpu: Option<CpuId>,
-    /// CPU time used while measuring.
     #[serde(rename = "cpu_time_ns")]
     pub cpu_time: Duration,
     /// That, as a share of the time measured.
     pub busy: Ratio,
 }
 
-/// How filling the server went.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Preload {
-    /// Values stored.
     pub stored: u64,
     /// Keys read back afterwards, spread evenly over all.
     pub checked: u64,
     /// Of those, how many were there.
     pub hits: u64,
-    /// How long it took.
     #[serde(rename = "took_ns")]
     pub took: Duration,
 }
 
-/// A finished run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Outcome {
     /// Mean rate that the plan asked for while measuring; none in a closed loop.
     pub asked: Option<Rate>,
-    /// Rate of answers while measuring.
     pub reached: Rate,
-    /// How long was measured.
     #[serde(rename = "measured_ns")]
     pub measured: Duration,
     /// From when each request was due until its answer was read.
@@ -153,21 +130,16 @@ pub struct Outcome {
     pub took: Percentiles,
     /// Share of requests sent later than a tenth of the 99th percentile of latency.
     pub late: Ratio,
-    /// What became of the requests.
     pub counts: Counts,
     /// Connections that the server closed while it owed an answer or, where they are not made anew, at all.
     pub connections_lost: u32,
-    /// Connections that were made anew.
     pub connections_renewed: u32,
     /// The first value that was not the right one, and how the last lost connection ended.
     pub remarks: Vec<String>,
     /// How filling the server went, if that was asked for.
     pub preload: Option<Preload>,
-    /// What the generator itself cost.
     pub threads: Vec<ThreadCost>,
-    /// The figures can be believed.
     pub valid: bool,
-    /// Why not, otherwise.
     pub invalid_because: Vec<String>,
     /// The intervals, warm-up included.
     pub intervals: Vec<Progress>,

@@ -8,13 +8,10 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use workload::{ArrivalKind, Profile};
 
-/// Where the server listens.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Target {
-    /// `HOST:PORT`.
     Tcp(String),
-    /// A Unix socket.
     Unix(PathBuf),
 }
 
@@ -55,21 +52,16 @@ pub enum Pace {
     Open {
         /// How arrivals are spread around their rate.
         arrivals: ArrivalKind,
-        /// The rate over time.
         profile: Profile,
     },
     /// When an earlier one was answered: `depth` requests are under way on each connection at all times.
     /// Such a generator slows down with its server and hides what waiting clients would have seen.
-    Closed {
-        /// Requests under way per connection.
-        depth: u32,
-    },
+    Closed { depth: u32 },
 }
 
 /// One run: of a memcached server, or of whatever `A` is asked.
 #[derive(Clone, Debug)]
 pub struct Plan<A = Items> {
-    /// The server.
     pub target: Target,
     /// Connections, shared evenly among the threads.
     pub connections: u32,
@@ -77,15 +69,11 @@ pub struct Plan<A = Items> {
     pub threads: u16,
     /// CPUs to which the threads are pinned in turn; not pinned if none.
     pub cpus: Option<CpuList>,
-    /// How long is measured.
     pub length: Duration,
     /// How long load is sent before that without being counted.
     pub warmup: Duration,
-    /// When requests are sent.
     pub pace: Pace,
-    /// What they ask for.
     pub asks: A,
-    /// How often progress is reported.
     pub interval: Duration,
     /// How long before a request is due the thread stops sleeping and polls instead: longer than the
     /// system needs to wake it, or it will send late.
@@ -194,7 +182,6 @@ pub const SPIN_DEFAULT: Duration = Duration::from_micros(50);
 const CONNECTIONS_MAX: u32 = 20_000;
 /// Deeper pipelines than this measure the buffers of the sockets.
 const DEPTH_MAX: u32 = 4096;
-/// A run ends.
 const LENGTH_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 /// How often a lane looks for requests that are over their time.
 pub(crate) const TIMEOUT_MIN: Duration = Duration::from_millis(100);

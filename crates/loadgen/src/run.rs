@@ -88,7 +88,6 @@ fn cpu_of<A>(plan: &Plan<A>, number: usize) -> Option<CpuId> {
     cpus.0.iter().nth(number % cpus.0.len()).copied()
 }
 
-/// The load itself.
 fn load<A: Asks>(
     plan: &Plan<A>,
     lanes: &mut [Lane<'_, A>],
@@ -263,7 +262,6 @@ fn asked<A>(plan: &Plan<A>, begin: Duration, end: Duration) -> Option<Rate> {
     Some(Rate::per_second(events / (end - begin).as_secs_f64()))
 }
 
-/// Puts the lanes' intervals together.
 struct Merger<'a, A> {
     plan: &'a Plan<A>,
     start: Instant,

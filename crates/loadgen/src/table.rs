@@ -105,7 +105,6 @@ impl fmt::Display for Outcome {
 }
 
 impl fmt::Display for Progress {
-    /// One line while running.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:>6.1}s", self.at.as_secs_f64())?;
         if let Some(asked) = self.asked {

@@ -5,18 +5,14 @@ use machine::Duration;
 use serde::{Deserialize, Serialize};
 use std::ops::AddAssign;
 
-/// What became of the requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
     /// Given to the system to send.
     pub sent: u64,
     /// Answered, errors included.
     pub answered: u64,
-    /// Reads that found a value.
     pub hits: u64,
-    /// Reads that found none.
     pub misses: u64,
-    /// Writes that were stored.
     pub stored: u64,
     /// Answers of an HTTP server with a status below 400.
     #[serde(default, skip_serializing_if = "is_none")]
@@ -34,7 +30,6 @@ pub struct Counts {
     pub timed_out: u64,
     /// Values that were not the ones that belong to their key; only counted when verifying.
     pub corrupt: u64,
-    /// Requests lost with their connection.
     pub lost: u64,
     /// Requests sent and not answered by the end; their age then is in the latencies.
     pub unanswered: u64,
@@ -45,7 +40,6 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Everything that went wrong.
     pub fn errors(&self) -> u64 {
         self.refused + self.corrupt + self.timed_out + self.lost + self.unanswered + self.unsent
     }

@@ -9,22 +9,17 @@ use serde::{Deserialize, Serialize};
 pub enum Command {
     /// `source` shall hand one of its connections, chosen by `pick`, to `target`.
     MoveConnection {
-        /// The worker that gives.
         source: WorkerId,
-        /// The worker that takes.
         target: WorkerId,
-        /// Which connection.
         pick: Pick,
     },
     /// The worker serves nobody from now on: its CPU may sleep deeply once all its workers are inactive.
     Deactivate(WorkerId),
-    /// The worker serves again.
     Activate(WorkerId),
     /// The CPU's idle states shall be limited so.
     LimitIdle {
         /// The CPU, by the kernel's number.
         cpu: CpuId,
-        /// How deep it may sleep.
         limit: IdleLimit,
     },
     /// The service shall run on these CPUs and on no others.
@@ -33,7 +28,6 @@ pub enum Command {
     SetFrequency {
         /// The CPU, by the kernel's number.
         cpu: CpuId,
-        /// How fast it may run.
         limit: FrequencyLimit,
     },
 }
@@ -44,7 +38,6 @@ pub enum Command {
 pub enum Pick {
     /// The next one served (Peafowl, Algorithm 1), or any if none sends a request for a while.
     NextServed,
-    /// This very one.
     This(ConnId),
 }
 
@@ -52,7 +45,6 @@ pub enum Pick {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum IdleLimit {
-    /// No limit of ours.
     None,
     /// Only states with an exit latency of at most this. [`Duration::ZERO`] means polling.
     ExitLatency(Duration),

@@ -13,13 +13,11 @@ pub enum CstateKind {
     Halting,
 }
 
-/// One idle state.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cstate {
     /// As the driver calls it. For people: choose by latency, never by name.
     pub name: String,
-    /// Spinning or stopped.
     pub kind: CstateKind,
     /// Advertised worst case from wake-up signal to first instruction (cpuidle `latency`).
     pub exit_latency: Duration,

@@ -24,7 +24,6 @@ pub(crate) fn exact(length: Duration) -> String {
     fits.map_or_else(|| format!("{nanos}ns"), |(unit, name)| format!("{}{name}", nanos / unit))
 }
 
-/// The same for `Option<Duration>`.
 pub mod optional {
     use super::{Cow, Deserialize, Deserializer, Duration, Serializer, exact};
 

@@ -9,7 +9,6 @@ use std::str::FromStr;
 /// A latency goal: a quantile of the response time below a limit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Goal {
-    /// The limit.
     pub latency: Duration,
     /// Which quantile, as a share of one.
     pub quantile: f64,

@@ -14,12 +14,9 @@
 
 use crate::Duration;
 
-/// A histogram of lengths.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LengthHistogram {
-    /// Periods in each bucket.
     pub counts: [u64; LengthHistogram::BUCKETS],
-    /// Their lengths together.
     pub times: [Duration; LengthHistogram::BUCKETS],
 }
 
@@ -68,24 +65,20 @@ impl LengthHistogram {
         }
     }
 
-    /// Counts one period.
     pub fn record(&mut self, length: Duration) {
         let bucket = Self::bucket_of(length);
         self.counts[bucket] += 1;
         self.times[bucket] += length;
     }
 
-    /// Periods in all.
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
     }
 
-    /// Their time together.
     pub fn time(&self) -> Duration {
         self.times.iter().fold(Duration::ZERO, |sum, &time| sum + time)
     }
 
-    /// Adds another's periods to these.
     pub fn add(&mut self, other: &Self) {
         for bucket in 0..Self::BUCKETS {
             self.counts[bucket] += other.counts[bucket];

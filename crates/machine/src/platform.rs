@@ -18,31 +18,25 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GearKind {
-    /// Frequency and voltage.
     #[default]
     Pstate,
     /// Frequency alone: power is linear in it at best.
     DutyCycle,
 }
 
-/// One clock setting.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Gear {
-    /// The clock.
     pub frequency: Kilohertz,
     /// Power of one core that executes in it.
     pub power: Microwatts,
-    /// How it is made.
     #[serde(default)]
     pub kind: GearKind,
 }
 
-/// Which cores share a clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ClockDomain {
-    /// Each has its own.
     #[default]
     Core,
     /// All of a socket; the fastest request wins.
@@ -55,7 +49,6 @@ pub enum ClockDomain {
 pub struct FrequencyTable {
     /// Slow to fast; the last is the nominal frequency, which service times are stated at.
     pub gears: Vec<Gear>,
-    /// Who shares a clock.
     #[serde(default)]
     pub domain: ClockDomain,
     /// From the request until the new frequency is in effect; the core runs on at the old one.
@@ -84,7 +77,6 @@ impl FrequencyTable {
 pub struct PackageState {
     /// The shallowest core state (place in the table) that all cores must be in.
     pub from_state: u8,
-    /// The uncore's power then.
     pub power: Microwatts,
     /// What waking takes in addition to the core's own exit latency.
     #[serde(with = "crate::duration_text")]
@@ -97,21 +89,17 @@ pub struct PackageState {
 pub struct TurboBin {
     /// Up to so many cores awake.
     pub cores: u16,
-    /// The clock.
     pub frequency: Kilohertz,
     /// Power of one core that executes at it.
     pub power: Microwatts,
 }
 
-/// A server.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Platform {
     /// As printed beside every figure that comes of it.
     pub name: String,
-    /// How many sockets.
     pub sockets: u16,
-    /// Physical cores in each.
     pub cores_per_socket: u16,
     /// Hyperthreads of a core; they share its clock and its sleep.
     pub threads_per_core: u16,
@@ -123,7 +111,6 @@ pub struct Platform {
     /// A sleep of the whole socket, if it has one.
     #[serde(default)]
     pub package: Option<PackageState>,
-    /// Gears.
     pub frequencies: FrequencyTable,
     /// Faster than nominal while few cores are awake; by number of cores. Empty: turbo is off.
     #[serde(default)]
@@ -145,22 +132,16 @@ fn shared_thread_speed() -> f64 {
     0.65
 }
 
-/// Why a platform cannot be.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("machine `{name}`: {key}: {problem}\n\nhint: {fix}")]
 pub struct PlatformError {
-    /// Which machine.
     pub name: String,
-    /// The key at fault.
     pub key: String,
-    /// What is wrong with it.
     pub problem: String,
-    /// What to do.
     pub fix: String,
 }
 
 impl Platform {
-    /// Logical CPUs.
     pub fn cpus(&self) -> usize {
         usize::from(self.sockets) * usize::from(self.cores_per_socket) * usize::from(self.threads_per_core)
     }

@@ -12,18 +12,14 @@ pub struct Reading {
     pub workers: Vec<WorkerReading>,
     /// One entry per CPU, in order of number.
     pub cpus: Vec<CpuReading>,
-    /// The service as a whole.
     pub service: ServiceReading,
-    /// Energy since the run began.
     pub energy: Option<EnergyReading>,
 }
 
 /// One worker, as it reports itself.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WorkerReading {
-    /// Who.
     pub worker: WorkerId,
-    /// Connections it serves now.
     pub connections: u32,
     /// Of those, the ones at home here.
     pub residents: u32,
@@ -52,10 +48,8 @@ impl WorkerReading {
     }
 }
 
-/// One CPU.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CpuReading {
-    /// Which.
     pub cpu: CpuId,
     /// Share of the last period that it was not idle.
     pub busy: Option<Ratio>,
@@ -73,13 +67,11 @@ pub struct CpuReading {
     pub clock: Option<Kilohertz>,
 }
 
-/// The service as a whole.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ServiceReading {
     /// Requests per second.
     pub rate: Option<Rate>,
-    /// Mean response time.
     pub mean: Option<Duration>,
     /// 95th percentile of the response time.
     pub p95: Option<Duration>,
@@ -93,8 +85,6 @@ pub struct ServiceReading {
 /// Energy used since the run began.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EnergyReading {
-    /// How much.
     pub used: Microjoules,
-    /// Where the figure comes from.
     pub source: EnergySource,
 }

@@ -21,7 +21,6 @@ pub struct Instant(u64);
 pub struct Duration(u64);
 
 impl Instant {
-    /// The driver's epoch.
     pub const ZERO: Self = Self(0);
 
     /// `nanos` nanoseconds after the epoch.
@@ -41,9 +40,7 @@ impl Instant {
 }
 
 impl Duration {
-    /// No time at all.
     pub const ZERO: Self = Self(0);
-    /// Longer than any run.
     pub const MAX: Self = Self(u64::MAX);
 
     /// From nanoseconds.
@@ -221,7 +218,6 @@ impl FromStr for Duration {
 pub struct Rate(f64);
 
 impl Rate {
-    /// Nothing happens.
     pub const ZERO: Self = Self(0.0);
 
     /// `per_second` events each second; a negative or undefined number is zero.
@@ -240,11 +236,9 @@ impl Rate {
     pub fn scale(self, factor: f64) -> Self {
         Self::per_second(self.0 * factor)
     }
-    /// The larger of two rates.
     pub fn max(self, other: Self) -> Self {
         Self(self.0.max(other.0))
     }
-    /// The smaller of two rates.
     pub fn min(self, other: Self) -> Self {
         Self(self.0.min(other.0))
     }
@@ -290,9 +284,7 @@ impl fmt::Display for Rate {
 pub struct Ratio(f64);
 
 impl Ratio {
-    /// Nothing of it.
     pub const ZERO: Self = Self(0.0);
-    /// All of it.
     pub const ONE: Self = Self(1.0);
 
     /// `share`, held within 0 and 1; an undefined number is 0.

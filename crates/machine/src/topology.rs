@@ -9,11 +9,9 @@ use std::str::FromStr;
 /// One logical CPU and where it sits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cpu {
-    /// The kernel's number.
     pub id: CpuId,
     /// The physical core, unique within its package; hyperthreads share it.
     pub core: u16,
-    /// The socket.
     pub package: u16,
 }
 

@@ -15,7 +15,6 @@ pub const LINE_MAX: usize = 2048;
 /// `protocol_binary.h`). No text command begins with it.
 pub const BINARY_MAGIC: u8 = 0x80;
 
-/// A command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Line<'a> {
     /// What it says, without its ending.
@@ -24,10 +23,8 @@ pub struct Line<'a> {
     pub length: usize,
 }
 
-/// How the unserved input begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Head<'a> {
-    /// With a whole line.
     Line(Line<'a>),
     /// With part of one; more bytes will tell.
     Partial,

@@ -4,7 +4,6 @@
 /// `SERVER_ERROR` that the request was right and the server could not do it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum Refusal {
-    /// Nobody knows this command.
     #[error("ERROR")]
     UnknownCommand,
     /// Too few words, a key of more than 250 bytes, a length that is none.
@@ -28,7 +27,6 @@ pub enum Refusal {
     /// A value larger than the server takes.
     #[error("SERVER_ERROR object too large for cache")]
     TooLarge,
-    /// No memory for the value.
     #[error("SERVER_ERROR out of memory storing object")]
     OutOfMemory,
     /// No memory for the changed number.
@@ -40,7 +38,6 @@ pub enum Refusal {
     /// More than 20 words in a meta command.
     #[error("CLIENT_ERROR options flags are too long")]
     TooManyFlags,
-    /// A flag given twice.
     #[error("CLIENT_ERROR duplicate flag")]
     DuplicateFlag,
     /// A flag that no meta command knows.

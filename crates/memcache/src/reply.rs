@@ -5,39 +5,29 @@ use std::fmt::Write as _;
 
 /// Ends the values of a retrieval.
 pub const END: &[u8] = b"END\r\n";
-/// A value was stored.
 pub const STORED: &[u8] = b"STORED\r\n";
 /// A value was not stored, because its condition was not met.
 pub const NOT_STORED: &[u8] = b"NOT_STORED\r\n";
 /// The item has another unique number.
 pub const EXISTS: &[u8] = b"EXISTS\r\n";
-/// There is no such item.
 pub const NOT_FOUND: &[u8] = b"NOT_FOUND\r\n";
-/// The item is gone.
 pub const DELETED: &[u8] = b"DELETED\r\n";
 /// The item has a new expiry.
 pub const TOUCHED: &[u8] = b"TOUCHED\r\n";
-/// Done.
 pub const OK: &[u8] = b"OK\r\n";
 /// The counters begin again at zero.
 pub const RESET: &[u8] = b"RESET\r\n";
 /// `mg`, `me`: there is no such item.
 pub const META_MISS: &[u8] = b"EN";
-/// Done, or found.
 pub const META_DONE: &[u8] = b"HD";
-/// Not stored.
 pub const META_NOT_STORED: &[u8] = b"NS";
-/// Another unique number.
 pub const META_EXISTS: &[u8] = b"EX";
-/// No such item.
 pub const META_NOT_FOUND: &[u8] = b"NF";
 /// The answer to `mn`.
 pub const META_NOOP: &[u8] = b"MN\r\n";
 
-/// Ends a line.
 pub const LINE_ENDING: &[u8] = b"\r\n";
 
-/// Appends a number in decimal.
 #[inline]
 pub fn number(out: &mut Vec<u8>, number: u64) {
     out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());

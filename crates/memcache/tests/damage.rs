@@ -6,7 +6,6 @@
 use memcache::client::{Reading, compose, parse as read_answer};
 use memcache::{Head, KEY_MAX, Request, head, parse, reply};
 
-/// Damaged streams of each kind.
 const STREAMS: u64 = 20_000;
 
 /// Marsaglia's xorshift64: enough to pick places and bytes.

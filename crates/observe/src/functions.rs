@@ -56,7 +56,6 @@ impl std::fmt::Display for FunctionName {
     }
 }
 
-/// Why functions are not watched.
 #[derive(Debug, Error)]
 pub enum FunctionError {
     /// The process, or what it runs.
@@ -64,34 +63,14 @@ pub enum FunctionError {
     File(#[from] FileError),
     /// The process runs no such file.
     #[error("process {pid} runs no file {binary}\nhint: it runs {}", known.join(", "))]
-    NoBinary {
-        /// Which process.
-        pid: u32,
-        /// What was asked for.
-        binary: String,
-        /// What it runs.
-        known: Vec<String>,
-    },
+    NoBinary { pid: u32, binary: String, known: Vec<String> },
     /// The file could not be read.
     #[error("{path}: {source}")]
-    Unreadable {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// The function.
+    Unreadable { path: PathBuf, source: io::Error },
     #[error("{binary}: {source}")]
-    Symbol {
-        /// The file.
-        binary: String,
-        /// What is wrong.
-        source: SymbolError,
-    },
-    /// It has no end.
+    Symbol { binary: String, source: SymbolError },
     #[error("{0} never returns, so nobody is ever outside again; name a function that it calls")]
     Endless(String),
-    /// The kernel.
     #[error(transparent)]
     Bpf(#[from] BpfError),
     /// What was attached cannot be read.
@@ -160,7 +139,6 @@ impl FunctionWatch {
         Ok(Reader::from_memory(Box::new(memory), length as u64, &path)?)
     }
 
-    /// The functions, in full.
     pub fn names(&self) -> &[String] {
         &self.names
     }

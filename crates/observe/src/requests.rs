@@ -26,11 +26,8 @@ use std::collections::BTreeMap;
 /// What was seen of a service's requests for some time.
 #[derive(Clone, Debug)]
 pub struct RequestPattern {
-    /// How long was watched.
     pub elapsed: Duration,
-    /// By what means.
     pub way: RequestWay,
-    /// Requests that were answered.
     pub requests: u64,
     /// Those of them that were timed: what percentiles rest on. Where requests are many each timed one stands for several, so
     /// that the histograms hold all.
@@ -40,7 +37,6 @@ pub struct RequestPattern {
     pub merged: u64,
     /// Times that there was no memory to follow a connection, so that its requests are missing.
     pub unfit: u64,
-    /// From ready to replied.
     pub response: Option<Histogram<u64>>,
     /// From taken to replied: the server's own work.
     pub service: Option<Histogram<u64>>,

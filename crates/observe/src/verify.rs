@@ -17,19 +17,15 @@ use machine::{CpuList, Duration, EnergySource, IdleLimit, Microwatts};
 use std::sync::atomic::{AtomicBool, Ordering};
 use thiserror::Error;
 
-/// How long, and how often.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Blocks {
     /// Pairs of a shallow and a deep block.
     pub pairs: u32,
-    /// Length of a block.
     pub length: Duration,
 }
 
-/// Why nothing was verified.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum VerifyError {
-    /// There is nothing to move.
     #[error("there is no choice of idle states to put to the test: {0}")]
     NoChoice(String),
     /// Another run has limits of its own.

@@ -29,12 +29,10 @@ impl Refusal {
         Self { status, why: why.into() }
     }
 
-    /// The client's fault.
     pub(crate) fn bad(why: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, why)
     }
 
-    /// One line of text.
     pub(crate) fn response(&self) -> Response<Answer> {
         let text = format!("roost stage: {}\n", self.why);
         let mut response = Response::new(Answer::Whole(Gathered::of(text.into())));
@@ -52,9 +50,7 @@ impl Refusal {
     }
 }
 
-/// An answer's body.
 pub(crate) enum Answer {
-    /// All of it is here.
     Whole(Gathered),
     /// The rest comes from the server.
     Passing(Passing),
@@ -105,11 +101,8 @@ impl Gathered {
     }
 }
 
-/// How a server's answer begins.
 pub(crate) enum Begun {
-    /// With all of it.
     Whole(Gathered),
-    /// With this; there is more.
     Part(Gathered, Arriving),
 }
 
@@ -230,7 +223,6 @@ fn lock(rest: &Mutex<Rest>) -> MutexGuard<'_, Rest> {
     rest.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Why an answer breaks off.
 type BodyError = Box<dyn std::error::Error + Send + Sync>;
 
 impl Body for Answer {

@@ -11,7 +11,6 @@ use http_body_util::Full;
 use machine::Duration;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// A server behind.
 #[derive(Debug)]
 pub(crate) struct Backend {
     pub(crate) name: String,
@@ -19,16 +18,13 @@ pub(crate) struct Backend {
     authority: Authority,
     pool: Pool,
     is_down: AtomicBool,
-    /// How often it failed.
     pub(crate) failures: AtomicU64,
 }
 
-/// Why there is no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Failed {
     /// The request never left us.
     NotSent(String),
-    /// It may have arrived.
     Broken(String),
     /// The answer did not begin in time.
     Slow,
@@ -102,7 +98,6 @@ impl Backend {
         !self.is_down.load(Ordering::Relaxed)
     }
 
-    /// It answered.
     pub(crate) fn mark_up(&self) {
         self.is_down.store(false, Ordering::Relaxed);
     }

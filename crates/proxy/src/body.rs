@@ -9,7 +9,6 @@ use http::StatusCode;
 use http_body_util::BodyExt as _;
 use hyper::body::{Body as _, Incoming};
 
-/// A body in memory.
 #[derive(Debug)]
 pub(crate) struct Whole {
     pub(crate) bytes: Bytes,
@@ -17,7 +16,6 @@ pub(crate) struct Whole {
     _share: Share,
 }
 
-/// Reads it, within the limits.
 pub(crate) async fn read(body: Incoming, limits: &Limits, budget: &Budget) -> Result<Whole, Refusal> {
     let announced = body.size_hint();
     if announced.lower() > limits.body {

@@ -4,7 +4,6 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The memory of all bodies.
 #[derive(Clone, Debug)]
 pub(crate) struct Budget(Arc<Inner>);
 

@@ -7,7 +7,6 @@ use policy::staging::{Input, Output, Stager};
 use std::io::{self, Write as _};
 use std::path::Path;
 
-/// A stage's log.
 #[derive(Debug)]
 pub(crate) struct Recording {
     segments: Segments,

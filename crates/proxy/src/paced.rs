@@ -19,7 +19,6 @@ pub struct Paced<S> {
 }
 
 impl<S> Paced<S> {
-    /// Each write has so long.
     pub fn new(stream: S, patience: Duration) -> Self {
         Self { stream, patience, stuck: None }
     }

@@ -31,7 +31,6 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::pki_types::ServerName;
 
-/// What is sent.
 type Asking = Request<Full<Bytes>>;
 
 /// Where connections go, and how long they are waited for and kept.
@@ -47,7 +46,6 @@ pub(crate) struct Route {
     pub(crate) idle: Duration,
 }
 
-/// Connections to one server.
 pub(crate) struct Pool {
     route: Route,
     kept: Arc<Mutex<Kept>>,
@@ -55,13 +53,11 @@ pub(crate) struct Pool {
     opening: tokio::sync::Mutex<()>,
 }
 
-/// What is kept.
 #[derive(Default)]
 struct Kept {
     /// Those that are free, and since when; who was used last is last.
     free: VecDeque<(Instant, http1::SendRequest<Full<Bytes>>)>,
     shared: Option<Shared>,
-    /// Shared connections so far.
     opened: u64,
     /// Somebody will close what is kept for too long.
     is_swept: bool,
@@ -72,7 +68,6 @@ struct Shared {
     connection: http2::SendRequest<Full<Bytes>>,
     /// Of all that were opened, from 1.
     number: u64,
-    /// When it was last asked.
     asked: Instant,
     /// Who still hears an answer has one.
     heard: Arc<()>,
@@ -85,7 +80,6 @@ struct Taken {
     number: u64,
 }
 
-/// A connection in use.
 enum Lease {
     Alone(http1::SendRequest<Full<Bytes>>, Weak<Mutex<Kept>>, Duration),
     Shared { _heard: Arc<()> },
@@ -102,7 +96,6 @@ impl Pool {
         Self { route, kept: Arc::default(), opening: tokio::sync::Mutex::new(()) }
     }
 
-    /// Where its connections go.
     pub(crate) fn route(&self) -> &Route {
         &self.route
     }
@@ -289,7 +282,6 @@ impl fmt::Debug for Pool {
 }
 
 impl Lease {
-    /// The answer is over.
     fn end(self) {
         let Self::Alone(connection, kept, idle) = self else { return };
         let Some(kept) = kept.upgrade() else { return };

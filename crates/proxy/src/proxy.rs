@@ -31,25 +31,12 @@ pub enum StartError {
     /// What was asked for cannot be.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// The address cannot be had.
     #[error(
         "cannot listen at {address}: {cause}\nhint: choose another with --listen (port 0 lets the system choose)"
     )]
-    Listen {
-        /// Which.
-        address: SocketAddr,
-        /// What the system said.
-        cause: io::Error,
-    },
-    /// The recording cannot be begun.
+    Listen { address: SocketAddr, cause: io::Error },
     #[error("cannot record into {folder}: {cause}; name another folder")]
-    Record {
-        /// Where.
-        folder: PathBuf,
-        /// What the system said.
-        cause: io::Error,
-    },
-    /// The system refused something else.
+    Record { folder: PathBuf, cause: io::Error },
     #[error("starting the proxy: {0}")]
     System(#[from] io::Error),
 }
@@ -88,12 +75,10 @@ impl Proxy {
         Ok(Self { addresses, shared, stop, thread: Some(thread) })
     }
 
-    /// Where it listens.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
 
-    /// What it looks like now.
     pub fn status(&self) -> Status {
         Status::of(&self.shared)
     }

@@ -201,7 +201,6 @@ impl Account {
         }
     }
 
-    /// The answer is whole.
     pub(crate) fn answered(mut self) {
         let latency = linux::now().since(self.arrived);
         if let Some(ticket) = self.ticket.take() {

@@ -12,7 +12,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 pub(crate) struct Group {
     host: Option<String>,
     path: String,
-    /// Their numbers.
     pub(crate) servers: Vec<usize>,
     next: AtomicUsize,
 }
@@ -64,7 +63,6 @@ fn without_port(host: &str) -> &str {
     }
 }
 
-/// What classes there are.
 #[derive(Debug)]
 pub(crate) struct Classes {
     rules: Vec<Rule>,
@@ -78,14 +76,10 @@ struct Rule {
     treatment: Treatment,
 }
 
-/// How a request is treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Treatment {
-    /// The number of its class.
     pub(crate) class: usize,
-    /// How long it may take.
     pub(crate) time: Duration,
-    /// Whether it is held.
     pub(crate) hold: bool,
 }
 

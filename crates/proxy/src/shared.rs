@@ -13,14 +13,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use tokio::sync::{OwnedSemaphorePermit, watch};
 
-/// A server and its stage.
 #[derive(Debug)]
 pub(crate) struct Behind {
     pub(crate) backend: Backend,
     pub(crate) stage: Arc<Stage>,
 }
 
-/// A proxy's state.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) config: Config,
@@ -59,7 +57,6 @@ impl Drop for Place {
     }
 }
 
-/// Why it cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum MakeError {
     #[error(transparent)]

@@ -17,7 +17,6 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
 
-/// The stage before one server.
 #[derive(Debug)]
 pub(crate) struct Stage {
     inner: Mutex<Inner>,
@@ -31,39 +30,31 @@ struct Inner {
     held: BTreeMap<StagedId, oneshot::Sender<Release>>,
     next: u64,
     in_service: u64,
-    /// Nothing is held any more.
     is_draining: bool,
     /// The last bursts, until somebody takes them.
     bursts: VecDeque<Burst>,
     numbers: u64,
 }
 
-/// A burst, as it went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Burst {
-    /// When, by the monotonic clock.
     #[serde(rename = "at_ns")]
     pub at: Instant,
     /// Its number among its server's, from 1.
     pub number: u64,
-    /// Requests that went.
     pub released: u32,
     /// Of these and others, how many were in service then.
     pub in_service: u32,
     /// How long the first of them had waited.
     #[serde(rename = "longest_ns")]
     pub longest: Duration,
-    /// What made it go.
     pub why: Why,
 }
 
-/// What made a burst go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Why {
-    /// The end of the period.
     Period,
-    /// A deadline in danger.
     Deadline,
     /// As many were held as may be.
     Full,
@@ -135,7 +126,6 @@ impl Stage {
         self.line.tell(inner.stager.coming());
     }
 
-    /// What it looks like now.
     pub(crate) fn look(&self) -> Look {
         let inner = self.inner();
         let in_service = inner.in_service;
@@ -214,7 +204,6 @@ impl Inner {
     }
 }
 
-/// A request's place.
 #[derive(Debug)]
 pub(crate) struct Ticket {
     stage: Arc<Stage>,

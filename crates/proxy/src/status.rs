@@ -10,18 +10,14 @@ use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// A proxy at one moment.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Status {
-    /// What requests shall take.
     pub goal: Goal,
     /// Whether anything is held at all.
     pub hold: bool,
-    /// Clients' connections.
     pub connections: u32,
     /// Bytes of all bodies in memory.
     pub memory: u64,
-    /// What they may be.
     pub memory_limit: u64,
     /// Servers, in the order of the configuration.
     pub servers: Vec<ServerStatus>,
@@ -32,22 +28,17 @@ pub struct Status {
     pub last_failure: Option<String>,
 }
 
-/// A server and its stage.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ServerStatus {
-    /// Its name.
     pub name: String,
     /// Whether it answered when it was last asked.
     pub is_up: bool,
-    /// How often it failed.
     pub failures: u64,
     /// Requests that wait for its next burst.
     pub held: u64,
     /// Requests that it works on and that were held.
     pub in_service: u64,
-    /// Bursts so far.
     pub bursts: u64,
-    /// What its stage did.
     pub stage: Record,
     /// How long before its deadline a request goes now, at the latest: a burst's measured tail and the margin; none while
     /// nothing is known.
@@ -58,23 +49,18 @@ pub struct ServerStatus {
     pub due_in: Option<Duration>,
 }
 
-/// A class of requests.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ClassStatus {
-    /// Its name.
     pub name: String,
-    /// What became of its requests.
     pub counts: Counts,
     /// From a request's arrival to its answer's end.
     pub latency: Times,
-    /// How long requests were held.
     pub held: Times,
 }
 
 /// What became of requests. `arrived` is the sum of the ends and of those under way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
-    /// Came.
     pub arrived: u64,
     /// A server's answer was passed on, whatever it said.
     pub answered: u64,
@@ -92,12 +78,10 @@ pub struct Counts {
     pub gone: u64,
     /// The answer broke off in the middle.
     pub broke_off: u64,
-    /// Sent again.
     pub retried: u64,
 }
 
 impl Counts {
-    /// Requests that have ended.
     pub fn ended(&self) -> u64 {
         self.answered
             + self.refused
@@ -108,7 +92,6 @@ impl Counts {
             + self.broke_off
     }
 
-    /// Adds another's.
     pub fn add(&mut self, other: &Self) {
         let Self { arrived, answered, late, refused, no_memory, failed, timed_out, gone, broke_off, retried } =
             other;
@@ -128,24 +111,18 @@ impl Counts {
 /// The shape of a distribution of times, in nanoseconds where it is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Times {
-    /// How many.
     pub count: u64,
-    /// The mean.
     #[serde(rename = "mean_ns")]
     pub mean: Duration,
-    /// Half are below.
     #[serde(rename = "p50_ns")]
     pub p50: Duration,
-    /// 99 % are below.
     #[serde(rename = "p99_ns")]
     pub p99: Duration,
-    /// 99.9 % are below.
     #[serde(rename = "p999_ns")]
     pub p999: Duration,
     /// The quantile that the goal names.
     #[serde(rename = "goal_ns")]
     pub goal: Duration,
-    /// The longest.
     #[serde(rename = "max_ns")]
     pub max: Duration,
 }
@@ -198,7 +175,6 @@ impl Status {
         }
     }
 
-    /// All classes together.
     pub fn counts(&self) -> Counts {
         let mut all = Counts::default();
         self.classes.iter().for_each(|class| all.add(&class.counts));
@@ -206,7 +182,6 @@ impl Status {
     }
 }
 
-/// How a request ended.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum End {
     Answered { latency: Duration, held: Duration, in_time: bool },
@@ -215,7 +190,6 @@ pub(crate) enum End {
     Gone,
 }
 
-/// The counters.
 #[derive(Debug)]
 pub(crate) struct Books {
     classes: Vec<Class>,

@@ -10,7 +10,6 @@ use policy::staging::{Coming, timetable};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
-/// The timetable of all stages.
 #[derive(Debug)]
 pub(crate) struct Timetable {
     table: Mutex<Table>,
@@ -34,7 +33,6 @@ pub(crate) struct Line {
 }
 
 impl Timetable {
-    /// For so many stages.
     pub(crate) fn new(stages: usize) -> Arc<Self> {
         let table = Table { coming: vec![None; stages], armed: None };
         Arc::new(Self { table: Mutex::new(table), earlier: Notify::new() })

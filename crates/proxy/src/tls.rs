@@ -10,7 +10,6 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName}
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
-/// Answers clients.
 pub(crate) fn acceptor(tls: &Tls) -> Result<TlsAcceptor, ConfigError> {
     let chain = certificates(&tls.certificate)?;
     if let Some(remark) = remark(&tls.key) {

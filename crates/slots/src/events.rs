@@ -12,27 +12,19 @@ use machine::Instant;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::fence;
 
-/// What a thread did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventKind {
-    /// It entered a method.
     Enter,
-    /// It left it.
     Exit,
 }
 
-/// One enter or exit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// When, on the monotonic clock.
     pub at: Instant,
     /// Which thread; -1 if the writer could not tell.
     pub tid: i32,
-    /// Which of the file's methods.
     pub method: u16,
-    /// What happened.
     pub kind: EventKind,
-    /// Of the thread's slot, afterwards.
     pub sequence: u32,
     /// Calls that the thread was in, afterwards.
     pub depth: u16,

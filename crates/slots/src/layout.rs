@@ -22,7 +22,6 @@ pub(crate) const MAGIC: [u8; 8] = *b"ROOSTHOT";
 /// Bytes of the header.
 pub(crate) const HEADER: usize = 4096;
 
-/// Offsets in the header.
 pub(crate) mod header {
     pub const VERSION: usize = 8;
     pub const SLOT_COUNT: usize = 12;
@@ -55,7 +54,6 @@ pub(crate) mod header {
 pub(crate) const CHECK: u32 = u32::from_le_bytes(*b"ROST");
 /// In `FLAGS`: the writer has no way to ring, so a reader must look by itself now and then.
 pub(crate) const FLAG_CANNOT_RING: u32 = 1;
-/// In `ENABLE`: the hook records.
 pub(crate) const ENABLE_HOOK: u32 = 1;
 /// In `ENABLE`: exits store their time too (one more reading of the clock).
 pub(crate) const ENABLE_EXIT_TIMES: u32 = 2;
@@ -69,7 +67,6 @@ pub(crate) const METHODS: usize = HEADER;
 pub(crate) const SLOT: usize = 64;
 pub(crate) const SLOTS: usize = METHODS + METHODS_MAX as usize * METHOD;
 
-/// Offsets in a slot.
 pub(crate) mod slot {
     pub const STATE: usize = 0;
     pub const ENTERED_AT: usize = 8;
@@ -82,7 +79,6 @@ pub(crate) mod slot {
 /// Bytes of an event.
 pub(crate) const EVENT: usize = 32;
 
-/// Offsets in an event.
 pub(crate) mod event {
     pub const TICKET: usize = 0;
     pub const AT: usize = 8;
@@ -119,7 +115,6 @@ pub(crate) struct State {
     pub sequence: u32,
     /// Calls that the thread is in.
     pub depth: u16,
-    /// Of the outermost of them.
     pub method: u16,
 }
 

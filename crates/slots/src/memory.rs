@@ -23,7 +23,6 @@ pub trait Memory: Debug + Send + Sync {
     fn wait(&self, doorbell: u32, timeout: Option<Duration>) -> io::Result<()>;
     /// Ends a wait in another thread. Nobody waits: nobody to wake, and no error.
     fn wake(&self) -> io::Result<()>;
-    /// Its length now.
     fn length(&self) -> io::Result<u64>;
 }
 

@@ -66,40 +66,16 @@ struct Source {
 /// Why a file is not read, or no longer.
 #[derive(Debug, thiserror::Error)]
 pub enum ReaderError {
-    /// The system refused.
     #[error("{path}: {source}")]
-    Io {
-        /// The slot file.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// Something else lies there.
+    Io { path: PathBuf, source: io::Error },
     #[error("{path} is not a slot file: {why}; name the file that the agent's `file=` option names")]
-    NotOne {
-        /// The slot file.
-        path: PathBuf,
-        /// What is wrong.
-        why: String,
-    },
-    /// Its format is another.
+    NotOne { path: PathBuf, why: String },
     #[error(
         "{path} has format {found} and was written by \"{writer}\", but this Roost reads format {expected}: use the agent that came with it"
     )]
-    Version {
-        /// The slot file.
-        path: PathBuf,
-        /// Format of the file.
-        found: u32,
-        /// Format that is read.
-        expected: u32,
-        /// Who wrote it.
-        writer: String,
-    },
-    /// Shorter than it says.
+    Version { path: PathBuf, found: u32, expected: u32, writer: String },
     #[error("{path} was cut short: byte {at} is missing; restart the service, its agent makes a new file")]
     Truncated {
-        /// The slot file.
         path: PathBuf,
         /// The first byte that is not there.
         at: u64,
@@ -109,7 +85,6 @@ pub enum ReaderError {
 /// A thread and what it does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slot {
-    /// Place in the file.
     pub index: u32,
     /// The thread, in the writer's pid namespace; `None` if the writer could not tell.
     pub tid: Option<u32>,
@@ -119,23 +94,18 @@ pub struct Slot {
     pub sequence: u32,
     /// Calls from inside, since the thread began.
     pub nested: u64,
-    /// Where it is.
     pub activity: Activity,
 }
 
-/// Where a thread is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Activity {
-    /// In a watched method.
     Inside {
         /// Which of [`Reader::methods`]; the outermost. A hostile file may name one that it has not.
         method: u16,
         /// Since when, on the monotonic clock.
         since: Instant,
-        /// In how many calls.
         depth: u16,
     },
-    /// In none.
     Outside {
         /// How long the last call took, if exit times are asked for ([`Enable::OnWithExitTimes`]).
         last: Option<Duration>,
@@ -144,12 +114,10 @@ pub enum Activity {
     Moving,
 }
 
-/// A method of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Method {
     /// `package.Class::method(descriptor)`, or whatever a native server called it.
     pub name: String,
-    /// Whether it is watched.
     pub state: MethodState,
 }
 
@@ -158,31 +126,26 @@ pub struct Method {
 pub enum MethodState {
     /// Not yet: the JVM has not loaded its class.
     Waiting,
-    /// They are.
     Watched,
     /// The agent found no such method, or several: the service's standard error says which.
     Refused,
 }
 
-/// What the hook does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Enable {
     /// Nothing: two loads and a branch a call.
     Off,
-    /// Slots tell who is inside.
     On,
     /// They also tell how long the last call took, for one more reading of the clock.
     OnWithExitTimes,
 }
 
-/// Why a sleep ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Woken {
     /// A thread entered, or was inside already. [`Reader::look`] says which.
     Entered,
     /// A [`Bell`] was rung.
     Called,
-    /// The time was over.
     TimedOut,
 }
 

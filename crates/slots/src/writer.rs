@@ -40,7 +40,6 @@ pub struct Writer {
     shared: Arc<Shared>,
 }
 
-/// What a file holds.
 #[derive(Clone, Debug)]
 pub struct WriterOptions {
     /// Threads that can be inside at a time.
@@ -49,7 +48,6 @@ pub struct WriterOptions {
     pub events: u32,
     /// Who writes: stands in the file, for people.
     pub writer: String,
-    /// Which process this is.
     pub identity: Identity,
 }
 
@@ -73,30 +71,11 @@ pub struct MethodId(u16);
 pub enum WriterError {
     /// The file could not be written.
     #[error("{path}: {source}; the folder must exist and be writable by the service's user")]
-    Io {
-        /// The slot file.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// Another process writes it.
+    Io { path: PathBuf, source: io::Error },
     #[error("{path} is in use by process {pid}: give each process a file of its own")]
-    InUse {
-        /// The slot file.
-        path: PathBuf,
-        /// Its writer.
-        pid: u32,
-    },
-    /// More than fits.
+    InUse { path: PathBuf, pid: u32 },
     #[error("{what} must be {bound}, not {found}")]
-    OutOfRange {
-        /// Which number.
-        what: &'static str,
-        /// What it may be.
-        bound: &'static str,
-        /// What it is.
-        found: usize,
-    },
+    OutOfRange { what: &'static str, bound: &'static str, found: usize },
 }
 
 #[derive(Debug)]

@@ -40,28 +40,16 @@ fn listen_hint(place: &str) -> &'static str {
 /// Why a place cannot be listened at.
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
-    /// Somebody else listens there.
     #[error(
         "{place} is taken\nhint: stop the other server, or choose another with --port (0 lets the system choose)"
     )]
-    Taken {
-        /// The place as given.
-        place: String,
-    },
+    Taken { place: String },
     /// Not allowed, not an address of this machine, ...
     #[error("cannot listen at {place}: {source}\nhint: {}", listen_hint(place))]
-    Refused {
-        /// The place as given.
-        place: String,
-        /// The kernel's reason.
-        source: std::io::Error,
-    },
+    Refused { place: String, source: std::io::Error },
     /// Something that is no socket is in the way.
     #[error("cannot listen at unix:{path}: a file that is no socket is there\nhint: remove it or choose another path", path = .path.display())]
-    InTheWay {
-        /// The path as given.
-        path: PathBuf,
-    },
+    InTheWay { path: PathBuf },
 }
 
 /// The listening sockets of one server.
@@ -80,21 +68,14 @@ struct Listener {
 #[derive(Debug)]
 enum Bound {
     Tcp(SocketAddr),
-    /// Removed when the listener goes.
-    Unix {
-        folder: SafeFolder,
-        name: OsString,
-    },
+    Unix { folder: SafeFolder, name: OsString },
 }
 
 /// What came of asking for connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Accepted {
-    /// None waits any more.
     All,
-    /// Others may wait.
     SomeMore,
-    /// No descriptor is left: resting.
     OutOfDescriptors,
 }
 
@@ -118,7 +99,6 @@ impl Acceptor {
         self.listeners.iter().filter(move |_| open).map(|listener| listener.socket.as_fd())
     }
 
-    /// When accepting resumes by itself.
     pub(crate) fn resumes_at(&self) -> Option<Instant> {
         self.resting_until
     }

@@ -77,7 +77,6 @@ impl Buffer {
         }
     }
 
-    /// Gives all memory back.
     pub(crate) fn release(&mut self, budget: &Budget) {
         budget.release_connection(std::mem::take(&mut self.charged));
         self.bytes = Vec::new();

@@ -15,11 +15,9 @@ pub struct Config {
     pub listen: Vec<Listen>,
     /// The CPU of each worker. Several workers may share one.
     pub worker_cpus: Vec<CpuId>,
-    /// The item store.
     pub store: StoreConfig,
     /// Bounds on what a client may take.
     pub limits: Limits,
-    /// How many workers stay awake.
     pub policy: Policy,
     /// How deep the CPU of an active worker may sleep.
     pub active_idle: policy::active_idle::Mode,
@@ -65,10 +63,8 @@ impl Config {
     }
 }
 
-/// One place to listen at.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Listen {
-    /// A TCP address.
     Tcp(SocketAddr),
     /// A Unix socket, created with mode 0600.
     Unix(PathBuf),
@@ -102,23 +98,19 @@ pub struct Limits {
     pub max_connections: u32,
     /// A client that takes none of its answers for this long is closed.
     pub stall: Duration,
-    /// What the protocol enforces.
     pub session: session::Limits,
 }
 
 /// How many workers stay awake, and who serves whom.
 #[derive(Clone, Debug)]
 pub enum Policy {
-    /// Every worker, always: the baseline.
     AllAwake,
-    /// In-application scheduling (SoCC 2020).
     Peafowl(policy::peafowl::Params),
     /// The number of workers by an epoch controller (CAL 2017).
     Carb(policy::carb::Params),
 }
 
 impl Policy {
-    /// As on the command line.
     pub fn name(&self) -> &'static str {
         match self {
             Self::AllAwake => "all-awake",

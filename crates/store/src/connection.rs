@@ -60,10 +60,8 @@ const TURN_BYTES_ENOUGH: usize = TURN_BYTES / 2;
 /// Answers gathered before they are written, bytes.
 const WRITE_SIZE: usize = 64 * 1024;
 
-/// What a turn works with.
 pub(crate) struct TurnContext<'a> {
     pub(crate) session: Context<'a>,
-    /// When the turn began.
     pub(crate) began: Instant,
     pub(crate) clock: &'a dyn Fn() -> Instant,
 }
@@ -79,7 +77,6 @@ impl TurnContext<'_> {
     }
 }
 
-/// A client connection.
 #[derive(Debug)]
 pub(crate) struct Connection<T = OwnedFd> {
     socket: T,

@@ -48,9 +48,7 @@ const LEAST_READING_AGE: Duration = Duration::from_millis(50);
 
 /// What the store asks of the machine; `None` where that is to be left alone, or is not to be had.
 pub(crate) struct Knobs {
-    /// How deeply its CPUs sleep.
     pub(crate) idle_control: Option<IdleHolder>,
-    /// Which of them it needs.
     pub(crate) active_cpus: Option<ActiveCpus>,
 }
 
@@ -293,7 +291,6 @@ impl Director {
         Reading { workers, service, ..Reading::default() }
     }
 
-    /// Does what the policy commands.
     fn carry_out(&mut self, now: Instant) {
         let mut changed = false;
         while let Some(command) = self.scheduling.poll_command() {
@@ -362,7 +359,6 @@ impl Director {
     }
 }
 
-/// The mean over all requests.
 fn mean(responses: &[Response]) -> Option<Duration> {
     let samples: u64 = responses.iter().map(|response| u64::from(response.samples)).sum();
     let total: Duration = responses.iter().map(|response| response.mean * u64::from(response.samples)).sum();

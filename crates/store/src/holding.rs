@@ -38,7 +38,6 @@ impl Stage {
     }
 }
 
-/// A worker's stage.
 #[derive(Debug)]
 pub(crate) struct Holding {
     goal: Duration,
@@ -92,7 +91,6 @@ impl Holding {
         self.take_burst();
     }
 
-    /// No socket has anything left.
     pub(crate) fn end(&mut self, now: Instant) {
         if let Some(burst) = self.burst.take() {
             self.stager.handle_completed(now, &burst);

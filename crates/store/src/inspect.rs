@@ -33,7 +33,6 @@ struct Meters {
     energy: EnergyMeter,
 }
 
-/// What the meters said.
 struct Reading {
     at: Instant,
     usage: Vec<CpuUsage>,

@@ -34,20 +34,9 @@ const FASTEST: f64 = 1e9;
 pub enum StateError {
     /// It exists but cannot be read.
     #[error("cannot read the state file {}: {cause}\nhint: --state takes a file that this user may read and write", .path.display())]
-    Unreadable {
-        /// The file.
-        path: PathBuf,
-        /// The kernel's reason.
-        cause: std::io::Error,
-    },
-    /// It cannot be written.
+    Unreadable { path: PathBuf, cause: std::io::Error },
     #[error("cannot write the state file {}: {cause}\nhint: --state takes a file in a folder that exists and that this user may write", .path.display())]
-    Unwritable {
-        /// The file.
-        path: PathBuf,
-        /// The kernel's reason.
-        cause: std::io::Error,
-    },
+    Unwritable { path: PathBuf, cause: std::io::Error },
 }
 
 #[derive(Debug, Deserialize, Serialize)]

@@ -16,7 +16,6 @@ use std::io;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// One thread's letters.
 #[derive(Debug)]
 pub(crate) struct Mailbox<T> {
     letters: Mutex<Vec<T>>,

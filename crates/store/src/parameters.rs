@@ -9,7 +9,6 @@ use serde::{Deserialize, Serialize};
 pub struct Parameters {
     /// Of `--policy peafowl`, and of how every policy's workers measure.
     pub peafowl: policy::peafowl::Params,
-    /// Of `--policy carb`.
     pub carb: policy::carb::Params,
 }
 

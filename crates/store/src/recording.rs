@@ -15,7 +15,6 @@ use policy::{Guidance, Movable, Moved, Placement, Scheduling};
 use std::collections::VecDeque;
 use std::path::Path;
 
-/// A worker's policy.
 pub(crate) struct RecordedWorker {
     policy: policy::peafowl::Worker,
     log: Option<Recording>,
@@ -45,7 +44,6 @@ impl RecordedWorker {
         }
     }
 
-    /// The request path.
     #[inline]
     pub(crate) fn handle_served(
         &mut self,
@@ -101,7 +99,6 @@ impl RecordedWorker {
     }
 }
 
-/// The scheduler's policy.
 pub(crate) struct RecordedScheduler {
     policy: Scheduling,
     log: Option<Recording>,

@@ -3,7 +3,6 @@
 use machine::{ConnId, WorkerId};
 use std::collections::BTreeMap;
 
-/// The open connections.
 #[derive(Debug, Default)]
 pub(crate) struct Registry {
     connections: BTreeMap<ConnId, Entry>,
@@ -31,7 +30,6 @@ impl Registry {
         self.connections.remove(&id);
     }
 
-    /// Emits three lines per connection.
     pub(crate) fn describe(&self, emit: &mut dyn FnMut(&str, &str)) {
         for (id, entry) in &self.connections {
             emit(&format!("{}:addr", id.0), &entry.peer);

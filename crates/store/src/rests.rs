@@ -35,7 +35,6 @@ impl Rest {
         Self { cpu, alone_since: AtomicU64::new(AWAKE), counts }
     }
 
-    /// A worker goes to wait.
     pub(crate) fn begin(&self, now: Instant) {
         self.alone_since.store(now.as_nanos(), Ordering::Relaxed);
     }
@@ -63,15 +62,12 @@ impl Rest {
 /// How often, and for how long, a CPU was left alone by the store's workers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rests {
-    /// Which.
     pub cpu: CpuId,
     counts: Vec<u64>,
-    /// The rest that goes on.
     open: Option<Duration>,
 }
 
 impl Rests {
-    /// What was counted after `earlier`.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let pairs = self.counts.iter().zip(&earlier.counts);
@@ -101,7 +97,6 @@ impl Rests {
         self.counts.iter().sum()
     }
 
-    /// The longest.
     pub fn longest(&self) -> Option<Duration> {
         self.counts.iter().rposition(|&count| count > 0).map(middle)
     }

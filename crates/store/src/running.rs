@@ -152,7 +152,6 @@ impl Server {
         self.shared.notify(Notice::ResetLimits);
     }
 
-    /// How the server is now.
     pub fn status(&self) -> Status {
         self.inspector.status().expect("the server runs as long as this handle lives")
     }

@@ -25,23 +25,23 @@ use std::sync::{Arc, Mutex, MutexGuard};
 /// What a worker finds in its mailbox.
 pub(crate) enum Mail {
     /// A connection is yours from now on; `transfer` tells where it came from, unless it is new.
-    Adopt { connection: Box<Connection>, load: ConnectionLoad, transfer: Option<Transfer> },
-    /// The scheduler wants something.
+    Adopt {
+        connection: Box<Connection>,
+        load: ConnectionLoad,
+        transfer: Option<Transfer>,
+    },
     Order(Order),
     /// Report now: nothing was heard from you for a while.
     Report,
-    /// Finish and end.
     Drain,
 }
 
-/// The circumstances of a move.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Transfer {
     pub(crate) source: WorkerId,
     pub(crate) why: Why,
     /// When it left the source's epoll set.
     pub(crate) left_at: Instant,
-    /// Its load then.
     pub(crate) rate: Rate,
     /// Whether the target's thread had to be woken for it.
     pub(crate) to_sleeper: bool,
@@ -75,7 +75,6 @@ pub(crate) struct Port {
     published: Mutex<Published>,
 }
 
-/// A worker's latest report.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Published {
     pub(crate) at: Instant,
@@ -97,7 +96,6 @@ pub(crate) struct Response {
     pub(crate) p99: Duration,
 }
 
-/// See the module's header.
 pub(crate) struct Shared {
     pub(crate) store: Store,
     pub(crate) limits: Limits,
@@ -115,7 +113,6 @@ pub(crate) struct Shared {
     director: Mailbox<Notice>,
     director_idle: AtomicBool,
     guidance: Mutex<Guidance>,
-    /// How often it has changed.
     guidance_changes: AtomicU64,
     report_period: Duration,
     connections: AtomicU32,
@@ -360,7 +357,6 @@ impl Shared {
         self.connections_total.load(Ordering::Relaxed)
     }
 
-    /// What the director decided last.
     pub(crate) fn view(&self) -> MutexGuard<'_, View> {
         lock(&self.view)
     }
@@ -385,11 +381,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// Counts and latencies of moves.
 struct Transfers {
     ordered: u64,
     send_home: u64,
-    /// By the worker that took.
     to_awake: Vec<Histogram<u32>>,
     to_sleeper: Histogram<u32>,
     /// Time that all moves took together.
@@ -481,7 +475,6 @@ struct ScaleUp {
 impl ScaleUps {
     /// Guests sent home after this much calm begin another burst.
     const CALM: Duration = Duration::from_millis(500);
-    /// Bursts remembered.
     const KEPT: usize = 64;
 
     fn sent_home(&mut self, at: Instant) {

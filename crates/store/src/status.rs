@@ -10,7 +10,6 @@ use serde::{Deserialize, Serialize};
 /// The whole server at one instant.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Status {
-    /// Time since the start.
     pub uptime: Duration,
     /// The policy in force: `peafowl`, `all-awake` or `carb`.
     pub policy: String,
@@ -18,17 +17,12 @@ pub struct Status {
     pub workers: Vec<WorkerStatus>,
     /// One entry per CPU that the server runs on.
     pub cpus: Vec<CpuStatus>,
-    /// Connections that moved.
     pub transfers: TransferStatus,
-    /// Requests served.
     pub requests: u64,
-    /// Client connections open now.
     pub connections: u32,
-    /// Items held.
     pub items: u64,
     /// Bytes charged to `--memory-limit` now: segments, index, connection buffers.
     pub memory_used: u64,
-    /// `--memory-limit`.
     pub memory_limit: u64,
     /// How long before this status the figures of `cpus` and `energy` were read. `stats` answers
     /// from the last reading.
@@ -37,10 +31,8 @@ pub struct Status {
     pub energy: Option<EnergyReading>,
 }
 
-/// One worker.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WorkerStatus {
-    /// Who.
     pub worker: WorkerId,
     /// The CPU it is pinned to.
     pub cpu: CpuId,
@@ -55,11 +47,8 @@ pub struct WorkerStatus {
     pub residents: u32,
     /// Connections served here that are at home elsewhere.
     pub guests: u32,
-    /// Requests served.
     pub requests: u64,
-    /// Time spent working.
     pub busy: Duration,
-    /// Time spent active.
     pub awake: Duration,
     /// 99th percentile from ready to replied, inside the server, over the last report periods.
     pub tail: Option<Duration>,
@@ -71,20 +60,14 @@ pub struct WorkerStatus {
 /// Moves to one worker while it was awake: from leaving the other's epoll set to the first read.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ArrivalStatus {
-    /// How many.
     pub count: u64,
-    /// Median.
     pub p50: Option<Duration>,
-    /// 99th percentile.
     pub p99: Option<Duration>,
-    /// The longest.
     pub max: Option<Duration>,
 }
 
-/// One CPU.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CpuStatus {
-    /// Which.
     pub cpu: CpuId,
     /// The idle limit that Roost asked for.
     pub limit: IdleLimit,
@@ -92,11 +75,9 @@ pub struct CpuStatus {
     pub in_force: Option<bool>,
     /// Time in each idle state by the state's name, as cpuidle counts it (requested, not achieved).
     pub residency: Vec<(String, Duration)>,
-    /// Time not idle.
     pub busy: Option<Duration>,
 }
 
-/// Connections that moved between workers.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TransferStatus {
     /// Because the scheduler ordered it: to empty a worker, or to relieve a lasting imbalance.
@@ -111,9 +92,7 @@ pub struct TransferStatus {
     pub to_sleeper: u64,
     /// From leaving one epoll set to the first read by the other, which was awake: median.
     pub p50: Option<Duration>,
-    /// The same: 99th percentile.
     pub p99: Option<Duration>,
-    /// The same: the longest.
     pub max: Option<Duration>,
     /// Median where the other worker slept and had to be woken.
     pub sleeper_p50: Option<Duration>,

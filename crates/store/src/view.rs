@@ -3,7 +3,6 @@
 use machine::{CpuId, Duration, IdleLimit, Instant, WorkerId};
 use std::collections::BTreeMap;
 
-/// See the module's header.
 #[derive(Debug)]
 pub(crate) struct View {
     workers: Vec<Activity>,

@@ -352,7 +352,6 @@ impl Worker {
         now
     }
 
-    /// Takes what other threads sent.
     fn open_letters(&mut self, mailbox: &Mailbox<Mail>, letters: &mut Vec<Mail>) {
         // Before what has come: it may be a connection, whose limit depends on the others'.
         if let Some(guidance) = self.shared.new_guidance(&mut self.guidance_seen) {
@@ -405,7 +404,6 @@ impl Worker {
         }
     }
 
-    /// Completes a move.
     fn arrived(&mut self, slot: u32, transfer: &Transfer) {
         if transfer.why != Why::Ordered {
             self.arriving.push(slot);

@@ -35,7 +35,6 @@ impl Alias {
         Self { columns }
     }
 
-    /// One place.
     #[inline]
     pub fn draw(&self, random: &mut Random) -> usize {
         self.place(random.bits())

@@ -119,7 +119,6 @@ fn gpareto(k: f64, random: &mut Random) -> f64 {
 pub struct Arrival {
     /// Number of the request, from 0.
     pub index: u64,
-    /// When it is due.
     pub at: Duration,
 }
 
@@ -150,7 +149,6 @@ impl Arrivals {
         Self::start(self.gap, self.profile.clone(), seed)
     }
 
-    /// The next one.
     #[inline(always)]
     pub fn draw(&mut self) -> Arrival {
         self.events += self.gap.draw(&mut self.random, || self.profile.hour_of_piece(self.piece));
@@ -159,7 +157,6 @@ impl Arrivals {
         Arrival { index, at: self.profile.time_of_near(self.events, &mut self.piece) }
     }
 
-    /// The rate that they follow.
     pub fn profile(&self) -> &Profile {
         &self.profile
     }

@@ -21,7 +21,6 @@ pub struct Autoregressive {
     pub weights: Vec<f64>,
     /// How much the rate is knocked about from step to step, in means.
     pub phi: f64,
-    /// How long a rate holds.
     #[serde(with = "machine::duration_text")]
     pub step: Duration,
     /// How many steps until it all begins again.
@@ -32,24 +31,19 @@ pub struct Autoregressive {
     pub floor: f64,
     /// No rate is higher, in means.
     pub ceiling: f64,
-    /// What comes on top.
     pub bursts: Vec<Burst>,
 }
 
-/// A sudden rise.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Burst {
     /// The step at which it begins, from 0.
     pub at: u32,
-    /// How many steps it lasts.
     pub length: u32,
-    /// What it adds, in means.
     pub height: f64,
 }
 
 impl Default for Autoregressive {
-    /// The slow trace.
     fn default() -> Self {
         Self::slow()
     }
@@ -79,7 +73,6 @@ impl Autoregressive {
         Self { weights: swing(10.0, 0.9), phi: 0.1, bursts: vec![burst(28), burst(57)], ..Self::slow() }
     }
 
-    /// The rate in each step.
     pub fn rates(&self) -> Result<Vec<Rate>, SpecError> {
         self.check()?;
         let mut random = Random::new(self.seed ^ NOISE_SALT, 0);

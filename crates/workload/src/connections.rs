@@ -21,7 +21,6 @@ use std::sync::Arc;
 /// How requests are spread over connections. In a scenario a plain number is so many alike.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Connections {
-    /// How many there are.
     pub count: u32,
     /// How unequal their rates: connection 0 the busiest.
     #[serde(serialize_with = "as_text")]
@@ -200,7 +199,6 @@ fn salt(seed: u64) -> u64 {
     mix(seed ^ CONNECTION_SALT)
 }
 
-/// More than any server has.
 const COUNT_MAX: u32 = 1_000_000;
 /// With all connections off at once, which few connections and a small share make possible, a request goes to anyone
 /// after so many tries.

@@ -42,18 +42,15 @@ pub struct Demand {
     /// A file of requests, instead of rate, shape, arrivals and service times.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trace: Option<PathBuf>,
-    /// Which connections carry the requests.
     pub connections: Connections,
     /// Classes of requests, instead of `service`, `memory` and `deadline`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub class: Vec<Class>,
 }
 
-/// Requests of one kind.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Class {
-    /// What people call it.
     pub name: String,
     /// How many requests are of it, against the other classes' shares. A trace decides that by itself.
     #[serde(default = "one")]
@@ -235,7 +232,6 @@ fn wrong(key: &str, problem: &str, fix: &'static str) -> SpecError {
     SpecError::Key { key: key.to_owned(), problem: problem.to_owned(), fix }
 }
 
-/// Weights may be counts.
 const SHARE_MAX: f64 = 1e15;
 
 #[cfg(test)]

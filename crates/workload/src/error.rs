@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 
-/// A workload that cannot be.
 #[derive(Debug, Error)]
 pub enum SpecError {
     /// A text that is no rate.
@@ -34,24 +33,17 @@ pub enum SpecError {
         "{keys} keys cannot be told apart in {size} bytes: use a key size of at least {least}, or fewer keys"
     )]
     KeysTooMany {
-        /// Number of keys asked for.
         keys: u64,
         /// Key size asked for, in bytes.
         size: usize,
         /// The smallest size that would do, in bytes.
         least: usize,
     },
-    /// No key at all.
     #[error("a workload needs at least one key: use --keys with a number above zero")]
     NoKeys,
     /// A text that is no load shape.
     #[error("`{text}` is no load shape: {fix}")]
-    Shape {
-        /// What was written.
-        text: String,
-        /// What to write instead.
-        fix: String,
-    },
+    Shape { text: String, fix: String },
     /// A shape that has no rate of its own and was given none.
     #[error(
         "the load shape {0} has no rate of its own: give its highest rate with --rate, such as --rate 50k"
@@ -62,25 +54,17 @@ pub enum SpecError {
     NothingArrives,
     /// A trace file that cannot be read.
     #[error("cannot read the trace {path}: {cause}: name a CSV file of `seconds,rate` lines", path = .path.display())]
-    TraceUnreadable {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        cause: std::io::Error,
-    },
+    TraceUnreadable { path: PathBuf, cause: std::io::Error },
     /// A trace file with a line that is none.
     #[error(
         "{path}:{line}: `{text}` {problem}: each line of a trace is `seconds,rate`, seconds rising, such as `60,50000`",
         path = .path.display()
     )]
     TraceLine {
-        /// The file.
         path: PathBuf,
         /// Line number, from 1.
         line: usize,
-        /// The line, shortened.
         text: String,
-        /// What is wrong with it.
         problem: &'static str,
     },
     /// A trace file with fewer lines than make a trace.
@@ -88,12 +72,7 @@ pub enum SpecError {
         "{path} is no trace: it has {lines} lines of `seconds,rate` and needs at least two (the last one ends the trace)",
         path = .path.display()
     )]
-    TraceShort {
-        /// The file.
-        path: PathBuf,
-        /// Usable lines found.
-        lines: usize,
-    },
+    TraceShort { path: PathBuf, lines: usize },
     /// A factor by which time cannot be compressed.
     #[error(
         "`{0}` is no time compression: write a factor above zero, such as 60 to play an hour in a minute"
@@ -101,58 +80,26 @@ pub enum SpecError {
     Compression(String),
     /// A key of a description that cannot be as it is.
     #[error("`{key}` {problem}: {fix}")]
-    Key {
-        /// Which key.
-        key: String,
-        /// What is wrong with it.
-        problem: String,
-        /// What to write.
-        fix: &'static str,
-    },
+    Key { key: String, problem: String, fix: &'static str },
     /// A parameter of a distribution out of range.
     #[error("distribution `{name}`: {key} is out of range: {fix}")]
-    Distribution {
-        /// Which law.
-        name: &'static str,
-        /// Which parameter.
-        key: &'static str,
-        /// What to write.
-        fix: &'static str,
-    },
+    Distribution { name: &'static str, key: &'static str, fix: &'static str },
     /// A file that cannot be read.
     #[error("cannot read {path}: {cause}: {form}", path = .path.display())]
-    FileUnreadable {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        cause: std::io::Error,
-        /// What belongs there.
-        form: &'static str,
-    },
+    FileUnreadable { path: PathBuf, cause: std::io::Error, form: &'static str },
     /// A file with a line that does not belong there.
     #[error("{path}:{line}: `{text}` {problem}: {form}", path = .path.display())]
     FileLine {
-        /// The file.
         path: PathBuf,
         /// Line number, from 1.
         line: usize,
-        /// The line, shortened.
         text: String,
-        /// What is wrong with it.
         problem: String,
-        /// What belongs there.
         form: &'static str,
     },
     /// A file with too little in it.
     #[error("{path} {problem}: {form}", path = .path.display())]
-    FileShort {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        problem: String,
-        /// What belongs there.
-        form: &'static str,
-    },
+    FileShort { path: PathBuf, problem: String, form: &'static str },
 }
 
 impl SpecError {

@@ -15,7 +15,6 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// One line.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Entry {
     pub at: Duration,
@@ -33,7 +32,6 @@ pub(crate) struct JobTrace {
     pub classes: Vec<String>,
     /// Requests and service time of each class.
     pub totals: Vec<(u64, Duration)>,
-    /// When the last request arrives.
     pub end: Duration,
     /// The highest number of a connection, if any is given.
     pub last_connection: Option<u32>,
@@ -73,7 +71,6 @@ impl JobTrace {
         Ok(Replay { lines: Lines::open(&self.path)?, classes: self.classes.clone() })
     }
 
-    /// Requests in all.
     pub fn requests(&self) -> u64 {
         self.totals.iter().map(|total| total.0).sum()
     }
@@ -108,7 +105,6 @@ impl Replay {
 struct Lines<R> {
     path: Arc<Path>,
     source: R,
-    /// The line being read.
     text: Vec<u8>,
     number: usize,
     /// Time of the entry before; none before the first.
@@ -211,7 +207,6 @@ const LINE_MAX: u64 = 1001;
 const CONNECTIONS_MAX: u32 = 1_000_000;
 /// As many as a `u8` tells apart.
 pub(crate) const CLASSES_MAX: usize = 256;
-/// Four months.
 const SECONDS_MAX: f64 = 1e7;
 
 #[cfg(test)]

@@ -21,18 +21,15 @@ pub struct Job {
     pub at: Duration,
     /// Time at the nominal clock that a slower clock stretches.
     pub compute: Duration,
-    /// Time that no clock changes.
     pub memory: Duration,
     /// Its class: a place in [`Jobs::classes`].
     pub class: u8,
-    /// Its connection, below [`Jobs::connections`].
     pub connection: u32,
 }
 
 /// What is known of a class.
 #[derive(Clone, Debug)]
 pub struct JobClass {
-    /// What people call it.
     pub name: String,
     /// Share of all jobs, 0 to 1.
     pub share: f64,
@@ -61,7 +58,6 @@ enum Source {
     Trace(Played),
 }
 
-/// Jobs from distributions.
 #[derive(Debug)]
 struct Drawn {
     arrivals: Arrivals,
@@ -78,13 +74,11 @@ struct Law {
     memory: f64,
 }
 
-/// Jobs from a file.
 #[derive(Debug)]
 struct Played {
     trace: JobTrace,
     replay: Replay,
     next_index: u64,
-    /// What times are multiplied with.
     pace: f64,
     failed: Option<SpecError>,
 }
@@ -180,7 +174,6 @@ impl Jobs {
         }
     }
 
-    /// How many connections there are.
     pub fn connections(&self) -> u32 {
         self.carrier.count()
     }

@@ -15,7 +15,6 @@ use std::str::FromStr;
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Popularity {
-    /// Every key alike.
     Uniform,
     /// Zipf's law with this exponent; 0.99 is the customary one for caches (YCSB).
     Zipf(f64),
@@ -64,7 +63,6 @@ impl Ranks {
         Self { population, zipf }
     }
 
-    /// One rank.
     pub fn draw(&self, random: &mut Random) -> u64 {
         match &self.zipf {
             None => random.below(self.population),

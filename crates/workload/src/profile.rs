@@ -15,7 +15,6 @@ use serde::{Deserialize, Serialize};
 pub struct Segment {
     /// How long it takes; a piece of no length is left out.
     pub length: Duration,
-    /// Rate at its beginning.
     pub from: Rate,
     /// Rate at its end; the next piece may begin at another.
     pub to: Rate,
@@ -99,12 +98,10 @@ impl Profile {
         Duration::from_secs_f64(self.period_s)
     }
 
-    /// Its highest rate.
     pub fn peak(&self) -> Rate {
         Rate::per_second(self.pieces.iter().map(|piece| piece.from.max(piece.to)).fold(0.0, f64::max))
     }
 
-    /// Its rate on average.
     pub fn mean(&self) -> Rate {
         Rate::per_second(self.events_per_period / self.period_s)
     }

@@ -21,7 +21,6 @@ use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// How many keywords queries have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Keywords {
     /// 95 % have 1 to 8 and 5 % 9 to 18, by Zipf's law within each (Hurry-up, section II-C; exponent 1).
@@ -34,9 +33,7 @@ pub enum Keywords {
 }
 
 impl Keywords {
-    /// The paper's light queries.
     pub const LIGHT: Self = Self::Range(3, 4);
-    /// The paper's heavy queries.
     pub const HEAVY: Self = Self::Range(12, 18);
 
     /// The weight of each number of keywords, from 1 on.
@@ -163,7 +160,6 @@ impl Query {
     /// A query of no words: a request that asks for the same whenever it is made.
     pub const EMPTY: Self = Self { ranks: [0; KEYWORDS_MAX as usize], count: 0 };
 
-    /// The ranks of its words.
     pub fn ranks(&self) -> &[u32] {
         &self.ranks[..usize::from(self.count)]
     }

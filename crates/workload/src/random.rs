@@ -7,7 +7,6 @@
 
 use crate::ziggurat;
 
-/// A stream of random numbers.
 #[derive(Clone, Debug)]
 pub struct Random {
     state: u64,
@@ -32,7 +31,6 @@ impl Random {
         (self.bits() >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
     }
 
-    /// Exponential, of mean one.
     #[inline(always)]
     pub fn exponential(&mut self) -> f64 {
         ziggurat::exponential(self)

@@ -43,7 +43,6 @@ pub mod optional {
     use machine::Rate;
     use serde::{Deserializer, Serializer};
 
-    /// Writes the rate, or nothing.
     pub fn serialize<S: Serializer>(rate: &Option<Rate>, serializer: S) -> Result<S::Ok, S::Error> {
         match rate {
             Some(rate) => super::serialize(rate, serializer),
@@ -51,7 +50,6 @@ pub mod optional {
         }
     }
 
-    /// Reads what is there.
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Rate>, D::Error> {
         super::deserialize(deserializer).map(Some)
     }

@@ -15,13 +15,10 @@ use serde::{Deserialize, Serialize};
 pub struct Workload {
     /// Everything random follows from this number.
     pub seed: u64,
-    /// Number of keys.
     pub keys: u64,
     /// How often each key is asked for.
     pub popularity: Popularity,
-    /// Length of each key.
     pub key_size: KeySize,
-    /// Length of each value.
     pub value_size: ValueSize,
     /// Share of requests that read; the others write.
     pub gets: Ratio,
@@ -44,16 +41,12 @@ impl Default for Workload {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Op {
-    /// Read its value.
     Get,
-    /// Write its value.
     Set,
 }
 
-/// One request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// What is done.
     pub op: Op,
     /// To which key, by its number in the key space.
     pub key: u64,

@@ -37,7 +37,6 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// The same rate throughout.
     pub fn constant() -> Self {
         Self { text: "constant".to_owned(), segments: hold(&[1.0], 1.0), own_time: false, own_rate: false }
     }

@@ -13,25 +13,21 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-/// Length of a key's text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum KeySize {
     /// All alike, in bytes.
     Fixed(u16),
-    /// As in ETC.
     Etc,
     /// As in USR: 16 or 21 bytes. The paper gives no split; we take halves.
     Usr,
 }
 
-/// Length of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ValueSize {
     /// All alike, in bytes.
     Fixed(u32),
-    /// As in ETC.
     Etc,
     /// As in USR: 2 bytes.
     Usr,

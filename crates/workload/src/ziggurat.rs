@@ -70,7 +70,6 @@ macro_rules! strip {
     }};
 }
 
-/// Exponential, of mean one.
 #[inline(always)]
 pub(crate) fn exponential(random: &mut Random) -> f64 {
     let (layer, place, _) = strip!(EXPONENTIAL, random);

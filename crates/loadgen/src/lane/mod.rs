@@ -53,7 +53,6 @@ pub struct Lane<'a, A: Asks> {
     waiting: Vec<VecDeque<Held<<A::Protocol as Protocol>::Request>>>,
     epoll: OwnedFd,
     timer: OwnedFd,
-    /// When the timer will fire.
     armed: Instant,
     input: Vec<u8>,
     dirty: Vec<usize>,
@@ -78,7 +77,6 @@ pub struct Lane<'a, A: Asks> {
 }
 
 impl<'a, A: Asks> Lane<'a, A> {
-    /// Makes this lane's connections.
     pub(crate) fn connect(
         plan: &'a Plan<A>,
         protocol: A::Protocol,
@@ -253,7 +251,6 @@ impl Measured {
 
 /// The timer's mark in the epoll set; connections are numbered from 0.
 const TIMER: u64 = u64::MAX;
-/// Connections taken from one wait.
 const EVENTS_PER_WAIT: usize = 256;
 /// Bytes taken by one read.
 const READ_BYTES: usize = 64 << 10;

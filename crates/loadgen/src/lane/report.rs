@@ -26,7 +26,6 @@ pub(crate) struct Reporter {
 }
 
 impl Reporter {
-    /// When the next interval ends.
     pub fn due(&self) -> Option<Instant> {
         self.boundaries.get(self.sent).copied()
     }

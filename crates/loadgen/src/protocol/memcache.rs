@@ -13,7 +13,6 @@ use workload::{Op, Request, Requests, SpecError, Workload, fill_value, value_mat
 /// Keys of a memcached server, read and written.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Items {
-    /// Which keys and values.
     pub workload: Workload,
     /// Store every key first, and check that the server kept them.
     pub preload: bool,
@@ -169,5 +168,4 @@ pub(crate) fn store_all(plan: &Plan<Items>, lanes: &mut [Lane<'_, Items>]) -> Re
 
 /// Deep enough to fill at the server's speed.
 const PRELOAD_DEPTH: usize = 32;
-/// Keys read back after filling.
 const HIT_CHECK_KEYS: u64 = 100_000;

@@ -23,11 +23,9 @@ use workload::SpecError;
 
 /// What is asked of a server, and so in which protocol. Implemented by [`Items`] and [`Http`].
 pub trait Asks: Clone + Sync {
-    /// The protocol.
     #[doc(hidden)]
     type Protocol: Protocol;
 
-    /// The seed of everything random.
     fn seed(&self) -> u64;
 
     /// One lane's half of the conversation.
@@ -86,11 +84,9 @@ pub enum Taken {
     Answer(usize, Answer),
 }
 
-/// A whole answer.
 #[doc(hidden)]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// What it says.
     pub kind: Kind,
     /// How long the server says that it took.
     pub took: Option<Duration>,
@@ -102,11 +98,8 @@ pub struct Answer {
 #[doc(hidden)]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A read found a value.
     Hit,
-    /// A read found none.
     Miss,
-    /// A write was stored.
     Stored,
     /// The server's error, in its words.
     Refused(String),

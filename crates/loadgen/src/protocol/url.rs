@@ -4,7 +4,6 @@ use crate::{Error, Target};
 use std::fmt;
 use std::str::FromStr;
 
-/// `http://HOST[:PORT][/PATH][?QUERY]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Url {
     /// `HOST:PORT`, as written.
@@ -14,14 +13,12 @@ pub struct Url {
 }
 
 impl Url {
-    /// Where to connect.
     pub fn target(&self) -> Target {
         let has_port = self.authority.rsplit_once(':').is_some_and(|(_, port)| !port.contains(']'));
         let port = if has_port { "" } else { ":80" };
         Target::Tcp(format!("{}{port}", self.authority))
     }
 
-    /// What the `Host` header says.
     pub fn authority(&self) -> &str {
         &self.authority
     }

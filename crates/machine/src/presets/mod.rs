@@ -30,14 +30,12 @@ use row::Row;
 pub struct Processor {
     /// `GenuineIntel`, `AuthenticAMD`; empty on Arm.
     pub vendor: String,
-    /// The number of the family.
     pub family: Option<u32>,
     /// `Intel(R) Xeon(R) Gold 6126 CPU @ 2.60GHz`.
     pub model_name: String,
 }
 
 impl PowerModel {
-    /// Every table.
     pub fn presets() -> Vec<PowerModel> {
         rows().map(Row::model).collect()
     }
@@ -100,7 +98,6 @@ fn row(name: &str) -> Option<&'static Row> {
     rows().find(|row| row.name == own)
 }
 
-/// The papers' main machines.
 const PAPERS: [(&str, &str); 5] = [
     ("carb", "xeon-e5-2630-v3"),
     ("tradeoffs", "tradeoffs-sandybridge"),

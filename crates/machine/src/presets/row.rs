@@ -5,17 +5,13 @@ use crate::{
     Microwatts, PackageState, Platform, PowerModel, TurboBin,
 };
 
-/// A machine.
 pub(super) struct Row {
     pub name: &'static str,
     /// The words of `/proc/cpuinfo`'s model name that tell this machine, in small letters; empty if none does.
     pub mark: &'static str,
     pub sockets: u16,
-    /// In each socket.
     pub cores: u16,
-    /// Of each core.
     pub threads: u16,
-    /// Slowest, base and turbo clock.
     pub megahertz: [u64; 3],
     /// Thermal design power of a socket.
     pub tdp_watts: u64,
@@ -49,8 +45,10 @@ pub(super) enum Gears {
 /// Power of a socket beside its cores: awake, and asleep if it can sleep, which it may from the deepest core state on.
 pub(super) enum Uncore {
     /// A share of the thermal design power, and asleep a share of that.
-    OfTdp { percent: u64, asleep_percent: Option<u64> },
-    /// In figures.
+    OfTdp {
+        percent: u64,
+        asleep_percent: Option<u64>,
+    },
     Milliwatts(u64, Option<u64>),
 }
 
@@ -69,7 +67,6 @@ pub(super) struct Sources {
     pub notes: &'static [&'static str],
 }
 
-/// The header's rules, in words.
 pub(super) const RULES: Sources = Sources {
     idle: "",
     active: "C0: (TDP [R] - 20 % uncore) / cores at the base clock: ESTIMATE",
@@ -109,7 +106,6 @@ impl Row {
         self.platform().power_model()
     }
 
-    /// The whole machine, turbo off.
     pub fn platform(&self) -> Platform {
         let microwatts = |milliwatts: u64| Microwatts(milliwatts * 1000);
         let (uncore, asleep) = self.uncore_milliwatts();
@@ -157,7 +153,6 @@ impl Row {
         bins
     }
 
-    /// Awake, and asleep.
     fn uncore_milliwatts(&self) -> (u64, Option<u64>) {
         match self.uncore {
             Uncore::OfTdp { percent, asleep_percent } => {

@@ -14,16 +14,12 @@ const LINE_MAX: usize = 2048;
 /// `-I`, 1 GiB.
 const VALUE_MAX: usize = 1 << 30;
 
-/// One answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer<'a> {
     /// `VALUE`: one item of a retrieval.
     Value {
-        /// Whose.
         key: &'a [u8],
-        /// The client's own number.
         flags: u32,
-        /// The value.
         value: &'a [u8],
         /// Its unique number, if asked for.
         unique: Option<u64>,
@@ -32,19 +28,14 @@ pub enum Answer<'a> {
     End,
     /// `VA`: an item with its value.
     MetaValue {
-        /// The return flags' text.
         flags: &'a [u8],
-        /// The value.
         value: &'a [u8],
     },
     /// `HD`, `EN`, `NS`, `EX`, `NF`, `MN`: the two letters and the return flags' text.
     Meta {
-        /// The letters.
         code: [u8; 2],
-        /// The return flags' text.
         flags: &'a [u8],
     },
-    /// `STORED`.
     Stored,
     /// `ERROR`, `CLIENT_ERROR ...`, `SERVER_ERROR ...`: the line.
     Error(&'a [u8]),
@@ -57,7 +48,6 @@ pub enum Answer<'a> {
 pub enum Reading<'a> {
     /// An answer, which takes `length` bytes.
     Answer {
-        /// It.
         answer: Answer<'a>,
         /// Its bytes, endings included.
         length: usize,

@@ -3,14 +3,12 @@
 
 use crate::reply::{LINE_ENDING, number};
 
-/// `get <key>`.
 #[inline]
 pub fn get(out: &mut Vec<u8>, key: &[u8]) {
     line(out, b"get ", key);
     out.extend_from_slice(LINE_ENDING);
 }
 
-/// `get <key> <key> ...`.
 pub fn get_many<'k>(out: &mut Vec<u8>, keys: impl IntoIterator<Item = &'k [u8]>) {
     out.extend_from_slice(b"get");
     for key in keys {

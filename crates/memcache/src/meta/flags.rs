@@ -11,12 +11,9 @@ const WORDS_MAX: usize = 20;
 /// Longest opaque, its letter included (`MFLAG_MAX_OPAQUE_LENGTH`).
 const OPAQUE_MAX: usize = 32;
 
-/// One flag as it came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flag<'a> {
-    /// Which.
     pub letter: u8,
-    /// Letter and argument.
     pub token: &'a [u8],
 }
 
@@ -118,7 +115,6 @@ impl<'a> Flags<'a> {
         }
     }
 
-    /// Whether a letter came.
     #[inline]
     pub const fn has(&self, letter: u8) -> bool {
         self.present & bit(letter) != 0

@@ -16,7 +16,6 @@ use crate::token::Tokens;
 /// `mg`: retrieve, with as much or as little about the item as the flags say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MetaGet<'a> {
-    /// Whose value.
     pub key: MetaKey<'a>,
     /// What to do and to tell.
     pub flags: Flags<'a>,
@@ -25,11 +24,9 @@ pub struct MetaGet<'a> {
 /// `ms`: store the value that follows the line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MetaSet<'a> {
-    /// Under what key.
     pub key: MetaKey<'a>,
     /// What to do and to tell.
     pub flags: Flags<'a>,
-    /// How.
     pub verb: Verb,
     /// The value's length, its line ending not counted.
     pub length: usize,
@@ -38,7 +35,6 @@ pub struct MetaSet<'a> {
 /// `md`: forget an item, or mark it stale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MetaDelete<'a> {
-    /// Whose.
     pub key: MetaKey<'a>,
     /// What to do and to tell.
     pub flags: Flags<'a>,
@@ -47,18 +43,15 @@ pub struct MetaDelete<'a> {
 /// `ma`: change a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MetaArithmetic<'a> {
-    /// Whose.
     pub key: MetaKey<'a>,
     /// What to do and to tell.
     pub flags: Flags<'a>,
-    /// Which way.
     pub direction: Direction,
 }
 
 /// `me`: tell what is known about an item, for people.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MetaDebug<'a> {
-    /// Whose.
     pub key: MetaKey<'a>,
 }
 

@@ -9,13 +9,11 @@ use crate::token::{Tokens, ends_in_noreply};
 /// A request to forget an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Delete<'a> {
-    /// Whose.
     pub key: &'a [u8],
     /// Whether the client wants no answer.
     pub noreply: bool,
 }
 
-/// Which way a number changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Direction {
     /// Up, beginning again at zero after 2^64 - 1.
@@ -27,11 +25,8 @@ pub enum Direction {
 /// A request to change the number that an item holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arithmetic<'a> {
-    /// Whose.
     pub key: &'a [u8],
-    /// Which way.
     pub direction: Direction,
-    /// By how much.
     pub amount: u64,
     /// Whether the client wants no answer.
     pub noreply: bool,
@@ -40,7 +35,6 @@ pub struct Arithmetic<'a> {
 /// A request to give an item a new expiry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Touch<'a> {
-    /// Whose.
     pub key: &'a [u8],
     /// When it expires, as the client put it.
     pub exptime: i32,
@@ -48,7 +42,6 @@ pub struct Touch<'a> {
     pub noreply: bool,
 }
 
-/// `<key> [<argument>] ... [noreply]`.
 struct Simple<'a> {
     key: &'a [u8],
     argument: &'a [u8],

@@ -22,28 +22,21 @@ use memchr::memchr;
 /// The shortest line that memcached looks at, its ending included.
 const LENGTH_MIN: usize = 4;
 
-/// What a client asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request<'a> {
     /// `get`, `gets`, `gat`, `gats`.
     Retrieve(Retrieve<'a>),
     /// `set`, `add`, `replace`, `append`, `prepend`, `cas`; the value follows the line.
     Store(Store<'a>),
-    /// `delete`.
     Delete(Delete<'a>),
     /// `incr`, `decr`.
     Arithmetic(Arithmetic<'a>),
-    /// `touch`.
     Touch(Touch<'a>),
-    /// `mg`.
     MetaGet(MetaGet<'a>),
     /// `ms`; the value follows the line.
     MetaSet(MetaSet<'a>),
-    /// `md`.
     MetaDelete(MetaDelete<'a>),
-    /// `ma`.
     MetaArithmetic(MetaArithmetic<'a>),
-    /// `me`.
     MetaDebug(MetaDebug<'a>),
     /// `mn`: answer, so that the client knows that everything before is answered.
     MetaNoop,
@@ -54,11 +47,9 @@ pub enum Request<'a> {
         /// Whether the client wants no answer.
         noreply: bool,
     },
-    /// `version`.
     Version,
     /// `cache_memlimit`: another memory limit, in MiB.
     CacheMemlimit {
-        /// The limit wanted.
         mebibytes: u32,
         /// Whether the client wants no answer.
         noreply: bool,
@@ -70,10 +61,8 @@ pub enum Request<'a> {
     },
     /// `stats`, of a group or general.
     Stats {
-        /// The group.
         group: Option<&'a [u8]>,
     },
-    /// `quit`.
     Quit,
     /// An HTTP request that lost its way: close, say nothing.
     Http,
@@ -81,10 +70,8 @@ pub enum Request<'a> {
     Refused(Refused),
 }
 
-/// How a command is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refused {
-    /// Why.
     pub refusal: Refusal,
     /// Whether the client wants no answer, not even this one.
     pub noreply: bool,
@@ -105,7 +92,6 @@ impl From<Refused> for Request<'_> {
     }
 }
 
-/// Gives a line its meaning.
 #[inline]
 pub fn parse<'a>(line: Line<'a>) -> Request<'a> {
     match line.text {

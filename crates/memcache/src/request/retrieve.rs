@@ -12,7 +12,6 @@ use crate::token::Tokens;
 /// A request for the values of some keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retrieve<'a> {
-    /// Whose values.
     pub keys: Keys<'a>,
     /// Whether each value comes with its unique number.
     pub unique: bool,

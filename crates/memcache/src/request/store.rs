@@ -15,15 +15,12 @@ pub const VALUE_ENDING: usize = 2;
 /// On what condition a value is stored, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Verb {
-    /// In any case.
     Set,
     /// Only under a new key.
     Add,
     /// Only over an old value.
     Replace,
-    /// Behind the old value.
     Append,
-    /// Before the old value.
     Prepend,
 }
 
@@ -37,9 +34,7 @@ impl Verb {
 /// A request to store the value that follows the line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Store<'a> {
-    /// How.
     pub verb: Verb,
-    /// Under what key.
     pub key: &'a [u8],
     /// A number that the client keeps with the value.
     pub flags: u32,

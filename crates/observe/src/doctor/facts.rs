@@ -15,42 +15,28 @@ use std::path::Path;
 /// What is known of a machine. In JSON, lengths are in nanoseconds, clocks in kHz, sizes in bytes.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Facts {
-    /// Processor, maker, kernel.
     pub identity: Identity,
-    /// CPUs and where they sit.
     pub cpus: Cpus,
-    /// Idle states.
     pub idle: Idle,
-    /// Who limits them now.
     pub limits: Limits,
-    /// Clocks.
     pub frequency: Frequency,
-    /// RAPL's meters.
     pub meters: Vec<MeterZone>,
-    /// Performance counters.
     pub counters: Vec<CounterUnit>,
-    /// Tracepoints and the kernel's types.
     pub tracing: Tracing,
     /// Which of Roost's BPF programs load, where that was tried.
     pub bpf_programs: Option<Vec<BpfProgram>>,
-    /// What this process may do.
     pub privileges: Privileges,
-    /// Control groups.
     pub cgroups: Cgroups,
-    /// What could not be seen.
     pub cannot_see: Vec<Unseen>,
 }
 
-/// CPUs and where they sit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Cpus {
     /// Those that are online.
     pub online: CpuList,
-    /// Core and socket of each.
     pub topology: Topology,
     /// Whether two threads share a core now.
     pub smt: Option<bool>,
-    /// Memory by nearness.
     pub numa: Vec<NumaNode>,
     /// Caches, nearest first.
     pub caches: Vec<Cache>,
@@ -59,7 +45,6 @@ pub struct Cpus {
 /// Idle states and who chooses among them.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Idle {
-    /// Driver and governor.
     pub driver: IdleDriver,
     /// CPUs with equal tables; those without cpuidle are in none.
     pub groups: Vec<IdleGroup>,
@@ -74,16 +59,13 @@ pub struct Idle {
 /// CPUs with the same idle states in the same condition.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct IdleGroup {
-    /// Which.
     pub cpus: CpuList,
-    /// In the kernel's order.
     pub states: Vec<IdleState>,
 }
 
 /// One state, and whether it may be used.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct IdleState {
-    /// Name, latency, residency.
     #[serde(flatten)]
     pub state: Cstate,
     /// Forbidden or not, and the driver's words.
@@ -91,16 +73,13 @@ pub struct IdleState {
     pub settings: StateSettings,
 }
 
-/// Who limits the C-states now.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Limits {
     /// Each CPU's own limit; CPUs whose kernel has none, or whose file cannot be read, are in no group.
     pub per_cpu: Vec<LimitGroup>,
     /// True if this user could set them; `None` for a recorded machine.
     pub may_limit: Option<bool>,
-    /// The limit for all CPUs.
     pub global: Option<IdleLimit>,
-    /// Who holds `/dev/cpu_dma_latency`.
     pub holders: LatencyHolders,
     /// Words of the kernel's command line.
     pub boot_words: Vec<BootWord>,
@@ -112,43 +91,32 @@ pub struct Limits {
     pub roost_journals: usize,
 }
 
-/// CPUs with the same limit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LimitGroup {
-    /// Which.
     pub cpus: CpuList,
-    /// How deep they may sleep.
     pub limit: IdleLimit,
 }
 
-/// Clocks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Frequency {
-    /// CPUs that change speed together.
     pub domains: Vec<FrequencyDomain>,
-    /// Whether turbo is on.
     pub turbo: Option<bool>,
     /// `intel_pstate` or `amd_pstate` and its mode.
     pub mode: Option<(&'static str, String)>,
 }
 
-/// One of Roost's BPF programs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct BpfProgram {
-    /// Which.
     pub name: String,
     /// Why it does not load; `None` if it does.
     pub refused: Option<String>,
 }
 
-/// What could not be seen.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Unseen {
     /// What: a file, many files alike, or a fact.
     pub what: String,
-    /// Why not.
     pub reason: String,
-    /// What to do.
     pub remedy: String,
 }
 
@@ -410,7 +378,6 @@ pub(super) fn latency_of(limit: IdleLimit) -> Duration {
 }
 
 impl IdleGroup {
-    /// Its states as a table.
     pub fn table(&self) -> CstateTable {
         CstateTable(self.states.iter().map(|state| state.state.clone()).collect())
     }

@@ -293,7 +293,6 @@ pub enum RecordingError {
     Line {
         /// Which, from 1.
         line: usize,
-        /// The line.
         text: String,
     },
     /// A path that leads out of the folder.
@@ -301,15 +300,11 @@ pub enum RecordingError {
     Path {
         /// Which line, from 1.
         line: usize,
-        /// Where to.
         path: String,
     },
-    /// The folder cannot be filled.
     #[error("cannot unpack {path}: {cause}", path = path.display())]
     Write {
-        /// What was to be written.
         path: PathBuf,
-        /// What the system said.
         #[source]
         cause: io::Error,
     },

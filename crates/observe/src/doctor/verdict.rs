@@ -22,7 +22,6 @@ pub enum VerdictKind {
 }
 
 impl VerdictKind {
-    /// In words.
     pub fn words(self) -> &'static str {
         match self {
             Self::Works => "works",
@@ -35,15 +34,11 @@ impl VerdictKind {
 /// One family of policies, on this machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Verdict {
-    /// What the family does.
     pub family: &'static str,
     /// The policies and commands in it.
     pub policies: &'static str,
-    /// How well it can work.
     pub verdict: VerdictKind,
-    /// Why, the worst first.
     pub reasons: Vec<String>,
-    /// What would help.
     pub remedies: Vec<String>,
 }
 

@@ -10,7 +10,6 @@ use thiserror::Error;
 /// How the counting of one function went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CountedState {
-    /// For the whole time.
     Counted,
     /// It is called so often that counting it was ended early.
     TooOften,
@@ -18,20 +17,15 @@ pub enum CountedState {
     Refused,
 }
 
-/// One function's calls.
 #[derive(Clone, Debug)]
 pub struct Counted {
-    /// How it went.
     pub state: CountedState,
-    /// From outside: recursion is one.
     pub calls: u64,
-    /// Since when they were counted.
     pub began: Instant,
     /// For how long they were counted.
     pub elapsed: Duration,
     /// Requests that were answered in that very time; `None` where that was not told.
     pub requests: Option<u64>,
-    /// How long each took.
     pub times: Times,
     /// Why it could not be counted; nothing if it was.
     pub why: String,
@@ -105,21 +99,17 @@ impl Times {
 /// Why a file holds no counts.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum CountError {
-    /// Another kind of file.
     #[error(
         "it is no file of counted calls, or of another version of the agent: it does not begin with \"{HEAD}\""
     )]
     NotOne,
-    /// Its end is missing.
     #[error("it ends in the middle")]
     Unfinished,
-    /// A line.
     #[error("line {0} is none of such a file")]
     Line(usize),
 }
 
 const HEAD: &str = "roost-count 2";
-/// A file names no more.
 const FUNCTIONS_MAX: usize = 64;
 
 /// The counts of the agent's file, by the names that were asked for.

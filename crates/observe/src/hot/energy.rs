@@ -12,13 +12,10 @@ use std::collections::BTreeSet;
 /// What was measured at one clock.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ClockMeasured {
-    /// The clock.
     pub frequency: Kilohertz,
-    /// Requests that were answered meanwhile.
     pub requests: u64,
     /// Energy of each, of all that the meter sees; `None` if there is none to tell.
     pub joules: Option<f64>,
-    /// Why not.
     pub why: Option<String>,
 }
 

@@ -12,7 +12,6 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use thiserror::Error;
 
-/// How stacks are unwound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unwinding {
     /// By the tables that every program has for its exceptions.
@@ -24,26 +23,16 @@ pub enum Unwinding {
 /// Why a native program was not looked into.
 #[derive(Debug, Error)]
 pub enum NativeError {
-    /// No perf.
     #[error("`perf` cannot be run: {0}\nhint: apt-get install linux-perf")]
     NoPerf(io::Error),
-    /// This user may not.
     #[error(
         "perf may not sample process {pid}: {said}\nhint: run as root, or set /proc/sys/kernel/perf_event_paranoid to 1 or less for one's own processes"
     )]
-    NotPermitted {
-        /// Which process.
-        pid: u32,
-        /// What it said.
-        said: String,
-    },
-    /// It failed.
+    NotPermitted { pid: u32, said: String },
     #[error("perf: {0}")]
     Perf(String),
-    /// A file of ours.
     #[error("a file for perf: {0}")]
     Io(#[from] io::Error),
-    /// What it wrote.
     #[error(transparent)]
     Stacks(#[from] StackError),
 }

@@ -29,17 +29,14 @@ impl Pool {
 /// A function of the service's own.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Seen {
-    /// Which.
     pub frame: Frame,
     /// Of the request threads' CPU time, with what it called.
     pub share: Ratio,
     /// The same without what it called.
     pub own: Ratio,
-    /// Frames before it, on average.
     pub depth: f64,
 }
 
-/// The profile of a service.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Profile {
     /// Most CPU time first.

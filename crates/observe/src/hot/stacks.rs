@@ -29,36 +29,28 @@ impl Frame {
 /// One stack, outermost first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stack {
-    /// The thread's name.
     pub thread: String,
     /// Its number; 0 where it was not told.
     pub tid: u32,
     /// Places in [`Stacks::functions`].
     pub frames: Vec<u32>,
-    /// How often it was met.
     pub weight: u64,
 }
 
-/// All stacks of a profile.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stacks {
-    /// Every function once.
     pub functions: Vec<Frame>,
-    /// The stacks.
     pub stacks: Vec<Stack>,
-    /// Lines that were not understood.
     pub odd_lines: u64,
 }
 
 /// Why a text is no profile.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum StackError {
-    /// Not one stack.
     #[error(
         "no stack was sampled: the service did next to nothing meanwhile\nhint: send it load, and profile for longer (--for)"
     )]
     Empty,
-    /// Of another kind.
     #[error("of {0} lines none is a stack; the profiler speaks another language than ours")]
     Odd(u64),
 }
@@ -79,7 +71,6 @@ impl Stacks {
         text
     }
 
-    /// All samples.
     pub fn weight(&self) -> u64 {
         self.stacks.iter().fold(0, |sum, stack| sum.saturating_add(stack.weight))
     }
@@ -93,7 +84,6 @@ impl Stacks {
     }
 }
 
-/// Numbers functions as they come.
 #[derive(Default)]
 struct Numbers(BTreeMap<Frame, u32>);
 

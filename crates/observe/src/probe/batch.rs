@@ -12,13 +12,9 @@ use machine::{CpuId, Duration, Instant};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
-/// When a batch is over.
 pub(super) struct Limits<'a> {
-    /// At this time.
     pub until: Instant,
-    /// After so many samples.
     pub samples_max: usize,
-    /// When somebody wants it.
     pub stop: &'a AtomicBool,
 }
 
@@ -43,7 +39,6 @@ struct Turns {
     over: AtomicU64,
     /// When the waker ended it, in nanoseconds.
     stamp: AtomicU64,
-    /// The sleeper could not begin.
     failed: AtomicBool,
 }
 

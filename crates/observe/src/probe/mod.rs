@@ -50,13 +50,11 @@ const FORCED_SLEEPS: std::ops::Range<usize> = 1..4;
 /// More samples than this say nothing new about a 99th percentile.
 const SAMPLES_MAX: usize = 2_000;
 
-/// How a sleeper is woken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Way {
     /// By a thread on another CPU, through a futex.
     OtherCpu,
-    /// By its own timer.
     Timer,
 }
 
@@ -65,11 +63,8 @@ pub enum Way {
 pub struct Batch {
     /// The deepest state that was allowed; `None` if nothing was changed.
     pub limited_to: Option<String>,
-    /// How the sleeper was woken.
     pub way: Way,
-    /// How long it slept.
     pub sleep: Duration,
-    /// How many wake-ups were timed.
     pub samples: usize,
     /// Half of them took no longer.
     pub p50: Duration,
@@ -84,11 +79,9 @@ pub struct Batch {
 /// How often a state was asked for.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StateShare {
-    /// Its name.
     pub name: String,
     /// The exit latency that its driver advertises.
     pub advertised: Duration,
-    /// Its share of the sleeps.
     pub share: Ratio,
 }
 
@@ -97,7 +90,6 @@ pub struct StateShare {
 pub struct Probe {
     /// The CPU that was put to sleep.
     pub sleeper: CpuId,
-    /// The CPU that woke it.
     pub waker: Option<CpuId>,
     /// The idle driver, where there is one.
     pub driver: Option<String>,
@@ -122,7 +114,6 @@ pub enum ProbeError {
     NoCpu,
 }
 
-/// One batch to come.
 #[derive(Clone, Debug, PartialEq)]
 struct Step {
     limit: Option<(IdleLimit, String)>,

@@ -18,16 +18,10 @@ pub enum WakeError {
     /// No batch belongs to a state.
     #[error("it tells no idle state's wake latency: that kernel did not say which states were entered")]
     Untold,
-    /// It is of another machine.
     #[error(
         "it is of another machine: its {name}, which advertises {advertised}, is no idle state of the one that is observed"
     )]
-    Another {
-        /// The state's name.
-        name: String,
-        /// Its exit latency there.
-        advertised: Duration,
-    },
+    Another { name: String, advertised: Duration },
 }
 
 impl Probe {

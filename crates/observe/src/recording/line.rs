@@ -15,37 +15,43 @@
 use crate::sleep::Waker;
 use machine::{CpuId, Instant};
 
-/// What a line says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Said {
     /// A CPU goes idle in a state, or leaves it.
-    Idle { at: Instant, cpu: CpuId, state: Option<usize> },
-    /// An interrupt begins.
-    Interrupt { at: Instant, cpu: CpuId, waker: Waker },
+    Idle {
+        at: Instant,
+        cpu: CpuId,
+        state: Option<usize>,
+    },
+    Interrupt {
+        at: Instant,
+        cpu: CpuId,
+        waker: Waker,
+    },
     /// Events are missing here; how many, and whose, if that is said.
-    Lost { events: u64, cpu: Option<CpuId> },
-    /// Another event.
+    Lost {
+        events: u64,
+        cpu: Option<CpuId>,
+    },
     OtherEvent,
     /// A `cpu_idle` event without a time in seconds.
     NoTime,
     /// A `cpu_idle` event whose fields cannot be read.
-    Damaged { cpu: Option<CpuId> },
+    Damaged {
+        cpu: Option<CpuId>,
+    },
     /// How many CPUs the recorded machine has.
     Cpus(u32),
-    /// Anything else.
     Text,
 }
 
-/// Who wrote the line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layout {
-    /// `perf script`.
     PerfScript,
     /// `trace-cmd report`, or `/sys/kernel/tracing/trace`.
     TraceCmd,
 }
 
-/// Reads a line.
 pub(super) fn read(line: &[u8]) -> Said {
     let Some(event) = event(line) else { return beside(line) };
     let Some(at) = time(event.time) else {
@@ -83,9 +89,7 @@ pub(super) fn layout(line: &[u8]) -> Option<Layout> {
     Some(if perf || group { Layout::PerfScript } else { Layout::TraceCmd })
 }
 
-/// A line taken apart.
 struct Event<'a> {
-    /// What stands before the time.
     before: Option<&'a [u8]>,
     /// The time without its colon; empty if there is none.
     time: &'a [u8],
@@ -93,7 +97,6 @@ struct Event<'a> {
     name: &'a [u8],
     /// True if the group stood before it.
     group: bool,
-    /// What stands after it.
     fields: &'a [u8],
 }
 
@@ -237,7 +240,6 @@ fn number(digits: &[u8]) -> Option<u64> {
     })
 }
 
-/// Digits, and points between them.
 fn is_number(word: &[u8]) -> bool {
     word.first().is_some_and(u8::is_ascii_digit)
         && word.iter().all(|byte| byte.is_ascii_digit() || *byte == b'.')
@@ -247,7 +249,6 @@ fn words(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     text.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty())
 }
 
-/// Where words begin and end.
 fn spans(line: &[u8]) -> impl Iterator<Item = (usize, usize)> + '_ {
     let mut at = 0;
     std::iter::from_fn(move || {

@@ -5,14 +5,12 @@ use std::io::{self, BufRead, Read as _};
 /// A line longer than this, in bytes, is no event: the longest lists one field after the other for a few hundred.
 pub(super) const LINE_MAX: u64 = 4096;
 
-/// Reads lines.
 pub(super) struct Lines<R> {
     input: R,
     buffer: Vec<u8>,
     number: u64,
 }
 
-/// One line.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Line<'a> {
     /// Its place in the file, from 1 on.

@@ -30,12 +30,9 @@ use std::fmt;
 use std::io::{self, BufRead};
 use thiserror::Error;
 
-/// What a recording tells.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Recording {
-    /// Who wrote it.
     pub layout: Layout,
-    /// How the CPUs slept.
     pub pattern: SleepPattern,
     /// What a reader must know about it, a sentence each; nothing if all is well.
     pub notes: Vec<String>,
@@ -44,27 +41,13 @@ pub struct Recording {
 /// Why nothing can be learned from a file. Each names the way out.
 #[derive(Debug, Error)]
 pub enum RecordingError {
-    /// It cannot be read.
     #[error("{name}: {cause}")]
-    Unreadable {
-        /// The file.
-        name: String,
-        /// What the system says.
-        cause: io::Error,
-    },
-    /// There is nothing in it.
+    Unreadable { name: String, cause: io::Error },
     #[error("{0} is empty; record with `{RECORD}`")]
     Empty(String),
     /// It is what perf or trace-cmd record, not the text that they make of it.
     #[error("{name} is a binary file of {tool}; make text of it with `{command}`")]
-    Binary {
-        /// The file.
-        name: String,
-        /// Whose.
-        tool: &'static str,
-        /// What makes text of it.
-        command: &'static str,
-    },
+    Binary { name: String, tool: &'static str, command: &'static str },
     /// No line of it is an event.
     #[error(
         "{0} is no recording: none of its lines is an event as perf script or trace-cmd report write it; record with `{RECORD}`"
@@ -78,17 +61,9 @@ pub enum RecordingError {
         "{name}, line {line}: no time in seconds at this cpu_idle event: `{text}`; leave -F away from perf script, or have \
          `time` in it; with trace-cmd, leave the clock as it is"
     )]
-    NoTime {
-        /// The file.
-        name: String,
-        /// Its line.
-        line: u64,
-        /// How the line begins.
-        text: String,
-    },
+    NoTime { name: String, line: u64, text: String },
 }
 
-/// What makes a recording.
 const RECORD: &str = "perf record -e power:cpu_idle -a -- sleep 10; perf script > FILE";
 
 /// Reads a recording. `name` is what messages call it; `table` says what is known of a CPU's idle states.

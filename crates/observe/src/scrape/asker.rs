@@ -30,7 +30,6 @@ pub struct Asker {
     took: Duration,
 }
 
-/// What the thread is told.
 enum Wish {
     Ask(Instant),
     Stay(CpuList),

@@ -31,7 +31,6 @@ struct Deadline(Instant);
 enum Broken {
     /// It was closed before the first byte of one.
     Unanswered(Failure),
-    /// Anything else.
     Failed(Failure),
 }
 

@@ -12,25 +12,21 @@
 
 use std::borrow::Cow;
 
-/// One value on a page.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sample<'a> {
     /// As the line begins, with `_total`, `_bucket` and the like.
     pub name: &'a str,
-    /// In the line's order.
     pub labels: Vec<(&'a str, Cow<'a, str>)>,
     /// May be infinite or no number.
     pub value: f64,
 }
 
 impl Sample<'_> {
-    /// A label's value.
     pub fn label(&self, name: &str) -> Option<&str> {
         self.labels.iter().find(|(label, _)| *label == name).map(|(_, value)| value.as_ref())
     }
 }
 
-/// The samples of a page.
 pub fn samples(page: &str) -> impl Iterator<Item = Sample<'_>> {
     page.lines().filter_map(sample)
 }

@@ -40,7 +40,6 @@ enum Kind {
 /// The names of figures on a page, which has many.
 #[derive(Clone, Debug, Default)]
 pub struct Names {
-    /// The counter of requests.
     pub rate: Option<String>,
     /// The tail: a histogram, a summary or a gauge.
     pub tail: Option<String>,
@@ -101,7 +100,6 @@ impl Source {
         Ok(Self { named: named.to_owned(), kind })
     }
 
-    /// Asks once.
     pub fn ask(&self) -> Result<Reading, Failure> {
         match &self.kind {
             Kind::Memcached(exchange) => of_memcached(&exchange.ask("stats", MEMCACHED)?),
@@ -110,7 +108,6 @@ impl Source {
         }
     }
 
-    /// What its figures mean.
     pub fn meaning(&self) -> String {
         match &self.kind {
             Kind::Memcached(_) => {
@@ -535,7 +532,6 @@ pub(super) mod tests {
         assert!(get(&long, "x", None).unwrap_err().contains("does not end within"));
     }
 
-    /// Ends with the test.
     struct Memcached(Child);
     impl Drop for Memcached {
         fn drop(&mut self) {

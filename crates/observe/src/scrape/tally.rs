@@ -15,23 +15,18 @@ use machine::{Duration, Instant, Rate};
 /// One answer of a service, or why it gave none.
 pub type Answer = Result<Reading, String>;
 
-/// What a service said once.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Reading {
-    /// Requests since its start.
     pub requests: f64,
     /// Time since its start, where it tells.
     pub uptime: Option<Duration>,
-    /// Its open connections without ours.
     pub connections: Option<u64>,
     /// What it says of its tail.
     pub tail: Option<Tail>,
 }
 
-/// What came between two readings.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Grown {
-    /// Requests.
     pub requests: f64,
     /// How many of them were at most as long as each bound; empty where it tells no histogram, or another one than before.
     pub buckets: Vec<(f64, f64)>,
@@ -58,18 +53,15 @@ pub enum Tail {
     Buckets(Vec<(f64, f64)>),
 }
 
-/// Between two answers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Step {
     /// Requests per second.
     pub rate: Rate,
     /// The 99th percentile, where it tells one.
     pub p99: Option<Duration>,
-    /// Its connections without ours.
     pub connections: Option<u64>,
 }
 
-/// Adds up.
 #[derive(Debug)]
 pub struct Tally {
     last: Option<(Instant, Reading)>,
@@ -146,7 +138,6 @@ impl Tally {
         self.requests
     }
 
-    /// All of it.
     pub fn told(&self, source: &Source) -> Scraped {
         let mut notes = vec![source.meaning()];
         let p99 = match percentile(&self.buckets, SHARE) {
@@ -240,7 +231,6 @@ fn times(count: u32) -> String {
     if count == 1 { "once".to_owned() } else { format!("{count} times") }
 }
 
-/// The percentile that is told.
 const SHARE: f64 = 0.99;
 /// No service answers later than after an hour.
 const LONGEST_NS: u64 = 3_600_000_000_000;

@@ -27,9 +27,7 @@ use std::fmt;
 /// How the CPUs slept for some time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SleepPattern {
-    /// How long was watched.
     pub elapsed: Duration,
-    /// By what means.
     pub source: SleepSource,
     /// One entry per CPU, in order of number.
     pub cpus: Vec<CpuPattern>,
@@ -37,17 +35,14 @@ pub struct SleepPattern {
     pub lost: u64,
 }
 
-/// How one CPU slept.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CpuPattern {
-    /// Which.
     pub cpu: CpuId,
     /// What the kernel says of its idle states; empty where there is no cpuidle, or a recording does not tell.
     pub table: CstateTable,
     /// Idle periods by the state that was asked for, by its number; as long as the highest state seen demands, and
     /// at least as long as the table.
     pub idle: Vec<LengthHistogram>,
-    /// Active periods.
     pub active: LengthHistogram,
     /// What ended the idle periods, where that was watched.
     pub wakers: Option<Wakers>,
@@ -90,12 +85,9 @@ impl Wakers {
     }
 }
 
-/// What ended idle periods, counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Wakers {
-    /// The CPU's own timer.
     pub timer: u64,
-    /// A device.
     pub device: u64,
     /// Another CPU's interrupt: work was put on this CPU's queue, or a function is to be called here.
     pub ipi: u64,
@@ -106,11 +98,8 @@ pub struct Wakers {
 /// What an interrupt on an idle CPU is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Waker {
-    /// The CPU's own timer.
     Timer,
-    /// A device.
     Device,
-    /// Another CPU.
     Ipi,
 }
 
@@ -125,7 +114,6 @@ impl Wakers {
         } += 1;
     }
 
-    /// Adds another's.
     pub fn add(&mut self, other: &Self) {
         self.timer += other.timer;
         self.device += other.device;

@@ -34,13 +34,10 @@ enum Means {
 /// A means to leave out, as though the machine lacked it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Without {
-    /// Nothing: the best that works.
     Nothing,
     /// What ended the idle periods, which costs a little at every interrupt.
     Wakers,
-    /// No BPF.
     Bpf,
-    /// Neither BPF nor perf events.
     Events,
 }
 
@@ -159,7 +156,6 @@ impl SleepWatch {
         matches!(&self.means, Means::Counts(before) if before.values().all(Vec::is_empty))
     }
 
-    /// The CPUs watched.
     pub fn cpus(&self) -> &CpuList {
         &self.cpus
     }

@@ -7,7 +7,6 @@ use machine::{Duration, Ratio};
 use serde::Serialize;
 use std::fmt;
 
-/// What can be tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Policy {
@@ -21,9 +20,7 @@ pub enum Policy {
     Sensitivity,
     /// Hold requests back and release them together (CPU sleeps).
     StagedBursts,
-    /// Keep others off its CPUs.
     OwnCpus,
-    /// Leave it as it is.
     Nothing,
 }
 
@@ -41,10 +38,8 @@ impl fmt::Display for Policy {
     }
 }
 
-/// What to try, and why.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Advice {
-    /// What.
     pub policy: Policy,
     /// Why, in a sentence or two.
     pub because: String,

@@ -53,7 +53,6 @@ pub struct TailBound {
     pub wake_of_p99: Option<Ratio>,
     /// CPUs that wake on a request's path.
     pub wakes: u32,
-    /// Whether the latencies were measured.
     pub source: LatencySource,
     /// The tail of the requests, where it was watched.
     #[serde(rename = "p99_ns", skip_serializing_if = "Option::is_none")]
@@ -75,7 +74,6 @@ pub struct PowerBound {
     /// What the cores draw as they sleep now, by the table; or the machine, by its meter.
     #[serde(rename = "now_uw")]
     pub now: Microwatts,
-    /// Says which of the two.
     #[serde(serialize_with = "as_text")]
     pub now_source: EnergySource,
     /// What is at stake, as a share of what would be drawn with all idle time in the shallowest state.

@@ -10,7 +10,6 @@ use machine::{Duration, Ratio};
 use serde::Serialize;
 use std::fmt;
 
-/// A kind of service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Class {
@@ -22,7 +21,6 @@ pub enum Class {
     CpuBoundNow,
     /// What its requests wait for is a CPU that others use.
     WaitsForCpu,
-    /// Too little was seen.
     CannotTell,
 }
 
@@ -38,10 +36,8 @@ impl fmt::Display for Class {
     }
 }
 
-/// A kind, and why.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Judged {
-    /// The kind.
     pub class: Class,
     /// Why, in a sentence or two.
     pub because: String,
@@ -74,7 +70,6 @@ pub(super) const NEGLIGIBLE: f64 = 0.01;
 
 /// Sums over the CPUs that work.
 pub(super) struct Working {
-    /// How many.
     pub cpus: usize,
     /// Share of their time in which they were active.
     pub active: Ratio,

@@ -15,15 +15,12 @@ pub struct Change {
     /// The tail, upwards with deep sleep.
     #[serde(rename = "tail_ns")]
     pub tail: Option<Duration>,
-    /// Power, downwards with deep sleep.
     #[serde(rename = "power_uw")]
     pub power: Option<Microwatts>,
 }
 
-/// One side of the run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Side {
-    /// The tail.
     pub p99: Duration,
     /// How far it may be off to either side, from repeated runs.
     pub p99_half_width: Duration,
@@ -34,9 +31,7 @@ pub struct Side {
 /// How the run compares with the prediction. `None` where nothing was predicted or measured.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Comparison {
-    /// The tail's change.
     pub tail: Option<Held>,
-    /// The power's change.
     pub power: Option<Held>,
 }
 
@@ -46,21 +41,15 @@ pub struct Comparison {
 pub enum Held {
     /// The change is no larger, or not surely so.
     Within {
-        /// By how much it changed.
         changed: f64,
-        /// By how much it may.
         bound: f64,
     },
     /// It changed the other way, and surely so.
     Opposite {
-        /// By how much it changed.
         changed: f64,
     },
-    /// It changed by more.
     Beyond {
-        /// By how much it changed.
         changed: f64,
-        /// By how much it may.
         bound: f64,
     },
 }

@@ -36,11 +36,9 @@ use serde::Serialize;
 /// What is known of a service and its machine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Evidence {
-    /// How the CPUs slept.
     pub findings: Findings,
     /// Its requests, where they were watched.
     pub requests: Option<RequestEvidence>,
-    /// The machine's power.
     pub power: PowerEvidence,
     /// Share of active cycles in which nothing was retired, where counters tell (Figure 9).
     pub stalled: Option<Ratio>,
@@ -56,11 +54,8 @@ impl Evidence {
 /// How a service answered while its CPUs were watched.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RequestEvidence {
-    /// Requests answered.
     pub rate: Rate,
-    /// Response time in the middle.
     pub p50: Duration,
-    /// The tail.
     pub p99: Duration,
     /// The tail of queue and wake-up delay alone, where it is told apart.
     pub queue_p99: Option<Duration>,
@@ -79,7 +74,6 @@ pub struct PowerEvidence {
     pub measured: Option<(Microwatts, String)>,
 }
 
-/// The verdict.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Verdict {
     /// What kind of service it is, and why.
@@ -101,7 +95,6 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    /// What the evidence amounts to.
     pub fn of(evidence: &Evidence) -> Self {
         let (tail, power) = (bounds::tail(evidence), bounds::power(evidence));
         let mut unknown: Vec<String> = [tail.as_ref().err(), power.as_ref().err()]

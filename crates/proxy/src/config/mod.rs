@@ -9,7 +9,6 @@ use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// A proxy.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
@@ -31,15 +30,12 @@ pub struct Config {
     pub stage: Params,
     /// What one client may take of us.
     pub limits: Limits,
-    /// Servers that fail.
     pub health: Health,
-    /// Speak TLS with clients.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls: Option<Tls>,
     /// Kinds of requests; the first that fits counts. What fits none has `goal`.
     #[serde(rename = "class", skip_serializing_if = "Vec::is_empty")]
     pub classes: Vec<Class>,
-    /// The servers behind.
     #[serde(rename = "server", skip_serializing_if = "Vec::is_empty")]
     pub servers: Vec<Server>,
 }
@@ -85,7 +81,6 @@ pub struct Limits {
     pub drain: Duration,
 }
 
-/// Servers that fail.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Health {
@@ -108,17 +103,13 @@ pub struct Health {
 pub struct Tls {
     /// The chain, ours first.
     pub certificate: PathBuf,
-    /// The private key.
     pub key: PathBuf,
 }
 
-/// A kind of requests.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Class {
-    /// What tables call it.
     pub name: String,
-    /// Paths that begin so.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
     /// A header: `NAME`, or `NAME: VALUE`.
@@ -131,7 +122,6 @@ pub struct Class {
     pub never_stage: bool,
 }
 
-/// A server behind.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Server {
@@ -152,7 +142,6 @@ pub struct Server {
     pub authorities: Option<PathBuf>,
 }
 
-/// A configuration that cannot be.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 #[error("{0}")]
 pub struct ConfigError(String);
@@ -233,7 +222,6 @@ impl Server {
         if known && bare && named { Ok(uri) } else { Err(wrong()) }
     }
 
-    /// What tables call it.
     pub fn shown(&self) -> &str {
         if self.name.is_empty() {
             self.to.split_once("//").map_or(self.to.as_str(), |(_, rest)| rest.trim_end_matches('/'))

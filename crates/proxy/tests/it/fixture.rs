@@ -157,18 +157,15 @@ fn head(reader: &mut impl std::io::BufRead) -> Option<Head> {
     }
 }
 
-/// Writes an answer.
 pub fn say(stream: &mut TcpStream, status: u16, body: &[u8]) -> bool {
     let head = format!("HTTP/1.1 {status} X\r\nContent-Length: {}\r\n\r\n", body.len());
     stream.write_all(&[head.as_bytes(), body].concat()).is_ok()
 }
 
-/// A client on one connection.
 pub struct Client {
     pub reader: BufReader<TcpStream>,
 }
 
-/// An answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     pub status: u16,
@@ -233,7 +230,6 @@ impl Client {
         self.read()
     }
 
-    /// Asks, and does not wait.
     pub fn ask(&mut self, path: &str) {
         self.write(format!("GET {path} HTTP/1.1\r\nHost: a.example\r\n\r\n"));
     }

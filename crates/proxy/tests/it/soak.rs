@@ -12,7 +12,6 @@ use std::time::Instant;
 const LENGTH: std::time::Duration = std::time::Duration::from_secs(10);
 const SEED: u64 = 20_261_122;
 
-/// Chance, from a seed.
 fn below(state: &mut u64, bound: u64) -> u64 {
     *state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
     (*state >> 33) % bound

@@ -19,12 +19,10 @@ mod workers;
 
 use crate::run::{Frame, Summary};
 
-/// One chart.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Chart {
     /// Its name within the page: a word of lower-case letters and dashes.
     pub id: &'static str,
-    /// What it shows.
     pub title: &'static str,
     /// What there is to see in it, in a sentence or two.
     pub see: &'static str,

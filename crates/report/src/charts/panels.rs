@@ -21,7 +21,6 @@ pub fn time_axis(tracks: &[Track]) -> Axis {
 pub struct Grid {
     /// Left edge, top edge and width of each plot.
     pub plots: Vec<(f64, f64, f64)>,
-    /// Height of all rows.
     pub height: f64,
 }
 

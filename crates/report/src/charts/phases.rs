@@ -7,11 +7,9 @@ use machine::{Duration, EnergyReading, Rate, Ratio};
 /// One phase with its frames and, once it has ended, its summary.
 #[derive(Clone, Debug)]
 pub struct Track {
-    /// The phase's name.
     pub name: String,
     /// Its ink, by its place in the run.
     pub ink: Ink,
-    /// Its frames, at most [`FRAMES_MAX`].
     pub frames: Vec<Frame>,
     /// What came out; `None` while it runs, or if the run was cut short.
     pub summary: Option<Phase>,

@@ -89,7 +89,6 @@ impl Axis {
         Self::in_steps(4.0, (min, max), unit, title, label)
     }
 
-    /// With about so many steps.
     fn in_steps(
         steps: f64,
         (min, max): (f64, f64),
@@ -160,13 +159,9 @@ impl Axis {
 pub struct Panel<'a> {
     /// Left edge of the plot, in pixels of the sheet.
     pub left: f64,
-    /// Top edge.
     pub top: f64,
-    /// Width.
     pub width: f64,
-    /// Height.
     pub height: f64,
-    /// The axis along the bottom.
     pub x: &'a Axis,
     /// The axis up the left side.
     pub y: &'a Axis,

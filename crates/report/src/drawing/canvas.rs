@@ -8,20 +8,15 @@
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-/// What something is drawn with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ink {
     /// Text that is read first.
     Text,
-    /// Axis labels and remarks.
     Muted,
-    /// Grid lines.
     Grid,
     /// The card's background, for text on a dark fill.
     Card,
-    /// A worker that sleeps.
     Asleep,
-    /// A CPU that executes.
     Busy,
     /// An idle state; deeper is more opaque.
     Idle,
@@ -33,24 +28,17 @@ pub enum Ink {
     Heat(usize),
     /// Text on the lower half of the heat scale.
     OnCool,
-    /// Text on its upper half.
     OnHot,
 }
 
 /// The form of a mark: who cannot tell two colours apart can tell two forms apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
-    /// A disc.
     Disc,
-    /// A square.
     Square,
-    /// A triangle on its side.
     Triangle,
-    /// A triangle on its tip.
     Wedge,
-    /// An upright cross.
     Plus,
-    /// A cross that leans.
     Cross,
     /// The outline of a square on its tip, empty within.
     Diamond,
@@ -66,20 +54,14 @@ impl Shape {
 /// Where a text lies from its point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// It begins there.
     Right,
-    /// It is centred there.
     Middle,
-    /// It ends there.
     Left,
 }
 
-/// How a line runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stroke {
-    /// Without a gap.
     Solid,
-    /// In dashes.
     Dashed,
 }
 
@@ -195,7 +177,6 @@ impl Canvas<'_> {
         }
     }
 
-    /// A filled rectangle.
     pub fn rect(&self, left: f64, top: f64, width: f64, height: f64, ink: Ink, opacity: f64) {
         let corners = [at((left, top)), at((left + width.max(0.0), top + height.max(0.0)))];
         self.put(&Rectangle::new(corners, colour(ink).mix(opacity).filled()));
@@ -215,7 +196,6 @@ impl Canvas<'_> {
         }
     }
 
-    /// A round mark.
     pub fn dot(&self, centre: (f64, f64), ink: Ink, radius: f64) {
         self.put(&Circle::new(at(centre), (radius * SCALE).round() as i32, colour(ink).filled()));
     }

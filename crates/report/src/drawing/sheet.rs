@@ -16,19 +16,15 @@ pub const LEGEND_LINE: f64 = 24.0;
 /// How an entry of a legend is marked.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Mark {
-    /// As a line.
     Line(Ink),
-    /// As a dashed line.
     Dashes(Ink),
     /// As a fill with this opacity.
     Fill(Ink, f64),
     /// As a line, if it is drawn as one, with a mark on it, if it has them.
     Series(Ink, Option<Stroke>, Option<Shape>),
-    /// As a hatched field.
     Hatched,
 }
 
-/// One entry of a legend.
 pub type Entry = (Mark, String);
 
 /// Height that a legend takes at this width.

@@ -6,12 +6,9 @@ use crate::drawing::axis::{Axis, BELOW, LABEL_SIZE, Panel as Plot, short};
 use crate::drawing::canvas::{Canvas, Ink, Side, draw};
 use crate::drawing::sheet::{self, Entry, Mark, RIGHT, TEXT_SIZE, WIDTH};
 
-/// Panels of layers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Areas {
-    /// What it shows.
     pub title: String,
-    /// What there is to see.
     pub see: String,
     /// Along the bottom of all panels.
     pub x: Quantity,
@@ -19,32 +16,24 @@ pub struct Areas {
     pub y: Quantity,
     /// The layers, from the ground up.
     pub layers: Vec<Layer>,
-    /// The panels, top to bottom.
     pub panels: Vec<Panel>,
 }
 
-/// One layer of all panels.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Layer {
-    /// Its name.
     pub name: String,
-    /// What it is drawn with.
     pub tone: Tone,
 }
 
-/// One panel.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Panel {
-    /// Its name.
     pub name: String,
-    /// Where its values are.
     pub x: Vec<f64>,
     /// For each layer, its share at each place.
     pub layers: Vec<Vec<f64>>,
 }
 
 impl Areas {
-    /// Draws it.
     pub fn figure(&self) -> Figure {
         let places = self.panels.iter().flat_map(|panel| &panel.x).copied().filter(|x| x.is_finite());
         let drawing = match range(places) {
@@ -126,7 +115,6 @@ fn edge(plot: &Plot<'_>, x: &[f64], shares: &[f64]) -> Vec<(f64, f64)> {
 
 /// Height of a panel's plot, in pixels.
 const HEIGHT: f64 = 120.0;
-/// Between two panels.
 const GAP: f64 = 16.0;
 /// Above a panel, for its name.
 const NAME: f64 = 30.0;

@@ -7,59 +7,45 @@ use crate::drawing::canvas::{Canvas, Ink, Shape, Side, draw, width_of};
 use crate::drawing::sheet::{self, Entry, MARK, Mark, RIGHT, TEXT_SIZE, WIDTH};
 use serde::Deserialize;
 
-/// Bars.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Bars {
-    /// What it shows.
     pub title: String,
-    /// What there is to see.
     #[serde(default)]
     pub see: String,
-    /// What a bar's length is.
     pub quantity: Quantity,
     /// The rows' names, top to bottom.
     #[serde(default)]
     pub rows: Vec<String>,
-    /// What each row has.
     #[serde(default)]
     pub parts: Vec<BarPart>,
-    /// How the parts lie.
     #[serde(default)]
     pub form: Form,
 }
 
-/// One part of all rows.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BarPart {
-    /// Its name.
     pub name: String,
-    /// What it is drawn with.
     pub tone: Tone,
     /// Its length in each row; `None` where it is not known.
     pub values: Vec<Option<Bar>>,
 }
 
-/// One bar.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Bar {
-    /// Its length.
     pub value: f64,
     /// How far it may be off to either side.
     #[serde(default)]
     pub spread: Option<f64>,
-    /// What somebody printed for it.
     #[serde(default)]
     pub printed: Option<f64>,
 }
 
-/// How parts lie.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Form {
-    /// One below the other.
     #[default]
     Grouped,
     /// One after the other, together the whole.
@@ -72,14 +58,12 @@ pub enum Form {
 pub enum Tone {
     /// The colour of the contestant with this place.
     Contestant(usize),
-    /// Work.
     Busy,
     /// Sleep, from 0, hardly asleep, to 1, as deep as can be.
     Idle(f64),
 }
 
 impl Bar {
-    /// Without an interval.
     pub fn new(value: f64) -> Self {
         Self { value, spread: None, printed: None }
     }
@@ -100,7 +84,6 @@ impl Tone {
 }
 
 impl Bars {
-    /// Draws it.
     pub fn figure(&self) -> Figure {
         let known =
             self.parts.iter().flat_map(|part| &part.values).flatten().any(|bar| bar.value.is_finite());

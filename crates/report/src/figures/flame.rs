@@ -11,11 +11,8 @@ use std::fmt::Write as _;
 /// Stacks, outermost first, with how often each was met.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Flame {
-    /// What it shows.
     pub title: String,
-    /// What there is to see.
     pub see: String,
-    /// The stacks.
     pub stacks: Vec<(Vec<String>, u64)>,
     /// A function to be told apart: its boxes have another colour and a frame.
     pub marked: Option<String>,
@@ -28,7 +25,6 @@ struct Node<'a> {
 }
 
 impl Flame {
-    /// Draws it.
     pub fn figure(&self) -> Figure {
         let mut root = Node::default();
         for (frames, weight) in &self.stacks {
@@ -125,7 +121,6 @@ const WIDTH: f64 = 1080.0;
 const ROW: f64 = 17.0;
 const NARROWEST: f64 = 1.0;
 const LETTER: f64 = 6.4;
-/// No stack is drawn higher.
 const DEPTH_MAX: usize = 160;
 
 #[cfg(test)]

@@ -12,15 +12,10 @@ use crate::drawing::sheet::{self, Entry, LEGEND_LINE, Mark, TEXT_SIZE, WIDTH};
 /// A grid of values, one for each contestant.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HeatMap {
-    /// What it shows.
     pub title: String,
-    /// What there is to see.
     pub see: String,
-    /// Along the bottom.
     pub x: Labels,
-    /// Up the left side.
     pub y: Labels,
-    /// What the colours are.
     pub quantity: Quantity,
     /// Grids of one scale, each with its name: for each value of `y`, one cell for each value of `x`.
     pub panels: Vec<(String, Vec<Vec<Cell>>)>,
@@ -29,20 +24,16 @@ pub struct HeatMap {
 /// The values of an axis, as text.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Labels {
-    /// What varies.
     pub name: String,
     /// Its values, from the corner outwards.
     pub values: Vec<String>,
 }
 
-/// One cell.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Cell {
-    /// A value.
     Value(f64),
     /// None, for a reason of a word: `unstable`.
     Marked(String),
-    /// Nothing is known.
     Missing,
 }
 
@@ -54,7 +45,6 @@ struct Colours {
     log: bool,
 }
 
-/// Where the grids lie.
 struct Layout {
     columns: usize,
     gutter: f64,
@@ -64,7 +54,6 @@ struct Layout {
 }
 
 impl HeatMap {
-    /// Draws it.
     pub fn figure(&self) -> Figure {
         let colours = range(self.shown()).map(|(low, high)| Colours {
             low,
@@ -296,9 +285,7 @@ fn label(value: &str) -> String {
     sheet::clipped(value, 20)
 }
 
-/// Length of the legend's scale.
 const SCALE: f64 = 220.0;
-/// Between panels.
 const GAP: f64 = 24.0;
 /// Right of a panel's cells, for half of the last label.
 const EDGE: f64 = 14.0;

@@ -4,7 +4,6 @@ use crate::drawing::axis::{LABEL_SIZE, Panel};
 use crate::drawing::canvas::width_of;
 use crate::drawing::sheet::WIDTH;
 
-/// Left, top, right, bottom.
 pub type Area = [f64; 4];
 
 /// What `name` covers if it begins at `left` and has its middle at this height.

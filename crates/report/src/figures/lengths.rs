@@ -9,24 +9,18 @@ use super::{Figure, Lines, Point, Quantity, Series, Style, Unit};
 /// Shares of time by length, for several contestants.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Lengths {
-    /// What it shows.
     pub title: String,
-    /// What there is to see.
     pub see: String,
-    /// Whose length: `idle period`.
     pub of: String,
     /// What the shares are of: `all CPU time`.
     pub share_of: String,
-    /// Contestants.
     pub series: Vec<(String, Vec<Bucket>)>,
 }
 
-/// Periods of similar length.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bucket {
     /// From this length on, in nanoseconds.
     pub from_ns: f64,
-    /// Up to this one.
     pub to_ns: f64,
     /// Share of time spent in them.
     pub share: f64,
@@ -39,7 +33,6 @@ impl Bucket {
 }
 
 impl Lengths {
-    /// Draws it.
     pub fn figure(&self) -> Figure {
         let x = Quantity::new(&format!("length of the {}", self.of), Unit::Nanoseconds).log();
         let y = Quantity::new(&format!("share of {}", self.share_of), Unit::Share);

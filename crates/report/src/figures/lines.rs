@@ -8,40 +8,30 @@ use crate::drawing::axis::{ABOVE, Axis, BELOW, LABEL_SIZE, Panel};
 use crate::drawing::canvas::{Canvas, Ink, Shape, Side, draw, width_of};
 use crate::drawing::sheet::{self, Entry, MARK, Mark, RIGHT, WIDTH};
 
-/// Several series in one plot.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Lines {
-    /// What it shows.
     pub title: String,
-    /// What there is to see.
     pub see: String,
-    /// Along the bottom.
     pub x: Quantity,
-    /// Up the left side.
     pub y: Quantity,
     /// The series. One after the other gets its colour, which it keeps in other figures with the same order.
     pub series: Vec<Series>,
-    /// A line to compare with.
     pub limit: Option<Limit>,
 }
 
 /// A line to compare with, such as a goal.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Limit {
-    /// How high.
     pub y: f64,
-    /// What it is.
     pub name: String,
 }
 
 impl Lines {
-    /// With nothing in it yet.
     pub fn new(title: &str, see: &str, x: Quantity, y: Quantity) -> Self {
         let (title, see) = (title.to_owned(), see.to_owned());
         Self { title, see, x, y, series: Vec::new(), limit: None }
     }
 
-    /// Draws it.
     pub fn figure(&self) -> Figure {
         let drawn = series::drawn(&self.series, &self.x, &self.y);
         let drawing =
@@ -128,7 +118,6 @@ impl Lines {
         entries
     }
 
-    /// Intervals, below everything else.
     fn bands(&self, canvas: &Canvas<'_>, panel: &Panel<'_>, drawn: &Drawn<'_>) {
         let known = |spread: Option<f64>| spread.filter(|spread| spread.is_finite() && *spread > 0.0);
         for run in &drawn.runs {

@@ -54,7 +54,6 @@ use crate::drawing::canvas::{Ink, PHASES, Shape, Stroke};
 /// One figure, ready for a page.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figure {
-    /// What it shows.
     pub title: String,
     /// What there is to see in it, in a sentence or two.
     pub see: String,

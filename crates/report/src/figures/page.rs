@@ -14,9 +14,7 @@ use std::fmt::Write as _;
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Page {
-    /// The run's name.
     pub name: String,
-    /// What it is about.
     pub title: String,
     /// What came out, in a paragraph.
     pub summary: String,
@@ -26,57 +24,42 @@ pub struct Page {
     pub alarms: Vec<String>,
     /// Verdicts and the figures that matter most.
     pub cards: Vec<Card>,
-    /// Figures and tables.
     pub sections: Vec<Section>,
-    /// What was assumed.
     pub assumptions: Vec<String>,
     /// Numbers that nobody printed and that were estimated, each with its value.
     pub estimates: Vec<String>,
-    /// How each figure was got.
     pub notes: Vec<String>,
     /// Machines and whatever else has sources: a name, and what it rests on.
     pub sources: Vec<(String, Vec<String>)>,
     /// Long texts that most readers skip, each with its name.
     pub folded: Vec<(String, String)>,
-    /// The command's arguments.
     pub command: Vec<String>,
 }
 
-/// One figure in large letters.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Card {
-    /// What it is.
     pub what: String,
-    /// The figure, as text.
     pub figure: String,
-    /// What it is held against.
     pub remark: String,
     /// Whether that is met; `None` if nothing is held against it.
     pub met: Option<bool>,
 }
 
-/// Figures that belong together.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Section {
-    /// What they are about.
     pub title: String,
     /// What all of them show; nothing if empty.
     pub text: String,
-    /// The figures.
     pub parts: Vec<Part>,
 }
 
-/// A piece of a section.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(from = "Written")]
 pub enum Part {
-    /// A figure.
     Figure(Figure),
-    /// A table.
     Table(Table),
-    /// A paragraph.
     Text(String),
 }
 
@@ -105,7 +88,6 @@ impl Page {
         serde_json::from_str(json)
     }
 
-    /// The whole document.
     pub fn html(&self) -> String {
         let mut body = String::new();
         self.header(&mut body);

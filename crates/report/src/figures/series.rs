@@ -6,18 +6,14 @@ use crate::drawing::axis::Panel;
 use crate::drawing::canvas::{Ink, Shape, Stroke};
 use crate::drawing::sheet::MARK;
 
-/// Points that belong together.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Series {
-    /// Its name.
     pub name: String,
-    /// How it is drawn.
     pub style: Style,
     /// Its points; those of a line may come in any order.
     pub points: Vec<Point>,
 }
 
-/// How a series is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Style {
     /// From point to point, with a mark on each while they are few.
@@ -30,10 +26,8 @@ pub enum Style {
     Printed,
 }
 
-/// One point.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
-    /// Where along the bottom.
     pub x: f64,
     /// How high; `None` is a gap.
     pub y: Option<f64>,
@@ -44,7 +38,6 @@ pub struct Point {
 }
 
 impl Point {
-    /// Without an interval.
     pub fn new(x: f64, y: Option<f64>) -> Self {
         Self { x, y, spread: None, spread_x: None }
     }
@@ -52,13 +45,9 @@ impl Point {
 
 /// A series as it is drawn.
 pub(super) struct Drawn<'a> {
-    /// What it is drawn from.
     pub series: &'a Series,
-    /// Its colour.
     pub ink: Ink,
-    /// How its line runs.
     pub stroke: Stroke,
-    /// Its marks.
     pub shape: Shape,
     /// What can be drawn, in stretches without a gap.
     pub runs: Vec<Vec<Point>>,
@@ -119,7 +108,6 @@ impl Drawn<'_> {
         self.runs.iter().map(Vec::len).sum()
     }
 
-    /// Its points are marked.
     pub fn has_marks(&self) -> bool {
         match self.series.style {
             Style::Marks | Style::Printed => true,

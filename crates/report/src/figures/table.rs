@@ -4,7 +4,6 @@ use crate::text::escape;
 use serde::Deserialize;
 use std::fmt::Write as _;
 
-/// A table.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Table {
@@ -12,26 +11,21 @@ pub struct Table {
     pub title: String,
     /// Heads of the columns, that of the rows' names first.
     pub head: Vec<String>,
-    /// Rows.
     pub rows: Vec<Row>,
 }
 
-/// One row.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Row {
-    /// Its name.
     pub name: String,
     /// A remark below the name, in small letters; nothing if empty.
     pub remark: String,
-    /// The other cells.
     pub cells: Vec<String>,
     /// The place of the contestant whose colour it has.
     pub look: Option<usize>,
 }
 
 impl Table {
-    /// As HTML.
     pub(super) fn write(&self, page: &mut String) {
         page.push_str("<div class=\"scroll\"><table>\n");
         if !self.title.is_empty() {

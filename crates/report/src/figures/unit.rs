@@ -11,15 +11,12 @@ pub enum Unit {
     Nanoseconds,
     /// A long time, in seconds.
     Seconds,
-    /// Power.
     Watts,
-    /// Energy.
     Joules,
     /// Events per second.
     PerSecond,
     /// A share of one, shown in percent.
     Share,
-    /// A clock's rate.
     Megahertz,
     /// A number of things, or a number without a unit.
     Count,
@@ -34,19 +31,15 @@ pub enum Scale {
     FromZero,
     /// Evenly, over what there is: differences can be seen.
     Linear,
-    /// Equal ratios at equal distances.
     Log,
 }
 
-/// What an axis shows.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Quantity {
     /// What it is: `p99`, `power of cores and uncore`.
     pub name: String,
-    /// Its unit.
     pub unit: Unit,
-    /// How its axis is spread.
     #[serde(default)]
     pub scale: Scale,
     /// Where it is no number: the names of the places 0, 1, 2 ... Empty otherwise.
@@ -55,7 +48,6 @@ pub struct Quantity {
 }
 
 impl Quantity {
-    /// From zero on.
     pub fn new(name: &str, unit: Unit) -> Self {
         Self { name: name.to_owned(), unit, scale: Scale::FromZero, names: Vec::new() }
     }

@@ -70,7 +70,6 @@ pub fn now(page: &mut String, frame: &Frame) {
     page.push_str("</div>\n");
 }
 
-/// One row per phase.
 pub fn table(page: &mut String, summary: &Summary) {
     let Some(first) = summary.phases.first() else { return };
     page.push_str(

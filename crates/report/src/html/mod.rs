@@ -160,7 +160,6 @@ fn provenance(page: &mut String, info: &RunInfo) {
     page.push_str("</dl>\n</section>\n");
 }
 
-/// Nested tables as dotted keys.
 fn flatten(prefix: &str, table: &toml::Table, settings: &mut Vec<(String, String)>) {
     for (key, value) in table {
         let key = if prefix.is_empty() { key.clone() } else { format!("{prefix}.{key}") };

@@ -5,12 +5,9 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// A run as read back.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Run {
-    /// What was run.
     pub info: RunInfo,
-    /// Its moments, in order.
     pub frames: Vec<Frame>,
     /// What came out; `None` for a run that was cut short.
     pub summary: Option<Summary>,
@@ -21,44 +18,24 @@ pub struct Run {
 /// Why a folder cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// No folder of a run.
     #[error("{path} is no run folder: it has no run.toml; name a folder that `roost demo` wrote")]
-    NotARun {
-        /// What was named.
-        path: PathBuf,
-    },
+    NotARun { path: PathBuf },
     /// A file that the system does not let us read.
     #[error("cannot read {path}: {cause}")]
-    Unreadable {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        cause: io::Error,
-    },
+    Unreadable { path: PathBuf, cause: io::Error },
     /// A file whose content is wrong.
     #[error("{path}, line {line}: {problem}; correct or delete that line, or record the run again")]
     Malformed {
-        /// The file.
         path: PathBuf,
         /// The line, counted from 1.
         line: usize,
-        /// What is wrong.
         problem: String,
     },
     /// A folder in a format that this version does not know.
     #[error(
         "{path} has format {found}, this version reads format {known}; use the Roost that wrote it ({version})"
     )]
-    OtherFormat {
-        /// The file.
-        path: PathBuf,
-        /// Format found.
-        found: u32,
-        /// Format known.
-        known: u32,
-        /// The version that wrote it.
-        version: String,
-    },
+    OtherFormat { path: PathBuf, found: u32, known: u32, version: String },
 }
 
 impl Run {
@@ -151,5 +128,4 @@ fn read_summary(path: &Path) -> Result<Option<Summary>, ReadError> {
 const INFO: &str = "run.toml";
 /// The run's moments, a line for each.
 pub const FRAMES: &str = "frames.jsonl";
-/// What came out.
 pub const SUMMARY: &str = "summary.json";

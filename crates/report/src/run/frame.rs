@@ -10,7 +10,6 @@ use serde::{Deserialize, Serialize};
 pub struct Frame {
     /// Name of the phase, as in [`crate::run::Phase::name`].
     pub phase: String,
-    /// Time since the phase's start.
     #[serde(rename = "at_ns")]
     pub at: Duration,
     /// Requests per second that the load's schedule asked for.
@@ -22,10 +21,8 @@ pub struct Frame {
     /// Median latency from the intended send time.
     #[serde(rename = "p50_ns", default, skip_serializing_if = "Option::is_none")]
     pub p50: Option<Duration>,
-    /// The same, 99th percentile.
     #[serde(rename = "p99_ns", default, skip_serializing_if = "Option::is_none")]
     pub p99: Option<Duration>,
-    /// The same, 99.9th percentile.
     #[serde(rename = "p999_ns", default, skip_serializing_if = "Option::is_none")]
     pub p999: Option<Duration>,
     /// One entry per worker, in order of number.
@@ -52,11 +49,9 @@ impl Frame {
     }
 }
 
-/// One worker at one moment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WorkerFrame {
-    /// Who.
     pub worker: WorkerId,
     /// The CPU that it is pinned to.
     pub cpu: CpuId,
@@ -77,11 +72,9 @@ pub struct WorkerFrame {
     pub guests: u32,
 }
 
-/// One CPU at one moment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CpuFrame {
-    /// Which.
     pub cpu: CpuId,
     /// Share of the interval that it was not idle.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -14,14 +14,12 @@ pub struct RunInfo {
     pub title: String,
     /// The command line, one entry per argument.
     pub command: Vec<String>,
-    /// Version of Roost.
     pub version: String,
     /// When the run began, in UTC as [`utc`] writes it.
     pub started: String,
     /// How each kind of figure was got, one sentence each, for the end of the report.
     #[serde(default)]
     pub method: Vec<String>,
-    /// The machine.
     pub machine: Machine,
     /// Every setting in force, defaults included. Tables may nest.
     #[serde(default)]
@@ -32,7 +30,6 @@ pub struct RunInfo {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Machine {
-    /// Host name.
     pub host: Option<String>,
     /// Model of the CPU as the kernel prints it.
     pub cpu_model: Option<String>,
@@ -40,7 +37,6 @@ pub struct Machine {
     pub cpus: Option<u32>,
     /// Memory in bytes.
     pub memory_bytes: Option<u64>,
-    /// Kernel release.
     pub kernel: Option<String>,
     /// The hypervisor, if the machine is a virtual one and says so.
     pub hypervisor: Option<String>,

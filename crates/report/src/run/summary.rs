@@ -25,7 +25,6 @@ pub struct Summary {
     pub invalid: Option<String>,
 }
 
-/// One treatment of the load.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Phase {
@@ -34,16 +33,13 @@ pub struct Phase {
     /// What is different about it, in a few words, such as `all workers, stock idle`.
     #[serde(default)]
     pub what: String,
-    /// How long it ran.
     #[serde(rename = "length_ns", default, skip_serializing_if = "Option::is_none")]
     pub length: Option<Duration>,
     /// Mean rate that the load's schedule asked for.
     #[serde(rename = "asked_per_s", default, skip_serializing_if = "Option::is_none")]
     pub asked: Option<Rate>,
-    /// Mean rate that was answered.
     #[serde(rename = "reached_per_s", default, skip_serializing_if = "Option::is_none")]
     pub reached: Option<Rate>,
-    /// Requests answered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requests: Option<u64>,
     /// Requests that failed, or whose answer was wrong.
@@ -52,13 +48,10 @@ pub struct Phase {
     /// Median latency from the intended send time.
     #[serde(rename = "p50_ns", default, skip_serializing_if = "Option::is_none")]
     pub p50: Option<Duration>,
-    /// The same, 99th percentile.
     #[serde(rename = "p99_ns", default, skip_serializing_if = "Option::is_none")]
     pub p99: Option<Duration>,
-    /// The same, 99.9th percentile.
     #[serde(rename = "p999_ns", default, skip_serializing_if = "Option::is_none")]
     pub p999: Option<Duration>,
-    /// The longest.
     #[serde(rename = "max_ns", default, skip_serializing_if = "Option::is_none")]
     pub max: Option<Duration>,
     /// Points of the latency distribution, by rising share; [`CurvePoint::SHARES`] are good ones.
@@ -73,7 +66,6 @@ pub struct Phase {
     /// Energy of the workers' CPUs (the generator's left out), with its source.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub energy: Option<EnergyReading>,
-    /// Connections moved between workers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub transfers: Option<u64>,
     /// Share of sends that left too late for the reported tail to be trusted.
@@ -122,19 +114,15 @@ pub struct Verdict {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Compared {
-    /// The phase that is compared.
     pub phase: String,
     /// What is compared, such as `worker-seconds awake`.
     pub figure: String,
     /// The first phase's, with its unit.
     pub first: String,
-    /// This phase's, with its unit.
     pub value: String,
     /// This one's as a share of the first one's.
     pub ratio: f64,
-    /// Lower end of the interval.
     pub low: f64,
-    /// Upper end of the interval.
     pub high: f64,
 }
 

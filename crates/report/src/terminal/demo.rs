@@ -9,7 +9,6 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Text};
 use ratatui::widgets::{Cell, Paragraph, Row, Sparkline, Table};
 
-/// What the live view shows.
 #[derive(Clone, Copy, Debug)]
 pub struct DemoView<'a> {
     /// What is run, in a few words.
@@ -18,7 +17,6 @@ pub struct DemoView<'a> {
     pub plan: &'a [Planned],
     /// The moments so far, of all phases.
     pub frames: &'a [Frame],
-    /// The phases that have ended.
     pub summary: &'a Summary,
     /// One more line, such as where the live page is.
     pub hint: &'a str,
@@ -27,11 +25,8 @@ pub struct DemoView<'a> {
 /// A phase as it is planned.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Planned {
-    /// Its name, as in [`Phase::name`].
     pub name: String,
-    /// What is different about it.
     pub what: String,
-    /// How long it will run.
     pub length: Duration,
 }
 

@@ -19,21 +19,17 @@ pub struct Screen {
 pub enum Wish {
     /// Leave: `q`, Escape or Ctrl-C.
     Quit,
-    /// See further up.
     Up,
-    /// See further down.
     Down,
     /// Nothing yet; or the window has another size, so the view must be drawn anew.
     Nothing,
 }
 
 impl Screen {
-    /// Takes the terminal over.
     pub fn open() -> io::Result<Self> {
         Ok(Self { terminal: ratatui::try_init()? })
     }
 
-    /// Draws a view.
     pub fn draw(&mut self, view: impl FnOnce(&mut Frame<'_>)) -> io::Result<()> {
         self.terminal.draw(view).map(|_| ())
     }

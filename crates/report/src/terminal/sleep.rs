@@ -8,18 +8,13 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Paragraph, Wrap};
 
-/// What `roost observe --live` shows.
 #[derive(Clone, Debug, Default)]
 pub struct SleepView {
-    /// What is watched.
     pub title: String,
-    /// By what means.
     pub source: String,
-    /// Time since the beginning.
     pub at: Duration,
     /// How long it will go on; zero: until told.
     pub length: Duration,
-    /// Events lost so far.
     pub lost: u64,
     /// The CPUs, in order of number.
     pub cpus: Vec<CpuSleeps>,
@@ -33,10 +28,8 @@ pub struct SleepView {
     pub watts: Option<f64>,
 }
 
-/// One CPU.
 #[derive(Clone, Debug)]
 pub struct CpuSleeps {
-    /// Which.
     pub cpu: CpuId,
     /// Share of each tick that it worked, oldest first; `None` where nothing was heard of it.
     pub busy: Vec<Option<Ratio>>,
@@ -49,7 +42,6 @@ pub struct CpuSleeps {
 /// Time in periods of similar length.
 #[derive(Clone, Copy, Debug)]
 pub struct LengthBar {
-    /// The shortest.
     pub from: Duration,
     /// Share of all time in idle ones.
     pub idle: Ratio,
@@ -64,18 +56,14 @@ pub struct RequestNow {
     pub way: String,
     /// Requests per second.
     pub rate: Rate,
-    /// From ready to replied.
     pub response: Option<(Duration, Duration)>,
-    /// From ready to taken.
     pub waiting: Option<(Duration, Duration)>,
-    /// From taken to replied.
     pub service: Option<(Duration, Duration)>,
 }
 
 /// What a service says of itself.
 #[derive(Clone, Debug)]
 pub struct OwnWord {
-    /// Who was asked.
     pub source: String,
     /// Requests per second; `None` while it does not answer.
     pub rate: Option<Rate>,

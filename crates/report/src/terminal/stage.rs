@@ -8,39 +8,27 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 
-/// What `roost stage --live` shows.
 #[derive(Clone, Debug, Default)]
 pub struct StageView {
-    /// What requests shall take.
     pub goal: String,
-    /// Since the beginning.
     pub at: Duration,
     /// Answers per second, in the last one.
     pub rate: Option<Rate>,
-    /// Clients' connections.
     pub connections: u32,
     /// Bytes of bodies in memory, and what they may be.
     pub memory: (u64, u64),
-    /// The servers.
     pub servers: Vec<ServerNow>,
-    /// The classes.
     pub classes: Vec<ClassNow>,
     /// The last failure of a server.
     pub lost: Option<String>,
 }
 
-/// A server and its stage.
 #[derive(Clone, Debug, Default)]
 pub struct ServerNow {
-    /// Its name.
     pub name: String,
-    /// Whether it answers.
     pub is_up: bool,
-    /// Requests that wait.
     pub held: u64,
-    /// Requests it works on.
     pub in_service: u64,
-    /// Bursts so far.
     pub bursts: u64,
     /// How long before its deadline a request goes.
     pub lead: Option<Duration>,
@@ -48,18 +36,13 @@ pub struct ServerNow {
     pub sizes: Vec<u32>,
 }
 
-/// A class since the beginning.
 #[derive(Clone, Debug, Default)]
 pub struct ClassNow {
-    /// Its name.
     pub name: String,
-    /// Answers.
     pub answered: u64,
     /// Of those, later than their deadline.
     pub late: u64,
-    /// Half took less.
     pub p50: Duration,
-    /// The goal's quantile.
     pub tail: Duration,
     /// How long they were held, on average.
     pub held: Duration,

@@ -10,18 +10,12 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Paragraph, Sparkline, Wrap};
 use std::fmt::Write as _;
 
-/// What `roost top` shows.
 #[derive(Clone, Debug, Default)]
 pub struct TopView {
-    /// Where the store listens.
     pub source: String,
-    /// Time since its start.
     pub uptime: Duration,
-    /// The policy in force.
     pub policy: String,
-    /// Client connections open.
     pub connections: u32,
-    /// Items held.
     pub items: u64,
     /// Bytes charged to the memory limit.
     pub memory_used: u64,
@@ -33,9 +27,7 @@ pub struct TopView {
     pub now: Frame,
     /// The 99th percentile inside each worker, in the order of the frame's workers.
     pub tails: Vec<Option<Duration>>,
-    /// Connections moved, by reason.
     pub moved: Moved,
-    /// Power since the refresh before.
     pub power: Option<Microwatts>,
     /// The first worker shown, where there is no room for all.
     pub first: usize,
@@ -50,9 +42,7 @@ pub struct Moved {
     pub send_home: u64,
     /// From leaving one worker to the first read by the other, which was awake: median.
     pub p50: Option<Duration>,
-    /// The same: 99th percentile.
     pub p99: Option<Duration>,
-    /// The same: the longest.
     pub max: Option<Duration>,
     /// 99th percentile where the other worker slept.
     pub sleeper_p99: Option<Duration>,

@@ -8,7 +8,6 @@ use report::figures::{
     Lines, Page, Panel, Part, Point, Quantity, Row, Section, Series, Style, Table, Tone, Unit,
 };
 
-/// The page.
 pub fn page(seed: u64) -> Page {
     let mut random = StdRng::seed_from_u64(seed);
     Page {

@@ -18,7 +18,6 @@ const FRAMES: u32 = 100;
 const INTERVAL: Duration = Duration::from_millis(200);
 const PEAK: f64 = 42_000.0;
 
-/// A whole run.
 pub fn run(seed: u64) -> Run {
     let mut random = StdRng::seed_from_u64(seed);
     let frames: Vec<Frame> = (0..PHASES.len()).flat_map(|phase| frames(phase, &mut random)).collect();

@@ -59,25 +59,12 @@ impl Outcome {
     }
 }
 
-/// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// Nobody listens.
     #[error("no planner answers at {path}: {source}\nhint: start one with `roost wake`, or name its socket", path = path.display())]
-    Nobody {
-        /// The socket.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// It said no.
+    Nobody { path: PathBuf, source: io::Error },
     #[error("{path}: {answer}", path = path.display())]
-    Refused {
-        /// The socket.
-        path: PathBuf,
-        /// In its words.
-        answer: String,
-    },
+    Refused { path: PathBuf, answer: String },
 }
 
 impl WakeClient {
@@ -139,7 +126,6 @@ impl WakeClient {
         self.say(what::CAME, Some(id), 0, &[], 0, 0)
     }
 
-    /// That request is taken back.
     pub fn withdraw(&self, id: u64) -> Outcome {
         self.say(what::WITHDRAWN, Some(id), 0, &[], 0, 0)
     }

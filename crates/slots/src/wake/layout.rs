@@ -36,18 +36,15 @@ pub(crate) mod header {
     pub const CLOSED: usize = 136;
     /// The next entry that a client takes.
     pub const HEAD: usize = 192;
-    /// Counted by clients.
     pub const TOO_LATE: usize = 256;
     pub const FULL: usize = 264;
     pub const NOT_RUNG: usize = 272;
     pub const RUNG: usize = 280;
-    /// Counted by the planner.
     pub const TAKEN: usize = 320;
     pub const ACCEPTED: usize = 328;
     pub const REFUSED: usize = 336;
 }
 
-/// Offsets in an entry.
 pub(crate) mod entry {
     /// The entry's turn: its ticket while it is free, one more when it is filled.
     pub const SEQUENCE: usize = 0;

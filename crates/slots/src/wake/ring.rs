@@ -25,76 +25,53 @@ pub struct Ring {
 /// What a client says. All numbers are its own: nothing here was judged but that it can be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Said {
-    /// These CPUs shall be ready.
     Wake {
-        /// Its name for the request.
         id: u64,
-        /// Which.
         cpus: Cpus,
-        /// From when on.
         ready: Instant,
-        /// For how long.
         stay: Duration,
     },
     /// The event of that request came.
     Came {
-        /// Its name.
         id: u64,
     },
-    /// That request is taken back.
     Withdrawn {
-        /// Its name.
         id: u64,
     },
     /// A computation began of which there were others like it.
     Began {
-        /// Its name.
         id: u64,
-        /// Which kind.
         key: u64,
         /// Who will need to be awake at its end.
         cpus: Cpus,
-        /// When.
         at: Instant,
     },
-    /// It ended.
     Ended {
-        /// Its name.
         id: u64,
-        /// When.
         at: Instant,
     },
-    /// A timer is set.
     Armed {
         /// Its name; it is over with [`Said::Ended`] or [`Said::Withdrawn`].
         id: u64,
-        /// To when.
         expiry: Instant,
         /// Who will need to be awake.
         cpus: Cpus,
-        /// When it was set.
         at: Instant,
     },
     /// Something that comes again and again came once more.
     Arrived {
-        /// Which stream of arrivals.
         key: u64,
         /// Who needs to be awake for the next.
         cpus: Cpus,
-        /// When.
         at: Instant,
     },
     /// Somebody has announced that it will send: so far ahead, as well as it knows.
     Follows {
         /// Its name; the event is [`Said::Ended`], or [`Said::Withdrawn`] if it will not come.
         id: u64,
-        /// Who announces.
         key: u64,
-        /// When it should come.
         due: Instant,
-        /// Who needs to be awake.
         cpus: Cpus,
-        /// When it was announced.
         at: Instant,
     },
 }
@@ -111,7 +88,6 @@ impl Cpus {
         Self(all)
     }
 
-    /// Each once.
     pub fn iter(&self) -> impl Iterator<Item = CpuId> + '_ {
         let named =
             self.0.iter().enumerate().filter(|&(nth, cpu)| *cpu != NO_CPU && !self.0[..nth].contains(cpu));
@@ -130,7 +106,6 @@ impl Cpus {
 /// What was counted of one ring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RingTally {
-    /// Entries that were taken.
     pub taken: u64,
     /// Of these, such as say nothing that is known.
     pub nonsense: u64,
@@ -168,7 +143,6 @@ impl Ring {
         self.file.as_fd()
     }
 
-    /// How many entries it has.
     pub fn capacity(&self) -> u32 {
         self.capacity
     }

@@ -5,7 +5,6 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-/// It ends with this.
 pub struct Jvm {
     process: Child,
     input: ChildStdin,
@@ -26,17 +25,14 @@ impl Jvm {
         Ok(server)
     }
 
-    /// Its process.
     pub fn id(&self) -> u32 {
         self.process.id()
     }
 
-    /// Says a line.
     pub fn tell(&mut self, line: &str) {
         self.input.write_all(format!("{line}\n").as_bytes()).expect("it reads");
     }
 
-    /// Waits for a line.
     pub fn answer(&mut self) -> String {
         let mut answer = String::new();
         self.output.read_line(&mut answer).expect("it answers");

@@ -16,7 +16,6 @@ mod hits;
 mod peers;
 mod speed;
 
-/// The value of every item.
 const VALUE: [u8; 100] = [b'v'; 100];
 
 /// The key of item `number`: 20 bytes, and neighbours in number share most of them.

@@ -9,7 +9,6 @@ use std::{
 };
 use store::store::{NewItem, Store, StoreConfig};
 
-/// What is compared.
 pub trait Peer: Sync {
     fn put(&self, key: &[u8]);
     /// Whether the item is there; counts as an access and touches its value.

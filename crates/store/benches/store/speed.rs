@@ -53,7 +53,6 @@ fn time(kind: &str, items: u64, operation: &str, numbers: &[u64], mut act: impl 
     println!("{kind:<12} {items:>10} {operation:<19} {:>10.1} {:>10.1}", rounds[ROUNDS / 2], rounds[0]);
 }
 
-/// Requests that are looked ahead.
 const DEPTH: usize = 16;
 
 fn pipeline(store: &Store, items: u64) {

@@ -108,7 +108,6 @@ struct Lines {
     sent: VecDeque<u8>,
     /// Bytes that the next sends take at the most; a socket without room takes none. Afterwards it takes all.
     takes: VecDeque<usize>,
-    /// What the server sent.
     out: Vec<u8>,
 }
 

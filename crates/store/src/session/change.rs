@@ -76,12 +76,9 @@ pub(super) fn arithmetic(request: &Arithmetic<'_>, out: &mut Vec<u8>, context: &
 /// An item above this size is never taken for a number, whatever it holds (memcached's `slab_chunk_max`).
 const CHUNKED: usize = 512 * 1024;
 
-/// What became of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Changed {
-    /// The number now stored.
     To(u64),
-    /// There is no item.
     NotFound,
     /// The item has another unique number.
     Exists,

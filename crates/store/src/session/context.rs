@@ -20,10 +20,8 @@ impl Default for Limits {
     }
 }
 
-/// What a session works with.
 #[derive(Clone, Copy)]
 pub struct Context<'a> {
-    /// The items.
     pub store: &'a Store,
     /// Those of the worker that calls.
     pub counters: &'a Counters,
@@ -33,6 +31,5 @@ pub struct Context<'a> {
     pub now: u32,
     /// Unix time less server time, seconds.
     pub unix_offset: i64,
-    /// Bounds.
     pub limits: &'a Limits,
 }

@@ -8,26 +8,22 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 macro_rules! counters {
     ($($(#[$meaning:meta])* $name:ident,)*) => {
-        /// One worker's counters.
         #[derive(Debug, Default)]
         #[repr(align(128))] // Two cache lines, which is what adjacent-line prefetch moves at a time.
         pub struct Counters {
             $($(#[$meaning])* pub $name: Counter,)*
         }
 
-        /// Counters summed over workers.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct Totals {
             $($(#[$meaning])* pub $name: u64,)*
         }
 
         impl Totals {
-            /// Adds one worker's counters.
             pub fn add(&mut self, counters: &Counters) {
                 $(self.$name = self.$name.wrapping_add(counters.$name.value());)*
             }
 
-            /// What was counted after `earlier`.
             #[must_use]
             pub fn since(&self, earlier: &Self) -> Self {
                 Self { $($name: self.$name.wrapping_sub(earlier.$name),)* }
@@ -42,43 +38,30 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Keys asked for.
     cmd_get,
     /// Values stored or offered for storing.
     cmd_set,
-    /// Flushes.
     cmd_flush,
     /// Items given, or meant to be given, a new expiry.
     cmd_touch,
-    /// Meta commands.
     cmd_meta,
-    /// Keys asked for and found.
     get_hits,
     /// Keys asked for and not found.
     get_misses,
     /// Deletions that found nothing to delete.
     delete_misses,
-    /// Deletions.
     delete_hits,
-    /// Increments that found no item.
     incr_misses,
-    /// Increments.
     incr_hits,
-    /// Decrements that found no item.
     decr_misses,
-    /// Decrements.
     decr_hits,
     /// Conditional stores that found no item.
     cas_misses,
-    /// Conditional stores.
     cas_hits,
     /// Conditional stores that found an item changed meanwhile.
     cas_badval,
-    /// Touches.
     touch_hits,
-    /// Touches that found no item.
     touch_misses,
-    /// Values refused for their size.
     store_too_large,
     /// Values refused for want of memory.
     store_no_memory,
@@ -101,7 +84,6 @@ impl Counter {
         self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
     }
 
-    /// Its value.
     pub fn value(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }

@@ -7,17 +7,13 @@ use super::Totals;
 pub struct ServerFacts {
     /// Client connections at the most.
     pub max_connections: u32,
-    /// Client connections open now.
     pub connections: u32,
-    /// Client connections ever accepted.
     pub connections_total: u64,
     /// Client connections refused because there were too many.
     pub connections_rejected: u64,
     /// How often accepting had to pause.
     pub accept_pauses: u64,
-    /// Whether clients are accepted now.
     pub accepting: bool,
-    /// Workers.
     pub workers: u32,
 }
 
@@ -29,7 +25,6 @@ pub trait Introspection {
     /// Begins counting anew (`stats reset`).
     fn reset(&self);
 
-    /// The rest of general statistics.
     fn facts(&self) -> ServerFacts;
 
     /// Emits name and value of every statistic in `group`, such as `settings`, `conns` or `roost`; `false` if there

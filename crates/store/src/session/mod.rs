@@ -46,7 +46,6 @@ use memcache::request::Refused;
 use memcache::{Head, Line, Refusal, Request, head, reply};
 use retrieve::KeyList;
 
-/// One conversation.
 #[derive(Debug, Default)]
 pub struct Session {
     state: State,
@@ -54,10 +53,8 @@ pub struct Session {
     begun: bool,
 }
 
-/// Where in the conversation.
 #[derive(Debug, Default)]
 enum State {
-    /// Before a command line.
     #[default]
     Command,
     /// Within the keys of a retrieval.
@@ -66,11 +63,9 @@ enum State {
     SkipLine,
     /// Within a refused value, of which so many bytes are still to come.
     Swallow(usize),
-    /// Over.
     Ended(Ending),
 }
 
-/// How far one step came.
 enum Step {
     /// Bytes used; go on.
     Used(usize),
@@ -336,19 +331,14 @@ impl Session {
     }
 }
 
-/// A value as it came.
 enum Value<'i> {
-    /// With its line ending.
     Whole(&'i [u8]),
     /// Something else stands where its line ending should.
     BadEnding,
 }
 
-/// Why there is no value.
 enum Unready {
-    /// It has not arrived.
     Wait(Step),
-    /// It is not wanted.
     Refused(Refusal),
 }
 

@@ -7,19 +7,14 @@ pub struct Served {
     pub consumed: usize,
     /// Requests served, each key of a retrieval counted as one.
     pub requests: u32,
-    /// What to do now.
     pub next: Next,
 }
 
-/// What a session needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// More bytes. Of those not consumed and those to come, the request that they begin needs `wanted` in all;
     /// zero if that cannot be told.
-    Read {
-        /// See above.
-        wanted: usize,
-    },
+    Read { wanted: usize },
     /// The output is over the high-water mark: write it first.
     Write,
     /// Another call, now or after other connections have had their turns: as many requests are served as were

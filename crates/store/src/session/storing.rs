@@ -45,18 +45,18 @@ pub(super) struct Offer<'a> {
     pub vivify: Option<u32>,
 }
 
-/// What became of an offer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     /// Stored, under this unique number, with so many bytes of value.
-    Stored { unique: u64, length: usize },
-    /// Its condition was not met.
+    Stored {
+        unique: u64,
+        length: usize,
+    },
     NotStored,
     /// The old item has another unique number.
     Exists,
     /// There is no item to compare with.
     NotFound,
-    /// There is no room.
     Refused(Refusal),
 }
 

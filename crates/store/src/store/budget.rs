@@ -15,7 +15,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 pub struct Budget {
     limit: AtomicUsize,
     used: AtomicUsize,
-    /// Of `used`, what connections hold.
     connections: AtomicUsize,
 }
 

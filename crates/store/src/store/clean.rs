@@ -268,7 +268,6 @@ impl Shard {
         }
     }
 
-    /// Drops every item there is.
     pub(super) fn drop_everything(&mut self) {
         for number in 0..self.log.numbered() {
             let (used, _) = self.log.fill(number);

@@ -13,16 +13,13 @@ pub struct Entry<'s> {
     key: &'s [u8],
     hash: u64,
     now: u32,
-    /// Where the live item is.
     location: Option<u32>,
 }
 
-/// A live item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Item<'a> {
     /// The value's bytes.
     pub value: &'a [u8],
-    /// The client's flags.
     pub flags: u32,
     /// The unique id of this version.
     pub cas: u64,
@@ -38,10 +35,8 @@ pub struct Item<'a> {
     pub win_sent: bool,
 }
 
-/// An item to be stored.
 #[derive(Clone, Copy, Debug)]
 pub struct NewItem<'a> {
-    /// The client's flags.
     pub flags: u32,
     /// Second of the server's clock at which it expires; 0 = never.
     pub exptime: u32,

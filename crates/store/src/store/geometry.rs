@@ -5,7 +5,6 @@ use super::{OpenError, StoreConfig, memory::CHUNK_BYTES, record};
 /// The sizes that follow from a [`StoreConfig`] and stay fixed while the store lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Geometry {
-    /// A power of two.
     pub shards: usize,
     /// Bytes that one shard may hold in all.
     pub quota: usize,

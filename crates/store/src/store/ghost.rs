@@ -15,7 +15,6 @@ const LINE: usize = 32;
 /// Fingerprints of the keys that were dropped last.
 pub(super) struct Ghost {
     lines: NonNull<[u16; LINE]>,
-    /// A power of two.
     count: usize,
 }
 

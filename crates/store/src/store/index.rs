@@ -56,7 +56,6 @@ impl Bucket {
         found
     }
 
-    /// Slots in use.
     fn len(&self) -> usize {
         match self.matching(0) {
             0 => SLOTS,
@@ -76,7 +75,6 @@ pub(super) struct Slot {
 pub(super) struct Index {
     primary: Vec<NonNull<Bucket>>,
     overflow: Vec<NonNull<Bucket>>,
-    /// Primary buckets in use.
     buckets: usize,
     /// Unused overflow buckets, linked by `next`; a number plus 1, or 0.
     spare: u32,
@@ -107,7 +105,6 @@ impl Index {
         index
     }
 
-    /// Entries held.
     pub(super) fn len(&self) -> usize {
         self.items
     }
@@ -159,7 +156,6 @@ impl Index {
         }
     }
 
-    /// Points an entry elsewhere.
     pub(super) fn relocate(&mut self, slot: Slot, location: u32) {
         self.write(slot.bucket).locations[slot.number as usize] = location;
     }

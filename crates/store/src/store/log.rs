@@ -17,16 +17,13 @@ use super::{
 };
 use std::ptr::NonNull;
 
-/// Which of S3-FIFO's two queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Queue {
     /// New items wait here to be used a second time.
     Probation = 0,
-    /// Items that were.
     Main = 1,
 }
 
-/// What a segment is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     /// No memory, or memory that nothing lives in.
@@ -46,7 +43,6 @@ struct Segment {
     live: u32,
     /// Pages of the large values of records that are not dead, in bytes.
     large: usize,
-    /// Neighbours in the queue.
     previous: u32,
     next: u32,
     /// No item here expires before this second; `u32::MAX` if none expires at all.
@@ -55,7 +51,6 @@ struct Segment {
     pub flushes: u32,
 }
 
-/// No segment.
 const NONE: u32 = u32::MAX;
 
 #[derive(Clone, Copy)]
@@ -64,7 +59,6 @@ struct List {
     tail: u32,
 }
 
-/// The segments of one shard.
 pub(super) struct Log {
     segments: Vec<Segment>,
     /// Numbers whose segments have no memory.
@@ -188,7 +182,6 @@ impl Log {
         }
     }
 
-    /// Free segments with memory.
     pub(super) fn free(&self) -> usize {
         self.free.len()
     }
@@ -249,7 +242,6 @@ impl Log {
         queue
     }
 
-    /// Frees a cleaned segment.
     pub(super) fn finish(&mut self, number: u32, memory: &mut Memory) {
         debug_assert!(matches!(self.segments[number as usize].state, State::Victim(_)));
         debug_assert_eq!(self.segments[number as usize].live, 0);

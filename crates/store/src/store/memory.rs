@@ -32,17 +32,14 @@ pub(super) struct Pages {
     classes: Vec<Mutex<Class>>,
 }
 
-/// Slots of one size.
 struct Class {
     slot_bytes: usize,
     spans: Vec<Span>,
-    /// Slots given back.
     free: Vec<NonNull<u8>>,
     /// Bytes of the newest span that were never handed out.
     untouched: usize,
 }
 
-/// One mapping.
 struct Span {
     base: NonNull<u8>,
     bytes: usize,

@@ -135,7 +135,6 @@ pub struct Store {
     hasher: KeyHasher,
     shards: Box<[Padded]>,
     budget: Arc<Budget>,
-    /// As the store was opened.
     geometry: Geometry,
     memory_limit: usize,
 }

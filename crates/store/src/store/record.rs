@@ -29,9 +29,7 @@ pub(super) const FETCHED: u8 = 1 << 2;
 pub(super) const STALE: u8 = 1 << 3;
 /// A client was told to recache it.
 pub(super) const WIN_SENT: u8 = 1 << 4;
-/// Client flags follow the header.
 const FLAGS: u8 = 1 << 5;
-/// The value lies elsewhere.
 const LARGE: u8 = 1 << 6;
 /// The index no longer points here.
 const DEAD: u8 = 1 << 7;

@@ -14,7 +14,6 @@ use super::{
 };
 use std::ptr::NonNull;
 
-/// One shard of the store.
 pub(super) struct Shard {
     pub geometry: Geometry,
     pub hasher: KeyHasher,
@@ -34,7 +33,6 @@ pub(super) struct Shard {
     pub counts: StoreStats,
 }
 
-/// Which items count as flushed.
 #[derive(Default)]
 struct Flush {
     /// Items stored under another generation are gone.
@@ -43,18 +41,14 @@ struct Flush {
     before: u32,
     /// `before` becomes this once it is reached; 0 if no flush is due.
     due: u32,
-    /// Flushes that took effect.
     count: u32,
 }
 
-/// Why an item left.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Leaving {
     /// A client removed or replaced it.
     Removed,
-    /// It expired or was flushed.
     Gone,
-    /// Its room was needed.
     Evicted,
 }
 

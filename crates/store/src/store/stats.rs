@@ -27,7 +27,6 @@ pub struct StoreStats {
     pub index_bytes: u64,
     /// Bytes of the table of keys dropped last.
     pub ghost_bytes: u64,
-    /// Buckets of the index.
     pub index_buckets: u64,
     /// Bytes that the shards hold: segments, index and large values.
     pub held_bytes: u64,
@@ -35,16 +34,13 @@ pub struct StoreStats {
     pub used_bytes: u64,
     /// The limit (`limit_maxbytes`).
     pub limit_bytes: u64,
-    /// Shards.
     pub shards: u64,
     /// By size: class `c` holds the items of at most `2^c` and more than `2^(c-1)` bytes.
     pub classes: [ClassStats; CLASSES],
 }
 
-/// Items of one size class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClassStats {
-    /// Items held.
     pub items: u64,
     /// Bytes that they occupy.
     pub bytes: u64,

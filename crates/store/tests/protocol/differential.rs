@@ -4,7 +4,6 @@ use crate::compare::difference;
 use crate::endpoint::{Endpoint, InProcess, Memcached, Remote};
 use crate::script::{Kind, Script};
 
-/// Requests in one script.
 const SCRIPT_LENGTH: usize = 150;
 
 /// Scripts unless the environment says otherwise: some ten thousand requests, in a few seconds.

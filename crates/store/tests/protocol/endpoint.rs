@@ -180,7 +180,6 @@ fn strip_answer(answers: &mut Vec<u8>) -> bool {
     answered
 }
 
-/// A server behind a socket.
 pub struct Remote {
     address: SocketAddr,
 }

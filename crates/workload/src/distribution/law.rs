@@ -8,7 +8,6 @@ use machine::Duration;
 use std::ops::RangeInclusive;
 
 impl Sampler {
-    /// The mean.
     pub fn mean(&self) -> Duration {
         Duration::from_nanos(self.mean_ns().round() as u64)
     }

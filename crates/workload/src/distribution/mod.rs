@@ -27,60 +27,45 @@ use std::path::PathBuf;
 /// A law of times with its parameters.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Distribution {
-    /// Always the same.
     Deterministic {
-        /// How long.
         mean: Duration,
     },
-    /// Memoryless.
     Exponential {
-        /// Its mean.
         mean: Duration,
     },
     /// The sum of so many equal exponential stages: scv 1 / stages.
     Erlang {
-        /// Mean of the whole.
         mean: Duration,
-        /// How many stages.
         stages: u32,
     },
     /// One of two exponential branches, each of which brings half of the work (balanced means; see [`two_branches`]).
     Hyperexponential {
-        /// Its mean.
         mean: Duration,
         /// Its squared coefficient of variation, at least 1.
         scv: f64,
     },
     /// The exponential of a normal number.
     Lognormal {
-        /// Its mean.
         mean: Duration,
-        /// Its coefficient of variation.
         cv: f64,
     },
     /// Generalized Pareto: above the minimum, a tail that falls like x^(-1/shape).
     Gpareto {
         /// The least that is drawn.
         minimum: Duration,
-        /// Its mean, the minimum included.
         mean: Duration,
         /// From 0 (exponential) to below 1 (from 0.5 on the variance is infinite).
         shape: f64,
     },
-    /// Anything between two times alike.
     Uniform {
         /// The least.
         from: Duration,
         /// The most.
         to: Duration,
     },
-    /// One of two times.
     Bimodal {
-        /// The usual one.
         short: Duration,
-        /// The other.
         long: Duration,
-        /// Chance of the other.
         long_share: f64,
     },
     /// A search query of k keywords: (base + k x each), times a lognormal number of mean one. k follows Zipf's law with
@@ -89,7 +74,6 @@ pub enum Distribution {
     Keywords {
         /// What a query takes before its first keyword.
         base: Duration,
-        /// What each keyword adds.
         each: Duration,
         /// Queries of fewer keywords are left out.
         fewest: u8,
@@ -100,14 +84,11 @@ pub enum Distribution {
     },
     /// From a file of `x F` lines: the share F of times is at most x; straight lines between.
     Empirical {
-        /// The file.
         file: PathBuf,
-        /// What x counts.
         unit: TimeUnit,
     },
 }
 
-/// What a bare number counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TimeUnit {
     /// Seconds.

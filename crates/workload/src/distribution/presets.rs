@@ -11,16 +11,12 @@ use machine::Duration;
 /// A named distribution of service times and what it rests on.
 #[derive(Clone, Debug)]
 pub struct ServicePreset {
-    /// As a scenario calls it.
     pub name: &'static str,
-    /// The law.
     pub distribution: Distribution,
-    /// What each figure rests on.
     pub sources: &'static str,
 }
 
 impl Distribution {
-    /// Every preset.
     pub fn presets() -> &'static [ServicePreset] {
         PRESETS
     }

@@ -16,7 +16,6 @@ pub struct Sampler(pub(super) Law);
 pub(super) enum Law {
     Fixed(f64),
     Exponential(f64),
-    /// Mean of a stage.
     Erlang(f64, u32),
     /// Chance of the first branch, and the mean of each.
     Hyperexponential(f64, [f64; 2]),
@@ -71,7 +70,6 @@ impl Sampler {
         }))
     }
 
-    /// One time.
     #[inline(always)]
     pub fn draw(&self, random: &mut Random) -> Duration {
         nearest(self.draw_ns(random))

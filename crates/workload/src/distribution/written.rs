@@ -13,7 +13,6 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// The value of one key.
 #[derive(Clone, Debug, Serialize)]
 #[serde(untagged)]
 enum Value {
@@ -156,7 +155,6 @@ fn read(values: BTreeMap<String, Value>) -> Result<Distribution, String> {
     Ok(read)
 }
 
-/// A preset by its name.
 fn named(text: &str) -> Result<Distribution, String> {
     if text.parse::<Duration>().is_ok() {
         return Err(format!(

