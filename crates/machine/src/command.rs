@@ -1,4 +1,5 @@
-//! What a policy asks of its driver. Commands are data: they can be logged, compared, replayed and refused.
+//! The requests of a policy to its driver. Commands are data: they can be logged, compared,
+//! replayed and refused.
 
 use crate::{ConnId, CpuId, CpuList, Duration, Kilohertz, WorkerId};
 use serde::{Deserialize, Serialize};
@@ -13,7 +14,8 @@ pub enum Command {
         target: WorkerId,
         pick: Pick,
     },
-    /// The worker serves nobody from now on: its CPU may sleep deeply once all its workers are inactive.
+    /// The worker serves no connections from now on: its CPU may sleep deeply once all its workers
+    /// are inactive.
     Deactivate(WorkerId),
     Activate(WorkerId),
     /// The CPU's idle states shall be limited so.
@@ -24,7 +26,8 @@ pub enum Command {
     },
     /// The service shall run on these CPUs and on no others.
     SetActiveCpus(CpuList),
-    /// The CPU's clock shall be limited so. CPUs that share a clock get the fastest of what is asked for them.
+    /// The limits of the CPU's frequency. CPUs of one frequency domain get the fastest of their
+    /// requests.
     SetFrequency {
         /// The CPU, by the kernel's number.
         cpu: CpuId,
@@ -58,7 +61,7 @@ pub enum IdleLimit {
 pub enum FrequencyLimit {
     /// No limit of ours: as fast as the machine allows.
     None,
-    /// A cap: at most this, and less where whoever sets the clock finds that enough.
+    /// A cap: at most this, and less where the governor finds less enough.
     AtMost(Kilohertz),
     /// A speed: this, whatever the load.
     Exactly(Kilohertz),

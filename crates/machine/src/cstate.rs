@@ -3,7 +3,7 @@
 use crate::{CstateIndex, Duration, Microwatts};
 use serde::{Deserialize, Serialize};
 
-/// What a core does in an idle state.
+/// A core's properties in an idle state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CstateKind {
@@ -21,10 +21,11 @@ pub struct Cstate {
     pub kind: CstateKind,
     /// Advertised worst case from wake-up signal to first instruction (cpuidle `latency`).
     pub exit_latency: Duration,
-    /// What the wake-up really takes, where it was measured; real machines differ from the advertised by up to 10x.
+    /// The measured wake-up latency, where there is one; real machines differ from the advertised
+    /// by up to 10x.
     pub true_exit_latency: Option<Duration>,
-    /// Time to get into the state, which cannot be cut short; `None` where no source tells it apart. Linux's exit
-    /// latency already covers the worst case of entry and exit together.
+    /// Time to get into the state, which cannot be cut short; `None` where no source tells it
+    /// apart. Linux's exit latency already covers the worst case of entry and exit together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub entry_latency: Option<Duration>,
     /// The shortest sleep for which this state saves energy (cpuidle `residency`).
@@ -44,8 +45,9 @@ impl CstateTable {
         self.0.get(index.index())
     }
 
-    /// The tightest limit under which an active core still halts: the exit latency of the shallowest state that does
-    /// not poll. At least 1 us, because a limit of zero means polling, and a plain `HLT` may advertise zero.
+    /// The tightest limit under which an active core still halts: the exit latency of the
+    /// shallowest state that does not poll. At least 1 us, because a limit of zero means polling,
+    /// and a plain `HLT` may advertise zero.
     pub fn shallowest_halt(&self) -> Option<Duration> {
         self.halting().map(|state| state.exit_latency.max(Duration::from_micros(1))).min()
     }

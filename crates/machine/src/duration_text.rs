@@ -1,7 +1,8 @@
-//! A [`Duration`] in a configuration file: `"30s"` or `"3333333ns"`, exactly, instead of a bare number of nanoseconds.
+//! A [`Duration`] in a configuration file: `"30s"` or `"3333333ns"`, exactly, instead of a bare
+//! number of nanoseconds.
 //!
-//! For `#[serde(with = "machine::duration_text")]`; [`optional`] is for `Option<Duration>`, where `"never"` stands for
-//! none, since TOML has no null.
+//! For `#[serde(with = "machine::duration_text")]`; [`optional`] is for `Option<Duration>`, where
+//! `"never"` stands for none, since TOML has no null.
 
 use crate::Duration;
 use serde::{Deserialize, Deserializer, Serializer};
@@ -12,7 +13,7 @@ pub fn serialize<S: Serializer>(length: &Duration, serializer: S) -> Result<S::O
     serializer.serialize_str(&exact(*length))
 }
 
-/// Reads what [`serialize`] or a person wrote.
+/// Reads text that [`serialize`] or a user wrote.
 pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
     Cow::<'de, str>::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
 }
@@ -27,7 +28,7 @@ pub(crate) fn exact(length: Duration) -> String {
 pub mod optional {
     use super::{Cow, Deserialize, Deserializer, Duration, Serializer, exact};
 
-    /// What stands for no length at all.
+    /// The word for no length at all.
     const NEVER: &str = "never";
 
     /// Writes the length, or `never`.
@@ -35,7 +36,7 @@ pub mod optional {
         serializer.serialize_str(&length.map_or_else(|| NEVER.to_owned(), exact))
     }
 
-    /// Reads what [`serialize`] or a person wrote.
+    /// Reads text that [`serialize`] or a user wrote.
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
         let text = Cow::<'de, str>::deserialize(deserializer)?;
         if text == NEVER { Ok(None) } else { text.parse().map(Some).map_err(serde::de::Error::custom) }

@@ -1,4 +1,4 @@
-//! What a service shall keep: a quantile of its response time, and a limit.
+//! The goal of a service: a quantile of its response time, and a limit.
 
 use crate::Duration;
 use crate::duration_text::exact;
@@ -15,7 +15,8 @@ pub struct Goal {
 }
 
 impl Goal {
-    /// How many requests must have been seen before their quantile says something about the goal: ten beyond it.
+    /// How many requests must have been seen before their quantile says something about the goal:
+    /// ten beyond it.
     pub fn samples(&self) -> u64 {
         // The share is a decimal fraction: without the rounding, p99 would need 1001.
         (10.0 / (1.0 - self.quantile) - 1e-6).ceil() as u64

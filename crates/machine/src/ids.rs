@@ -42,7 +42,8 @@ identity!(
     "conn-"
 );
 identity!(
-    /// An idle state by its place in the CPU's table (`cpuidle/stateN`). Choose states by latency, never by this.
+    /// An idle state by its place in the CPU's table (`cpuidle/stateN`). Choose states by latency,
+    /// never by this.
     CstateIndex(u8),
     "state"
 );

@@ -1,16 +1,18 @@
-//! How long things lasted: a histogram of lengths with logarithmic buckets, small enough that the kernel can keep one
-//! per CPU and state.
+//! How long things lasted: a histogram of lengths with logarithmic buckets, small enough that the
+//! kernel can keep one per CPU and state.
 //!
-//! Idle and active periods range from a microsecond to seconds, and what matters is their order of magnitude and a
-//! little more. So there are four buckets to each doubling, from 1.024 us (2^10 ns) to 17 s (2^34 ns), one below for
-//! whatever is shorter and one above. A period's bucket follows from the position of its highest bit and the two bits
-//! below, which is also what the kernel's side computes (`linux`'s `bpf/lengths.h`): both must agree, and a test asks
-//! the kernel.
+//! Idle and active periods range from a microsecond to seconds, and their order of magnitude
+//! matters most. So there are four buckets to each doubling, from 1.024 us (2^10 ns) to 17 s (2^34
+//! ns), one below for shorter periods and one above. The position of a period's highest bit and the
+//! two bits below give its bucket. The kernel's side computes the same (`linux`'s `bpf/lengths.h`):
+//! both must agree, and a test asks the kernel.
 //!
-//! What always holds:
-//! - Each bucket also holds the *sum* of its periods, so the share of time spent in periods of some length is exact,
-//!   not guessed from the middle of a bucket. Ten thousand sleeps of 10 us save nothing; one of 100 ms does.
-//! - Histograms add and subtract bucket by bucket; what is between two readings is their difference.
+//! Invariants:
+//! - Each bucket also holds the *sum* of its periods, so the share of time spent in periods of some
+//!   length is exact, not guessed from the middle of a bucket. Ten thousand sleeps of 10 us save
+//!   nothing; one of 100 ms does.
+//! - Histograms add and subtract bucket by bucket; the difference of two readings holds the periods
+//!   between them.
 
 use crate::Duration;
 
@@ -48,8 +50,8 @@ impl LengthHistogram {
         1 + 4 * (octave - Self::LOWEST) as usize + quarter as usize
     }
 
-    /// The lengths that belong to a bucket: from the first, which is in it, up to the second, which is not. The last
-    /// bucket has no end.
+    /// The lengths that belong to a bucket: from the first, which is in it, up to the second, which
+    /// is not. The last bucket has no end.
     pub fn bounds(bucket: usize) -> (Duration, Duration) {
         (Self::begin(bucket), Self::begin(bucket + 1))
     }
@@ -86,8 +88,8 @@ impl LengthHistogram {
         }
     }
 
-    /// What was recorded since `earlier`, an earlier state of this histogram. Buckets that shrank, because whoever
-    /// counted began anew, count from zero.
+    /// The periods recorded since `earlier`, an earlier state of this histogram. Buckets that
+    /// shrank, because the counter was reset, count from zero.
     pub fn since(&self, earlier: &Self) -> Self {
         let mut difference = self.clone();
         for bucket in 0..Self::BUCKETS {
@@ -99,8 +101,9 @@ impl LengthHistogram {
         difference
     }
 
-    /// Periods shorter than `length`, and their time. The bucket that `length` cuts is shared out as if its periods
-    /// were spread evenly over it, which is off by less than a quarter of that bucket's content.
+    /// Periods shorter than `length`, and their time. The bucket that `length` cuts is shared out
+    /// as if its periods were spread evenly over it, which is off by less than a quarter of that
+    /// bucket's content.
     pub fn below(&self, length: Duration) -> (f64, Duration) {
         let cut = Self::bucket_of(length);
         let (from, to) = Self::bounds(cut);

@@ -1,10 +1,10 @@
-//! The nouns of Roost: units, identities, the machine's tables, what is read and what is commanded.
+//! The nouns of Roost: units, identities, the machine's tables, readings and commands.
 //!
 //! Everything else in the workspace speaks in these types, and they depend on nothing. There is no
 //! I/O here and no clock: an [`Instant`] is a number of nanoseconds since an epoch that the driver
 //! chose, so a simulator can start at zero and a live server at boot.
 //!
-//! What always holds:
+//! Invariants:
 //! - A unit is a type. A latency cannot be added to a load, nor a worker's number index a CPU.
 //! - A reading that is missing is `None`, never zero.
 //! - Every energy figure carries its [`EnergySource`]: measured is not modelled.

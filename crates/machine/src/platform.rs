@@ -1,15 +1,19 @@
-//! A whole server as a table: its cores, their idle states and frequencies, and the power of all of it.
+//! A whole server as a table: its cores, their idle states and frequencies, and the power of all of
+//! it.
 //!
-//! A [`Platform`] says what a machine *is*; what its cores do is the simulator's business, or Linux's. It is plain data
-//! that a scenario may write out in full, or name a preset and override a key of it.
+//! A [`Platform`] describes a machine; how its cores behave is the simulator's business, or
+//! Linux's. It is plain data that a scenario may write out in full, or name a preset and override a
+//! key of it.
 //!
-//! Terms. A *gear* is one clock setting: a P-state (lower voltage with lower frequency) or a step of duty-cycle
-//! modulation (the clock is stopped for part of the time, the voltage stays). A *clock domain* is a set of cores that
-//! share one clock. *Exit latency* is as Linux means it; see [`Cstate`](crate::Cstate).
+//! Terms. A *gear* is one clock setting: a P-state (lower voltage with lower frequency) or a step
+//! of duty-cycle modulation (the clock is stopped for part of the time, the voltage stays). A
+//! *clock domain* is a set of cores that share one clock. *Exit latency* is as Linux means it; see
+//! [`Cstate`](crate::Cstate).
 //!
-//! What [`Platform::check`] makes sure of, so that nobody else need ask: at least one core, gear and idle state; gears
-//! rise in frequency and do not fall in power; idle states rise in exit latency, do not rise in power, and none has a
-//! target residency below its exit latency; no state takes more power than the slowest gear works with.
+//! [`Platform::check`] guarantees to every later reader: at least one core, gear and idle state;
+//! gears rise in frequency and do not fall in power; idle states rise in exit latency, do not rise
+//! in power, and none has a target residency below its exit latency; no state takes more power than
+//! the slowest gear at work.
 
 use crate::{CstateKind, CstateTable, Duration, Kilohertz, Microwatts, PowerModel};
 use serde::{Deserialize, Serialize};
@@ -43,7 +47,7 @@ pub enum ClockDomain {
     Socket,
 }
 
-/// The gears of a core and what it costs to change them.
+/// The gears of a core and the cost of a change.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FrequencyTable {
@@ -78,12 +82,13 @@ pub struct PackageState {
     /// The shallowest core state (place in the table) that all cores must be in.
     pub from_state: u8,
     pub power: Microwatts,
-    /// What waking takes in addition to the core's own exit latency.
+    /// The wake-up's cost in addition to the core's own exit latency.
     #[serde(with = "crate::duration_text")]
     pub exit_latency: Duration,
 }
 
-/// The clock that a core in the fastest gear really gets while at most `cores` of its socket are awake.
+/// The clock that a core in the fastest gear really gets while at most `cores` of its socket are
+/// awake.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TurboBin {
@@ -103,10 +108,11 @@ pub struct Platform {
     pub cores_per_socket: u16,
     /// Hyperthreads of a core; they share its clock and its sleep.
     pub threads_per_core: u16,
-    /// What a thread's speed is while its sibling works too, against running alone.
+    /// A thread's speed while its sibling works too, relative to running alone.
     #[serde(default = "shared_thread_speed")]
     pub shared_thread_speed: f64,
-    /// Idle states of a core, shallow to deep. Polling is none of them: it is a core that works on nothing.
+    /// Idle states of a core, shallow to deep. Polling is none of them: it is a core that works on
+    /// nothing.
     pub cstates: CstateTable,
     /// A sleep of the whole socket, if it has one.
     #[serde(default)]
@@ -115,11 +121,13 @@ pub struct Platform {
     /// Faster than nominal while few cores are awake; by number of cores. Empty: turbo is off.
     #[serde(default)]
     pub turbo: Vec<TurboBin>,
-    /// Power of a socket beside its cores, while any core of it is awake or it has no package state.
+    /// Power of a socket beside its cores, while any core of it is awake or it has no package
+    /// state.
     pub uncore: Microwatts,
     /// Power of the rest of the server, always.
     pub rest: Microwatts,
-    /// What each figure rests on: papers, kernel tables, or the word ESTIMATE. Printed with the results.
+    /// The source of each figure: papers, kernel tables, or the word ESTIMATE. Printed with the
+    /// results.
     #[serde(default)]
     pub sources: Vec<String>,
 }
@@ -128,7 +136,8 @@ pub struct Platform {
 const CSTATES: usize = 12;
 
 fn shared_thread_speed() -> f64 {
-    // Two threads of a core do about 1.3 times the work of one: ESTIMATE, of the size that vendors state.
+    // Two threads of a core do about 1.3 times the work of one: ESTIMATE, of the size that vendors
+    // state.
     0.65
 }
 

@@ -1,4 +1,5 @@
-//! Power and energy in the units that Linux's powercap and cpufreq speak, and the model that stands in for a meter.
+//! Power and energy in the units that Linux's powercap and cpufreq speak, and the model that stands
+//! in for a meter.
 
 use crate::{Cstate, CstateKind, CstateTable, Duration};
 use serde::{Deserialize, Serialize};
@@ -103,10 +104,10 @@ impl fmt::Display for EnergySource {
     }
 }
 
-/// Core power by what the core is doing: the stand-in for a meter.
+/// Core power by activity: the stand-in for a meter.
 ///
-/// Energy = busy time x `active` + sum over idle states of residency x that state's power. Polling is charged as
-/// `active`, because a polling core executes instructions.
+/// Energy = busy time x `active` + sum over idle states of residency x that state's power. Polling
+/// is charged as `active`, because a polling core executes instructions.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PowerModel {
     /// The preset's name, as printed beside every figure that comes of it.
@@ -118,11 +119,12 @@ pub struct PowerModel {
 }
 
 impl PowerModel {
-    /// The state of this table under which a machine's `state` is charged; `None` if as active, because it polls.
+    /// The state of this table under which a machine's `state` is charged; `None` if as active,
+    /// because it polls.
     ///
-    /// It is the one whose exit latency is nearest by ratio, the shallower of two equally near: firmware states the
-    /// same sleep at 92 or 133 us, at 400 or 800. A virtual machine's only halt so becomes C1, the least that a halt
-    /// saves: what the host makes of it cannot be seen from inside.
+    /// It is the one whose exit latency is nearest by ratio, the shallower of two equally near:
+    /// firmware states the same sleep at 92 or 133 us, at 400 or 800. A virtual machine's only halt
+    /// so becomes C1, the least that a halt saves: a guest cannot see the host's state behind it.
     pub fn charged_as(&self, state: &Cstate) -> Option<&Cstate> {
         if state.kind == CstateKind::Polling {
             return None;
@@ -138,8 +140,8 @@ impl PowerModel {
         self.charged_as(state).and_then(|charged| charged.power).unwrap_or(self.active)
     }
 
-    /// The energy of one core that was busy for `busy` and in each state of `table` for the time in `residency`, which
-    /// is in the table's order.
+    /// The energy of one core that was busy for `busy` and in each state of `table` for the time in
+    /// `residency`, which is in the table's order.
     pub fn energy(&self, busy: Duration, table: &CstateTable, residency: &[Duration]) -> Microjoules {
         let idle = table.0.iter().zip(residency).map(|(state, &length)| self.idle_power(state).over(length));
         idle.fold(self.active.over(busy), Add::add)

@@ -1,5 +1,5 @@
-//! What a driver tells a policy. One [`Reading`] holds all that was seen at one instant; what could not be
-//! seen is `None`.
+//! The input of a policy from its driver. One [`Reading`] holds the measurements of one instant; a
+//! missing measurement is `None`.
 
 use crate::{CpuId, Duration, EnergySource, Kilohertz, Microjoules, Rate, Ratio, WorkerId};
 use serde::{Deserialize, Serialize};
@@ -23,8 +23,8 @@ pub struct WorkerReading {
     pub connections: u32,
     /// Of those, the ones at home here.
     pub residents: u32,
-    /// The load of its connections together, in what the policy counts: requests per second, or seconds of busy time
-    /// per second.
+    /// The load of its connections together, in the policy's unit: requests per second, or seconds
+    /// of busy time per second.
     pub load: Rate,
     /// The same, over its resident connections.
     pub resident_load: Rate,
@@ -37,7 +37,8 @@ pub struct WorkerReading {
     pub heaviest: Rate,
     /// Share of the last report period in which it was working.
     pub busy: Ratio,
-    /// 99th percentile of the time from ready to replied inside the server, where enough requests were seen.
+    /// 99th percentile of the time from ready to replied inside the server, where enough requests
+    /// were seen.
     pub tail: Option<Duration>,
 }
 
@@ -58,8 +59,8 @@ pub struct CpuReading {
     /// Share of the sleeps of the last period that ended before their state's target residency.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub premature: Option<Ratio>,
-    /// Instructions per second of the time that it was not idle; missing where nothing counts them, and of a CPU that was
-    /// idle, which is not woken to be asked.
+    /// Instructions per second of the time that it was not idle; missing where nothing counts them,
+    /// and of a CPU that was idle, which is not woken to be asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instructions: Option<Rate>,
     /// Its mean clock over the time that it was not idle, as counted.
@@ -77,7 +78,8 @@ pub struct ServiceReading {
     pub p95: Option<Duration>,
     /// 99th percentile of the response time.
     pub p99: Option<Duration>,
-    /// The quantile of the response time that the service has a goal for, where enough requests were seen.
+    /// The quantile of the response time that the service has a goal for, where enough requests
+    /// were seen.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tail: Option<Duration>,
 }

@@ -1,7 +1,7 @@
 //! Time in nanoseconds, rates in events per second, and shares of one.
 //!
-//! Ours instead of `std::time`'s: a simulator must start at zero, a replay must carry the instants it
-//! recorded, and eight bytes that add in one instruction matter in the simulator's inner loop.
+//! Ours instead of `std::time`'s: a simulator must start at zero, a replay must carry the instants
+//! it recorded, and eight bytes that add in one instruction matter in the simulator's inner loop.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -9,8 +9,8 @@ use std::iter::Sum;
 use std::ops::{Add, AddAssign, Div, Mul, Sub, SubAssign};
 use std::str::FromStr;
 
-/// A point in time: nanoseconds since the driver's epoch (boot on Linux's `CLOCK_MONOTONIC`, zero in
-/// simulation).
+/// A point in time: nanoseconds since the driver's epoch (boot on Linux's `CLOCK_MONOTONIC`, zero
+/// in simulation).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Instant(u64);
@@ -33,7 +33,8 @@ impl Instant {
         self.0
     }
 
-    /// How long ago `earlier` was; zero if it is not earlier (clocks of two CPUs may disagree by a little).
+    /// How long ago `earlier` was; zero if it is not earlier (clocks of two CPUs may disagree by a
+    /// little).
     pub const fn since(self, earlier: Self) -> Duration {
         Duration(self.0.saturating_sub(earlier.0))
     }
@@ -159,7 +160,8 @@ impl Sum for Duration {
 }
 
 impl fmt::Display for Duration {
-    /// Three significant figures in the largest unit that leaves a number of at least one: `1.50ms`.
+    /// Three significant figures in the largest unit that leaves a number of at least one:
+    /// `1.50ms`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (value, unit) = match self.0 {
             0..1_000 => return f.pad(&format!("{}ns", self.0)),

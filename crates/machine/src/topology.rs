@@ -21,7 +21,8 @@ pub struct Cpu {
 pub struct Topology(pub Vec<Cpu>);
 
 impl Topology {
-    /// A machine of `packages` x `cores` x `threads`, numbered as Linux does: first threads of all cores first.
+    /// A machine of `packages` x `cores` x `threads`, numbered as Linux does: first threads of all
+    /// cores first.
     pub fn uniform(packages: u16, cores: u16, threads: u16) -> Self {
         let mut cpus = Vec::new();
         for thread in 0..threads {

@@ -1,5 +1,5 @@
-//! AMD's processors, by year. Idle tables come from firmware: what it advertises exceeds what waking really takes by ten
-//! times and more.
+//! AMD's processors, by year. Idle tables come from firmware, which advertises ten times the real
+//! wake-up latency and more.
 
 use super::row::{RULES, Row, SERVER, Sources, State, Uncore};
 use crate::ClockDomain;
@@ -14,7 +14,7 @@ const ZEN: Sources = Sources {
     ..RULES
 };
 
-/// What all EPYCs have in common.
+/// The common part of all EPYCs.
 const EPYC: Row = Row {
     delay_us: 1000,
     uncore: Uncore::OfTdp { percent: 40, asleep_percent: Some(44) },

@@ -1,4 +1,5 @@
-//! The phone of the CPU-sleeps paper: an Exynos 5422, whose two clusters are machines of their own here.
+//! The phone of the CPU-sleeps paper: an Exynos 5422, whose two clusters are machines of their own
+//! here.
 
 use super::row::{Row, SERVER, Sources, State, Uncore};
 use crate::ClockDomain;

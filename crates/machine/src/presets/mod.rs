@@ -1,18 +1,20 @@
-//! Machines that somebody has described: tables of their power for those that have no meter, and whole platforms for a
-//! simulator.
+//! Machines from published descriptions: tables of their power for those that have no meter, and
+//! whole platforms for a simulator.
 //!
-//! Each figure's origin is in its row, and comes with the platform as [`Platform::sources`]: [P] a paper that Roost
-//! builds on, [K] the mainline kernel's tables, [C] published research code, [A] an abstract or an issue thread, [R]
-//! recalled, ESTIMATE where nobody publishes it. Unless a row says otherwise:
+//! Each figure's origin is in its row, and comes with the platform as [`Platform::sources`]: [P] a
+//! paper that Roost builds on, [K] the mainline kernel's tables, [C] published research code, [A]
+//! an abstract or an issue thread, [R] recalled, ESTIMATE where none is published. Unless a row
+//! says otherwise:
 //!
 //! - Intel exit latencies and residencies are `intel_idle`'s [K]; AMD's come from firmware [R].
-//! - Power while active is an ESTIMATE: thermal design power less the uncore's share (20 %; AMD 40 %), by the number
-//!   of cores, at the base clock. At a slower clock it is a V + b V^2 f, with V linear from 0.70 V at the slowest to 1.0 V
-//!   at the turbo clock and a V 15 % of it at the base clock; but never less than in C1, which is stated at the base
-//!   clock's voltage.
-//! - Power asleep is an ESTIMATE from it: C1 0.36 (AgileWatts' ratio [R]), C1E 0.22, C3 0.05, C6 0.025.
-//! - The rest of a server takes 22/78 of what its processors take at full load, the share that the Tradeoffs paper
-//!   measured on one [P, section I]; for any other an ESTIMATE.
+//! - Power while active is an ESTIMATE: thermal design power less the uncore's share (20 %; AMD 40
+//!   %), by the number of cores, at the base clock. At a slower clock it is a V + b V^2 f, with V
+//!   linear from 0.70 V at the slowest to 1.0 V at the turbo clock and a V 15 % of it at the base
+//!   clock; but never less than in C1, which is stated at the base clock's voltage.
+//! - Power asleep is an ESTIMATE from it: C1 0.36 (AgileWatts' ratio [R]), C1E 0.22, C3 0.05, C6
+//!   0.025.
+//! - The rest of a server takes 22/78 of its processors' power at full load, the share that the
+//!   Tradeoffs paper measured on one [P, section I]; for any other an ESTIMATE.
 //!
 //! So a comparison of two runs on one table says more than either figure alone.
 
@@ -25,7 +27,7 @@ mod xeon_scalable;
 use crate::{Platform, PowerModel};
 use row::Row;
 
-/// What a processor says of itself, as in `/proc/cpuinfo`.
+/// A processor's identity, as in `/proc/cpuinfo`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Processor {
     /// `GenuineIntel`, `AuthenticAMD`; empty on Arm.
@@ -45,7 +47,8 @@ impl PowerModel {
         row(name).map(Row::model)
     }
 
-    /// The table for `processor`: its own, or else that of a machine like it, whose name then says that it is assumed.
+    /// The table for `processor`: its own, or else that of a machine like it, whose name then says
+    /// that it is assumed.
     pub fn for_processor(processor: &Processor) -> PowerModel {
         let described = processor.model_name.to_ascii_lowercase();
         let words = || described.split(|c: char| !c.is_ascii_alphanumeric() && c != '+' && c != '-');
@@ -56,7 +59,8 @@ impl PowerModel {
         if let Some(row) = rows().filter(is_marked).max_by_key(|row| row.mark.len()) {
             return row.model();
         }
-        // AMD's families: 23 Zen to Zen 2, 25 Zen 3 and 4, 26 Zen 5. Anything else: the machine of the Peafowl paper.
+        // AMD's families: 23 Zen to Zen 2, 25 Zen 3 and 4, 26 Zen 5. Anything else: the machine of
+        // the Peafowl paper.
         let assumed = match (processor.vendor.as_str(), processor.family) {
             ("AuthenticAMD", Some(..=23)) => "epyc-7502",
             ("AuthenticAMD", Some(24 | 25)) => "epyc-7763",
@@ -70,19 +74,20 @@ impl PowerModel {
 }
 
 impl Platform {
-    /// Every machine. All hold what [`Platform::check`] asks for; turbo is off.
+    /// Every machine. All pass [`Platform::check`]; turbo is off.
     pub fn presets() -> Vec<Platform> {
         rows().map(Row::platform).collect()
     }
 
-    /// The machine called `name`, such as `xeon-gold-6126`; or by the paper that ran on it: `carb`, `tradeoffs`, `peafowl`,
-    /// `cpu-sleeps`, `hurry-up`.
+    /// The machine called `name`, such as `xeon-gold-6126`; or by the paper that ran on it: `carb`,
+    /// `tradeoffs`, `peafowl`, `cpu-sleeps`, `hurry-up`.
     pub fn by_name(name: &str) -> Option<Platform> {
         row(name).map(Row::platform)
     }
 
-    /// The same with the turbo bins of the preset of its name: ESTIMATEs, of which few machines have published ones. The
-    /// turbo clock itself for two cores, two thirds of the way up for half of the socket, one third for all of it.
+    /// The same with the turbo bins of the preset of its name: ESTIMATEs, of which few machines
+    /// have published ones. The turbo clock itself for two cores, two thirds of the way up for half
+    /// of the socket, one third for all of it.
     pub fn with_turbo(mut self) -> Platform {
         self.turbo = row(&self.name).map(Row::turbo).unwrap_or_default();
         self
@@ -160,7 +165,8 @@ mod tests {
         assert_eq!(machine("peafowl").frequencies.delay, Duration::from_micros(10));
         let simulated = machine("peafowl-simulation");
         assert_eq!((simulated.cpus(), simulated.uncore, simulated.rest), (10, Microwatts(0), Microwatts(0)));
-        // Processors are 78 % of the power at full load, and 11 % idle: 67 % of the maximum lies between (section I).
+        // Processors are 78 % of the power at full load, and 11 % idle: 67 % of the maximum lies
+        // between (section I).
         let tradeoffs = machine("tradeoffs");
         let full = 2.0 * (8.0 * gear(&tradeoffs, 2600).power.as_watts() + tradeoffs.uncore.as_watts());
         let whole = full + tradeoffs.rest.as_watts();
@@ -188,7 +194,8 @@ mod tests {
     #[test]
     fn estimated_gears_follow_the_law() {
         let platform = machine("xeon-e5-2630-v3");
-        // V(1.8 GHz) = 0.70 + 0.30 x 0.6 / 2.0 = 0.79, V(2.4) = 0.88; a V = 15 % of 8.5 W at 2.4 GHz.
+        // V(1.8 GHz) = 0.70 + 0.30 x 0.6 / 2.0 = 0.79, V(2.4) = 0.88; a V = 15 % of 8.5 W at 2.4
+        // GHz.
         let expected = 0.15 * 8.5 * 0.79 / 0.88 + 0.85 * 8.5 * (0.79f64 / 0.88).powi(2) * 1.8 / 2.4;
         assert!((gear(&platform, 1800).power.as_watts() - expected).abs() < 1e-5, "{expected}");
         assert_eq!(gear(&platform, 2400).power, Microwatts(8_500_000));

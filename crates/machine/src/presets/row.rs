@@ -1,4 +1,4 @@
-//! One machine as a row of a table, and what follows from it.
+//! One machine as a row of a table, and the platform derived from it.
 
 use crate::{
     ClockDomain, Cstate, CstateKind, CstateTable, Duration, FrequencyTable, Gear, GearKind, Kilohertz,
@@ -7,7 +7,8 @@ use crate::{
 
 pub(super) struct Row {
     pub name: &'static str,
-    /// The words of `/proc/cpuinfo`'s model name that tell this machine, in small letters; empty if none does.
+    /// The words of `/proc/cpuinfo`'s model name that tell this machine, in small letters; empty if
+    /// none does.
     pub mark: &'static str,
     pub sockets: u16,
     pub cores: u16,
@@ -29,20 +30,24 @@ pub(super) struct Row {
     pub sources: Sources,
 }
 
-/// Name, exit latency us, target residency us, what waking really takes us (0: nobody has measured), milliwatts.
+/// Name, exit latency us, target residency us, measured wake-up latency us (0: not measured),
+/// milliwatts.
 pub(super) struct State(pub &'static str, pub u64, pub u64, pub u64, pub u64);
 
 /// How a core's gears are made.
 pub(super) enum Gears {
-    /// P-states from the slowest to the base clock, 100 MHz apart, with the power of the header's law.
+    /// P-states from the slowest to the base clock, 100 MHz apart, with the power of the header's
+    /// law.
     Law,
-    /// P-states as published, fast to slow: MHz and mV. Power is `leak` x V + `dynamic` x V^2 x GHz.
+    /// P-states as published, fast to slow: MHz and mV. Power is `leak` x V + `dynamic` x V^2 x
+    /// GHz.
     Published { leak: f64, dynamic: f64, points: &'static [(u64, u64)] },
     /// Duty-cycle steps, slow to fast, in MHz: power linear in the clock.
     DutyCycle(&'static [u64]),
 }
 
-/// Power of a socket beside its cores: awake, and asleep if it can sleep, which it may from the deepest core state on.
+/// Power of a socket beside its cores: awake, and asleep if it can sleep, which it may from the
+/// deepest core state on.
 pub(super) enum Uncore {
     /// A share of the thermal design power, and asleep a share of that.
     OfTdp {
@@ -52,7 +57,7 @@ pub(super) enum Uncore {
     Milliwatts(u64, Option<u64>),
 }
 
-/// What the figures rest on, a line each; empty where there is nothing to say.
+/// The sources of the figures, a line each; empty where there is nothing to say.
 #[derive(Clone, Copy)]
 pub(super) struct Sources {
     pub idle: &'static str,
@@ -63,7 +68,7 @@ pub(super) struct Sources {
     pub uncore: &'static str,
     pub package: &'static str,
     pub rest: &'static str,
-    /// What else there is to know.
+    /// Remarks.
     pub notes: &'static [&'static str],
 }
 
@@ -81,7 +86,7 @@ pub(super) const RULES: Sources = Sources {
     notes: &[],
 };
 
-/// A server by the header's rules, but for what makes it one of its kind.
+/// A server by the header's rules, except for the particulars of its kind.
 pub(super) const SERVER: Row = Row {
     name: "",
     mark: "",

@@ -1,5 +1,5 @@
-//! Intel's processors from Sandy Bridge to Broadwell, by year, with the machines of CARB, Tradeoffs, CPU sleeps and
-//! Procrastinator among them. Idle tables are `intel_idle`'s.
+//! Intel's processors from Sandy Bridge to Broadwell, by year, with the machines of CARB,
+//! Tradeoffs, CPU sleeps and Procrastinator among them. Idle tables are `intel_idle`'s.
 
 use super::row::{Gears, RULES, Row, SERVER, Sources, State, Uncore};
 use crate::ClockDomain;
@@ -12,7 +12,7 @@ const SNB: Sources = Sources {
 const IVT: Sources = Sources { idle: "idle states: ivt, 1 or 2 sockets [K]", ..SNB };
 const HSW: Sources = Sources { idle: "idle states: hsw [K]", ..RULES };
 
-/// Procrastinator's code [C], and what it is silent about.
+/// Procrastinator's code [C], and the figures that it does not give.
 const PROCRASTINATOR: Sources = Sources {
     active: "C0: Procrastinator's a V + b V^2 f [C]",
     asleep: "idle power: C1 1.2 W, C3 0.13 W, C6 0 [C Procrastinator]; C1E ESTIMATE",

@@ -1,5 +1,5 @@
-//! Intel's servers from Skylake-SP on, by year, with the machines of Peafowl and Hurry-up among them. Idle tables are
-//! `intel_idle`'s.
+//! Intel's servers from Skylake-SP on, by year, with the machines of Peafowl and Hurry-up among
+//! them. Idle tables are `intel_idle`'s.
 
 use super::row::{RULES, Row, SERVER, Sources, State, Uncore};
 
