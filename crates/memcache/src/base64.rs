@@ -1,8 +1,8 @@
 //! Base64 (RFC 4648 section 4) as the `b` flag of the meta commands uses it.
 //!
-//! Decoding is as forgiving as memcached's: characters outside the alphabet are skipped, everything after the first
-//! padded group is ignored, and only the number of characters that remain must be right. A client that relies on
-//! one of these would otherwise find its keys missing.
+//! Decoding is as forgiving as memcached's: characters outside the alphabet are skipped, everything
+//! after the first padded group is ignored, and only the number of characters that remain must be
+//! right. A client that relies on one of these would otherwise find its keys missing.
 
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
@@ -23,8 +23,8 @@ pub fn encode(bytes: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Decodes `text` into `out`, which must be able to hold three bytes for every four of it; returns the length, or
-/// `None` if `text` is not Base64.
+/// Decodes `text` into `out`, which must be able to hold three bytes for every four of it; returns
+/// the length, or `None` if `text` is not Base64.
 pub fn decode(text: &[u8], out: &mut [u8]) -> Option<usize> {
     let count = text.iter().filter(|&&byte| value(byte).is_some()).count();
     if count == 0 || count % 4 != 0 {

@@ -1,8 +1,10 @@
-//! Keys: 1 to 250 bytes without spaces or newlines, or any bytes where a meta command carries them in Base64.
+//! Keys: 1 to 250 bytes without spaces or newlines, or any bytes where a meta command carries them
+//! in Base64.
 
 use crate::base64;
 
-/// Longest key, in bytes on the wire (`KEY_MAX_LENGTH`). In Base64 it stands for 187 bytes at the most.
+/// Longest key, in bytes on the wire (`KEY_MAX_LENGTH`). In Base64 it stands for 187 bytes at the
+/// most.
 pub const KEY_MAX: usize = 250;
 
 /// The key of a meta command as it came.

@@ -1,14 +1,16 @@
 //! Where a command line ends.
 //!
-//! A command is a line that ends in `\n`, optionally preceded by `\r`. memcached looks for the newline in what has
-//! arrived so far and gives up on a connection that has sent more than 2048 bytes without one, except where they
-//! begin a `get` or `gets`, whose key list may be of any length. Whether it gives up therefore depends on how the
-//! network cut the stream. Ours is the same rule without that dependence: a line whose newline is not among its
-//! first 2049 bytes is [`Head::Long`], however it came.
+//! A command is a line that ends in `\n`, optionally preceded by `\r`. memcached looks for the
+//! newline in the bytes that have arrived so far and gives up on a connection that has sent more
+//! than 2048 bytes without one, except where they begin a `get` or `gets`, whose key list may be of
+//! any length. Whether it gives up therefore depends on how the network cut the stream. Ours is the
+//! same rule without that dependence: a line whose newline is not among its first 2049 bytes is
+//! [`Head::Long`], however it came.
 
 use memchr::memchr;
 
-/// A command line may be this long, its newline not counted (memcached 1.6.45, `try_read_command_ascii`).
+/// A command line may be this long, its newline not counted (memcached 1.6.45,
+/// `try_read_command_ascii`).
 pub const LINE_MAX: usize = 2048;
 
 /// The first byte of every request of the binary protocol (`PROTOCOL_BINARY_REQ` in memcached's
@@ -17,7 +19,7 @@ pub const BINARY_MAGIC: u8 = 0x80;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Line<'a> {
-    /// What it says, without its ending.
+    /// The line without its ending.
     pub text: &'a [u8],
     /// Bytes that it takes in the stream, its ending included.
     pub length: usize,

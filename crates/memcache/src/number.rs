@@ -1,5 +1,5 @@
-//! Numbers as memcached reads them: strictly in most places, as C's `strtoul` does in the flags and the expiry of
-//! a storage command and in the value that `incr` changes.
+//! Numbers as memcached reads them: strictly in most places, as C's `strtoul` does in the flags and
+//! the expiry of a storage command and in the value that `incr` changes.
 
 /// Longest text of a strict 32-bit number, leading zeroes included (`MCMC_TOKTO32_MAX`).
 const STRICT_32_MAX: usize = 11;
@@ -7,7 +7,8 @@ const STRICT_32_MAX: usize = 11;
 /// Longest text of a strict 64-bit number (`MCMC_TOKTO64_MAX`).
 const STRICT_64_MAX: usize = 22;
 
-/// A decimal number of digits alone; `None` if it is anything else, out of range, or longer than 11 characters.
+/// A decimal number of digits alone; `None` if it is anything else, out of range, or longer than 11
+/// characters.
 pub fn strict_u32(text: &[u8]) -> Option<u32> {
     if text.len() > STRICT_32_MAX {
         return None;
@@ -15,7 +16,8 @@ pub fn strict_u32(text: &[u8]) -> Option<u32> {
     u32::try_from(digits(text)?).ok()
 }
 
-/// A decimal number of digits alone; `None` if it is anything else, out of range, or longer than 22 characters.
+/// A decimal number of digits alone; `None` if it is anything else, out of range, or longer than 22
+/// characters.
 pub fn strict_u64(text: &[u8]) -> Option<u64> {
     if text.len() > STRICT_64_MAX { None } else { digits(text) }
 }
@@ -48,7 +50,7 @@ fn digits(text: &[u8]) -> Option<u64> {
     Some(sum)
 }
 
-/// What the C library's `strtol` family makes of the beginning of a text.
+/// The C library's `strtol` family, on the beginning of a text.
 struct Lenient {
     negative: bool,
     magnitude: u64,
@@ -74,8 +76,8 @@ const fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\n' | 0x0b | 0x0c | b'\r')
 }
 
-/// An unsigned number at the beginning of `text`, as `safe_strtoull` reads it: a negative one wraps round, and is
-/// refused only if the result, taken as signed, is negative.
+/// An unsigned number at the beginning of `text`, as `safe_strtoull` reads it: a negative one wraps
+/// round, and is refused only if the result, taken as signed, is negative.
 pub fn lenient_u64(text: &[u8]) -> Option<u64> {
     let Lenient { negative, magnitude } = lenient(text)?;
     if !negative {
@@ -85,7 +87,8 @@ pub fn lenient_u64(text: &[u8]) -> Option<u64> {
     (wrapped as i64 >= 0).then_some(wrapped)
 }
 
-/// The client flags of a storage command: the low 32 bits of what [`lenient_u64`] reads, as memcached keeps them.
+/// The client flags of a storage command: the low 32 bits of [`lenient_u64`]'s value, as memcached
+/// keeps them.
 #[inline]
 pub fn client_flags(text: &[u8]) -> Option<u32> {
     match text {

@@ -1,7 +1,7 @@
-//! What memcached 1.6.45 answers to a command that it does not carry out.
+//! The answers of memcached 1.6.45 to commands that it refuses.
 
-/// A refusal, by the line that tells the client of it. `CLIENT_ERROR` says what to mend in the request,
-/// `SERVER_ERROR` that the request was right and the server could not do it.
+/// A refusal, by its line. `CLIENT_ERROR` names the fault in the request, `SERVER_ERROR` says that
+/// the request was right and the server could not carry it out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum Refusal {
     #[error("ERROR")]
@@ -79,7 +79,7 @@ pub enum Refusal {
     /// There is no log to watch (memcached with `-W`).
     #[error("CLIENT_ERROR watch commands not allowed")]
     NoWatch,
-    /// The memory limit cannot be what was asked for.
+    /// The memory limit cannot have that value.
     #[error("MEMLIMIT_ADJUST_FAILED out of bounds or unable to adjust")]
     NoMemoryLimitChange,
     /// No statistics by key prefix (memcached with `-X`).

@@ -1,4 +1,4 @@
-//! Composing answers, always behind what the output already holds.
+//! Composing answers, always behind the output's present contents.
 
 use crate::refusal::Refusal;
 use std::fmt::Write as _;

@@ -1,7 +1,8 @@
-//! A line cut at its spaces, and only there: tabs and other controls belong to the token around them.
+//! A line cut at its spaces, and only there: tabs and other controls belong to the token around
+//! them.
 //!
-//! memcached keeps at most 23 tokens of a line and forgets the rest, which shows where the *last* token matters
-//! (`noreply`).
+//! memcached keeps at most 23 tokens of a line and forgets the rest, which shows where the *last*
+//! token matters (`noreply`).
 
 use memchr::memchr;
 
@@ -19,7 +20,7 @@ impl<'a> Tokens<'a> {
         Self { rest: text }
     }
 
-    /// What is left of the text, from the next token on if there is one.
+    /// The rest of the text, from the next token on if there is one.
     pub(crate) fn rest(&mut self) -> &'a [u8] {
         self.skip_spaces();
         self.rest
@@ -48,8 +49,8 @@ impl<'a> Iterator for Tokens<'a> {
     }
 }
 
-/// Whether the last token that memcached looks at is `noreply`. `seen` tokens came before `tokens`, the last of
-/// them being `last`.
+/// Whether the last token that memcached looks at is `noreply`. `seen` tokens came before `tokens`,
+/// the last of them being `last`.
 pub(crate) fn ends_in_noreply(tokens: Tokens<'_>, seen: usize, last: &[u8]) -> bool {
     tokens.take(TOKENS_MAX - seen).last().unwrap_or(last) == b"noreply"
 }

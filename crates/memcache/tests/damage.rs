@@ -1,5 +1,5 @@
-//! What strangers may send, for a few seconds with the stable toolchain: sound streams, damaged at random. The fuzz
-//! targets do the same for as long as one likes.
+//! Bytes that strangers may send, for a few seconds with the stable toolchain: sound streams,
+//! damaged at random. The fuzz targets run as long as one likes.
 //!
 //! Seeds are fixed, and a failure prints its own.
 

@@ -1,7 +1,8 @@
-//! Answers, read from the front of what has arrived.
+//! Answers, read from the front of the input.
 //!
-//! A retrieval is answered by any number of [`Answer::Value`] and one [`Answer::End`]; every other request by one
-//! answer, or by none where it asked for silence. The bytes are the caller's; nothing is copied.
+//! A retrieval is answered by any number of [`Answer::Value`] and one [`Answer::End`]; every other
+//! request by one answer, or by none where it asked for silence. The bytes are the caller's;
+//! nothing is copied.
 
 use crate::number::{strict_u32, strict_u64};
 use crate::token::Tokens;
@@ -10,8 +11,8 @@ use memchr::memchr;
 /// The longest line that a server may answer with: keys, opaques and error texts stay far below.
 const LINE_MAX: usize = 2048;
 
-/// The largest value that is believed, so that a garbled length is not waited for: memcached's own upper bound for
-/// `-I`, 1 GiB.
+/// The largest value that is believed, so that a garbled length is not waited for: memcached's own
+/// upper bound for `-I`, 1 GiB.
 const VALUE_MAX: usize = 1 << 30;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +44,7 @@ pub enum Answer<'a> {
     Line(&'a [u8]),
 }
 
-/// What the front of the arrived bytes is.
+/// The front of the input, parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reading<'a> {
     /// An answer, which takes `length` bytes.
@@ -52,7 +53,8 @@ pub enum Reading<'a> {
         /// Its bytes, endings included.
         length: usize,
     },
-    /// Part of one. It takes `wanted` bytes in all, as far as can be told: at least one more than there are.
+    /// Part of one. It takes `wanted` bytes in all, as far as can be told: at least one more than
+    /// there are.
     Partial {
         /// Bytes of the whole answer.
         wanted: usize,

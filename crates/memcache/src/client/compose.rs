@@ -1,4 +1,4 @@
-//! Requests, composed behind what the output already holds. Keys are the caller's to keep within
+//! Requests, composed behind the output's present contents. Keys are the caller's to keep within
 //! [`KEY_MAX`](crate::KEY_MAX) bytes without spaces and control characters.
 
 use crate::reply::{LINE_ENDING, number};

@@ -1,4 +1,5 @@
-//! The client's side: composing requests and understanding answers, for the load generator and for tests.
+//! The client's side: composing requests and understanding answers, for the load generator and for
+//! tests.
 
 mod answer;
 pub mod compose;

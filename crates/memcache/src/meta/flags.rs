@@ -17,7 +17,7 @@ pub struct Flag<'a> {
     pub token: &'a [u8],
 }
 
-/// What the flags of one command say. Each letter comes once at the most.
+/// The flags of one command. Each letter comes once at the most.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flags<'a> {
     text: &'a [u8],
@@ -27,7 +27,7 @@ pub struct Flags<'a> {
     pub exptime: i32,
     /// `N`: the expiry of an item that this command creates.
     pub vivify: i32,
-    /// `R`: an item that expires before this is to be fetched anew by someone.
+    /// `R`: an item that expires before this is to be fetched anew by one client.
     pub recache: i32,
     /// `F`: the client's number to be kept with the value.
     pub client_flags: u32,
@@ -43,7 +43,8 @@ pub struct Flags<'a> {
     pub delta: u64,
 }
 
-/// Whether every flag begins with a letter or a digit, or one of the six characters between `Z` and `a`.
+/// Whether every flag begins with a letter or a digit, or one of the six characters between `Z` and
+/// `a`.
 pub(super) fn readable(tokens: Tokens<'_>, words_before_flags: usize) -> bool {
     let beyond_key = words_before_flags - 2;
     tokens.take(TOKENS_MAX - 2).skip(beyond_key).all(|token| matches!(token[0], b'A'..=b'z' | b'0'..=b'9'))
@@ -56,8 +57,8 @@ const fn bit(letter: u8) -> u64 {
 impl<'a> Flags<'a> {
     /// Reads the flags in `text`, which `words_before` words precede, and the key as they say.
     ///
-    /// memcached reads on after a flag that it cannot use, and tells of the last mistake that it met, unless one of
-    /// them ends the reading.
+    /// memcached reads on after a flag that it cannot use, and tells of the last mistake that it
+    /// met, unless one of them ends the reading.
     pub(super) fn parse(
         wire: &'a [u8],
         text: &'a [u8],

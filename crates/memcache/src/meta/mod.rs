@@ -1,8 +1,9 @@
 //! The meta commands: `mg`, `ms`, `md`, `ma`, `me`, `mn`.
 //!
-//! `<command> <key> [<length>] <flag>*`, a flag being one letter with or without an argument behind it. Every
-//! command accepts every known flag and ignores those that mean nothing to it. The answer's flags come in the order
-//! in which they were asked for, so [`Flags`] keeps the text as well as what was read from it.
+//! `<command> <key> [<length>] <flag>*`, a flag being one letter with or without an argument behind
+//! it. Every command accepts every known flag and ignores those that mean nothing to it. The
+//! answer's flags come in the order of the request, so [`Flags`] keeps the text as well as its
+//! parsed values.
 
 mod flags;
 
@@ -17,7 +18,7 @@ use crate::token::Tokens;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MetaGet<'a> {
     pub key: MetaKey<'a>,
-    /// What to do and to tell.
+    /// Operation and returned flags.
     pub flags: Flags<'a>,
 }
 
@@ -25,7 +26,7 @@ pub struct MetaGet<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MetaSet<'a> {
     pub key: MetaKey<'a>,
-    /// What to do and to tell.
+    /// Operation and returned flags.
     pub flags: Flags<'a>,
     pub verb: Verb,
     /// The value's length, its line ending not counted.
@@ -36,7 +37,7 @@ pub struct MetaSet<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MetaDelete<'a> {
     pub key: MetaKey<'a>,
-    /// What to do and to tell.
+    /// Operation and returned flags.
     pub flags: Flags<'a>,
 }
 
@@ -44,12 +45,12 @@ pub struct MetaDelete<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MetaArithmetic<'a> {
     pub key: MetaKey<'a>,
-    /// What to do and to tell.
+    /// Operation and returned flags.
     pub flags: Flags<'a>,
     pub direction: Direction,
 }
 
-/// `me`: tell what is known about an item, for people.
+/// `me`: an item's metadata, for people.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MetaDebug<'a> {
     pub key: MetaKey<'a>,
@@ -57,8 +58,8 @@ pub struct MetaDebug<'a> {
 
 const SHORT: Refused = Refused::new(Refusal::BadFormat);
 
-/// The key and what follows it. A flag that begins with neither letter nor digit makes the line unreadable, before
-/// anything else is looked at.
+/// The key and the flags. A flag that begins with neither letter nor digit makes the line
+/// unreadable, before the rest is looked at.
 fn key<'a>(rest: &'a [u8], words_before_flags: usize) -> Result<(&'a [u8], Tokens<'a>), Refused> {
     let mut tokens = Tokens::new(rest);
     let key = tokens.next().ok_or(SHORT)?;

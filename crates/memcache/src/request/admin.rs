@@ -1,13 +1,13 @@
-//! Commands to the server itself. Those that steer memcached's own slabs, LRU and logs are refused in the words that
-//! memcached has for a server on which they are switched off.
+//! Commands to the server itself. Those that steer memcached's own slabs, LRU and logs are refused
+//! in the words that memcached has for a server on which they are switched off.
 
 use super::{Refused, Request};
 use crate::number::{strict_i32, strict_u32};
 use crate::refusal::Refusal;
 use crate::token::{TOKENS_MAX, Tokens, ends_in_noreply};
 
-/// Commands that memcached looks for last: leading spaces are allowed, and the last word may ask for silence
-/// whatever the first one is.
+/// Commands that memcached looks for last: leading spaces are allowed, and the last word may ask
+/// for silence whatever the first one is.
 pub(super) fn parse(text: &[u8]) -> Result<Request<'_>, Refused> {
     let mut tokens = Tokens::new(text);
     let noreply = ends_in_noreply(tokens.clone(), 0, b"");

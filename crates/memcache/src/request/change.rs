@@ -1,4 +1,5 @@
-//! `delete <key>`, `incr <key> <amount>`, `decr <key> <amount>`, `touch <key> <exptime>`, each with `[noreply]`.
+//! `delete <key>`, `incr <key> <amount>`, `decr <key> <amount>`, `touch <key> <exptime>`, each with
+//! `[noreply]`.
 
 use super::{Refused, Request};
 use crate::key::KEY_MAX;
@@ -70,8 +71,9 @@ impl<'a> Simple<'a> {
 }
 
 impl<'a> Delete<'a> {
-    /// A word too many is refused, as memcached did before its parser was rewritten and as conformance suites demand;
-    /// but for the zero that was once a delay and that old clients still send.
+    /// A word too many is refused, as memcached did before its parser was rewritten and as
+    /// conformance suites demand; but for the zero that was once a delay and that old clients still
+    /// send.
     pub(super) fn parse(rest: &'a [u8]) -> Result<Request<'a>, Refused> {
         let line = Simple::parse(rest, false)?;
         let mut words = Tokens::new(rest).skip(1);

@@ -1,8 +1,8 @@
 //! A command line's meaning.
 //!
-//! One file per kind of command. Everything that can be decided from the line alone is decided here, in the order in
-//! which memcached 1.6.45 decides it, because the order picks the error that the client sees and whether the bytes
-//! of a refused value are thrown away or taken for commands.
+//! One file per kind of command. Everything that can be decided from the line alone is decided
+//! here, in the order in which memcached 1.6.45 decides it, because the order picks the error that
+//! the client sees and whether the bytes of a refused value are thrown away or taken for commands.
 
 mod admin;
 mod change;
@@ -40,7 +40,8 @@ pub enum Request<'a> {
     MetaDebug(MetaDebug<'a>),
     /// `mn`: answer, so that the client knows that everything before is answered.
     MetaNoop,
-    /// `flush_all`: forget all items, now or `delay` seconds from now (a Unix time if above 30 days).
+    /// `flush_all`: forget all items, now or `delay` seconds from now (a Unix time if above 30
+    /// days).
     FlushAll {
         /// The argument; zero and below mean now.
         delay: i32,

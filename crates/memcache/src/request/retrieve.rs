@@ -1,7 +1,8 @@
 //! `get <key>+`, `gets <key>+`, `gat <exptime> <key>+`, `gats <exptime> <key>+`.
 //!
-//! A list of keys may be longer than a line is allowed to be. [`Retrieve::opening`] takes the beginning of such a
-//! list; the server then works through the keys as they come and never holds all of them.
+//! A list of keys may be longer than a line is allowed to be. [`Retrieve::opening`] takes the
+//! beginning of such a list; the server then works through the keys as they come and never holds
+//! all of them.
 
 use super::{Refused, Request};
 use crate::key::KEY_MAX;
@@ -73,10 +74,11 @@ impl<'a> Retrieve<'a> {
         Ok(Request::Retrieve(Self { keys: Keys { text }, unique, touch }))
     }
 
-    /// Reads the command at the beginning of a line too long to be taken as a whole: the request, its key list
-    /// empty, and the number of bytes before the list. `None` if only a hostile or confused client sends such a line:
-    /// memcached closes the connection unless the line begins with `get ` or `gets ` (after up to 100 spaces, which we
-    /// do not allow); we let `gat` and `gats` be long as well.
+    /// Reads the command at the beginning of a line too long to be taken as a whole: the request,
+    /// its key list empty, and the number of bytes before the list. `None` if only a hostile or
+    /// confused client sends such a line: memcached closes the connection unless the line begins
+    /// with `get ` or `gets ` (after up to 100 spaces, which we do not allow); we let `gat` and
+    /// `gats` be long as well.
     pub fn opening(input: &'a [u8]) -> Option<(Self, usize)> {
         let mut tokens = Tokens::new(input);
         let command = tokens.next().filter(|_| input[0] != b' ')?;

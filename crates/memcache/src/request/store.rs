@@ -1,7 +1,8 @@
-//! `<verb> <key> <flags> <exptime> <bytes> [noreply]` and `cas <key> <flags> <exptime> <bytes> <unique> [noreply]`.
+//! `<verb> <key> <flags> <exptime> <bytes> [noreply]` and
+//! `cas <key> <flags> <exptime> <bytes> <unique> [noreply]`.
 //!
-//! The length decides how the stream goes on: as long as it cannot be read, the bytes that follow are taken for
-//! commands; once it can, they are the value's, whatever else is wrong with the line.
+//! The length decides how the stream goes on: as long as it cannot be read, the bytes that follow
+//! are taken for commands; once it can, they are the value's, whatever else is wrong with the line.
 
 use super::{Refused, Request};
 use crate::key::KEY_MAX;
@@ -12,7 +13,7 @@ use crate::token::{Tokens, ends_in_noreply};
 /// Bytes behind a value: `\r\n`.
 pub const VALUE_ENDING: usize = 2;
 
-/// On what condition a value is stored, and how.
+/// The condition on which a value is stored, and the way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Verb {
     Set,
