@@ -1,7 +1,7 @@
 //! When requests arrive.
 //!
-//! Gaps are drawn with mean one on the clock of event counts and carried to time by the profile's inverse
-//! integral, so every kind of arrivals follows every load shape exactly in the mean.
+//! Gaps are drawn with mean one on the clock of event counts and carried to time by the profile's
+//! inverse integral, so every kind of arrivals follows every load shape exactly in the mean.
 
 use crate::distribution::stretch;
 use crate::{Profile, Random, SpecError, two_branches};
@@ -16,12 +16,14 @@ use std::str::FromStr;
 pub enum ArrivalKind {
     /// Independent of each other: exponential gaps.
     Poisson,
-    /// Generalized Pareto gaps with ETC's shape parameter 0.154971 (Atikoglu et al., SIGMETRICS 2012), burstier
-    /// than Poisson: the coefficient of variation is 1.2.
+    /// Generalized Pareto gaps with ETC's shape parameter 0.154971 (Atikoglu et al., SIGMETRICS
+    /// 2012), burstier than Poisson: the coefficient of variation is 1.2.
     Gpareto,
-    /// The same with the shape parameter that the paper fitted to each hour of the day, for a profile of a day.
+    /// The same with the shape parameter that the paper fitted to each hour of the day, for a
+    /// profile of a day.
     Etc,
-    /// Hyperexponential gaps of two branches with balanced means and this coefficient of variation, at least one.
+    /// Hyperexponential gaps of two branches with balanced means and this coefficient of variation,
+    /// at least one.
     Hyperexponential(f64),
     /// Evenly spaced: every gap the same.
     Uniform,
@@ -108,8 +110,8 @@ impl Gap {
     }
 }
 
-/// Generalized Pareto from 0 with mean one: its inverse at u is (1 - k) / k ((1 - u)^-k - 1), and -ln (1 - u) is
-/// exponential.
+/// Generalized Pareto from 0 with mean one: its inverse at u is (1 - k) / k ((1 - u)^-k - 1), and
+/// -ln (1 - u) is exponential.
 fn gpareto(k: f64, random: &mut Random) -> f64 {
     (1.0 - k) * stretch(random.exponential(), k)
 }
@@ -173,8 +175,9 @@ impl Iterator for Arrivals {
 
 /// ETC's shape parameter of the gaps, over the whole day.
 const GPARETO_K: f64 = 0.154971;
-/// Scale (us) and shape parameter of ETC's gaps in each hour of the day (Atikoglu et al. 2012, as a published load
-/// generator carries them in a comment, which lacks the scale of hour 12: that one is recalled).
+/// Scale (us) and shape parameter of ETC's gaps in each hour of the day (Atikoglu et al. 2012, as a
+/// published load generator carries them in a comment, which lacks the scale of hour 12: that one
+/// is recalled).
 pub(crate) const ETC_HOURS: [(f64, f64); 24] = [
     (16.2868, 0.155280),
     (15.8937, 0.141368),

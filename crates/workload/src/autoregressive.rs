@@ -1,10 +1,11 @@
 //! CARB's synthetic load (section 4.1): a rate that remembers.
 //!
-//! r(k+1) = sum over i of weight(i) r(k-i) + phi a(k), with a(k) normal. The paper prints the formula and plots two
-//! 90-minute traces, a slow and a fast one with bursts at minutes 28 and 57, but no parameter. Here rates count in
-//! means, and the formula is applied to the distance from the mean, which is the same with a(k) drawn around
-//! (1 - sum of weights) / phi: so any weights of a stable process keep the mean. Every rate is held within
-//! `floor` and `ceiling`; within a step it stands still, and requests arrive as the kind of arrivals says.
+//! r(k+1) = sum over i of weight(i) r(k-i) + phi a(k), with a(k) normal. The paper prints the
+//! formula and plots two 90-minute traces, a slow and a fast one with bursts at minutes 28 and 57,
+//! but no parameter. Here rates count in means, and the formula is applied to the distance from the
+//! mean, which is the same with a(k) drawn around (1 - sum of weights) / phi: so any weights of a
+//! stable process keep the mean. Every rate is held within `floor` and `ceiling`; within a step it
+//! stands still, and requests arrive as the kind of arrivals says.
 
 use crate::{Random, SpecError};
 use machine::{Duration, Rate};
@@ -14,7 +15,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Autoregressive {
-    /// What the rate keeps coming back to.
+    /// The rate to which the process returns.
     #[serde(with = "crate::rate_text")]
     pub mean: Rate,
     /// The paper's omega, the latest step's weight first.
@@ -25,7 +26,8 @@ pub struct Autoregressive {
     pub step: Duration,
     /// How many steps until it all begins again.
     pub steps: u32,
-    /// The trace follows from this number, not from the workload's: another seed of requests is no other day.
+    /// The trace follows from this number, not from the workload's: another seed of requests is no
+    /// other day.
     pub seed: u64,
     /// No rate is lower, in means.
     pub floor: f64,
@@ -50,8 +52,9 @@ impl Default for Autoregressive {
 }
 
 impl Autoregressive {
-    /// CARB's slowly varying trace (Figure 6). All figures but 90 minutes are ESTIMATEs: the mean lies in the middle of
-    /// the rates that the paper measures at, 10 to 120 k; a minute a step; weights that swing once in 45 minutes.
+    /// CARB's slowly varying trace (Figure 6). All figures but 90 minutes are ESTIMATEs: the mean
+    /// lies in the middle of the rates that the paper measures at, 10 to 120 k; a minute a step;
+    /// weights that swing once in 45 minutes.
     pub fn slow() -> Self {
         Self {
             mean: Rate::per_second(50e3),
@@ -66,8 +69,8 @@ impl Autoregressive {
         }
     }
 
-    /// CARB's fast varying trace (Figure 7), with the paper's bursts at minutes 28 and 57. Otherwise ESTIMATEs: a
-    /// swing takes 10 minutes, a burst adds 60 kRPS for two minutes.
+    /// CARB's fast varying trace (Figure 7), with the paper's bursts at minutes 28 and 57.
+    /// Otherwise ESTIMATEs: a swing takes 10 minutes, a burst adds 60 kRPS for two minutes.
     pub fn fast() -> Self {
         let burst = |at| Burst { at, length: 2, height: 1.2 };
         Self { weights: swing(10.0, 0.9), phi: 0.1, bursts: vec![burst(28), burst(57)], ..Self::slow() }
@@ -85,7 +88,7 @@ impl Autoregressive {
                 .map(|(weight, distance)| weight * distance)
                 .sum();
             let next = remembered + self.phi * random.normal();
-            // What is remembered is what was sent.
+            // The state holds the values that were sent.
             distances.push(next.clamp(self.floor - 1.0, self.ceiling - 1.0));
         }
         let height_at = |k: u32| -> f64 {
@@ -132,7 +135,8 @@ impl Autoregressive {
     }
 }
 
-/// The two weights of a process that swings once in `period` steps, each swing `kept` per step of what the last was.
+/// The two weights of a process that swings once in `period` steps, each swing `kept` per step of
+/// the one before.
 fn swing(period: f64, kept: f64) -> Vec<f64> {
     vec![2.0 * kept * (std::f64::consts::TAU / period).cos(), -kept * kept]
 }
@@ -183,7 +187,8 @@ mod tests {
     fn the_fast_trace_jumps_at_minutes_28_and_57_alone() {
         let (slow, fast) = (plain(&Autoregressive::slow()), plain(&Autoregressive::fast()));
         assert_eq!((slow.len(), fast.len()), (90, 90));
-        // CARB goes to all cores when the rate rises by more than 20 kRPS: the paper reports it at the bursts only.
+        // CARB goes to all cores when the rate rises by more than 20 kRPS: the paper reports it at
+        // the bursts only.
         let jumps: Vec<usize> = (1..90).filter(|k| fast[*k] - fast[k - 1] > 20e3).collect();
         assert_eq!(jumps, [28, 57]);
         assert!(steepest(&slow) < 10e3, "{slow:?}");

@@ -1,13 +1,14 @@
 //! Which connection carries which request.
 //!
-//! A server like Peafowl's schedules connections, not requests, so a workload says how its requests fall on them: how
-//! many there are, how unequal their rates, and whether each sends all the time or in bursts. The connection of a
-//! request is a pure function of the seed, the request's number and its time, as everything else about a request is.
+//! A server like Peafowl's schedules connections, not requests, so a workload says how its requests
+//! fall on them: how many there are, how unequal their rates, and whether each sends all the time
+//! or in bursts. The connection of a request is a pure function of the seed, the request's number
+//! and its time, as everything else about a request is.
 //!
-//! Bursts leave the whole as it was: time is cut into windows, a connection is on in a window or off (by a coin of its
-//! own, so that it stays on for 1 / (1 - on) windows in the mean), and a request falls only on connections that are on
-//! at its time, in proportion to their rates. So arrivals follow their profile exactly while each connection starts
-//! and stops.
+//! Bursts leave the whole as it was: time is cut into windows, a connection is on in a window or
+//! off (by a coin of its own, so that it stays on for 1 / (1 - on) windows in the mean), and a
+//! request falls only on connections that are on at its time, in proportion to their rates. So
+//! arrivals follow their profile exactly while each connection starts and stops.
 
 use crate::alias::Alias;
 use crate::random::{GAMMA, mix};
@@ -200,8 +201,8 @@ fn salt(seed: u64) -> u64 {
 }
 
 const COUNT_MAX: u32 = 1_000_000;
-/// With all connections off at once, which few connections and a small share make possible, a request goes to anyone
-/// after so many tries.
+/// With all connections off at once, which few connections and a small share make possible, a
+/// request goes to any connection after so many tries.
 const ATTEMPTS: u32 = 64;
 const CONNECTION_SALT: u64 = 0x7b46_e2d9_18ac_5f03;
 const BURST_SALT: u64 = 0xe83f_5a07_c1d2_946b;

@@ -1,11 +1,11 @@
-//! What a service is asked to do, as a scenario describes it.
+//! The demand on a service, as a scenario describes it.
 //!
-//! A [`Demand`] joins the two halves of a workload for a simulator: *when* requests arrive (rate, shape, kind of
-//! arrivals) and *what* each takes (classes with their service times). Or it names a trace that has both.
-//! [`Demand::jobs`] makes it a stream of [`Job`](crate::Job)s.
+//! A [`Demand`] joins the two halves of a workload for a simulator: *when* requests arrive (rate,
+//! shape, kind of arrivals) and *how long* each takes (classes with their service times). Or it
+//! names a trace that has both. [`Demand::jobs`] makes it a stream of [`Job`](crate::Job)s.
 //!
-//! What always holds: a description with a mistake in it is refused before the first job is made, with the key and the
-//! fix.
+//! Invariant: a description with a mistake is refused before the first job is made; the error names
+//! the key and the fix.
 
 use crate::job_trace::{CLASSES_MAX, JobTrace};
 use crate::{ArrivalKind, Arrivals, Autoregressive, Connections, Distribution, Jobs, Shape, SpecError};
@@ -31,7 +31,7 @@ pub struct Demand {
     pub compression: f64,
     /// How arrivals are spread around the rate.
     pub arrivals: ArrivalKind,
-    /// What each request takes at the nominal clock, if all are of one class.
+    /// The service time at the nominal clock, if all requests are of one class.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub service: Option<Distribution>,
     /// Share of a service time that a faster clock does not shorten, if all are of one class.
@@ -52,10 +52,11 @@ pub struct Demand {
 #[serde(deny_unknown_fields)]
 pub struct Class {
     pub name: String,
-    /// How many requests are of it, against the other classes' shares. A trace decides that by itself.
+    /// How many requests are of it, against the other classes' shares. A trace decides that by
+    /// itself.
     #[serde(default = "one")]
     pub share: f64,
-    /// What a request takes at the nominal clock. Only a trace has its own.
+    /// A request's service time at the nominal clock. Only a trace has its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service: Option<Distribution>,
     /// Share of a service time that a faster clock does not shorten.
@@ -147,7 +148,8 @@ impl Default for Demand {
 }
 
 impl Demand {
-    /// The jobs of a run of this length, which shapes without times of their own are stretched over.
+    /// The jobs of a run of this length, which shapes without times of their own are stretched
+    /// over.
     pub fn jobs(&self, run: Duration) -> Result<Jobs, SpecError> {
         if !(self.compression.is_finite() && self.compression > 0.0) {
             return Err(wrong("compression", "is out of range", "write a factor above zero, such as 60"));

@@ -1,4 +1,4 @@
-//! What can be wrong with a description of a workload; every message names the fix.
+//! The faults of a workload's description; every message names the fix.
 
 use std::path::{Path, PathBuf};
 use thiserror::Error;

@@ -1,12 +1,13 @@
-//! Requests from a CSV file: when each arrives, of which class it is and what it takes.
+//! Requests from a CSV file: arrival, class and service time of each.
 //!
-//! Lines of `time,class,service` or `time,class,service,connection`: times since the beginning, never falling; a class's
-//! name; the service time at the nominal clock; the number of the connection. A bare number of either time is seconds,
-//! and a unit may follow (`35us`). Blank lines and lines that begin with `#` are skipped, and so is a first line of
-//! column names.
+//! Lines of `time,class,service` or `time,class,service,connection`: times since the beginning,
+//! never falling; a class's name; the service time at the nominal clock; the number of the
+//! connection. A bare number of either time is seconds, and a unit may follow (`35us`). Blank lines
+//! and lines that begin with `#` are skipped, and so is a first line of column names.
 //!
-//! The file is read twice: once to see that every line is right, before anything else is begun, and once to be
-//! replayed. Neither pass holds more than a line of it, so a trace may be larger than memory.
+//! The file is read twice: once to see that every line is right, before anything else is begun, and
+//! once to be replayed. Neither pass holds more than a line of it, so a trace may be larger than
+//! memory.
 
 use crate::SpecError;
 use machine::{Duration, Rate};
@@ -38,7 +39,8 @@ pub(crate) struct JobTrace {
 }
 
 impl JobTrace {
-    /// Reads all of the file. A class that is not among `declared` is an error, unless none is declared.
+    /// Reads all of the file. A class that is not among `declared` is an error, unless none is
+    /// declared.
     pub fn open(path: &Path, declared: &[String]) -> Result<Self, SpecError> {
         Self::check(Lines::open(path)?, declared)
     }
@@ -199,10 +201,10 @@ fn time(key: &str, text: &str) -> Result<Duration, String> {
     if time.as_secs_f64() <= SECONDS_MAX { Ok(time) } else { Err(wrong()) }
 }
 
-/// What such a file is made of.
+/// The contents of such a file.
 const FORM: &str = "each line is `time,class,service[,connection]` by rising time, in seconds or with a unit, such as \
                     `0.25,get,35us,7`";
-/// More than any line needs: what is no trace shall not be taken for one long line.
+/// More than any line needs: a file that is no trace shall not be taken for one long line.
 const LINE_MAX: u64 = 1001;
 const CONNECTIONS_MAX: u32 = 1_000_000;
 /// As many as a `u8` tells apart.

@@ -1,9 +1,10 @@
 //! The stream of jobs that a simulator runs: one for each request, in order of arrival.
 //!
-//! Arrivals, classes and connections come from the same functions of the seed as the load generator's requests: job n
-//! arrives when request n is sent, on the same connection, and of two classes with shares g and 1 - g the first are the
-//! requests that read where g is the share of reads. Service times, which no load generator knows, come from a stream of
-//! their own; so two policies are compared on the same jobs.
+//! Arrivals, classes and connections come from the same functions of the seed as the load
+//! generator's requests: job n arrives when request n is sent, on the same connection, and of two
+//! classes with shares g and 1 - g the first are the requests that read where g is the share of
+//! reads. Service times, which no load generator knows, come from a stream of their own; so two
+//! policies are compared on the same jobs.
 
 use crate::connections::Carrier;
 use crate::job_trace::{JobTrace, Replay};
@@ -27,7 +28,7 @@ pub struct Job {
     pub connection: u32,
 }
 
-/// What is known of a class.
+/// The facts about a class.
 #[derive(Clone, Debug)]
 pub struct JobClass {
     pub name: String,
@@ -39,7 +40,7 @@ pub struct JobClass {
     pub mean_service: Duration,
     /// Share of a service time that is memory time.
     pub memory: Ratio,
-    /// What service times are drawn from; none in a trace.
+    /// The source of service times; none in a trace.
     pub service: Option<Sampler>,
 }
 
@@ -178,8 +179,8 @@ impl Jobs {
         self.carrier.count()
     }
 
-    /// The same jobs from the first on, with everything random drawn from another seed. A trace has nothing random in
-    /// it but connections that it does not name.
+    /// The same jobs from the first on, with everything random drawn from another seed. A trace has
+    /// nothing random in it but connections that it does not name.
     pub fn with_seed(&self, seed: u64) -> Result<Self, SpecError> {
         let source = match &self.source {
             Source::Drawn(drawn) => Source::Drawn(Drawn {
@@ -195,7 +196,8 @@ impl Jobs {
         Ok(Self { source, carrier, classes: self.classes.clone(), mean_service: self.mean_service })
     }
 
-    /// Fails if the jobs ended because a trace could not be read to its end. For after the last job.
+    /// Fails if the jobs ended because a trace could not be read to its end. For after the last
+    /// job.
     pub fn check(&mut self) -> Result<(), SpecError> {
         match &mut self.source {
             Source::Trace(Played { failed: failed @ Some(_), .. }) => failed.take().map_or(Ok(()), Err),
@@ -217,7 +219,8 @@ impl Iterator for Jobs {
 }
 
 impl Drawn {
-    // A job that goes through memory on its way to the caller takes longer than all that is drawn for it.
+    // A job that goes through memory on its way to the caller takes longer than all that is drawn
+    // for it.
     #[inline(always)]
     fn next(&mut self, carrier: &Carrier) -> Job {
         let arrival = self.arrivals.draw();
@@ -260,7 +263,7 @@ impl Played {
         let at = if self.pace == 1.0 { entry.at } else { entry.at.scale(self.pace) };
         let memory = entry.service.scale(classes[usize::from(entry.class)].memory.as_f64());
         let compute = entry.service - memory;
-        // A trace that grew since it was checked may name connections that nobody knows.
+        // A trace that grew since it was checked may name unknown connections.
         let named = entry.connection.map(|connection| connection.min(carrier.count() - 1));
         let connection = named.unwrap_or_else(|| carrier.connection(index, at));
         Some(Job { index, at, compute, memory, class: entry.class, connection })
@@ -382,7 +385,7 @@ mod tests {
             format!("trace = \"{}\"\n[[class]]\nname = \"set\"\n[[class]]\nname = \"get\"", path.display());
         assert_eq!(jobs(&declared).map(|job| job.class).collect::<Vec<u8>>(), [1, 0, 1]);
 
-        // Somebody writes to it while it is being replayed.
+        // A process writes to it while it is being replayed.
         let mut stream = jobs(&text);
         std::fs::write(&path, "0,get,10us\nnonsense\n").unwrap();
         let mut restarted = stream.with_seed(1).unwrap();

@@ -1,10 +1,11 @@
 //! How often each key is asked for.
 //!
-//! Zipf's law: the key of rank r (from 1) is drawn with weight r^-s. Key spaces here reach billions, so a
-//! table of cumulative weights is out of the question. The sampler is rejection-inversion (Hörmann and
-//! Derflinger, "Rejection-inversion to generate variates from monotone discrete distributions", ACM
-//! TOMACS 6(3), 1996): invert the integral of the continuous hull x^-s, round to the nearest rank,
-//! accept nearly always. Constant time and memory for every n and s, s = 1 included.
+//! Zipf's law: the key of rank r (from 1) is drawn with weight r^-s. Key spaces here reach
+//! billions, so a table of cumulative weights is out of the question. The sampler is
+//! rejection-inversion (Hörmann and Derflinger, "Rejection-inversion to generate variates from
+//! monotone discrete distributions", ACM TOMACS 6(3), 1996): invert the integral of the continuous
+//! hull x^-s, round to the nearest rank, accept nearly always. Constant time and memory for every n
+//! and s, s = 1 included.
 
 use crate::{Random, SpecError};
 use serde::{Deserialize, Serialize};
@@ -76,7 +77,8 @@ impl Ranks {
 struct Hull {
     exponent: f64,
     population: f64,
-    /// Integral up to the left edge of rank 1, less its whole weight: the part that always accepts rank 1.
+    /// Integral up to the left edge of rank 1, less its whole weight: the part that always accepts
+    /// rank 1.
     area_first: f64,
     /// Integral up to the right edge of the last rank.
     area_last: f64,
@@ -109,7 +111,8 @@ impl Hull {
         (-self.exponent * x.ln()).exp()
     }
 
-    /// Integral of the weight from 1 to x: (x^(1-s) - 1) / (1 - s), written so that s = 1 (ln x) is no special case.
+    /// Integral of the weight from 1 to x: (x^(1-s) - 1) / (1 - s), written so that s = 1 (ln x) is
+    /// no special case.
     fn integral(&self, x: f64) -> f64 {
         let log = x.ln();
         log * expm1_over(log * (1.0 - self.exponent))

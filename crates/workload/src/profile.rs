@@ -1,10 +1,11 @@
 //! A rate over time, and its integral.
 //!
-//! A profile is a chain of straight pieces, repeated for ever. The integral over time, the *event count*,
-//! turns any profile into a clock on which one event falls due per tick on average: arrivals are drawn
-//! with unit gaps on that clock and carried back by the inverse ([`Profile::time_of`]). This is the
-//! time-rescaling of a nonhomogeneous process (Çinlar, "Introduction to Stochastic Processes", 1975, ch. 4.7);
-//! unlike thinning it wastes no draw and serves every distribution of gaps, not only the exponential.
+//! A profile is a chain of straight pieces, repeated for ever. The integral over time, the *event
+//! count*, turns any profile into a clock on which one event falls due per tick on average:
+//! arrivals are drawn with unit gaps on that clock and carried back by the inverse
+//! ([`Profile::time_of`]). This is the time-rescaling of a nonhomogeneous process (Çinlar,
+//! "Introduction to Stochastic Processes", 1975, ch. 4.7); unlike thinning it wastes no draw and
+//! serves every distribution of gaps, not only the exponential.
 
 use crate::SpecError;
 use machine::{Duration, Rate};
@@ -26,11 +27,12 @@ pub struct Profile {
     pieces: Vec<Piece>,
     period_s: f64,
     events_per_period: f64,
-    /// If the rate never changes: nanoseconds from one event to the next. The same arithmetic for all who ask.
+    /// If the rate never changes: nanoseconds from one event to the next. The same arithmetic for
+    /// all who ask.
     flat_ns: Option<f64>,
 }
 
-/// A segment in numbers, with what lies before it.
+/// A segment in numbers, and the sums of the segments before it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Piece {
     start_s: f64,
@@ -55,7 +57,8 @@ impl Piece {
 
     /// When this many events have passed since its beginning, in seconds since then.
     fn elapsed_at(&self, events: f64) -> f64 {
-        // The quadratic solved for its small root without cancellation; slope 0 needs no case of its own.
+        // The quadratic solved for its small root without cancellation; slope 0 needs no case of
+        // its own.
         let slope = (self.to - self.from) / self.length_s;
         let root = (self.from * self.from + 2.0 * slope * events).max(0.0).sqrt();
         let divisor = self.from + root;
@@ -125,8 +128,8 @@ impl Profile {
         self.time_of_near(events, &mut 0)
     }
 
-    /// As [`Profile::time_of`], looking first at the piece `hint`, where the last event fell: arrivals
-    /// come in order, so nearly every look-up ends there.
+    /// As [`Profile::time_of`], looking first at the piece `hint`, where the last event fell:
+    /// arrivals come in order, so nearly every look-up ends there.
     #[inline]
     pub(crate) fn time_of_near(&self, events: f64, hint: &mut usize) -> Duration {
         match self.flat_ns {

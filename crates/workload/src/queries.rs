@@ -1,13 +1,14 @@
 //! Search queries: how many keywords each has, and which.
 //!
-//! What a query costs a search engine grows with its keywords, and with how common they are: every document that has
-//! one is scored. So a load of queries is two laws. The number of keywords is a [`Keywords`]: the mixes of the Hurry-up
-//! paper and of CloudSuite, or a range of one class. The words are drawn from a list of the index's own, most frequent
-//! first, by a [`Popularity`] over the ranks: words of real queries follow Zipf's law as the texts do, and uniform ones
-//! would make long queries of words that nothing contains.
+//! A query's cost in a search engine grows with its keywords, and with how common they are: every
+//! document that has one is scored. So a load of queries is two laws. The number of keywords is a
+//! [`Keywords`]: the mixes of the Hurry-up paper and of CloudSuite, or a range of one class. The
+//! words are drawn from a list of the index's own, most frequent first, by a [`Popularity`] over
+//! the ranks: words of real queries follow Zipf's law as the texts do, and uniform ones would make
+//! long queries of words that no document contains.
 //!
-//! What always holds: query number n is a pure function of the seed, the list and n; a query's words differ from each
-//! other as long as the list has enough of them.
+//! Invariants: query number n is a pure function of the seed, the list and n; a query's words
+//! differ from each other as long as the list has enough of them.
 
 use crate::alias::Alias;
 use crate::distribution::{KEYWORDS_MAX, keyword_weight};
@@ -23,12 +24,14 @@ use std::sync::Arc;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Keywords {
-    /// 95 % have 1 to 8 and 5 % 9 to 18, by Zipf's law within each (Hurry-up, section II-C; exponent 1).
+    /// 95 % have 1 to 8 and 5 % 9 to 18, by Zipf's law within each (Hurry-up, section II-C;
+    /// exponent 1).
     Paper,
-    /// CloudSuite's web search: 24 % have 1, 24 % 2, 22 % 3, 14 % 4, 5 % 5, 4 % 6, 3 % 7, and 4 % 7 to 16 alike.
+    /// CloudSuite's web search: 24 % have 1, 24 % 2, 22 % 3, 14 % 4, 5 % 5, 4 % 6, 3 % 7, and 4 % 7
+    /// to 16 alike.
     CloudSuite,
-    /// From one number to another, in the proportions of the paper's mix: 3 to 4 are its light class, 12 to 18 its heavy
-    /// one (section III).
+    /// From one number to another, in the proportions of the paper's mix: 3 to 4 are its light
+    /// class, 12 to 18 its heavy one (section III).
     Range(u8, u8),
 }
 
@@ -109,7 +112,8 @@ impl Words {
         Self(words.into_iter().map(String::into_boxed_str).collect())
     }
 
-    /// Reads a file of one word to a line, most frequent first; what follows the word, such as its count, is not read.
+    /// Reads a file of one word to a line, most frequent first; the rest of a line, such as a
+    /// count, is skipped.
     pub fn read(path: &Path) -> Result<Self, SpecError> {
         let unreadable = |cause| SpecError::FileUnreadable { path: path.to_owned(), cause, form: FORM };
         let mut words = Vec::new();
@@ -140,7 +144,7 @@ impl Words {
     }
 }
 
-/// What a load of queries is drawn from.
+/// The parts from which queries are drawn.
 #[derive(Clone, Debug)]
 pub struct Queries {
     seed: u64,
@@ -166,7 +170,8 @@ impl Query {
 }
 
 impl Queries {
-    /// Queries of so many keywords, of these words by that popularity. Without words every query is empty.
+    /// Queries of so many keywords, of these words by that popularity. Without words every query is
+    /// empty.
     pub fn new(seed: u64, keywords: &Keywords, words: Words, popularity: Popularity) -> Self {
         let ranks = Ranks::new(popularity, words.0.len() as u64);
         Self { seed, keywords: Alias::new(&keywords.weights()), words, ranks }
@@ -198,7 +203,8 @@ impl Queries {
         &self.words
     }
 
-    /// Which of `count` connections query number `index` would take; see [`crate::Requests::connection`].
+    /// Which of `count` connections query number `index` would take; see
+    /// [`crate::Requests::connection`].
     pub fn connection(&self, index: u64, count: u32) -> u32 {
         connections::evenly(index, self.seed, count)
     }

@@ -1,9 +1,10 @@
 //! A small seeded generator: SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number
 //! generators", OOPSLA 2014).
 //!
-//! Two things decide for it. It can be *jumped into*: the numbers of request n are started from (seed, n)
-//! in a few nanoseconds, with no state to share between threads. And its output is fixed by its paper:
-//! recorded seeds must give the same requests with every later version of every library.
+//! Two things decide for it. It can be *jumped into*: the numbers of request n are started from
+//! (seed, n) in a few nanoseconds, with no state to share between threads. And its output is fixed
+//! by its paper: recorded seeds must give the same requests with every later version of every
+//! library.
 
 use crate::ziggurat;
 
@@ -49,7 +50,8 @@ impl Random {
     }
 }
 
-/// SplitMix64's output function: a bijection of 64 bits in which every input bit moves about half of the output.
+/// SplitMix64's output function: a bijection of 64 bits in which every input bit moves about half
+/// of the output.
 #[inline]
 pub(crate) fn mix(mut bits: u64) -> u64 {
     bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

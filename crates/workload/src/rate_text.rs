@@ -1,4 +1,5 @@
-//! A [`Rate`] in a configuration file: `"80k"` or a plain number of requests per second, above zero.
+//! A [`Rate`] in a configuration file: `"80k"` or a plain number of requests per second, above
+//! zero.
 //!
 //! For `#[serde(with = "workload::rate_text")]`; [`optional`] is for `Option<Rate>`.
 
@@ -13,7 +14,7 @@ pub fn serialize<S: Serializer>(rate: &Rate, serializer: S) -> Result<S::Ok, S::
     serializer.serialize_f64(rate.as_per_second())
 }
 
-/// Reads what [`serialize`] or a person wrote.
+/// Reads text that [`serialize`] or a user wrote.
 pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Rate, D::Error> {
     struct Either;
     impl Visitor<'_> for Either {

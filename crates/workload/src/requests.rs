@@ -1,7 +1,7 @@
-//! What each request asks for.
+//! The content of each request.
 //!
-//! Request number n is a pure function of the workload and n. Threads that share a run therefore need no
-//! common generator, and a simulator sees the requests that the sockets saw.
+//! Request number n is a pure function of the workload and n. Threads that share a run therefore
+//! need no common generator, and a simulator sees the requests that the sockets saw.
 
 use crate::connections;
 use crate::text::digits_for;
@@ -37,7 +37,7 @@ impl Default for Workload {
     }
 }
 
-/// What is done to a key.
+/// The operation on a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Op {
@@ -52,14 +52,15 @@ pub struct Request {
     pub key: u64,
 }
 
-/// A [`Workload`] prepared for answering what each request is.
+/// A [`Workload`] prepared for lookups of its requests.
 #[derive(Clone, Debug)]
 pub struct Requests {
     workload: Workload,
     ranks: Ranks,
     digits: usize,
-    /// Multiplied with a rank, modulo the number of keys, it gives the key: a permutation, since the two
-    /// have no common divisor. Without it the hottest keys would also be the ones stored first, side by side.
+    /// Multiplied with a rank, modulo the number of keys, it gives the key: a permutation, since
+    /// the two have no common divisor. Without it the hottest keys would also be the ones stored
+    /// first, side by side.
     scatter: u64,
 }
 
@@ -104,7 +105,8 @@ impl Requests {
         (u128::from(rank) * u128::from(self.scatter) % u128::from(self.workload.keys)) as u64
     }
 
-    /// Appends the text of a key. A drawn size too short to tell all keys apart is raised to one that does.
+    /// Appends the text of a key. A drawn size too short to tell all keys apart is raised to one
+    /// that does.
     pub fn write_key(&self, key: u64, out: &mut Vec<u8>) {
         let size = match self.workload.key_size {
             KeySize::Fixed(size) => usize::from(size),
@@ -121,8 +123,8 @@ impl Requests {
         }
     }
 
-    /// Which of `count` connections carries request number `index`: each as likely as any other, so that
-    /// Poisson arrivals are Poisson on every connection.
+    /// Which of `count` connections carries request number `index`: each as likely as any other, so
+    /// that Poisson arrivals are Poisson on every connection.
     pub fn connection(&self, index: u64, count: u32) -> u32 {
         connections::evenly(index, self.workload.seed, count)
     }

@@ -15,8 +15,8 @@
 //! | `carb-slow`, `carb-fast` | the 90 minutes of CARB 4.1; see [`Autoregressive`](crate::Autoregressive) |
 //! | `csv:FILE` | lines of `seconds,rate` |
 //!
-//! A shape whose rates are absolute can be scaled to another peak; one that has times of its own can be
-//! compressed, and repeats when the run is longer.
+//! A shape whose rates are absolute can be scaled to another peak; one that has times of its own
+//! can be compressed, and repeats when the run is longer.
 
 use crate::arrivals::ETC_HOURS;
 use crate::{Autoregressive, Profile, Segment, SpecError, trace};
@@ -48,14 +48,15 @@ impl Shape {
         Ok(Self { text: "autoregressive".to_owned(), segments, own_time: true, own_rate: true })
     }
 
-    /// How long it takes by itself, time compressed by `compression`; none if it stretches over any run.
+    /// How long it takes by itself, time compressed by `compression`; none if it stretches over any
+    /// run.
     pub fn length(&self, compression: f64) -> Option<Duration> {
         let whole: Duration = self.segments.iter().map(|segment| segment.length).sum();
         self.own_time.then(|| whole.scale(1.0 / compression))
     }
 
-    /// The profile whose highest rate is `peak` (none: the shape's own), for a run of this length, with
-    /// the shape's own times divided by `compression`.
+    /// The profile whose highest rate is `peak` (none: the shape's own), for a run of this length,
+    /// with the shape's own times divided by `compression`.
     pub fn profile(&self, peak: Option<Rate>, run: Duration, compression: f64) -> Result<Profile, SpecError> {
         if !(compression.is_finite() && compression > 0.0) {
             return Err(SpecError::Compression(compression.to_string()));
@@ -211,8 +212,8 @@ fn hold(rates: &[f64], each_s: f64) -> Vec<Segment> {
     rates.iter().map(|rate| straight(each_s, *rate, *rate)).collect()
 }
 
-/// One day from `low` at midnight up to `high` at noon and back, in straight pieces: with 96 of them the
-/// rate is within 0.1 % of the true sinus.
+/// One day from `low` at midnight up to `high` at noon and back, in straight pieces: with 96 of
+/// them the rate is within 0.1 % of the true sinus.
 fn sinus(low: f64, high: f64) -> Vec<Segment> {
     let at = |n: usize| {
         let phase = n as f64 / SINUS_PIECES as f64 * std::f64::consts::TAU;
@@ -226,14 +227,15 @@ const SINUS_PIECES: usize = 96;
 
 /// The published tables are in units of this many requests per second.
 const TABLE_UNIT: f64 = 512.0;
-// Steps of a mutilate variant with Peafowl-style load tables (its authorship is not confirmed). No time is
-// published with them; 24 values are taken as the hours of a day.
+// Steps of a mutilate variant with Peafowl-style load tables (its authorship is not confirmed). No
+// time is published with them; 24 values are taken as the hours of a day.
 /// Facebook's ETC pool: 38 k to 74 k requests per second.
 const ETC: [f64; 24] = [
     125.0, 117.18, 136.71, 126.953, 113.28, 101.56, 91.79, 74.21, 89.38, 95.70, 99.60, 82.03, 117.18, 125.0,
     134.76, 140.62, 142.57, 138.67, 144.53, 142.51, 125.0, 119.14, 115.23, 97.65,
 ];
-/// A Microsoft storage trace (after Kavalanekar et al., IISWC 2008): 33 k to 100 k requests per second.
+/// A Microsoft storage trace (after Kavalanekar et al., IISWC 2008): 33 k to 100 k requests per
+/// second.
 const MICROSOFT: [f64; 24] = [
     191.4, 195.31, 175.78, 146.48, 132.81, 126.95, 121.09, 126.95, 107.42, 87.89, 78.12, 70.31, 64.45, 70.31,
     72.26, 74.21, 82.03, 89.84, 107.42, 97.65, 82.03, 80.07, 78.12, 74.21,

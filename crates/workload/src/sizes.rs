@@ -1,12 +1,12 @@
 //! How long keys and values are.
 //!
-//! ETC and USR are two of Facebook's memcached pools (Atikoglu et al., "Workload analysis of a large-scale
-//! key-value store", SIGMETRICS 2012, section 5). ETC: key sizes follow a generalized extreme value
-//! distribution; values of up to 14 bytes have the probabilities of a table, longer ones follow a
-//! generalized Pareto from 15 on. USR: keys of 16 or 21 bytes and values of 2.
+//! ETC and USR are two of Facebook's memcached pools (Atikoglu et al., "Workload analysis of a
+//! large-scale key-value store", SIGMETRICS 2012, section 5). ETC: key sizes follow a generalized
+//! extreme value distribution; values of up to 14 bytes have the probabilities of a table, longer
+//! ones follow a generalized Pareto from 15 on. USR: keys of 16 or 21 bytes and values of 2.
 //!
-//! A size belongs to a key, not to a request: asking twice gives the same, so the bytes that a key space
-//! occupies do not depend on how it is used.
+//! A size belongs to a key, not to a request: asking twice gives the same, so the bytes that a key
+//! space occupies do not depend on how it is used.
 
 use crate::{Random, SpecError};
 use serde::{Deserialize, Serialize};

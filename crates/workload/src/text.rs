@@ -1,10 +1,10 @@
 //! The bytes of keys and values.
 //!
-//! A key's text is its number, in as many digits of base 64 as the key space needs, behind a padding of
-//! `k`: real keys share their beginnings too. A value is made from the key's text and its own length by
-//! SplitMix64, so whoever holds a key and a value can tell, without any record of what was stored, whether
-//! the value is the one that belongs there: a store that mixes up two keys, cuts a value or flips a bit is
-//! found out.
+//! A key's text is its number, in as many digits of base 64 as the key space needs, behind a
+//! padding of `k`: real keys share their beginnings too. SplitMix64 makes a value from the key's
+//! text and its own length. So a client that holds a key and a value can check them without a
+//! record of earlier stores: a store that mixes up two keys, cuts a value or flips a bit is found
+//! out.
 
 use crate::random::{GAMMA, mix};
 
@@ -19,7 +19,8 @@ pub(crate) fn digits_for(keys: u64) -> usize {
     digits
 }
 
-/// Appends the text of key number `key`, `size` bytes long, its last `digits` bytes telling it from all others.
+/// Appends the text of key number `key`, `size` bytes long, its last `digits` bytes telling it from
+/// all others.
 pub fn write_key(out: &mut Vec<u8>, mut key: u64, size: usize, digits: usize) {
     let start = out.len();
     out.resize(start + size, b'k');
@@ -38,7 +39,7 @@ pub fn fill_value(key: &[u8], value: &mut [u8]) {
     }
 }
 
-/// True if `value` is, byte for byte, what [`fill_value`] makes for this key and length.
+/// True if `value` is, byte for byte, the value that [`fill_value`] makes for this key and length.
 pub fn value_matches(key: &[u8], value: &[u8]) -> bool {
     let mut state = value_seed(key, value.len());
     value.chunks(8).all(|chunk| {

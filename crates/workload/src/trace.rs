@@ -1,8 +1,8 @@
 //! A load trace from a CSV file.
 //!
-//! Lines of `seconds,rate`, seconds rising from anywhere. Each rate holds until the next line's second; the last
-//! line ends the trace, its own rate holding as long as the one before it did. Blank lines and lines that
-//! begin with `#` are skipped, and so is a first line of column names.
+//! Lines of `seconds,rate`, seconds rising from anywhere. Each rate holds until the next line's
+//! second; the last line ends the trace, its own rate holding as long as the one before it did.
+//! Blank lines and lines that begin with `#` are skipped, and so is a first line of column names.
 
 use crate::{Segment, SpecError};
 use machine::{Duration, Rate};

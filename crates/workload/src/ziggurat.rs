@@ -1,25 +1,29 @@
 //! Exponential and normal numbers for the price of a multiplication, nearly always.
 //!
-//! The ziggurat (Marsaglia and Tsang, "The ziggurat method for generating random variables", Journal of Statistical
-//! Software 5(8), 2000) covers a falling density with [`LAYERS`] horizontal strips of equal area. A draw takes a strip and
-//! a place on it; unless the place lies beyond where the next strip begins (1 in 90), it is the answer. What lies beyond
-//! is compared with the density itself, and the lowest strip ends in the tail, which is drawn exactly.
+//! The ziggurat (Marsaglia and Tsang, "The ziggurat method for generating random variables",
+//! Journal of Statistical Software 5(8), 2000) covers a falling density with [`LAYERS`] horizontal
+//! strips of equal area. A draw takes a strip and a place on it. Unless the place lies beyond the
+//! beginning of the next strip (1 in 90), it is the answer. A place beyond is compared with the
+//! density itself, and the lowest strip ends in the tail, which is drawn exactly.
 //!
-//! The tables are worked out by the compiler in plain additions, multiplications and divisions, which IEEE 754
-//! fixes to the last bit: the same seed gives the same numbers on every machine and with every later version.
+//! The tables are worked out by the compiler in plain additions, multiplications and divisions,
+//! which IEEE 754 fixes to the last bit: the same seed gives the same numbers on every machine and
+//! with every later version.
 
 use crate::Random;
 
 /// Strips, one for each value of eight random bits.
 const LAYERS: usize = 256;
 
-/// Where strip i ends, and the density there; the first is the width that the lowest one would have without its tail.
+/// Where strip i ends, and the density there; the first is the width that the lowest one would have
+/// without its tail.
 struct Table {
     edge: [f64; LAYERS + 1],
     density: [f64; LAYERS + 1],
 }
 
-/// Where the lowest strip gives way to the tail, and the area of each strip, for 256 strips: Marsaglia and Tsang.
+/// Where the lowest strip gives way to the tail, and the area of each strip, for 256 strips:
+/// Marsaglia and Tsang.
 const EXPONENTIAL_EDGE: f64 = 7.697_117_470_131_05;
 const EXPONENTIAL_AREA: f64 = 0.003_949_659_822_581_557;
 const NORMAL_EDGE: f64 = 3.654_152_885_361_009;
@@ -59,7 +63,8 @@ static NORMAL: Table = {
     Table { edge, density }
 };
 
-/// A place on a strip that is there for certain, with the strip's number and the bits that are left.
+/// A place on a strip that is there for certain, with the strip's number and the bits that are
+/// left.
 macro_rules! strip {
     ($table:expr, $random:expr) => {{
         let bits = $random.bits();
@@ -84,7 +89,7 @@ fn exponential_edge(mut layer: usize, mut place: f64, random: &mut Random) -> f6
             return tail + place;
         }
         if layer == 0 {
-            // What is left of an exponential number beyond any point is exponential again.
+            // The rest of an exponential number beyond any point is exponential again.
             tail += EXPONENTIAL_EDGE;
         } else {
             let (low, high) = (EXPONENTIAL.density[layer], EXPONENTIAL.density[layer + 1]);
@@ -140,7 +145,8 @@ const fn exp(x: f64) -> f64 {
         small /= 2.0;
         halvings += 1;
     }
-    // e^small - 1, which squaring as (1 + y)^2 - 1 = y (2 + y) carries back without losing digits to the one.
+    // e^small - 1, which squaring as (1 + y)^2 - 1 = y (2 + y) carries back without losing digits
+    // to the one.
     let mut term = small;
     let mut less_one = small;
     let mut n = 2;
@@ -157,7 +163,8 @@ const fn exp(x: f64) -> f64 {
     1.0 + less_one
 }
 
-/// ln x for x in (0, 1]: ln 2^-n + ln m with m from 0.7 to 1.4, by the series of the inverse hyperbolic tangent.
+/// ln x for x in (0, 1]: ln 2^-n + ln m with m from 0.7 to 1.4, by the series of the inverse
+/// hyperbolic tangent.
 const fn ln(x: f64) -> f64 {
     let mut mantissa = x;
     let mut halvings = 0.0;
@@ -201,7 +208,8 @@ mod tests {
             assert!((NORMAL.density[i] / (-x * x / 2.0).exp() - 1.0).abs() < 1e-11, "{i}");
         }
         for (table, area) in [(&EXPONENTIAL, EXPONENTIAL_AREA), (&NORMAL, NORMAL_AREA)] {
-            // Every strip has the same area, the highest included, which nothing but right constants brings about.
+            // Every strip has the same area, the highest included, which nothing but right
+            // constants brings about.
             for i in 1..LAYERS {
                 let strip = table.edge[i] * (table.density[i + 1] - table.density[i]);
                 assert!((strip / area - 1.0).abs() < 1e-9, "{i}: {strip}");

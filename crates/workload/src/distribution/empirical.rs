@@ -1,8 +1,9 @@
 //! A distribution from a file, in the form of BigHouse's workloads.
 //!
-//! Lines of `x F`: the share F of all times is at most x, both rising, the first F zero. Between two lines the share
-//! rises straight; two lines with the same x are a step. A file that stops short of 1, as BigHouse's do at 0.999, is
-//! scaled up to it, which cuts the tail there: fit a law to it instead where the tail matters.
+//! Lines of `x F`: the share F of all times is at most x, both rising, the first F zero. Between
+//! two lines the share rises straight; two lines with the same x are a step. A file that stops
+//! short of 1, as BigHouse's do at 0.999, is scaled up to it, which cuts the tail there: fit a law
+//! to it instead where the tail matters.
 
 use super::TimeUnit;
 use crate::Random;
@@ -104,7 +105,7 @@ impl Empirical {
     }
 }
 
-/// What such a file is made of.
+/// The contents of such a file.
 const FORM: &str =
     "each line is `x F`: the share F of times, rising from 0 to 1, is at most x, such as `4.5 0.93`";
 

@@ -1,4 +1,4 @@
-//! What a sampler's draws are like in the long run: mean, variance, shares and quantiles.
+//! The long-run figures of a sampler's draws: mean, variance, shares and quantiles.
 
 use super::normal;
 use super::sampler::{Law, Sampler, stretch};
@@ -41,8 +41,8 @@ impl Sampler {
         self.cdf_ns(time.as_nanos() as f64)
     }
 
-    /// The time that the share `q` of draws does not exceed. Of a law without a longest time, quantile 1 is held at
-    /// 1 - 1e-12.
+    /// The time that the share `q` of draws does not exceed. Of a law without a longest time,
+    /// quantile 1 is held at 1 - 1e-12.
     pub fn quantile(&self, q: f64) -> Duration {
         let q = q.clamp(0.0, 1.0 - 1e-12);
         let ns = match &self.0 {
@@ -127,7 +127,8 @@ impl Sampler {
     }
 }
 
-/// Mean and deviation of the logarithm of a lognormal number with this mean and coefficient of variation.
+/// Mean and deviation of the logarithm of a lognormal number with this mean and coefficient of
+/// variation.
 pub(super) fn log_parameters(mean: f64, cv: f64) -> (f64, f64) {
     let variance = (cv * cv).ln_1p();
     (mean.ln() - variance / 2.0, variance.sqrt())
@@ -175,8 +176,8 @@ impl Keywords {
     }
 }
 
-/// Share of all queries that have `k` keywords: 95 % on 1 to 8, 5 % on 9 to 18 ([P] Hurry-up II-C), within each by 1/k
-/// (the paper says "Zipfian"; the exponent 1 is ours [D]).
+/// Share of all queries that have `k` keywords: 95 % on 1 to 8, 5 % on 9 to 18 ([P] Hurry-up II-C),
+/// within each by 1/k (the paper says "Zipfian"; the exponent 1 is ours [D]).
 pub(crate) fn keyword_weight(k: u8) -> f64 {
     let (group, share) = if k <= 8 { (1..=8, 0.95) } else { (9..=KEYWORDS_MAX, 0.05) };
     let whole: f64 = group.map(|k: u8| 1.0 / f64::from(k)).sum();
@@ -195,7 +196,8 @@ mod tests {
         Duration::from_micros(micros)
     }
 
-    /// One of each, with means of 10 us to 1 ms, mean (ns) and scv from closed forms worked out by hand.
+    /// One of each, with means of 10 us to 1 ms, mean (ns) and scv from closed forms worked out by
+    /// hand.
     fn laws() -> Vec<(Distribution, Sampler, f64, f64)> {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), "0 0\n10 0.5\n30 0.75\n30 0.8\n50 1\n").unwrap();
@@ -211,7 +213,8 @@ mod tests {
             (Distribution::Uniform { from: us(5), to: us(15) }, 1e4, 1.0 / 12.0),
             // 10 us in 9 of 10, 110 us in 1 of 10: mean 20, variance 900.
             (Distribution::Bimodal { short: us(10), long: us(110), long_share: 0.1 }, 2e4, 900.0 / 400.0),
-            // k = 1, 2 by 2 : 1, so 20 us or 30 us, mean 70/3, second moment (2 x 400 + 900) / 3, x 1.09.
+            // k = 1, 2 by 2 : 1, so 20 us or 30 us, mean 70/3, second moment (2 x 400 + 900) / 3, x
+            // 1.09.
             (
                 Distribution::Keywords { base: us(10), each: us(10), fewest: 1, most: 2, cv: 0.3 },
                 70e3 / 3.0,
@@ -282,8 +285,8 @@ mod tests {
     fn quantiles_are_those_of_the_tables() {
         let at = |law: Distribution, q: f64| law.sampler().unwrap().quantile(q).as_nanos() as f64 / 1e3;
         let ten = us(10);
-        // ln 100 means; the 99th percentile of Erlang-2 is 6.638352 stages; exp(mu + 2.326348 sigma) with the
-        // sigma of cv 1.
+        // ln 100 means; the 99th percentile of Erlang-2 is 6.638352 stages; exp(mu + 2.326348
+        // sigma) with the sigma of cv 1.
         assert!((at(Distribution::Exponential { mean: ten }, 0.99) - 46.0517).abs() < 1e-3);
         assert!((at(Distribution::Erlang { mean: ten, stages: 2 }, 0.99) - 33.1918).abs() < 1e-3);
         let lognormal = at(Distribution::Lognormal { mean: ten, cv: 1.0 }, 0.99);

@@ -1,12 +1,13 @@
 //! How long something takes, at random.
 //!
-//! A [`Distribution`] is what a person writes down: a law and its parameters. A [`Sampler`] is the same made ready: its
-//! constants worked out, its file read. The sampler draws in a few nanoseconds, and states its own mean, variance and
-//! quantiles, so that a simulation can be compared with what it should have been fed.
+//! A [`Distribution`] is the user's description: a law and its parameters. A [`Sampler`] is the
+//! same made ready: its constants worked out, its file read. The sampler draws in a few
+//! nanoseconds, and states its own mean, variance and quantiles, so that a simulation can be
+//! compared with its intended input.
 //!
-//! Terms. *cv* is the coefficient of variation, deviation over mean; *scv* its square. What always holds: a drawn time is
-//! finite and never negative, the mean is what was written, and nothing here depends on anything but the stream of
-//! random numbers that is handed in.
+//! Terms. *cv* is the coefficient of variation, deviation over mean; *scv* its square. Invariants:
+//! a drawn time is finite and never negative, the mean is the described one, and the draws depend
+//! on the given stream of random numbers alone.
 
 mod empirical;
 mod law;
@@ -38,7 +39,8 @@ pub enum Distribution {
         mean: Duration,
         stages: u32,
     },
-    /// One of two exponential branches, each of which brings half of the work (balanced means; see [`two_branches`]).
+    /// One of two exponential branches, each of which brings half of the work (balanced means; see
+    /// [`two_branches`]).
     Hyperexponential {
         mean: Duration,
         /// Its squared coefficient of variation, at least 1.
@@ -68,11 +70,12 @@ pub enum Distribution {
         long: Duration,
         long_share: f64,
     },
-    /// A search query of k keywords: (base + k x each), times a lognormal number of mean one. k follows Zipf's law with
-    /// exponent 1 on 1 to 8 for 95 % of queries and on 9 to 18 for the others (Hurry-up, section II-C; the exponent is
-    /// ours), of which those from `fewest` to `most` are taken.
+    /// A search query of k keywords: (base + k x each), times a lognormal number of mean one. k
+    /// follows Zipf's law with exponent 1 on 1 to 8 for 95 % of queries and on 9 to 18 for the
+    /// others (Hurry-up, section II-C; the exponent is ours), of which those from `fewest` to
+    /// `most` are taken.
     Keywords {
-        /// What a query takes before its first keyword.
+        /// A query's time before its first keyword.
         base: Duration,
         each: Duration,
         /// Queries of fewer keywords are left out.
@@ -191,16 +194,17 @@ impl Distribution {
     }
 }
 
-/// The two branches of a hyperexponential law of mean one with balanced means: the chance of the first, and the mean of
-/// each.
+/// The two branches of a hyperexponential law of mean one with balanced means: the chance of the
+/// first, and the mean of each.
 ///
-/// p = (1 + sqrt((scv - 1) / (scv + 1))) / 2, means 1 / (2 p) and 1 / (2 (1 - p)): each branch brings half of the work.
+/// p = (1 + sqrt((scv - 1) / (scv + 1))) / 2, means 1 / (2 p) and 1 / (2 (1 - p)): each branch
+/// brings half of the work.
 pub fn two_branches(scv: f64) -> (f64, [f64; 2]) {
     let first = (1.0 + ((scv - 1.0) / (scv + 1.0)).sqrt()) / 2.0;
     (first, [0.5 / first, 0.5 / (1.0 - first)])
 }
 
-/// Nobody waits longer: 2^50 ns, so that sums of squares stay exact enough in 53 bits.
+/// No request takes longer: 2^50 ns, so that sums of squares stay exact enough in 53 bits.
 const TIME_MAX: Duration = Duration::from_nanos(1 << 50);
 /// Beyond this a run of any length consists of its longest draws.
 const CV_MAX: f64 = 100.0;

@@ -2,7 +2,8 @@
 
 /// The share of a normal law (mean 0, deviation 1) below `z`, to 15 digits.
 ///
-/// By the series of Marsaglia, "Evaluating the normal distribution", Journal of Statistical Software 11(4), 2004.
+/// By the series of Marsaglia, "Evaluating the normal distribution", Journal of Statistical
+/// Software 11(4), 2004.
 pub(super) fn cdf(z: f64) -> f64 {
     if z.abs() > 8.0 {
         return if z < 0.0 { 0.0 } else { 1.0 };

@@ -1,14 +1,15 @@
-//! Service times that somebody has published, or that stand for a service of which nobody has.
+//! Service times from publications, and stand-ins for services without a published one.
 //!
-//! What the papers' figures are simulated with is in `papers/estimates.toml`, with a range and the reasoning; the presets
-//! of the same services carry the same values. Tags: [P] a paper that Roost builds on, [C] published research code, [M] measured by us from BigHouse's files, [R]
-//! recalled, ESTIMATE where no figure exists. An ESTIMATE is a guess that is written down once, before any result was
-//! looked at.
+//! The papers' figures are simulated with the values in `papers/estimates.toml`, with a range and
+//! the reasoning; the presets of the same services carry the same values. Tags: [P] a paper that
+//! Roost builds on, [C] published research code, [M] measured by us from BigHouse's files, [R]
+//! recalled, ESTIMATE where no figure exists. An ESTIMATE is a guess that was written down once,
+//! before any result was looked at.
 
 use super::Distribution;
 use machine::Duration;
 
-/// A named distribution of service times and what it rests on.
+/// A named distribution of service times and its source.
 #[derive(Clone, Debug)]
 pub struct ServicePreset {
     pub name: &'static str,

@@ -123,7 +123,7 @@ fn nearest(ns: f64) -> Duration {
     Duration::from_nanos((ns + 0.5) as i64 as u64)
 }
 
-/// (e^(k x) - 1) / k, and x where k is 0: what makes an exponential number a generalized Pareto one.
+/// (e^(k x) - 1) / k, and x where k is 0: it makes an exponential number a generalized Pareto one.
 pub(crate) fn stretch(x: f64, k: f64) -> f64 {
     let y = k * x;
     // Away from 0 the plain exponential loses nothing that matters, and is three times as fast.

@@ -1,9 +1,10 @@
 //! Distributions as people write them in a scenario.
 //!
-//! Three forms: a table that names the law, `{ distribution = "lognormal", mean = "10us", cv = 0.5 }`; for the two laws
-//! with nothing but a mean, `{ exponential = "10us" }`; the name of a preset, `"memcached"`. A time alone is refused: it
-//! does not say how times are spread, and the two readings that suggest themselves (always the same, or exponential)
-//! differ twofold in the tail.
+//! Three forms: a table that names the law,
+//! `{ distribution = "lognormal", mean = "10us", cv = 0.5 }`; for the two laws with nothing but a
+//! mean, `{ exponential = "10us" }`; the name of a preset, `"memcached"`. A time alone is refused:
+//! it does not say how times are spread, and the two readings that suggest themselves (always the
+//! same, or exponential) differ twofold in the tail.
 
 use super::{Distribution, ServicePreset, TimeUnit};
 use machine::Duration;
@@ -48,9 +49,9 @@ impl<'de> Deserialize<'de> for Value {
     }
 }
 
-/// The keys of one table; taking one out reads it as what the law wants there.
+/// The keys of one table; taking one out parses it as the law's parameter of that name.
 struct Fields {
-    /// What the keys belong to, for messages.
+    /// The owner of the keys, for messages.
     owner: String,
     values: BTreeMap<String, Value>,
 }
