@@ -1,10 +1,11 @@
-//! The optional ring of events: every enter and exit with its time, for traces and experiments. It costs more than the
-//! slots (two readings of the clock, one shared counter) and a reader that is too slow loses events, so nothing is
-//! decided from it.
+//! The optional ring of events: every enter and exit with its time, for traces and experiments. It
+//! costs more than the slots (two readings of the clock, one shared counter) and a reader that is
+//! too slow loses events, so nothing is decided from it.
 //!
-//! A writer takes a number from the header's `event_head`; the entry is that number modulo the ring's length. It owns
-//! the entry between two stores of its ticket: *busy* first, number + 1 last. One that finds its entry busy, or newer
-//! than its own number, leaves it and counts the event as lost: so no entry is ever a mixture of two events.
+//! A writer takes a number from the header's `event_head`; the entry is that number modulo the
+//! ring's length. It owns the entry between two stores of its ticket: *busy* first, number + 1
+//! last. One that finds its entry busy, or newer than its own number, leaves it and counts the
+//! event as lost: so no entry is ever a mixture of two events.
 
 use crate::layout::{EVENT, event, header};
 use crate::map::Map;
@@ -30,7 +31,7 @@ pub struct Event {
     pub depth: u16,
 }
 
-/// What a ring held since the last time.
+/// The ring's events since the last time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Events {
     /// In the order in which writers took their numbers.
@@ -71,7 +72,8 @@ pub(crate) fn record(
     ticket.store(number + 1, Release);
 }
 
-/// The event in an entry of that ticket; `None` if it is another's, unfinished, or of no known kind.
+/// The event in an entry of that ticket; `None` if it is another's, unfinished, or of no known
+/// kind.
 pub(crate) fn parse(words: [u64; 4], ticket: u64) -> Option<Event> {
     let [found, at, what, state] = words;
     let kind = match (what >> 48) as u16 {

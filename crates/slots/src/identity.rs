@@ -14,7 +14,7 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// The calling process. What `/proc` does not tell is zero.
+    /// The calling process. A number that `/proc` does not give is zero.
     pub fn own() -> Self {
         Self::of(std::process::id())
     }

@@ -1,5 +1,5 @@
-//! Where everything is in a slot file: the one place that knows. Little endian, fixed offsets; only how many slots and
-//! events there are varies, and both stand in the header.
+//! Where everything is in a slot file: the one place that knows. Little endian, fixed offsets; only
+//! how many slots and events there are varies, and both stand in the header.
 //!
 //! ```text
 //!      0  header   4096 bytes      who wrote it; switches; failures
@@ -31,7 +31,7 @@ pub(crate) mod header {
     pub const METHOD_COUNT: usize = 28;
     pub const PROCESS_STARTED: usize = 32;
     pub const BOOT_ID: usize = 40;
-    /// What every enter reads lies in one cache line, which hardly ever changes.
+    /// The fields that every enter reads lie in one cache line, which hardly ever changes.
     pub const ENABLE: usize = 64;
     pub const CHECK: usize = 68;
     pub const ASLEEP: usize = 72;
@@ -86,7 +86,7 @@ pub(crate) mod event {
     pub const WHAT: usize = 16;
     /// Sequence (low 32 bits), depth.
     pub const STATE: usize = 24;
-    /// In `TICKET`: somebody writes this entry now.
+    /// In `TICKET`: a writer is filling this entry.
     pub const BUSY: u64 = u64::MAX;
     pub const ENTER: u16 = 1;
     pub const EXIT: u16 = 2;
@@ -132,14 +132,15 @@ impl State {
     }
 }
 
-/// What did not work on the writer's side, counted since the file was made. None of it harmed the service.
+/// Failures on the writer's side, counted since the file was made. None of them harmed the service.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Failures {
     /// Enters of threads that found no free slot.
     pub no_slot: u64,
     /// Threads whose kernel id could not be had: their slots tell -1.
     pub no_tid: u64,
-    /// Enters of virtual threads: they change carriers inside a call, so no slot can tell where they run.
+    /// Enters of virtual threads: they change carriers inside a call, so no slot can tell where
+    /// they run.
     pub virtual_threads: u64,
     /// Calls nested deeper than 65,534.
     pub too_deep: u64,

@@ -21,7 +21,8 @@ unsafe impl Send for Map {}
 unsafe impl Sync for Map {}
 
 impl Map {
-    /// Maps the first `length` bytes of `file`, for reading and writing, shared with whoever maps it too.
+    /// Maps the first `length` bytes of `file`, for reading and writing, shared with all that map
+    /// it.
     pub fn new(file: &File, length: usize) -> io::Result<Self> {
         // SAFETY: a new mapping at an address of the kernel's choosing overlaps nothing of ours.
         let start = unsafe {
@@ -31,7 +32,8 @@ impl Map {
         Ok(Self { start, length })
     }
 
-    /// Copies bytes from `offset` on, in words of 64 bits, each whole. Both must be multiples of four, and inside.
+    /// Copies bytes from `offset` on, in words of 64 bits, each whole. Both must be multiples of
+    /// four, and inside.
     pub fn copy(&self, bytes: &mut [u8], offset: usize) {
         let mut at = offset;
         for word in bytes.chunks_mut(8) {
@@ -51,21 +53,24 @@ impl Map {
     /// The word of 32 bits at `offset`.
     pub fn word32(&self, offset: usize) -> &AtomicU32 {
         assert!(offset.is_multiple_of(4) && offset < self.length && self.length - offset >= 4);
-        // SAFETY: inside the mapping and aligned by the line above; it lives as long as `self`; all access is atomic.
+        // SAFETY: inside the mapping and aligned by the line above; it lives as long as `self`; all
+        // access is atomic.
         unsafe { AtomicU32::from_ptr(self.start.as_ptr().cast::<u8>().add(offset).cast()) }
     }
 
     /// The word of 64 bits at `offset`.
     pub fn word64(&self, offset: usize) -> &AtomicU64 {
         assert!(offset.is_multiple_of(8) && offset < self.length && self.length - offset >= 8);
-        // SAFETY: inside the mapping and aligned by the line above; it lives as long as `self`; all access is atomic.
+        // SAFETY: inside the mapping and aligned by the line above; it lives as long as `self`; all
+        // access is atomic.
         unsafe { AtomicU64::from_ptr(self.start.as_ptr().cast::<u8>().add(offset).cast()) }
     }
 }
 
 impl Drop for Map {
     fn drop(&mut self) {
-        // SAFETY: this very mapping; every reference into it borrows from `self`. A failure leaks it, no more.
+        // SAFETY: this very mapping; every reference into it borrows from `self`. A failure leaks
+        // it, no more.
         let _ = unsafe { munmap(self.start.as_ptr(), self.length) };
     }
 }

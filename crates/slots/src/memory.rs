@@ -1,6 +1,7 @@
-//! What a reader reads from: a file of another process's, or memory that a program in the kernel writes.
+//! A reader's source: another process's file, or memory that a program in the kernel writes.
 //!
-//! Both hold the same bytes. They differ in whom they can be trusted by, and in what wakes who waits for an enter.
+//! Both hold the same bytes. They differ in who may trust them, and in how a sleeper is woken that
+//! waits for an enter.
 
 use crate::layout::{self, header};
 use crate::map::Map;
@@ -15,18 +16,19 @@ use std::os::unix::fs::FileExt;
 
 /// Memory in which a slot file lies.
 pub trait Memory: Debug + Send + Sync {
-    /// Copies bytes, words of 64 bits whole. What ends before is `UnexpectedEof`.
+    /// Copies bytes, words of 64 bits whole. A source that ends before is `UnexpectedEof`.
     fn read(&self, bytes: &mut [u8], offset: usize) -> io::Result<()>;
     /// Changes one word, in one store.
     fn write32(&self, offset: usize, word: u32) -> io::Result<()>;
     /// Sleeps while the doorbell's word is `doorbell`, at most for `timeout`. May end early.
     fn wait(&self, doorbell: u32, timeout: Option<Duration>) -> io::Result<()>;
-    /// Ends a wait in another thread. Nobody waits: nobody to wake, and no error.
+    /// Ends a wait in another thread. Without a waiter there is nothing to wake, and no error.
     fn wake(&self) -> io::Result<()>;
     fn length(&self) -> io::Result<u64>;
 }
 
-/// A file, which its owner may cut short at any time: it is copied from by `pread`, never loaded from.
+/// A file, which its owner may cut short at any time: it is copied from by `pread`, never loaded
+/// from.
 #[derive(Debug)]
 pub(crate) struct FileMemory {
     file: File,

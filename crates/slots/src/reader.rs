@@ -1,14 +1,16 @@
-//! The governor's side: who is inside now, and a sleep that ends when somebody enters.
+//! The governor's side: which threads are inside now, and a sleep that ends when a thread enters.
 //!
-//! A slot file belongs to the service's user, and the governor may be root: so the file is an enemy's. It is opened
-//! without following a link, must be a regular file, and is read by `pread`, so that cutting it short is an error and
-//! not a SIGBUS. Its header is mapped as well, for the futex's address alone: the kernel looks there, this code never
-//! does. Every number is bounded before it is used, and no loop is as long as the file says.
+//! A slot file belongs to the service's user, and the governor may be root: so the file is an
+//! enemy's. It is opened without following a link, must be a regular file, and is read by `pread`,
+//! so that cutting it short is an error and not a SIGBUS. Its header is mapped as well, for the
+//! futex's address alone: the kernel looks there, this code never does. Every number is bounded
+//! before it is used, and no loop is as long as the file says.
 //!
-//! How a slot is read without a lock ([`Reader::look`]): twice. Sequences only grow, and an enter's time is written while
-//! its sequence is even. If both copies show the same odd sequence, the same claim and the same time, the thread was
-//! in that one call from the first copy to the second, and the time is that call's. Words of 64 bits are copied whole
-//! by every kernel that Roost runs on; a word that were not would differ between the copies.
+//! How a slot is read without a lock ([`Reader::look`]): twice. Sequences only grow, and an enter's
+//! time is written while its sequence is even. If both copies show the same odd sequence, the same
+//! claim and the same time, the thread was in that one call from the first copy to the second, and
+//! the time is that call's. Words of 64 bits are copied whole by every kernel that Roost runs on; a
+//! word that were not would differ between the copies.
 
 use crate::events::{Event, Events, parse as parse_event};
 use crate::identity::Identity;
@@ -26,7 +28,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// How often a slot that changes between two copies is copied again before it is called moving.
 const LOOKS: usize = 4;
-/// A store that a writer has made is seen by everybody long before.
+/// A store that a writer has made is visible to all threads long before.
 const FIRST_LOOK: Duration = Duration::from_millis(1);
 /// A sleep that is no longer needs no look in between.
 const SOON_ENOUGH: Duration = Duration::from_millis(2);
@@ -47,7 +49,7 @@ pub struct Reader {
     can_ring: bool,
     identity: Identity,
     writer: String,
-    /// Two copies of the slots, and what was made of them.
+    /// Two copies of the slots, and the calls found in them.
     copies: [Vec<u8>; 2],
     slots: Vec<Slot>,
     next_event: u64,
@@ -82,7 +84,7 @@ pub enum ReaderError {
     },
 }
 
-/// A thread and what it does.
+/// A thread and its state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slot {
     pub index: u32,
@@ -100,7 +102,8 @@ pub struct Slot {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Activity {
     Inside {
-        /// Which of [`Reader::methods`]; the outermost. A hostile file may name one that it has not.
+        /// Which of [`Reader::methods`]; the outermost. A hostile file may name one that it has
+        /// not.
         method: u16,
         /// Since when, on the monotonic clock.
         since: Instant,
@@ -165,7 +168,7 @@ impl Reader {
         Self::from_file(File::from(file), path)
     }
 
-    /// Reads an open file; `path` is what errors call it.
+    /// Reads an open file; errors call it `path`.
     pub fn from_file(file: File, path: &Path) -> Result<Self, ReaderError> {
         let failed = |source| ReaderError::Io { path: path.to_owned(), source };
         let not_one = |why: String| ReaderError::NotOne { path: path.to_owned(), why };
@@ -185,8 +188,8 @@ impl Reader {
         }
         let memory = FileMemory::new(file).map_err(failed)?;
         let reader = Self::from_memory(Box::new(memory), about.len(), path)?;
-        // In a folder like /dev/shm anybody may have taken the name first, and would then speak for
-        // the service.
+        // In a folder like /dev/shm any user may have taken the name first, and would then speak
+        // for the service.
         let written_by = reader.identity;
         if let (Some(user), true) = (user_of(written_by.pid), written_by.is_alive())
             && about.uid() != user
@@ -201,7 +204,7 @@ impl Reader {
         Ok(reader)
     }
 
-    /// Reads memory of `length` bytes in which a slot file lies; `path` is what errors call it.
+    /// Reads memory of `length` bytes in which a slot file lies; errors call it `path`.
     pub fn from_memory(memory: Box<dyn Memory>, length: u64, path: &Path) -> Result<Self, ReaderError> {
         let not_one = |why: String| ReaderError::NotOne { path: path.to_owned(), why };
         let mut bytes = [0; layout::HEADER];
@@ -241,8 +244,8 @@ impl Reader {
         })
     }
 
-    /// The process that writes the file, by its own account. Whether it lives is to be asked elsewhere: a reader that
-    /// sleeps is not woken by its death.
+    /// The process that writes the file, by its own account. Whether it lives is to be asked
+    /// elsewhere: a reader that sleeps is not woken by its death.
     pub fn identity(&self) -> Identity {
         self.identity
     }
@@ -279,7 +282,7 @@ impl Reader {
         Ok(methods.collect())
     }
 
-    /// What did not work on the writer's side.
+    /// Failures on the writer's side.
     pub fn failures(&self) -> Result<Failures, ReaderError> {
         let mut bytes = [0; header::SLOTS_USED];
         self.source.read(&mut bytes, 0)?;
@@ -294,7 +297,8 @@ impl Reader {
         })
     }
 
-    /// Tells the writers what to record. A call that is under way keeps what held when it began.
+    /// Sets the writers' switches: which calls they record. A call that is under way keeps the
+    /// earlier setting.
     pub fn enable(&self, enable: Enable) -> Result<(), ReaderError> {
         let word = match enable {
             Enable::Off => 0,
@@ -304,7 +308,8 @@ impl Reader {
         self.source.write32(header::ENABLE, word)
     }
 
-    /// Every thread that has a slot, and where it is. Two system calls, some more where a thread moves meanwhile.
+    /// Every thread that has a slot, and where it is. Two system calls, some more where a thread
+    /// moves meanwhile.
     pub fn look(&mut self) -> Result<&[Slot], ReaderError> {
         let used = self.source.word32(header::SLOTS_USED)?.min(self.slot_count);
         let length = used as usize * SLOT;
@@ -342,15 +347,16 @@ impl Reader {
 
     /// Sleeps until a thread enters, at most for `timeout`. Returns at once if one is inside.
     ///
-    /// An enter looks at `asleep` without a fence after its state: it may miss an `asleep` that was set in the same
-    /// instant, and then this side may not have seen its state either. So the slots are looked at again after the
-    /// first millisecond, when that state has long been seen; after that nothing can be missed.
+    /// An enter looks at `asleep` without a fence after its state: it may miss an `asleep` that was
+    /// set in the same instant, and then this side may not have seen its state either. So the slots
+    /// are looked at again after the first millisecond, when that state has long been seen; after
+    /// that nothing can be missed.
     pub fn sleep(&mut self, timeout: Option<Duration>) -> Result<Woken, ReaderError> {
         self.sleep_beside(|_| false, timeout)
     }
 
-    /// The same, but who is inside and `is_known` disturbs nobody: a call that the caller has seen already, or a thread that died
-    /// inside and left its slot so.
+    /// The same, but threads that `is_known` holds for cause no wake-up: a call that the caller has
+    /// seen already, or a thread that died inside and left its slot so.
     pub fn sleep_beside(
         &mut self,
         is_known: impl Fn(&Slot) -> bool,
@@ -359,7 +365,7 @@ impl Reader {
         let doorbell = self.source.word32(header::DOORBELL)?;
         self.source.write32(header::ASLEEP, 1)?;
         let woken = self.sleep_from(doorbell, is_known, timeout);
-        // Where the writer rang it is cleared already; where it did not, nobody should.
+        // Where the writer rang it is cleared already; where it did not, no writer should ring.
         self.source.write32(header::ASLEEP, 0)?;
         woken
     }
@@ -370,13 +376,14 @@ impl Reader {
         is_known: impl Fn(&Slot) -> bool,
         timeout: Option<Duration>,
     ) -> Result<Woken, ReaderError> {
-        // A moment, not a sum of what was asked for: a wait may end early, by a signal or for no reason.
+        // A moment, not a sum of all requests: a wait may end early, by a signal or for no reason.
         let began = now();
         let over = timeout.map(|timeout| began + timeout);
         // Who sleeps for hardly longer looks again soon enough by itself.
         let mut step = timeout.is_none_or(|timeout| timeout > SOON_ENOUGH).then_some(FIRST_LOOK);
         loop {
-            // After the doorbell was read: who rings from now on changes it, and who rang before has left word.
+            // After the doorbell was read: who rings from now on changes it, and who rang before
+            // has left word.
             if self.source.called.swap(false, Ordering::Acquire) {
                 return Ok(Woken::Called);
             }
@@ -399,7 +406,8 @@ impl Reader {
                 let is_own = self.source.called.swap(false, Ordering::Acquire);
                 return Ok(if is_own { Woken::Called } else { Woken::Entered });
             }
-            // The first look is due a millisecond after falling asleep, also where that wait was cut short.
+            // The first look is due a millisecond after falling asleep, also where that wait was
+            // cut short.
             if step == Some(FIRST_LOOK) && now().since(began) < FIRST_LOOK {
                 continue;
             }
@@ -412,13 +420,14 @@ impl Reader {
         Bell { source: self.source.clone() }
     }
 
-    /// What the event ring holds of the events from number `first` on: 0 for all that it still has.
+    /// The event ring's events from number `first` on: 0 for all that it still has.
     pub fn events_from(&mut self, first: u64) -> Result<Events, ReaderError> {
         self.next_event = first;
         self.events()
     }
 
-    /// What the event ring holds since the last call, or since the file was opened. A file without one has none.
+    /// The event ring's events since the last call, or since the file was opened. A file without
+    /// one has none.
     pub fn events(&mut self) -> Result<Events, ReaderError> {
         let mut found = Events::default();
         if self.event_count == 0 {
@@ -471,8 +480,9 @@ fn now() -> Instant {
     Instant::from_nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
 }
 
-/// What a [`Bell`] adds to the doorbell, so that it is never what a sleeper has read, also where rings from enters, one each, or other
-/// bells come between: none of them takes away as much.
+/// The amount that a [`Bell`] adds to the doorbell. The sum never equals the value that a sleeper
+/// has read, also where rings from enters, one each, or other bells come between: none of them
+/// takes away as much.
 const CALLED: u32 = 1 << 16;
 
 impl Source {
@@ -511,7 +521,8 @@ impl Source {
     /// Waits while the doorbell is `doorbell`; whether it rang.
     fn wait(&self, doorbell: u32, timeout: Option<Duration>) -> Result<bool, ReaderError> {
         self.memory.wait(doorbell, timeout).map_err(|error| self.failed(error))?;
-        // Woken by nobody's ring, or by a signal: then it is what it was, and the look that follows decides.
+        // Woken without a ring, or by a signal: the value is unchanged, and the following look
+        // decides.
         Ok(self.word32(header::DOORBELL)? != doorbell)
     }
 }
@@ -522,7 +533,7 @@ enum Settled {
     No,
 }
 
-/// What two copies of a slot agree on.
+/// The part on which two copies of a slot agree.
 fn settled(first: &[u8], second: &[u8], index: u32) -> Settled {
     let (one, two) = (slot_from(first, index), slot_from(second, index));
     if i32_at(first, slot::TID) == 0 && i32_at(second, slot::TID) == 0 {
@@ -549,7 +560,8 @@ fn slot_from(bytes: &[u8], index: u32) -> Slot {
         let since = Instant::from_nanos(entered_at);
         Activity::Inside { method: state.method, since, depth: state.depth }
     } else {
-        // An older exit than the enter is another call's: exit times were off, or the next enter has begun.
+        // An older exit than the enter is another call's: exit times were off, or the next enter
+        // has begun.
         let last = exited_at.checked_sub(entered_at).filter(|&length| length > 0 && entered_at > 0);
         Activity::Outside { last: last.map(Duration::from_nanos) }
     };

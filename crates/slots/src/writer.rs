@@ -14,10 +14,10 @@
 //! # Ok::<(), slots::WriterError>(())
 //! ```
 //!
-//! The order of stores is the whole protocol. Enter: a store fence (so that nothing of this call is seen before the last
-//! exit), `entered_at`, then the state with release. Exit: the state with release. There is no full fence between the
-//! state and the look at `asleep`: the reader makes up for it (see `Reader::sleep`), because it sleeps seldom and calls
-//! are many.
+//! The order of stores is the whole protocol. Enter: a store fence (so that nothing of this call is
+//! seen before the last exit), `entered_at`, then the state with release. Exit: the state with
+//! release. There is no full fence between the state and the look at `asleep`: the reader makes up
+//! for it (see `Reader::sleep`), because it sleeps seldom and calls are many.
 
 use crate::events::record;
 use crate::identity::Identity;
@@ -89,8 +89,9 @@ pub(crate) struct Shared {
 }
 
 impl Writer {
-    /// Makes the file at `path`, with the methods' names. It appears whole: it is written under another name and
-    /// renamed, so a reader never meets half a header. An older file of a process that has ended is replaced.
+    /// Makes the file at `path`, with the methods' names. It appears whole: it is written under
+    /// another name and renamed, so a reader never meets half a header. An older file of a process
+    /// that has ended is replaced.
     pub fn create(path: &Path, methods: &[&str], options: WriterOptions) -> Result<Self, WriterError> {
         check("slots", "1 to 16384", options.slots as usize, |n| {
             (1..=layout::SLOTS_MAX as usize).contains(&n)
@@ -107,7 +108,8 @@ impl Writer {
         }
         let mut new = path.as_os_str().to_owned();
         new.push(format!(".{}.new", options.identity.pid));
-        // One that is left from a process of this number; a fresh name also refuses somebody's symbolic link.
+        // A file may be left from an earlier process of this number; a fresh name also refuses
+        // another user's symbolic link.
         let _ = fs::remove_file(&new);
         let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&new);
         let file = file.map_err(failed)?;
@@ -139,7 +141,8 @@ impl Writer {
         self.register_as(rustix::thread::gettid().as_raw_nonzero().get())
     }
 
-    /// As [`register`](Self::register), for a thread whose number is known: tests, and servers that act for others.
+    /// As [`register`](Self::register), for a thread whose number is known: tests, and servers that
+    /// act for others.
     pub fn register_as(&self, tid: i32) -> ThreadSlot {
         let map = &self.shared.map;
         let index = (0..self.shared.slots).find(|&index| {
@@ -170,7 +173,7 @@ pub struct ThreadSlot {
 }
 
 impl ThreadSlot {
-    /// Inside, until what is returned is dropped.
+    /// Inside, until the returned guard is dropped.
     #[must_use = "the thread is outside again when this is dropped"]
     pub fn enter(&self, method: MethodId) -> Inside<'_> {
         let depth = if self.shared.enable() & layout::ENABLE_HOOK == 0 {
@@ -181,8 +184,9 @@ impl ThreadSlot {
         Inside { slot: self, method, depth }
     }
 
-    /// As [`enter`](Self::enter), at a given time; the depth before it, for [`exit_at`](Self::exit_at). `None` if the
-    /// call is not recorded, and then its exit must not be either.
+    /// As [`enter`](Self::enter), at a given time; the depth before it, for
+    /// [`exit_at`](Self::exit_at). `None` if the call is not recorded, and then its exit must not
+    /// be either.
     pub fn enter_at(&self, method: MethodId, now_ns: u64) -> Option<u16> {
         let shared = &*self.shared;
         let Some(offset) = self.offset else {
@@ -214,7 +218,8 @@ impl ThreadSlot {
         Some(before.depth)
     }
 
-    /// The call is over that began at depth `depth`. Calls inside it that never told their end are over too.
+    /// The call is over that began at depth `depth`. Calls inside it that never told their end are
+    /// over too.
     pub fn exit_at(&self, method: MethodId, depth: u16, now_ns: impl FnOnce() -> u64) {
         let shared = &*self.shared;
         let Some(offset) = self.offset else { return };
@@ -271,7 +276,7 @@ impl Shared {
         self.map.word64(what).fetch_add(1, Relaxed);
     }
 
-    /// Whoever clears `asleep` rings; the others find it cleared.
+    /// The writer that clears `asleep` rings; the others find it cleared.
     #[cold]
     fn ring(&self) {
         if self.map.word32(header::ASLEEP).swap(0, AcqRel) == 0 {

@@ -35,11 +35,11 @@ pub struct WakeClient {
     capacity: u32,
     bell: OwnedFd,
     ids: AtomicU64,
-    /// What was asked is withdrawn when it closes.
+    /// Its requests are withdrawn when it closes.
     _stream: UnixStream,
 }
 
-/// What became of something that was said.
+/// The outcome of one message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// It is in the ring, under this name.
@@ -48,7 +48,7 @@ pub enum Outcome {
     TooLate,
     /// The ring has no room; counted, and not sent.
     Full,
-    /// Nobody reads any more: connect again.
+    /// The reader is gone: connect again.
     Closed,
 }
 
@@ -135,7 +135,7 @@ impl WakeClient {
         self.say(what::BEGAN, None, key, cpus, now().as_nanos(), 0)
     }
 
-    /// It has ended: a computation, a timer, or what was announced.
+    /// It has ended: a computation, a timer, or an announced send.
     pub fn ended(&self, id: u64) -> Outcome {
         self.say(what::ENDED, Some(id), 0, &[], now().as_nanos(), 0)
     }
@@ -145,7 +145,8 @@ impl WakeClient {
         self.say(what::ARMED, None, 0, cpus, expiry.as_nanos(), now().as_nanos())
     }
 
-    /// Something came that comes again and again; when the next will is predicted from those before.
+    /// Something came that comes again and again; when the next will is predicted from those
+    /// before.
     pub fn arrived(&self, key: u64, cpus: &[CpuId]) -> Outcome {
         self.say(what::ARRIVED, None, key, cpus, now().as_nanos(), 0)
     }
@@ -165,7 +166,7 @@ impl WakeClient {
         self.map.word64(header::TAKEN).load(Acquire)
     }
 
-    /// What was too late, found no room, and rang.
+    /// The messages that were too late, found no room, and rang.
     pub fn counted(&self) -> [u64; 3] {
         [header::TOO_LATE, header::FULL, header::RUNG].map(|word| self.map.word64(word).load(Relaxed))
     }

@@ -1,5 +1,5 @@
-//! Where everything is in a ring of wake requests: the one place that knows. Little endian, fixed offsets; how many entries there are stands
-//! in the header.
+//! Where everything is in a ring of wake requests: the one place that knows. Little endian, fixed
+//! offsets; how many entries there are stands in the header.
 //!
 //! ```text
 //!      0  header   4096 bytes       written by the planner, but for the words of the doorbell, the head and the client's counters
@@ -10,7 +10,7 @@
 pub const RING_VERSION: u32 = 1;
 /// Entries that a ring can have.
 pub const RING_ENTRIES_MAX: u32 = 1 << 14;
-/// Entries that a ring has where nobody says otherwise.
+/// Entries of a ring where none are configured.
 pub const RING_ENTRIES: u32 = 256;
 /// CPUs that one request can name: who waits, and who takes the device's interrupt, of two ways.
 pub const CPUS_MAX: usize = 4;
@@ -24,15 +24,15 @@ pub(crate) const HEADER: usize = 4096;
 /// Bytes of an entry: one cache line.
 pub(crate) const ENTRY: usize = 64;
 
-/// Offsets in the header; what different parties write is in different cache lines.
+/// Offsets in the header; fields of different writers are in different cache lines.
 pub(crate) mod header {
     pub const VERSION: usize = 8;
     pub const CAPACITY: usize = 12;
-    /// Not zero: the planner sleeps, and whoever clears this rings.
+    /// Not zero: the planner sleeps, and the client that clears this rings.
     pub const ASLEEP: usize = 64;
     /// Nearer than this is too late, in ns: doorbell, exit latency, margin.
     pub const LEAD: usize = 128;
-    /// Not zero: nobody reads any more.
+    /// Not zero: the reader is gone.
     pub const CLOSED: usize = 136;
     /// The next entry that a client takes.
     pub const HEAD: usize = 192;

@@ -22,7 +22,8 @@ pub struct Ring {
     tally: RingTally,
 }
 
-/// What a client says. All numbers are its own: nothing here was judged but that it can be read.
+/// A client's message. All numbers are its own: they were checked for being readable, and for
+/// nothing else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Said {
     Wake {
@@ -65,7 +66,7 @@ pub enum Said {
         cpus: Cpus,
         at: Instant,
     },
-    /// Somebody has announced that it will send: so far ahead, as well as it knows.
+    /// A client has announced that it will send: so far ahead, as well as it knows.
     Follows {
         /// Its name; the event is [`Said::Ended`], or [`Said::Withdrawn`] if it will not come.
         id: u64,
@@ -103,7 +104,7 @@ impl Cpus {
     }
 }
 
-/// What was counted of one ring.
+/// The counts of one ring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RingTally {
     pub taken: u64,
@@ -147,7 +148,8 @@ impl Ring {
         self.capacity
     }
 
-    /// The next thing that the client has said; `None` if there is nothing more now, or after a ring's worth: `turn` counts those of one visit.
+    /// The next thing that the client has said; `None` if there is nothing more now, or after a
+    /// ring's worth: `turn` counts those of one visit.
     pub fn take(&mut self, turn: &mut u32) -> Option<Said> {
         while *turn < self.capacity {
             let at = layout::entry_offset(self.next, self.capacity);
@@ -177,7 +179,7 @@ impl Ring {
         self.map.word64(at + entry::SEQUENCE).load(Acquire) == self.next.wrapping_add(1)
     }
 
-    /// The planner is awake: nobody need ring.
+    /// The planner is awake: no client need ring.
     pub fn wake(&self) {
         self.map.word32(header::ASLEEP).store(0, Release);
     }
@@ -187,14 +189,14 @@ impl Ring {
         self.map.word64(header::LEAD).store(lead.as_nanos(), Release);
     }
 
-    /// Tells the client what became of what it asked.
+    /// Reports to the client the outcome of its requests.
     pub fn tell(&self, accepted: u64, refused: u64) {
         self.map.word64(header::TAKEN).store(self.tally.taken, Release);
         self.map.word64(header::ACCEPTED).store(accepted, Release);
         self.map.word64(header::REFUSED).store(refused, Release);
     }
 
-    /// What was counted, on both sides.
+    /// The counts of both sides.
     pub fn tally(&self) -> RingTally {
         let word = |offset: usize| self.map.word64(offset).load(Relaxed);
         RingTally {

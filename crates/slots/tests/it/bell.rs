@@ -1,4 +1,5 @@
-//! The doorbell: rung once per sleep, by the first enter; never missed; a sleep that nothing ends costs one look.
+//! The doorbell: rung once per sleep, by the first enter; never missed; a sleep that nothing ends
+//! costs one look.
 
 use crate::memory_folder;
 use machine::Duration;
@@ -27,7 +28,7 @@ fn an_enter_ends_the_sleep_at_once_and_a_sleep_ends_by_itself() {
         });
         assert_eq!(reader.sleep(Some(Duration::from_secs(10))).unwrap(), Woken::Entered);
         assert!(began.elapsed() < StdDuration::from_millis(245), "woken by the enter, not by the exit");
-        // Somebody is inside: no sleep at all.
+        // A thread is inside: no sleep at all.
         assert_eq!(reader.sleep(None).unwrap(), Woken::Entered);
     });
 }
@@ -75,8 +76,8 @@ fn no_call_is_slept_through() {
     }
 }
 
-/// Calls that begin in the very moment at which the reader falls asleep: none may be slept through. A call that is
-/// missed would hold the test until the sleep's own end.
+/// Calls that begin in the very moment at which the reader falls asleep: none may be slept through.
+/// A call that is missed would hold the test until the sleep's own end.
 #[test]
 fn no_enter_is_slept_through() {
     const SLEEPS: usize = 400;
@@ -111,7 +112,8 @@ fn no_enter_is_slept_through() {
     });
 }
 
-/// A thread that is known to be inside, alive or dead, does not keep the reader awake; another one's enter still wakes it.
+/// A thread that is known to be inside, alive or dead, does not keep the reader awake; another
+/// one's enter still wakes it.
 #[test]
 fn a_call_that_is_known_disturbs_no_sleep() {
     let folder = memory_folder();

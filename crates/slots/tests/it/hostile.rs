@@ -1,5 +1,6 @@
-//! A slot file is the service user's, and the governor may be root: whatever lies there, reading it ends, harms nothing
-//! and says what is wrong. `fuzz/src/slots.rs` does the last of these for as long as one likes.
+//! A slot file is the service user's, and the governor may be root. So reading it ends, harms
+//! nothing and names the fault, for any contents. `fuzz/src/slots.rs` does the last of these for as
+//! long as one likes.
 
 use crate::{memory_folder, root};
 use machine::Duration;

@@ -1,4 +1,5 @@
-//! The agent in a real Java server, read by [`slots::Reader`]: `java/` writes what this crate reads, and rings.
+//! The agent in a real Java server, read by [`slots::Reader`]: this crate reads the bytes of
+//! `java/`, and rings.
 
 use crate::jvm::Jvm;
 use crate::memory_folder;
@@ -53,7 +54,8 @@ fn a_java_server_with_the_agent_is_read_and_rings() {
     let inside = reader.look().unwrap()[0];
     assert!(matches!(inside.activity, Activity::Inside { method: 1, depth: 1, .. }), "{inside:?}");
     assert_eq!(server.ask("go"), "ok");
-    // Two threads at full speed lap each other in so short a ring; nothing else may have gone wrong.
+    // Two threads at full speed lap each other in so short a ring; nothing else may have gone
+    // wrong.
     let failures = slots::Failures { events_lost: 0, ..reader.failures().unwrap() };
     assert_eq!(failures, slots::Failures::default());
 

@@ -1,4 +1,4 @@
-//! A JVM with the agent and the small server of `java/`'s own tests in it, told what to do line by line.
+//! A JVM with the agent and the small server of `java/`'s own tests in it, driven line by line.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -12,7 +12,8 @@ pub struct Jvm {
 }
 
 impl Jvm {
-    /// With these options of the agent and these flags of the JVM; why it cannot be had here, where it cannot.
+    /// With these options of the agent and these flags of the JVM; why it cannot be had here, where
+    /// it cannot.
     pub fn start(options: &str, flags: &[&str]) -> Result<Self, String> {
         let (jar, classes) = jar()?;
         let mut command = Command::new("java");
@@ -60,7 +61,8 @@ impl Drop for Jvm {
     }
 }
 
-/// The jar and the tests' classes, made if they are not there or older than the server's source; the reason if they cannot be.
+/// The jar and the tests' classes, made if they are not there or older than the server's source;
+/// the reason if they cannot be.
 fn jar() -> Result<(PathBuf, PathBuf), String> {
     for tool in ["java", "mvn", "cc"] {
         if Command::new(tool).arg("--version").output().is_err() {

@@ -1,4 +1,5 @@
-//! Slots between real processes: writers in Rust, C and C++, the shared test vectors, hostile files, the doorbell.
+//! Slots between real processes: writers in Rust, C and C++, the shared test vectors, hostile
+//! files, the doorbell.
 
 mod bell;
 mod hostile;

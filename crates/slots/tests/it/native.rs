@@ -1,4 +1,5 @@
-//! `include/roost.h` from C11 and from C++11, compiled by this machine's compiler without a warning.
+//! `include/roost.h` from C11 and from C++11, compiled by this machine's compiler without a
+//! warning.
 
 use crate::vectors::{read, vectors};
 use crate::{memory_folder, root};

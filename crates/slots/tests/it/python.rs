@@ -1,4 +1,5 @@
-//! The shortest reader of all, `experiments/hurry-up/slots.py`: what it makes of a file must be what the writers did.
+//! The shortest reader of all, `experiments/hurry-up/slots.py`: its output must match the writers'
+//! calls.
 
 use crate::{memory_folder, root};
 use machine::Instant;
@@ -7,7 +8,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
-/// What this prints, run beside `slots.py` with the file's name in `path`.
+/// The output of this program, run beside `slots.py` with the file's name in `path`.
 fn python(path: &Path, script: &str) -> String {
     let begin = "import sys; from slots import *; path = sys.argv[1]\n";
     let done = Command::new("python3")
@@ -21,7 +22,7 @@ fn python(path: &Path, script: &str) -> String {
     String::from_utf8(done.stdout).unwrap()
 }
 
-/// Its calls since that event, one a line, or what it says instead.
+/// Its calls since that event, one a line, or its message instead.
 fn calls(path: &Path, since: u64) -> String {
     let script = "try:
     for call in calls(path, SINCE): print(*call)

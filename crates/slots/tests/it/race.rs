@@ -1,6 +1,6 @@
-//! Goal: what is read under full speed is never a mixture of two calls, and the books are right afterwards. Method: each
-//! writer gives its Nth call a time and a method that follow from N, so the reader can check what it is told against the
-//! sequence alone.
+//! Goal: a value read under full speed is never a mixture of two calls, and the counts are right
+//! afterwards. Method: each writer gives its Nth call a time and a method that follow from N, so
+//! the reader can check them against the sequence alone.
 
 use crate::memory_folder;
 use machine::Duration;

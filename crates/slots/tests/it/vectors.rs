@@ -1,6 +1,7 @@
-//! The shared test vectors, `testdata/slots`: steps in a text file, the bytes that they must leave behind in a `.bin` of
-//! the same name, and what a reader must tell of those bytes. The writers in Rust (here), C (`native.rs`) and Java
-//! (`java/`) are held to the same bytes, so they agree with each other.
+//! The shared test vectors, `testdata/slots`: steps in a text file, the bytes that they must leave
+//! behind in a `.bin` of the same name, and the reader's report of those bytes. The writers in Rust
+//! (here), C (`native.rs`) and Java (`java/`) are held to the same bytes, so they agree with each
+//! other.
 //!
 //! ```text
 //! file slots N events N            enter THREAD METHOD AT      expect slot I tid T claims N sequence N nested N ACTIVITY
@@ -20,7 +21,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
-/// A thread of a vector, and the calls that it is in: method, and what enter returned.
+/// A thread of a vector, and its open calls: method, and the result of enter.
 struct Thread {
     slot: ThreadSlot,
     calls: Vec<(MethodId, Option<u16>)>,
@@ -118,7 +119,7 @@ fn told_event(event: &Event) -> String {
     format!("expect event {at} {tid} {method} {kind} {sequence} {depth}")
 }
 
-/// What the reader tells of a file, in the vectors' words.
+/// The reader's report of a file, in the vectors' words.
 pub(crate) fn read(path: &Path) -> Vec<String> {
     let mut reader = Reader::open(path).unwrap();
     let mut lines = Vec::new();
@@ -127,7 +128,8 @@ pub(crate) fn read(path: &Path) -> Vec<String> {
         lines.push(format!("expect failures no_slot {} no_tid {}", failures.no_slot, failures.no_tid));
     }
     lines.extend(reader.look().unwrap().iter().map(told));
-    // The ring is read from where it stood when the file was opened; a vector is read from its beginning.
+    // The ring is read from where it stood when the file was opened; a vector is read from its
+    // beginning.
     lines.extend(reader.events_from(0).unwrap().events.iter().map(told_event));
     lines
 }

@@ -1,5 +1,6 @@
-//! Both ends of a ring of wake requests, in one process: every entry arrives once and in each thread's order, nobody sleeps over
-//! one, and whatever lies in the memory is bounded.
+//! Both ends of a ring of wake requests, in one process: every entry arrives once and in each
+//! thread's order, no entry is slept over, and the reader is bounded for any contents of the
+//! memory.
 
 use machine::{CpuId, Duration, Instant};
 use proptest::prelude::*;
@@ -54,7 +55,8 @@ fn entries_of_many_threads_arrive_once_and_in_order_and_no_doorbell_is_missed() 
         let mut left = THREADS * EACH;
         while left > 0 {
             if !ring.sleep() {
-                // Twenty seconds without a bell while something lies there is a bell that was missed.
+                // Twenty seconds without a bell while something lies there is a bell that was
+                // missed.
                 let rung = poll(
                     &mut [PollFd::new(&bell, PollFlags::IN)],
                     Some(&rustix::time::Timespec { tv_sec: 20, tv_nsec: 0 }),

@@ -1,5 +1,6 @@
-// A server in C++ with four threads that go in and out as fast as they can, some of them by an exception, then one call
-// that lasts until standard input ends: `pairs FILE PAIRS`. Driven by tests/it/native.rs.
+// A server in C++ with four threads that go in and out as fast as they can, some of them by an
+// exception, then one call that lasts until standard input ends: `pairs FILE PAIRS`. Driven by
+// tests/it/native.rs.
 #include "roost.h"
 
 #include <stdexcept>
