@@ -1,4 +1,5 @@
-//! One connection: its socket, the bytes not yet written, the answers not yet whole, the requests under way.
+//! One connection: its socket, the bytes not yet written, the answers not yet whole, the requests
+//! under way.
 
 use crate::protocol::Protocol;
 use crate::{Error, Target};
@@ -38,7 +39,8 @@ pub(crate) struct Asked {
     pub late: Duration,
 }
 
-/// A request that is due and waits until its connection, or any of a pool, has fewer unanswered ones.
+/// A request that is due and waits until its connection, or any of a pool, has fewer unanswered
+/// ones.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Held<R> {
     pub due: Instant,
@@ -54,10 +56,11 @@ pub(crate) struct Connection<P: Protocol> {
     pub written: usize,
     /// The beginning of an answer whose rest has not come yet.
     pub partial: Vec<u8>,
-    /// What is known of the answer to the first of these.
+    /// The part of the first request's answer that has been read.
     pub reading: P::Reading,
     pub pending: VecDeque<Pending<P::Request>>,
-    /// Since when the server owes the first of these its next word: it was composed, or the one before was answered.
+    /// Since when the server owes the first of these its next word: it was composed, or the one
+    /// before was answered.
     pub owes_since: Instant,
     /// Of `pending`, how many at its end no write has carried yet.
     pub unsent: usize,
@@ -86,7 +89,8 @@ impl<P: Protocol> Connection<P> {
         Ok(Self::of(socket))
     }
 
-    /// Begins to connect, without waiting for the server: it is `connecting` until the socket can be written.
+    /// Begins to connect, without waiting for the server: it is `connecting` until the socket can
+    /// be written.
     pub fn reopen(address: &Address) -> Result<Self, std::io::Error> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (family, protocol) = match address {
@@ -161,8 +165,8 @@ impl Address {
     }
 }
 
-/// A Unix socket's connect answers EAGAIN while the server's queue of connections is full, and would wait
-/// without limit if it were blocking.
+/// A Unix socket's connect answers EAGAIN while the server's queue of connections is full, and
+/// would wait without limit if it were blocking.
 fn connect_unix(address: &SocketAddrUnix, patience: Duration) -> Result<OwnedFd, std::io::Error> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let deadline = linux::now() + patience;

@@ -1,4 +1,4 @@
-//! Why there is no outcome; every message says what to do.
+//! The reasons why a run has no outcome; every message names the fix.
 
 use crate::Target;
 use machine::Duration;
@@ -28,7 +28,7 @@ pub enum Error {
     /// A host name that leads nowhere.
     #[error("cannot find {target}: {cause}; check the host name, or give its address")]
     Resolve { target: Target, cause: std::io::Error },
-    /// The limit on open files is below what the connections need.
+    /// The limit on open files is too low for the connections.
     #[error(
         "{connections} connections need {needed} open files and the limit is {limit}: raise it (ulimit -Hn, \
          LimitNOFILE=), or use fewer connections"

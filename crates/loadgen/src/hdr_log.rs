@@ -1,5 +1,5 @@
-//! Latencies as an HdrHistogram log, one line for each interval, for the tools that read that format
-//! (HdrHistogramVisualizer, hdr-plot, and libraries of many languages).
+//! Latencies as an HdrHistogram log, one line for each interval, for the tools that read that
+//! format (HdrHistogramVisualizer, hdr-plot, and libraries of many languages).
 
 use crate::{Interval, Part};
 use hdrhistogram::serialization::V2DeflateSerializer;

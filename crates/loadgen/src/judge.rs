@@ -1,13 +1,15 @@
 //! Which figures of a run are the server's, and which the generator's own.
 //!
-//! Latency counts from when a request was due, so whatever the generator does late is in it: that keeps a stalled *server* from hiding,
-//! and lets a stalled *generator* pass for one. Both parts of each request are known. So every latency is kept a second time without
-//! what the generator added: how late it sent the request, and, where its thread was kept from its CPU while the answer was under way,
-//! that pause, since the answer may have been read as much too late.
+//! Latency counts from the due time of a request, so it includes the generator's own lateness. That
+//! keeps a stalled *server* from hiding, and lets a stalled *generator* pass for one. Both parts of
+//! each request are known. So every latency is kept a second time without the generator's part: its
+//! late sending, and its pause where its thread was kept from its CPU while the answer was under
+//! way, since the answer may have been read that much too late.
 //!
-//! What always holds:
-//! - A figure stands if it moves by at most a tenth of itself when the generator's part is left out. Each figure is judged alone: a
-//!   generator that stopped once in a run spoils the maximum and p99.9, and the median may still be the server's.
+//! Invariants:
+//! - A figure stands if it moves by at most a tenth of itself when the generator's part is left
+//!   out. Each figure is judged alone: a generator that stopped once in a run spoils the maximum
+//!   and p99.9, and the median may still be the server's.
 //! - A figure never stops standing because the *server* was slow.
 //! - The run is invalid when the median does not stand, or the percentile that it is run for.
 
@@ -59,7 +61,7 @@ impl Stands {
     }
 }
 
-/// True if a figure stays what it is, but for a tenth, without the generator's part.
+/// True if the generator's part changes a figure by less than a tenth.
 fn stands(latency: Duration, without_own: Duration) -> bool {
     let changed = (latency - without_own).as_nanos();
     changed as f64 <= CHANGE_TOLERATED * latency.as_nanos() as f64
@@ -71,8 +73,8 @@ pub(crate) fn name(share: f64) -> String {
     format!("p{}", percent.trim_end_matches('0').trim_end_matches('.'))
 }
 
-/// The verdict on a run: the share of requests sent late, and why the run is invalid, if it is. `judged` is the percentile that it is
-/// run for, as a share.
+/// The verdict on a run: the share of requests sent late, and why the run is invalid, if it is.
+/// `judged` is the percentile that it is run for, as a share.
 pub(crate) fn judge(whole: &Tally, judged: f64) -> (Ratio, Vec<String>) {
     let mut reasons = Vec::new();
     let shares = if judged == MEDIAN { vec![MEDIAN] } else { vec![MEDIAN, judged] };
@@ -120,7 +122,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A tally of requests: how long each took in all, and how much of that was the generator's, in microseconds.
+    /// A tally of requests: how long each took in all, and how much of that was the generator's, in
+    /// microseconds.
     fn tally(requests: impl IntoIterator<Item = (u64, u64)>) -> Tally {
         let mut tally = Tally::new();
         for (latency, own) in requests {
@@ -157,7 +160,8 @@ mod tests {
 
     #[test]
     fn a_generator_that_stopped_once_spoils_the_tail_and_not_the_median() {
-        // 90 ms of 10 s, in which the requests pile up: 0.9 % of all, less than the 1 % above the p99 would hide.
+        // 90 ms of 10 s, in which the requests pile up: 0.9 % of all, less than the 1 % above the
+        // p99 would hide.
         let stopped = (0..10_000).map(|n| if n < 90 { (100 + 1000 * n, 1000 * n) } else { (100, 1) });
         let whole = tally(stopped);
         assert_eq!(stands_of(&whole).doubtful(), ["p99.9", "p99.99", "max"]);
@@ -180,8 +184,8 @@ mod tests {
     }
 
     proptest! {
-        /// A slow server never makes a figure fall, whatever its latencies are; and a generator's part that is large enough in every
-        /// request always does.
+        /// A slow server never makes a figure fall, whatever its latencies are; and a generator's
+        /// part that is large enough in every request always does.
         #[test]
         fn only_the_generators_part_is_held_against_a_run(server in prop::collection::vec(1_u64..100_000_000, 1..300)) {
             let slow = tally(server.iter().map(|&latency| (latency, 0)));
@@ -192,7 +196,8 @@ mod tests {
             prop_assert_eq!(judge(&late, 0.99).1.len(), 2);
         }
 
-        /// A figure does not stand exactly if it differs by over a tenth from the one without the generator's part.
+        /// A figure does not stand exactly if it differs by over a tenth from the one without the
+        /// generator's part.
         #[test]
         fn each_figure_is_judged_by_itself(requests in prop::collection::vec((1_u64..1_000_000, 0_u64..1_000_000), 1..300)) {
             let whole = tally(requests.iter().map(|&(server, own)| (server + own, own)));

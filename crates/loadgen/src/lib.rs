@@ -1,10 +1,12 @@
-//! Open-loop load for memcached and HTTP servers, with latency counted from when each request should have been sent.
+//! Open-loop load for memcached and HTTP servers, with latency counted from when each request
+//! should have been sent.
 //!
-//! A generator that waits for an answer before it sends the next request slows down with its server, and the
-//! requests that would have suffered are never made. Here arrivals are scheduled ahead, from a seed, and
-//! sent when due whatever the server does; an answer's latency runs from the due time, so a stall is felt by
-//! every request that it delayed. The generator measures itself with the same care: how late it sent, what CPU
-//! time it used, and when its own lateness would colour the result, it says that the run is invalid.
+//! A generator that waits for an answer before it sends the next request slows down with its
+//! server. The requests that would have suffered are never made. Here arrivals are scheduled ahead,
+//! from a seed, and sent when due, independent of the server. An answer's latency runs from the due
+//! time, so every request that a stall delayed shows the stall. The generator measures itself with
+//! the same care: its lateness and its CPU time. If its own lateness would colour the result, it
+//! declares the run invalid.
 //!
 //! ```text
 //!                     schedule (seeded; every thread walks it, takes its own)
@@ -16,14 +18,15 @@
 //!                        +--> interval tallies --> run(): merged, shown to the observer
 //! ```
 //!
-//! What the bytes between the two arrows are is a `Protocol`'s: memcached's, or HTTP's.
+//! A `Protocol` gives the bytes between the two arrows their meaning: memcached's, or HTTP's.
 //!
-//! Terms: a *lane* is a thread with connections of its own. A request is *due* at its scheduled instant, *late* by
-//! the time from then until it was written, *held* when its connection has too many unanswered ones.
+//! Terms: a *lane* is a thread with connections of its own. A request is *due* at its scheduled
+//! instant, *late* by the time from then until it was written, *held* when its connection has too
+//! many unanswered ones.
 //!
-//! What always holds:
-//! - A request is never sent before it is due, and never left out of the latencies without the run being called
-//!   invalid: what is unanswered at the end counts with its age.
+//! Invariants:
+//! - A request is never sent before it is due. Every request is in the latencies, or the run is
+//!   declared invalid: an unanswered request counts at the end with its age.
 //! - The requests depend on the seed alone, not on the number of threads.
 //! - A run ends: a server that stalls, refuses or closes gives an error within the plan's patience.
 

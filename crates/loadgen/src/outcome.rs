@@ -1,4 +1,4 @@
-//! What came of a run: the figures, and whether they may be believed.
+//! The outcome of a run: the figures, and whether they are valid.
 
 use crate::judge::Stands;
 use crate::tally::{Counts, quantile};
@@ -23,7 +23,7 @@ pub struct Progress {
     /// 99th percentile of how late requests were sent.
     #[serde(rename = "lateness_p99_ns")]
     pub lateness_p99: Duration,
-    /// What became of the requests in this interval.
+    /// The requests of this interval, by outcome.
     pub counts: Counts,
     /// CPU time that the generator's threads used.
     #[serde(rename = "cpu_time_ns")]
@@ -35,7 +35,7 @@ pub struct Progress {
 pub enum Part {
     Warmup,
     Measured,
-    /// Nothing is sent any more; the last answers come in, and belong to what was measured.
+    /// Sending is over; the last answers come in and belong to the measurement.
     Drain,
 }
 
@@ -88,7 +88,7 @@ impl Percentiles {
     }
 }
 
-/// A thread of the generator and what it cost.
+/// A thread of the generator and its cost.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ThreadCost {
     /// The CPU to which it was pinned.
@@ -119,19 +119,21 @@ pub struct Outcome {
     pub measured: Duration,
     /// From when each request was due until its answer was read.
     pub latency: Percentiles,
-    /// Which of those figures are the server's: they stay what they are without what the generator added.
+    /// The figures that are the server's: the generator's part does not change them.
     pub stands: Stands,
-    /// The latencies without what the generator added: its late sending, and its reading late after a pause of its own.
+    /// The latencies without the generator's part: its late sending, and its late reading after a
+    /// pause of its own.
     pub latency_without_own: Percentiles,
     /// From when each request was due until it was written; empty in a closed loop.
     pub lateness: Percentiles,
-    /// What the server says that the requests took, in whole milliseconds; empty if it says nothing.
+    /// The server's own times for the requests, in whole milliseconds; empty if it reports none.
     #[serde(skip_serializing_if = "Percentiles::is_empty")]
     pub took: Percentiles,
     /// Share of requests sent later than a tenth of the 99th percentile of latency.
     pub late: Ratio,
     pub counts: Counts,
-    /// Connections that the server closed while it owed an answer or, where they are not made anew, at all.
+    /// Connections that the server closed while it owed an answer or, where they are not made anew,
+    /// at all.
     pub connections_lost: u32,
     pub connections_renewed: u32,
     /// The first value that was not the right one, and how the last lost connection ended.
@@ -149,7 +151,8 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// True if a value was wrong, a connection was lost, or an HTTP server failed to answer well and in time.
+    /// True if a value was wrong, a connection was lost, or an HTTP server failed to answer well
+    /// and in time.
     pub fn is_broken(&self) -> bool {
         let c = &self.counts;
         let bad = c.corrupt + c.lost + c.client_errors + c.server_errors + c.timed_out;

@@ -1,4 +1,4 @@
-//! What a run is to do.
+//! The plan of a run.
 
 use crate::{Error, Http, Items};
 use machine::{CpuList, Duration};
@@ -47,15 +47,16 @@ impl fmt::Display for Target {
 /// When the next request is sent.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Pace {
-    /// When it is due, whatever the server does: arrivals along a profile. The rate before the profile
-    /// begins, during the warm-up, is the profile's first.
+    /// When it is due, whatever the server does: arrivals along a profile. The rate before the
+    /// profile begins, during the warm-up, is the profile's first.
     Open {
         /// How arrivals are spread around their rate.
         arrivals: ArrivalKind,
         profile: Profile,
     },
-    /// When an earlier one was answered: `depth` requests are under way on each connection at all times.
-    /// Such a generator slows down with its server and hides what waiting clients would have seen.
+    /// When an earlier one was answered: `depth` requests are under way on each connection at all
+    /// times. Such a generator slows down with its server and hides the latency that waiting
+    /// clients would have seen.
     Closed { depth: u32 },
 }
 
@@ -75,23 +76,26 @@ pub struct Plan<A = Items> {
     pub pace: Pace,
     pub asks: A,
     pub interval: Duration,
-    /// How long before a request is due the thread stops sleeping and polls instead: longer than the
-    /// system needs to wake it, or it will send late.
+    /// How long before a request is due the thread stops sleeping and polls instead: longer than
+    /// the system needs to wake it, or it will send late.
     pub spin: Duration,
-    /// The threads send at real-time priority 1, the lowest, before all ordinary threads: for a generator that shares its CPUs with the
-    /// server and would send when that happens to pause. The server sees what it would see of a generator elsewhere, but for the CPU time.
+    /// The threads send at real-time priority 1, the lowest, ahead of all ordinary threads. This is
+    /// for a generator that shares its CPUs with the server and has to send while the server runs.
+    /// The server then sees the load of a generator on another machine, except for the CPU time.
     pub prompt: bool,
     /// Unanswered requests on one connection beyond which further ones wait (open loop). They are
     /// counted as held, and their latency still from when they were due.
     pub outstanding_max: u32,
-    /// Give a request up, and its connection with it, when the server owes its answer for this long.
+    /// Give a request up, and its connection with it, when the server owes its answer for this
+    /// long.
     pub timeout: Option<Duration>,
     /// How long to wait for the last answers after the last request.
     pub drain: Duration,
-    /// Give up when requests are under way and nothing was heard for this long, while connecting too.
+    /// Give up when requests are under way and nothing was heard for this long, while connecting
+    /// too.
     pub patience: Duration,
-    /// The percentile of latency that the run is for, as a share between 0 and 1: the run is invalid if it, or the median, is the
-    /// generator's own.
+    /// The percentile of latency that the run is for, as a share between 0 and 1: the run is
+    /// invalid if it, or the median, is the generator's own.
     pub judged: f64,
 }
 
@@ -103,8 +107,8 @@ impl Plan {
 }
 
 impl Plan<Http> {
-    /// A plan with the defaults; `roost load http --help` states them. One request at a time on each connection, as
-    /// HTTP clients do it.
+    /// A plan with the defaults; `roost load http --help` states them. One request at a time on
+    /// each connection, as HTTP clients do it.
     pub fn http(asks: Http, pace: Pace) -> Self {
         let (timeout, patience) = (Some(Duration::from_secs(10)), Duration::from_secs(30));
         Self { outstanding_max: 1, timeout, patience, ..Self::of(asks.url.target(), pace, asks) }
@@ -133,7 +137,7 @@ impl<A> Plan<A> {
         }
     }
 
-    /// Says what is wrong with it, if anything.
+    /// The first fault of the plan, if there is one.
     pub(crate) fn check(&self) -> Result<(), Error> {
         let refused = |fix: String| Err(Error::Plan(fix));
         if !(self.judged > 0.0 && self.judged < 1.0) {
@@ -178,14 +182,14 @@ impl<A> Plan<A> {
 /// Waking from a timer takes up to about this long on virtual machines; measured in
 /// docs/journal/2026-11-20-loadgen.md.
 pub const SPIN_DEFAULT: Duration = Duration::from_micros(50);
-/// What one process can have towards one address of a server, with room for its other descriptors.
+/// The connections that one process can have to one address, with room for its other descriptors.
 const CONNECTIONS_MAX: u32 = 20_000;
 /// Deeper pipelines than this measure the buffers of the sockets.
 const DEPTH_MAX: u32 = 4096;
 const LENGTH_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 /// How often a lane looks for requests that are over their time.
 pub(crate) const TIMEOUT_MIN: Duration = Duration::from_millis(100);
-/// Below this, reporting disturbs what is measured.
+/// Below this, reporting disturbs the measurement.
 const INTERVAL_MIN: Duration = Duration::from_millis(10);
 
 #[cfg(test)]

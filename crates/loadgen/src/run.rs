@@ -1,8 +1,8 @@
 //! A run from beginning to end: connections, preload, load, verdict.
 //!
-//! Each stage is a scope of threads that ends before the next begins, so an error in one thread needs no
-//! barrier to be freed from. During the load the calling thread merges the lanes' intervals and shows them to
-//! the observer.
+//! Each stage is a scope of threads that ends before the next begins, so an error in one thread
+//! needs no barrier to be freed from. During the load the calling thread merges the lanes'
+//! intervals and shows them to the observer.
 
 use crate::connection::Address;
 use crate::judge::{Stands, judge};
@@ -20,8 +20,8 @@ use std::sync::mpsc;
 use std::thread;
 use workload::{Arrivals, Profile};
 
-/// Does what the plan says. `observer` sees every interval as it ends and may stop the run; what was measured
-/// until then is the outcome.
+/// Runs the plan. `observer` sees every interval as it ends and may stop the run; the outcome then
+/// holds the measurements until that time.
 pub fn run<A: Asks>(
     plan: &Plan<A>,
     observer: &mut dyn FnMut(&Interval<'_>) -> ControlFlow<()>,
@@ -49,7 +49,8 @@ fn lanes<A: Asks>(plan: &Plan<A>) -> Result<Vec<Lane<'_, A>>, Error> {
     on_threads(plan, numbers, |_, number| Lane::connect(plan, protocol.clone(), number, &address))
 }
 
-/// Runs `work` on one pinned thread for each item. The first error counts; threads that panic pass it on.
+/// Runs `work` on one pinned thread for each item. The first error counts; threads that panic pass
+/// it on.
 pub(crate) fn on_threads<A: Asks, T: Send, R: Send>(
     plan: &Plan<A>,
     items: Vec<T>,
@@ -236,7 +237,8 @@ fn source<A, R>(
     }
 }
 
-/// Ends of the intervals: every `interval` of the warm-up and of what is measured, and the end of each.
+/// Ends of the intervals: every `interval` of the warm-up and of the measurement, and the end of
+/// each.
 fn boundaries<A>(plan: &Plan<A>, start: Instant) -> Vec<Instant> {
     let mut boundaries = Vec::new();
     for (begin, length) in [(start, plan.warmup), (start + plan.warmup, plan.length)] {
@@ -277,7 +279,7 @@ struct Parts {
 }
 
 impl<A> Merger<'_, A> {
-    /// Until every lane has ended: merges what they report, interval by interval, in order.
+    /// Until every lane has ended: merges their reports, interval by interval, in order.
     fn follow(
         &self,
         received: &mpsc::Receiver<LaneInterval>,
@@ -352,6 +354,6 @@ fn raise_descriptor_limit(connections: u32) -> Result<(), Error> {
 const THREADS_READY: Duration = Duration::from_millis(5);
 /// Tallies on their way between a lane and the merger, so that a lane never allocates one.
 const TALLIES_IN_FLIGHT: usize = 3;
-/// Standard streams, epoll sets, timers, and what the program around has open.
+/// Standard streams, epoll sets, timers, and the descriptors of the program around.
 const DESCRIPTORS_BESIDE: u64 = 256;
 const REMARKS_MAX: usize = 3;

@@ -1,7 +1,8 @@
 //! Where the next request comes from.
 //!
-//! In an open loop all threads walk the same schedule and each takes what falls to its own connections:
-//! drawing an arrival costs some 20 ns, and the stream is the same however many threads share it.
+//! In an open loop all threads walk the same schedule and each takes the requests of its own
+//! connections. Drawing an arrival costs some 20 ns, and the stream does not depend on the number
+//! of threads.
 
 use crate::protocol::Protocol;
 use machine::{Duration, Instant};
@@ -49,9 +50,9 @@ pub(crate) struct Due {
     pub connection: usize,
 }
 
-/// What a thread sends in one phase.
+/// The requests of a thread in one phase.
 pub(crate) enum Source<R> {
-    /// What the schedule says, when it says so. `next` is this thread's next one.
+    /// The schedule's requests and their times. `next` is this thread's next one.
     Open { schedule: Box<Schedule>, start: Instant, end: Duration, next: Option<Due> },
     /// As answers come back, requests `next`, `next + step`, ... until the given moment.
     Closed { depth: usize, next: u64, step: u64, until: Instant },
@@ -95,7 +96,8 @@ impl<R: Copy> Source<R> {
         }
     }
 
-    /// Moves on to this thread's next scheduled request. Connection c of all belongs to thread c % lanes.
+    /// Moves on to this thread's next scheduled request. Connection c of all belongs to thread c %
+    /// lanes.
     pub fn advance<P: Protocol<Request = R>>(
         &mut self,
         protocol: &P,

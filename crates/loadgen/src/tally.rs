@@ -1,4 +1,4 @@
-//! What a thread counts, and histograms of a size that never grows during a run.
+//! The counts of a thread, and histograms of a size that never grows during a run.
 
 use hdrhistogram::Histogram;
 use machine::Duration;
@@ -25,7 +25,8 @@ pub struct Counts {
     /// Of those, HTTP statuses from 500 on: the server failed.
     #[serde(default, skip_serializing_if = "is_none")]
     pub server_errors: u64,
-    /// Requests whose answer did not come within the plan's time; their age then is in the latencies.
+    /// Requests whose answer did not come within the plan's time; their age then is in the
+    /// latencies.
     #[serde(default, skip_serializing_if = "is_none")]
     pub timed_out: u64,
     /// Values that were not the ones that belong to their key; only counted when verifying.
@@ -78,9 +79,9 @@ pub(crate) struct Tally {
     pub latency: Histogram<u64>,
     /// From when a request was due until it was written.
     pub lateness: Histogram<u64>,
-    /// The latencies without what the generator itself added to each: see `crate::judge`.
+    /// The latencies without the generator's part: see `crate::judge`.
     pub without_own: Histogram<u64>,
-    /// What the server says that requests took.
+    /// The server's own times for requests.
     pub took: Histogram<u64>,
 }
 
@@ -113,12 +114,13 @@ impl Tally {
     }
 }
 
-/// A histogram of nanoseconds with three significant figures; what is longer than its reach counts as its reach.
+/// A histogram of nanoseconds with three significant figures; a longer time than its reach counts
+/// as its reach.
 pub(crate) fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, REACH_NS, 3).expect("constant bounds are valid")
 }
 
-/// The same for what servers say in whole milliseconds; a hundredth of the size.
+/// The same for the server's own times in whole milliseconds; a hundredth of the size.
 fn took_histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1_000_000, REACH_NS, 3).expect("constant bounds are valid")
 }

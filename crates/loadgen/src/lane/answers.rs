@@ -98,8 +98,8 @@ impl<A: Asks> Lane<'_, A> {
         is_same
     }
 
-    /// Takes what it can from the beginning of `input`; says how many bytes that was, or nothing if the connection has
-    /// ended meanwhile.
+    /// Takes as much as it can from the beginning of `input`; returns the number of bytes, or
+    /// nothing if the connection has ended meanwhile.
     fn take_answers(&mut self, at: usize, input: &[u8], now: Instant) -> Option<usize> {
         let mut used = 0;
         while used < input.len() {
@@ -178,7 +178,7 @@ impl<A: Asks> Lane<'_, A> {
 
     pub(super) fn record_latency(&mut self, asked: Asked, now: Instant) {
         let latency = now.since(asked.due);
-        // A closed loop has no times at which requests are due: how fast the generator is belongs to what it measures.
+        // A closed loop has no due times: the generator's speed is part of the measurement.
         let own = match self.source.depth() {
             Some(_) => Duration::ZERO,
             None => asked.late + self.pause_since(asked.due + asked.late),
@@ -190,7 +190,7 @@ impl<A: Asks> Lane<'_, A> {
         }
     }
 
-    /// Keeps what a person should know, as long as there is little of it.
+    /// Keeps remarks for the user, a few at most.
     pub(super) fn remark(&mut self, remark: String) {
         if self.remarks.len() < REMARKS_MAX {
             self.remarks.push(remark);

@@ -1,4 +1,5 @@
-//! Ends of connections and of requests: what is lost with a connection, which are made anew, what is over its time.
+//! Ends of connections and of requests: requests lost with a connection, connections made anew,
+//! requests that timed out.
 
 use super::{Lane, REMARKS_MAX};
 use crate::connection::{Asked, Connection, Pending};
@@ -9,8 +10,9 @@ use rustix::event::epoll;
 use rustix::net::sockopt::socket_error;
 
 impl<A: Asks> Lane<'_, A> {
-    /// A connection is of no use any more. What it still owed is lost. One of a pool is made anew when it is needed, and
-    /// its end is nothing to speak of if nothing was owed: servers end idle connections as they please.
+    /// Drops a connection and the requests under way on it. A pool makes a new one when it needs
+    /// one. An idle connection that ends is not reported: servers end idle connections as they
+    /// please.
     pub(super) fn close(&mut self, at: usize, reason: &str) {
         if !self.connections[at].open {
             return;
@@ -28,7 +30,7 @@ impl<A: Asks> Lane<'_, A> {
         self.leave(at, reason);
     }
 
-    /// What was under way on a connection, which is then empty.
+    /// The requests under way on a connection, which is then empty.
     fn take_pending(&mut self, at: usize) -> Vec<Asked> {
         let connection = &mut self.connections[at];
         connection.unsent = 0;
@@ -37,7 +39,7 @@ impl<A: Asks> Lane<'_, A> {
         pending.iter().map(Pending::asked).collect()
     }
 
-    /// Leaves a connection, and makes it anew if somebody waits for it.
+    /// Drops a connection, and makes it anew if requests wait for it.
     fn leave(&mut self, at: usize, reason: &str) {
         reason.clone_into(&mut self.last_end);
         let connection = &mut self.connections[at];
@@ -93,7 +95,7 @@ impl<A: Asks> Lane<'_, A> {
             && self.connections.iter().all(|connection| !connection.open)
     }
 
-    /// A pool without any connection has nobody to carry what waits.
+    /// A pool without a connection has no carrier for the requests that wait.
     fn lose_waiting_if_alone(&mut self) {
         if self.is_alone() {
             self.lose_waiting(0);
@@ -129,8 +131,8 @@ impl<A: Asks> Lane<'_, A> {
         self.refill(at, now);
     }
 
-    /// Gives up what the server owes for longer than the plan allows, and the connection with it: its answer would be
-    /// taken for another's.
+    /// Gives up requests that are older than the plan allows, and their connection with them: a
+    /// late answer would be taken for another request's.
     pub(super) fn expire(&mut self, now: Instant) {
         let Some(timeout) = self.plan.timeout else { return };
         if now < self.next_look {
@@ -152,7 +154,7 @@ impl<A: Asks> Lane<'_, A> {
         }
     }
 
-    /// Counts what is still under way, at the age that it has reached.
+    /// Counts the requests still under way at the age that they have reached.
     pub(super) fn write_off(&mut self, now: Instant) {
         let mut left = Vec::new();
         for at in 0..self.connections.len() {

@@ -27,14 +27,14 @@ use rustix::time::{TimerfdClockId, TimerfdFlags, timerfd_create};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What part of a phase counts.
+/// The part of a phase that counts.
 #[derive(Clone, Copy)]
 pub struct Window {
     pub from: Instant,
     pub until: Instant,
 }
 
-/// What a phase counted within its window.
+/// The counts of a phase within its window.
 pub struct Measured {
     pub(crate) tally: Tally,
     /// Answers that came within the window, whenever their requests were due.
@@ -49,7 +49,7 @@ pub struct Lane<'a, A: Asks> {
     number: u32,
     address: Address,
     connections: Vec<Connection<A::Protocol>>,
-    /// What waits: a queue for each connection, or one for all of a pool.
+    /// The waiting requests: a queue for each connection, or one for all of a pool.
     waiting: Vec<VecDeque<Held<<A::Protocol as Protocol>::Request>>>,
     epoll: OwnedFd,
     timer: OwnedFd,
@@ -59,7 +59,8 @@ pub struct Lane<'a, A: Asks> {
     under_way: u64,
     held: usize,
     last_heard: Instant,
-    /// The last time that this thread did not run although it had something to do: from when, until when.
+    /// The last time that this thread did not run although it had something to do: from when, until
+    /// when.
     paused: (Instant, Instant),
     /// When to look next for requests that are over their time.
     next_look: Instant,
@@ -137,7 +138,7 @@ impl<'a, A: Asks> Lane<'a, A> {
         })
     }
 
-    /// Sends what `source` says until it is used up and answered, or the plan's drain time has passed.
+    /// Sends the requests of `source` until all are answered, or the plan's drain time has passed.
     pub(crate) fn phase(
         &mut self,
         source: Source<<A::Protocol as Protocol>::Request>,
@@ -222,14 +223,16 @@ impl<'a, A: Asks> Lane<'a, A> {
         }
     }
 
-    /// This thread should have gone on at `expected`, and did so at `now`. What was answered meanwhile is read late.
+    /// This thread should have gone on at `expected`, and did so at `now`. Answers that arrived
+    /// meanwhile are read late.
     fn note_pause(&mut self, expected: Instant, now: Instant) {
         if now.since(expected) >= PAUSE_MIN {
             self.paused = (expected, now);
         }
     }
 
-    /// How much of the last pause lies after `sent`: so much later than it came may an answer have been read.
+    /// How much of the last pause lies after `sent`: so much later than it came may an answer have
+    /// been read.
     fn pause_since(&self, sent: Instant) -> Duration {
         self.paused.1.since(self.paused.0.max(sent))
     }
@@ -254,7 +257,8 @@ const TIMER: u64 = u64::MAX;
 const EVENTS_PER_WAIT: usize = 256;
 /// Bytes taken by one read.
 const READ_BYTES: usize = 64 << 10;
-/// A thread that goes on so much later than it meant to was kept from its CPU: no round of the loop takes as long.
+/// A thread that goes on so much later than it meant to was kept from its CPU: no round of the loop
+/// takes as long.
 const PAUSE_MIN: Duration = Duration::from_millis(5);
 /// As many remarks as a person reads.
 const REMARKS_MAX: usize = 3;

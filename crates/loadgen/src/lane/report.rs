@@ -1,11 +1,11 @@
-//! How a lane tells the run, interval by interval, what it counted.
+//! The reports of a lane to the run, interval by interval.
 
 use crate::tally::Tally;
 use machine::{Duration, Instant};
 use rustix::time::{ClockId, clock_gettime};
 use std::sync::mpsc::{Receiver, Sender};
 
-/// What a lane counted between two boundaries of the run.
+/// The counts of a lane between two boundaries of the run.
 pub(crate) struct LaneInterval {
     pub lane: usize,
     pub number: usize,
@@ -13,8 +13,8 @@ pub(crate) struct LaneInterval {
     pub cpu_time: Duration,
 }
 
-/// Where a lane reports its intervals to, and gets their emptied tallies back from: allocating in mid-run
-/// would make the next requests late.
+/// Where a lane reports its intervals to, and gets their emptied tallies back from: allocating in
+/// mid-run would make the next requests late.
 pub(crate) struct Reporter {
     pub lane: usize,
     pub reports: Sender<LaneInterval>,
@@ -41,7 +41,7 @@ impl Reporter {
         };
         self.cpu_before = cpu;
         self.sent += 1;
-        // Nobody listens any more when the run was given up.
+        // The receiver is gone when the run was given up.
         let _ = self.reports.send(report);
     }
 }

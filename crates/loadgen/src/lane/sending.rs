@@ -1,4 +1,5 @@
-//! From what is due to bytes on the socket: composing, holding back, one write for each connection.
+//! From due requests to bytes on the socket: composing, holding back, one write for each
+//! connection.
 
 use super::Lane;
 use crate::Plan;
@@ -49,8 +50,8 @@ impl<A: Asks> Lane<'_, A> {
         }
     }
 
-    /// The connection that shall carry a request meant for this one: of a pool the next that is idle; or closed, and can be
-    /// made anew; or has room behind others.
+    /// The connection that shall carry a request meant for this one: of a pool the next that is
+    /// idle; or closed, and can be made anew; or has room behind others.
     fn carrier(&self, meant: usize) -> usize {
         if !A::Protocol::POOLED {
             return meant;
@@ -99,8 +100,7 @@ impl<A: Asks> Lane<'_, A> {
         }
     }
 
-    /// Brings a connection back to what it should have under way: the depth of a closed loop, or the requests
-    /// that were held.
+    /// Fills a connection up: to the depth of a closed loop, or with the backlogged requests.
     pub(super) fn refill(&mut self, at: usize, now: Instant) {
         if let Some(depth) = self.source.depth() {
             while self.connections[at].open
@@ -185,7 +185,8 @@ fn has_room<A, P: Protocol>(connection: &Connection<P>, plan: &Plan<A>) -> bool 
         && connection.backlog_bytes() < OUT_BYTES_MAX
 }
 
-/// Answers are looked for at least this often, however many requests are due: the sockets' buffers must not fill.
+/// Answers are looked for at least this often, however many requests are due: the sockets' buffers
+/// must not fill.
 const DISPATCH_BATCH: usize = 256;
 /// Bytes composed for one connection beyond which further requests wait.
 const OUT_BYTES_MAX: usize = 256 << 10;

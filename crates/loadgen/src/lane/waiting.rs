@@ -1,9 +1,10 @@
 //! Waiting for answers or for the next due time.
 //!
-//! A sleeping thread is woken some tens of microseconds after its timer, more on a virtual machine, and would
-//! send late by that much. So the sleep ends the plan's `spin` early and the rest is polled. The timer is a
-//! timerfd in the epoll set: it takes nanoseconds on every kernel (epoll_pwait2 needs Linux 5.11) and is exempt
-//! from the slack that the kernel adds to a thread's ordinary timeouts.
+//! A sleeping thread is woken some tens of microseconds after its timer, more on a virtual machine,
+//! and would send late by that much. So the sleep ends the plan's `spin` early and the rest is
+//! polled. The timer is a timerfd in the epoll set: it takes nanoseconds on every kernel
+//! (epoll_pwait2 needs Linux 5.11) and is exempt from the slack that the kernel adds to a thread's
+//! ordinary timeouts.
 
 use super::Lane;
 use crate::Error;

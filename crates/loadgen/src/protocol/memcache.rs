@@ -123,7 +123,7 @@ impl Protocol for Memcache {
 }
 
 impl Memcache {
-    /// What is wrong with a value, if anything.
+    /// The reason why a value is wrong, if it is.
     fn fault(&mut self, request: &Request, key: &[u8], value: &[u8]) -> Option<String> {
         self.key.clear();
         self.requests.write_key(request.key, &mut self.key);

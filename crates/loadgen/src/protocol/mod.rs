@@ -1,10 +1,11 @@
-//! What a lane must know of the language that its server speaks, and nothing more.
+//! The part of a server's protocol that a lane has to know.
 //!
-//! A lane is about time: when a request is due, when it was sent, when its answer was whole. The bytes in between are a
-//! [`Protocol`]'s: it says what request number n is, writes it, and takes answers off the bytes that come in. There are
-//! two, `memcache` and `http`, and they differ in one more thing: which connection carries a request. A memcached client
-//! has its connections and each request belongs to one; an HTTP client has a *pool*, takes whichever connection is free,
-//! and opens a closed one anew when it needs one, as HTTP lets servers close what is idle.
+//! A lane is about time: when a request is due, when it was sent, when its answer was whole. The
+//! bytes in between belong to a [`Protocol`]: it defines request number n, writes it, and parses
+//! the answers. There are two, `memcache` and `http`. They differ in one more thing: which
+//! connection carries a request. A memcached client has its connections and each request belongs to
+//! one. An HTTP client has a *pool*, takes any connection that is free, and opens a closed one anew
+//! when it needs one, as HTTP lets servers close idle connections.
 
 mod http;
 mod memcache;
@@ -21,7 +22,7 @@ use crate::{Error, Plan, Preload};
 use machine::Duration;
 use workload::SpecError;
 
-/// What is asked of a server, and so in which protocol. Implemented by [`Items`] and [`Http`].
+/// The requests for a server, and so the protocol. Implemented by [`Items`] and [`Http`].
 pub trait Asks: Clone + Sync {
     #[doc(hidden)]
     type Protocol: Protocol;
@@ -32,7 +33,7 @@ pub trait Asks: Clone + Sync {
     #[doc(hidden)]
     fn protocol(&self) -> Result<Self::Protocol, SpecError>;
 
-    /// What is to be done before the load.
+    /// Work to do before the load.
     #[doc(hidden)]
     fn prepare(_plan: &Plan<Self>, _lanes: &mut [Lane<'_, Self>]) -> Result<Option<Preload>, Error> {
         Ok(None)
@@ -44,10 +45,11 @@ pub trait Asks: Clone + Sync {
 pub trait Protocol: Clone + Send + Sync {
     /// A request, small enough to be kept until it is answered.
     type Request: Copy + Send;
-    /// What is known of the answer that a connection is in the middle of.
+    /// The state of an answer that is not whole yet.
     type Reading: Default + Send;
 
-    /// Any connection may carry any request, and one that the server closed is made anew when it is needed.
+    /// Any connection may carry any request, and one that the server closed is made anew when it is
+    /// needed.
     const POOLED: bool;
 
     /// Request number `index`.
@@ -59,8 +61,8 @@ pub trait Protocol: Clone + Send + Sync {
     /// Appends the request's bytes.
     fn compose(&mut self, request: &Self::Request, out: &mut Vec<u8>);
 
-    /// Takes what it can of the answer to `request` from the beginning of `input`, which is not empty. An error says why
-    /// this is no answer; the connection is then of no use any more.
+    /// Takes as much as it can of the answer to `request` from the beginning of `input`, which is
+    /// not empty. An error says why this is no answer; the connection is then useless.
     fn take(
         &mut self,
         request: &Self::Request,
@@ -68,17 +70,18 @@ pub trait Protocol: Clone + Send + Sync {
         input: &[u8],
     ) -> Result<Taken, String>;
 
-    /// The server closed the connection in the middle of an answer: the answer, if that is how it ends.
+    /// The server closed the connection in the middle of an answer: the answer, if that is how it
+    /// ends.
     fn end(&mut self, reading: &mut Self::Reading) -> Option<Answer>;
 }
 
-/// What was made of some bytes.
+/// The result of reading some bytes.
 #[doc(hidden)]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Taken {
     /// More bytes are needed before any of these can be taken.
     Nothing,
-    /// These bytes belong to an answer that is not whole yet; what is wrong with them, if anything.
+    /// These bytes belong to an answer that is not whole yet; the fault in them, if there is one.
     Part(usize, Option<String>),
     /// These bytes complete the answer.
     Answer(usize, Answer),
@@ -94,7 +97,7 @@ pub struct Answer {
     pub is_last: bool,
 }
 
-/// What an answer says, as far as it is counted.
+/// The counted parts of an answer.
 #[doc(hidden)]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {

@@ -1,4 +1,4 @@
-//! Where an HTTP server listens, and what of it is asked.
+//! The address of an HTTP server and the request target.
 
 use crate::{Error, Target};
 use std::fmt;
@@ -23,7 +23,7 @@ impl Url {
         &self.authority
     }
 
-    /// What the request line asks for.
+    /// The target in the request line.
     pub fn path(&self) -> &str {
         &self.path
     }
@@ -34,7 +34,8 @@ impl FromStr for Url {
 
     fn from_str(text: &str) -> Result<Self, Error> {
         let refused = || Error::Url(text.to_owned());
-        // What a request line cannot carry would end it; the words of a query are escaped on their way in.
+        // A character that a request line cannot carry would end it; the words of a query are
+        // escaped on their way in.
         let rest =
             text.strip_prefix("http://").filter(|rest| rest.bytes().all(|byte| byte.is_ascii_graphic()));
         let rest = rest.ok_or_else(refused)?;

@@ -1,4 +1,4 @@
-//! Against HTTP servers: a kept library's, and ones that answer by hand what a library would not.
+//! Against HTTP servers: a library's, and hand-written ones that answer as a library would not.
 
 use crate::{open, unobserved};
 use loadgen::{Body, Error, Http, Outcome, Pace, Plan, run};
@@ -126,8 +126,9 @@ fn a_path_that_the_server_does_not_have_is_counted_by_its_status() {
     assert!(outcome.remarks[0].contains("404"), "{:?}", outcome.remarks);
 }
 
-/// A server that reads whole requests and lets `answer` write what it likes, on a thread for each connection; `answer`
-/// gets the number of the request on its connection and says whether to go on.
+/// A server that reads whole requests and lets `answer` write bytes, on a thread for each
+/// connection; `answer` gets the number of the request on its connection and returns whether to go
+/// on.
 fn by_hand(answer: impl Fn(usize, &mut TcpStream) -> bool + Send + Sync + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -212,7 +213,8 @@ fn a_server_that_closes_after_each_answer_costs_connections_and_no_request() {
             Plan { connections: 8, length: Duration::from_millis(500), ..short(&address, open(100.0)) };
         let outcome = run(&plan, &mut unobserved).unwrap();
         if name == "unannounced" {
-            // A request may be on its way when the connection ends; then it is lost, and nothing else is.
+            // A request may be on its way when the connection ends; then it is lost, and nothing
+            // else is.
             let c = &outcome.counts;
             assert_eq!((c.good + c.lost, c.errors()), (c.sent, c.lost), "{outcome}");
             assert!(c.good > c.lost, "{outcome}");
@@ -247,7 +249,7 @@ fn a_content_length_that_is_too_small_is_found_and_one_too_large_times_out() {
         stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n{\"took\":1}").is_ok()
     });
     let outcome = run(&short(&small, Pace::Closed { depth: 1 }), &mut unobserved).unwrap();
-    // What is left over is taken for the next answer, if one is awaited, and for more than was asked otherwise.
+    // Bytes left over belong to the next answer, if one is awaited; otherwise they are a fault.
     assert!(outcome.connections_renewed > 0 && outcome.counts.good < 10_000, "{outcome}");
 
     let large =
@@ -262,7 +264,8 @@ fn a_content_length_that_is_too_small_is_found_and_one_too_large_times_out() {
 
 #[test]
 fn a_slow_server_does_not_slow_the_requests_down() {
-    // One connection, some 300 answers a second, 1000 asked for: the waiting shows in the latencies.
+    // One connection, some 300 answers a second, 1000 asked for: the waiting shows in the
+    // latencies.
     let address = by_hand(|_, stream| {
         thread::sleep(std::time::Duration::from_millis(3));
         stream.write_all(GOOD).is_ok()

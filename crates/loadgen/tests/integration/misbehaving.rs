@@ -1,4 +1,5 @@
-//! Servers that refuse, stall, close, or speak something else: clear errors, and an end to every run.
+//! Servers that refuse, stall, close, or speak something else: clear errors, and an end to every
+//! run.
 
 use crate::{open, short, unobserved};
 use loadgen::{Error, Items, Pace, Plan, Target, run};
@@ -9,7 +10,8 @@ use std::os::unix::net::UnixListener;
 use std::thread;
 use workload::Workload;
 
-/// A server whose every connection is handled by `serve` on a thread of its own. The threads end with their clients.
+/// A server whose every connection is handled by `serve` on a thread of its own. The threads end
+/// with their clients.
 pub fn server(serve: impl Fn(TcpStream) + Send + Sync + Clone + 'static) -> Target {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -159,15 +161,17 @@ fn a_server_that_reads_nothing_leaves_requests_unanswered_and_says_so() {
 
 #[test]
 fn a_slow_server_does_not_slow_the_requests_down() {
-    // One answer at a time, each after a moment, so that most requests find earlier ones unanswered.
+    // One answer at a time, each after a moment, so that most requests find earlier ones
+    // unanswered.
     let target = server(|stream| {
         lines(stream, |_, writer| {
             thread::sleep(std::time::Duration::from_millis(3));
             writer.write_all(b"END\r\n").is_ok()
         });
     });
-    // Served at some 300 per second and asked at 1000: the waiting shows in the latencies, whether the requests wait at
-    // the server or, with one under way at most, at the generator; and nothing is left out.
+    // Served at some 300 per second and asked at 1000: the waiting shows in the latencies, whether
+    // the requests wait at the server or, with one under way at most, at the generator; and nothing
+    // is left out.
     for outstanding_max in [1000, 1] {
         let plan = Plan { connections: 1, outstanding_max, ..short(target.clone(), open(1000.0)) };
         let outcome = run(&gets_only(plan), &mut unobserved).unwrap();

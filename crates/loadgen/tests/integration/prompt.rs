@@ -6,7 +6,8 @@ use loadgen::{Error, Interval, Plan, run};
 use std::io::Write as _;
 use std::ops::ControlFlow;
 
-/// Of all generators' threads of this process, how many are real-time ones: field 41 of `stat` is the policy, 1 is `SCHED_FIFO`.
+/// Of all generators' threads of this process, how many are real-time ones: field 41 of `stat` is
+/// the policy, 1 is `SCHED_FIFO`.
 fn prompt_threads() -> usize {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap();
     let stats = tasks.filter_map(|task| std::fs::read_to_string(task.unwrap().path().join("stat")).ok());

@@ -1,12 +1,14 @@
-//! HTTP/1.1 answers, read as they come in: status, whether the connection goes on, what the server says it took.
+//! HTTP/1.1 answers, read as they come in: status, whether the connection goes on, the server's own
+//! time.
 //!
-//! A search engine's answer may be long and come in many pieces, so bodies are not kept: their bytes are counted and
-//! passed over, all but the beginning. There stands what the engine says of its own time (`took` of Elasticsearch and
-//! OpenSearch, `QTime` of Solr; both in milliseconds), and, of an error, what is wrong.
+//! A search engine's answer may be long and come in many pieces. So bodies are not kept: their
+//! bytes are counted and skipped, except for the beginning. It holds the engine's own time (`took`
+//! of Elasticsearch and OpenSearch, `QTime` of Solr; both in milliseconds) and the reason of an
+//! error.
 //!
-//! What always holds: any bytes are an answer, the beginning of one, or [`Garbled`]; a reader keeps at most
-//! [`BEGINNING_BYTES`] and asks for at most [`HEAD_BYTES_MAX`] to be kept for it; how an answer is cut into pieces
-//! changes nothing about what is read.
+//! Invariants: any bytes are an answer, the beginning of one, or [`Garbled`]. A reader keeps at
+//! most [`BEGINNING_BYTES`] and asks its caller to keep at most [`HEAD_BYTES_MAX`]. The result does
+//! not depend on how an answer is cut into pieces.
 
 use httparse::{EMPTY_HEADER, Response, Status, parse_chunk_size, parse_headers};
 use machine::Duration;
@@ -36,7 +38,7 @@ enum State {
     UntilClosed,
 }
 
-/// What was made of some bytes.
+/// The result of reading some bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     /// More bytes are needed before any can be taken.
@@ -68,7 +70,7 @@ impl fmt::Display for Garbled {
 }
 
 impl Reader {
-    /// Takes what it can from the beginning of `input`.
+    /// Takes as much as it can from the beginning of `input`.
     pub fn take(&mut self, input: &[u8]) -> Result<Step, Garbled> {
         match self.state {
             State::Head => self.take_head(input),
@@ -144,7 +146,7 @@ impl Reader {
         let (Some(status), Some(version)) = (response.code, response.version) else {
             return Err(Garbled("its status line"));
         };
-        // What was told in advance (RFC 9110, 15.2) is not the answer.
+        // An interim response (RFC 9110, 15.2) is not the answer.
         if (100..200).contains(&status) {
             return if status == 101 {
                 Err(Garbled("it changes the protocol"))
@@ -233,8 +235,8 @@ fn wait_for_more(input: &[u8]) -> Result<Step, Garbled> {
     if input.len() > HEAD_BYTES_MAX { Err(Garbled("its headers are endless")) } else { Ok(Step::Nothing) }
 }
 
-/// What the server says that it took. A key of JSON, so a quote before it that is escaped makes it none: inside a string
-/// every quote is.
+/// The server's own time. It is a key of JSON. An escaped quote before it means that it is inside a
+/// string, so it is no key.
 fn took(body: &[u8]) -> Option<Duration> {
     let after = |name: &[u8]| {
         let at = body.windows(name.len()).position(|window| window == name)?;
@@ -256,7 +258,7 @@ fn took(body: &[u8]) -> Option<Duration> {
         .map(Duration::from_millis)
 }
 
-/// Of a body, as much is kept: engines write what they took before what they found.
+/// The part of a body that is kept: engines write their time before their results.
 pub const BEGINNING_BYTES: usize = 4096;
 /// A head, or the headers behind the last chunk, may be so long.
 pub const HEAD_BYTES_MAX: usize = 64 << 10;

@@ -1,8 +1,9 @@
-//! HTTP/1.1 as a search service's clients speak it: one request written from a template for each query, connections kept
-//! alive.
+//! HTTP/1.1 as a search service's clients speak it: one request written from a template for each
+//! query, connections kept alive.
 //!
-//! A *template* is a URL and perhaps a body in which `{words}` stands for the query's keywords. They are escaped for where
-//! they stand: percent-encoded in the URL, as a JSON string's inside in the body, so a word can never end the request.
+//! A *template* is a URL and perhaps a body in which `{words}` stands for the query's keywords.
+//! They are escaped for where they stand: percent-encoded in the URL, as a JSON string's inside in
+//! the body, so a word can never end the request.
 
 pub mod answer;
 
@@ -16,7 +17,7 @@ use workload::{Keywords, Popularity, Queries, Query, SpecError, Words};
 pub struct Http {
     /// Everything random follows from this number.
     pub seed: u64,
-    /// What is asked; may have `{words}` in it.
+    /// The target; may have `{words}` in it.
     pub url: Url,
     /// Sent with a POST; without one it is a GET.
     pub body: Option<Body>,
@@ -151,7 +152,7 @@ fn escape_url(word: &str, out: &mut Vec<u8>) {
     }
 }
 
-/// Escapes what may not stand in a JSON string (RFC 8259, 7).
+/// Escapes the characters that may not stand in a JSON string (RFC 8259, 7).
 fn escape_json(word: &str, out: &mut Vec<u8>) {
     for byte in word.bytes() {
         match byte {
