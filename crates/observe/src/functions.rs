@@ -1,16 +1,19 @@
-//! Functions of a program that cannot be changed, as hot-function slots: `linux::bpf`'s probes behind the very [`slots::Reader`]
-//! that reads an agent's file. Who decides from slots need not know where they come from.
+//! Functions of a program that cannot be changed, as hot-function slots: `linux::bpf`'s probes
+//! behind the very [`slots::Reader`] that reads an agent's file. Who decides from slots need not
+//! know where they come from.
 //!
 //! ```text
 //!   the program  --uprobe-->  program in the kernel  --stores-->  a map that is a slot file  <--mapped--  slots::Reader
 //!                                      '-- first enter while the reader sleeps: a ring buffer --> Reader::sleep
 //! ```
 //!
-//! What always holds:
-//! - A call that was left by an exception, by `longjmp` or by a tail call that nobody saw is not told for ever: once a thread has
-//!   been inside for [`LONG`] and sleeps further out on its stack, it is outside. Asked of the kernel for such threads only, 7 us each.
+//! Invariants:
+//! - A call that was left by an exception, by `longjmp` or by an unseen tail call is not reported
+//!   as inside for ever: once a thread has been inside for [`LONG`] and sleeps further out on its
+//!   stack, it is outside. The kernel is asked about such threads only, 7 us each.
 //! - A thread that ends is outside at once, and a process that ends has no thread inside.
-//! - It costs the service a trap at each enter and each exit (`roost bench uprobe` measures it), and nothing after this is dropped.
+//! - It costs the service a trap at each enter and each exit (`roost bench uprobe` measures it),
+//!   and nothing after this is dropped.
 
 use linux::bpf::{BpfError, FunctionProgram, FunctionTally, ImageRings, Probe, SLOT_COUNT, stack_of_sleeper};
 use linux::mapped::{code_file_named, code_files, seen_from_here};
@@ -58,7 +61,7 @@ impl std::fmt::Display for FunctionName {
 
 #[derive(Debug, Error)]
 pub enum FunctionError {
-    /// The process, or what it runs.
+    /// The process, or its executable.
     #[error(transparent)]
     File(#[from] FileError),
     /// The process runs no such file.
@@ -69,11 +72,11 @@ pub enum FunctionError {
     Unreadable { path: PathBuf, source: io::Error },
     #[error("{binary}: {source}")]
     Symbol { binary: String, source: SymbolError },
-    #[error("{0} never returns, so nobody is ever outside again; name a function that it calls")]
+    #[error("{0} never returns, so no thread is ever outside again; name a function that it calls")]
     Endless(String),
     #[error(transparent)]
     Bpf(#[from] BpfError),
-    /// What was attached cannot be read.
+    /// The attached program cannot be read.
     #[error(transparent)]
     Reader(#[from] ReaderError),
 }
@@ -143,7 +146,7 @@ impl FunctionWatch {
         &self.names
     }
 
-    /// What was counted of each, in the order in which they were named.
+    /// The counts of each function, in the order of the request.
     pub fn tallies(&self) -> Vec<FunctionTally> {
         self.program.tallies()
     }
@@ -204,7 +207,8 @@ impl<'a> Binaries<'a> {
     }
 }
 
-/// The kernel's map, mapped: trusted, because programs of ours alone write it, and of one length for ever.
+/// The kernel's map, mapped: trusted, because programs of ours alone write it, and of one length
+/// for ever.
 #[derive(Debug)]
 struct KernelImage {
     map: Map,

@@ -1,17 +1,17 @@
 //! What a machine can do, and how a service really sleeps on it.
 //!
-//! The IISWC 2014 study (the "Tradeoffs" paper) characterised fifteen services by their idle and active periods, and
-//! could say from them which would gain or suffer from deeper sleep. This crate does that for any service on any
-//! Linux: it watches, and concludes, and changes nothing (but in probes that are asked for, which `linux` journals and
-//! puts back).
+//! The IISWC 2014 study (the "Tradeoffs" paper) characterised fifteen services by their idle and
+//! active periods, and could say from them which would gain or suffer from deeper sleep. This crate
+//! does that for any service on any Linux: it watches, and concludes, and changes nothing (but in
+//! probes that are asked for, which `linux` journals and puts back).
 //!
 //! ```text
 //!   host (kernel files, BPF, perf) ---> sleep: periods by length, state, waker ---> verdict: what sleep costs here, what
 //!   a recording (perf script, ...) --->                                                      to try first, and why
 //! ```
 //!
-//! What always holds:
-//! - What cannot be seen is missing, with the reason, never zero. A figure says where it was seen.
+//! Invariants:
+//! - An unseen figure is missing, with the reason, never zero. A figure names its source.
 //! - Nothing here decides for a machine: a verdict is words for people.
 
 pub mod doctor;

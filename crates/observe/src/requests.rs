@@ -1,4 +1,4 @@
-//! Requests of a server that was not changed: how many, how long, and what of it was waiting.
+//! Requests of an unmodified server: how many, how long, and how much of it was waiting.
 //!
 //! ```text
 //!   interrupt CPU idle | its exit | network work | socket: queue + wake-up | the server's own work | reply
@@ -6,11 +6,11 @@
 //!                                                |------------------- response --------------------|
 //! ```
 //!
-//! Times are from the first byte in to the first byte out, by the programs of `linux::bpf`, and do not hold what lies outside
-//! of this machine. A client that measures them itself sees more: its own wake-up, the wire, and, if it keeps to a schedule,
-//! the time that a request waited to be sent.
+//! Times are from the first byte in to the first byte out, by the programs of `linux::bpf`, and
+//! hold no time outside of this machine. A client that measures them itself sees more: its own
+//! wake-up, the wire, and, if it keeps to a schedule, the time that a request waited to be sent.
 //!
-//! What always holds:
+//! Invariants:
 //! - A time that the way of watching cannot tell is `None`.
 //! - `response = waiting + service` for each request, so for the means; not for percentiles.
 
@@ -23,17 +23,17 @@ use linux::service::Service;
 use machine::{CpuId, Duration, Instant, Rate};
 use std::collections::BTreeMap;
 
-/// What was seen of a service's requests for some time.
+/// A service's requests over some time.
 #[derive(Clone, Debug)]
 pub struct RequestPattern {
     pub elapsed: Duration,
     pub way: RequestWay,
     pub requests: u64,
-    /// Those of them that were timed: what percentiles rest on. Where requests are many each timed one stands for several, so
-    /// that the histograms hold all.
+    /// The timed requests: percentiles rest on them. Where requests are many each timed one stands
+    /// for several, so that the histograms hold all.
     pub timed: u64,
-    /// Times that data came while a request of its connection was under way and was taken as part of it: clients that do
-    /// not wait for replies, or long requests.
+    /// Times that data came while a request of its connection was under way and was taken as part
+    /// of it: clients that do not wait for replies, or long requests.
     pub merged: u64,
     /// Times that there was no memory to follow a connection, so that its requests are missing.
     pub unfit: u64,
@@ -98,7 +98,7 @@ impl RequestWatch {
         Self { program, since: now, last: BTreeMap::new(), total }
     }
 
-    /// What was seen since the last call, or since this was opened.
+    /// The requests since the last call, or since this was opened.
     pub fn read(&mut self, now: Instant) -> RequestPattern {
         let mut seen = nothing(self.program.way());
         seen.elapsed = now.since(self.since) - self.total.elapsed;
@@ -116,7 +116,8 @@ impl RequestWatch {
         self.program.pulse()
     }
 
-    /// So many arrivals within a window ring the bell from now on, once; the number that such an alarm bears.
+    /// So many arrivals within a window ring the bell from now on, once; the number that such an
+    /// alarm bears.
     pub fn expect(&mut self, arrivals: Option<u64>, batch: u64) -> Result<u64, BpfError> {
         self.program.expect(arrivals, batch)
     }
@@ -126,12 +127,13 @@ impl RequestWatch {
         self.program.bell(heard)
     }
 
-    /// Takes the programs off their events, as somebody else might; for tests of those who must notice.
+    /// Takes the programs off their events, as another process might; for tests that such a loss is
+    /// noticed.
     pub fn sever(&mut self) {
         self.program.sever();
     }
 
-    /// What all readings so far saw together.
+    /// The sum of all readings so far.
     pub fn total(&self) -> &RequestPattern {
         &self.total
     }

@@ -1,14 +1,17 @@
-//! The verdict put to the test on this machine: requests and power with the CPUs' sleep as shallow as it goes, and as deep as
-//! the kernel likes, in turns.
+//! The verdict put to the test on this machine: requests and power with the CPUs' sleep as shallow
+//! as it goes, and as deep as the kernel likes, in turns.
 //!
-//! The tail and the power that a choice of idle states can move were *predicted* from what the CPUs did when left alone. Here
-//! they are moved: block by block the idle states of all CPUs are limited to the shallowest that halts, and freed again, under
-//! whatever load the service has; which of a pair comes first alternates, so that a drift of the load favours nobody.
-//! Whether the change stays within the prediction is then [`compare`](crate::verdict::compare)'s to say.
+//! The tail and the power that a choice of idle states can move were *predicted* from the CPUs'
+//! behaviour when left alone. Here they are moved: block by block the idle states of all CPUs are
+//! limited to the shallowest that halts, and freed again, under the service's own load; the first
+//! of a pair alternates, so that a drift of the load favours neither.
+//! [`compare`](crate::verdict::compare) judges whether the change stays within the prediction.
 //!
-//! What always holds:
-//! - Limits go through `linux::IdleControl`: journalled first, in force only inside of a shallow block, put back on every way out.
-//! - A machine without a choice of states, or CPUs that another run holds, is an error before anything is changed.
+//! Invariants:
+//! - Limits go through `linux::IdleControl`: journalled first, in force only inside of a shallow
+//!   block, put back on every way out.
+//! - A machine without a choice of states, or CPUs that another run holds, is an error before
+//!   anything is changed.
 
 use crate::requests::{RequestWatch, percentile};
 use crate::verdict::Side;
@@ -31,7 +34,7 @@ pub enum VerifyError {
     /// Another run has limits of its own.
     #[error("{0}")]
     Held(String),
-    /// Nobody asked the service for anything.
+    /// The service had no requests.
     #[error("in {0} of the blocks no request was answered\nhint: give the service its load meanwhile")]
     NoRequests(u32),
     /// The run was told to stop.
@@ -39,7 +42,7 @@ pub enum VerifyError {
     Stopped,
 }
 
-/// What was measured on both sides.
+/// The measurements of both sides.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measured {
     /// Sleep as shallow as it goes.
@@ -103,7 +106,7 @@ pub fn verify(
     Ok(Measured { shallow: shallow.side(is_measured), deep: deep.side(is_measured), power: energy.source() })
 }
 
-/// What the blocks of one side gave.
+/// The results of one side's blocks.
 #[derive(Default)]
 struct Samples {
     p99_ns: Vec<f64>,
@@ -126,7 +129,8 @@ impl Samples {
     }
 }
 
-/// Mean of blocks, and half the width of its 95 % interval: Student's t for as many blocks as there are.
+/// Mean of blocks, and half the width of its 95 % interval: Student's t for as many blocks as there
+/// are.
 fn mean(values: &[f64]) -> (f64, f64) {
     let count = values.len() as f64;
     let mean = values.iter().sum::<f64>() / count.max(1.0);
@@ -151,7 +155,7 @@ fn pause(length: Duration, stop: &AtomicBool) -> Result<(), VerifyError> {
     Ok(())
 }
 
-/// Until what slept under the earlier limit has woken once, on any machine that has work.
+/// Until every CPU that slept under the earlier limit has woken once, on any machine that has work.
 const SETTLE: Duration = Duration::from_millis(250);
 const PATIENCE: Duration = Duration::from_millis(100);
 

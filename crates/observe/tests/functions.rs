@@ -1,6 +1,8 @@
-//! Functions of a real server in C++, watched in the kernel of this machine: every way out, and that the server lives.
+//! Functions of a real server in C++, watched in the kernel of this machine: every way out, and
+//! that the server lives.
 //!
-//! Where the kernel or the user allows no programs each test says so and passes; `lab/run` has kernels that do.
+//! Where the kernel or the user allows no programs each test says so and passes; `lab/run` has
+//! kernels that do.
 
 use machine::Duration;
 use observe::functions::{FunctionError, FunctionName, FunctionWatch};
@@ -109,7 +111,8 @@ fn every_way_out_is_seen_or_made_good_and_the_server_lives() {
         assert_eq!(ask(&mut client, b's'), b'o');
         assert_eq!(only(&mut reader), (before + 4, false), "{}", how as char);
     }
-    // And where no next call comes: the thread sleeps further out, and is not told as inside for long.
+    // And where no next call comes: the thread sleeps further out, and is not told as inside for
+    // long.
     let before = only(&mut reader).0;
     assert_eq!(ask(&mut client, b't'), b'x');
     let mut looks = 0;
@@ -178,7 +181,7 @@ fn a_thread_that_ends_inside_frees_its_slot() {
     let mut reader = watch.reader().unwrap();
     for _ in 0..20 {
         let mut client = server.connect();
-        // Whoever has answered is there, and can be waited for.
+        // A server that has answered is there, and can be waited for.
         assert_eq!(ask(&mut client, b's'), b'o');
         client.write_all(b"d").unwrap();
         // Its connection stays open, so wait for the thread itself.

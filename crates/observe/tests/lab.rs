@@ -1,4 +1,5 @@
-//! On a real kernel with four idle states and six frequencies, which `lab/run` boots in an emulator.
+//! On a real kernel with four idle states and six frequencies, which `lab/run` boots in an
+//! emulator.
 
 mod lab {
     use linux::bpf::RequestWay;
@@ -72,7 +73,8 @@ mod lab {
         assert!(serde_json::to_string(&facts).is_ok());
     }
 
-    /// The recording that lies in testdata as `lab.tree` came from here: `lab/run observe`, and the lines after the mark.
+    /// The recording that lies in testdata as `lab.tree` came from here: `lab/run observe`, and the
+    /// lines after the mark.
     #[test]
     #[ignore = "needs a kernel with four idle states: make lab"]
     fn a_recording_of_this_machine_gives_the_same_page_elsewhere() {
@@ -85,7 +87,8 @@ mod lab {
         assert_eq!(page(&here, &verdicts(&here)), page(&there, &verdicts(&there)));
     }
 
-    /// The document in testdata/doctor/lab-probe.json came from here: `lab/run observe`, and the line after the mark.
+    /// The document in testdata/doctor/lab-probe.json came from here: `lab/run observe`, and the
+    /// line after the mark.
     #[test]
     #[ignore = "needs a kernel with four idle states: make lab"]
     fn a_probe_tells_every_state_that_halts() {
@@ -161,7 +164,8 @@ mod lab {
             let blocks = Blocks { pairs: 3, length: Duration::from_millis(600) };
             let never = AtomicBool::new(false);
             let measured = verify(&root, &cpus, &mut watch, blocks, &never, |pair, side| {
-                // Deep blocks are without a limit, shallow ones are not; told before it changes, so of the one before.
+                // Deep blocks are without a limit, shallow ones are not; told before it changes, so
+                // of the one before.
                 eprintln!("pair {pair}: {side}");
             });
             stop.store(true, Ordering::Relaxed);
@@ -170,7 +174,8 @@ mod lab {
         assert_eq!(knobs(), untouched);
         assert!(measured.shallow.p99 > Duration::ZERO && measured.deep.p99 > Duration::ZERO);
         assert_eq!((measured.shallow.power, measured.deep.power), (None, None), "no meter in an emulator");
-        // All states are the same halt here, so what moves is noise, and a bound of 131 us a wake holds whatever it is.
+        // All states are the same halt here, so any movement is noise, and a bound of 131 us a wake
+        // holds in any case.
         let bound = Change { tail: Some(Duration::from_micros(2 * 131)), power: None };
         let comparison = compare(&bound, &measured.shallow, &measured.deep);
         eprintln!("{measured:?}\n{comparison}");

@@ -101,7 +101,7 @@ fn a_source_that_is_not_there_is_one_error_with_its_fix() {
         tail: None,
     };
     let error = idle_service(page, port, &mut News::default()).unwrap().err().unwrap().to_string();
-    assert!(error.contains("nobody listens there; start the service"), "{error}");
+    assert!(error.contains("no service listens there; start the service"), "{error}");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Everything that the doctor knows of a machine, gathered by `linux`'s readers from one root.
 //!
-//! CPUs that are alike are one group: a page about 256 CPUs should say what is true of them once, and an odd one out
-//! should stand out.
+//! CPUs that are alike are one group: a page about 256 CPUs should state their common facts once,
+//! and an odd one out should stand out.
 
 use linux::{
     BootWord, Cache, Cgroups, CounterUnit, CpuHolder, FileError, FrequencyDomain, Gaps, Identity, IdleDriver,
@@ -12,7 +12,7 @@ use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// What is known of a machine. In JSON, lengths are in nanoseconds, clocks in kHz, sizes in bytes.
+/// The facts of a machine. In JSON, lengths are in nanoseconds, clocks in kHz, sizes in bytes.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Facts {
     pub identity: Identity,
@@ -75,7 +75,8 @@ pub struct IdleState {
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Limits {
-    /// Each CPU's own limit; CPUs whose kernel has none, or whose file cannot be read, are in no group.
+    /// Each CPU's own limit; CPUs whose kernel has none, or whose file cannot be read, are in no
+    /// group.
     pub per_cpu: Vec<LimitGroup>,
     /// True if this user could set them; `None` for a recorded machine.
     pub may_limit: Option<bool>,
@@ -114,13 +115,14 @@ pub struct BpfProgram {
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Unseen {
-    /// What: a file, many files alike, or a fact.
+    /// The subject: a file, many files alike, or a fact.
     pub what: String,
     pub reason: String,
     pub remedy: String,
 }
 
-/// Looks the machine at `root` over. `bpf_programs` is what whoever can load them found, where it was tried.
+/// Examines the machine at `root`. `bpf_programs` is the result of loading the programs, where that
+/// was tried.
 pub fn gather(root: &Root, bpf_programs: Option<Vec<(String, Result<(), String>)>>) -> Facts {
     let mut gaps = Gaps::default();
     let identity = linux::identity(root, &mut gaps);
@@ -251,7 +253,8 @@ fn gather_limits(root: &Root, online: &CpuList, gaps: &mut Gaps) -> Limits {
     }
 }
 
-/// One gap for all files that differ in their numbers alone: a machine of 256 CPUs fails 256 times alike.
+/// One gap for all files that differ in their numbers alone: a machine of 256 CPUs fails 256 times
+/// alike.
 fn unread_files(root: &Root, errors: &[FileError]) -> Vec<Unseen> {
     let mut alike: BTreeMap<String, Vec<(&FileError, String)>> = BTreeMap::new();
     for error in errors {
@@ -289,7 +292,7 @@ fn without_numbers(path: &str) -> String {
 }
 
 impl Facts {
-    /// What no file would tell, or not to this user.
+    /// Facts that no file gives, or not to this user.
     fn unseen(&self) -> Vec<Unseen> {
         let mut unseen = Vec::new();
         let mut add = |what: &str, reason: String, remedy: &str| {
@@ -329,7 +332,7 @@ impl Facts {
         unseen
     }
 
-    /// The states that CPUs halt in, by what the kernel describes, of the group with the most of them.
+    /// The halting states as the kernel describes them, of the group with the most of them.
     pub fn halts(&self) -> usize {
         self.idle.groups.iter().map(|group| halts(&group.states).count()).max().unwrap_or(0)
     }

@@ -1,5 +1,5 @@
-//! `roost doctor`: one page about one machine. What it can do, who keeps it from sleeping, and what that means for
-//! each of Roost's policies.
+//! `roost doctor`: one page about one machine. It says what the machine can do, what keeps it from
+//! sleeping, and what that means for each of Roost's policies.
 //!
 //! ```text
 //!   host's readers --gather--> Facts --verdicts--> what works here, and what to do about the rest
@@ -7,13 +7,15 @@
 //!        `--record--> one text file --unpack--> a folder that is that machine, on any other
 //! ```
 //!
-//! Terms. A *fact* is what a file said. A *gap* ([`Unseen`]) is what could not be seen, with the reason and what to do.
-//! A *verdict* is concluded from facts alone, so that it is the same for a machine and for its recording.
+//! Terms. A *fact* comes from a file. A *gap* ([`Unseen`]) is a fact that could not be read, with
+//! the reason and the remedy. A *verdict* is concluded from facts alone, so that it is the same for
+//! a machine and for its recording.
 //!
-//! What always holds:
-//! - Nothing is changed, and nobody is disturbed: no lock is tried, no MSR is read, no CPU is woken on purpose.
-//! - What is missing is said to be missing; what cannot be seen is said to be unseen; neither is ever a zero.
-//! - Any folder may be looked at, even one full of nonsense: there is a page about it, and no panic.
+//! Invariants:
+//! - Nothing is changed or disturbed: no lock is tried, no MSR is read, no CPU is woken on purpose.
+//! - A missing fact is reported as missing, an unseen one as unseen; neither is ever a zero.
+//! - Any folder may be looked at, even one full of nonsense: there is a page about it, and no
+//!   panic.
 
 mod facts;
 pub(crate) mod page;

@@ -1,7 +1,7 @@
 //! The page for people: sections of labelled lines, no wider than 100 columns.
 //!
-//! A line says what is, in the words of the kernel where it has some, and what it means where that is not plain. What is
-//! true of many CPUs is said once, with their numbers before it.
+//! A line states a fact, in the kernel's words where it has some, and its meaning where that is not
+//! plain. Facts common to many CPUs are stated once, with their numbers before them.
 
 use super::facts::{Facts, IdleState};
 use super::verdict::Verdict;
@@ -15,7 +15,7 @@ pub(crate) const WIDTH: usize = 100;
 /// Where the text behind a label begins.
 const INDENT: usize = 18;
 
-/// The page about `facts` and what was concluded from them.
+/// The page about `facts` and the verdicts drawn from them.
 pub fn page(facts: &Facts, verdicts: &[Verdict]) -> String {
     let mut page = Page(String::new());
     machine(&mut page, facts);
@@ -268,8 +268,8 @@ fn limits(page: &mut Page, facts: &Facts) {
     }
     if limits.holders.holders.is_empty() {
         let text = match limits.holders.unseen {
-            0 => "nobody holds /dev/cpu_dma_latency".to_owned(),
-            count => format!("nobody seen; {} may not be looked at", many_es(count, "process")),
+            0 => "no process holds /dev/cpu_dma_latency".to_owned(),
+            count => format!("no process seen; {} may not be looked at", many_es(count, "process")),
         };
         page.line("held by", &text);
     }
@@ -285,7 +285,7 @@ fn limits(page: &mut Page, facts: &Facts) {
             .filter(|state| state.settings.disabled == Some(true))
             .map(|state| state.state.name.as_str())
             .collect();
-        page.line(&format!("cpu{}", group.cpus), &format!("disable: somebody forbade {}", states.join(", ")));
+        page.line(&format!("cpu{}", group.cpus), &format!("disable: forbidden: {}", states.join(", ")));
     }
     for word in &limits.boot_words {
         page.line("kernel was told", &format!("{}: {}", word.word, word.does));
@@ -333,7 +333,7 @@ fn frequency(page: &mut Page, facts: &Facts) {
     page.section("Clocks");
     let frequency = &facts.frequency;
     if frequency.domains.is_empty() {
-        page.line("driver", "none: no cpufreq, nobody here sets the clocks");
+        page.line("driver", "none: no cpufreq, so Linux sets no clocks here");
     }
     // Domains that differ in their CPUs and their momentary speed alone are told together.
     let mut kinds: Vec<(FrequencyDomain, CpuList, BTreeSet<usize>, Vec<Kilohertz>)> = Vec::new();

@@ -1,16 +1,18 @@
-//! A machine as one text file: what the doctor reads of it, and nothing else, to be sent to somebody by mail.
+//! A machine as one text file: the doctor's input and nothing else, to be sent by mail.
 //!
-//! A line is a path below the root, a tab, and the file's bytes, with `\n`, `\t`, `\\` and `\xNN` for what would not
-//! stay in a line. A path that ends with `/` is a folder. `path -> target` is a link. What could not be read has, behind
-//! the tab, `!` and the reason: such a file is unpacked as a folder and such a folder as a file, so that nobody can read
-//! it here either, not even root. Lines that begin with `#` are remarks.
+//! A line is a path below the root, a tab, and the file's bytes, with `\n`, `\t`, `\\` and `\xNN`
+//! for bytes that would not stay in a line. A path that ends with `/` is a folder. `path -> target`
+//! is a link. A file that could not be read has, behind the tab, `!` and the reason: such a file is
+//! unpacked as a folder and such a folder as a file, so that it cannot be read here either, not
+//! even by root. Lines that begin with `#` are remarks.
 //!
-//! What always holds:
-//! - Only files of the list [`FILES`] are taken, and of those that hold more than the doctor's business, only the
-//!   doctor's part ([`reduced`]): of the kernel's command line the words with a meaning here, of the mounts the control
-//!   groups, of the processes those that limit this machine. No address, no serial number, no other process's name.
-//! - To look a recording over gives the same facts as to look the machine over, but for what changes by itself and for
-//!   permissions, which are judged by the recorded capabilities.
+//! Invariants:
+//! - Only files of the list [`FILES`] are taken, and of those that hold more than the doctor's
+//!   business, only the doctor's part ([`reduced`]): of the kernel's command line the words with a
+//!   meaning here, of the mounts the control groups, of the processes those that limit this
+//!   machine. No address, no serial number, no other process's name.
+//! - A recording gives the same facts as the machine, except for facts that change by themselves
+//!   and for permissions, which are judged by the recorded capabilities.
 
 use linux::{Gaps, Root, TRACEPOINTS};
 use std::fmt::Write;
@@ -19,7 +21,7 @@ use std::io;
 use std::os::unix::fs::symlink;
 use std::path::{Component, Path, PathBuf};
 
-/// What is taken. `#` stands for a number, `*` for any name.
+/// The recorded paths. `#` stands for a number, `*` for any name.
 const FILES: &[&str] = &[
     "sys/devices/system/cpu/online",
     "sys/devices/system/cpu/smt/active",
@@ -123,7 +125,7 @@ pub fn record(root: &Root) -> String {
 /// Folders that an ordinary user may find closed.
 const CLOSABLE: [&str; 2] = ["run/roost", "sys/class/powercap"];
 
-/// What exists without a text of interest: CPUs, counters, tracepoints.
+/// Paths without a text of interest: CPUs, counters, tracepoints.
 fn folders(root: &Root, text: &mut String) {
     let patterns = [
         "sys/devices/system/cpu/cpu#",

@@ -1,8 +1,9 @@
-//! What each family of Roost's policies would find here: works, works with less, cannot; why, and what to do.
+//! The verdict on each family of Roost's policies: works, works with less, cannot; with the reason
+//! and the remedy.
 //!
-//! Each conclusion rests on [`Facts`] alone, and each family has one function that reads as its list of needs. A need
-//! that is not met either ends the matter ([`Case::cannot`]) or costs something ([`Case::less`]); the worst one decides,
-//! and all are told.
+//! Each conclusion rests on [`Facts`] alone, and each family has one function that reads as its
+//! list of needs. A need that is not met either ends the matter ([`Case::cannot`]) or costs
+//! something ([`Case::less`]); the worst one decides, and all are told.
 
 use super::Facts;
 use linux::{Capability, CgroupVersion};
@@ -42,7 +43,8 @@ pub struct Verdict {
     pub remedies: Vec<String>,
 }
 
-/// All families, in the order of the papers' concern: sleep first, then CPUs, then clocks, then time.
+/// All families, in the order of the papers' concern: sleep first, then CPUs, then clocks, then
+/// time.
 pub fn verdicts(facts: &Facts) -> Vec<Verdict> {
     vec![
         idle_limits(facts),
@@ -103,7 +105,7 @@ const BARE_METAL: &str =
     "use bare metal, or a virtual machine whose host exposes its idle states (QEMU: cpu-pm=on)";
 const ASK_HOST: &str = "measure what sleep costs here: roost doctor --probe";
 
-/// What any policy of idle depth meets: states to choose from, and leave to choose.
+/// The needs of any policy of idle depth: states to choose from, and permission to choose.
 fn idle_depth(facts: &Facts, case: &mut Case) {
     let (halts, usable) = (facts.halts(), facts.usable_halts());
     if halts == 0 {
@@ -138,7 +140,7 @@ fn leave_to_limit(facts: &Facts, case: &mut Case) {
     }
 }
 
-/// What a policy meets that makes sleeps longer and leaves their depth to the kernel.
+/// The needs of a policy that makes sleeps longer and leaves their depth to the kernel.
 fn longer_sleeps(facts: &Facts, case: &mut Case) {
     match facts.halts() {
         0 | 1 => case.less("what longer sleeps save is the host's affair, or a plain halt's", ASK_HOST),
@@ -150,7 +152,7 @@ fn longer_sleeps(facts: &Facts, case: &mut Case) {
     }
 }
 
-/// Who keeps the deeper states from being used, and what to do.
+/// The limits on deeper states, their owners, and the remedy.
 fn who_limits(facts: &Facts) -> (String, String) {
     if let Some(IdleLimit::ExitLatency(latency)) = facts.limits.global
         && facts.deepest().is_some_and(|deepest| deepest > latency)
@@ -170,14 +172,15 @@ fn who_limits(facts: &Facts) -> (String, String) {
         state.settings.disabled == Some(true) && state.settings.disabled_by_default != Some(true)
     });
     if forbidden {
-        let who = "somebody forbade states through cpuidle's disable files";
+        let who = "states were forbidden through cpuidle's disable files";
         return (who.to_owned(), "write 0 to cpuN/cpuidle/stateM/disable".to_owned());
     }
     let who = "the CPUs' own limits (pm_qos_resume_latency_us) forbid the deeper ones";
     (who.to_owned(), "write 0 to cpuN/power/pm_qos_resume_latency_us, or stop who set it".to_owned())
 }
 
-/// True if the per-CPU limits can be set. A recording's files say nothing about that; its capabilities do.
+/// True if the per-CPU limits can be set. A recording's files say nothing about that; its
+/// capabilities do.
 fn may_limit(facts: &Facts) -> bool {
     let by_right = facts.privileges.has(Capability::DacOverride) == Some(true)
         && facts.cgroups.sysfs_writable != Some(false);
@@ -188,7 +191,7 @@ fn idle_limits(facts: &Facts) -> Verdict {
     let mut case = Case::of("idle limits", "roost serve: peafowl, active-idle, roost");
     idle_depth(facts, &mut case);
     if facts.cpus.online.0.len() == 1 {
-        case.cannot("one CPU: there is nobody to hand connections to", "give it two CPUs or more");
+        case.cannot("one CPU: there is no other worker to hand connections to", "give it two CPUs or more");
     } else if case.verdict.verdict != VerdictKind::Works {
         case.good("connections are still gathered on few workers, and the others left idle");
     }
@@ -233,7 +236,7 @@ fn idle_feedback(facts: &Facts) -> Verdict {
     case.end()
 }
 
-/// What any policy of clocks meets.
+/// The needs of any policy of frequency.
 fn clocks(facts: &Facts, case: &mut Case) {
     let domains = &facts.frequency.domains;
     if domains.is_empty() {
@@ -243,7 +246,7 @@ fn clocks(facts: &Facts, case: &mut Case) {
                 "load a cpufreq driver (intel_pstate, amd-pstate, acpi-cpufreq), or enable it in the firmware"
             }
         };
-        case.cannot("no cpufreq: nobody here sets the clocks", remedy);
+        case.cannot("no cpufreq: Linux sets no clocks here", remedy);
         return;
     }
     let by_right = facts.privileges.has(Capability::DacOverride) == Some(true)

@@ -1,5 +1,6 @@
-//! What counting found: calls of some functions, and how long each took; and the agent's file of it (docs/formats.md, "Counted
-//! calls"). The file is the service's user's: any bytes are counts or an error.
+//! Counts of calls of some functions, and how long each took; and the agent's file of them
+//! (docs/formats.md, "Counted calls"). The file is the service's user's: any bytes are counts or an
+//! error.
 
 use hdrhistogram::Histogram;
 use linux::bpf::{FunctionTally, RequestTimes};
@@ -31,7 +32,7 @@ pub struct Counted {
     pub why: String,
 }
 
-/// Lengths of calls: from 1 ns to a day, within a hundredth of what was told.
+/// Lengths of calls: from 1 ns to a day, within a hundredth.
 #[derive(Clone, Debug)]
 pub struct Times(Histogram<u64>);
 
@@ -41,8 +42,9 @@ impl Counted {
         if self.elapsed.is_zero() { 0.0 } else { self.calls as f64 / self.elapsed.as_secs_f64() }
     }
 
-    /// Calls for each request: by those of that very time, for a function that is watched slows the service while it is; or, where there were
-    /// none or they were not told, by how many come a second all in all.
+    /// Calls for each request: by those of that very time, for a function that is watched slows the
+    /// service while it is; or, where there were none or they were not told, by how many come a
+    /// second all in all.
     pub fn per_request(&self, rate: Option<f64>) -> Option<f64> {
         match self.requests.filter(|&requests| requests > 0) {
             Some(requests) => Some(self.calls as f64 / requests as f64),
@@ -84,7 +86,7 @@ impl Times {
         (!self.0.is_empty()).then(|| Duration::from_nanos(self.0.value_at_percentile(percent)))
     }
 
-    /// The mean of those up to the median: what light requests take.
+    /// The mean of the calls up to the median: the time of light requests.
     pub fn light(&self) -> Option<Duration> {
         let median = self.percentile(50.0)?.as_nanos();
         let light = self.0.iter_recorded().filter(|step| step.value_iterated_to() <= median);
@@ -186,7 +188,7 @@ mod tests {
         assert_eq!(found["a.B::score"].state, CountedState::TooOften);
         assert_eq!(found["a.B::sear"].why, "a.B has no such method");
         assert_eq!(Times::default().percentile(50.0), None);
-        // By rates, where nobody counted requests in the same time, or none came.
+        // By rates, where requests were not counted in the same time, or none came.
         assert_eq!((search.per_request(Some(331.0)), search.per_request(None)), (Some(1.0), None));
         let told = |requests| Counted { requests: Some(requests), ..search.clone() }.per_request(Some(331.0));
         assert_eq!((told(331), told(0)), (Some(2.0), Some(1.0)));

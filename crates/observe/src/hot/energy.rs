@@ -1,15 +1,16 @@
-//! Joules for each request at each clock, measured under the load that is there: a clock is set, the meter and the requests are read
-//! before and after, and then the next.
+//! Joules for each request at each clock, measured under the load that is there: a clock is set,
+//! the meter and the requests are read before and after, and then the next.
 //!
-//! What always holds: clocks are set through `linux`'s control, which journals first and puts back when it is released or dropped; a clock that the
-//! kernel refused, or at which no request came, has no figure.
+//! Invariants: clocks are set through `linux`'s control, which journals first and puts back when it
+//! is released or dropped; a clock that the kernel refused, or at which no request came, has no
+//! figure.
 
 use linux::{EnergyMeter, FrequencyControl, FrequencyState};
 use machine::{CpuId, Duration, FrequencyLimit, Kilohertz};
 use serde::Serialize;
 use std::collections::BTreeSet;
 
-/// What was measured at one clock.
+/// The measurements at one clock.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ClockMeasured {
     pub frequency: Kilohertz,
@@ -31,7 +32,8 @@ pub fn clocks(control: &FrequencyControl) -> Vec<Kilohertz> {
     all.fold(first, |common, other| common.intersection(&other).copied().collect()).into_iter().collect()
 }
 
-/// Measures for `each` at every one of `clocks`. `requests` tells how many were answered so far; `wait` returns false to end it all.
+/// Measures for `each` at every one of `clocks`. `requests` tells how many were answered so far;
+/// `wait` returns false to end it all.
 pub fn measure(
     control: &mut FrequencyControl,
     meter: &mut EnergyMeter,
@@ -54,7 +56,7 @@ pub fn measure(
             found.push(ClockMeasured { frequency, requests: 0, joules: None, why: Some(why) });
             continue;
         }
-        // What was under way at the clock before is not this one's.
+        // Calls under way at the earlier clock do not count for this one.
         if !wait(each.scale(SETTLING)) {
             break;
         }
@@ -140,7 +142,8 @@ mod tests {
         assert!(meter.is_measured(), "{:?}", meter.describe());
         let steps = clocks(&control);
         assert_eq!(steps, [1_000_000, 2_000_000, 2_600_000].map(Kilohertz));
-        // A machine on which the middle clock is the cheapest: 5, 3 and 4 J for each of ten requests.
+        // A machine on which the middle clock is the cheapest: 5, 3 and 4 J for each of ten
+        // requests.
         let (requests, used) = (Cell::new(0), Cell::new(0u64));
         let seen = std::cell::RefCell::new(Vec::new());
         let each = Duration::from_millis(100);

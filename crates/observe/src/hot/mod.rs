@@ -1,5 +1,5 @@
-//! Finding a service's hot function: what `roost hot` sees, before `policy::hot` says what it is. (This crate decides nothing and
-//! does not know that one.)
+//! Finding a service's hot function: the measurements for `roost hot`, from which `policy::hot`
+//! concludes. (This crate decides nothing and does not know that one.)
 //!
 //! ```text
 //!   1. profile   JVM: async-profiler   native: perf     --> stacks: per thread, how often which functions were on it
@@ -9,13 +9,15 @@
 //!
 //! Terms:
 //! - A *pool* is all threads whose names differ in their numbers alone.
-//! - *Request pools* are those that were seen in a socket's reads, and those that hold a tenth or more of the CPU time that the service's
-//!   own code takes: where one thread reads and another works, as in Netty's servers, both serve requests.
-//! - A *function* is a method of the server's own, or a function with a name in a file with code: not the JDK's, not the
-//!   kernel's, and nothing that has no name or is made anew in each run.
+//! - *Request pools* are those that were seen in a socket's reads, and those that hold a tenth or
+//!   more of the CPU time that the service's own code takes: where one thread reads and another
+//!   works, as in Netty's servers, both serve requests.
+//! - A *function* is a method of the server's own, or a function with a name in a file with code:
+//!   not the JDK's, not the kernel's, and nothing that has no name or is made anew in each run.
 //!
-//! What always holds: nothing of the service is changed but for the seconds of counting, and that ends by itself, whoever may have died
-//! meanwhile. What profilers print is a stranger's: any bytes are a profile or an error.
+//! Invariants: nothing of the service is changed except for the seconds of counting, and that ends
+//! by itself, even if a process died meanwhile. A profiler's output is a stranger's: any bytes are
+//! a profile or an error.
 
 mod counted;
 mod energy;

@@ -37,8 +37,8 @@ pub enum NativeError {
     Stacks(#[from] StackError),
 }
 
-/// Stacks of all threads of process `pid`, for `length`. What `perf` writes meanwhile lies in
-/// `scratch`, a folder that nobody else may write in.
+/// Stacks of all threads of process `pid`, for `length`. `perf` writes meanwhile to `scratch`, a
+/// folder that no other user may write in.
 pub fn profile_native(
     pid: u32,
     length: Duration,
@@ -47,12 +47,14 @@ pub fn profile_native(
 ) -> Result<Stacks, NativeError> {
     let data = scratch.join("perf.data");
     let graph = match unwinding {
-        // Of each sample so much of the stack is kept, as far as it has been touched: more does not help a frame with a large array that is
-        // never filled (memcached's `transmit`), whose pages are not there to be kept.
+        // Of each sample so much of the stack is kept, as far as it has been touched: more does not
+        // help a frame with a large array that is never filled (memcached's `transmit`), whose
+        // pages are not there to be kept.
         Unwinding::Dwarf => "dwarf,16384",
         Unwinding::FramePointers => "fp",
     };
-    // A clock of the kernel's, because virtual machines have no counters; a prime, so that no timer of the service's is met.
+    // A clock of the kernel's, because virtual machines have no counters; a prime, so that no timer
+    // of the service's is met.
     let mut record = Command::new("perf");
     record
         .args(["record", "-q", "-e", "cpu-clock", "-F", "499", "--call-graph", graph, "-p"])
@@ -84,9 +86,10 @@ pub fn profile_native(
     Ok(read_perf_script(&String::from_utf8_lossy(&bytes))?)
 }
 
-/// The calls of `functions`, counted for `length` with at most [`FUNCTIONS_MAX`] at a time, and fewer where together they are called more
-/// often than the service bears; those that cannot be watched say why. `counting` is
-/// called when a round begins and when it ends, and then tells how many requests were answered meanwhile, if it can.
+/// The calls of `functions`, counted for `length` with at most [`FUNCTIONS_MAX`] at a time, and
+/// fewer where together they are called more often than the service bears; those that cannot be
+/// watched say why. `counting` is called when a round begins and when it ends, and then tells how
+/// many requests were answered meanwhile, if it can.
 pub fn count_functions(
     root: &Root,
     pid: u32,
@@ -144,7 +147,8 @@ fn bearable(elapsed: Duration) -> f64 {
     ENTERS_PER_S * elapsed.as_secs_f64().max(0.1)
 }
 
-/// What becomes of functions that together cost a service more than it bears. Places in what was counted.
+/// The treatment of functions that together cost a service more than it bears. Places in the
+/// counts.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Turns {
     /// Each of these does so alone, and that is its answer.
@@ -154,10 +158,11 @@ struct Turns {
 }
 
 impl Turns {
-    /// By the `calls` seen until it was too much, of which `bearable` are borne. Each turn has fewer functions than there were, or one
-    /// that was called too often is gone: so this ends.
+    /// By the `calls` seen until it was too much, of which `bearable` are borne. Each turn has
+    /// fewer functions than there were, or one that was called too often is gone: so this ends.
     fn of(calls: &[u64], bearable: f64) -> Self {
-        // One that was counted alone is the reason, also where its calls nest and are fewer than its enters.
+        // One that was counted alone is the reason, also where its calls nest and are fewer than
+        // its enters.
         let is_too_often = |&at: &usize| calls[at] as f64 >= bearable || calls.len() == 1;
         let (too_often, mut left): (Vec<usize>, Vec<usize>) = (0..calls.len()).partition(is_too_often);
         left.sort_by_key(|&at| std::cmp::Reverse(calls[at]));
@@ -190,8 +195,9 @@ fn refusal(pid: u32, said: &str) -> NativeError {
 }
 
 const MOST: u64 = 1 << 30;
-/// A call that is watched takes some 22 us longer (`roost bench uprobe`, release build, on a virtual machine with an AMD EPYC; half of that on
-/// one with an Intel Xeon): so this is a fifth of a core, and whoever is called more often has its answer in the first 20 ms.
+/// A watched call takes some 22 us longer (`roost bench uprobe`, release build, on a virtual
+/// machine with an AMD EPYC; half of that on one with an Intel Xeon): so this is a fifth of a core,
+/// and a function that is called more often has its answer in the first 20 ms.
 const ENTERS_PER_S: f64 = 10_000.0;
 /// So full is a turn planned: calls come as they come.
 const FULL: f64 = 0.8;

@@ -1,4 +1,5 @@
-//! What stacks say of the threads that serve requests: the pools, and each function's share of their CPU time.
+//! The threads that serve requests, by their stacks: the pools, and each function's share of their
+//! CPU time.
 
 use super::stacks::{Frame, Stack, Stacks, is_of_system};
 use machine::Ratio;
@@ -30,9 +31,9 @@ impl Pool {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Seen {
     pub frame: Frame,
-    /// Of the request threads' CPU time, with what it called.
+    /// Share of the request threads' CPU time, callees included.
     pub share: Ratio,
-    /// The same without what it called.
+    /// The same without callees.
     pub own: Ratio,
     pub depth: f64,
 }
@@ -43,10 +44,12 @@ pub struct Profile {
     pub pools: Vec<Pool>,
     /// Most CPU time first; those without a name to watch them by are left out.
     pub functions: Vec<Seen>,
-    /// Files of the service's own in which no function has a name, and the share of the time that was in them; most first. Of the
-    /// request threads, or of all where none can be told for want of names.
+    /// Files of the service's own in which no function has a name, and the share of the time that
+    /// was in them; most first. Of the request threads, or of all where none can be told for want
+    /// of names.
     pub nameless: Vec<(String, Ratio)>,
-    /// Of the request threads' time, that of which the outermost frames are not known: outer functions have more than their share says.
+    /// Of the request threads' time, that of which the outermost frames are not known: outer
+    /// functions have more than their share says.
     pub cut: Ratio,
 }
 
@@ -261,7 +264,7 @@ mod tests {
         let profile = Profile::of(&read_perf_script(text).unwrap(), None);
         let [(file, share)] = profile.nameless.as_slice() else { panic!("{profile:?}") };
         assert_eq!(file, "/usr/bin/srv");
-        // Two of the three stacks begin in no function, so nobody knows who called.
+        // Two of the three stacks begin in no function, so the caller is unknown.
         assert!((profile.cut.as_f64() - 2.0 / 3.0).abs() < 1e-6, "{profile:?}");
         assert!((share.as_f64() - 2.0 / 3.0).abs() < 1e-6, "{share}");
     }

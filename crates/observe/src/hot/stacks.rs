@@ -1,7 +1,8 @@
-//! Sampled stacks, and the two texts that they come from: async-profiler's collapsed stacks, and `perf script`.
+//! Sampled stacks, and the two texts that they come from: async-profiler's collapsed stacks, and
+//! `perf script`.
 //!
-//! Both name functions as some program does that we do not know, so every line is either understood or passed over and counted; only
-//! a text without one stack is an error.
+//! Both name functions as some program does that we do not know, so every line is either understood
+//! or passed over and counted; only a text without one stack is an error.
 
 use linux::symbols::readable;
 use std::collections::BTreeMap;
@@ -15,7 +16,7 @@ pub struct Frame {
     pub name: String,
     /// The file that its code is in, for native functions.
     pub file: Option<String>,
-    /// As the file or the agent calls it; `None` for what cannot be named to either.
+    /// As the file or the agent calls it; `None` for a function without such a name.
     pub symbol: Option<String>,
 }
 
@@ -56,7 +57,8 @@ pub enum StackError {
 }
 
 impl Stacks {
-    /// Collapsed: one line a stack, `thread;outermost;...;innermost COUNT`, as flame graph tools read it.
+    /// Collapsed: one line a stack, `thread;outermost;...;innermost COUNT`, as flame graph tools
+    /// read it.
     pub fn collapsed(&self) -> String {
         let mut text = String::new();
         let plain = |name: &str| name.replace(';', "|").replace(char::is_control, "?");
@@ -143,7 +145,8 @@ fn java_frame(frame: &str) -> Frame {
     Frame { symbol: is_fit.then(|| name.clone()), name, file: None }
 }
 
-/// `perf script -F comm,tid,ip,sym,dso`: a line for the thread, a line for each frame from the innermost out, an empty line.
+/// `perf script -F comm,tid,ip,sym,dso`: a line for the thread, a line for each frame from the
+/// innermost out, an empty line.
 pub fn read_perf_script(text: &str) -> Result<Stacks, StackError> {
     let (mut found, mut numbers, mut lines) = (Stacks::default(), Numbers::default(), 0);
     // The same stack comes many times: kept once, by thread and frames.
@@ -213,8 +216,9 @@ fn native_frame(line: &str) -> Option<Frame> {
     })
 }
 
-/// Whether a file is no program's own: what every program has of C, C++ and its loader, and the allocators that take malloc's place.
-/// `epoll_wait` is called once a request, too, and tells nothing of it.
+/// Whether a file is no program's own: the parts of C, C++ and the loader that every program has,
+/// and the allocators that take malloc's place. `epoll_wait` is called once a request, too, and
+/// tells nothing of it.
 pub(super) fn is_of_system(file: &str) -> bool {
     const SYSTEM: [&str; 17] = [
         "libc.so",

@@ -1,11 +1,12 @@
 //! The threads of one batch: who sleeps, and who wakes.
 //!
-//! The sleeper says that it is about to sleep (`ready`), and parks. The waker lets the sleep's length go by, writes
-//! down the time, says that it is over (`over`), and unparks. Each turn has a number, so that a spurious wake-up is no
-//! sample. Short lengths go by spinning, because a sleep of the waker's own would be late by more than them.
+//! The sleeper says that it is about to sleep (`ready`), and parks. The waker lets the sleep's
+//! length go by, writes down the time, says that it is over (`over`), and unparks. Each turn has a
+//! number, so that a spurious wake-up is no sample. Short lengths go by spinning, because a sleep
+//! of the waker's own would be late by more than them.
 //!
-//! What always holds: each thread ends when the other could not begin; a batch has at least one sample unless it is
-//! stopped; the first turn, in which everything is cold, is not counted.
+//! Invariants: each thread ends when the other could not begin; a batch has at least one sample
+//! unless it is stopped; the first turn, in which everything is cold, is not counted.
 
 use linux::{AffinityError, now, sleep_until};
 use machine::{CpuId, Duration, Instant};
@@ -142,7 +143,7 @@ fn begin(cpu: CpuId, name: &str) -> Result<(), AffinityError> {
     linux::pin_current_thread(cpu)
 }
 
-/// What reading the clock costs, as the median of many.
+/// The cost of reading the clock, as the median of many.
 pub(super) fn clock_cost() -> Duration {
     let mut costs: Vec<Duration> = (0..1001)
         .map(|_| {

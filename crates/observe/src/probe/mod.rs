@@ -1,8 +1,9 @@
-//! What a wake-up really costs on this machine.
+//! The real cost of a wake-up on this machine.
 //!
-//! The exit latency that a driver advertises is a promise about the worst case, and often far from the truth: what
-//! firmware states as 400 us may take 10, and a virtual machine states 1 us for a halt that takes 50. So: a thread
-//! pinned to one CPU sleeps, is woken after a known time, and reads the clock.
+//! The exit latency that a driver advertises is a promise about the worst case, and often far from
+//! the truth: the 400 us of some firmware are 10, and a virtual machine states 1 us for a halt that
+//! takes 50. So: a thread pinned to one CPU sleeps, is woken after a known time, and reads the
+//! clock.
 //!
 //! ```text
 //!   waker (another CPU):  ...sleep...  stamp, wake ------.
@@ -10,20 +11,23 @@
 //!   sleeper:              asleep until a deadline .......... awake: now - deadline     Way::Timer
 //! ```
 //!
-//! Terms. A *batch* is many sleeps of one length, ended in one way, under one limit. A wake-up's *latency* ends when
-//! the woken thread reads the clock: it holds the system call, the interrupt, the exit from the idle state and the
-//! scheduler. What the idle state adds is the difference between batches that differ in nothing else.
+//! Terms. A *batch* is many sleeps of one length, ended in one way, under one limit. A wake-up's
+//! *latency* ends when the woken thread reads the clock: it holds the system call, the interrupt,
+//! the exit from the idle state and the scheduler. The idle state's part is the difference between
+//! batches that differ in nothing else.
 //!
-//! Which states were taken is told by the change of cpuidle's `usage` over the batch: what was *asked for*, on that
-//! CPU, by whoever slept there. Where several states may be asked for, batches are repeated with the CPU limited to
-//! each in turn, so that each state's own cost is seen; the limits are journalled and put back by
-//! [`linux::IdleControl`].
+//! The change of cpuidle's `usage` over the batch shows which states were taken: it counts the
+//! requests for a state on that CPU by all its sleepers. Where several states may be asked for,
+//! batches are repeated with the CPU limited to each in turn, so that each state's own cost is
+//! seen; the limits are journalled and put back by [`linux::IdleControl`].
 //!
-//! What always holds:
-//! - Nothing is changed without a journal, and what was changed is put back when the probe ends, however it ends.
-//! - What could not be measured is a note with its reason. Without cpuidle the states are unknown, and the wake-ups
-//!   are measured all the same.
-//! - The probe takes about as long as it was given: longer sleeps get more of the time, shorter ones more samples.
+//! Invariants:
+//! - Nothing is changed without a journal, and every change is put back when the probe ends,
+//!   however it ends.
+//! - A measurement that failed is a note with its reason. Without cpuidle the states are unknown,
+//!   and the wake-ups are measured all the same.
+//! - The probe takes about as long as it was given: longer sleeps get more of the time, shorter
+//!   ones more samples.
 
 mod batch;
 mod table;
@@ -45,7 +49,8 @@ const SLEEPS: [(Duration, u64); 5] = [
     (Duration::from_millis(10), 8),
     (Duration::from_millis(100), 16),
 ];
-/// The same where each state is tried in turn: the extremes teach nothing about a state that is forced anyway.
+/// The same where each state is tried in turn: the extremes teach nothing about a state that is
+/// forced anyway.
 const FORCED_SLEEPS: std::ops::Range<usize> = 1..4;
 /// More samples than this say nothing new about a 99th percentile.
 const SAMPLES_MAX: usize = 2_000;
@@ -58,7 +63,7 @@ pub enum Way {
     Timer,
 }
 
-/// What was measured of many sleeps alike.
+/// The measurements of many sleeps alike.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Batch {
     /// The deepest state that was allowed; `None` if nothing was changed.
@@ -70,9 +75,11 @@ pub struct Batch {
     pub p50: Duration,
     /// 99 of 100 took no longer; of fewer than 100 samples, the longest.
     pub p99: Duration,
-    /// How much of the time the sleeper's CPU was busy, in steps of a clock tick; our own work is in it.
+    /// How much of the time the sleeper's CPU was busy, in steps of a clock tick; our own work is
+    /// in it.
     pub busy: Option<Ratio>,
-    /// States asked for on that CPU meanwhile, the most frequent first; `None` where the kernel does not count.
+    /// States asked for on that CPU meanwhile, the most frequent first; `None` where the kernel
+    /// does not count.
     pub states: Option<Vec<StateShare>>,
 }
 
@@ -93,13 +100,13 @@ pub struct Probe {
     pub waker: Option<CpuId>,
     /// The idle driver, where there is one.
     pub driver: Option<String>,
-    /// What reading the clock costs: the grain of every figure here.
+    /// The cost of reading the clock: the grain of every figure here.
     pub clock: Duration,
     /// In the order in which they were measured.
     pub batches: Vec<Batch>,
-    /// What could not be measured, and why.
+    /// The failed measurements, with their reasons.
     pub notes: Vec<String>,
-    /// True if somebody ended it before its time.
+    /// True if it was stopped before its time.
     pub stopped: bool,
 }
 
@@ -122,7 +129,8 @@ struct Step {
     weight: u64,
 }
 
-/// Measures for about `length`, tells `progress` before each batch, and ends early when `stop` is set.
+/// Measures for about `length`, tells `progress` before each batch, and ends early when `stop` is
+/// set.
 pub fn probe(
     length: Duration,
     stop: &AtomicBool,
@@ -144,7 +152,7 @@ pub fn probe(
     };
     if waker.is_none() {
         let why =
-            "this process may use one CPU only: nobody else could wake it, so timers alone are measured";
+            "this process may use one CPU only: no other CPU could wake it, so timers alone are measured";
         probe.notes.push(why.to_owned());
     }
     if table.0.is_empty() {
@@ -183,7 +191,8 @@ pub fn probe(
     Ok(probe)
 }
 
-/// How late a thread on `cpu` is that sleeps for `sleep` by its own timer: sorted, after `samples` sleeps.
+/// How late a thread on `cpu` is that sleeps for `sleep` by its own timer: sorted, after `samples`
+/// sleeps.
 pub fn timer_lateness(
     cpu: CpuId,
     sleep: Duration,
@@ -196,7 +205,8 @@ pub fn timer_lateness(
     Ok(latencies)
 }
 
-/// From a wake-up by `waker` until a thread on `sleeper` that has slept for `sleep` runs: sorted, after `samples` sleeps.
+/// From a wake-up by `waker` until a thread on `sleeper` that has slept for `sleep` runs: sorted,
+/// after `samples` sleeps.
 pub fn wake_latency(
     sleeper: CpuId,
     waker: CpuId,
@@ -224,8 +234,8 @@ fn busiest(batches: &[Batch]) -> Option<Ratio> {
     busy.max_by(|one, other| one.as_f64().total_cmp(&other.as_f64())).filter(|busy| busy.as_f64() > TRIFLE)
 }
 
-/// The last allowed CPU sleeps, because interrupts prefer the first. The first that does not share its core wakes
-/// it; a sibling would keep the core awake.
+/// The last allowed CPU sleeps, because interrupts prefer the first. The first that does not share
+/// its core wakes it; a sibling would keep the core awake.
 fn choose(allowed: &CpuList, topology: &Topology) -> Option<(CpuId, Option<CpuId>)> {
     let sleeper = *allowed.0.last()?;
     let siblings: Vec<CpuId> = topology.siblings(sleeper).collect();
@@ -233,7 +243,8 @@ fn choose(allowed: &CpuList, topology: &Topology) -> Option<(CpuId, Option<CpuId
     Some((sleeper, others().find(|cpu| !siblings.contains(cpu)).or_else(|| others().next())))
 }
 
-/// All batches: first as the machine is, then limited to each state from which a limit keeps a deeper one.
+/// All batches: first as the machine is, then limited to each state from which a limit keeps a
+/// deeper one.
 fn plan(has_waker: bool, table: &CstateTable) -> Vec<Step> {
     let mut steps = Vec::new();
     let mut add = |limit: Option<(IdleLimit, String)>, sleeps: &[(Duration, u64)]| {
@@ -267,8 +278,8 @@ impl Step {
     }
 }
 
-/// Limits the sleeper's CPU. The journal is opened with the first limit, so that a machine with nothing to force is
-/// not even locked.
+/// Limits the sleeper's CPU. The journal is opened with the first limit, so that a machine with
+/// nothing to force is not even locked.
 fn force(control: &mut Option<IdleControl>, root: &Root, cpu: CpuId, limit: IdleLimit) -> Result<(), String> {
     if control.is_none() {
         let options = IdleOptions::new("roost doctor --probe");
@@ -330,8 +341,8 @@ pub fn percentile(sorted: &[Duration], percent: usize) -> Duration {
     sorted.get(rank - 1).copied().unwrap_or_default()
 }
 
-/// Which states were asked for between two counts; `None` if none was, or a count fell because a driver registered
-/// anew.
+/// Which states were asked for between two counts; `None` if none was, or a count fell because a
+/// driver registered anew.
 fn shares(table: &CstateTable, before: &[u64], after: &[u64]) -> Option<Vec<StateShare>> {
     if [before.len(), after.len()] != [table.0.len(); 2] {
         return None;
@@ -419,7 +430,7 @@ mod tests {
             found.iter().map(|share| (share.name.as_str(), share.share.as_f64())).collect();
         assert_eq!(names, [("C6", 0.75), ("C1", 0.25)]);
         assert_eq!(shares(&table, &[5, 10, 0], &[0, 11, 1]), None, "registered anew");
-        assert_eq!(shares(&table, &[5, 10, 0], &[5, 10, 0]), None, "nobody slept");
+        assert_eq!(shares(&table, &[5, 10, 0], &[5, 10, 0]), None, "no CPU slept");
         assert_eq!(shares(&table, &[5], &[6]), None);
     }
 
@@ -439,7 +450,7 @@ mod tests {
         }
         drop(control);
         assert_eq!((reads(), journals()), ("0".to_owned(), 0));
-        // Somebody else has the CPU: nothing is touched.
+        // Another process has the CPU: nothing is touched.
         let other = linux::CpuLocks::take(&root, &"7".parse().unwrap(), "roost serve").unwrap();
         let refused = force(&mut None, &root, CpuId(7), IdleLimit::ExitLatency(Duration::ZERO)).unwrap_err();
         assert!(refused.contains("roost serve") && reads() == "0", "{refused}");

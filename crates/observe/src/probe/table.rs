@@ -7,7 +7,7 @@ use std::fmt;
 impl fmt::Display for Probe {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "Measured wake latency")?;
-        let waker = self.waker.map_or("nobody".to_owned(), |cpu| cpu.to_string());
+        let waker = self.waker.map_or("none".to_owned(), |cpu| cpu.to_string());
         writeln!(
             f,
             "  {} sleeps; it is woken by {waker}, or by its own timer; the clock's own cost is {}",

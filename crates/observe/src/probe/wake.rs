@@ -1,10 +1,12 @@
-//! From a probe to what waking from each state takes, for whoever observes that machine later.
+//! From a probe to the wake-up latency of each state, for later observations of that machine.
 //!
-//! A batch counts for a state if nearly all of its sleeps were in it: then its middle is that state's middle. What a state adds
-//! is only seen between batches that differ in nothing else, so all states are told from sleeps of one length and one way of
-//! waking: those that tell of the most states; of several, sleeps that another CPU ended, because that is how requests come,
-//! and then the shortest, which have the most samples. A latency ends when the woken thread reads the clock, so the
-//! scheduler's part is in it: between two states that cancels out, and as a cost of waking it is one.
+//! A batch counts for a state if nearly all of its sleeps were in it: then its middle is that
+//! state's middle. A state's part is only seen between batches that differ in nothing else, so the
+//! figures of all states come from sleeps of one length and one way of waking: those that cover the
+//! most states; of several, sleeps that another CPU ended, because that is how requests come, and
+//! then the shortest, which have the most samples. A latency ends when the woken thread reads the
+//! clock, so the scheduler's part is in it: between two states that cancels out, and as a cost of
+//! waking it is one.
 
 use super::{Batch, Probe, Way};
 use crate::sleep::MeasuredWake;
@@ -25,7 +27,7 @@ pub enum WakeError {
 }
 
 impl Probe {
-    /// What waking from each halting state of `table` took, where it was seen.
+    /// The wake-up latency of each halting state of `table`, where it was seen.
     pub fn wake_latencies(
         &self,
         table: &CstateTable,
@@ -128,7 +130,7 @@ mod tests {
             batch(Way::Timer, 2_000, 4, &[("C1", 2, 1.0)]),
             batch(Way::OtherCpu, 90, 7, &[("C1", 2, 0.95), ("C6", 133, 0.05)]),
             batch(Way::OtherCpu, 80, 8, &[("C1", 2, 1.0)]),
-            // Half and half is nobody's, and spinning is no waking.
+            // Half and half counts for no state, and spinning is no waking.
             batch(Way::OtherCpu, 2_000, 50, &[("C1", 2, 0.5), ("C6", 133, 0.5)]),
             batch(Way::OtherCpu, 2_000, 1, &[("POLL", 0, 1.0)]),
         ]);

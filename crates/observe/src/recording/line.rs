@@ -1,16 +1,17 @@
-//! What one line of a recording says.
+//! The meaning of one line of a recording.
 //!
-//! Both layouts put the same things in the same order: who ran, `[CPU]`, some marks, the time with a colon, the event with
-//! a colon, its fields.
+//! Both layouts put the same things in the same order: who ran, `[CPU]`, some marks, the time with
+//! a colon, the event with a colon, its fields.
 //!
 //! ```text
 //!   swapper     0 [003] 12345.678901:       power:cpu_idle: state=1 cpu_id=3       perf script
 //!    <idle>-0     [003] d..1. 12345.678901: cpu_idle:       state=1 cpu_id=3       trace-cmd report, tracefs
 //! ```
 //!
-//! So one reading serves both: the time is the first number that ends in a colon and is followed, at once or after one more
-//! word (perf's period, trace-cmd's difference), by a word that ends in a colon. The name of a program may hold spaces,
-//! brackets and colons; one that looks like a time *and* stands before something that looks like an event is not expected.
+//! So one reading serves both: the time is the first number that ends in a colon and is followed,
+//! at once or after one more word (perf's period, trace-cmd's difference), by a word that ends in a
+//! colon. The name of a program may hold spaces, brackets and colons; one that looks like a time
+//! *and* stands before something that looks like an event is not expected.
 
 use crate::sleep::Waker;
 use machine::{CpuId, Instant};
@@ -81,7 +82,8 @@ pub(super) fn layout(line: &[u8]) -> Option<Layout> {
     if let Some(bracket) = words.iter().rposition(|word| bracketed(word).is_some()) {
         words.truncate(bracket);
     }
-    // perf has the thread's number alone, or process/thread; trace-cmd ties it to the name, or has the process in parentheses.
+    // perf has the thread's number alone, or process/thread; trace-cmd ties it to the name, or has
+    // the process in parentheses.
     let perf = words.last().is_some_and(|word| {
         word.iter().all(|byte| byte.is_ascii_digit() || matches!(byte, b'/' | b'-' | b':'))
     });
@@ -141,8 +143,8 @@ fn without_group(word: &[u8]) -> (&[u8], bool) {
     }
 }
 
-/// What ends an idle period, of the interrupts that kernels report: x86's vectors and devices, Arm's interrupts between
-/// processors. On Arm the timer is a device among others.
+/// The interrupts that end idle periods, as kernels report them: x86's vectors and devices, Arm's
+/// interrupts between processors. On Arm the timer is a device among others.
 fn waker(event: &Event<'_>) -> Option<Waker> {
     match event.name {
         b"local_timer_entry" => Some(Waker::Timer),
@@ -157,7 +159,8 @@ fn waker(event: &Event<'_>) -> Option<Waker> {
     }
 }
 
-/// `12345.678901` or, with `perf script --ns`, nine places. A clock that does not count seconds has no point.
+/// `12345.678901` or, with `perf script --ns`, nine places. A clock that does not count seconds has
+/// no point.
 fn time(word: &[u8]) -> Option<Instant> {
     let point = word.iter().position(|&byte| byte == b'.')?;
     let (seconds, places) = (&word[..point], &word[point + 1..]);
@@ -169,12 +172,13 @@ fn time(word: &[u8]) -> Option<Instant> {
     Some(Instant::from_nanos(number(seconds)?.checked_mul(1_000_000_000)?.checked_add(nanos)?))
 }
 
-/// What is neither an event nor nothing: losses and headers.
+/// Lines that are neither an event nor noise: losses and headers.
 fn beside(line: &[u8]) -> Said {
     let line = line.trim_ascii();
     let first = |needle: &[u8]| find(line, needle).map(|at| &line[at + needle.len()..]);
     if let Some(of) = line.strip_prefix(b"CPU:") {
-        // trace-cmd and tracefs: `CPU:2 [LOST 3 EVENTS]`, `CPU:2 [3 EVENTS DROPPED]`, both also without the number.
+        // trace-cmd and tracefs: `CPU:2 [LOST 3 EVENTS]`, `CPU:2 [3 EVENTS DROPPED]`, both also
+        // without the number.
         if find(of, b"LOST").is_some() || find(of, b"DROPPED").is_some() {
             let cpu = words(of).next().and_then(number).and_then(known_cpu);
             return Said::Lost { events: words(of).skip(1).find_map(in_brackets).unwrap_or(1), cpu };
@@ -185,7 +189,8 @@ fn beside(line: &[u8]) -> Said {
         // perf script --show-lost-events
         return Said::Lost { events: words(after).find_map(number).unwrap_or(1), cpu: cpu_before(line) };
     } else if line.starts_with(b"Processed ") {
-        // perf's last word where somebody kept stderr as well: `Processed 1000 events and lost 3 chunks!`
+        // perf's last line where stderr was kept as well:
+        // `Processed 1000 events and lost 3 chunks!`
         if let Some(after) = first(b" lost ") {
             return Said::Lost { events: words(after).find_map(number).unwrap_or(1), cpu: None };
         }
@@ -263,9 +268,9 @@ fn find(text: &[u8], needle: &[u8]) -> Option<usize> {
     text.windows(needle.len()).position(|window| window == needle)
 }
 
-/// What the kernel writes for "left": minus one in 32 bits.
+/// The kernel's value for "left": minus one in 32 bits.
 const LEFT_32: u64 = u32::MAX as u64;
-/// The same where somebody printed it wider.
+/// The same where it was printed wider.
 const LEFT_64: u64 = u64::MAX;
 /// The most CPUs that a kernel can be built for.
 const CPUS_MAX: u16 = 8192;

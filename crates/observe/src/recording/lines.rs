@@ -2,7 +2,8 @@
 
 use std::io::{self, BufRead, Read as _};
 
-/// A line longer than this, in bytes, is no event: the longest lists one field after the other for a few hundred.
+/// A line longer than this, in bytes, is no event: the longest lists one field after the other for
+/// a few hundred.
 pub(super) const LINE_MAX: u64 = 4096;
 
 pub(super) struct Lines<R> {
@@ -15,7 +16,7 @@ pub(super) struct Lines<R> {
 pub(super) struct Line<'a> {
     /// Its place in the file, from 1 on.
     pub number: u64,
-    /// What it says, without its end, and cut at [`LINE_MAX`].
+    /// The line without its end, and cut at [`LINE_MAX`].
     pub text: &'a [u8],
     /// False for a last line that breaks off without an end.
     pub whole: bool,

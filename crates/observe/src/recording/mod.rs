@@ -1,20 +1,21 @@
-//! Recordings that were made elsewhere: the text of `perf script`, of `trace-cmd report`, or of the kernel's own
-//! `/sys/kernel/tracing/trace`, read into a [`SleepPattern`].
+//! Recordings that were made elsewhere: the text of `perf script`, of `trace-cmd report`, or of the
+//! kernel's own `/sys/kernel/tracing/trace`, read into a [`SleepPattern`].
 //!
-//! The problem: the machine whose sleeps are in question is often one on which nothing may be installed; but perf is there,
-//! and a recording can be carried away. It may be gigabytes long, hold any other events, lack some of its own, break off
-//! where a disk was full, or be no recording at all. The approach: one line at a time, each of which is an event, a loss or
-//! neither (`line`); what follows from the events is [`Recorder`]'s business, as it is for events read live.
+//! The problem: the machine whose sleeps are in question is often one on which nothing may be
+//! installed; but perf is there, and a recording can be carried away. It may be gigabytes long,
+//! hold any other events, lack some of its own, break off where a disk was full, or be no recording
+//! at all. The approach: one line at a time, each of which is an event, a loss or neither (`line`);
+//! the conclusions are [`Recorder`]'s business, as for live events.
 //!
 //! ```text
 //!   file --lines--> line::read --Said--> Recorder --> SleepPattern
 //! ```
 //!
-//! What always holds:
+//! Invariants:
 //! - Memory does not grow with the recording: one line, and per CPU its histograms.
 //! - Any bytes at all give a pattern or one of [`RecordingError`]'s sentences.
-//! - What is missing or damaged is counted as lost, and what a reader must know about it is a note.
-//! - A recording does not tell what its states are: their table comes from the caller, or is empty.
+//! - Missing or damaged lines are counted as lost, and remarks for the reader are notes.
+//! - A recording does not describe its states: their table comes from the caller, or is empty.
 
 mod line;
 mod lines;
@@ -34,7 +35,7 @@ use thiserror::Error;
 pub struct Recording {
     pub layout: Layout,
     pub pattern: SleepPattern,
-    /// What a reader must know about it, a sentence each; nothing if all is well.
+    /// Remarks for the reader, a sentence each; empty if all is well.
     pub notes: Vec<String>,
 }
 
@@ -45,7 +46,7 @@ pub enum RecordingError {
     Unreadable { name: String, cause: io::Error },
     #[error("{0} is empty; record with `{RECORD}`")]
     Empty(String),
-    /// It is what perf or trace-cmd record, not the text that they make of it.
+    /// It is perf's or trace-cmd's recording, not the text that they make of it.
     #[error("{name} is a binary file of {tool}; make text of it with `{command}`")]
     Binary { name: String, tool: &'static str, command: &'static str },
     /// No line of it is an event.
@@ -66,7 +67,7 @@ pub enum RecordingError {
 
 const RECORD: &str = "perf record -e power:cpu_idle -a -- sleep 10; perf script > FILE";
 
-/// Reads a recording. `name` is what messages call it; `table` says what is known of a CPU's idle states.
+/// Reads a recording. Messages call it `name`; `table` describes a CPU's idle states.
 pub fn read(
     name: &str,
     input: impl BufRead,
@@ -204,7 +205,8 @@ impl<'a> Reading<'a> {
     }
 }
 
-/// A header may be long, a file of something else may be longer: after so many lines without an event it is that.
+/// A header may be long, a file of something else may be longer: after so many lines without an
+/// event it is that.
 const LINES_WITHOUT_EVENT: u64 = 100_000;
 /// Of a wrong line, as many letters as the message shows.
 const SHOWN: usize = 60;

@@ -1,7 +1,8 @@
 //! Asks a source on a thread of its own, at the times that it is told.
 //!
-//! Who decides once an epoch wants an answer when its epoch ends, and cannot wait for one. So it says beforehand when: the
-//! thread asks a little earlier ([`Asker::lead`]), and what has come by then is taken without waiting.
+//! A controller that decides once an epoch wants an answer when its epoch ends, and cannot wait for
+//! one. So it announces the time: the thread asks a little earlier ([`Asker::lead`]), and the
+//! answers that have come by then are taken without waiting.
 //!
 //! ```text
 //!   epoch      |----------------------------------------|----------------------
@@ -9,9 +10,10 @@
 //!   who asks   |next(..)                                |answers()  next(..)
 //! ```
 //!
-//! What always holds:
+//! Invariants:
 //! - No call of this blocks, however long the source does.
-//! - At most one question is under way. One that is late is answered late, and its answer bears its own time.
+//! - At most one question is under way. One that is late is answered late, and its answer bears its
+//!   own time.
 //! - The thread ends with the [`Asker`], or once its question is answered.
 
 use super::source::Source;
@@ -46,7 +48,7 @@ impl Asker {
                 let now = linux::now();
                 let wait = due.first().map_or(FOREVER, |first| first.since(now));
                 if wait.is_zero() {
-                    // What has become due meanwhile is answered by the same question.
+                    // Requests that became due meanwhile share one question.
                     due.retain(|at| *at > now);
                     let (at, answer) = timed(&source);
                     let took = linux::now().since(now);
@@ -78,7 +80,7 @@ impl Asker {
         let _ = self.wishes.send(Wish::Stay(cpus.clone()));
     }
 
-    /// What was answered since the last call, in order.
+    /// The answers since the last call, in order.
     pub fn answers(&mut self) -> Vec<(Instant, Answer)> {
         let mut answers = Vec::new();
         while let Ok(answer) = self.answers.try_recv() {
@@ -105,9 +107,10 @@ impl Asker {
     }
 }
 
-/// A loopback exchange takes a quarter of a millisecond, and a thread may be woken some milliseconds late.
+/// A loopback exchange takes a quarter of a millisecond, and a thread may be woken some
+/// milliseconds late.
 const LEAD_MIN: Duration = Duration::from_millis(5);
-/// Nobody wishes more than the end of this epoch and, after a change, its beginning.
+/// No caller wishes more than the end of this epoch and, after a change, its beginning.
 const WISHES: usize = 4;
 const FOREVER: Duration = Duration::from_secs(3600);
 
@@ -135,12 +138,12 @@ mod tests {
         let (when, second) = asker.first(Duration::from_secs(5)).unwrap();
         assert!(when >= at && second.unwrap().requests == 2.0);
         std::thread::sleep(std::time::Duration::from_millis(100));
-        assert_eq!(asker.answers(), [], "nobody asked a third time");
+        assert_eq!(asker.answers(), [], "no third question");
         assert!(asker.lead() >= LEAD_MIN);
     }
 
     #[test]
-    fn a_source_that_hangs_blocks_nobody() {
+    fn a_source_that_hangs_blocks_no_caller() {
         let silent = TcpListener::bind("127.0.0.1:0").unwrap();
         let named = format!("memcached:{}", silent.local_addr().unwrap());
         let began = linux::now();
@@ -158,6 +161,6 @@ mod tests {
         let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let mut asker = Asker::start(source(&format!("memcached:{free}"), None, None).unwrap()).unwrap();
         let (_, answer) = asker.first(Duration::from_secs(5)).unwrap();
-        assert!(answer.unwrap_err().contains("nobody listens there; start the service"));
+        assert!(answer.unwrap_err().contains("no service listens there; start the service"));
     }
 }

@@ -1,11 +1,13 @@
 //! A line asked, and lines up to `END` answered, over one connection that is kept.
 //!
-//! One for each question would be the service's work, more than the answer itself: it accepts, hands over and closes, and wakes a thread for each.
-//! And it would be counted: a service that has not seen yet that the last one is closed tells of two of ours, and so does one that is asked by
-//! two of us at once. So whoever asks waits for whoever asks already; neither takes longer than [`PATIENCE`].
+//! One for each question would be the service's work, more than the answer itself: it accepts,
+//! hands over and closes, and wakes a thread for each. And it would be counted: a service that has
+//! not seen yet that the last one is closed reports two of ours, and so does one that two of us ask
+//! at once. So a second caller waits for the first; neither takes longer than [`PATIENCE`].
 //!
-//! What always holds: after anything but a whole answer the connection is not used again, so a late answer is nobody's; one that the service has
-//! closed meanwhile, restarted or tired of us, is replaced without a word.
+//! Invariants: after any end but a whole answer the connection is not used again, so a late answer
+//! is never taken for another's; a connection that the service has closed meanwhile, by a restart
+//! or a timeout, is replaced silently.
 
 use super::source::{Failure, LINE_SHOWN, PATIENCE, WHERE};
 use std::io::{ErrorKind, Read as _, Write as _};
@@ -35,12 +37,12 @@ enum Broken {
 }
 
 impl Exchange {
-    /// Nobody is asked yet. The first address that accepts is taken.
+    /// Not connected yet. The first address that accepts is taken.
     pub fn with(addresses: Vec<SocketAddr>) -> Self {
         Self { addresses, kept: Arc::default() }
     }
 
-    /// Sends a line, and returns what comes before `END`. `fix`: what to do if that is no answer.
+    /// Sends a line, and returns the lines before `END`. `fix`: the remedy if that is no answer.
     pub fn ask(&self, line: &str, fix: &str) -> Result<String, Failure> {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let deadline = Deadline(Instant::now() + Duration::from(PATIENCE));
@@ -94,7 +96,7 @@ impl From<Broken> for Failure {
     }
 }
 
-/// Neither closed nor with something to say that nobody asked for.
+/// Neither closed nor with unexpected data to read.
 fn is_quiet(stream: &TcpStream) -> bool {
     let looked = stream.set_nonblocking(true).and_then(|()| stream.peek(&mut [0]));
     let is_quiet = matches!(looked, Err(cause) if cause.kind() == ErrorKind::WouldBlock);
@@ -159,7 +161,8 @@ mod tests {
     use std::io::{BufRead as _, BufReader};
     use std::net::TcpListener;
 
-    /// A service that gives each of its connections these answers, one to a line, and closes it after the last.
+    /// A service that gives each of its connections these answers, one to a line, and closes it
+    /// after the last.
     fn service(connections: Vec<Vec<&'static str>>) -> Exchange {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let exchange = Exchange::with(vec![listener.local_addr().unwrap()]);
@@ -190,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_comes_too_late_is_nobodys() {
+    fn an_answer_that_comes_too_late_is_dropped() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let exchange = Exchange::with(vec![listener.local_addr().unwrap()]);
         let asking = {

@@ -1,4 +1,5 @@
-//! Reading a metrics page that somebody else wrote: Prometheus' text format, and OpenMetrics, which is nearly the same.
+//! Reading another program's metrics page: Prometheus' text format, and OpenMetrics, which is
+//! nearly the same.
 //!
 //! ```text
 //!   # HELP http_requests_total ...                             a comment: skipped
@@ -6,9 +7,9 @@
 //!   `------ name -----' `------- labels -------' value `- timestamp or exemplar: skipped
 //! ```
 //!
-//! Only samples are read. Types and units are in comments, and pages are often without them. A line that is no sample is
-//! passed over: the caller asks for names, and one that is missing is the caller's to tell. Nothing here panics, whatever
-//! the page holds; a property test sees to it.
+//! Only samples are read. Types and units are in comments, and pages are often without them. A line
+//! that is no sample is passed over: the caller asks for names, and one that is missing is the
+//! caller's to tell. Nothing here panics, whatever the page holds; a property test sees to it.
 
 use std::borrow::Cow;
 
@@ -48,7 +49,7 @@ fn sample(line: &str) -> Option<Sample<'_>> {
 
 type Labels<'a> = Vec<(&'a str, Cow<'a, str>)>;
 
-/// What stands before the closing brace, and the rest after it.
+/// The text before the closing brace, and the rest after it.
 fn labels(mut text: &str) -> Option<(Labels<'_>, &str)> {
     let mut labels = Vec::new();
     loop {

@@ -1,9 +1,11 @@
-//! What a service tells about itself, beside what the kernel saw (`roost observe --scrape`, and `telemetry` of `roost govern`).
+//! A service's own telemetry, beside the kernel's (`roost observe --scrape`, and `telemetry` of
+//! `roost govern`).
 //!
-//! A kernel's view of a server can be wrong in ways that it cannot know: requests that were merged, a port that another
-//! process shares, a connection it could not follow. A server counts its own requests. Two counts from two sides that agree
-//! are worth more than either; where they differ, the reader sees by how much. And a server that answers is alive, where the
-//! kernel sees the same nothing of one that idles and one that hangs.
+//! A kernel's view of a server can be wrong in ways that it cannot know: requests that were merged,
+//! a port that another process shares, a connection it could not follow. A server counts its own
+//! requests. Two counts from two sides that agree are worth more than either; where they differ,
+//! the reader sees by how much. And a server that answers is alive, where the kernel sees the same
+//! nothing of one that idles and one that hangs.
 //!
 //! ```text
 //!   source.rs       asks: memcached's `stats`, Roost's status, a Prometheus page    (sockets)
@@ -13,9 +15,10 @@
 //!   asker.rs        asks on a thread of its own, when it is told to
 //! ```
 //!
-//! The first question is asked before anything is watched, so that a wrong address or name ends the command with a line that
-//! says so. Later ones are asked by a thread: a server that hangs must not hold up who watches it. From then on nothing about
-//! the server is an error: it may be restarted or overloaded, and that is told in notes.
+//! The first question is asked before anything is watched, so that a wrong address or name ends the
+//! command with a line that says so. Later ones are asked by a thread: a server that hangs must not
+//! hold up who watches it. From then on nothing about the server is an error: it may be restarted
+//! or overloaded, and that is told in notes.
 
 mod asker;
 mod exchange;
@@ -32,7 +35,7 @@ use serde::Serialize;
 use std::io;
 use std::sync::mpsc::{Receiver, channel};
 
-/// What a service told about itself.
+/// A service's own telemetry.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Scraped {
     /// Who was asked, as the user named it.
@@ -46,11 +49,11 @@ pub struct Scraped {
     /// Connections it last had beside ours.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub connections: Option<u64>,
-    /// What its figures mean, and which are missing.
+    /// The meaning of its figures, and the missing ones.
     pub notes: Vec<String>,
 }
 
-/// What a service tells at this moment.
+/// A service's telemetry at this moment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Now {
     /// Who was asked, as the user named it.
@@ -80,7 +83,7 @@ impl Scraper {
         let (sender, answers) = channel();
         let asked = source.clone();
         std::thread::Builder::new().name("scrape".to_owned()).spawn(move || {
-            // Ends with its first answer that nobody takes any more.
+            // Ends with its first answer that has no receiver any more.
             loop {
                 std::thread::sleep(BETWEEN.into());
                 let (at, answer) = timed(&asked);
@@ -92,14 +95,14 @@ impl Scraper {
         Ok(Ok(Self { source, answers, tally }))
     }
 
-    /// Takes in what was answered meanwhile.
+    /// Takes in the answers since.
     pub fn catch_up(&mut self) {
         for (at, answer) in self.answers.try_iter() {
             self.tally.take(at, answer);
         }
     }
 
-    /// Whom it asks, what came of late, and how many requests since the beginning.
+    /// Its address, its late answers, and the number of requests since the beginning.
     pub fn now(&self) -> Now {
         Now { source: self.source.to_string(), step: self.tally.step(), requests: self.tally.requests() }
     }
@@ -113,7 +116,8 @@ impl Scraper {
     }
 }
 
-/// An answer and its time: in the middle of the exchange, since nobody knows when in it the server looked at its counters.
+/// An answer and its time: the middle of the exchange, since the instant at which the server read
+/// its counters is unknown.
 fn timed(source: &Source) -> (Instant, Result<Reading, Failure>) {
     let asked = linux::now();
     let answer = source.ask();

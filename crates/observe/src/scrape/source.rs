@@ -6,12 +6,13 @@
 //! | `roost:HOST:PORT` | `stats roost-json`, as `roost top` does | its count | the worst worker's p99 |
 //! | `http://HOST:PORT/PATH` | GET | a counter that is named, over all its labels | a histogram, summary or gauge that is named |
 //!
-//! memcached 1.6 raises exactly one of the counters summed here per key of a command, also for meta commands (tried with each
-//! command on 1.6.18); `cas` counts as `cmd_set`. What a key counts, a request for many keys counts as often.
+//! memcached 1.6 raises exactly one of the counters summed here per key of a command, also for meta
+//! commands (tried with each command on 1.6.18); `cas` counts as `cmd_set`. A request for many keys
+//! counts once per key.
 //!
-//! Every question has a deadline for the whole exchange, not for each read: a peer that sends a byte now and then would hold
-//! us for ever. Every answer has a longest length. Names are resolved once, except a URL's, which the library resolves within
-//! its deadline.
+//! Every question has a deadline for the whole exchange, not for each read: a peer that sends a
+//! byte now and then would hold us for ever. Every answer has a longest length. Names are resolved
+//! once, except a URL's, which the library resolves within its deadline.
 
 use super::exchange::Exchange;
 use super::exposition::{Sample, samples};
@@ -43,11 +44,12 @@ pub struct Names {
     pub rate: Option<String>,
     /// The tail: a histogram, a summary or a gauge.
     pub tail: Option<String>,
-    /// How whoever asks calls these two, so that a mistake is told in the user's words: `--scrape-rate`, `--scrape-p99`.
+    /// The caller's names of these two, so that an error uses the user's words: `--scrape-rate`,
+    /// `--scrape-p99`.
     pub called: [&'static str; 2],
 }
 
-/// Why there is no answer. `{}` tells what happened, `{:#}` also what to do.
+/// Why there is no answer. `{}` is the event, `{:#}` adds the remedy.
 #[derive(Debug)]
 pub struct Failure {
     what: String,
@@ -146,7 +148,7 @@ impl Failure {
     pub(super) fn of(cause: &std::io::Error) -> Self {
         match cause.kind() {
             ErrorKind::WouldBlock | ErrorKind::TimedOut => Self::silent(),
-            ErrorKind::ConnectionRefused => Self::new("nobody listens there", WHERE),
+            ErrorKind::ConnectionRefused => Self::new("no service listens there", WHERE),
             _ => Self::new(cause.to_string(), WHERE),
         }
     }
@@ -189,7 +191,7 @@ pub fn of_memcached(answer: &str) -> Result<Reading, Failure> {
     })
 }
 
-/// What of a Roost's status (`store::status::Status`) is told here; the rest is passed over.
+/// The fields of Roost's status (`store::status::Status`) that are used here; the rest is skipped.
 #[derive(Deserialize)]
 struct RoostStatus {
     uptime: Duration,
@@ -222,7 +224,7 @@ fn page(agent: &ureq::Agent, url: &str) -> Result<String, Failure> {
     let failed = |error: ureq::Error| match error {
         ureq::Error::Timeout(_) => Failure::silent(),
         ureq::Error::Io(cause) => Failure::of(&cause),
-        ureq::Error::ConnectionFailed => Failure::new("nobody listens there", WHERE),
+        ureq::Error::ConnectionFailed => Failure::new("no service listens there", WHERE),
         ureq::Error::StatusCode(code) => Failure::new(format!("it answers with status {code}"), FIX),
         ureq::Error::BodyExceedsLimit(_) => {
             Failure::new(format!("its page does not end within {PAGE_MAX} bytes"), FIX)
@@ -371,7 +373,8 @@ pub(super) mod tests {
         Names { rate: rate.map(str::to_owned), tail: p99.map(str::to_owned), called }
     }
 
-    /// A server that gives these answers, one to a connection, once it has read a line, and then closes it.
+    /// A server that gives these answers, one to a connection, once it has read a line, and then
+    /// closes it.
     pub fn answering(answers: Vec<String>) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -381,7 +384,7 @@ pub(super) mod tests {
                 let mut request = String::new();
                 let mut lines = BufReader::new(client.try_clone().unwrap());
                 lines.read_line(&mut request).unwrap();
-                // Of a GET, all: what is left unread at the close would reset the connection.
+                // Of a GET, all: unread bytes at the close would reset the connection.
                 while request.starts_with("GET") && !request.ends_with("\r\n\r\n") {
                     lines.read_line(&mut request).unwrap();
                 }
@@ -593,7 +596,7 @@ pub(super) mod tests {
         }
         let after = source.ask().unwrap();
         assert_eq!(after.requests - before.requests, 11.0, "one for each command");
-        // The client's; ours is not counted, and there is one, whoever asks.
+        // The client's connection; ours is not counted, and there is one, for all callers.
         assert_eq!(after.connections, Some(1));
         std::thread::scope(|scope| {
             for _ in 0..4 {

@@ -1,11 +1,13 @@
-//! What a service's answers add up to.
+//! The sum of a service's answers.
 //!
-//! A service counts since its start, so two answers give what happened between them, and an answer that is missing loses
-//! nothing: the next one covers its time too. Only a restart breaks the chain. Then the interval in which it fell is left out,
-//! with its time, because nobody knows how much of the old counter was lost.
+//! A service counts since its start, so two answers give the change between them, and a missing
+//! answer loses nothing: the next one covers its time too. Only a restart breaks the chain. Then
+//! the interval in which it fell is left out, with its time, because the lost part of the old
+//! counter is unknown.
 //!
-//! *Properties*: the rate is never negative, and never made of an answer that did not come. Without two answers of one run
-//! there is no rate at all; that is not the same as 0/s, which is a service that tells us of its idleness.
+//! *Properties*: the rate is never negative, and never made of an answer that did not come. Without
+//! two answers of one run there is no rate at all; that is not the same as 0/s, which is a service
+//! that tells us of its idleness.
 
 use super::Scraped;
 use super::source::Source;
@@ -21,19 +23,20 @@ pub struct Reading {
     /// Time since its start, where it tells.
     pub uptime: Option<Duration>,
     pub connections: Option<u64>,
-    /// What it says of its tail.
+    /// The service's own tail.
     pub tail: Option<Tail>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Grown {
     pub requests: f64,
-    /// How many of them were at most as long as each bound; empty where it tells no histogram, or another one than before.
+    /// How many of them were at most as long as each bound; empty where it tells no histogram, or
+    /// another one than before.
     pub buckets: Vec<(f64, f64)>,
 }
 
 impl Reading {
-    /// What came since `before`; `None` if its counters fell, as after a restart.
+    /// The change since `before`; `None` if its counters fell, as after a restart.
     pub fn since(&self, before: &Self) -> Option<Grown> {
         if self.requests < before.requests || self.uptime < before.uptime {
             return None;
@@ -71,7 +74,7 @@ pub struct Tally {
     asked: u32,
     missed: u32,
     first_miss: Option<String>,
-    /// What the last two answers gave; none after one that is missing.
+    /// The change between the last two answers; none after a missing one.
     step: Option<Step>,
     recent: Histogram<u64>,
     buckets: Vec<(f64, f64)>,
@@ -128,7 +131,7 @@ impl Tally {
         self.last = Some((at, now));
     }
 
-    /// What it said of late; `None` if its last answer is missing, or was its first.
+    /// The last change; `None` if its last answer is missing, or was its first.
     pub fn step(&self) -> Option<Step> {
         self.step
     }
@@ -189,7 +192,7 @@ impl Step {
     }
 }
 
-/// Adds what came into each bucket between two readings of one histogram.
+/// Adds each bucket's growth between two readings of one histogram.
 fn add_between(sum: &mut Vec<(f64, f64)>, before: Option<&Tail>, now: Option<&Tail>) {
     let (Some(Tail::Buckets(before)), Some(Tail::Buckets(now))) = (before, now) else { return };
     let is_same =
@@ -205,8 +208,8 @@ fn add_between(sum: &mut Vec<(f64, f64)>, before: Option<&Tail>, now: Option<&Ta
     }
 }
 
-/// Where a share of a histogram's values lies, taken as evenly spread within its bucket; the error is the longest bound, if it
-/// lies beyond that. `None` if there are no values.
+/// Where a share of a histogram's values lies, taken as evenly spread within its bucket; the error
+/// is the longest bound, if it lies beyond that. `None` if there are no values.
 pub fn percentile(buckets: &[(f64, f64)], share: f64) -> Option<Result<Duration, Duration>> {
     let total = buckets.last()?.1;
     if total <= 0.0 {

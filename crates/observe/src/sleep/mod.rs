@@ -1,12 +1,13 @@
-//! Idle and active periods of CPUs: how long, in which state, ended by what.
+//! Idle and active periods of CPUs: their lengths, states and wakers.
 //!
-//! Terms. A CPU is *idle* from the kernel's `cpu_idle` event that names a state until the one that says it left
-//! (4294967295), and *active* in between. The state is the one that was *asked for*: hardware and hypervisors may do
-//! less. A *waker* is what ended an idle period.
+//! Terms. A CPU is *idle* from the kernel's `cpu_idle` event that names a state until the one for
+//! leaving it (4294967295), and *active* in between. The state is the *requested* one: hardware and
+//! hypervisors may do less. A *waker* is the event that ended an idle period.
 //!
-//! What always holds:
+//! Invariants:
 //! - The first period of a CPU is not counted, because its beginning was not seen.
-//! - A period in progress when a pattern is taken belongs to a later one: `time seen` may lag `elapsed`.
+//! - A period in progress when a pattern is taken belongs to a later one: `time seen` may lag
+//!   `elapsed`.
 //! - Patterns of one observation subtract: a live view shows the difference between two.
 
 mod findings;
@@ -38,18 +39,19 @@ pub struct SleepPattern {
 #[derive(Clone, Debug, PartialEq)]
 pub struct CpuPattern {
     pub cpu: CpuId,
-    /// What the kernel says of its idle states; empty where there is no cpuidle, or a recording does not tell.
+    /// The kernel's description of its idle states; empty where there is no cpuidle, or a recording
+    /// lacks it.
     pub table: CstateTable,
-    /// Idle periods by the state that was asked for, by its number; as long as the highest state seen demands, and
-    /// at least as long as the table.
+    /// Idle periods by the state that was asked for, by its number; as long as the highest state
+    /// seen demands, and at least as long as the table.
     pub idle: Vec<LengthHistogram>,
     pub active: LengthHistogram,
-    /// What ended the idle periods, where that was watched.
+    /// The wakers of the idle periods, where they were watched.
     pub wakers: Option<Wakers>,
 }
 
 impl SleepPattern {
-    /// What was seen since `earlier`, a pattern of the same observation.
+    /// The periods since `earlier`, a pattern of the same observation.
     pub fn since(&self, earlier: &Self) -> Self {
         let cpu = |cpu: &CpuPattern| {
             let Some(before) = earlier.cpus.iter().find(|before| before.cpu == cpu.cpu) else {
@@ -89,13 +91,14 @@ impl Wakers {
 pub struct Wakers {
     pub timer: u64,
     pub device: u64,
-    /// Another CPU's interrupt: work was put on this CPU's queue, or a function is to be called here.
+    /// Another CPU's interrupt: work was put on this CPU's queue, or a function is to be called
+    /// here.
     pub ipi: u64,
     /// Another CPU's mark, seen without an interrupt, or anything else that leaves no trace.
     pub unseen: u64,
 }
 
-/// What an interrupt on an idle CPU is for.
+/// The purpose of an interrupt on an idle CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Waker {
     Timer,
@@ -127,7 +130,7 @@ impl Wakers {
     }
 }
 
-/// By what means periods were seen.
+/// The source of the periods.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SleepSource {
     /// A program in the kernel counts at each `cpu_idle` event.

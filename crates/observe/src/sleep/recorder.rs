@@ -1,20 +1,23 @@
-//! From single `cpu_idle` events to a pattern: for recordings, and where the kernel cannot count by itself.
+//! From single `cpu_idle` events to a pattern: for recordings, and where the kernel cannot count by
+//! itself.
 //!
-//! What woke a CPU is the first interrupt after it went idle. Where that is seen depends on how it sleeps: a plain halt
-//! runs the handler before the kernel says that the CPU is awake, `mwait` with interrupts off runs it just after.
+//! A CPU's waker is the first interrupt after it went idle. The place where that is seen depends on
+//! how the CPU sleeps: a plain halt runs the handler before the kernel reports that the CPU is
+//! awake, `mwait` with interrupts off runs it just after.
 
 use super::{CpuPattern, SleepPattern, SleepSource, Waker, Wakers};
 use machine::{CpuId, CstateTable, Duration, Instant, LengthHistogram};
 use std::collections::BTreeMap;
 
-/// Follows the events of each CPU. Events of one CPU come in order of time; those of different CPUs may mix.
+/// Follows the events of each CPU. Events of one CPU come in order of time; those of different CPUs
+/// may mix.
 #[derive(Debug, Default)]
 pub struct Recorder {
     cpus: BTreeMap<CpuId, Followed>,
     lost: u64,
     first: Option<Instant>,
     last: Option<Instant>,
-    /// Without a single interrupt, nobody watched for them.
+    /// Without a single interrupt, wakers were not watched.
     interrupts: bool,
 }
 
@@ -29,7 +32,7 @@ struct Followed {
     end: End,
 }
 
-/// What is known of the end of the idle period that is going on, or of the one before.
+/// The known end of the current idle period, or of the one before.
 #[derive(Clone, Copy, Debug, Default)]
 enum End {
     /// Nothing yet, or all of it.
@@ -62,9 +65,10 @@ impl Recorder {
     /// An interrupt that comes later than this after an idle period did not end it.
     const LATE: Duration = Duration::from_micros(20);
 
-    /// `cpu` goes idle in `state`, or leaves its idle state with `None`. An event that cannot follow the one before (two
-    /// entries in a row, a time that runs backwards) means that one is missing: the period in between is given up and
-    /// counted as lost. So no moment counts twice, and the periods of a CPU never exceed the span.
+    /// `cpu` goes idle in `state`, or leaves its idle state with `None`. An event that cannot
+    /// follow the one before (two entries in a row, a time that runs backwards) means that one is
+    /// missing: the period in between is given up and counted as lost. So no moment counts twice,
+    /// and the periods of a CPU never exceed the span.
     pub fn event(&mut self, now: Instant, cpu: CpuId, state: Option<usize>) {
         self.first = Some(self.first.map_or(now, |first| first.min(now)));
         self.last = Some(self.last.map_or(now, |last| last.max(now)));
@@ -122,7 +126,8 @@ impl Recorder {
         };
     }
 
-    /// `events` of `cpu` are missing here, or of all CPUs: what was going on is not known any more.
+    /// `events` of `cpu` are missing here, or of all CPUs: the state of the period in progress is
+    /// unknown from now on.
     pub fn lose(&mut self, events: u64, cpu: Option<CpuId>) {
         self.lost += events;
         for (&which, followed) in &mut self.cpus {
@@ -138,7 +143,7 @@ impl Recorder {
         self.first.zip(self.last).map_or(Duration::ZERO, |(first, last)| last.since(first))
     }
 
-    /// What was seen so far. `table` says what is known of each CPU's states.
+    /// The periods so far. `table` describes each CPU's states.
     pub fn pattern(
         &self,
         elapsed: Duration,
@@ -245,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn without_interrupts_nobody_knows_what_woke_a_cpu() {
+    fn without_interrupts_the_waker_is_unknown() {
         let mut recorder = Recorder::default();
         recorder.event(at(10), CpuId(0), Some(1));
         recorder.event(at(20), CpuId(0), None);

@@ -35,7 +35,7 @@ enum Means {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Without {
     Nothing,
-    /// What ended the idle periods, which costs a little at every interrupt.
+    /// The wakers of idle periods, which costs a little at every interrupt.
     Wakers,
     Bpf,
     Events,
@@ -75,8 +75,8 @@ impl SleepWatch {
         (Self { root: root.clone(), cpus, tables, since: now, means }, notices)
     }
 
-    /// Takes in what has happened. Events that are read one by one fill their buffers in a second on a busy machine: call
-    /// this several times a second.
+    /// Takes in new events. Events that are read one by one fill their buffers in a second on a
+    /// busy machine: call this several times a second.
     pub fn catch_up(&mut self) {
         if let Means::Perf { events, recorder } = &mut self.means {
             events.drain(|event| match event {
@@ -86,7 +86,7 @@ impl SleepWatch {
         }
     }
 
-    /// What was seen since this was opened.
+    /// The periods since this was opened.
     pub fn read(&mut self, now: Instant) -> SleepPattern {
         self.catch_up();
         let elapsed = now.since(self.since);
@@ -125,8 +125,8 @@ impl SleepWatch {
                     let slept = |idle: &[LengthHistogram]| {
                         idle.iter().fold(Duration::ZERO, |sum, lengths| sum + lengths.time())
                     };
-                    // A sleep counts when it ends, so one that was under way at the beginning counts whole: what is too
-                    // much is of the state that has most.
+                    // A sleep counts when it ends, so one that was under way at the beginning
+                    // counts whole: the surplus is taken from the state that has most.
                     let surplus = slept(&idle) - elapsed;
                     if let Some(most) = idle.iter_mut().max_by_key(|lengths| lengths.time()) {
                         *most = unknown_lengths(most.count(), most.time() - surplus);
@@ -143,7 +143,7 @@ impl SleepWatch {
         }
     }
 
-    /// What each CPU is doing now, where that can be seen.
+    /// Each CPU's present state, where it can be seen.
     pub fn doing(&self) -> Vec<(CpuId, IdleNow)> {
         match &self.means {
             Means::Bpf(program) => program.read().iter().map(|counts| (counts.cpu, counts.now)).collect(),
@@ -167,8 +167,8 @@ fn ended(root: &Root, cpu: CpuId) -> Vec<(u64, Duration)> {
     states.iter().map(|state| (state.usage + state.rejected.unwrap_or(0), state.time)).collect()
 }
 
-/// So many periods of this time together, of which no length is known: all are put where their mean lies. Readers
-/// learn from [`SleepSource::Counts`] that the shape means nothing.
+/// So many periods of this time together, of which no length is known: all are put where their mean
+/// lies. Readers learn from [`SleepSource::Counts`] that the shape means nothing.
 fn unknown_lengths(count: u64, time: Duration) -> LengthHistogram {
     let mut lengths = LengthHistogram::default();
     if let Some(mean) = time.as_nanos().checked_div(count) {

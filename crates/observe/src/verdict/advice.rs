@@ -1,5 +1,6 @@
-//! Which of Roost's policies to try first, and why. A first step for a person, not a decision: whether it keeps the service's
-//! goal, only trying tells, in `roost sim` before a machine is touched.
+//! Which of Roost's policies to try first, and why. A first step for a person, not a decision:
+//! whether it keeps the service's goal, only trying tells, in `roost sim` before a machine is
+//! touched.
 
 use super::class::{NEGLIGIBLE, Working};
 use super::{Class, Evidence, Judged, PowerBound, TailBound};
@@ -14,9 +15,9 @@ pub enum Policy {
     IdleFeedback,
     /// Fewer cores awake, found by the measured tail (CARB).
     Carb,
-    /// Fewer cores awake, by deciding inside the server who serves whom (Peafowl).
+    /// Fewer cores awake, by connection placement inside the server (Peafowl).
     Packing,
-    /// Slow the clock where memory is what it waits for (Tradeoffs, section IV).
+    /// Slow the clock where the service waits for memory (Tradeoffs, section IV).
     Sensitivity,
     /// Hold requests back and release them together (CPU sleeps).
     StagedBursts,
@@ -45,18 +46,22 @@ pub struct Advice {
     pub because: String,
 }
 
-/// Above this share of premature sleeps `policy::idle::feedback` begins to curb: below, it would do nothing.
+/// Above this share of premature sleeps `policy::idle::feedback` begins to curb: below, it would do
+/// nothing.
 const PREMATURE_MANY: f64 = 0.25;
 /// The same for sleeps that were long enough for a deeper state.
 const MISSED_MANY: f64 = 0.25;
-/// CPUs that work less than this on average would, on half as many of them, still be idle part of the time; so there is room
-/// to pack. (The CARB and Peafowl papers gain most at low and middle load, nothing near saturation.)
+/// CPUs that work less than this on average would, on half as many of them, still be idle part of
+/// the time; so there is room to pack. (The CARB and Peafowl papers gain most at low and middle
+/// load, nothing near saturation.)
 const ROOM_TO_PACK: f64 = 0.4;
-/// A share of stalled cycles from which slowing the clock costs little. ESTIMATE: Figure 9 is a plot without numbers, in which
-/// most of the services, and the SPEC programs with the largest gains from DVFS, lie above about half.
+/// A share of stalled cycles from which slowing the clock costs little. ESTIMATE: Figure 9 is a
+/// plot without numbers, in which most of the services, and the SPEC programs with the largest
+/// gains from DVFS, lie above about half.
 const STALLED_MUCH: f64 = 0.5;
-/// Requests that take longer than this may be held back for some milliseconds. The CPU sleeps paper holds back by 250 ms
-/// where 500 are allowed; this is the least at which a stage of a few milliseconds is a small part of the whole.
+/// Requests that take longer than this may be held back for some milliseconds. The CPU sleeps paper
+/// holds back by 250 ms where 500 are allowed; this is the least at which a stage of a few
+/// milliseconds is a small part of the whole.
 const PATIENT: Duration = Duration::from_millis(20);
 
 pub(super) fn advise(
@@ -150,7 +155,7 @@ fn insensitive(evidence: &Evidence, working: &Working) -> Advice {
         return advice(
             Policy::StagedBursts,
             format!(
-                "{} of the idle time still lies in slices of less than a millisecond. If nobody waits for single answers, work that is \
+                "{} of the idle time still lies in slices of less than a millisecond. If no client waits for single answers, work that is \
                  held back and released together makes long sleeps of them.",
                 working.short_idle()
             ),

@@ -1,24 +1,29 @@
-//! What any choice of idle states can move at most: the difference between its two extremes (Tradeoffs paper, section III C).
+//! The most that any choice of idle states can move: the difference between its two extremes
+//! (Tradeoffs paper, section III C).
 //!
-//! **Tail.** Let a CPU that is woken be ready after `deep` under the one extreme and after `shallow` under the other. Then no
-//! answer comes later by more than `deep - shallow` for each CPU that wakes on its path, *whatever the queues*, as long as
-//! requests keep their CPUs and their order. Per CPU, by induction over its requests: one that finds the CPU asleep under
-//! `deep` finds it asleep under `shallow` too, for whatever ended there ended earlier here; it is later by just that much. One
-//! that finds it awake under `deep` starts when the one before it ended, which is later by at most that much. And if no
-//! answer is later by more, no percentile is. What the bound leaves out: a cold cache behind a deep state, what a package
-//! needs beside its cores, work that moves to another CPU because of all this, and the clock, which may be faster while
-//! more cores sleep. Where latencies are measured, the worst is one in a hundred, and so is what may exceed the bound.
+//! **Tail.** Let a woken CPU be ready after `deep` under the one extreme and after `shallow` under
+//! the other. Then no answer comes later by more than `deep - shallow` for each CPU that wakes on
+//! its path, *for any queues*, as long as requests keep their CPUs and their order. Per CPU, by
+//! induction over its requests: one that finds the CPU asleep under `deep` finds it asleep under
+//! `shallow` too, for the work before it ended earlier here; it is later by just that much. One
+//! that finds it awake under `deep` starts when the one before it ended, which is later by at most
+//! that much. And if no answer is later by more, no percentile is. The bound leaves out: a cold
+//! cache behind a deep state, a package's own exit latency, work that moves to another CPU because
+//! of all this, and the clock, which may be faster while more cores sleep. Where latencies are
+//! measured, the worst is one in a hundred, and so is the share that may exceed the bound.
 //!
-//! **Power.** All idle time in the deepest state that is allowed, against all of it in the shallowest that halts, by the
-//! machine's table. Threads of a core share its sleep: a core is asleep for no longer than the one of them that sleeps least,
-//! so for no longer than they do on average. What a package saves when all of it sleeps comes on top and is not in it.
+//! **Power.** All idle time in the deepest state that is allowed, against all of it in the
+//! shallowest that halts, by the machine's table. Threads of a core share its sleep: a core is
+//! asleep for no longer than the one of them that sleeps least, so for no longer than they do on
+//! average. A package's own saving when all of it sleeps comes on top and is not in it.
 //!
-//! **A wake-up itself** is not a matter of choice: waking from the shallowest state takes its time too. It is told apart from
-//! what choosing could change, which is the difference between two states.
+//! **A wake-up itself** is not a matter of choice: waking from the shallowest state takes its time
+//! too. It is reported apart from the part that a choice could change, which is the difference
+//! between two states.
 //!
-//! What always holds: a bound is not negative; more idle time makes the bound on power no smaller; what is still to be
-//! saved is no more than what is at stake. CPUs that poll draw more than any state that halts, but whether they poll is not
-//! a choice among those.
+//! Invariants: a bound is not negative; more idle time makes the bound on power no smaller; the
+//! remaining saving is no more than the whole amount at stake. CPUs that poll draw more than any
+//! state that halts, but whether they poll is not a choice among those.
 
 use super::Evidence;
 use crate::sleep::{LatencySource, Slept, StateSlept};
@@ -35,17 +40,17 @@ pub struct TailBound {
     pub deepest_used: String,
     /// The deepest state that could be used.
     pub deepest: String,
-    /// What shallower sleep can save: waking from the deepest state used, less that from the shallowest, for each CPU
-    /// that wakes on a request's path.
+    /// The saving of shallower sleep: waking from the deepest state used, less that from the
+    /// shallowest, for each CPU that wakes on a request's path.
     #[serde(rename = "per_wake_ns")]
     pub per_wake: Duration,
-    /// The same from the deepest state that could be used: what lies between the extremes.
+    /// The same from the deepest state that could be used: the distance of the extremes.
     #[serde(rename = "range_ns")]
     pub range: Duration,
-    /// What waking from the deepest state used takes at worst, chosen or not.
+    /// The worst wake-up latency of the deepest state used, chosen or not.
     #[serde(rename = "wake_ns")]
     pub wake: Duration,
-    /// What is advertised for it, where that differs from what was measured by more than a quarter.
+    /// The advertised latency, where it differs from the measured one by more than a quarter.
     #[serde(rename = "advertised_ns", skip_serializing_if = "Option::is_none")]
     pub advertised: Option<Duration>,
     /// All wake-ups on the path, as a share of the tail.
@@ -57,7 +62,7 @@ pub struct TailBound {
     /// The tail of the requests, where it was watched.
     #[serde(rename = "p99_ns", skip_serializing_if = "Option::is_none")]
     pub p99: Option<Duration>,
-    /// What all wakes on the path can save, as a share of it.
+    /// The saving of all wakes on the path, as a share of it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub of_p99: Option<Ratio>,
 }
@@ -71,12 +76,12 @@ pub struct PowerBound {
     /// All idle time in the deepest state against the states that were used.
     #[serde(rename = "still_to_save_uw")]
     pub still_to_save: Microwatts,
-    /// What the cores draw as they sleep now, by the table; or the machine, by its meter.
+    /// The cores' power as they sleep now, by the table; or the machine's, by its meter.
     #[serde(rename = "now_uw")]
     pub now: Microwatts,
     #[serde(serialize_with = "as_text")]
     pub now_source: EnergySource,
-    /// What is at stake, as a share of what would be drawn with all idle time in the shallowest state.
+    /// The amount at stake, as a share of the power with all idle time in the shallowest state.
     pub of_shallow: Ratio,
     /// Where the powers of the states are from: always a table.
     #[serde(serialize_with = "as_text")]
@@ -88,12 +93,12 @@ fn as_text<S: Serializer>(source: &EnergySource, serializer: S) -> Result<S::Ok,
 }
 
 impl TailBound {
-    /// What lies between the extremes for a request that wakes all CPUs on its path.
+    /// The distance of the extremes for a request that wakes all CPUs on its path.
     pub fn at_stake(&self) -> Duration {
         self.range * u64::from(self.wakes)
     }
 
-    /// Who says what a wake-up takes, as it stands in a sentence.
+    /// The source of a wake-up latency, as it stands in a sentence.
     pub(super) fn said_by(&self) -> String {
         match (self.source, self.advertised) {
             (LatencySource::Measured, None) => "measured here".to_owned(),
@@ -157,7 +162,7 @@ impl fmt::Display for PowerBound {
     }
 }
 
-/// What is measured differs from what is advertised beyond this share of it.
+/// The measured latency differs from the advertised one beyond this share of it.
 const APART: f64 = 0.25;
 
 pub(super) fn tail(evidence: &Evidence) -> Result<TailBound, &'static str> {
@@ -276,7 +281,7 @@ fn described(state: &StateSlept) -> Option<Cstate> {
     })
 }
 
-/// What to do about it, [`crate::sleep::Findings::unknown`] says: it knows where the sleeps were seen.
+/// [`crate::sleep::Findings::unknown`] names the remedy: it knows where the sleeps were seen.
 const NO_STATES: &str =
     "How much the choice of idle states can move cannot be said: nothing is known of the idle states.";
 const NO_MODEL: &str = "How much power it can move cannot be said: no table of the machine's power is known.";

@@ -1,8 +1,10 @@
-//! What kind of service it is, by how finely its time is sliced (Tradeoffs paper, section III B and Figure 7).
+//! The kind of service, by how finely its time is sliced (Tradeoffs paper, section III B and Figure
+//! 7).
 //!
-//! The paper sorts fifteen services into three kinds, by eye from their distributions of idle and active lengths. Here the
-//! same is done with thresholds, each with what the paper says of it. Judged are the CPUs that *work*: beside them a big
-//! machine has many that only tick, and the paper leaves those out as well ("the active logical cores").
+//! The paper sorts fifteen services into three kinds, by eye from their distributions of idle and
+//! active lengths. Here thresholds do the same, each with the paper's words about it. Judged are
+//! the CPUs that *work*: beside them a big machine has many that only tick, and the paper leaves
+//! those out as well ("the active logical cores").
 
 use super::{Evidence, TailBound};
 use crate::sleep::{Findings, Slept};
@@ -19,7 +21,7 @@ pub enum Class {
     BurstyIo,
     /// Hardly sleeps at this load; at a lower one it may well be bursty.
     CpuBoundNow,
-    /// What its requests wait for is a CPU that others use.
+    /// Its requests wait for a CPU that others use.
     WaitsForCpu,
     CannotTell,
 }
@@ -45,27 +47,31 @@ pub struct Judged {
     pub working_cpus: usize,
 }
 
-/// Above this share of the time the CPUs are CPU-bound. The paper's "completely occupy the processor" leaves little below
-/// one; its loads "in the 30-60 % range" are the low ones, at which the same services are bursty. Between them, nearer the
-/// upper.
+/// Above this share of the time the CPUs are CPU-bound. The paper's "completely occupy the
+/// processor" leaves little below one; its loads "in the 30-60 % range" are the low ones, at which
+/// the same services are bursty. Between them, nearer the upper.
 pub(super) const OCCUPIED: f64 = 0.8;
-/// A service is bursty if at least so much of its idle time, its working time, or all time lies in slices of less than a
-/// millisecond. The insensitive ones are those of which "the majority of sleep activity is coarse-grained" (caption of
-/// Figure 7), so the line is at half; the paper's bursty services are well beyond it (search1 at low load 70 %, bigtable 80 %).
+/// A service is bursty if at least so much of its idle time, its working time, or all time lies in
+/// slices of less than a millisecond. The insensitive ones are those of which "the majority of
+/// sleep activity is coarse-grained" (caption of Figure 7), so the line is at half; the paper's
+/// bursty services are well beyond it (search1 at low load 70 %, bigtable 80 %).
 const MAJORITY: f64 = 0.5;
-/// A CPU that is active for less than this only ticks, as a kernel's housekeeping does: 250 ticks a second of 20 us are
-/// half a percent, daemons add to that.
+/// A CPU that is active for less than this only ticks, as a kernel's housekeeping does: 250 ticks a
+/// second of 20 us are half a percent, daemons add to that.
 const WORKING: f64 = 0.05;
-/// Below this share of the time, over all CPUs and without requests to speak for it, nothing ran that could be judged.
+/// Below this share of the time, over all CPUs and without requests to speak for it, nothing ran
+/// that could be judged.
 const NOTHING_RAN: f64 = 0.01;
-/// Fewer sleeps make no distribution: in each of the four decades between 10 us and 100 ms some hundreds.
+/// Fewer sleeps make no distribution: in each of the four decades between 10 us and 100 ms some
+/// hundreds.
 const SLEEPS_MIN: u64 = 1_000;
 /// Shorter than this, one pause of a service is the whole picture.
 const ELAPSED_MIN: Duration = Duration::from_secs(1);
-/// If more than this share of the events is missing, so are the short periods that matter most: they crowd where buffers
-/// overflow.
+/// If more than this share of the events is missing, so are the short periods that matter most:
+/// they crowd where buffers overflow.
 const LOST_MAX: f64 = 0.05;
-/// Below this share of the tail a wake-up is not seen. The paper, too, takes a percentage point for no change (section III C).
+/// Below this share of the tail a wake-up is not seen. The paper, too, takes a percentage point for
+/// no change (section III C).
 pub(super) const NEGLIGIBLE: f64 = 0.01;
 
 /// Sums over the CPUs that work.
@@ -160,7 +166,7 @@ pub(super) fn judge(evidence: &Evidence, tail: Option<&TailBound>) -> Judged {
         judged(Class::BurstyIo, format!("{sliced}. {which}"))
     } else {
         let if_asked = if evidence.requests.is_none() {
-            " Whether somebody waits for its answers, its sleeps do not tell: watch its requests with --port."
+            " Its sleeps do not tell whether clients wait for its answers: watch its requests with --port."
         } else {
             ""
         };
@@ -188,16 +194,17 @@ fn waits(evidence: &Evidence, working: &Working, tail: Option<&TailBound>) -> Op
     ))
 }
 
-/// The share of the tail that is waiting, from which waiting is what makes it.
+/// The share of waiting in the tail from which waiting causes it.
 const WAITING_MUCH: f64 = 0.5;
-/// Waiting that is so many times what waking takes is no waking.
+/// Waiting that is so many times the wake-up latency is no waking.
 const BEYOND_WAKING: f64 = 5.0;
 /// No idle state of the tables that Roost knows takes longer to wake from.
 const WAKING_MAX: Duration = Duration::from_millis(1);
-/// CPUs that are active for less of the time are seldom in each other's way: what waits there waits for something else.
+/// CPUs that are active for less of the time are seldom in each other's way: requests wait there
+/// for another reason.
 const BUSY: f64 = 0.25;
 
-/// Why what was seen is too little to judge by, and what would be enough.
+/// Why there is too little data for a verdict, and how much would be enough.
 fn too_little(evidence: &Evidence) -> Option<String> {
     let findings = &evidence.findings;
     let all = &findings.all;

@@ -1,15 +1,16 @@
-//! Whether a measured A/B run of the two extremes stays within what was predicted. For `--verify`; the measuring is done
-//! elsewhere.
+//! Whether a measured A/B run of the two extremes stays within the prediction. For `--verify`; the
+//! measuring is done elsewhere.
 //!
-//! The prediction is a bound, so it is wrong only if *more* moved. A tail that is shorter, or power that is higher, under deep
-//! sleep is within it; but it is said, because then something else moved as well: the clock with fewer cores awake, or a service
-//! that minds cheap sleep. (The paper's search2 did so, section III C, and busy-spin threads were suspected.)
+//! The prediction is a bound, so it is wrong only if *more* moved. A tail that is shorter, or power
+//! that is higher, under deep sleep is within it; but it is said, because then something else moved
+//! as well: the clock with fewer cores awake, or a service that minds cheap sleep. (The paper's
+//! search2 did so, section III C, and busy-spin threads were suspected.)
 
 use machine::{Duration, Microwatts};
 use serde::Serialize;
 use std::fmt;
 
-/// What may move at most from one extreme to the other.
+/// The most that may move from one extreme to the other.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Change {
     /// The tail, upwards with deep sleep.
@@ -35,7 +36,7 @@ pub struct Comparison {
     pub power: Option<Held>,
 }
 
-/// What became of a bound. Numbers are in the unit of the bound.
+/// The fate of a bound. Numbers are in the unit of the bound.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Held {

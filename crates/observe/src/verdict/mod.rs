@@ -1,10 +1,12 @@
-//! A verdict in words: what kind of service this is by its sleeps, what the choice of idle states can move at most, and what
-//! to try first.
+//! A verdict in words: the kind of service by its sleeps, the most that the choice of idle states
+//! can move, and the first policy to try.
 //!
-//! The problem: an operator with histograms before him still does not know whether deeper or shallower sleep would matter.
-//! The approach is the method of the Tradeoffs paper (IISWC 2014, section III): see how finely time is sliced (`class`),
-//! then bound what any choice of idle states could do by its two extremes, `shallow` and `deep` (`bounds`), and only then
-//! name a policy (`advice`). An A/B run of the two extremes can prove the bound wrong ([`compare`]); nothing else could.
+//! The problem: an operator with histograms before him still does not know whether deeper or
+//! shallower sleep would matter. The approach is the method of the Tradeoffs paper (IISWC 2014,
+//! section III): see how finely time is sliced (`class`), then bound the effect of any choice of
+//! idle states by its two extremes, `shallow` and `deep` (`bounds`), and only then name a policy
+//! (`advice`). An A/B run of the two extremes can prove the bound wrong ([`compare`]); nothing else
+//! could.
 //!
 //! ```text
 //!   Findings + requests + power --> class  --\
@@ -12,11 +14,11 @@
 //!                                      \--> prediction <-- compare -- shallow and deep, measured
 //! ```
 //!
-//! What always holds:
+//! Invariants:
 //! - It is words for people. Nothing is decided for a machine here, and nothing changed.
-//! - Too little seen is [`Class::CannotTell`] with what to do about it, not a guess.
-//! - A bound is never negative, and says whether it was measured, advertised or modelled. What it cannot say is in
-//!   [`Verdict::unknown`], with the reason.
+//! - Too little data is [`Class::CannotTell`] with the remedy, not a guess.
+//! - A bound is never negative, and says whether it was measured, advertised or modelled. Missing
+//!   parts are in [`Verdict::unknown`], with the reason.
 //! - Equal evidence gives an equal verdict.
 
 mod advice;
@@ -33,7 +35,7 @@ use crate::sleep::{Findings, Slept, StateSlept};
 use machine::{CstateKind, Duration, Microwatts, PowerModel, Rate, Ratio};
 use serde::Serialize;
 
-/// What is known of a service and its machine.
+/// The facts about a service and its machine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Evidence {
     pub findings: Findings,
@@ -59,24 +61,25 @@ pub struct RequestEvidence {
     pub p99: Duration,
     /// The tail of queue and wake-up delay alone, where it is told apart.
     pub queue_p99: Option<Duration>,
-    /// CPUs that may have to wake one after the other for one request: 1, or 2 where another CPU takes its interrupt.
+    /// CPUs that may have to wake one after the other for one request: 1, or 2 where another CPU
+    /// takes its interrupt.
     pub wakes: u32,
 }
 
-/// What is known of a machine's power.
+/// The facts about a machine's power.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PowerEvidence {
-    /// What its cores draw by what they do.
+    /// The cores' power by their activity.
     pub model: Option<PowerModel>,
     /// Logical CPUs of one core; 0 counts as 1.
     pub threads_per_core: u16,
-    /// What a meter said on average, and which.
+    /// A meter's average, and its name.
     pub measured: Option<(Microwatts, String)>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Verdict {
-    /// What kind of service it is, and why.
+    /// The kind of service, and the reason.
     #[serde(flatten)]
     pub judged: Judged,
     /// How much tail a choice of idle states can move at most.
@@ -85,12 +88,13 @@ pub struct Verdict {
     /// How much power it can move at most.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub power: Option<PowerBound>,
-    /// What to try first, and why.
+    /// The first thing to try, and the reason.
     pub advice: Advice,
-    /// What made the CPUs sleep otherwise than the kernel would choose, as far as it is seen.
+    /// The reasons why the CPUs slept otherwise than the kernel would choose, as far as they are
+    /// seen.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limits: Option<String>,
-    /// What could not be said, and why.
+    /// The missing parts, with reasons.
     pub unknown: Vec<String>,
 }
 
@@ -110,7 +114,7 @@ impl Verdict {
         Self { judged, tail, power, advice, limits: polled(&evidence.findings.all), unknown }
     }
 
-    /// What an A/B run of the two extremes may move at most.
+    /// The most that an A/B run of the two extremes may move.
     pub fn prediction(&self) -> Change {
         Change {
             tail: self.tail.as_ref().map(TailBound::at_stake),
@@ -118,7 +122,7 @@ impl Verdict {
         }
     }
 
-    /// The verdict in sentences: what it is, the tail, the power, what to try, what is not known.
+    /// The verdict in sentences: the kind, the tail, the power, the advice, the unknowns.
     pub fn words(&self) -> Vec<String> {
         let mut words = vec![format!("{}: {}", self.judged.class, self.judged.because)];
         words.extend(self.tail.as_ref().map(ToString::to_string));
@@ -130,10 +134,11 @@ impl Verdict {
     }
 }
 
-/// What is said if a good part of the idle time was polled away.
+/// The sentence for a good part of idle time that was polled away.
 ///
-/// The kernel itself polls for moments. More of it is the work of a limit: of a latency limit of zero, which a person, the service or
-/// a command of Roost has set, or of states that were switched off.
+/// The kernel itself polls for moments. More of it is the work of a limit: of a latency limit of
+/// zero, which a person, the service or a command of Roost has set, or of states that were switched
+/// off.
 fn polled(all: &Slept) -> Option<String> {
     let is_polling = |state: &&StateSlept| state.kind == Some(CstateKind::Polling);
     let polling: f64 = all.states.iter().filter(is_polling).map(|state| state.share.as_f64()).sum();

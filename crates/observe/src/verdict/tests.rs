@@ -1,4 +1,4 @@
-//! Verdicts of patterns made by hand, and what holds for any.
+//! Verdicts of patterns made by hand, and rules that hold for any.
 
 use super::*;
 use crate::sleep::{CpuPattern, Known, LatencySource, MeasuredWake, SleepPattern, SleepSource};
@@ -165,7 +165,7 @@ fn a_service_whose_tail_is_waiting_on_busy_cpus_waits_for_a_cpu() {
     // Waiting that a wake-up explains, and waiting that is little of the whole, are no such thing.
     assert_ne!(with(4, 7).judged.class, Class::WaitsForCpu);
     assert_ne!(with(600, 2_690).judged.class, Class::WaitsForCpu);
-    // CPUs that mostly sleep are not in anybody's way.
+    // CPUs that mostly sleep are not in each other's way.
     let quiet = evidence(&pattern(one_halting_state(), 2, &[(1, 4_000, 900)], &[(4_000, 100)]));
     let requests =
         requests(2_690).map(|requests| RequestEvidence { queue_p99: Some(requests.p99), ..requests });
@@ -198,7 +198,8 @@ fn what_a_wake_up_takes_is_told_apart_from_what_choosing_could_change() {
 
 #[test]
 fn no_more_is_still_to_be_saved_than_is_at_stake() {
-    // CPUs that poll draw more than in any state that halts, and one such state leaves nothing to choose.
+    // CPUs that poll draw more than in any state that halts, and one such state leaves nothing to
+    // choose.
     let polled = pattern(one_halting_state(), 2, &[(0, 4_000, 700), (1, 100, 700)], &[(4_100, 150)]);
     let verdict = Verdict::of(&evidence(&polled));
     let power = verdict.power.clone().unwrap();

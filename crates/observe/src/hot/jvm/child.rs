@@ -1,10 +1,10 @@
 //! A JDK's `java`, started by root for a process of another user: that user may have written it.
 //!
-//! What always holds: it is the file that was looked at and not one that has its name since; it
-//! acts as that user, without other groups, and can gain nothing (`PR_SET_NO_NEW_PRIVS`); its
-//! session is its own, so it has no terminal that it could type into; it is told nothing of this
-//! environment; it ends with this thread, or when its time is over; of what it says a bounded part
-//! is kept, without what steers a terminal.
+//! Invariants: the file is the one that was examined, not one that took its name since; it runs as
+//! that user, without other groups, and can gain no privilege (`PR_SET_NO_NEW_PRIVS`); its session
+//! is its own, so it has no terminal that it could type into; it inherits nothing of this
+//! environment; it ends with this thread, or when its time is over; a bounded part of its output is
+//! kept, without terminal control sequences.
 
 use super::JvmError;
 use linux::{Offspring as _, printable_name};
@@ -18,7 +18,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 
-/// The program, as that user. `name` is what it finds its own JDK by.
+/// The program, as that user. It finds its own JDK by `name`.
 pub(super) fn java(program: &File, name: &Path, uid: u32, gid: u32) -> Command {
     // The descriptor closes by itself as soon as the program is found by it.
     let mut command = Command::new(format!("/proc/self/fd/{}", program.as_raw_fd()));
@@ -41,7 +41,7 @@ impl Alone for Command {
             rustix::thread::set_no_new_privs(true)?;
             Ok(())
         };
-        // SAFETY: two system calls, no allocation, no lock: what may be done between fork and exec.
+        // SAFETY: two system calls, no allocation, no lock: all permitted between fork and exec.
         unsafe { self.pre_exec(in_child) };
         // Last, for a change of the user takes it away.
         self.ends_with_parent();
@@ -49,7 +49,7 @@ impl Alone for Command {
     }
 }
 
-/// Runs it to its end, `limit` at the most; what it had to say where it failed.
+/// Runs it to its end, `limit` at the most; returns its output where it failed.
 pub(super) fn run(
     command: &mut Command,
     what: &'static str,
@@ -105,8 +105,8 @@ fn end(child: &mut Child) {
     let _ = child.wait();
 }
 
-/// The beginning of what is said there, as it comes; the rest is read and forgotten, so that nobody
-/// waits for us.
+/// The beginning of its output, as it comes; the rest is read and dropped, so that it never blocks
+/// on us.
 fn heard<R: Read + Send + 'static>(pipe: Option<R>) -> Arc<Mutex<Vec<u8>>> {
     let said = Arc::new(Mutex::new(Vec::new()));
     let hears = Arc::clone(&said);

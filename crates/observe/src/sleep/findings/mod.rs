@@ -1,16 +1,19 @@
-//! What a pattern of sleeps amounts to: how much of each state, how many sleeps chosen wrongly, what waking costs, and how
-//! finely the time is sliced.
+//! The findings of a pattern of sleeps: the share of each state, the number of wrong choices, the
+//! cost of waking, and how finely the time is sliced.
 //!
-//! Terms, all of the Tradeoffs paper (IISWC 2014, section II). A sleep is *premature* if it ended before its state's target
-//! residency: a shallower state would have used less energy and woken faster. It *missed a deeper state* if it lasted for
-//! the target residency of a deeper one that was allowed. *Wake cost* is sleeps x wake latency: CPU time in which work was
-//! there and nobody did it.
+//! Terms, all of the Tradeoffs paper (IISWC 2014, section II). A sleep is *premature* if it ended
+//! before its state's target residency: a shallower state would have used less energy and woken
+//! faster. It *missed a deeper state* if it lasted for the target residency of a deeper one that
+//! was allowed. *Wake cost* is sleeps x wake latency: CPU time in which work was waiting and no CPU
+//! did it.
 //!
-//! What always holds:
-//! - Shares are of the CPU time that was *seen*, which lies between two events; so residencies and active time add up to one.
-//! - What depends on states that nobody described is `None`, and so is what depends on lengths where only counts are known.
-//!   [`Findings::unknown`] then says what is lost.
-//! - A sleep is not premature and deep enough for a deeper state at once, and neither count exceeds the sleeps.
+//! Invariants:
+//! - Shares are of the CPU time that was *seen*, which lies between two events; so residencies and
+//!   active time add up to one.
+//! - A finding that depends on undescribed states is `None`, and so is one that depends on lengths
+//!   where only counts are known. [`Findings::unknown`] then names the loss.
+//! - A sleep is not premature and deep enough for a deeper state at once, and neither count exceeds
+//!   the sleeps.
 
 mod tally;
 
@@ -21,15 +24,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use tally::Tally;
 
-/// What is known of the idle states beside their tables.
+/// Measurements of the idle states beside their tables.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Known {
-    /// What waking takes by measurement on this machine, by the state's number.
+    /// Measured wake-up latency on this machine, by the state's number.
     pub wake: BTreeMap<CstateIndex, MeasuredWake>,
     pub disabled: BTreeSet<(CpuId, CstateIndex)>,
 }
 
-/// What waking from a state took, of many times.
+/// The wake-up latency of a state, over many wake-ups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MeasuredWake {
     pub p50: Duration,
@@ -39,12 +42,12 @@ pub struct MeasuredWake {
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Findings {
-    /// By what means the periods were seen.
+    /// The source of the periods.
     pub source: String,
     #[serde(rename = "elapsed_ns")]
     pub elapsed: Duration,
     pub lost: u64,
-    /// What cannot be said and why, a sentence each.
+    /// The missing findings and the reasons, a sentence each.
     pub unknown: Vec<String>,
     pub all: Slept,
     /// Each CPU, in order of number.
@@ -95,20 +98,20 @@ pub struct Slept {
 pub struct StateSlept {
     /// Its number, as `cpu_idle` events have it.
     pub state: CstateIndex,
-    /// Its name, or `state 2` where nobody said.
+    /// Its name, or `state 2` where it has none.
     pub name: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kind: Option<CstateKind>,
-    /// What the table says that waking takes at worst, where known.
+    /// The table's worst-case wake-up latency, where known.
     #[serde(rename = "exit_latency_ns", skip_serializing_if = "Option::is_none")]
     pub exit_latency: Option<Duration>,
     /// The shortest sleep that is worth it, where known.
     #[serde(rename = "target_residency_ns", skip_serializing_if = "Option::is_none")]
     pub target_residency: Option<Duration>,
-    /// What waking from it takes, where known.
+    /// Its wake-up latency, where known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wake: Option<WakeLatency>,
-    /// True if somebody has forbidden it on all of the CPUs.
+    /// True if it is disabled on all of the CPUs.
     pub forbidden: bool,
     /// Share of the CPU time seen that was asked to be spent in it.
     pub share: Ratio,
@@ -130,7 +133,7 @@ pub struct Part {
     pub share: Ratio,
 }
 
-/// What waking from a state takes.
+/// The wake-up latency of a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct WakeLatency {
     #[serde(rename = "usual_ns")]
@@ -141,7 +144,8 @@ pub struct WakeLatency {
     pub source: LatencySource,
 }
 
-/// Where a latency comes from. Machines differ from what they advertise by up to ten times, both ways.
+/// The source of a latency. Machines differ from their advertised latencies by up to ten times,
+/// both ways.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LatencySource {
@@ -159,7 +163,7 @@ impl fmt::Display for LatencySource {
     }
 }
 
-/// What waking costs in CPU time.
+/// The cost of waking in CPU time.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct WakeCost {
     /// Share of the CPU time seen.
@@ -168,8 +172,8 @@ pub struct WakeCost {
     pub source: LatencySource,
 }
 
-/// How finely time is sliced: the time in periods shorter than a millisecond, the length below which the paper finds that
-/// the choice of a state matters (section III B).
+/// How finely time is sliced: the time in periods shorter than a millisecond, the length below
+/// which the paper finds that the choice of a state matters (section III B).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Slices {
     /// Idle time in short periods, as a share of idle time.
@@ -178,7 +182,8 @@ pub struct Slices {
     pub short_of_active: Ratio,
     /// Idle time in short periods, as a share of all time.
     pub short_idle_of_all: Ratio,
-    /// Idle and active time in short periods, as a share of all time: what the paper compares services by.
+    /// Idle and active time in short periods, as a share of all time: the paper's measure for
+    /// comparing services.
     pub short_of_all: Ratio,
 }
 

@@ -120,7 +120,7 @@ impl Tally {
     fn wake_cost(&self, seen: Duration) -> Option<WakeCost> {
         let mut source = LatencySource::Measured;
         let mut cost = Duration::ZERO;
-        // A CPU that spins is awake, and nobody need measure that.
+        // A CPU that spins is awake, so its wake-up need not be measured.
         let is_sleep = |state: &&StateTally| state.sleeps > 0 && state.kind != Some(CstateKind::Polling);
         for state in self.states.values().filter(is_sleep) {
             let wake = state.wake?;
@@ -199,7 +199,7 @@ fn slices(idle: &LengthHistogram, active: &LengthHistogram) -> Slices {
     }
 }
 
-/// Four buckets to one: a doubling is what an eye compares, and what the simulator's figures have.
+/// Four buckets to one: an eye compares doublings, and the simulator's figures have them.
 fn length_shares(of: &LengthHistogram, seen: Duration) -> Vec<LengthShare> {
     let (first, inner, last) = (
         &of.times[..1],

@@ -1,4 +1,4 @@
-//! Patterns made by hand, and what adds up whatever they are.
+//! Patterns made by hand, and sums that hold for any pattern.
 
 use super::*;
 use crate::sleep::CpuPattern;
@@ -47,7 +47,8 @@ fn pattern(table: CstateTable, idle: &[&[u64]], active: &[u64]) -> SleepPattern 
 
 #[test]
 fn sleeps_are_judged_by_their_own_target_and_by_the_next_deeper_one() {
-    // C1: 20 right, 2 long enough for C3. C3: one premature, one right. C6: one premature, one right.
+    // C1: 20 right, 2 long enough for C3. C3: one premature, one right. C6: one premature, one
+    // right.
     let c1 = [&[20; 20][..], &[200, 5_000]].concat();
     let pattern = pattern(sandybridge(), &[&[], &c1, &[40, 150], &[80, 900]], &[100; 24]);
     let found = Findings::of(&pattern, &Known::default()).all;
