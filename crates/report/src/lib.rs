@@ -1,8 +1,9 @@
-//! What a run looked like: a folder on disk, one HTML page made from it, and the views for a terminal.
+//! The looks of a run: a folder on disk, one HTML page made from it, and the views for a terminal.
 //!
-//! The problem: a claim such as "the same tail on half the cores" is believed when it can be looked at, kept,
-//! opened on another machine in a year, and checked against the raw numbers. So every run leaves a folder
-//! ([`run`]) that pandas and DuckDB open as it stands, and one page that needs nothing but a browser ([`html`]).
+//! The problem: a claim such as "the same tail on half the cores" is believed when it can be looked
+//! at, kept, opened on another machine in a year, and checked against the raw numbers. So every run
+//! leaves a folder ([`run`]) that pandas and DuckDB open as it stands, and one page that needs
+//! nothing but a browser ([`html`]).
 //!
 //! ```text
 //!                     +--> charts ---> html      report.html, and the live page while the run goes on
@@ -11,8 +12,8 @@
 //!  simulator ---------> figures --> html      report.html of simulated runs: this crate knows numbers and units only
 //! ```
 //!
-//! What always holds:
-//! - This crate decides nothing and measures nothing; it shows what a driver recorded.
+//! Invariants:
+//! - This crate decides nothing and measures nothing; it shows a driver's records.
 //! - A figure that is missing is shown as missing (`-`, or a sentence why), never as zero.
 //! - Energy is printed with its source, always: measured is not modelled.
 //! - No output refers to anything outside itself, and no text from a run is trusted in HTML.

@@ -1,7 +1,7 @@
 //! Numbers and names as people read them, and as HTML may hold them.
 
-/// `text` made harmless inside an HTML element or a quoted attribute. Control characters, which HTML forbids,
-/// become the replacement character.
+/// `text` made harmless inside an HTML element or a quoted attribute. Control characters, which
+/// HTML forbids, become the replacement character.
 pub fn escape(text: &str) -> String {
     let mut safe = String::with_capacity(text.len() + 8);
     for c in text.chars() {
@@ -32,7 +32,7 @@ pub fn grouped(number: u64) -> String {
     text
 }
 
-/// What stands where a figure is missing.
+/// The mark of a missing figure.
 pub const MISSING: &str = "-";
 
 /// `value` as text, or [`MISSING`].

@@ -1,13 +1,14 @@
 //! Charts of a run as SVG texts, the same for the report and for the live page.
 //!
-//! The problem: a reader must see in a minute whether the same load was carried by fewer awake cores, and what
-//! that did to the tail. The approach: every chart compares the phases, in one colour each throughout, either
-//! side by side on one scale (where lines would hide each other) or on top of each other (where the distance
-//! between them is the finding). Legends stand above the plot, where no data can be.
+//! The problem: a reader must see in a minute whether the same load was carried by fewer awake
+//! cores, and how that changed the tail. The approach: every chart compares the phases, in one
+//! colour each throughout, either side by side on one scale (where lines would hide each other) or
+//! on top of each other (where the distance between them is the finding). Legends stand above the
+//! plot, where no data can be.
 //!
-//! What always holds:
+//! Invariants:
 //! - Every axis has a unit, and all panels of one chart share their scales.
-//! - A chart that lacks its data says what is missing instead of drawing zeros.
+//! - A chart that lacks its data names the gap instead of drawing zeros.
 //! - No drawing depends on the order of anything but the phases; equal runs give equal bytes.
 
 mod distribution;
@@ -24,7 +25,7 @@ pub struct Chart {
     /// Its name within the page: a word of lower-case letters and dashes.
     pub id: &'static str,
     pub title: &'static str,
-    /// What there is to see in it, in a sentence or two.
+    /// Its message, in a sentence or two.
     pub see: &'static str,
     /// The SVG, or why there is none.
     pub drawing: Result<String, &'static str>,

@@ -130,7 +130,8 @@ fn down_to(line: &[(f64, f64)], bottom: f64) -> Vec<(f64, f64)> {
     outline
 }
 
-/// The track with, for each frame, the rate of transfers since the frame before in place of the load.
+/// The track with, for each frame, the rate of transfers since the frame before in place of the
+/// load.
 fn with_transfer_rates(track: &Track) -> Track {
     let mut before: Option<(Duration, u64)> = None;
     let frames = track.frames.iter().map(|frame| {

@@ -1,4 +1,4 @@
-//! What the charts of phases have in common: their legend, their axis of time, panels side by side.
+//! The common parts of the charts of phases: legend, axis of time, panels side by side.
 
 use super::phases::Track;
 use crate::drawing::axis::{self, ABOVE, Axis, BELOW, Panel};
@@ -16,8 +16,9 @@ pub fn time_axis(tracks: &[Track]) -> Axis {
     Axis::tight(end.as_secs_f64(), "seconds since the phase began", axis::short)
 }
 
-/// Where the panels of `count` phases lie, three to a row: left edge, top edge and width of each plot, and the
-/// height of the whole. `height` is that of one plot, `gutter` the room for labels at the left of each row.
+/// Where the panels of `count` phases lie, three to a row: left edge, top edge and width of each
+/// plot, and the height of the whole. `height` is that of one plot, `gutter` the room for labels at
+/// the left of each row.
 pub struct Grid {
     /// Left edge, top edge and width of each plot.
     pub plots: Vec<(f64, f64, f64)>,
@@ -44,7 +45,7 @@ pub fn name_above(canvas: &Canvas<'_>, panel: &Panel<'_>, gutter: f64, track: &T
     canvas.text((x + 20.0, y), &clipped(&track.name, NAME_CHARS), Ink::Text, TEXT_SIZE, Side::Right);
 }
 
-/// The phase's name and, where known, what is different about it.
+/// The phase's name and, where known, its difference.
 fn described(track: &Track) -> String {
     match &track.summary {
         Some(phase) if !phase.what.is_empty() => format!("{}: {}", track.name, phase.what),
@@ -52,7 +53,7 @@ fn described(track: &Track) -> String {
     }
 }
 
-/// What the narrowest panel has room for above it.
+/// The width of text above the narrowest panel.
 const NAME_CHARS: usize = 32;
 const GAP: f64 = 18.0;
 const NAME: f64 = 26.0;

@@ -1,4 +1,4 @@
-//! What the charts are drawn from: the run sorted by phase, its frames thinned to what a sheet can show.
+//! The input of the charts: the run sorted by phase, its frames thinned to a sheet's resolution.
 
 use crate::drawing::canvas::Ink;
 use crate::run::{Frame, Phase, StateShare, Summary, WorkerFrame};
@@ -11,11 +11,12 @@ pub struct Track {
     /// Its ink, by its place in the run.
     pub ink: Ink,
     pub frames: Vec<Frame>,
-    /// What came out; `None` while it runs, or if the run was cut short.
+    /// The results; `None` while it runs, or if the run was cut short.
     pub summary: Option<Phase>,
 }
 
-/// Sorts a run by phase: those with a summary in its order, then those that only have frames, as they began.
+/// Sorts a run by phase: those with a summary in its order, then those that only have frames, as
+/// they began.
 pub fn tracks(frames: &[Frame], summary: &Summary) -> Vec<Track> {
     let mut names: Vec<&str> = Vec::new();
     let named = summary.phases.iter().map(|phase| phase.name.as_str());
@@ -53,7 +54,8 @@ impl Track {
         self.summary.as_ref().and_then(|phase| phase.length).unwrap_or_else(|| self.end())
     }
 
-    /// True if sums over both may be compared: one that still runs has had less time for everything.
+    /// True if sums over both may be compared: one that still runs has had less time for
+    /// everything.
     pub fn is_as_long_as(&self, other: &Self) -> bool {
         equally_long(self.length(), other.length())
     }
@@ -105,8 +107,9 @@ impl Track {
 /// More frames than this in a phase would be closer together than a third of a panel has pixels.
 pub const FRAMES_MAX: usize = 300;
 
-/// Merges neighbours until at most [`FRAMES_MAX`] are left. A merged frame has the mean rates and loads, the worst
-/// percentiles (a spike must not vanish from a chart of the tail), and the counters and states of its last frame.
+/// Merges neighbours until at most [`FRAMES_MAX`] are left. A merged frame has the mean rates and
+/// loads, the worst percentiles (a spike must not vanish from a chart of the tail), and the
+/// counters and states of its last frame.
 fn thinned(frames: Vec<&Frame>) -> Vec<Frame> {
     let stride = frames.len().div_ceil(FRAMES_MAX).max(1);
     frames.chunks(stride).map(merged).collect()

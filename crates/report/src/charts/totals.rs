@@ -1,4 +1,4 @@
-//! What each phase cost and where its CPUs spent their time: bars.
+//! The cost of each phase and the time of its CPUs by state: bars.
 
 use super::Chart;
 use super::phases::Track;
@@ -41,7 +41,7 @@ pub fn residency(tracks: &[Track]) -> Chart {
     Chart { id: "residency", title, see, drawing }
 }
 
-/// A figure and what is written beside it.
+/// A figure and its caption.
 type Figure = Option<(f64, String)>;
 
 fn draw_cost(

@@ -24,7 +24,8 @@ pub fn awake(tracks: &[Track]) -> Chart {
 }
 
 fn draw_awake(title: &str, tracks: &[Track], ids: &[WorkerId]) -> String {
-    // The shades are explained in an ink that is drawn: the last phase's, whose workers sleep if any do.
+    // The shades are explained in an ink that is drawn: the last phase's, whose workers sleep if
+    // any do.
     let shade = tracks.last().map_or(Ink::Muted, |track| track.ink);
     let entries = vec![
         (Mark::Fill(Ink::Asleep, 1.0), "asleep".to_owned()),
@@ -101,7 +102,8 @@ fn draw_strips(
     let gap = if row > 8.0 { 2.0 } else { 0.5 };
     for (place, &id) in ids.iter().enumerate() {
         let top = panel.top + place as f64 * row;
-        // Where rows are too thin for a name each, the first and the last say which way they are counted.
+        // Where rows are too thin for a name each, the first and the last say which way they are
+        // counted.
         if row >= 12.0 || place == 0 || place + 1 == ids.len() {
             let middle = top + row / 2.0;
             canvas.text(

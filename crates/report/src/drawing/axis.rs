@@ -10,7 +10,7 @@ pub struct Axis {
     high: f64,
     /// Places and labels of the ticks, in the axis' own numbers.
     ticks: Vec<(f64, String)>,
-    /// What it counts, with its unit.
+    /// Its quantity, with its unit.
     title: String,
 }
 
@@ -33,8 +33,8 @@ impl Axis {
         Self { scale: Scale::Linear, low: 0.0, high: steps * step, ticks, title: title.to_owned() }
     }
 
-    /// From zero to exactly `max` with ticks at round numbers within: for time, where room after the end would
-    /// look like a pause.
+    /// From zero to exactly `max` with ticks at round numbers within: for time, where room after
+    /// the end would look like a pause.
     pub fn tight(max: f64, title: &str, label: impl Fn(f64) -> String) -> Self {
         let mut axis = Self::linear(max, title, label);
         if max.is_finite() && max > 0.0 {
@@ -50,13 +50,13 @@ impl Axis {
         Self::log(min.max(1.0), max.clamp(1.0, 1e18), title, nanos_label)
     }
 
-    /// From `min` to `max`, logarithmic; what is not positive becomes the least that is shown.
+    /// From `min` to `max`, logarithmic; a value that is not positive becomes the least shown.
     pub fn log(min: f64, max: f64, title: &str, label: impl Fn(f64) -> String) -> Self {
         let positive =
             |value: f64| if value.is_finite() && value > 0.0 { value.clamp(1e-18, 1e18) } else { 1.0 };
         let (min, max) = (positive(min), positive(max).max(positive(min)));
-        // Marks at 1, 2, 5 of each decade, or at more digits where that would leave two or three; the range goes from
-        // the mark below to the mark above.
+        // Marks at 1, 2, 5 of each decade, or at more digits where that would leave two or three;
+        // the range goes from the mark below to the mark above.
         let digits: &[f64] = if max < 4.0 * min { &FINE } else { &[1.0, 2.0, 5.0] };
         let decades = min.log10().floor() as i32 - 1..=max.log10().ceil() as i32;
         let marks: Vec<f64> = decades
@@ -65,7 +65,8 @@ impl Axis {
         let below = marks.iter().rposition(|&mark| mark <= min * 1.000_001).unwrap_or(0);
         let above = marks.iter().position(|&mark| mark >= max * 0.999_999).unwrap_or(marks.len() - 1);
         let range = &marks[below..=above.clamp(below + 1, marks.len() - 1)];
-        // A short range has room for every mark, a long one for decades, an absurd one for some of them.
+        // A short range has room for every mark, a long one for decades, an absurd one for some of
+        // them.
         let stride = match range.len() {
             0..=10 => None,
             11..=28 => Some(1),
@@ -183,8 +184,8 @@ impl Panel<'_> {
         self.top + (1.0 - self.y.place(y)) * self.height
     }
 
-    /// Grid, ticks, and the titles of both axes: the left one's stands above the plot, where it can be read
-    /// without turning the head.
+    /// Grid, ticks, and the titles of both axes: the left one's stands above the plot, where it can
+    /// be read without turning the head.
     pub fn frame(&self, canvas: &Canvas<'_>) {
         let bottom = self.top + self.height;
         for (value, label) in &self.y.ticks {

@@ -1,9 +1,10 @@
 //! The sheet that charts are drawn on: plotters' SVG backend, in CSS pixels, with named inks.
 //!
-//! An ink is a role (text, grid, the first phase), not a colour: the page decides what it looks like, so one
-//! drawing suits a light page, a dark one and a projector. plotters knows only RGB, so each ink is drawn as a
-//! colour that stands for it, and in the finished SVG every such colour becomes `var(--ink-name, colour)`. The
-//! colour in the `var` is for an SVG that was saved without its page.
+//! An ink is a role (text, grid, the first phase), not a colour: the page decides its looks, so one
+//! drawing suits a light page, a dark one and a projector. plotters knows only RGB, so each ink is
+//! drawn as a colour that stands for it, and in the finished SVG every such colour becomes
+//! `var(--ink-name, colour)`. The colour in the `var` is for an SVG that was saved without its
+//! page.
 
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
@@ -24,7 +25,8 @@ pub enum Ink {
     OnIdle,
     /// The phase, or the contestant, with this place in the run's order.
     Phase(usize),
-    /// A step of the heat scale, from 0, next to the card's colour, to [`HEAT_STEPS`] - 1, farthest from it.
+    /// A step of the heat scale, from 0, next to the card's colour, to [`HEAT_STEPS`] - 1, farthest
+    /// from it.
     Heat(usize),
     /// Text on the lower half of the heat scale.
     OnCool,
@@ -102,7 +104,8 @@ pub fn style_sheet() -> String {
     )
 }
 
-/// About how wide `text` will be at `size` pixels. Fonts differ; this errs on the wide side of the usual ones.
+/// About how wide `text` will be at `size` pixels. Fonts differ; this errs on the wide side of the
+/// usual ones.
 pub fn width_of(text: &str, size: f64) -> f64 {
     // From the Korean block on, most letters are as wide as they are high.
     text.chars().map(|c| if c < '\u{1100}' { 0.57 } else { 1.1 }).sum::<f64>() * size
@@ -182,7 +185,7 @@ impl Canvas<'_> {
         self.put(&Rectangle::new(corners, colour(ink).mix(opacity).filled()));
     }
 
-    /// A field of lines that lean, for what has no value.
+    /// A field of slanted lines, for a missing value.
     pub fn hatch(&self, left: f64, top: f64, width: f64, height: f64) {
         const APART: f64 = 7.0;
         self.rect(left, top, width, height, Ink::Grid, 0.5);
@@ -226,8 +229,8 @@ impl Canvas<'_> {
     }
 }
 
-/// Replaces the colours that stand for inks. A dashed one also gets its pattern, which plotters could only draw as
-/// one element per dash.
+/// Replaces the colours that stand for inks. A dashed one also gets its pattern, which plotters
+/// could only draw as one element per dash.
 fn name_inks(body: &str, named: &mut String) {
     let mut rest = body;
     while let Some(start) = rest.find(STAND_IN) {
@@ -275,8 +278,8 @@ fn scaled(points: &[(f64, f64)]) -> Vec<(i32, i32)> {
 /// plotters speaks whole pixels; four to one CSS pixel keep curves smooth on any screen.
 const SCALE: f64 = 4.0;
 const IN_MEMORY: &str = "drawing into memory cannot fail";
-/// How plotters writes the colours that stand for inks: red is 1, green the style, blue the ink. The quote sets an
-/// attribute apart from a text, in which a quote is escaped.
+/// How plotters writes the colours that stand for inks: red is 1, green the style, blue the ink.
+/// The quote sets an attribute apart from a text, in which a quote is escaped.
 const STAND_IN: &str = "\"#01";
 const SOLID: u8 = 2;
 const DASHED: u8 = 3;
@@ -295,10 +298,11 @@ pub const HEAT_STEPS: usize = 5;
 const ON_HEAT: usize = FIRST_HEAT + HEAT_STEPS;
 /// Width of the lines that marks are made of.
 const STROKE: f64 = 2.0;
-/// The phases' hues are those of Okabe and Ito's palette ("Color Universal Design", 2008), which people with any
-/// of the common colour deficiencies tell apart; on a dark page they are lightened, the order of hues is kept.
-/// The heat scale runs from yellow-green to dark blue and grows steadily darker (on a dark page: lighter), so that its
-/// order is seen without any hue. Its middle is where black and white text are read equally well, above 4.3 to 1.
+/// The phases' hues are those of Okabe and Ito's palette ("Color Universal Design", 2008), which
+/// people with any of the common colour deficiencies tell apart; on a dark page they are lightened,
+/// the order of hues is kept. The heat scale runs from yellow-green to dark blue and grows steadily
+/// darker (on a dark page: lighter), so that its order is seen without any hue. Its middle is where
+/// black and white text are read equally well, above 4.3 to 1.
 const INKS: [(&str, Colours); 21] = [
     ("ink-text", Colours { light: "#1c2024", dark: "#eceef0" }),
     ("ink-muted", Colours { light: "#5f6872", dark: "#a3adb8" }),

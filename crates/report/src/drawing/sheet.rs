@@ -1,4 +1,5 @@
-//! What all sheets have in common: their width, and the legend above the plots, where no data can be.
+//! The common parts of all sheets: their width, and the legend above the plots, where no data can
+//! be.
 
 use super::canvas::{Canvas, Ink, Shape, Side, Stroke, width_of};
 
@@ -37,7 +38,7 @@ pub fn legend(canvas: &Canvas<'_>, entries: &[Entry]) {
     legend_from(canvas, entries, 0.0);
 }
 
-/// Draws a legend at the top of the sheet, right of what is there already.
+/// Draws a legend at the top of the sheet, right of the present ones.
 pub fn legend_from(canvas: &Canvas<'_>, entries: &[Entry], left: f64) {
     for ((mark, text), (x, line)) in entries.iter().zip(placed(entries)) {
         let x = left + x;

@@ -1,4 +1,5 @@
-//! How a whole is divided, over something: layers on top of each other, a panel for each contestant.
+//! How a whole is divided, over something: layers on top of each other, a panel for each
+//! contestant.
 
 use super::bars::Tone;
 use super::{Figure, Quantity, range};
@@ -12,7 +13,7 @@ pub struct Areas {
     pub see: String,
     /// Along the bottom of all panels.
     pub x: Quantity,
-    /// What is divided: shares of one.
+    /// The divided quantity: shares of one.
     pub y: Quantity,
     /// The layers, from the ground up.
     pub layers: Vec<Layer>,
@@ -91,7 +92,7 @@ impl Areas {
                 .enumerate()
                 .map(|(place, below)| below + share(place).unwrap_or(0.0).clamp(0.0, 1.0))
                 .collect();
-            // Level over each stretch: what is between two points is not known to be a slope.
+            // Level over each stretch: nothing is known of the slope between two points.
             let upper = edge(plot, &panel.x, &above);
             let lower = edge(plot, &panel.x, &ground);
             let outline: Vec<(f64, f64)> = upper.into_iter().chain(lower.into_iter().rev()).collect();
@@ -101,7 +102,8 @@ impl Areas {
     }
 }
 
-/// A line of steps, each as far to both sides of its place as to the middle between it and the next.
+/// A line of steps, each as far to both sides of its place as to the middle between it and the
+/// next.
 fn edge(plot: &Plot<'_>, x: &[f64], shares: &[f64]) -> Vec<(f64, f64)> {
     let middle = |a: usize, b: usize| (x[a] + x[b]) / 2.0;
     let mut edge = Vec::with_capacity(2 * x.len());

@@ -52,7 +52,7 @@ pub enum Form {
     Stacked,
 }
 
-/// What a part is drawn with.
+/// The looks of a part.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Tone {
@@ -197,7 +197,7 @@ impl Bars {
         };
         let mut entries: Vec<Entry> = self.parts.iter().map(entry).collect();
         if entries.len() == 1 && self.form == Form::Grouped {
-            // One part is what the axis says it is.
+            // One part is the quantity of the axis.
             entries.clear();
         }
         let printed =

@@ -1,7 +1,9 @@
-//! A flame graph (Gregg): sampled stacks, the outermost function at the bottom, each as wide as the share of samples it is in.
+//! A flame graph (Gregg): sampled stacks, the outermost function at the bottom, each as wide as the
+//! share of samples it is in.
 //!
-//! It is SVG written by hand, since a box has to carry its whole name (as a title that appears where the pointer rests), and there is
-//! no script: a box too narrow to be seen is left out, and what was left out is the gap above its caller.
+//! It is SVG written by hand, since a box has to carry its whole name (as a title that appears
+//! where the pointer rests), and there is no script: a box too narrow to be seen is left out, and
+//! the gap above its caller shows it.
 
 use super::Figure;
 use crate::text::escape;

@@ -1,7 +1,8 @@
 //! Values over two things, as colours with the numbers in them.
 //!
-//! The scale goes one way from light to dark (dark to light on a dark page), so that its order is seen without seeing a
-//! hue. A cell that has no value, or whose value means nothing, has no colour of the scale: it is hatched and named.
+//! The scale goes one way from light to dark (dark to light on a dark page), so that its order is
+//! seen without seeing a hue. A cell that has no value, or whose value means nothing, has no colour
+//! of the scale: it is hatched and named.
 
 use super::table::{Row, Table};
 use super::{Figure, Quantity, ROWS_MAX, Scale, range};
@@ -17,7 +18,8 @@ pub struct HeatMap {
     pub x: Labels,
     pub y: Labels,
     pub quantity: Quantity,
-    /// Grids of one scale, each with its name: for each value of `y`, one cell for each value of `x`.
+    /// Grids of one scale, each with its name: for each value of `y`, one cell for each value of
+    /// `x`.
     pub panels: Vec<(String, Vec<Vec<Cell>>)>,
 }
 
@@ -201,7 +203,7 @@ impl HeatMap {
         }
     }
 
-    /// The scale with its ends, then what has no colour.
+    /// The scale with its ends, then the cells without a colour.
     fn legend(&self, canvas: &Canvas<'_>, colours: Option<Colours>) {
         let middle = LEGEND_LINE / 2.0;
         let mut x = 0.0;
@@ -273,7 +275,8 @@ impl Colours {
     }
 }
 
-/// A field in the colour of this place on the scale: the colour below it, and the one above as strongly as it is near.
+/// A field in the colour of this place on the scale: the colour below it, and the one above as
+/// strongly as it is near.
 fn fill(canvas: &Canvas<'_>, (left, top, wide, high): (f64, f64, f64, f64), share: f64) {
     let step = share * (HEAT_STEPS - 1) as f64;
     let below = (step.floor() as usize).min(HEAT_STEPS - 2);
@@ -289,10 +292,10 @@ const SCALE: f64 = 220.0;
 const GAP: f64 = 24.0;
 /// Right of a panel's cells, for half of the last label.
 const EDGE: f64 = 14.0;
-/// A panel's name, and the name of what goes up its side.
+/// A panel's name, and the name of its vertical axis.
 const NAME: f64 = 24.0;
 const TITLE: f64 = 20.0;
-/// Labels and name of what goes along the bottom.
+/// Labels and name of the horizontal axis.
 const BELOW: f64 = 52.0;
 /// Width and height of a cell at most.
 const CELL_MAX: (f64, f64) = (130.0, 42.0);

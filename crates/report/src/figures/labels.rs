@@ -6,12 +6,13 @@ use crate::drawing::sheet::WIDTH;
 
 pub type Area = [f64; 4];
 
-/// What `name` covers if it begins at `left` and has its middle at this height.
+/// The area of `name` if it begins at `left` and has its middle at this height.
 pub fn area(name: &str, (left, middle): (f64, f64)) -> Area {
     [left, middle - LABEL_SIZE / 2.0, left + width_of(name, LABEL_SIZE), middle + LABEL_SIZE / 2.0]
 }
 
-/// Where `name` can begin beside a mark, whose width and height `mark` has, without touching what is `taken`.
+/// Where `name` can begin beside a mark, whose width and height `mark` has, without touching the
+/// `taken` areas.
 pub fn free_place(panel: &Panel<'_>, name: &str, mark: [Area; 2], taken: &[Area]) -> Option<(f64, f64)> {
     let [across, up] = mark;
     let (x, y) = ((up[0] + up[2]) / 2.0, (across[1] + across[3]) / 2.0);

@@ -1,7 +1,8 @@
-//! Where time goes, by the length of periods: the share of all time that is spent in periods of each length.
+//! Where time goes, by the length of periods: the share of all time that is spent in periods of
+//! each length.
 //!
-//! Weighted by time, not counted: ten thousand sleeps of 10 us save nothing, one of 100 ms does, and a count would show
-//! the former. This is the form of Figure 7 of the Tradeoffs paper.
+//! Weighted by time, not counted: ten thousand sleeps of 10 us save nothing, one of 100 ms does,
+//! and a count would show the former. This is the form of Figure 7 of the Tradeoffs paper.
 
 use super::table::{Row, Table};
 use super::{Figure, Lines, Point, Quantity, Series, Style, Unit};
@@ -12,7 +13,7 @@ pub struct Lengths {
     pub title: String,
     pub see: String,
     pub of: String,
-    /// What the shares are of: `all CPU time`.
+    /// The whole of the shares: `all CPU time`.
     pub share_of: String,
     pub series: Vec<(String, Vec<Bucket>)>,
 }

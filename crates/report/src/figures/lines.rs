@@ -1,4 +1,5 @@
-//! Values over something: lines with bands, steps, marks with their intervals, a paper's points beside ours.
+//! Values over something: lines with bands, steps, marks with their intervals, a paper's points
+//! beside ours.
 
 use super::labels::{self, Area};
 use super::series::{self, Drawn, Point, Series, Style, covered, steps};
@@ -14,7 +15,8 @@ pub struct Lines {
     pub see: String,
     pub x: Quantity,
     pub y: Quantity,
-    /// The series. One after the other gets its colour, which it keeps in other figures with the same order.
+    /// The series. One after the other gets its colour, which it keeps in other figures with the
+    /// same order.
     pub series: Vec<Series>,
     pub limit: Option<Limit>,
 }

@@ -1,14 +1,15 @@
-//! Figures of simulated runs, whatever they show: SVG drawings with a sentence what there is to see, and the page
-//! that holds them.
+//! Figures of simulated runs of any kind: SVG drawings with a sentence about their message, and the
+//! page that holds them.
 //!
-//! The problem: "which policy costs what" is a question about dozens of numbers with intervals, and an answer is
-//! believed when it can be seen at a glance, read off exactly, and read by those who cannot see colours or drawings at
-//! all. The approach: few kinds of figures, each told what it shows in plain numbers with a [`Unit`]; the same ink and
-//! the same form of mark for the same contestant in all figures of a page; the numbers themselves folded below each
-//! drawing.
+//! The problem: "which policy costs what" is a question about dozens of numbers with intervals. An
+//! answer is believed when it can be seen at a glance, read off exactly, and read by people who
+//! cannot see colours or drawings at all. The approach: few kinds of figures, each given its
+//! content in plain numbers with a [`Unit`]; the same ink and the same form of mark for the same
+//! contestant in all figures of a page; the numbers themselves folded below each drawing.
 //!
-//! What always holds:
-//! - A value that is missing, not a number or infinite is a gap, never zero, and never reaches a coordinate.
+//! Invariants:
+//! - A value that is missing, not a number or infinite is a gap, never zero, and never reaches a
+//!   coordinate.
 //! - Every axis has a unit. Nothing is told by colour alone. Legends stand where no data can be.
 //! - Equal inputs give equal bytes.
 //!
@@ -55,7 +56,7 @@ use crate::drawing::canvas::{Ink, PHASES, Shape, Stroke};
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figure {
     pub title: String,
-    /// What there is to see in it, in a sentence or two.
+    /// Its message, in a sentence or two.
     pub see: String,
     /// The SVG, or why there is none.
     pub drawing: Result<String, String>,
@@ -66,7 +67,8 @@ pub struct Figure {
 /// More rows than this are for a file, not for a reader.
 const ROWS_MAX: usize = 60;
 
-/// How the contestant with this place looks in all figures: the twelve first can be told apart in every one.
+/// How the contestant with this place looks in all figures: the twelve first can be told apart in
+/// every one.
 fn look(place: usize) -> (Ink, Stroke, Shape) {
     let round = place / PHASES;
     let stroke = if round.is_multiple_of(2) { Stroke::Solid } else { Stroke::Dashed };

@@ -1,8 +1,9 @@
 //! A page of figures that needs nothing but a browser.
 //!
-//! It reads from the top: what was asked and what came out, in a paragraph; verdicts; the figures, each with what there
-//! is to see in it; and at the end what all of it rests on: assumptions, ESTIMATEs, the machine's sources, the scenario,
-//! the command to have it again. One file, no script, nothing from outside, and every text passes `escape`.
+//! It reads from the top: question and result in a paragraph; verdicts; the figures, each with its
+//! message; and at the end the sources: assumptions, ESTIMATEs, the machine's sources, the
+//! scenario, the command to have it again. One file, no script, nothing from outside, and every
+//! text passes `escape`.
 
 use super::{Bars, Figure, Table};
 use crate::html;
@@ -10,26 +11,26 @@ use crate::text::escape;
 use serde::Deserialize;
 use std::fmt::Write as _;
 
-/// A page. What is empty is left out.
+/// A page. Empty parts are left out.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Page {
     pub name: String,
     pub title: String,
-    /// What came out, in a paragraph.
+    /// The results, in a paragraph.
     pub summary: String,
     /// Short facts below the title: version, date, seed.
     pub facts: Vec<String>,
-    /// What makes some of it worthless, or worth less.
+    /// The reasons that make some of it worthless, or worth less.
     pub alarms: Vec<String>,
     /// Verdicts and the figures that matter most.
     pub cards: Vec<Card>,
     pub sections: Vec<Section>,
     pub assumptions: Vec<String>,
-    /// Numbers that nobody printed and that were estimated, each with its value.
+    /// Unpublished numbers that were estimated, each with its value.
     pub estimates: Vec<String>,
     pub notes: Vec<String>,
-    /// Machines and whatever else has sources: a name, and what it rests on.
+    /// Machines and other things with sources: a name, and the sources.
     pub sources: Vec<(String, Vec<String>)>,
     /// Long texts that most readers skip, each with its name.
     pub folded: Vec<(String, String)>,
@@ -50,7 +51,7 @@ pub struct Card {
 #[serde(default, deny_unknown_fields)]
 pub struct Section {
     pub title: String,
-    /// What all of them show; nothing if empty.
+    /// The message of all of them; nothing if empty.
     pub text: String,
     pub parts: Vec<Part>,
 }
@@ -83,7 +84,8 @@ impl From<Written> for Part {
 }
 
 impl Page {
-    /// A page that a script wrote as JSON: the fields' names are the keys, and `docs/formats.md` has an example.
+    /// A page that a script wrote as JSON: the fields' names are the keys, and `docs/formats.md`
+    /// has an example.
     pub fn read(json: &str) -> Result<Self, serde_json::Error> {
         serde_json::from_str(json)
     }

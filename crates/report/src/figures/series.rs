@@ -1,4 +1,4 @@
-//! Series of points: what of them can be drawn, and with what.
+//! Series of points: their drawable parts, and their looks.
 
 use super::labels::Area;
 use super::{Quantity, look};
@@ -22,7 +22,7 @@ pub enum Style {
     Marks,
     /// Each value holds until the next point.
     Steps,
-    /// Numbers that somebody printed, as empty marks in the colour of the series with the same name.
+    /// Published numbers, as empty marks in the colour of the series with the same name.
     Printed,
 }
 
@@ -49,11 +49,11 @@ pub(super) struct Drawn<'a> {
     pub ink: Ink,
     pub stroke: Stroke,
     pub shape: Shape,
-    /// What can be drawn, in stretches without a gap.
+    /// The drawable points, in stretches without a gap.
     pub runs: Vec<Vec<Point>>,
 }
 
-/// Gives each series its looks, and sorts out what of it can be drawn.
+/// Gives each series its looks, and sorts out its drawable parts.
 pub(super) fn drawn<'a>(all: &'a [Series], x: &Quantity, y: &Quantity) -> Vec<Drawn<'a>> {
     let own = |series: &&Series| series.style != Style::Printed;
     let names: Vec<&str> = all.iter().filter(own).map(|series| series.name.as_str()).collect();
@@ -77,7 +77,8 @@ pub(super) fn drawn<'a>(all: &'a [Series], x: &Quantity, y: &Quantity) -> Vec<Dr
     drawn.collect()
 }
 
-/// How far from the middle of a category the marks of one of `count` series lie, so that they do not hide each other.
+/// How far from the middle of a category the marks of one of `count` series lie, so that they do
+/// not hide each other.
 fn aside(place: usize, count: usize) -> f64 {
     (place as f64 - (count as f64 - 1.0) / 2.0) * (0.7 / count as f64).min(0.08)
 }
@@ -117,7 +118,7 @@ impl Drawn<'_> {
     }
 }
 
-/// What a mark and its intervals cover: across, and up.
+/// The area of a mark and its intervals: across, and up.
 pub(super) fn covered(panel: &Panel<'_>, point: &Point) -> [Area; 2] {
     let y = point.y.unwrap_or(f64::NAN);
     let (middle, height) = panel.at(point.x, y);

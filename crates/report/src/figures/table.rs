@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Table {
-    /// What stands above it; nothing if empty.
+    /// Its title; nothing if empty.
     pub title: String,
     /// Heads of the columns, that of the rows' names first.
     pub head: Vec<String>,
@@ -45,7 +45,8 @@ impl Table {
             }
             page.push_str("</th>");
             for cell in &row.cells {
-                // An interval stands below its figure, in small letters: tables are wide enough without it.
+                // An interval stands below its figure, in small letters: tables are wide enough
+                // without it.
                 let _ = match cell.split_once(" \u{b1}") {
                     Some((figure, off)) => {
                         write!(page, "<td>{} <small>\u{b1}{}</small></td>", escape(figure), escape(off))

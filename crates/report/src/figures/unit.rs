@@ -3,7 +3,8 @@
 use crate::drawing::axis::Axis;
 use serde::Deserialize;
 
-/// What a number counts. The number itself is always in the plain unit named here; how it is shown depends on its size.
+/// The quantity of a number. The number itself is always in the plain unit named here; its shown
+/// form depends on its size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Unit {
@@ -29,7 +30,7 @@ pub enum Scale {
     /// Evenly, from zero on: lengths can be compared.
     #[default]
     FromZero,
-    /// Evenly, over what there is: differences can be seen.
+    /// Evenly, over the range of the data: differences can be seen.
     Linear,
     Log,
 }
@@ -37,7 +38,7 @@ pub enum Scale {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Quantity {
-    /// What it is: `p99`, `power of cores and uncore`.
+    /// Its quantity: `p99`, `power of cores and uncore`.
     pub name: String,
     pub unit: Unit,
     #[serde(default)]
@@ -149,7 +150,7 @@ impl Unit {
         }
     }
 
-    /// What is written beside an axis' name, where the marks do not say it.
+    /// The note beside an axis' name, where the marks do not say it.
     fn of_axis(self) -> &'static str {
         match self {
             Self::PerSecond => "per second",
@@ -238,7 +239,7 @@ fn exponential(value: f64, digits: usize) -> String {
     }
 }
 
-/// `None` for what is no number, or becomes none: the largest share has no percentage.
+/// `None` for a text that is no number, or becomes none: the largest share has no percentage.
 fn in_units(value: f64, factor: f64) -> Option<f64> {
     Some(value / factor).filter(|number| number.is_finite())
 }

@@ -5,7 +5,7 @@ use crate::text::{MISSING, escape, grouped, or_missing};
 use machine::{Duration, EnergySource};
 use std::fmt::Write as _;
 
-/// One card per bar, and one for what was served.
+/// One card per bar, and one for the served requests.
 pub fn cards(page: &mut String, summary: &Summary) {
     let served: Option<u64> = summary.phases.iter().map(|phase| phase.requests).sum();
     if summary.verdicts.is_empty() && served.is_none_or(|served| served == 0) {
@@ -132,7 +132,7 @@ pub fn table(page: &mut String, summary: &Summary) {
     );
 }
 
-/// Each phase beside the first, with intervals, and what is to be said of it.
+/// Each phase beside the first, with intervals, and its remark.
 pub fn compared(page: &mut String, summary: &Summary) {
     let Some(first) = summary.phases.first() else { return };
     if !summary.compared.is_empty() {

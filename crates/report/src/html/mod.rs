@@ -1,15 +1,16 @@
 //! The page: `report.html` of a run, and the body of the live page while the run goes on.
 //!
-//! The problem: a report is mailed, archived, opened in a year on a machine without a network, and it shows texts
-//! (configuration, host names, phase names) that nobody vetted. So the page is one file that asks for nothing:
-//! its style is inside, its charts are inline SVG, it has no script, and a content security policy forbids it to
-//! fetch anything, whatever a text may try. Every text passes `escape` on its way in.
+//! The problem: a report is mailed, archived, opened in a year on a machine without a network, and
+//! it shows unvetted texts (configuration, host names, phase names). So the page is one file that
+//! asks for nothing: its style is inside, its charts are inline SVG, it has no script, and a
+//! content security policy forbids it to fetch anything, whatever a text may try. Every text passes
+//! `escape` on its way in.
 //!
-//! The page reads from the top: what was run, whether the bars were met, the figures, the charts with what there
-//! is to see in each, and at the end how every figure was got.
+//! The page reads from the top: the run, whether the bars were met, the figures, the charts with
+//! their messages, and at the end the source of every figure.
 //!
-//! The live page has the same body, pushed anew as the run goes on, so what one sees while waiting is what the
-//! report will show.
+//! The live page has the same body, pushed anew as the run goes on, so the view during the run is
+//! the later report.
 
 mod figures;
 
@@ -34,8 +35,8 @@ pub fn page(run: &Run) -> String {
 /// The policy of a page that fetches nothing and runs nothing.
 pub(crate) const STATIC: &str = "default-src 'none'; style-src 'unsafe-inline'";
 
-/// The live page of a run: the frame into which its script puts what the server pushes. `nonce` names that one
-/// script to the browser, so that no other can run.
+/// The live page of a run: the frame into which its script puts the server's pushes. `nonce` names
+/// that one script to the browser, so that no other can run.
 pub fn live_page(info: &RunInfo, nonce: &str) -> String {
     let mut body = String::new();
     header(&mut body, info);
@@ -48,11 +49,11 @@ pub fn live_page(info: &RunInfo, nonce: &str) -> String {
     document(&info.name, &policy, &body, &script)
 }
 
-/// What the live page shows of a run so far: figures, table, charts.
+/// The live page's view of a run so far: figures, table, charts.
 pub fn live_body(frames: &[Frame], summary: &Summary) -> String {
     let mut body = String::new();
     notes(&mut body, summary, &[]);
-    // The phase that runs is not in the table yet: what it does now stands above.
+    // The running phase is not in the table yet: its present state stands above.
     if let Some(now) = frames.last()
         && !summary.phases.iter().any(|phase| phase.name == now.phase)
     {
@@ -251,7 +252,8 @@ mod tests {
         }
     }
 
-    /// The page with the texts of `text` must have the very same tags as the page of a harmless one.
+    /// The page with the texts of `text` must have the very same tags as the page of a harmless
+    /// one.
     fn tags(page: &str) -> Vec<String> {
         let mut tags = Vec::new();
         for piece in page.split('<').skip(1) {

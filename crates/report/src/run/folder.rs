@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 pub struct Run {
     pub info: RunInfo,
     pub frames: Vec<Frame>,
-    /// What came out; `None` for a run that was cut short.
+    /// The results; `None` for a run that was cut short.
     pub summary: Option<Summary>,
-    /// What is unusual about the folder, in sentences.
+    /// The folder's oddities, in sentences.
     pub remarks: Vec<String>,
 }
 

@@ -3,8 +3,8 @@
 use machine::{CpuId, Duration, EnergyReading, IdleLimit, Rate, Ratio, WorkerId};
 use serde::{Deserialize, Serialize};
 
-/// One moment of a run: rates and percentiles over the interval since the frame before, counters since the
-/// phase's start.
+/// One moment of a run: rates and percentiles over the interval since the frame before, counters
+/// since the phase's start.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Frame {
@@ -60,7 +60,7 @@ pub struct WorkerFrame {
     /// Requests per second that its connections send.
     #[serde(rename = "load_per_s")]
     pub load: Rate,
-    /// What it can carry of the requests that it served last, per second.
+    /// Its capacity by the requests that it served last, per second.
     #[serde(rename = "limit_per_s", default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<Rate>,
     /// Share of the interval in which it was working.
@@ -79,7 +79,8 @@ pub struct CpuFrame {
     /// Share of the interval that it was not idle.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub busy: Option<Ratio>,
-    /// Share of the interval in each idle state, shallow to deep, as cpuidle counts it (requested, not achieved).
+    /// Share of the interval in each idle state, shallow to deep, as cpuidle counts it (requested,
+    /// not achieved).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub residency: Option<Vec<StateShare>>,
     /// The idle limit that Roost asked for.

@@ -1,8 +1,8 @@
-//! `run.toml`: what was run, by which version, with which configuration, where.
+//! `run.toml`: the command, its version, configuration and machine.
 
 use serde::{Deserialize, Serialize};
 
-/// What was run. Written before the first request, so that a run that dies still says what it was.
+/// The facts of a run. Written before the first request, so that a run that dies still has them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunInfo {
@@ -10,7 +10,7 @@ pub struct RunInfo {
     pub format: u32,
     /// The run's name, which is also the folder's.
     pub name: String,
-    /// One sentence that says what was run, for the top of the report.
+    /// One sentence about the run, for the top of the report.
     pub title: String,
     /// The command line, one entry per argument.
     pub command: Vec<String>,
@@ -54,8 +54,8 @@ impl RunInfo {
 /// `unix` seconds since 1970 as `2026-11-20 16:17:35 UTC`.
 pub fn utc(unix: u64) -> String {
     let (days, second) = (unix / 86_400, unix % 86_400);
-    // Civil date from a count of days: shift the epoch to 0000-03-01, so that a leap day ends its year and each
-    // 400-year era has the same 146,097 days.
+    // Civil date from a count of days: shift the epoch to 0000-03-01, so that a leap day ends its
+    // year and each 400-year era has the same 146,097 days.
     let shifted = days + 719_468;
     let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
     let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;

@@ -1,4 +1,4 @@
-//! The run folder: what a run writes, and how it is read back.
+//! The run folder: the files that a run writes, and reading them back.
 //!
 //! ```text
 //! runs/<name>/
@@ -9,14 +9,15 @@
 //!   report.html     the page made from the above                          html::page
 //! ```
 //!
-//! Terms. A *phase* is one treatment of the same load (stock idle, limited idle, scheduler); times in a frame
-//! count from its phase's start, so that phases lie on top of each other. Counters in a frame are cumulative
-//! within the phase, so that a lost frame loses nothing.
+//! Terms. A *phase* is one treatment of the same load (stock idle, limited idle, scheduler); times
+//! in a frame count from its phase's start, so that phases lie on top of each other. Counters in a
+//! frame are cumulative within the phase, so that a lost frame loses nothing.
 //!
-//! What always holds:
+//! Invariants:
 //! - Everything that could not be measured is absent from the file and `None` here, never zero.
 //! - Units end the names in the files (`p99_ns`, `asked_per_s`), since a file has no types.
-//! - A run that was cut short still reads: without `summary.json`, and without the line that was being written.
+//! - A run that was cut short still reads: without `summary.json`, and without the line that was
+//!   being written.
 //! - Anything else that is wrong is an error that names the file, the line and the fix.
 
 mod folder;

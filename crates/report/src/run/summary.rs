@@ -1,23 +1,23 @@
-//! `summary.json`: what came out, phase by phase, and whether the bars were met.
+//! `summary.json`: the results, phase by phase, and whether the bars were met.
 
 use super::StateShare;
 use machine::{Duration, EnergyReading, Rate, Ratio};
 use serde::{Deserialize, Serialize};
 
-/// What came out of a run.
+/// The results of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Summary {
-    /// One entry per phase, in the order in which they ran; the first is what the others are compared with.
+    /// One entry per phase, in order; the first is the baseline of the others.
     pub phases: Vec<Phase>,
-    /// The bars and what was found.
+    /// The bars and the findings.
     #[serde(default)]
     pub verdicts: Vec<Verdict>,
     /// Figures of the other phases as shares of the first one's, with intervals. Where there are
     /// any, no ratio without an interval is shown.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub compared: Vec<Compared>,
-    /// What the figures say, in sentences.
+    /// The message of the figures, in sentences.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub remarks: Vec<String>,
     /// Why the measurement is invalid (the generator could not keep up), if it is.
@@ -30,7 +30,7 @@ pub struct Summary {
 pub struct Phase {
     /// A short name, such as `stock`, `limited`, `scheduler`.
     pub name: String,
-    /// What is different about it, in a few words, such as `all workers, stock idle`.
+    /// Its difference, in a few words, such as `all workers, stock idle`.
     #[serde(default)]
     pub what: String,
     #[serde(rename = "length_ns", default, skip_serializing_if = "Option::is_none")]
@@ -85,27 +85,28 @@ pub struct CurvePoint {
 }
 
 impl CurvePoint {
-    /// The shares at which a curve is worth a point: five for each factor of ten nearer to 1, up to 99.99 %.
+    /// The shares at which a curve is worth a point: five for each factor of ten nearer to 1, up to
+    /// 99.99 %.
     pub const SHARES: [f64; 19] = [
         0.0, 0.25, 0.5, 0.6, 0.75, 0.84, 0.9, 0.937, 0.96, 0.975, 0.984, 0.99, 0.9937, 0.996, 0.9984, 0.999,
         0.9996, 0.9998, 0.9999,
     ];
 }
 
-/// One bar and what was found.
+/// One bar and the finding.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Verdict {
-    /// What is judged, such as `worker-seconds awake`.
+    /// The judged quantity, such as `worker-seconds awake`.
     pub figure: String,
-    /// What was found, such as `0.61x`.
+    /// The finding, such as `0.61x`.
     pub found: String,
-    /// What it had to be, such as `at most 0.75x of stock`.
+    /// The bar, such as `at most 0.75x of stock`.
     pub bar: String,
     /// Whether it was; `None` where it could not be measured or lies within the noise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub met: Option<bool>,
-    /// It was measured, and what the machine does by itself is too large to tell.
+    /// It was measured, and the machine's own scatter is too large to tell.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub within_noise: bool,
 }
@@ -115,7 +116,7 @@ pub struct Verdict {
 #[serde(deny_unknown_fields)]
 pub struct Compared {
     pub phase: String,
-    /// What is compared, such as `worker-seconds awake`.
+    /// The compared quantity, such as `worker-seconds awake`.
     pub figure: String,
     /// The first phase's, with its unit.
     pub first: String,
@@ -149,7 +150,7 @@ pub fn times(ratio: f64) -> String {
 }
 
 impl Verdict {
-    /// What is to be said of it, in a word or two.
+    /// Its remark, in a word or two.
     pub fn mark(&self) -> &'static str {
         match (self.met, self.within_noise) {
             (Some(true), _) => "met",

@@ -1,4 +1,5 @@
-//! The live view of `roost demo`: which phase runs, what it is given, who is awake, and the tail of each phase so far.
+//! The live view of `roost demo`: the running phase, its load, the awake workers, and the tail of
+//! each phase so far.
 
 use super::workers;
 use crate::run::{Frame, Phase, Summary};
@@ -11,7 +12,7 @@ use ratatui::widgets::{Cell, Paragraph, Row, Sparkline, Table};
 
 #[derive(Clone, Copy, Debug)]
 pub struct DemoView<'a> {
-    /// What is run, in a few words.
+    /// The run, in a few words.
     pub title: &'a str,
     /// All phases, in order.
     pub plan: &'a [Planned],
@@ -133,8 +134,9 @@ impl DemoView<'_> {
         frame.render_widget(Table::new(rows, widths).header(header).column_spacing(1), area);
     }
 
-    /// p99, worker-seconds awake and energy: of the whole phase once it has ended, until then so far. Percentiles of
-    /// intervals do not add up to one of the phase, so while it runs the median of them stands there, marked by `~`.
+    /// p99, worker-seconds awake and energy: of the whole phase once it has ended, until then so
+    /// far. Percentiles of intervals do not add up to one of the phase, so while it runs the median
+    /// of them stands there, marked by `~`.
     fn figures(&self, name: &str, ended: Option<&Phase>) -> [String; 3] {
         let frames = || self.frames.iter().filter(|frame| frame.phase == name);
         let last = frames().next_back();
@@ -168,7 +170,8 @@ impl DemoView<'_> {
         else {
             return;
         };
-        // One column per equal part of the phase, so that the line fills the width just as the phase ends.
+        // One column per equal part of the phase, so that the line fills the width just as the
+        // phase ends.
         let columns = usize::from(area.width);
         let mut values = vec![None; columns];
         for moment in self.frames.iter().filter(|frame| frame.phase == phase) {

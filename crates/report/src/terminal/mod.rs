@@ -1,12 +1,15 @@
-//! Views for a terminal: `roost top`, the live views of `roost demo`, `roost observe` and `roost stage`.
+//! Views for a terminal: `roost top`, the live views of `roost demo`, `roost observe` and
+//! `roost stage`.
 //!
-//! The problem: who tunes a scheduler wants to see at a glance who is awake, how near each worker is to its limit,
-//! and what that does to the tail, over a serial console of 80 by 24 as well as on a wall. The approach: views are
-//! plain structs that draw themselves into any ratatui frame, so tests draw them into memory; [`Screen`] is the
-//! only thing here that touches a real terminal, and gives it back on every way out.
+//! The problem: an operator who tunes a scheduler wants to see at a glance which workers are awake,
+//! how near each is to its limit, and the effect on the tail, over a serial console of 80 by 24 as
+//! well as on a wall. The approach: views are plain structs that draw themselves into any ratatui
+//! frame, so tests draw them into memory; [`Screen`] is the only thing here that touches a real
+//! terminal, and gives it back on every way out.
 //!
-//! What always holds: a view draws on any size without a panic (what does not fit is left out from the bottom, and
-//! said), shows a dash for what is missing, and says in words what it also says in colour.
+//! Invariants: a view draws on any size without a panic (lines that do not fit are left out from
+//! the bottom, with a remark), shows a dash for a missing value, and says everything in words that
+//! it also says in colour.
 
 mod demo;
 mod screen;

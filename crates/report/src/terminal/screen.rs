@@ -7,14 +7,14 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use std::io::{self, IsTerminal as _};
 
-/// A terminal taken over: raw mode, the alternate screen, no cursor. Dropping it gives the terminal back, and so does
-/// a panic, before its message is printed.
+/// A terminal taken over: raw mode, the alternate screen, no cursor. Dropping it gives the terminal
+/// back, and so does a panic, before its message is printed.
 #[derive(Debug)]
 pub struct Screen {
     terminal: DefaultTerminal,
 }
 
-/// What the person at the keyboard wants.
+/// The user's key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wish {
     /// Leave: `q`, Escape or Ctrl-C.
@@ -36,8 +36,8 @@ impl Screen {
 
     /// Waits for a key for at most `patience`.
     pub fn wish(&self, patience: Duration) -> io::Result<Wish> {
-        // Asked first whether the terminal is still there: crossterm reads the end of a vanished one again and again
-        // without coming back, at the cost of a whole CPU.
+        // Asked first whether the terminal is still there: crossterm reads the end of a vanished
+        // one again and again without coming back, at the cost of a whole CPU.
         if is_gone(patience)? {
             return Ok(Wish::Quit);
         }
@@ -59,8 +59,8 @@ impl Drop for Screen {
     }
 }
 
-/// Waits for input or for the window's end; true for the latter. Without a terminal on standard input, keys come from
-/// the controlling terminal, which is not looked at here.
+/// Waits for input or for the window's end; true for the latter. Without a terminal on standard
+/// input, keys come from the controlling terminal, which is not looked at here.
 fn is_gone(patience: Duration) -> io::Result<bool> {
     let stdin = io::stdin();
     if !stdin.is_terminal() {

@@ -1,5 +1,5 @@
-//! How the CPUs sleep at this moment: a strip of the last ticks for each, where their time goes by the length of periods, and
-//! how the watched service answers.
+//! How the CPUs sleep at this moment: a strip of the last ticks for each, where their time goes by
+//! the length of periods, and how the watched service answers.
 
 use crate::text::or_missing;
 use machine::{CpuId, Duration, Rate, Ratio};
@@ -22,7 +22,7 @@ pub struct SleepView {
     pub lengths: Vec<LengthBar>,
     /// The service in the last tick.
     pub requests: Option<RequestNow>,
-    /// What the service says of itself.
+    /// The service's own telemetry.
     pub own: Option<OwnWord>,
     /// Watts by the user's meter.
     pub watts: Option<f64>,
@@ -52,7 +52,7 @@ pub struct LengthBar {
 /// The service in the last tick: each time as median and 99th percentile.
 #[derive(Clone, Debug)]
 pub struct RequestNow {
-    /// By what means it is seen.
+    /// The source of the figures.
     pub way: String,
     /// Requests per second.
     pub rate: Rate,
@@ -61,7 +61,7 @@ pub struct RequestNow {
     pub service: Option<(Duration, Duration)>,
 }
 
-/// What a service says of itself.
+/// A service's own telemetry.
 #[derive(Clone, Debug)]
 pub struct OwnWord {
     pub source: String,
@@ -193,7 +193,7 @@ fn mark(busy: Option<Ratio>) -> char {
 }
 
 const DIM: Style = Style::new().add_modifier(Modifier::DIM);
-/// More seconds than this nobody looks back.
+/// No user looks back further than these seconds.
 const STRIP: usize = 60;
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! A staged-burst proxy at this moment: who is held before which server, how large the last bursts were, and how each class
-//! fares.
+//! A staged-burst proxy at this moment: who is held before which server, how large the last bursts
+//! were, and how each class fares.
 
 use crate::text::{grouped, or_missing};
 use machine::{Duration, Rate};
@@ -15,7 +15,7 @@ pub struct StageView {
     /// Answers per second, in the last one.
     pub rate: Option<Rate>,
     pub connections: u32,
-    /// Bytes of bodies in memory, and what they may be.
+    /// Bytes of bodies in memory, and their limit.
     pub memory: (u64, u64),
     pub servers: Vec<ServerNow>,
     pub classes: Vec<ClassNow>,

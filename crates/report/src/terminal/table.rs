@@ -1,4 +1,4 @@
-//! What came out of a run, as text: what `roost demo` ends with and `roost report` prints.
+//! The results of a run, as text: the end of `roost demo` and the output of `roost report`.
 //!
 //! Nothing is wider than 80 columns but a phase's or a figure's own long name.
 
@@ -8,8 +8,8 @@ use crate::text::{MISSING, grouped, or_missing};
 use machine::{Duration, EnergySource};
 use std::fmt::Write as _;
 
-/// What the clients saw, what it cost, where the energy figures come from, each phase against the
-/// first, and the verdicts.
+/// The clients' latency, the cost, the source of the energy figures, each phase against the first,
+/// and the verdicts.
 pub fn outcome(summary: &Summary) -> String {
     // A ratio without an interval beside one that has it would be believed as much.
     let first = summary.phases.first().filter(|_| summary.compared.is_empty());
@@ -147,7 +147,8 @@ fn against(phase: &Phase, first: Option<&Phase>, figure: impl Fn(&Phase) -> Opti
     }
 }
 
-/// Columns as wide as their widest cell: the first, and those called `words`, to the left; numbers to the right.
+/// Columns as wide as their widest cell: the first, and those called `words`, to the left; numbers
+/// to the right.
 fn aligned<const N: usize>(rows: &[[String; N]], words: Option<usize>) -> String {
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..N).map(width).collect();

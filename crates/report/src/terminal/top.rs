@@ -46,7 +46,8 @@ pub struct Moved {
     pub max: Option<Duration>,
     /// 99th percentile where the other worker slept.
     pub sleeper_p99: Option<Duration>,
-    /// The last bursts, oldest first: from the first connection sent home until the last worker so woken had answered.
+    /// The last bursts, oldest first: from the first connection sent home until the last worker so
+    /// woken had answered.
     pub scale_ups: Vec<Duration>,
 }
 

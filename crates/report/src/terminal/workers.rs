@@ -1,4 +1,5 @@
-//! The table of workers, as both views show it: a bar of load against limit, and who is served where.
+//! The table of workers, as both views show it: a bar of load against limit, and who is served
+//! where.
 
 use crate::run::{Frame, WorkerFrame};
 use crate::text::{MISSING, or_missing};
@@ -8,8 +9,8 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span, Text};
 use ratatui::widgets::{Cell, Row, Table};
 
-/// Draws the workers of `now` from the one at `first` on, with as many rows as `area` has; `tails` are the workers'
-/// own 99th percentiles, in the same order, where there are any.
+/// Draws the workers of `now` from the one at `first` on, with as many rows as `area` has; `tails`
+/// are the workers' own 99th percentiles, in the same order, where there are any.
 pub fn draw(
     frame: &mut ratatui::Frame<'_>,
     area: Rect,
@@ -115,7 +116,8 @@ fn row(worker: &WorkerFrame, tail: Option<Duration>, peak: Rate, bar_width: usiz
     Row::new(shown(cells, bar_width)).style(dim)
 }
 
-/// The columns that there is room for: a narrow window loses the CPU and the bar, which the figures repeat.
+/// The columns that there is room for: a narrow window loses the CPU and the bar, which the figures
+/// repeat.
 fn shown<T>(columns: [T; 10], bar_width: usize) -> Vec<T> {
     let narrow = bar_width < BAR_WIDTH_MIN;
     let kept = columns.into_iter().enumerate().filter(|(column, _)| !narrow || ![1, 3].contains(column));
@@ -126,7 +128,7 @@ fn state(worker: &WorkerFrame) -> &'static str {
     if worker.active { "active" } else { "asleep" }
 }
 
-/// Widths of the columns; the bar takes what is left.
+/// Widths of the columns; the bar takes the rest.
 const WIDTHS: [u16; 10] = [6, 5, 6, 0, 8, 8, 4, 5, 5, 7];
 /// A shorter bar would show no difference between its limit and nine tenths of it.
 const BAR_WIDTH_MIN: usize = 4;

@@ -1,7 +1,7 @@
 //! The report in a real browser: the charts are there, nothing is fetched, nothing overflows.
 //!
-//! Needs Chromium on the `PATH` under one of its usual names, or at `ROOST_CHROMIUM`. Without one the test says so
-//! and is skipped, unless `ROOST_CHROMIUM` is set, in which case it must exist.
+//! Needs Chromium on the `PATH` under one of its usual names, or at `ROOST_CHROMIUM`. Without one
+//! the test says so and is skipped, unless `ROOST_CHROMIUM` is set, in which case it must exist.
 
 use crate::{every_figure, sample};
 use std::path::{Path, PathBuf};
@@ -30,7 +30,7 @@ fn a_browser_shows_every_figure_and_asks_for_nothing() {
     let dom = dump(&chromium, &page, folder.path());
     assert_eq!(dom.matches("<figure>").count(), every_figure::FIGURES);
     assert_eq!(dom.matches("<svg").count(), every_figure::FIGURES - 2, "two have nothing to draw");
-    // One that is not closed would swallow what comes after it.
+    // An unclosed tag would swallow the text behind it.
     assert_eq!(dom.matches("<details>").count(), every_figure::WITH_NUMBERS + 1);
     assert!(dom.contains("What this rests on") && dom.contains("</html>"));
 }
@@ -41,7 +41,8 @@ fn the_policy_of_the_page_stops_what_a_text_might_smuggle_in() {
     let folder = tempfile::tempdir().unwrap();
     let page = folder.path().join("report.html");
     let html = report::html::page(&sample::run(7));
-    // Suppose an escape failed: a script would change the title. The policy must stop it all the same.
+    // Suppose an escape failed: a script would change the title. The policy must stop it all the
+    // same.
     let smuggled = html.replacen("<main>", "<main><script>document.title='owned'</script>", 1);
     std::fs::write(&page, smuggled).unwrap();
     let dom = dump(&chromium, &page, folder.path());

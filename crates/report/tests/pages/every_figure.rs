@@ -1,5 +1,5 @@
-//! A page with every kind of figure, and with what makes figures hard: gaps, one point, no point, twelve contestants,
-//! long names, values that are no numbers.
+//! A page with every kind of figure, and with the hard cases: gaps, one point, no point, twelve
+//! contestants, long names, values that are no numbers.
 
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
@@ -94,7 +94,7 @@ const NAMES: [&str; 12] = [
     "shallow",
     "peafowl + teo + pegasus",
     "poll",
-    "carb + menu + sensitivity + staged, with a name that nobody would write",
+    "carb + menu + sensitivity + staged, with a name far too long",
     "rubik",
     "udpm",
     "dynsleep",

@@ -10,7 +10,8 @@ use std::path::Path;
 
 #[test]
 fn the_page_is_kept_for_eyes() {
-    // What a test cannot see: `target/tmp/every-figure.html` in a browser, on a light page and on a dark one.
+    // The part that a test cannot see: `target/tmp/every-figure.html` in a browser, on a light page
+    // and on a dark one.
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("every-figure.html");
     std::fs::write(path, every_figure::page(7).html()).unwrap();
 }
@@ -64,7 +65,8 @@ fn what_is_no_number_is_a_gap_and_never_a_coordinate() {
         ..broken.clone()
     };
     let inked = |lines: &Lines| lines.figure().drawing.unwrap().matches("ink-phase-1").count();
-    // The legend's line and mark, four marks, one line; against three marks, one line, and a point alone.
+    // The legend's line and mark, four marks, one line; against three marks, one line, and a point
+    // alone.
     assert_eq!((inked(&whole), inked(&broken)), (7, 7));
     assert_eq!(broken.figure().values.unwrap().rows[1].cells, ["-"]);
 }
@@ -217,7 +219,7 @@ fn assert_within(svg: &str) {
     }
 }
 
-/// Opening and closing tags, without what is in them.
+/// Opening and closing tags, without their contents.
 fn tags(page: &str) -> Vec<String> {
     let tag = |piece: &str| piece.split('>').next().unwrap().split([' ', '\n']).next().unwrap().to_owned();
     page.split('<').skip(1).map(tag).collect()

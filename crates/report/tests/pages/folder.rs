@@ -1,4 +1,4 @@
-//! The folder: what is written reads back, and what is wrong is named.
+//! The folder: written files read back, and faults are named.
 
 use crate::sample;
 use report::run::{FRAMES, ReadError, Run, RunInfo, SUMMARY};

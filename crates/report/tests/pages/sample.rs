@@ -1,4 +1,5 @@
-//! A run as a two-CPU machine with eight workers would record it, from a seed: for tests that look at pages.
+//! A run as a two-CPU machine with eight workers would record it, from a seed: for tests that look
+//! at pages.
 
 use machine::{CpuId, Duration, EnergyReading, EnergySource, IdleLimit, Microjoules, Rate, Ratio, WorkerId};
 use rand::rngs::StdRng;
