@@ -16,19 +16,19 @@ use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-/// Connections that the kernel completes while nobody accepts.
+/// Connections that the kernel completes before they are accepted.
 const BACKLOG: i32 = 4096;
 
 /// Connections accepted before other work gets its turn.
 const BATCH: usize = 64;
 
-/// What memcached says to a client that is one too many.
+/// memcached's answer to a client that is one too many.
 const TOO_MANY: &[u8] = b"ERROR Too many open connections\r\n";
 
 /// How long accepting rests when the process or the system has no descriptor left.
 const REST: Duration = Duration::from_millis(250);
 
-/// What to do about a place: a socket's file needs a folder, TCP an address.
+/// The remedy for a place: a socket's file needs a folder, TCP an address.
 fn listen_hint(place: &str) -> &'static str {
     if place.contains('/') {
         "--unix takes a path in a folder that is there and that you may write in"
@@ -71,7 +71,7 @@ enum Bound {
     Unix { folder: SafeFolder, name: OsString },
 }
 
-/// What came of asking for connections.
+/// The result of asking for connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Accepted {
     All,
@@ -123,9 +123,9 @@ impl Acceptor {
         })
     }
 
-    /// Takes what waits, up to a batch per listener, and hands each socket to `take` while `room`
-    /// allows. Others are told so, closed, and counted by `refused`: a client that waits in the
-    /// backlog knows nothing, and tries no other server.
+    /// Takes the waiting connections, up to a batch per listener, and hands each socket to `take`
+    /// while `room` allows. Others get an answer, are closed, and counted by `refused`: a client
+    /// that waits in the backlog knows nothing, and tries no other server.
     pub(crate) fn accept(
         &mut self,
         now: Instant,
@@ -147,7 +147,8 @@ impl Acceptor {
                     }
                     Ok(socket) => {
                         if matches!(listener.bound, Bound::Tcp(_)) {
-                            // Without it a pipelined batch of answers waits 40 ms for the client's acknowledgement.
+                            // Without it a pipelined batch of answers waits 40 ms for the client's
+                            // acknowledgement.
                             let _ = sockopt::set_tcp_nodelay(&socket, true);
                         }
                         take(socket);
@@ -194,7 +195,7 @@ impl Listener {
     fn open_unix(path: &Path) -> Result<Self, ListenError> {
         let place = || format!("unix:{}", path.display());
         let opened = SafeFolder::of_file(path, None).and_then(|(folder, name)| {
-            // Nobody but this user may connect.
+            // No other user may connect.
             let socket = folder.listen(&name, 0o600, BACKLOG)?;
             Ok((folder, name, socket))
         });

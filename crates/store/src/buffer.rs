@@ -1,9 +1,9 @@
 //! Connection buffers, charged to the memory limit.
 //!
-//! An idle connection holds no buffer at all: workers read into, and compose in, scratch space of their own, and
-//! only what is left over (half a request, an answer that the client does not read) is kept with the connection.
-//! What is kept is charged to the store's [`Budget`] by capacity, so that ten thousand clients which each send
-//! nine tenths of a megabyte cannot push the process above its limit.
+//! An idle connection holds no buffer at all: workers read into, and compose in, scratch space of
+//! their own. The connection keeps only the rest (half a request, an answer that the client does
+//! not read). The rest is charged to the store's [`Budget`] by capacity, so that ten thousand
+//! clients which each send nine tenths of a megabyte cannot push the process above its limit.
 
 use crate::store::Budget;
 
@@ -63,7 +63,8 @@ impl Buffer {
         fits
     }
 
-    /// The vector itself, for reading into its spare capacity. Bytes may be appended within the capacity only.
+    /// The vector itself, for reading into its spare capacity. Bytes may be appended within the
+    /// capacity only.
     pub(crate) fn spare(&mut self) -> &mut Vec<u8> {
         &mut self.bytes
     }

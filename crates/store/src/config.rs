@@ -1,4 +1,5 @@
-//! What a server is started with. Every value here is already checked: the command line refuses what is wrong.
+//! A server's configuration. Every value here is already checked: the command line refuses wrong
+//! ones.
 
 use crate::session;
 use crate::store::StoreConfig;
@@ -16,7 +17,7 @@ pub struct Config {
     /// The CPU of each worker. Several workers may share one.
     pub worker_cpus: Vec<CpuId>,
     pub store: StoreConfig,
-    /// Bounds on what a client may take.
+    /// The limits of a client.
     pub limits: Limits,
     pub policy: Policy,
     /// How deep the CPU of an active worker may sleep.
@@ -33,13 +34,13 @@ pub struct Config {
     pub record: Option<PathBuf>,
     /// The table of powers for modelled energy; `None` chooses by the machine.
     pub power_model: Option<PowerModel>,
-    /// Who hears what an operator should know.
+    /// The receiver of messages to the operator.
     pub log: Log,
 }
 
 impl Config {
-    /// A server on a loopback port that the system chooses, with 256 MiB and the kernel's own idle choice, that says
-    /// nothing: for measurements, demonstrations and tests in the same process.
+    /// A server on a loopback port that the system chooses, with 256 MiB and the kernel's own idle
+    /// choice, that says nothing: for measurements, demonstrations and tests in the same process.
     pub fn on_loopback(worker_cpus: Vec<CpuId>, policy: Policy) -> Self {
         Self {
             listen: vec![Listen::Tcp(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0))],
@@ -70,7 +71,7 @@ pub enum Listen {
     Unix(PathBuf),
 }
 
-/// Who hears what an operator should know: a line at a time, each said once.
+/// The receiver of messages to the operator: a line at a time, each said once.
 #[derive(Clone)]
 pub struct Log(Arc<dyn Fn(&str) + Send + Sync>);
 
@@ -91,7 +92,7 @@ impl fmt::Debug for Log {
     }
 }
 
-/// Bounds on what a client may take.
+/// The limits of a client.
 #[derive(Clone, Debug)]
 pub struct Limits {
     /// Client connections at the most.
@@ -101,7 +102,7 @@ pub struct Limits {
     pub session: session::Limits,
 }
 
-/// How many workers stay awake, and who serves whom.
+/// How many workers stay awake, and which worker serves which connection.
 #[derive(Clone, Debug)]
 pub enum Policy {
     AllAwake,

@@ -1,9 +1,10 @@
-//! One client: its socket, its place in the protocol, what is left over in either direction.
+//! One client: its socket, its place in the protocol, the rest in either direction.
 //!
-//! A connection is plain data that one worker owns at a time. Moving it moves everything: unread bytes stay in the
-//! socket, unparsed bytes in `input`, half-written answers in `output`, a half-done command in the session. Answers
-//! therefore stay in order and none is lost (the published Peafowl code left the pending write event behind, and
-//! half of its connections stalled for good).
+//! A connection is plain data that one worker owns at a time. Moving it moves everything: unread
+//! bytes stay in the socket, unparsed bytes in `input`, half-written answers in `output`, a
+//! half-done command in the session. Answers therefore stay in order and none is lost (the
+//! published Peafowl code left the pending write event behind, and half of its connections stalled
+//! for good).
 //!
 //! ```text
 //!             read               serve                 write
@@ -11,17 +12,20 @@
 //!               input <-'  left over          '-> output  what the socket did not take
 //! ```
 //!
-//! While `output` holds anything the connection is *held back*: nothing is read from it and nothing served, so a
-//! client that does not read costs one answer's worth of memory, and after the stall limit its connection.
+//! While `output` holds anything the connection is *held back*: nothing is read from it and nothing
+//! served, so a client that does not read costs one answer's worth of memory, and after the stall
+//! limit its connection.
 //!
-//! What always holds:
-//! - An answer leaves behind all earlier ones. The bytes out are those of a server with unlimited memory, but for
-//!   values that were refused while they were incomplete, or a prefix of them and a close.
+//! Invariants:
+//! - An answer leaves behind all earlier ones. The bytes out are those of a server with unlimited
+//!   memory, but for values that were refused while they were incomplete, or a prefix of them and a
+//!   close.
 //! - A request that was received whole is answered while the connection lives.
-//! - A turn writes [`TURN_BYTES`] at the most, unless there is no memory to keep the rest of an answer.
+//! - A turn writes [`TURN_BYTES`] at the most, unless there is no memory to keep the rest of an
+//!   answer.
 //! - A turn serves nothing more once [`TURN_TIME`] has passed: at the most a slice of requests, or
 //!   one that copied much.
-//! - Memory is charged as bytes arrive, never for what a client announces.
+//! - Memory is charged as bytes arrive, never on a client's announcement.
 
 use crate::buffer::Buffer;
 use crate::session::{Context, Ending, Next, Session};
@@ -50,8 +54,8 @@ const TURN_TIME: Duration = Duration::from_micros(500);
 /// Requests between two looks at the clock. A look costs some 25 ns, a request half a microsecond.
 const SLICE_REQUESTS: u32 = 32;
 
-/// Bytes written before other connections get their turn. A client that asks for many large values would else keep
-/// its worker for as long as the socket takes them, which on loopback is for ever.
+/// Bytes written before other connections get their turn. A client that asks for many large values
+/// would else keep its worker for as long as the socket takes them, which on loopback is for ever.
 pub(crate) const TURN_BYTES: usize = 256 * 1024;
 
 /// A turn that has written so much does not serve again: another call may answer as much.
@@ -103,7 +107,7 @@ pub(crate) struct Connection<T = OwnedFd> {
     closing: bool,
 }
 
-/// What became of a connection's turn.
+/// The result of a connection's turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
     /// Everything that was there is served and answered.
@@ -170,7 +174,8 @@ impl<T: Transport> Connection<T> {
         (self.received, self.input.len())
     }
 
-    /// Since when nothing has moved that must: the client takes no answers, or sends no more of a request.
+    /// Since when nothing has moved that must: the client takes no answers, or sends no more of a
+    /// request.
     pub(crate) fn stalled_since(&self) -> Option<Instant> {
         self.held_since.or(self.partial_since)
     }
@@ -180,7 +185,7 @@ impl<T: Transport> Connection<T> {
         self.session.ending()
     }
 
-    /// Reads what the client sent and answers it. Returns the number of requests served.
+    /// Reads the client's bytes and answers them. Returns the number of requests served.
     pub(crate) fn take_turn(&mut self, scratch: &mut Scratch, context: &TurnContext<'_>) -> (u32, Turn) {
         self.written = 0;
         if self.is_held() {
@@ -192,7 +197,8 @@ impl<T: Transport> Connection<T> {
                 return (0, Turn::Closed);
             }
         }
-        // Before anything is read: the socket may be at its end, and these requests came before that.
+        // Before anything is read: the socket may be at its end, and these requests came before
+        // that.
         if self.has_unserved() {
             return self.serve_left_over(scratch, context);
         }
@@ -205,7 +211,8 @@ impl<T: Transport> Connection<T> {
         }
     }
 
-    /// Nothing is left over in either direction: what arrives now can be served from wherever it was read to.
+    /// Nothing is left over in either direction: new bytes can be served from the place they were
+    /// read to.
     pub(crate) fn is_plain(&self) -> bool {
         self.input.is_empty() && self.output.is_empty()
     }
@@ -223,7 +230,7 @@ impl<T: Transport> Connection<T> {
         }
     }
 
-    /// Serves what was received into that part of the scratch input of a connection that was plain.
+    /// Serves received bytes in that part of the scratch input of a connection that was plain.
     pub(crate) fn take_received(
         &mut self,
         part: Range<usize>,
@@ -249,7 +256,8 @@ impl<T: Transport> Connection<T> {
             }
             // There is no memory to keep the rest.
             match turn {
-                // It lies in the scratch space, where it can be served at once: at most what one read brought.
+                // It lies in the scratch space, where it can be served at once: at most the bytes
+                // of one read.
                 Turn::Again => {}
                 Turn::Idle => {
                     let turn = self.refuse(rest, &mut scratch.output, context);
@@ -284,14 +292,16 @@ impl<T: Transport> Connection<T> {
         self.output.release(budget);
     }
 
-    /// Notes whether an incomplete request waits for the rest of its bytes, some of which have just come.
+    /// Notes whether an incomplete request waits for the rest of its bytes, some of which have just
+    /// come.
     fn note_partial(&mut self, now: Instant) {
         self.partial_since = (!self.unserved && !self.input.is_empty()).then_some(now);
     }
 
-    /// Reads behind an incomplete request. Nothing is served until what the request wants is there, so that a
-    /// value of a megabyte that comes in small pieces is not parsed once per piece. Room is made for as much again
-    /// as has come: a client that announces a megabyte and sends nothing is charged for nothing.
+    /// Reads behind an incomplete request. Nothing is served until the whole request is there, so
+    /// that a value of a megabyte that comes in small pieces is not parsed once per piece. Room is
+    /// made for as much again as has come: a client that announces a megabyte and sends nothing is
+    /// charged for nothing.
     fn read_more(&mut self, scratch: &mut Scratch, context: &TurnContext<'_>) -> (u32, Turn) {
         let budget = context.budget();
         let have = self.input.len();
@@ -319,9 +329,9 @@ impl<T: Transport> Connection<T> {
         }
     }
 
-    /// There is no memory to keep `rest`, an incomplete request to which nothing waits to be answered before: the
-    /// session refuses the value that it begins and swallows it as it comes. Anything else than the head of a value
-    /// cannot be refused that way and costs the connection.
+    /// There is no memory to keep `rest`, an incomplete request to which nothing waits to be
+    /// answered before: the session refuses the value that it begins and swallows it as it comes.
+    /// Anything else than the head of a value cannot be refused that way and costs the connection.
     fn refuse(&mut self, rest: &[u8], output: &mut Vec<u8>, context: &TurnContext<'_>) -> Turn {
         if self.is_held() || !self.session.refuse_value(rest, output, &context.session) {
             return Turn::Closed;
@@ -370,7 +380,8 @@ impl<T: Transport> Connection<T> {
         }
     }
 
-    /// Writes answers; keeps what the socket does not take, and what is more than a turn may write.
+    /// Writes answers; keeps the bytes that the socket does not take, and those beyond a turn's
+    /// share.
     fn write(&mut self, answers: &[u8], context: &TurnContext<'_>) -> Turn {
         debug_assert!(!self.is_held(), "what waits goes first");
         let mut rest = answers;
@@ -387,8 +398,8 @@ impl<T: Transport> Connection<T> {
                 }
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) if self.keep(rest, context) => return Turn::Held,
-                // With no memory to keep the answer there is no way to answer in order: the client, which is not
-                // reading, loses its connection.
+                // With no memory to keep the answer there is no way to answer in order: the client,
+                // which is not reading, loses its connection.
                 Err(_) => return Turn::Closed,
             }
         }
@@ -404,7 +415,7 @@ impl<T: Transport> Connection<T> {
         kept
     }
 
-    /// Writes what is left of earlier answers, as much as a turn may.
+    /// Writes the rest of earlier answers, as much as a turn may.
     fn flush(&mut self, context: &TurnContext<'_>) -> Turn {
         while self.is_held() {
             if self.written >= TURN_BYTES {

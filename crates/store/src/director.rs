@@ -1,5 +1,6 @@
-//! The director: the one thread that is not a worker. It accepts connections, runs the scheduling policy once per
-//! report period, carries its commands to workers and CPUs, and keeps what was learned.
+//! The director: the one thread that is not a worker. It accepts connections, runs the scheduling
+//! policy once per report period, carries its commands to workers and CPUs, and keeps the learned
+//! limits.
 //!
 //! ```text
 //!   listeners --accept--> place() --Adopt--> a worker's mailbox
@@ -7,11 +8,11 @@
 //!                                          `--> Activate, Deactivate --> active_idle --> LimitIdle --> host
 //! ```
 //!
-//! It is never on a request's path: scale-up happens between workers alone, and the director learns of it from their
-//! notices. The paper pins its scheduler to a core of its own and believes that this "may not be necessary"
-//! (section 3.1). Here the thread costs a few microseconds per period and stays on CPUs that are awake anyway, so
-//! that scheduling never wakes a CPU which it has just put to sleep. When nothing happens it sleeps as well: without
-//! clients it has no timer.
+//! It is never on a request's path: scale-up happens between workers alone, and the director learns
+//! of it from their notices. The paper pins its scheduler to a core of its own and believes that
+//! this "may not be necessary" (section 3.1). Here the thread costs a few microseconds per period
+//! and stays on CPUs that are awake anyway, so that scheduling never wakes a CPU which it has just
+//! put to sleep. When nothing happens it sleeps as well: without clients it has no timer.
 
 use crate::acceptor::{self, Accepted, Acceptor};
 use crate::config::Config;
@@ -46,7 +47,7 @@ const READING_AGE: Duration = Duration::from_secs(1);
 /// No client makes the meters be read more often than this.
 const LEAST_READING_AGE: Duration = Duration::from_millis(50);
 
-/// What the store asks of the machine; `None` where that is to be left alone, or is not to be had.
+/// The store's requests to the machine; `None` where that is to be left alone, or is unavailable.
 pub(crate) struct Knobs {
     pub(crate) idle_control: Option<IdleHolder>,
     pub(crate) active_cpus: Option<ActiveCpus>,
@@ -59,7 +60,7 @@ impl Knobs {
         idle.chain(self.active_cpus.iter().filter_map(ActiveCpus::bell))
     }
 
-    /// True if one has ended, and nobody has taken over yet.
+    /// True if one has ended, and no other has taken over yet.
     fn is_waiting(&self) -> bool {
         self.idle_control.as_ref().is_some_and(IdleHolder::is_waiting)
             || self.active_cpus.as_ref().is_some_and(ActiveCpus::is_waiting)
@@ -114,7 +115,8 @@ impl Director {
         }
     }
 
-    /// Directs until told to stop. On the way out the workers are told to finish and the machine is put back.
+    /// Directs until told to stop. On the way out the workers are told to finish and the machine is
+    /// put back.
     pub(crate) fn run(mut self) {
         let shared = Arc::clone(&self.shared);
         let mut notices = Vec::new();
@@ -136,7 +138,7 @@ impl Director {
             self.carry_out(now);
             if !self.stopping && self.wait(now) {
                 self.look_after();
-                // Without clients there is no timer, and somebody may have to be asked again.
+                // Without clients there is no timer, and a worker may have to be asked again.
                 self.next_tick.get_or_insert(now + IDLE_PERIOD);
             }
         }
@@ -209,7 +211,7 @@ impl Director {
             || shared.connection_rejected(),
         );
         if *connections_so_far != before {
-            // The next client may ask what the meters say, and is answered from the last reading.
+            // The next client may ask for the meters, and gets the last reading.
             shared.inspector.refresh(now, READING_AGE);
         }
         match accepted {
@@ -231,7 +233,7 @@ impl Director {
         }
     }
 
-    /// One report period: what the workers published becomes a reading.
+    /// One report period: the workers' published figures become a reading.
     fn tick(&mut self, now: Instant) {
         self.ask_the_silent(now);
         let reading = self.reading();
@@ -260,8 +262,8 @@ impl Director {
         }
     }
 
-    /// A worker that serves nothing does not report by itself, and its last word would stand for ever. Once its load
-    /// has decayed to next to nothing it is left to sleep.
+    /// A worker that serves nothing does not report by itself, and its last word would stand for
+    /// ever. Once its load has decayed to next to nothing it is left to sleep.
     fn ask_the_silent(&self, now: Instant) {
         for port in self.shared.ports() {
             let published = port.published();
@@ -280,7 +282,8 @@ impl Director {
         let rate = workers.iter().map(|worker| worker.requests_per_second()).sum();
         let responses: Vec<Response> =
             self.shared.ports().iter().filter_map(|port| port.published().response).collect();
-        // The slowest worker's percentile bounds the service's: every worker answers that share within it.
+        // The slowest worker's percentile bounds the service's: every worker answers that share
+        // within it.
         let service = ServiceReading {
             rate: Some(rate),
             mean: mean(&responses),
@@ -319,7 +322,7 @@ impl Director {
         }
     }
 
-    /// Takes over what a process held that has ended.
+    /// Takes over the knobs of a process that has ended.
     fn look_after(&mut self) {
         if let Some(idle_control) = &mut self.knobs.idle_control {
             idle_control.look_after();
@@ -336,7 +339,8 @@ impl Director {
         self.shared.port(worker).mailbox.post(Mail::Order(order));
     }
 
-    /// Makes the set of active workers true: for the CPUs' idle limits, for those who look, and for this thread.
+    /// Makes the set of active workers true: for the CPUs' idle limits, for those who look, and for
+    /// this thread.
     fn show_active(&mut self, now: Instant) {
         let active: Vec<WorkerId> = self.active.iter().copied().collect();
         for command in self.active_idle.handle_active(&active) {

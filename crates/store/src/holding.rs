@@ -1,16 +1,18 @@
-//! Staged bursts inside the store (the CPU sleeps paper, section 3), for services whose clients may wait: a worker leaves
-//! requests in their sockets for a while, and serves them together.
+//! Staged bursts inside the store (the CPU sleeps paper, section 3), for services whose clients may
+//! wait: a worker leaves requests in their sockets for a while, and serves them together.
 //!
-//! Nothing has to be held for that: while a worker waits, it watches its bell alone. What clients send meanwhile wakes nobody and lies in
-//! the sockets. When `policy::staging` says so, the worker looks at all of them at once. Periods are counted on the monotonic
-//! clock, so all workers serve side by side.
+//! Nothing has to be held for that: while a worker waits, it watches its bell alone. Requests that
+//! come meanwhile cause no wake-up and lie in the sockets. When `policy::staging` says so, the
+//! worker looks at all of them at once. Periods are counted on the monotonic clock, so all workers
+//! serve side by side.
 //!
-//! The first request that came is the one that waits longest, so it stands for all of them on the stage, with the goal as its
-//! deadline; what a burst takes from its beginning until no socket has anything left is its completion, and is learned. A burst that
-//! takes too long for the goal is followed by one that waits less, and under high load by none that waits at all.
+//! The first request that came is the one that waits longest, so it stands for all of them on the
+//! stage, with the goal as its deadline. A burst's time from its beginning until all sockets are
+//! empty is its completion, and is learned. A burst that takes too long for the goal is followed by
+//! one that waits less, and under high load by none that waits at all.
 //!
-//! What always holds: with nothing to serve, a worker blocks without a timer, as ever; mail is opened at once; and a worker that is to
-//! stop does not wait.
+//! Invariants: with nothing to serve, a worker blocks without a timer, as ever; mail is opened at
+//! once; and a worker that is to stop does not wait.
 
 use machine::{Duration, Goal, Instant};
 use policy::staging::{Mode, Params, Release, StagedId, Stager};
@@ -19,7 +21,7 @@ use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use std::io;
 
-/// What requests may take, and when they go.
+/// The time that requests may take, and their release.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Stage {
     /// A request is answered within this, waiting included.
@@ -67,7 +69,7 @@ impl Holding {
         })
     }
 
-    /// True while a burst is served: what comes now goes with it.
+    /// True while a burst is served: new requests go with it.
     pub(crate) fn is_serving(&self) -> bool {
         self.burst.is_some()
     }

@@ -13,7 +13,8 @@ use machine::{CpuId, CpuList, Duration, EnergyReading, IdleLimit, Instant, Rate,
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
-/// Looks into a running server. It does not keep it alive: once the server has ended there is nothing to tell.
+/// Looks into a running server. It does not keep it alive: once the server has ended there is
+/// nothing to tell.
 pub struct Inspector {
     shared: OnceLock<Weak<Shared>>,
     policy: &'static str,
@@ -78,7 +79,8 @@ impl Inspector {
         assert!(self.shared.set(Arc::downgrade(shared)).is_ok(), "attached once");
     }
 
-    /// How energy is accounted for here, a line each: the source, and which power each idle state is charged with.
+    /// How energy is accounted for here, a line each: the source, and which power each idle state
+    /// is charged with.
     pub fn energy_basis(&self) -> &[String] {
         &self.energy_basis
     }
@@ -312,7 +314,7 @@ fn one_word(text: &str) -> String {
     text.chars().map(|c| if c.is_ascii_graphic() { c } else { '_' }).collect()
 }
 
-/// What is missing is said to be, never zero.
+/// Missing figures are shown as missing, never zero.
 fn optional(value: Option<impl std::fmt::Display>) -> String {
     value.map_or_else(|| "unknown".to_owned(), |value| value.to_string())
 }
@@ -351,7 +353,7 @@ fn settings(config: &Config, addresses: &[SocketAddr]) -> Vec<(&'static str, Str
 mod tests {
     use super::*;
 
-    /// A client of the protocol takes what follows the second space for the value.
+    /// A client of the protocol takes the text after the second space for the value.
     #[test]
     fn no_name_of_a_statistic_holds_a_space() {
         let cpu = CpuStatus {

@@ -1,13 +1,15 @@
 //! Learned load limits, kept from one run to the next (`--state FILE`).
 //!
-//! A store that restarts at night would otherwise take the night's load for its peak, and keep every core awake in
-//! the morning until it has learned better. The file is small JSON, written whole to a temporary name, brought to the
-//! disk and renamed, so that a crash leaves the old one or the new one.
+//! A store that restarts at night would otherwise take the night's load for its peak, and keep
+//! every core awake in the morning until it has learned better. The file is small JSON, written
+//! whole to a temporary name, brought to the disk and renamed, so that a crash leaves the old one
+//! or the new one.
 //!
-//! **It is a hint.** A file that cannot be understood costs what it held and never the start: it is renamed to
-//! `FILE.bad`, a line says so, and the limits are learned anew. That holds for an empty file, one of another program or
-//! of an older form, one without an end, and one whose figures cannot be. What is no file at all (a device, a pipe, a
-//! folder) is neither read nor renamed. A place that cannot be written is found at the start, where somebody looks.
+//! **It is a hint.** A file that cannot be understood costs its contents and never the start: it is
+//! renamed to `FILE.bad`, a line says so, and the limits are learned anew. That holds for an empty
+//! file, one of another program or of an older form, one without an end, and one whose figures
+//! cannot be. A place that is no file at all (a device, a pipe, a folder) is neither read nor
+//! renamed. A place that cannot be written is found at the start, where the operator looks.
 
 use crate::config::Log;
 use crate::shared::Port;
@@ -47,7 +49,7 @@ struct File {
     limits: Vec<LearnedLimit>,
 }
 
-/// The state file, if one is kept, and what it last held.
+/// The state file, if one is kept, and its last contents.
 #[derive(Debug)]
 pub(crate) struct Learned {
     path: Option<PathBuf>,
@@ -56,8 +58,9 @@ pub(crate) struct Learned {
 }
 
 impl Learned {
-    /// Reads the file; one that does not exist yet is empty, one that is no state file is set aside. It is written at
-    /// once, so that a place which cannot be written is known before it is needed.
+    /// Reads the file; one that does not exist yet is empty, one that is no state file is set
+    /// aside. It is written at once, so that a place which cannot be written is known before it is
+    /// needed.
     pub(crate) fn load(path: Option<&Path>, log: &Log) -> Result<Self, StateError> {
         let Some(path) = path else {
             return Ok(Self { path: None, limits: Vec::new(), complained: false });
@@ -79,7 +82,7 @@ impl Learned {
         Ok(learned)
     }
 
-    /// What the worker of that number learned in earlier runs.
+    /// The limits that the worker of that number learned in earlier runs.
     pub(crate) fn limit(&self, worker: usize) -> Option<LearnedLimit> {
         self.limits.get(worker).copied()
     }
@@ -90,7 +93,7 @@ impl Learned {
         self.write(log);
     }
 
-    /// Writes what the workers have learned by now, if that is anything new.
+    /// Writes the workers' learned limits, if there are new ones.
     pub(crate) fn save(&mut self, ports: &[Port], log: &Log) {
         let limits: Vec<_> = ports.iter().map(|port| port.published().learned).collect();
         if limits != self.limits {
@@ -117,8 +120,8 @@ impl Learned {
     }
 }
 
-/// All that a file holds, and a little more than it may hold of one that does not end. A device or a pipe is not
-/// waited for.
+/// All that a file holds, and a little more than it may hold of one that does not end. A device or
+/// a pipe is not waited for.
 fn read(path: &Path) -> std::io::Result<Vec<u8>> {
     let file = fs::OpenOptions::new()
         .read(true)
@@ -132,7 +135,8 @@ fn read(path: &Path) -> std::io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The limits that a state file holds, in order of the workers' numbers; or, in one line, why it is none.
+/// The limits that a state file holds, in order of the workers' numbers; or, in one line, why it is
+/// none.
 pub fn learned_limits(bytes: &[u8]) -> Result<Vec<LearnedLimit>, String> {
     /// Read first: a file of another version says so, and not that it has wrong keys.
     #[derive(Deserialize)]
@@ -160,7 +164,8 @@ pub fn learned_limits(bytes: &[u8]) -> Result<Vec<LearnedLimit>, String> {
     }
 }
 
-/// Out of the way, so that the next start does not find it again, and kept, so that a person can look.
+/// Out of the way, so that the next start does not find it again, and kept, so that a person can
+/// look.
 fn set_aside(path: &Path, cause: &str, log: &Log) -> Result<(), StateError> {
     let mut bad = path.as_os_str().to_owned();
     bad.push(".bad");
@@ -188,7 +193,7 @@ mod tests {
     use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _, symlink};
     use std::sync::{Arc, Mutex};
 
-    /// A log, and what it was told.
+    /// A log, and its entries.
     fn log() -> (Log, Arc<Mutex<Vec<String>>>) {
         let lines = Arc::new(Mutex::new(Vec::new()));
         let kept = Arc::clone(&lines);

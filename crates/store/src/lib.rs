@@ -1,11 +1,13 @@
-//! The memcached-compatible store: workers that serve connections, and a director that decides how many of them stay
-//! awake.
+//! The memcached-compatible store: workers that serve connections, and a director that decides how
+//! many of them stay awake.
 //!
-//! Follow a request: [`acceptor`](self) takes the connection, a worker reads from it (`worker`, `connection`), the
-//! [`session`] parses and executes it against the [`store`]. Follow a decision: workers report, the `director` asks
-//! `policy`, and orders travel back through mailboxes (`shared`, `mailbox`).
+//! Follow a request: [`acceptor`](self) takes the connection, a worker reads from it (`worker`,
+//! `connection`), the [`session`] parses and executes it against the [`store`]. Follow a decision:
+//! workers report, the `director` asks `policy`, and orders travel back through mailboxes
+//! (`shared`, `mailbox`).
 //!
-//! The thread picture is in `director`, the request path in `worker`, moving a connection in `connection`.
+//! The thread picture is in `director`, the request path in `worker`, moving a connection in
+//! `connection`.
 
 pub mod config;
 pub mod session;

@@ -1,10 +1,11 @@
 //! How threads hand each other things: a bounded-by-nature list and a bell.
 //!
-//! A worker blocks in `epoll_wait`, so the bell is an eventfd in its epoll set. Ringing costs a system call and,
-//! when the receiver's CPU sleeps, a wake-up; so the bell is rung only if the receiver said that it is about to
-//! block. The handshake is Dekker's: the receiver announces *asleep* and then looks for mail; the sender posts
-//! mail and then looks for *asleep*. With sequentially consistent stores at least one of them sees the other, so
-//! no letter lies unread while its reader sleeps.
+//! A worker blocks in `epoll_wait`, so the bell is an eventfd in its epoll set. Ringing costs a
+//! system call and, when the receiver's CPU sleeps, a wake-up; so the bell is rung only if the
+//! receiver said that it is about to block. The handshake is Dekker's: the receiver announces
+//! *asleep* and then looks for mail; the sender posts mail and then looks for *asleep*. With
+//! sequentially consistent stores at least one of them sees the other, so no letter lies unread
+//! while its reader sleeps.
 //!
 //! ```text
 //!   sender: push, waiting = true, asleep?  -> ring         receiver: asleep = true, waiting? -> do not block
@@ -45,7 +46,8 @@ impl<T> Mailbox<T> {
         asleep
     }
 
-    /// The descriptor that becomes readable when the bell rings; watch it edge-triggered, it is never read.
+    /// The descriptor that becomes readable when the bell rings; watch it edge-triggered, it is
+    /// never read.
     pub(crate) fn bell(&self) -> BorrowedFd<'_> {
         self.bell.as_fd()
     }
@@ -61,22 +63,25 @@ impl<T> Mailbox<T> {
         !self.waiting.load(Ordering::SeqCst)
     }
 
-    /// Ends what [`fall_asleep`](Self::fall_asleep) began.
+    /// Ends the sleep that [`fall_asleep`](Self::fall_asleep) began.
     pub(crate) fn wake_up(&self) {
         self.asleep.store(false, Ordering::SeqCst);
     }
 
-    /// Takes all letters, in the order in which they were posted, by swapping them for the emptied `into`.
+    /// Takes all letters, in the order in which they were posted, by swapping them for the emptied
+    /// `into`.
     pub(crate) fn collect(&self, into: &mut Vec<T>) {
         into.clear();
-        // The flag is lowered before the list is taken: a letter that comes between raises it again.
+        // The flag is lowered before the list is taken: a letter that comes between raises it
+        // again.
         if self.waiting.load(Ordering::Relaxed) && self.waiting.swap(false, Ordering::SeqCst) {
             std::mem::swap(&mut *self.letters.lock().unwrap_or_else(|e| e.into_inner()), into);
         }
     }
 
     fn ring(&self) {
-        // The only failure of an eventfd write is a counter about to overflow, and then the bell rings already.
+        // The only failure of an eventfd write is a counter about to overflow, and then the bell
+        // rings already.
         let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
     }
 }
@@ -87,7 +92,8 @@ mod tests {
     use rustix::event::{PollFd, PollFlags, poll};
     use std::sync::Arc;
 
-    /// Two threads exchange letters; the reader blocks whenever it may. A lost wake-up would hang the test.
+    /// Two threads exchange letters; the reader blocks whenever it may. A lost wake-up would hang
+    /// the test.
     #[test]
     fn no_letter_lies_unread_while_its_reader_sleeps() {
         let mailbox = Arc::new(Mailbox::new().unwrap());

@@ -3,7 +3,7 @@
 use policy::check::{Check as _, Wrong};
 use serde::{Deserialize, Serialize};
 
-/// What a file says. As in a live store where it says nothing.
+/// A file's parameters. As in a live store where it has none.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Parameters {
@@ -35,10 +35,10 @@ impl Parameters {
         Self { peafowl: policy::peafowl::Params::paper(), carb: policy::carb::Params::paper() }
     }
 
-    /// What a file leaves out of a table is as it is in a live store, and not as it is in the
-    /// policy's own defaults.
+    /// A parameter that a file leaves out of a table is as in a live store, not as in the policy's
+    /// own defaults.
     pub fn parse(text: &str) -> Result<Self, ParametersError> {
-        // First as it stands: this reading knows the line of what is wrong.
+        // First as it stands: this reading knows the line of the fault.
         let mut file: Self = toml::from_str(text)?;
         let mut all: toml::Table = toml::from_str(text)?;
         if let Some(toml::Value::Table(given)) = all.remove("peafowl") {

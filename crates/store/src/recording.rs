@@ -1,8 +1,10 @@
-//! Policies as the server drives them, with every input and output recorded when `--record` asks for it.
+//! Policies as the server drives them, with every input and output recorded when `--record` asks
+//! for it.
 //!
-//! Each instance writes a log of its own from the one thread that drives it, so its order is the order of its inputs.
-//! The log is a ring of bounded segments, `worker-0.000042.jsonl` and so on; each begins with the policy's state, so the
-//! oldest can go without making the others unreadable. What a segment means is `policy::log`'s business.
+//! Each instance writes a log of its own from the one thread that drives it, so its order is the
+//! order of its inputs. The log is a ring of bounded segments, `worker-0.000042.jsonl` and so on;
+//! each begins with the policy's state, so the oldest can go without making the others unreadable.
+//! The meaning of a segment is `policy::log`'s business.
 //!
 //! Not recording costs one comparison per turn.
 
@@ -111,7 +113,7 @@ impl RecordedScheduler {
         Ok(Self { policy, log, commands: VecDeque::new() })
     }
 
-    /// What all workers shall know from now on.
+    /// News for all workers.
     pub(crate) fn handle_reading(&mut self, now: Instant, reading: Reading) -> Guidance {
         self.tell(now, SchedulingInput::Reading(reading)).1.unwrap_or_default()
     }

@@ -5,10 +5,11 @@
 //! time says less on a machine that others use. The workers read the clock around each wait anyway,
 //! so that a rest costs two atomic operations and no privilege.
 //!
-//! Lengths are counted in eighths of a factor of two: a figure read from them is off by at most a tenth.
+//! Lengths are counted in eighths of a factor of two: a figure read from them is off by at most a
+//! tenth.
 //!
-//! What always holds: a rest is counted by the worker that ended it, once; a wait in which its
-//! events were there already is no rest; counts only grow.
+//! Invariants: a rest is counted by the worker that ended it, once; a wait in which its events were
+//! there already is no rest; counts only grow.
 
 use machine::{CpuId, Duration, Instant};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -39,7 +40,8 @@ impl Rest {
         self.alone_since.store(now.as_nanos(), Ordering::Relaxed);
     }
 
-    /// A worker runs again. A CPU's workers take turns on it, so the first that does takes the whole rest.
+    /// A worker runs again. A CPU's workers take turns on it, so the first that does takes the
+    /// whole rest.
     pub(crate) fn end(&self, now: Instant, at_least: Duration) {
         let since = self.alone_since.swap(AWAKE, Ordering::Relaxed);
         if since == AWAKE {

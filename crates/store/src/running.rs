@@ -1,5 +1,5 @@
-//! A server from start to end: opening what it needs in an order that fails early, and taking it down in an order that
-//! answers every request which was already sent.
+//! A server from start to end: opening its parts in an order that fails early, and taking it down
+//! in an order that answers every request which was already sent.
 //!
 //! ```text
 //!   start: listeners -> store -> idle control (locks, journal) -> workers -> director
@@ -57,8 +57,9 @@ pub struct Server {
 }
 
 impl Server {
-    /// Opens everything and begins to serve. `on_broken` is called, from any thread, when one of the server's threads
-    /// ends before it was told to; the server is to be stopped then, which puts the machine back.
+    /// Opens everything and begins to serve. `on_broken` is called, from any thread, when one of
+    /// the server's threads ends before it was told to; the server is to be stopped then, which
+    /// puts the machine back.
     pub fn start(config: Config, on_broken: impl Fn() + Send + Sync + 'static) -> Result<Self, StartError> {
         let on_broken: Arc<dyn Fn() + Send + Sync> = Arc::new(on_broken);
         let acceptor = Acceptor::open(&config.listen)?;
@@ -140,14 +141,14 @@ impl Server {
         Arc::clone(&self.inspector)
     }
 
-    /// Orders `source` to hand the connection that it serves next to `target`, as the scheduler would: for soak tests
-    /// and measurements.
+    /// Orders `source` to hand the connection that it serves next to `target`, as the scheduler
+    /// would: for soak tests and measurements.
     pub fn order_move(&self, source: WorkerId, target: WorkerId) {
         let order = policy::peafowl::Order::Move { target, pick: machine::Pick::NextServed };
         self.shared.port(source).mailbox.post(Mail::Order(order));
     }
 
-    /// Forgets all learned load limits: what comes now is learned as if the server had just started.
+    /// Forgets all learned load limits and learns them as if the server had just started.
     pub fn reset_limits(&self) {
         self.shared.notify(Notice::ResetLimits);
     }
@@ -161,8 +162,8 @@ impl Server {
         self.shared.rests()
     }
 
-    /// Stops taking requests, answers those already sent, puts the machine back and ends all threads.
-    /// The error is that of the first thread which failed, if one did.
+    /// Stops taking requests, answers those already sent, puts the machine back and ends all
+    /// threads. The error is that of the first thread which failed, if one did.
     pub fn stop(mut self) -> std::io::Result<()> {
         self.end()
     }
@@ -195,7 +196,8 @@ impl Drop for Server {
     }
 }
 
-/// Notices the end of the thread that it lives in, by return or by panic, while the server is not stopping.
+/// Notices the end of the thread that it lives in, by return or by panic, while the server is not
+/// stopping.
 struct Vigil {
     shared: Arc<Shared>,
     on_broken: Arc<dyn Fn() + Send + Sync>,
@@ -259,7 +261,7 @@ mod tests {
     use std::io::{Read as _, Write as _};
     use std::time::{Duration, Instant};
 
-    /// What one worker's load does to the figures of the whole is no reason to wake a CPU that rests.
+    /// The effect of one worker's load on the sums is no reason to wake a CPU that rests.
     #[test]
     fn a_worker_without_connections_is_left_alone_while_another_learns() {
         let cpus: Vec<CpuId> = linux::allowed_cpus().unwrap().0.into_iter().take(2).collect();
@@ -275,7 +277,7 @@ mod tests {
         let mut before = Vec::new();
         while limits.len() < 30 {
             assert!(began.elapsed() < Duration::from_secs(300), "{limits:?}");
-            // Now many at once and now few, so that what the worker can do changes.
+            // Now many at once and now few, so that the worker's capacity changes.
             let requests = b"get key\r\n".repeat(1 + limits.len() % 3 * 20);
             client.write_all(&requests).unwrap();
             let mut answers = vec![0; requests.len() / 9 * 5];

@@ -1,7 +1,7 @@
-//! What the threads of one server share, and the letters that they send each other.
+//! The state that the threads of one server share, and the letters between them.
 //!
-//! The store locks for itself; each worker's counters have one writer; everything else here is touched when a
-//! connection moves, a period ends or a person asks, never for a request.
+//! The store locks for itself; each worker's counters have one writer; everything else here is
+//! touched when a connection moves, a period ends or a person asks, never for a request.
 
 use crate::config::{Config, Limits, Log};
 use crate::connection::{Connection, TurnContext};
@@ -22,7 +22,7 @@ use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// What a worker finds in its mailbox.
+/// The letters in a worker's mailbox.
 pub(crate) enum Mail {
     /// A connection is yours from now on; `transfer` tells where it came from, unless it is new.
     Adopt {
@@ -47,7 +47,7 @@ pub(crate) struct Transfer {
     pub(crate) to_sleeper: bool,
 }
 
-/// What the director finds in its mailbox.
+/// The letters in the director's mailbox.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Notice {
     /// A connection has arrived at its new worker.
@@ -62,13 +62,13 @@ pub(crate) enum Notice {
     Roused,
     /// Forget all learned limits.
     ResetLimits,
-    /// A client asked what the meters say.
+    /// A client asked for the meters.
     MetersAsked,
     /// Shut down in order.
     Stop,
 }
 
-/// What the others see of one worker.
+/// The public state of one worker.
 pub(crate) struct Port {
     pub(crate) mailbox: Mailbox<Mail>,
     pub(crate) counters: Counters,
@@ -124,7 +124,8 @@ pub(crate) struct Shared {
     registry: Mutex<Registry>,
     accept_pauses: AtomicU64,
     rejected: AtomicU64,
-    /// Whether a line was logged for a client of the wrong kind, by the kind's place in [`Ending::FAULTS`].
+    /// Whether a line was logged for a client of the wrong kind, by the kind's place in
+    /// [`Ending::FAULTS`].
     complained: [AtomicBool; Ending::FAULTS.len()],
 }
 
@@ -188,7 +189,7 @@ impl Shared {
         FIRST_SECOND + now.since(self.started).as_secs_f64() as u32
     }
 
-    /// What a turn works with that this worker gives and that begins now.
+    /// A worker's parts for a turn that begins now.
     pub(crate) fn turn_context(&self, worker: WorkerId, now: Instant) -> TurnContext<'_> {
         let session = Context {
             store: &self.store,
@@ -254,7 +255,8 @@ impl Shared {
         self.guidance_changes.fetch_add(1, Ordering::Release);
     }
 
-    /// The guidance, if it has changed since it was taken last; `seen` is how often it had changed then.
+    /// The guidance, if it has changed since it was taken last; `seen` is how often it had changed
+    /// then.
     pub(crate) fn new_guidance(&self, seen: &mut u64) -> Option<Guidance> {
         let changes = self.guidance_changes.load(Ordering::Acquire);
         (changes != std::mem::replace(seen, changes)).then(|| *lock(&self.guidance))
@@ -336,8 +338,8 @@ impl Shared {
         self.accept_paused.load(Ordering::Relaxed)
     }
 
-    /// Says why a client was closed, if it is of the wrong kind. Once for each kind: a client that is misconfigured
-    /// tries again and again, and one kind must not hide another.
+    /// Says why a client was closed, if it is of the wrong kind. Once for each kind: a client that
+    /// is misconfigured tries again and again, and one kind must not hide another.
     pub(crate) fn log_ending(&self, ending: Ending) {
         let kind = Ending::FAULTS.iter().position(|&fault| fault == ending);
         if kind.is_some_and(|kind| !self.complained[kind].swap(true, Ordering::Relaxed)) {
@@ -456,7 +458,8 @@ fn quantile(histogram: &Histogram<u32>, share: f64) -> Option<Duration> {
     (!histogram.is_empty()).then(|| Duration::from_nanos(histogram.value_at_quantile(share)))
 }
 
-/// How long it takes from the first guest sent home in a burst until every worker that got one back serves.
+/// How long it takes from the first guest sent home in a burst until every worker that got one back
+/// serves.
 #[derive(Default)]
 struct ScaleUps {
     last_sent: Instant,
@@ -503,7 +506,8 @@ mod tests {
     use super::*;
     use std::io::{Read as _, Write as _};
 
-    /// What ended one client's conversation says nothing of another kind's, and each kind is said once.
+    /// The reason for the end of one client's conversation tells nothing about another kind's, and
+    /// each kind is said once.
     #[test]
     fn each_kind_of_protocol_ending_is_logged_once() {
         let (heard, lines) = std::sync::mpsc::channel();

@@ -1,8 +1,8 @@
-//! What a running store tells about itself: the one snapshot behind `stats roost`, the Prometheus page,
+//! A running store's status: the one snapshot behind `stats roost`, the Prometheus page,
 //! `roost top`, the live web page and the recorded run.
 //!
-//! Counters and times are cumulative since the start, so that two snapshots give any rate between them and a
-//! lost one loses nothing.
+//! Counters and times are cumulative since the start, so that two snapshots give any rate between
+//! them and a lost one loses nothing.
 
 use machine::{CpuId, Duration, EnergyReading, IdleLimit, Instant, Rate, WorkerId};
 use serde::{Deserialize, Serialize};
@@ -40,8 +40,8 @@ pub struct WorkerStatus {
     pub active: bool,
     /// Requests per second that its connections send.
     pub load: Rate,
-    /// What it can carry of the requests that it served last, per second; under the paper's rule the highest load of its
-    /// own connections that was seen.
+    /// Its capacity by the requests that it served last, per second; under the paper's rule the
+    /// highest load of its own connections that was seen.
     pub limit: Option<Rate>,
     /// Connections served here that are at home here.
     pub residents: u32,
@@ -107,7 +107,8 @@ pub struct TransferStatus {
     /// When a guest was last sent home, on the system's monotonic clock.
     #[serde(default)]
     pub last_sent_home: Option<Instant>,
-    /// The last bursts, oldest first: from the first guest sent home until the last worker so woken had answered.
+    /// The last bursts, oldest first: from the first guest sent home until the last worker so woken
+    /// had answered.
     #[serde(default)]
     pub scale_ups: Vec<Duration>,
     /// For each of these, when the first guest was sent home, on the system's monotonic clock.

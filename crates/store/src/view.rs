@@ -1,4 +1,5 @@
-//! What the director last decided, for those who look: who is active and since when, which idle limits hold.
+//! The director's last decision, for readers: the active workers and since when, the idle limits in
+//! force.
 
 use machine::{CpuId, Duration, IdleLimit, Instant, WorkerId};
 use std::collections::BTreeMap;

@@ -8,16 +8,18 @@
 //!                    policy::Worker  <---- requests served ----> verdict: stay, or go to another worker
 //! ```
 //!
-//! What always holds:
-//! - A connection belongs to exactly one worker, or is in exactly one mailbox. It moves between turns only.
+//! Invariants:
+//! - A connection belongs to exactly one worker, or is in exactly one mailbox. It moves between
+//!   turns only.
 //! - Nothing on the request path takes a lock but the store's own, for one key at a time.
-//! - A worker without connections blocks without a time-out: it wakes for mail and for nothing else.
-//! - The kernel is asked once per batch: a short read is not followed by another, and answers to all requests that
-//!   one read brought leave in one write.
+//! - A worker without connections blocks without a time-out: it wakes for mail and for nothing
+//!   else.
+//! - The kernel is asked once per batch: a short read is not followed by another, and answers to
+//!   all requests that one read brought leave in one write.
 //!
-//! The *tail* that a worker reports is an upper bound on the time from "request in the socket" to "answer written":
-//! counted from the return of `epoll_wait` if that call slept, and else from the return of the call before it, since
-//! the request may have arrived any time in between.
+//! The *tail* that a worker reports is an upper bound on the time from "request in the socket" to
+//! "answer written": counted from the return of `epoll_wait` if that call slept, and else from the
+//! return of the call before it, since the request may have arrived any time in between.
 
 use crate::connection::{Connection, READ_SIZE, Scratch, Turn};
 use crate::holding::{Holding, Stage};
@@ -40,8 +42,8 @@ use std::sync::Arc;
 /// Events taken from the kernel at once.
 const EVENTS: usize = 256;
 
-/// Connections read before the first of them is answered: enough to overlap their waits for memory, few enough that
-/// the first hardly waits for the last.
+/// Connections read before the first of them is answered: enough to overlap their waits for memory,
+/// few enough that the first hardly waits for the last.
 const TOGETHER: usize = 4;
 
 /// Marks the mailbox's bell among the epoll events; no slot number is that large.
@@ -76,7 +78,8 @@ pub(crate) struct Worker {
     /// Slots of connections with input that the kernel knows nothing of.
     ready: Vec<u32>,
     held: u32,
-    /// Connections with a stall to watch for: held back, or within a request of which no more has come.
+    /// Connections with a stall to watch for: held back, or within a request of which no more has
+    /// come.
     watched: u32,
     next_stall_check: Instant,
     scratch: Scratch,
@@ -92,7 +95,7 @@ pub(crate) struct Worker {
     draining: bool,
 }
 
-/// What a worker gathers between two reports.
+/// A worker's figures between two reports.
 struct Reports {
     last: Instant,
     busy: Duration,
@@ -181,16 +184,17 @@ impl Worker {
             let mut last = returned;
             for some in events.chunks(TOGETHER) {
                 last = self.take_turns(some, last, ready_since);
-                // A connection that was sent here waits for a few turns at the most, not for all of them. Its slot may
-                // be one of a connection that has just gone, and then an event of that one finds it: a turn for
-                // nothing.
+                // A connection that was sent here waits for a few turns at the most, not for all of
+                // them. Its slot may be one of a connection that has just gone, and then an event
+                // of that one finds it: a turn for nothing.
                 self.open_letters(mailbox, &mut letters);
             }
         }
     }
 
-    /// With a stage: requests that have come wait until their burst begins, and `events` become those of all
-    /// that have come by then. Says since when the first has waited. A burst goes on until nothing has come.
+    /// With a stage: requests that have come wait until their burst begins, and `events` become
+    /// those of all that have come by then. Says since when the first has waited. A burst goes on
+    /// until nothing has come.
     fn hold_back(
         &mut self,
         events: &mut Vec<epoll::Event>,
@@ -230,13 +234,14 @@ impl Worker {
         }
     }
 
-    /// Gives a few connections their turns: first all are read, then what their first requests will touch in the
-    /// store is fetched into the cache, then each is served and answered. One by one, every request would wait for
-    /// memory by itself.
+    /// Gives a few connections their turns: first all are read, then the memory that their first
+    /// requests will touch in the store is fetched into the cache, then each is served and
+    /// answered. One by one, every request would wait for memory by itself.
     fn take_turns(&mut self, events: &[epoll::Event], now: Instant, ready_since: Instant) -> Instant {
         let mut last = now;
         let mut received = std::mem::take(&mut self.received);
-        // Those with something left over come last: they may use the scratch space that holds what was read.
+        // Connections with a rest come last: they may use the scratch space that holds the others'
+        // bytes.
         let mut others: u32 = 0;
         let piece = READ_SIZE / events.len();
         for (at, event) in events.iter().enumerate() {
@@ -287,7 +292,7 @@ impl Worker {
         }
     }
 
-    /// Gives one connection its turn and does what the policy says. Returns the time afterwards.
+    /// Gives one connection its turn and follows the policy's answer. Returns the time afterwards.
     fn take_turn(&mut self, slot: u32, now: Instant, ready_since: Instant) -> Instant {
         let Some(connection) = self.connections.get_mut(slot as usize) else { return now };
         let was_held = connection.is_held();
@@ -353,7 +358,7 @@ impl Worker {
     }
 
     fn open_letters(&mut self, mailbox: &Mailbox<Mail>, letters: &mut Vec<Mail>) {
-        // Before what has come: it may be a connection, whose limit depends on the others'.
+        // Before received bytes: it may be a connection, whose limit depends on the others'.
         if let Some(guidance) = self.shared.new_guidance(&mut self.guidance_seen) {
             self.policy.handle_order(self.shared.now(), Order::Guidance(guidance));
         }
@@ -408,7 +413,8 @@ impl Worker {
         if transfer.why != Why::Ordered {
             self.arriving.push(slot);
         }
-        // A request may have come while nobody watched: read at once instead of asking the kernel.
+        // A request may have come while the worker did not watch: read at once instead of asking
+        // the kernel.
         let read_at = self.shared.now();
         self.take_turn(slot, read_at, transfer.left_at);
         self.shared.transferred(self.id, transfer, read_at);
@@ -437,7 +443,8 @@ impl Worker {
         self.left_with_none(now);
     }
 
-    /// Sends away what an order has waited for in vain: a connection that asks nothing is never "just served".
+    /// Sends away the connections for which an order has waited in vain: a connection that asks
+    /// nothing is never "just served".
     fn transfer_due(&mut self, now: Instant) {
         while let Some(due) = self.policy.poll_transfer(now) {
             self.send_away(due.slot, due.target, due.why, now);
@@ -492,7 +499,7 @@ impl Worker {
         if held { self.held += 1 } else { self.held -= 1 }
     }
 
-    /// Stops taking requests: what is answered already is still written, then every connection is closed.
+    /// Stops taking requests: ready answers are still written, then every connection is closed.
     fn drain(&mut self) {
         self.draining = true;
         let idle: Vec<u32> = self
@@ -506,8 +513,9 @@ impl Worker {
         }
     }
 
-    /// Requests that are in the socket already are answered: the client sent them before it could know. Closed is the
-    /// connection that has no more; with bytes unread the kernel would reset it, and lose answers on their way.
+    /// Requests that are in the socket already are answered: the client sent them before it could
+    /// know. Closed is the connection that has no more; with bytes unread the kernel would reset
+    /// it, and lose answers on their way.
     fn drain_connection(&mut self, slot: u32) {
         let began = self.shared.now();
         loop {
@@ -529,7 +537,7 @@ impl Worker {
         }
     }
 
-    /// Runs what is due and returns the time.
+    /// Runs due work and returns the time.
     fn run_timers(&mut self) -> Instant {
         let now = self.shared.now();
         if self.reports.requests > 0 && now.since(self.reports.last) >= self.shared.report_period() {
@@ -546,9 +554,9 @@ impl Worker {
         now
     }
 
-    /// Ends connections on which nothing has moved for too long, the longest silent first. What
-    /// they hold is taken from the share of all connections: the less of it is left, the sooner
-    /// they give way.
+    /// Ends connections on which nothing has moved for too long, the longest silent first. Their
+    /// memory is taken from the share of all connections: the less of it is left, the sooner they
+    /// give way.
     fn close_stalled(&mut self, now: Instant) {
         let mut stalled: Vec<(Instant, u32)> = self
             .connections
@@ -575,9 +583,10 @@ impl Worker {
         Duration::from_nanos((limit.as_nanos() as f64 * room) as u64).max(LEAST_PATIENCE.min(limit))
     }
 
-    /// How long to block: not at all, until the next timer, or for ever. Reports are no timer: while requests come they
-    /// are made in passing, and in silence the director asks for one. So a worker under load never arms the kernel's
-    /// timer, which would cost it a microsecond for each wait.
+    /// How long to block: not at all, until the next timer, or for ever. Reports are no timer:
+    /// while requests come they are made in passing, and in silence the director asks for one. So a
+    /// worker under load never arms the kernel's timer, which would cost it a microsecond for each
+    /// wait.
     fn timeout(&self, now: Instant, may_sleep: bool) -> Option<Timespec> {
         // A burst's end is when nothing more has come.
         let is_serving = self.holding.as_ref().is_some_and(Holding::is_serving);
@@ -625,7 +634,7 @@ impl Reports {
             busy_total: Duration::ZERO,
             requests: 0,
             requests_total: 0,
-            // Three figures from a microsecond to a minute; what is longer counts as a minute.
+            // Three figures from a microsecond to a minute; a longer time counts as a minute.
             tail: hdrhistogram::Histogram::new_with_bounds(1, 60_000_000, 2).expect("constant bounds"),
             tail_periods: 0,
             response: None,
@@ -637,7 +646,7 @@ impl Reports {
         self.tail.saturating_record_n(took.as_micros().max(1), requests);
     }
 
-    /// Closes the period: requests served in it, and what the policy shall know of it.
+    /// Closes the period: requests served in it, and the policy's report.
     fn finish(&mut self, now: Instant) -> (u64, Sample) {
         let requests = std::mem::take(&mut self.requests);
         let busy = std::mem::take(&mut self.busy);

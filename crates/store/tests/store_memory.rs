@@ -1,5 +1,5 @@
-//! The store never makes its process larger than the memory limit plus 64 MiB. One test, alone in its process,
-//! so that what it reads of `/proc/self/status` is the store's doing.
+//! The store never makes its process larger than the memory limit plus 64 MiB. One test, alone in
+//! its process, so that `/proc/self/status` shows the store's doing alone.
 
 use store::store::{NewItem, Store, StoreConfig, StoreError};
 
@@ -20,7 +20,8 @@ fn churn_with_changing_sizes_stays_within_the_limit() {
     };
     let mut most = 0;
     let mut connections = 0;
-    // Each phase prefers another size, so that memory must change hands between segments, index and pages.
+    // Each phase prefers another size, so that memory must change hands between segments, index and
+    // pages.
     for (phase, &typical) in [100, 30_000, 1, 5_000, 400_000, 300, 70_000, 40].iter().enumerate() {
         let puts = 40_000_000 / (typical + 400);
         for step in 0..puts {
@@ -54,7 +55,7 @@ fn churn_with_changing_sizes_stays_within_the_limit() {
                 assert!(most <= LIMIT + SLACK, "{} MiB resident in phase {phase}", most >> 20);
             }
         }
-        // Connections come and go with the phases and take what they are granted.
+        // Connections come and go with the phases and take their grants.
         if phase % 2 == 0 {
             while store.budget().try_charge(64 << 10) {
                 connections += 64 << 10;

@@ -1,5 +1,5 @@
-//! The slope of RSS between 1 and 4 million items, each kind in a process of its own so that none inherits
-//! another's heap.
+//! The slope of RSS between 1 and 4 million items, each kind in a process of its own so that none
+//! inherits another's heap.
 
 use super::{key, peers, status};
 

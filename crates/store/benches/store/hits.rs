@@ -1,12 +1,13 @@
 //! Hit ratio on a Zipf(0.99) trace that does not fit, against memcached at equal peak RSS.
 //!
-//! The trace: 2 million keys drawn 6 million times, in batches of 50; each batch is one multi-get, then every
-//! missing key is set (cache-aside). Hits count in the second half. memcached gets the trace over a Unix socket,
-//! the store in a process of its own; both peaks of RSS are the kernel's (`VmHWM`). memcached runs first, with
-//! `-m 64` and its own defaults; the store's limit is then chosen so that its peak stays below memcached's.
+//! The trace: 2 million keys drawn 6 million times, in batches of 50; each batch is one multi-get,
+//! then every missing key is set (cache-aside). Hits count in the second half. memcached gets the
+//! trace over a Unix socket, the store in a process of its own; both peaks of RSS are the kernel's
+//! (`VmHWM`). memcached runs first, with `-m 64` and its own defaults; the store's limit is then
+//! chosen so that its peak stays below memcached's.
 //!
-//! Second run: as before, but a scan goes on beside it, which sets two new keys for each key drawn and never
-//! reads them. The hits are those of the Zipf trace alone.
+//! Second run: as before, but a scan goes on beside it, which sets two new keys for each key drawn
+//! and never reads them. The hits are those of the Zipf trace alone.
 
 use super::{VALUE, key, peers, status};
 use std::{
@@ -30,8 +31,8 @@ pub fn main(memcached: &str) {
         let peer = Memcached::start(memcached);
         let (ratio, peak) = peer.play(scans);
         println!("{title}: memcached {:.4} hits, peak RSS {:.1} MiB", ratio, mib(peak));
-        // The process beside the store (code, stack, heap) takes about 4 MiB, and an eighth of the limit is for
-        // connections, of which there are none.
+        // The process beside the store (code, stack, heap) takes about 4 MiB, and an eighth of the
+        // limit is for connections, of which there are none.
         let limit = (peak - (4 << 20)) / 7 * 8;
         let limit = limit.to_string();
         let arguments = ["hits", "ours", &limit, if scans { "scans" } else { "plain" }];

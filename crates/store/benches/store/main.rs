@@ -1,4 +1,4 @@
-//! What the store costs and what it keeps. One subject at a time:
+//! The store's cost and its hits. One subject at a time:
 //!
 //! ```text
 //! cargo bench -p store --bench store -- speed              get and set, hot and 4 million items
@@ -7,8 +7,9 @@
 //! cargo bench -p store --bench store -- hits MEMCACHED     hit ratio at equal peak RSS, and under scans
 //! ```
 //!
-//! Items are 20-byte keys with 100-byte values throughout. `speed` and `bytes` show two alternatives beside the
-//! store: a sharded standard hash map of boxed items, which neither evicts nor expires, and `quick_cache`.
+//! Items are 20-byte keys with 100-byte values throughout. `speed` and `bytes` show two
+//! alternatives beside the store: a sharded standard hash map of boxed items, which neither evicts
+//! nor expires, and `quick_cache`.
 
 mod bytes;
 mod growth;
@@ -41,14 +42,15 @@ fn status(pid: &str, name: &str) -> u64 {
         << 10
 }
 
-/// CPU time of this thread so far. On a machine that others use too it says more than the wall clock.
+/// CPU time of this thread so far. On a machine that others use too it says more than the wall
+/// clock.
 fn thread_cpu_ns() -> u64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     (time.tv_sec * 1_000_000_000 + time.tv_nsec) as u64
 }
 
 fn main() {
-    // Cargo passes `--bench`; what it does not know is ours.
+    // Cargo passes `--bench`; unknown arguments are ours.
     let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match arguments[..] {

@@ -1,7 +1,8 @@
-//! Nanoseconds of CPU time per operation on one thread: the median of [`ROUNDS`] rounds, and the fastest.
+//! Nanoseconds of CPU time per operation on one thread: the median of [`ROUNDS`] rounds, and the
+//! fastest.
 //!
-//! The last lines are for batches of [`DEPTH`] gets whose places are asked for ahead, as a session may that finds
-//! many requests in its input: the bucket, the item, or one after the other.
+//! The last lines are for batches of [`DEPTH`] gets whose places are asked for ahead, as a session
+//! may that finds many requests in its input: the bucket, the item, or one after the other.
 
 use super::{
     key,

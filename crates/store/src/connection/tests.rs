@@ -1,4 +1,5 @@
-//! A connection between a real socket and a store, one step at a time: the test is the client and the worker.
+//! A connection between a real socket and a store, one step at a time: the test is the client and
+//! the worker.
 
 use super::*;
 use crate::session::{Alone, Counters, Limits};
@@ -14,7 +15,7 @@ use std::rc::Rc;
 /// Lengths of the values that are there to be asked for.
 const LENGTHS: [usize; 5] = [0, 10, 3_000, 70_000, 300_000];
 
-/// What a server works with, but for sockets.
+/// The parts of a server, except for sockets.
 struct Rig {
     store: Store,
     counters: Counters,
@@ -98,15 +99,17 @@ impl Rig {
     }
 }
 
-/// A socket by a script: what it gives and takes at each call. The client holds the other clone.
+/// A socket by a script: the bytes that it gives and takes at each call. The client holds the other
+/// clone.
 #[derive(Clone, Default)]
 struct Script(Rc<RefCell<Lines>>);
 
 #[derive(Default)]
 struct Lines {
-    /// What the client sent and the server has not received.
+    /// The client's bytes that the server has not received.
     sent: VecDeque<u8>,
-    /// Bytes that the next sends take at the most; a socket without room takes none. Afterwards it takes all.
+    /// Bytes that the next sends take at the most; a socket without room takes none. Afterwards it
+    /// takes all.
     takes: VecDeque<usize>,
     out: Vec<u8>,
 }
@@ -173,7 +176,7 @@ impl Ask {
         }
     }
 
-    /// What may be answered. A value that could not be kept while it was incomplete is refused.
+    /// The possible answers. A value that could not be kept while it was incomplete is refused.
     fn answers(self, at: usize) -> Vec<Vec<u8>> {
         match self {
             Self::Get(key) => {

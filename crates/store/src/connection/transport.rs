@@ -1,5 +1,5 @@
-//! What carries a connection's bytes: a socket that does not block, or a test's script of what one
-//! takes and gives.
+//! The carrier of a connection's bytes: a socket that does not block, or a test's script of reads
+//! and writes.
 
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
@@ -10,7 +10,7 @@ pub(crate) trait Transport {
     /// Bytes received into `into`; zero at the end of the stream.
     fn receive(&self, into: &mut [u8]) -> Result<usize, Errno>;
 
-    /// Appends what has come to `into`, within its capacity. Returns how many bytes; zero at the
+    /// Appends received bytes to `into`, within its capacity. Returns how many bytes; zero at the
     /// end of the stream.
     fn receive_behind(&self, into: &mut Vec<u8>) -> Result<usize, Errno>;
 

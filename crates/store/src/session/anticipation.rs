@@ -1,7 +1,8 @@
-//! Which key a request will ask for, guessed from its first bytes, so that the store can be told before it is asked.
+//! Which key a request will ask for, guessed from its first bytes, so that the store can be told
+//! before it is asked.
 
-/// The key of the first request in `input`, if it looks like a command with one. A wrong guess costs a useless fetch
-/// and nothing else.
+/// The key of the first request in `input`, if it looks like a command with one. A wrong guess
+/// costs a useless fetch and nothing else.
 #[inline]
 pub fn first_key(input: &[u8]) -> Option<&[u8]> {
     /// Longer commands (`touch`, `append`) are rare, and no key is longer than 250 bytes.

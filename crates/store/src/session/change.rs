@@ -32,7 +32,7 @@ pub(super) fn touch(request: &Touch<'_>, out: &mut Vec<u8>, context: &Context<'_
     }
 }
 
-/// Lowers the memory limit, or raises it again to what the server was started with.
+/// Lowers the memory limit, or raises it again up to the start value.
 pub(super) fn cache_memlimit(mebibytes: u32, noreply: bool, out: &mut Vec<u8>, context: &Context<'_>) {
     let set = (mebibytes as usize).checked_mul(1 << 20).is_some_and(|bytes| context.store.set_limit(bytes));
     if noreply {
@@ -73,7 +73,8 @@ pub(super) fn arithmetic(request: &Arithmetic<'_>, out: &mut Vec<u8>, context: &
     }
 }
 
-/// An item above this size is never taken for a number, whatever it holds (memcached's `slab_chunk_max`).
+/// An item above this size is never taken for a number, whatever it holds (memcached's
+/// `slab_chunk_max`).
 const CHUNKED: usize = 512 * 1024;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,8 +87,8 @@ pub(super) enum Changed {
     Refused(Refusal),
 }
 
-/// Changes the number that an item holds. A number that becomes shorter keeps its place and is padded with spaces, as
-/// memcached does; a longer one becomes a new item.
+/// Changes the number that an item holds. A number that becomes shorter keeps its place and is
+/// padded with spaces, as memcached does; a longer one becomes a new item.
 pub(super) fn change(
     entry: &mut Entry<'_>,
     key_length: usize,

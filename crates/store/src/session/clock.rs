@@ -1,9 +1,10 @@
-//! What a client's expiry means on the server's clock.
+//! The meaning of a client's expiry on the server's clock.
 //!
-//! The server counts seconds from its start, where it reads 2: in an item, 0 means that it never expires and 1 that
-//! it already has.
+//! The server counts seconds from its start, where it reads 2: in an item, 0 means that it never
+//! expires and 1 that it already has.
 
-/// An expiry up to this is so many seconds from now; above, it is a Unix time. 30 days (`REALTIME_MAXDELTA`).
+/// An expiry up to this is so many seconds from now; above, it is a Unix time. 30 days
+/// (`REALTIME_MAXDELTA`).
 const RELATIVE_MAX: i32 = 60 * 60 * 24 * 30;
 
 /// An instant before the server started.

@@ -1,4 +1,4 @@
-//! What a session works with.
+//! The parts that a session works with.
 
 use super::{Counters, Introspection};
 use crate::store::Store;
@@ -6,11 +6,12 @@ use crate::store::Store;
 /// How much a session may take.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Largest item, bytes, as memcached measures it: value, key, and 59 to 63 bytes around them. memcached's default
-    /// is 1 MiB.
+    /// Largest item, bytes, as memcached measures it: value, key, and 59 to 63 bytes around them.
+    /// memcached's default is 1 MiB.
     pub max_item_size: usize,
-    /// A session answers no further request while this much output waits, bytes. High enough that a batch of small
-    /// answers goes out in one write, low enough that a client which does not read costs little.
+    /// A session answers no further request while this much output waits, bytes. High enough that a
+    /// batch of small answers goes out in one write, low enough that a client which does not read
+    /// costs little.
     pub out_high_water: usize,
 }
 
@@ -25,7 +26,7 @@ pub struct Context<'a> {
     pub store: &'a Store,
     /// Those of the worker that calls.
     pub counters: &'a Counters,
-    /// What there is to tell of the whole server.
+    /// The figures of the whole server.
     pub all: &'a dyn Introspection,
     /// Seconds on the server's clock, which starts at 2.
     pub now: u32,

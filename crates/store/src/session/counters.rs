@@ -1,15 +1,16 @@
-//! What a worker's sessions count.
+//! The counts of a worker's sessions.
 //!
-//! Every worker counts for itself, and only its own thread writes: a load and a store, no locked instruction. Whoever
-//! reads sums over the workers. Counters only grow; `stats reset` is the reader's business, which remembers the sums
-//! at that instant and subtracts them from then on ([`Totals::since`]).
+//! Every worker counts for itself, and only its own thread writes: a load and a store, no locked
+//! instruction. A reader sums over the workers. Counters only grow; `stats reset` is the reader's
+//! business, which remembers the sums at that instant and subtracts them from then on
+//! ([`Totals::since`]).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 macro_rules! counters {
     ($($(#[$meaning:meta])* $name:ident,)*) => {
         #[derive(Debug, Default)]
-        #[repr(align(128))] // Two cache lines, which is what adjacent-line prefetch moves at a time.
+        #[repr(align(128))] // Two cache lines: adjacent-line prefetch moves as much at a time.
         pub struct Counters {
             $($(#[$meaning])* pub $name: Counter,)*
         }

@@ -1,4 +1,4 @@
-//! What a session is told of the whole server, for `stats`.
+//! The whole server's figures for `stats`.
 
 use super::Totals;
 
@@ -27,8 +27,8 @@ pub trait Introspection {
 
     fn facts(&self) -> ServerFacts;
 
-    /// Emits name and value of every statistic in `group`, such as `settings`, `conns` or `roost`; `false` if there
-    /// is no such group.
+    /// Emits name and value of every statistic in `group`, such as `settings`, `conns` or `roost`;
+    /// `false` if there is no such group.
     fn stats_group(&self, group: &[u8], emit: &mut dyn FnMut(&str, &str)) -> bool;
 }
 

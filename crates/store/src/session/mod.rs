@@ -1,9 +1,9 @@
 //! A client's conversation with the store: bytes in, bytes out.
 //!
-//! A [`Session`] belongs to one connection and knows nothing of sockets, threads or buffers. The connection's owner
-//! hands it what has arrived and gets back how much of it was used and what to do next; unused bytes are the
-//! owner's to keep. Because a session is plain data of a few words, a connection moves between workers with
-//! its conversation, in the middle of a command if need be.
+//! A [`Session`] belongs to one connection and knows nothing of sockets, threads or buffers. The
+//! connection's owner hands it received bytes and gets back how many were used and what to do next;
+//! unused bytes are the owner's to keep. Because a session is plain data of a few words, a
+//! connection moves between workers with its conversation, in the middle of a command if need be.
 //!
 //! ```text
 //!                    +--------------------- newline -------------------+
@@ -14,12 +14,14 @@
 //!               +--------------------------------^
 //! ```
 //!
-//! A value is stored only when all of it has arrived, so there is no state for a half-read one: the command line
-//! stays unused and is parsed again.
+//! A value is stored only when all of it has arrived, so there is no state for a half-read one: the
+//! command line stays unused and is parsed again.
 //!
-//! What always holds:
-//! - The answers depend on the bytes alone, never on how they were cut or how often the session was interrupted.
-//! - Every call makes progress: it uses bytes, or says what it waits for, or is over the high-water mark.
+//! Invariants:
+//! - The answers depend on the bytes alone, never on how they were cut or how often the session was
+//!   interrupted.
+//! - Every call makes progress: it uses bytes, or says what it waits for, or is over the high-water
+//!   mark.
 //! - The output grows past the high-water mark by one answer at the most.
 
 mod anticipation;
@@ -73,7 +75,7 @@ enum Step {
     Stop(usize, Next),
 }
 
-/// What there is to spend in one call.
+/// The budget of one call.
 struct Turn<'c, 'a> {
     out: &'c mut Vec<u8>,
     context: &'c Context<'a>,
@@ -84,7 +86,7 @@ struct Turn<'c, 'a> {
 }
 
 impl Turn<'_, '_> {
-    /// What keeps this turn from serving another request, if anything.
+    /// The obstacle to serving another request in this turn, if there is one.
     #[inline]
     fn obstacle(&self) -> Option<Next> {
         if self.requests >= self.max_requests || self.took_long {
@@ -111,9 +113,9 @@ impl Session {
         }
     }
 
-    /// Serves requests from `input` and appends the answers to `out`, until the input is used up or ends within a
-    /// request, or `out` passes the high-water mark, or `max_requests` are served, or one that may take long:
-    /// `append` and `prepend`, which copy the old value, and `stats`.
+    /// Serves requests from `input` and appends the answers to `out`, until the input is used up or
+    /// ends within a request, or `out` passes the high-water mark, or `max_requests` are served, or
+    /// one that may take long: `append` and `prepend`, which copy the old value, and `stats`.
     pub fn serve(
         &mut self,
         input: &[u8],
@@ -139,10 +141,11 @@ impl Session {
         Served { consumed, requests: turn.requests, next }
     }
 
-    /// Refuses the value that `input`, left over by the last call, begins: there is no memory to wait for it. The
-    /// client is told `SERVER_ERROR out of memory storing object`, and the command with all of its value is thrown
-    /// away by the calls of [`Session::serve`] that follow, beginning with `input` itself. `false`, and nothing
-    /// done, if `input` does not begin with a command that a value follows.
+    /// Refuses the value that `input`, left over by the last call, begins: there is no memory to
+    /// wait for it. The client is told `SERVER_ERROR out of memory storing object`, and the command
+    /// with all of its value is thrown away by the calls of [`Session::serve`] that follow,
+    /// beginning with `input` itself. `false`, and nothing done, if `input` does not begin with a
+    /// command that a value follows.
     pub fn refuse_value(&mut self, input: &[u8], out: &mut Vec<u8>, context: &Context<'_>) -> bool {
         let (State::Command, Head::Line(line)) = (&self.state, head(input)) else {
             return false;
@@ -222,7 +225,8 @@ impl Session {
         let context = turn.context;
         match memcache::parse(line) {
             Request::Retrieve(request) => {
-                // The list is served from the input, as one that came in pieces is: a pause looks the same in both.
+                // The list is served from the input, as one that came in pieces is: a pause looks
+                // the same in both.
                 let keys_at = line.text.len() - request.keys.text().len();
                 let mut list = KeyList::new(&request);
                 match list.serve(&input[keys_at..], turn) {
@@ -286,8 +290,8 @@ impl Session {
         Step::Used(line.length)
     }
 
-    /// The value behind a command line of `head` bytes: there, to be waited for, or refused for the size of the item
-    /// that it would make.
+    /// The value behind a command line of `head` bytes: there, to be waited for, or refused for the
+    /// size of the item that it would make.
     #[inline]
     fn value<'i>(
         head: usize,

@@ -1,7 +1,7 @@
 //! `get`, `gets`, `gat`, `gats`: the values of a list of keys, as long a list as the client likes.
 //!
-//! Keys are taken from the input one by one, so that a list of any length needs no memory of ours and can be
-//! interrupted after any key.
+//! Keys are taken from the input one by one, so that a list of any length needs no memory of ours
+//! and can be interrupted after any key.
 
 use super::clock::expiry;
 use super::{Context, Next, Step, Turn};
@@ -27,7 +27,8 @@ impl KeyList {
         self.failed
     }
 
-    /// Answers the keys at the beginning of `input`. [`Step::Used`] means that the list is done with.
+    /// Answers the keys at the beginning of `input`. [`Step::Used`] means that the list is done
+    /// with.
     #[inline]
     pub(super) fn serve(&mut self, input: &[u8], turn: &mut Turn<'_, '_>) -> Step {
         let mut used = 0;
@@ -37,7 +38,8 @@ impl KeyList {
             }
             let rest = &input[used..];
             let Some(length) = memchr2(b' ', b'\n', rest) else {
-                // A key that is too long already, whatever comes; one byte more may be the return before a newline.
+                // A key that is too long already, whatever comes; one byte more may be the return
+                // before a newline.
                 if rest.len() > KEY_MAX + 1 {
                     return self.fail(input.len(), turn);
                 }

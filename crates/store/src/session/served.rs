@@ -1,6 +1,6 @@
-//! What a session returns.
+//! A session's results.
 
-/// What came of a call to [`Session::serve`](super::Session::serve).
+/// The result of a call to [`Session::serve`](super::Session::serve).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Served {
     /// Bytes of the input that are done with.
@@ -12,15 +12,15 @@ pub struct Served {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// More bytes. Of those not consumed and those to come, the request that they begin needs `wanted` in all;
-    /// zero if that cannot be told.
+    /// More bytes. Of those not consumed and those to come, the request that they begin needs
+    /// `wanted` in all; zero if that cannot be told.
     Read { wanted: usize },
     /// The output is over the high-water mark: write it first.
     Write,
-    /// Another call, now or after other connections have had their turns: as many requests are served as were
-    /// allowed, or one that may have taken long.
+    /// Another call, now or after other connections have had their turns: as many requests are
+    /// served as were allowed, or one that may have taken long.
     Yield,
-    /// Nothing more: write what there is and close.
+    /// Nothing more: write the rest and close.
     Close,
 }
 

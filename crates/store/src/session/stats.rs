@@ -1,14 +1,14 @@
-//! `stats` and `version`: what memcached's monitoring finds here under memcached's names.
+//! `stats` and `version`: the figures of memcached's monitoring under memcached's names.
 //!
-//! A name that memcached has and that means nothing here (slab reassignment, the LRU crawler) is left out rather than
-//! shown as zero.
+//! A name that memcached has and that means nothing here (slab reassignment, the LRU crawler) is
+//! left out rather than shown as zero.
 
 use super::{Context, ServerFacts};
 use crate::store::{ClassStats, StoreStats};
 use memcache::{Refusal, reply};
 
-/// What `version` answers. Clients look at the first three numbers to learn which commands there are, so they name the
-/// memcached whose protocol this is.
+/// The answer to `version`. Clients look at the first three numbers to learn which commands there
+/// are, so they name the memcached whose protocol this is.
 pub const VERSION: &str = concat!("1.6.45-roost.", env!("CARGO_PKG_VERSION"));
 
 /// The server's clock reads this when it starts.
@@ -20,7 +20,8 @@ pub(super) fn version(out: &mut Vec<u8>) {
     }
 }
 
-/// Answers `stats [<group>]`. Any beginning of `reset`, `settings` and `conns` stands for them, as in memcached.
+/// Answers `stats [<group>]`. Any beginning of `reset`, `settings` and `conns` stands for them, as
+/// in memcached.
 pub(super) fn stats(group: Option<&[u8]>, out: &mut Vec<u8>, context: &Context<'_>) {
     let begin = out.len();
     let known = match group {
@@ -40,7 +41,8 @@ pub(super) fn stats(group: Option<&[u8]>, out: &mut Vec<u8>, context: &Context<'
             slabs(&mut Lines { out }, &context.store.stats());
             true
         }
-        // Keys are not listed: there is no slab class to list them by. An empty list is a valid answer to those who ask.
+        // Keys are not listed: there is no slab class to list them by. An empty list is a valid
+        // answer to those who ask.
         Some(b"cachedump") => true,
         Some(b"sizes") => {
             Lines { out }.text("sizes_status", "disabled");
@@ -157,8 +159,9 @@ fn slabs(lines: &mut Lines<'_>, store: &StoreStats) {
     lines.number("total_malloced", store.held_bytes);
 }
 
-/// Processor time that the process has used, in user and in kernel mode, as seconds with six decimals. From
-/// `/proc/self/stat`, fields 14 and 15, in hundredths of a second; zero where there is no `/proc`.
+/// Processor time that the process has used, in user and in kernel mode, as seconds with six
+/// decimals. From `/proc/self/stat`, fields 14 and 15, in hundredths of a second; zero where there
+/// is no `/proc`.
 fn processor_time() -> (String, String) {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     // The second field, the program's name in parentheses, may hold spaces.

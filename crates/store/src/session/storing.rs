@@ -6,12 +6,12 @@ use crate::store::{Entry, NewItem, StoreError};
 use memcache::request::{Store as StoreRequest, Verb};
 use memcache::{Refusal, reply};
 
-/// What memcached counts besides key and value when it compares an item with its limit: a header of 48 bytes, the
-/// unique number, a NUL behind the key, a line ending behind the value. Counted here as well, so that the same values
-/// are refused.
+/// memcached's overhead besides key and value when it compares an item with its limit: a header of
+/// 48 bytes, the unique number, a NUL behind the key, a line ending behind the value. Counted here
+/// as well, so that the same values are refused.
 const AROUND: usize = 48 + 8 + 1 + 2;
 
-/// What memcached adds if the client flags are not zero.
+/// memcached's addition if the client flags are not zero.
 const FLAGS_SIZE: usize = 4;
 
 /// The size of an item as memcached measures it, which is never less than the store does.
@@ -34,14 +34,16 @@ pub(super) struct Offer<'a> {
     pub flags: u32,
     /// Server seconds.
     pub exptime: u32,
-    /// The unique number that the old item must have. With [`Verb::Set`] and [`Verb::Replace`] it makes the store a
-    /// `cas`; zero matches nothing there, and anything with [`Verb::Append`] and [`Verb::Prepend`].
+    /// The unique number that the old item must have. With [`Verb::Set`] and [`Verb::Replace`] it
+    /// makes the store a `cas`; zero matches nothing there, and anything with [`Verb::Append`] and
+    /// [`Verb::Prepend`].
     pub compare: Option<u64>,
     /// The unique number for the new item.
     pub unique: Option<u64>,
     /// A `cas` that comes too late stores all the same, marked stale (`ms` with `I`).
     pub allow_stale: bool,
-    /// `append` and `prepend` create the item, with this expiry in server seconds, if there is none.
+    /// `append` and `prepend` create the item, with this expiry in server seconds, if there is
+    /// none.
     pub vivify: Option<u32>,
 }
 
@@ -94,8 +96,8 @@ pub(super) fn store(request: &StoreRequest<'_>, value: Value<'_>, out: &mut Vec<
     }
 }
 
-/// Refuses a value before it has come. What `set` would have replaced goes as well: a client that was not heard must
-/// not be answered with what it meant to overwrite.
+/// Refuses a value before it has come. The item that `set` would have replaced goes as well: a
+/// client whose store was refused must not read the value that it meant to overwrite.
 pub(super) fn give_up(
     request: &StoreRequest<'_>,
     refusal: Refusal,
@@ -149,7 +151,7 @@ pub(super) fn offer(entry: &mut Entry<'_>, offer: &Offer<'_>, context: &Context<
     })
 }
 
-/// What a stored item has besides its value.
+/// A stored item's parts besides its value.
 #[derive(Clone, Copy)]
 struct Place {
     flags: u32,
@@ -187,7 +189,8 @@ fn compare_and_put(
             return Ok(Outcome::NotFound);
         }
         Some(old) if compare != 0 && old.cas == compare => plain,
-        // Someone marked the item stale meanwhile: the late value serves until the winner brings a fresh one.
+        // Another client marked the item stale meanwhile: the late value serves until the winner
+        // brings a fresh one.
         Some(old) if offer.allow_stale && compare != 0 && compare < old.cas => {
             Place { exptime: old.exptime, stale: true, win_sent: old.win_sent, ..plain }
         }

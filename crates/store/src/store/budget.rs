@@ -1,12 +1,12 @@
 //! The one account behind `--memory-limit`.
 //!
-//! Segments, index, large values and connection buffers all draw on it before they touch a page, so the sum
-//! of what the server may touch is known at any instant and never above the limit. It counts permission, not
-//! use: a segment is charged whole when it is handed out, and pages that were never written cost less than
-//! they were charged.
+//! Segments, index, large values and connection buffers all draw on it before they touch a page, so
+//! the sum of pages that the server may touch is known at any instant and never above the limit. It
+//! counts permission, not use: a segment is charged whole when it is handed out, and pages that
+//! were never written cost less than their charge.
 //!
-//! Connection buffers have a share of their own, an eighth, behind which the items are safe: clients that send
-//! half of many values, or read no answers, run out of memory among themselves.
+//! Connection buffers have a share of their own, an eighth, behind which the items are safe:
+//! clients that send half of many values, or read no answers, run out of memory among themselves.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -36,8 +36,8 @@ impl Budget {
         fits
     }
 
-    /// Takes `bytes` out of the limit, all or nothing. Whoever is refused must do without, or give something
-    /// of its own back first.
+    /// Takes `bytes` out of the limit, all or nothing. A caller that is refused must do without, or
+    /// give up some of its own first.
     #[must_use]
     pub fn try_charge(&self, bytes: usize) -> bool {
         // Relaxed: the counter guards no other memory; only its own total matters.

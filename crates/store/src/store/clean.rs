@@ -1,22 +1,25 @@
-//! Making room: cleaning segments, and S3-FIFO's decision what to keep.
+//! Making room: cleaning segments, and S3-FIFO's choice of the records to keep.
 //!
-//! When a shard may not grow any further, a segment is cleaned: the records worth keeping are appended to a
-//! log again and the segment is free. Which one, and what is worth keeping:
+//! When a shard may not grow any further, a segment is cleaned: the records worth keeping are
+//! appended to a log again and the segment is free. The choice of the segment, and of those
+//! records:
 //!
-//! 1. A segment of which less than [`SPARSE_PERCENT`] is alive, because clients replaced or removed the rest,
-//!    is *compacted*: all live records stay, at the end of their own log. While there is such a segment
-//!    nothing live is dropped.
-//! 2. Else, if probation outweighs [`PROBATION_PERCENT`] of the shard, its oldest segment is *sifted*: records
-//!    that were used meanwhile go to the main log, the others are dropped and the ghost remembers them.
-//! 3. Else the oldest segment of the main log is *recirculated*: records with a frequency go round again with
-//!    one less, the others are dropped. If more than [`KEEP_PERCENT`] of it would stay, only those of the
-//!    higher frequencies do, so that every cleaned segment of the main log yields room.
+//! 1. A segment of which less than [`SPARSE_PERCENT`] is alive, because clients replaced or removed
+//!    the rest, is *compacted*: all live records stay, at the end of their own log. While there is
+//!    such a segment nothing live is dropped.
+//! 2. Else, if probation outweighs [`PROBATION_PERCENT`] of the shard, its oldest segment is
+//!    *sifted*: records that were used meanwhile go to the main log, the others are dropped and the
+//!    ghost remembers them.
+//! 3. Else the oldest segment of the main log is *recirculated*: records with a frequency go round
+//!    again with one less, the others are dropped. If more than [`KEEP_PERCENT`] of it would stay,
+//!    only those of the higher frequencies do, so that every cleaned segment of the main log yields
+//!    room.
 //!
 //! Items that have expired or were flushed are dropped whatever the purpose.
 //!
-//! Cleaning goes in small steps paid for by the puts, [`PACE`] records each, that start while there is still
-//! room: no put does much more than its share. Only where that is not enough (large values, an index that must
-//! grow in a full shard) one put cleans several segments.
+//! Cleaning goes in small steps paid for by the puts, [`PACE`] records each, that start while there
+//! is still room: no put does much more than its share. Only where that is not enough (large
+//! values, an index that must grow in a full shard) one put cleans several segments.
 
 use super::{
     OutOfRoom,
@@ -44,8 +47,8 @@ enum Purpose {
 }
 
 impl Shard {
-    /// Sees to it that the index takes another entry and `queue` a record of this shape, and acquires the slot
-    /// of a large value.
+    /// Sees to it that the index takes another entry and `queue` a record of this shape, and
+    /// acquires the slot of a large value.
     pub(super) fn make_room(
         &mut self,
         queue: Queue,
@@ -235,7 +238,8 @@ impl Shard {
         }
     }
 
-    /// Looks for a sealed segment that may hold expired or flushed items, and drops those of the first.
+    /// Looks for a sealed segment that may hold expired or flushed items, and drops those of the
+    /// first.
     fn sweep(&mut self, now: u32) {
         for _ in 0..SWEEP_WINDOW.min(self.log.numbered()) {
             let number = self.sweep_at % self.log.numbered();
@@ -286,16 +290,19 @@ impl Shard {
 
 /// A segment is compacted rather than anything live dropped if less than this part of it is alive.
 const SPARSE_PERCENT: u64 = 60;
-/// Segments looked at for the sparsest: a full shard of the usual geometry, bounded for larger ones.
+/// Segments looked at for the sparsest: a full shard of the usual geometry, bounded for larger
+/// ones.
 const SPARSE_WINDOW: u32 = 512;
-/// The part of a shard that new items get before they must have been used: S3-FIFO's small queue is a tenth.
+/// The part of a shard that new items get before they must have been used: S3-FIFO's small queue is
+/// a tenth.
 const PROBATION_PERCENT: usize = 10;
-/// Uses that take an item from probation to the main log. Two cost 1 % of the hits on Zipf(0.99), and 2 % with a
-/// scan beside it.
+/// Uses that take an item from probation to the main log. Two cost 1 % of the hits on Zipf(0.99),
+/// and 2 % with a scan beside it.
 const PROMOTE_FREQUENCY: u8 = 1;
 /// At most this part of a main segment is kept, so that cleaning one always yields a quarter.
 const KEEP_PERCENT: usize = 75;
-/// Records that a put cleans while room is short: enough to stay ahead, as nearly every put adds one record.
+/// Records that a put cleans while room is short: enough to stay ahead, as nearly every put adds
+/// one record.
 const PACE: usize = 8;
 /// Records cleaned at a time where a put cannot go on without.
 const BATCH: usize = 32;

@@ -1,4 +1,4 @@
-//! A key under its shard's lock: what the protocol's commands are made of.
+//! A key under its shard's lock: the building block of the protocol's commands.
 
 use super::{
     Store, StoreError,
@@ -40,7 +40,8 @@ pub struct NewItem<'a> {
     pub flags: u32,
     /// Second of the server's clock at which it expires; 0 = never.
     pub exptime: u32,
-    /// The value, in pieces that are stored one after the other. None may come from the entry's own item.
+    /// The value, in pieces that are stored one after the other. None may come from the entry's own
+    /// item.
     pub value: &'a [&'a [u8]],
     /// The id that a client insists on; else the next one.
     pub cas: Option<u64>,
@@ -82,8 +83,8 @@ impl<'s> Entry<'s> {
         }
     }
 
-    /// Stores an item in place of what is there, and returns its CAS id. If it cannot be stored, what was there
-    /// is removed all the same: the client meant to replace it.
+    /// Stores an item in place of the present one, and returns its CAS id. If it cannot be stored,
+    /// the present one is removed all the same: the client meant to replace it.
     pub fn put(&mut self, new: NewItem<'_>) -> Result<u64, StoreError> {
         let value_len = new.value.iter().map(|piece| piece.len()).sum();
         let geometry = &self.shard.geometry;
@@ -107,8 +108,8 @@ impl<'s> Entry<'s> {
         }
     }
 
-    /// Stores `before`, the present value and `after` as the new value, with the item's flags and time of
-    /// expiry: append and prepend. `None` if there is no item.
+    /// Stores `before`, the present value and `after` as the new value, with the item's flags and
+    /// time of expiry: append and prepend. `None` if there is no item.
     pub fn put_around(
         &mut self,
         before: &[u8],

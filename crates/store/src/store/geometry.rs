@@ -41,8 +41,8 @@ impl Geometry {
         Ok(Self { shards, quota, segment_bytes, inline_max, max_item_size: config.max_item_size })
     }
 
-    /// Bytes that a shard is promised whatever the connections take: enough segments for both queues, a
-    /// segment being cleaned and the spare ones, and the first pieces of the index.
+    /// Bytes that a shard is promised whatever the connections take: enough segments for both
+    /// queues, a segment being cleaned and the spare ones, and the first pieces of the index.
     pub(super) fn guaranteed(&self) -> usize {
         6 * self.segment_bytes + 4 * CHUNK_BYTES
     }
@@ -50,8 +50,8 @@ impl Geometry {
 
 /// Bytes of the limit that the store leaves to connection buffers even when it is full.
 ///
-/// An eighth, because a small limit is mostly used with few connections, and at most 64 MiB: enough for
-/// 10,000 connections with a small buffer each, beyond which readers are held back.
+/// An eighth, because a small limit is mostly used with few connections, and at most 64 MiB: enough
+/// for 10,000 connections with a small buffer each, beyond which readers are held back.
 pub(super) fn connection_reserve(limit: usize) -> usize {
     (limit / 8).min(64 << 20)
 }

@@ -1,11 +1,11 @@
-//! The memory of what was dropped: S3-FIFO's ghost queue (Yang et al., SOSP 2023) as a table of
+//! The memory of dropped keys: S3-FIFO's ghost queue (Yang et al., SOSP 2023) as a table of
 //! fingerprints.
 //!
-//! A key that was evicted from probation and comes back soon was dropped too early: it goes to the main log at
-//! once. The paper keeps the last dropped keys in a queue; here a hash picks one line of 32 fingerprints of 16
-//! bits, each line being a little queue of its own. A fingerprint costs 2 bytes, and in a full line a
-//! stranger's key is mistaken for a known one once in 2,000 look-ups, which costs a little of the scan
-//! resistance and nothing else.
+//! A key that was evicted from probation and comes back soon was dropped too early: it goes to the
+//! main log at once. The paper keeps the last dropped keys in a queue; here a hash picks one line
+//! of 32 fingerprints of 16 bits, each line being a little queue of its own. A fingerprint costs 2
+//! bytes, and in a full line a stranger's key is mistaken for a known one once in 2,000 look-ups,
+//! which costs a little of the scan resistance and nothing else.
 
 use std::ptr::NonNull;
 
@@ -58,14 +58,16 @@ impl Ghost {
     }
 
     fn line(&mut self, hash: u64) -> &mut [u16; LINE] {
-        // The low bits: a full table has at least as many lines as the index has bits to tell apart.
+        // The low bits: a full table has at least as many lines as the index has bits to tell
+        // apart.
         let number = hash as u32 as usize & (self.count - 1);
         // SAFETY: the number is below the count, and the room was zeroed by `new`.
         unsafe { self.lines.add(number).as_mut() }
     }
 }
 
-/// Bits of the hash that choose neither the line nor the shard. Never 0, which marks an unused place.
+/// Bits of the hash that choose neither the line nor the shard. Never 0, which marks an unused
+/// place.
 fn fingerprint(hash: u64) -> u16 {
     ((hash >> 32) as u16).max(1)
 }

@@ -1,8 +1,8 @@
 //! The hash of a key: rapidhash, seeded for each process.
 //!
-//! Its 64 bits are used without overlap: 0-31 choose the bucket (and the ghost's line), 32-47 are the ghost's
-//! fingerprint and 40-55 the index's tag, 56-63 choose the shard. The seed keeps a client from computing keys
-//! that all fall into one bucket.
+//! Its 64 bits are used without overlap: 0-31 choose the bucket (and the ghost's line), 32-47 are
+//! the ghost's fingerprint and 40-55 the index's tag, 56-63 choose the shard. The seed keeps a
+//! client from computing keys that all fall into one bucket.
 
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_inline};
 use std::hash::{BuildHasher, RandomState};
@@ -14,7 +14,7 @@ pub(super) struct KeyHasher {
 }
 
 impl KeyHasher {
-    /// A hasher whose seed nobody outside can know.
+    /// A hasher whose seed no client can know.
     pub(super) fn random() -> Self {
         // The standard library's random state is keyed by the system's random numbers.
         Self::seeded(RandomState::new().hash_one(0u32))

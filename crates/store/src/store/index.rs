@@ -1,9 +1,9 @@
 //! From a hash to locations: linear hashing over buckets of one cache line.
 //!
-//! Problem: a hash table that doubles by copying stops its shard for as long as the copy takes, and needs
-//! the memory twice. Approach: linear hashing (W. Litwin, VLDB 1980). The table grows by one bucket at a
-//! time: bucket `n - 2^k` is split, on one more bit of the hash, into itself and the new bucket `n`. Nothing
-//! else moves. It shrinks the same way backwards.
+//! Problem: a hash table that doubles by copying stops its shard for as long as the copy takes, and
+//! needs the memory twice. Approach: linear hashing (W. Litwin, VLDB 1980). The table grows by one
+//! bucket at a time: bucket `n - 2^k` is split, on one more bit of the hash, into itself and the
+//! new bucket `n`. Nothing else moves. It shrinks the same way backwards.
 //!
 //! ```text
 //!              one bucket = one cache line of 64 bytes
@@ -12,26 +12,28 @@
 //!  +--------------------------+----------+-----------------------------------------+
 //! ```
 //!
-//! A *tag* is 16 bits of the hash that the bucket's number does not use, never 0; a tag of 0 is an empty
-//! slot. Of 10 slots at most one in 6,500 look-ups meets a wrong tag, so nearly every look-up touches one
-//! bucket and one record. At [`ITEMS_PER_BUCKET`] items for each bucket a slot costs 9.5 to 10.1 bytes,
-//! overflow buckets included, depending on how far the current round of splits has come, and 9 to 11 % of
-//! look-ups touch a second bucket.
+//! A *tag* is 16 bits of the hash that the bucket's number does not use, never 0; a tag of 0 is an
+//! empty slot. Of 10 slots at most one in 6,500 look-ups meets a wrong tag, so nearly every look-up
+//! touches one bucket and one record. At [`ITEMS_PER_BUCKET`] items for each bucket a slot costs
+//! 9.5 to 10.1 bytes, overflow buckets included, depending on how far the current round of splits
+//! has come, and 9 to 11 % of look-ups touch a second bucket.
 //!
 //! Buckets come in pieces of 16 KiB, so that nothing large is ever allocated, cleared or copied.
 //!
-//! Always true: a chain of buckets is filled from its front without holes, and each of its overflow buckets
-//! holds at least one slot; `insert`, `remove`, `split` and `merge` each do work bounded by one or two chains.
+//! Always true: a chain of buckets is filled from its front without holes, and each of its overflow
+//! buckets holds at least one slot; `insert`, `remove`, `split` and `merge` each do work bounded by
+//! one or two chains.
 
 use super::memory::CHUNK_BYTES;
 use std::ptr::NonNull;
 
-/// Slots in a bucket: what a cache line holds beside the link to an overflow bucket.
+/// Slots in a bucket: as many as fit a cache line beside the link to an overflow bucket.
 const SLOTS: usize = 10;
-/// Items for each primary bucket above which the table grows. At 7 an item costs 0.7 B more, at 9 a tenth more
-/// of the look-ups touch a second line.
+/// Items for each primary bucket above which the table grows. At 7 an item costs 0.7 B more, at 9 a
+/// tenth more of the look-ups touch a second line.
 const ITEMS_PER_BUCKET: usize = 8;
-/// Items for each primary bucket below which it shrinks: far enough from the other that it does not swing.
+/// Items for each primary bucket below which it shrinks: far enough from the other that it does not
+/// swing.
 const ITEMS_PER_BUCKET_MIN: usize = 2;
 /// Buckets in one piece of the table.
 const CHUNK_BUCKETS: usize = CHUNK_BYTES / size_of::<Bucket>();
@@ -88,7 +90,8 @@ impl Index {
     /// An empty index over its first piece.
     ///
     /// # Safety
-    /// `chunk` spans [`CHUNK_BYTES`], is aligned to a page and is the index's alone until it is dropped.
+    /// `chunk` spans [`CHUNK_BYTES`], is aligned to a page and is the index's alone until it is
+    /// dropped.
     pub(super) unsafe fn new(chunk: NonNull<u8>) -> Self {
         let mut index = Self {
             primary: Vec::new(),
@@ -124,7 +127,8 @@ impl Index {
         super::prefetch(self.primary(self.number(hash)).as_ptr());
     }
 
-    /// Calls `visit` with each location in the bucket of `hash` whose tag agrees, overflow left out.
+    /// Calls `visit` with each location in the bucket of `hash` whose tag agrees, overflow left
+    /// out.
     pub(super) fn candidates(&self, hash: u64, mut visit: impl FnMut(u32)) {
         let bucket = self.read(self.primary(self.number(hash)));
         let mut found = bucket.matching(tag(hash));
@@ -215,7 +219,8 @@ impl Index {
         let target = self.primary(self.buckets);
         *self.write(target) = EMPTY;
         self.buckets += 1;
-        // Two chains need no more overflow buckets than the one that was drained, so none is lacking.
+        // Two chains need no more overflow buckets than the one that was drained, so none is
+        // lacking.
         for (tag, location) in entries.drain(..) {
             self.append(self.number(hash_at(location)), tag, location);
         }
@@ -272,7 +277,8 @@ impl Index {
         buckets
     }
 
-    /// The bucket that `hash` belongs to: one bit of it less where this round's splits have not come by yet.
+    /// The bucket that `hash` belongs to: one bit of it less where this round's splits have not
+    /// come by yet.
     fn number(&self, hash: u64) -> usize {
         let mask = self.buckets.next_power_of_two() - 1;
         let number = hash as u32 as usize & mask;
@@ -346,8 +352,8 @@ impl Index {
     }
 
     fn read(&self, place: NonNull<Bucket>) -> &Bucket {
-        // SAFETY: places come from `primary` and `overflow`; their buckets were initialised when the piece was
-        // added and are borrowed together with the index.
+        // SAFETY: places come from `primary` and `overflow`; their buckets were initialised when
+        // the piece was added and are borrowed together with the index.
         unsafe { place.as_ref() }
     }
 
@@ -506,7 +512,8 @@ mod tests {
             ..Default::default()
         })]
 
-        /// Few distinct hashes, so that chains grow long and holes are filled from other buckets of the chain.
+        /// Few distinct hashes, so that chains grow long and holes are filled from other buckets of
+        /// the chain.
         #[test]
         fn agrees_with_a_map_even_where_hashes_collide(
             steps in proptest::collection::vec((proptest::bool::weighted(0.6), 0u32..400), 1..1500)

@@ -1,15 +1,16 @@
 //! The segments that items are appended to, and the two queues that they form.
 //!
-//! A location is 32 bits: the segment's number, then the place in the segment in units of 8 bytes. A shard has
-//! two logs, *probation* and *main*; each has one active segment that is appended to, and its sealed segments
-//! in the order in which they were sealed. Segments that hold nothing are *free*: some are kept for the next
-//! opening, others go back to the shard's account.
+//! A location is 32 bits: the segment's number, then the place in the segment in units of 8 bytes.
+//! A shard has two logs, *probation* and *main*; each has one active segment that is appended to,
+//! and its sealed segments in the order in which they were sealed. Segments that hold nothing are
+//! *free*: some are kept for the next opening, others go back to the shard's account.
 //!
-//! Dead records (replaced, removed, moved) stay where they are until their segment is cleaned. A sealed segment
-//! whose last record dies is free at once; an active one is rewound.
+//! Dead records (replaced, removed, moved) stay where they are until their segment is cleaned. A
+//! sealed segment whose last record dies is free at once; an active one is rewound.
 //!
-//! Always true: `live` of a segment is the sum of the lengths of its records that are not dead, and the
-//! *weight* of a queue is the sum over its segments of `live` and of the pages of their large values.
+//! Always true: `live` of a segment is the sum of the lengths of its records that are not dead, and
+//! the *weight* of a queue is the sum over its segments of `live` and of the pages of their large
+//! values.
 
 use super::{
     memory::Memory,
@@ -94,8 +95,8 @@ impl Log {
     pub(super) fn record(&self, location: u32) -> Record {
         let segment = &self.segments[(location >> self.place_bits) as usize];
         let place = location as usize & ((1 << self.place_bits) - 1);
-        // SAFETY: locations are made by `append` only, 8-aligned and within the segment; the log is reached
-        // through the shard's lock alone.
+        // SAFETY: locations are made by `append` only, 8-aligned and within the segment; the log is
+        // reached through the shard's lock alone.
         unsafe { Record::at(segment.base.add(place * ALIGN)) }
     }
 
@@ -150,8 +151,8 @@ impl Log {
         }
     }
 
-    /// Seals the queue's active segment and opens another, on memory that is free beyond `keep` segments or
-    /// that the shard may still acquire. `flushes` is the count of flushes so far.
+    /// Seals the queue's active segment and opens another, on memory that is free beyond `keep`
+    /// segments or that the shard may still acquire. `flushes` is the count of flushes so far.
     pub(super) fn open(&mut self, queue: Queue, keep: usize, flushes: u32, memory: &mut Memory) -> bool {
         let number = if self.free.len() > keep {
             self.free.pop().expect("more than `keep`")
@@ -208,8 +209,8 @@ impl Log {
         self.segments.len() as u32
     }
 
-    /// Of `count` segments after number `from`, the sealed one with the smallest part alive, if that is below
-    /// `percent` of what was appended to it.
+    /// Of `count` segments after number `from`, the sealed one with the smallest part alive, if
+    /// that is below `percent` of its appended bytes.
     pub(super) fn sparsest(&self, from: u32, count: u32, percent: u64) -> Option<u32> {
         let numbers = (0..count.min(self.numbered())).map(|i| (from + i) % self.numbered());
         numbers
@@ -284,7 +285,8 @@ impl Log {
         }
     }
 
-    /// Whether a sealed segment may hold items that expired by `now` or were flushed since its last sweep.
+    /// Whether a sealed segment may hold items that expired by `now` or were flushed since its last
+    /// sweep.
     pub(super) fn may_hold_gone(&self, number: u32, now: u32, flushes: u32) -> bool {
         let segment = &self.segments[number as usize];
         self.is_sealed(number) && (segment.soonest_expiry <= now || segment.flushes != flushes)
@@ -371,13 +373,14 @@ impl Log {
     }
 }
 
-/// Free segments kept for the next opening: one for the cleaner, one for new items and one to spare.
+/// Free segments kept for the next opening: one for the cleaner, one for new items and one to
+/// spare.
 const FREE_MAX: usize = 3;
 
 #[cfg(test)]
 impl Log {
-    /// Recounts everything that the log keeps count of. Returns the locations of all live records and the bytes
-    /// of memory that the segments take.
+    /// Recounts everything that the log keeps count of. Returns the locations of all live records
+    /// and the bytes of memory that the segments take.
     pub(super) fn audit(&self) -> (Vec<u32>, usize) {
         let (mut alive, mut weight, mut sealed) = (Vec::new(), [0; 2], [0; 2]);
         for (number, segment) in self.segments.iter().enumerate() {

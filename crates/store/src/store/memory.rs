@@ -1,14 +1,15 @@
 //! Address space in power-of-two slots, and each shard's account of the pages it holds.
 //!
-//! Everything large that the store owns (log segments, pieces of the index, large values) is a slot from
-//! [`Pages`]. A slot of class `c` spans `16 KiB << c` of address space, but only the pages asked for are ever
-//! touched, so its cost in memory is exact to the page while its neighbours never fragment. Slots are cut from
-//! spans that are mapped once and stay mapped: giving a slot back drops its pages (`MADV_DONTNEED`) and leaves
-//! the mapping alone, so the number of kernel mappings stays a handful however values come and go
-//! (`vm.max_map_count` is 65530 by default, which one mapping per large value would meet).
+//! Everything large that the store owns (log segments, pieces of the index, large values) is a slot
+//! from [`Pages`]. A slot of class `c` spans `16 KiB << c` of address space, but only the pages
+//! asked for are ever touched, so its cost in memory is exact to the page while its neighbours
+//! never fragment. Slots are cut from spans that are mapped once and stay mapped: giving a slot
+//! back drops its pages (`MADV_DONTNEED`) and leaves the mapping alone, so the number of kernel
+//! mappings stays a handful however values come and go (`vm.max_map_count` is 65530 by default,
+//! which one mapping per large value would meet).
 //!
-//! Transparent huge pages are refused for the spans. With them the kernel may back a few touched pages by
-//! 2 MiB, and what is resident would no longer be what was charged.
+//! Transparent huge pages are refused for the spans. With them the kernel may back a few touched
+//! pages by 2 MiB, and resident memory would no longer equal the charge.
 
 use super::Budget;
 use std::{
@@ -19,7 +20,8 @@ use std::{
 /// The smallest slot, and the size of one piece of the index.
 pub(super) const CHUNK_BYTES: usize = 16 << 10;
 
-/// The granule of residence. Machines with larger pages round further up, which the limit's slack covers.
+/// The granule of residence. Machines with larger pages round further up, which the limit's slack
+/// covers.
 pub(super) const PAGE_BYTES: usize = 4 << 10;
 
 /// `bytes` rounded up to whole pages.
@@ -65,7 +67,8 @@ impl Pages {
         Self { classes }
     }
 
-    /// A slot that `bytes` fit in, 4 KiB aligned, its contents arbitrary; `None` if the kernel refuses to map.
+    /// A slot that `bytes` fit in, 4 KiB aligned, its contents arbitrary; `None` if the kernel
+    /// refuses to map.
     fn take(&self, bytes: usize) -> Option<NonNull<u8>> {
         let mut class = self.classes[class_of(bytes)].lock().expect("no panic while slots change hands");
         if let Some(slot) = class.free.pop() {
@@ -100,7 +103,8 @@ impl Drop for Pages {
         for class in &mut self.classes {
             let class = class.get_mut().expect("no panic while slots change hands");
             for span in class.spans.drain(..) {
-                // SAFETY: the shards, which hold the only pointers into the span, share ownership of `self`.
+                // SAFETY: the shards, which hold the only pointers into the span, share ownership
+                // of `self`.
                 unsafe { unmap(span) };
             }
         }
@@ -120,7 +124,8 @@ const SPAN_BYTES: usize = if cfg!(miri) { 1 << 20 } else { 64 << 20 };
 fn map(bytes: usize) -> Option<NonNull<u8>> {
     use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
     let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-    // SAFETY: a new anonymous mapping at an address of the kernel's choice touches nothing that exists.
+    // SAFETY: a new anonymous mapping at an address of the kernel's choice touches nothing that
+    // exists.
     let base =
         unsafe { mmap_anonymous(std::ptr::null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, flags) };
     let base = base.ok()?;
@@ -144,7 +149,8 @@ unsafe fn drop_pages(slot: NonNull<u8>, bytes: usize) {
 /// Nothing refers to the span any more.
 #[cfg(not(miri))]
 unsafe fn unmap(span: Span) {
-    // SAFETY: the span was mapped by `map` with this length. A failure leaks address space, no more.
+    // SAFETY: the span was mapped by `map` with this length. A failure leaks address space, no
+    // more.
     let _ = unsafe { rustix::mm::munmap(span.base.as_ptr().cast(), span.bytes) };
 }
 
@@ -173,7 +179,7 @@ unsafe fn unmap(span: Span) {
     unsafe { std::alloc::dealloc(span.base.as_ptr(), layout) };
 }
 
-/// What one shard holds, against its quota and the common budget.
+/// The memory of one shard, against its quota and the common budget.
 pub(super) struct Memory {
     pages: Arc<Pages>,
     budget: Arc<Budget>,
@@ -184,7 +190,8 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    /// The account of a shard that may hold `quota` bytes, of which `guaranteed` are charged here already.
+    /// The account of a shard that may hold `quota` bytes, of which `guaranteed` are charged here
+    /// already.
     pub(super) fn new(pages: Arc<Pages>, budget: Arc<Budget>, quota: usize, guaranteed: usize) -> Self {
         assert!(budget.try_charge(guaranteed), "the geometry promised more than the limit");
         Self { pages, budget, quota, guaranteed, held: 0 }
@@ -200,7 +207,7 @@ impl Memory {
         self.quota
     }
 
-    /// Another bound on what the shard holds. What it holds beyond goes when it next wants more.
+    /// Another bound on the shard's memory. The surplus goes when it next wants more.
     pub(super) fn set_quota(&mut self, quota: usize) {
         self.quota = quota;
     }
@@ -283,7 +290,7 @@ mod tests {
     fn what_is_guaranteed_is_charged_once_and_always_there() {
         let budget = Arc::new(Budget::new(100_000));
         let mut memory = Memory::new(Arc::new(Pages::new(1 << 16)), budget.clone(), 1 << 20, 65_536);
-        assert!(budget.try_charge(100_000 - 65_536), "someone else takes all the rest");
+        assert!(budget.try_charge(100_000 - 65_536), "another charge takes all the rest");
         let slot = memory.acquire(65_536).unwrap();
         assert!(!memory.fits(1));
         assert!(memory.acquire(1).is_none());

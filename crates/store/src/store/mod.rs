@@ -1,11 +1,11 @@
 //! The store: items under a memory limit that holds.
 //!
 //! # The problem
-//! Small items by the million, in a process that must not grow past its limit, must not stop to grow, and
-//! should keep what will be asked for again. The usual ways each miss one of these: a general allocator spends
-//! a quarter of the memory on itself and fragments under changing sizes; slabs by size class strand memory in
-//! the class that was popular yesterday; a hash table that doubles stops the world; plain LRU lets one scan
-//! drive out everything.
+//! Small items by the million, in a process that must not grow past its limit, must not stop to
+//! grow, and should keep the items that will be asked for again. The usual ways each miss one of
+//! these: a general allocator spends a quarter of the memory on itself and fragments under changing
+//! sizes; slabs by size class strand memory in the class that was popular yesterday; a hash table
+//! that doubles stops the world; plain LRU lets one scan drive out everything.
 //!
 //! # The approach
 //! ```text
@@ -27,26 +27,28 @@
 //!      main:       [old......] [.........] [new..>   ] <- and items that the ghost knows
 //!                      |recirculate: used? goes round again; else dropped
 //! ```
-//! - An item is one *record* (`record`): header of 24 bytes, key, value, padded to 8. Records are appended to
-//!   *segments* (`log`) of 16 to 256 KiB, at least 32 to a shard, so nothing is fragmented but by death.
-//! - The *index* (`index`) maps a hash to a record's location with 16 bits of the hash to tell them apart. It
-//!   grows and shrinks one bucket at a time.
-//! - Room is made by *cleaning* segments (`clean`): sparse ones are compacted; only when there is none does
-//!   S3-FIFO (Yang et al., "FIFO queues are all you need for cache eviction", SOSP 2023) drop what was not used.
-//!   Puts pay for it in small steps.
-//! - Values that would waste a segment's end lie in pages of their own (`memory`), as do segments and pieces
-//!   of the index; all of it is charged to a [`Budget`] before it is touched, and connection buffers with it.
-//!   The store leaves a part of the limit to those (`geometry`).
-//! - There is no thread here. Expired and flushed items go when they are met, when their segment is cleaned,
-//!   and by a sweep over one segment whenever another is opened.
+//! - An item is one *record* (`record`): header of 24 bytes, key, value, padded to 8. Records are
+//!   appended to *segments* (`log`) of 16 to 256 KiB, at least 32 to a shard, so nothing is
+//!   fragmented but by death.
+//! - The *index* (`index`) maps a hash to a record's location with 16 bits of the hash to tell them
+//!   apart. It grows and shrinks one bucket at a time.
+//! - Room is made by *cleaning* segments (`clean`): sparse ones are compacted; only when there is
+//!   none does S3-FIFO (Yang et al., "FIFO queues are all you need for cache eviction", SOSP 2023)
+//!   drop unused items. Puts pay for it in small steps.
+//! - Values that would waste a segment's end lie in pages of their own (`memory`), as do segments
+//!   and pieces of the index; all of it is charged to a [`Budget`] before it is touched, and
+//!   connection buffers with it. The store leaves a part of the limit to those (`geometry`).
+//! - There is no thread here. Expired and flushed items go when they are met, when their segment is
+//!   cleaned, and by a sweep over one segment whenever another is opened.
 //!
 //! # What always holds
-//! - A look-up finds what was last put under the key, or nothing.
-//! - The sum of what shards and connections were granted never passes the limit, and RSS passes that only by
-//!   what the rest of the process takes. (Each shard is granted a minimum when the store opens, so that it can
-//!   serve small items whatever connections take.)
-//! - A put does bounded work: it cleans a few records, splits one bucket, opens one segment and sweeps another;
-//!   only a large value, or an index that must grow in a full shard, may make it clean several segments.
+//! - A look-up finds the last value put under the key, or nothing.
+//! - The sum of the grants to shards and connections never passes the limit, and RSS passes that
+//!   only by the rest of the process. (Each shard is granted a minimum when the store opens, so
+//!   that it can serve small items whatever connections take.)
+//! - A put does bounded work: it cleans a few records, splits one bucket, opens one segment and
+//!   sweeps another; only a large value, or an index that must grow in a full shard, may make it
+//!   clean several segments.
 //! - CAS ids of a key grow and are never 0, unless a client sets its own beyond 2^63.
 //! - Time within a shard does not go back, though workers read the clock each for itself.
 //!
@@ -139,19 +141,20 @@ pub struct Store {
     memory_limit: usize,
 }
 
-/// A shard on cache lines of its own: neighbours' locks do not disturb each other. Two lines, because
-/// processors fetch them in pairs.
+/// A shard on cache lines of its own: neighbours' locks do not disturb each other. Two lines,
+/// because processors fetch them in pairs.
 #[repr(align(128))]
 struct Padded(Mutex<Shard>);
 
 impl Store {
-    /// An empty store. Its limit is charged as it fills; only a small part is guaranteed to each shard.
+    /// An empty store. Its limit is charged as it fills; only a small part is guaranteed to each
+    /// shard.
     pub fn new(config: StoreConfig) -> Result<Self, OpenError> {
         Self::with_hasher(config, KeyHasher::random())
     }
 
-    /// As [`Self::new`], but keys fall into the same places for the same seed: for measurements that are
-    /// repeated. Who knows the seed can make keys collide.
+    /// As [`Self::new`], but keys fall into the same places for the same seed: for measurements
+    /// that are repeated. Who knows the seed can make keys collide.
     pub fn with_seed(config: StoreConfig, seed: u64) -> Result<Self, OpenError> {
         Self::with_hasher(config, KeyHasher::seeded(seed))
     }
@@ -171,30 +174,32 @@ impl Store {
         Ok(Self { hasher, shards, budget, geometry, memory_limit: config.memory_limit })
     }
 
-    /// Locks the key's shard and looks the key up. `key` has 1 to 250 bytes; `now` is a second of the server's
-    /// clock, which starts at 2 so that 0 and 1 can mean "never" and "past".
+    /// Locks the key's shard and looks the key up. `key` has 1 to 250 bytes; `now` is a second of
+    /// the server's clock, which starts at 2 so that 0 and 1 can mean "never" and "past".
     pub fn entry<'s>(&'s self, key: &'s [u8], now: u32) -> Entry<'s> {
         Entry::open(self, key, now)
     }
 
-    /// Has the processor fetch where `key` is listed. For a batch of requests: first this for every key, then
-    /// [`Self::prefetch_item`] for every key, then [`Self::entry`] one by one. On 4 million items a get in a
-    /// batch of 16 takes 153 instead of 440 ns so; where everything is in the cache it takes 14 ns more.
+    /// Has the processor fetch where `key` is listed. For a batch of requests: first this for every
+    /// key, then [`Self::prefetch_item`] for every key, then [`Self::entry`] one by one. On 4
+    /// million items a get in a batch of 16 takes 153 instead of 440 ns so; where everything is in
+    /// the cache it takes 14 ns more.
     pub fn prefetch(&self, key: &[u8]) {
         let hash = self.hasher.hash(key);
         self.shard(hash).index.prefetch(hash);
     }
 
-    /// Has the processor fetch the item of `key`; see [`Self::prefetch`]. Alone it brings a get to 212 ns.
+    /// Has the processor fetch the item of `key`; see [`Self::prefetch`]. Alone it brings a get to
+    /// 212 ns.
     pub fn prefetch_item(&self, key: &[u8]) {
         let hash = self.hasher.hash(key);
         let shard = self.shard(hash);
         shard.index.candidates(hash, |location| shard.log.record(location).prefetch());
     }
 
-    /// Items last stored before second `at` of the server's clock are gone once it is reached. If it was
-    /// reached already, all that is stored now is gone at once, even what was stored in this very second. A
-    /// flush that is still due is replaced.
+    /// Items last stored before second `at` of the server's clock are gone once it is reached. If
+    /// it was reached already, all stored items are gone at once, even those stored in this very
+    /// second. A flush that is still due is replaced.
     pub fn flush_all(&self, at: u32) {
         let latest = self.shards.iter().map(|shard| shard.lock().latest()).max().unwrap_or(0);
         for shard in &self.shards {
@@ -215,8 +220,9 @@ impl Store {
         sum
     }
 
-    /// Another memory limit: at most the one that the store was opened with, for which its shards were cut, and at
-    /// least what is charged now and what the shards need to work. `false`, and nothing changed, otherwise.
+    /// Another memory limit: at most the one that the store was opened with, for which its shards
+    /// were cut, and at least the present charge and the shards' minimum. `false`, and nothing
+    /// changed, otherwise.
     pub fn set_limit(&self, limit: usize) -> bool {
         let quota = limit.saturating_sub(geometry::connection_reserve(limit)) / self.shards.len();
         let workable = quota >= 2 * self.geometry.guaranteed();

@@ -8,20 +8,21 @@
 //!    u64      u32       u32           u32         u16          u8        u8      u32?            or pointer
 //! ```
 //!
-//! Records start at multiples of 8 and are padded to one, so a location in a segment fits few bits. Client
-//! flags are stored only when they are not zero, which they nearly always are not. A value too long for its
-//! record lies in a slot of its own and the record ends with a pointer to it.
+//! Records start at multiples of 8 and are padded to one, so a location in a segment fits few bits.
+//! Client flags are stored only when they are not zero, which they nearly always are not. A value
+//! too long for its record lies in a slot of its own and the record ends with a pointer to it.
 
 use std::ptr::NonNull;
 
 /// Bytes before the optional flags.
 pub(super) const HEADER: usize = size_of::<Header>();
-/// The longest value: what a `u32` length and 8-byte arithmetic hold with room to spare.
+/// The longest value: a `u32` length and 8-byte arithmetic hold it with room to spare.
 pub(super) const VALUE_MAX: usize = 1 << 30;
-/// What records are aligned to and padded to.
+/// The alignment and padding of records.
 pub(super) const ALIGN: usize = 8;
 
-/// How often an item was used since it was written or last moved: two bits, saturating, as S3-FIFO has it.
+/// How often an item was used since it was written or last moved: two bits, saturating, as S3-FIFO
+/// has it.
 const FREQUENCY: u8 = 0b11;
 /// It was read since it was stored.
 pub(super) const FETCHED: u8 = 1 << 2;
@@ -68,7 +69,7 @@ impl Header {
     }
 }
 
-/// What determines how much room an item takes.
+/// The sizes that determine an item's room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Shape {
     key_len: usize,
@@ -78,7 +79,8 @@ pub(super) struct Shape {
 }
 
 impl Shape {
-    /// The shape of an item; its value moves out of the record if that would be longer than `inline_max`.
+    /// The shape of an item; its value moves out of the record if that would be longer than
+    /// `inline_max`.
     pub(super) fn new(key_len: usize, flags: u32, value_len: usize, inline_max: usize) -> Self {
         debug_assert!((1..=250).contains(&key_len));
         let mut shape = Self { key_len, value_len, flagged: flags != 0, large: false };
@@ -86,7 +88,8 @@ impl Shape {
         shape
     }
 
-    /// Header, flags, key and value, wherever the value lies: what counts against `--max-item-size`.
+    /// Header, flags, key and value, wherever the value lies: the size that counts against
+    /// `--max-item-size`.
     pub(super) fn item_len(&self) -> usize {
         self.value_offset() + self.value_len
     }
@@ -122,22 +125,24 @@ impl Shape {
 
 /// A record's place in memory.
 ///
-/// It is a bare pointer: all methods but [`Record::at`] rely on what `at` was promised, namely that a written
-/// record lies there and that the shard's lock is held for as long as any answer is used.
+/// It is a bare pointer: all methods but [`Record::at`] rely on the promise of `at`, namely that a
+/// written record lies there and that the shard's lock is held for as long as any answer is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Record(NonNull<u8>);
 
 impl Record {
     /// # Safety
-    /// `place` is 8-byte aligned and lies in a segment of a locked shard, where a record was or is about to be
-    /// [written](Self::write). The caller keeps the shard locked while it uses the record, holds no reference
-    /// obtained from it across a call that writes to it, and does not use it after its segment was reused.
+    /// `place` is 8-byte aligned and lies in a segment of a locked shard, where a record was or is
+    /// about to be [written](Self::write). The caller keeps the shard locked while it uses the
+    /// record, holds no reference obtained from it across a call that writes to it, and does not
+    /// use it after its segment was reused.
     pub(super) unsafe fn at(place: NonNull<u8>) -> Self {
         debug_assert!(place.cast::<Header>().is_aligned());
         Self(place)
     }
 
-    /// Writes a whole item except for its value. `large` is the slot for a value that lies elsewhere.
+    /// Writes a whole item except for its value. `large` is the slot for a value that lies
+    /// elsewhere.
     pub(super) fn write(
         self,
         shape: &Shape,
@@ -158,8 +163,8 @@ impl Record {
             key_len: key.len() as u8,
             marks,
         };
-        // SAFETY: by the promise of `at` the record's room is ours and aligned; the offsets are those that its
-        // length was computed from.
+        // SAFETY: by the promise of `at` the record's room is ours and aligned; the offsets are
+        // those that its length was computed from.
         unsafe {
             self.0.cast::<Header>().write(header);
             if shape.flagged {
@@ -173,7 +178,7 @@ impl Record {
     }
 
     pub(super) fn header<'a>(self) -> &'a Header {
-        // SAFETY: a record lies here and nobody writes to it meanwhile, by the promise of `at`.
+        // SAFETY: a record lies here and no thread writes to it meanwhile, by the promise of `at`.
         unsafe { self.0.cast::<Header>().as_ref() }
     }
 
@@ -232,7 +237,8 @@ impl Record {
         let (mut place, len) = self.value_place();
         debug_assert_eq!(len, pieces.iter().map(|piece| piece.len()).sum::<usize>());
         for piece in pieces {
-            // SAFETY: the pieces together are as long as the value's room, and come from outside of the store.
+            // SAFETY: the pieces together are as long as the value's room, and come from outside of
+            // the store.
             unsafe {
                 place.copy_from_nonoverlapping(bytes(piece), piece.len());
                 place = place.add(piece.len());

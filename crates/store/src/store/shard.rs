@@ -1,4 +1,5 @@
-//! One shard: an index, a log and what it takes to keep both within a quota. Reached through its lock alone.
+//! One shard: an index, a log and the means to keep both within a quota. Reached through its lock
+//! alone.
 
 use super::{
     OutOfRoom, StoreStats,
@@ -52,8 +53,8 @@ pub(super) enum Leaving {
     Evicted,
 }
 
-// SAFETY: the pointers that index, log and ghost hold stand for memory that the shard owns; nothing is tied to
-// a thread.
+// SAFETY: the pointers that index, log and ghost hold stand for memory that the shard owns; nothing
+// is tied to a thread.
 unsafe impl Send for Shard {}
 
 impl Shard {
@@ -84,8 +85,9 @@ impl Shard {
         })
     }
 
-    /// Takes note of the time and tells the shard's own, which never goes back: workers read the clock each for
-    /// itself, and one that lags must not store what a flush just reached would take.
+    /// Takes note of the time and returns the shard's own, which never goes back: each worker reads
+    /// the clock for itself, and one that lags must not store an item that a flush just reached
+    /// would take.
     pub(super) fn tick(&mut self, now: u32) -> u32 {
         self.latest = self.latest.max(now);
         if self.flush.due != 0 && self.flush.due <= self.latest {
@@ -138,15 +140,17 @@ impl Shard {
         match self.flush.generation.checked_add(1) {
             Some(next) => self.flush.generation = next,
             None => {
-                // The generations begin again: nothing of an earlier one may be left. All of it is flushed
-                // already, so this loses nothing; it is the one flush in 65,536 that takes time.
+                // The generations begin again: nothing of an earlier one may be left. All of it is
+                // flushed already, so this loses nothing; it is the one flush in 65,536 that takes
+                // time.
                 self.drop_everything();
                 self.flush.generation = 0;
             }
         }
     }
 
-    /// The next CAS id, or `explicit`. Never 0, and above all ids before it unless a client insists.
+    /// The next CAS id, or `explicit`. Never 0, and above all ids before it unless a client
+    /// insists.
     pub(super) fn next_cas(&mut self, explicit: Option<u64>) -> u64 {
         match explicit {
             None | Some(0) => self.cas += 1,
@@ -160,7 +164,7 @@ impl Shard {
         self.cas
     }
 
-    /// Stores an item in place of what `old` says is there. Its value is still to be filled in.
+    /// Stores an item in place of the one at `old`. Its value is still to be filled in.
     pub(super) fn store(
         &mut self,
         key: &[u8],
@@ -199,7 +203,7 @@ impl Shard {
             Fresh { cas, exptime: new.exptime, now: new.now, generation: self.flush.generation, frequency };
         record.write(&new.shape, key, new.flags, room, fresh);
         self.log.note_expiry(location, new.exptime);
-        // Making room may have moved or evicted what was there, so it is looked up again.
+        // Making room may have moved or evicted the present item, so it is looked up again.
         let there = self.index.find(hash, |location| self.log.record(location).key() == key);
         match there {
             Some((slot, old)) => {
@@ -273,7 +277,8 @@ impl Shard {
         self.count_out(&shape);
         record.kill();
         if let Some(slot) = record.large() {
-            // SAFETY: acquired in `make_room` with this length; a dead record's value is not read any more.
+            // SAFETY: acquired in `make_room` with this length; a dead record's value is not read
+            // any more.
             unsafe { self.memory.release(slot, shape.large_len()) };
         }
         self.log.bury(location, shape.record_len(), whole_pages(shape.large_len()), &mut self.memory);
@@ -325,8 +330,9 @@ fn occupied(shape: &Shape) -> usize {
     shape.record_len() + whole_pages(shape.large_len())
 }
 
-/// Free segments set aside for the cleaner, so that it always has where to move what it keeps.
+/// Free segments set aside for the cleaner, so that it always has room for the records that it
+/// keeps.
 pub(super) const SPARE_SEGMENTS: usize = 1;
-/// Large values are spread over at least so many segments, however short their records are, so that eviction
-/// proceeds in steps below 7 % of the shard.
+/// Large values are spread over at least so many segments, however short their records are, so that
+/// eviction proceeds in steps below 7 % of the shard.
 const LARGE_SEGMENTS: usize = 16;

@@ -1,13 +1,15 @@
-//! What the store counts about itself.
+//! The store's counts of itself.
 
 use std::ops::AddAssign;
 
-/// Sums over all shards, as `stats`, `stats items` and `stats slabs` show them. Counters run from the start.
+/// Sums over all shards, as `stats`, `stats items` and `stats slabs` show them. Counters run from
+/// the start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StoreStats {
     /// Items held, some of which may have expired unnoticed (`curr_items`).
     pub items: u64,
-    /// Bytes that those items occupy: header, key and value, padded, large values in whole pages (`bytes`).
+    /// Bytes that those items occupy: header, key and value, padded, large values in whole pages
+    /// (`bytes`).
     pub bytes: u64,
     /// Items ever stored (`total_items`).
     pub total_items: u64,
@@ -30,7 +32,7 @@ pub struct StoreStats {
     pub index_buckets: u64,
     /// Bytes that the shards hold: segments, index and large values.
     pub held_bytes: u64,
-    /// Bytes charged to the limit: what the shards hold or are guaranteed, and connection buffers.
+    /// Bytes charged to the limit: the shards' holdings or guarantees, and connection buffers.
     pub used_bytes: u64,
     /// The limit (`limit_maxbytes`).
     pub limit_bytes: u64,

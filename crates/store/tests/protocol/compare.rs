@@ -13,14 +13,14 @@
 
 use memcache::base64;
 
-/// The smallest unique number that scripts choose, and what all of them are multiples of.
+/// The smallest unique number that scripts choose; all of them are multiples of it.
 pub const CHOSEN_UNIQUE: u64 = 1_000_000_000_000;
 pub const CHOSEN_STEP: u64 = 1_000_000;
 
 /// Seconds by which two servers may differ about a time to live.
 const TIME_TOLERANCE: u64 = 3;
 
-/// Cut into what can be compared: lines and values.
+/// Cut into comparable parts: lines and values.
 fn units(answers: &[u8]) -> Vec<Vec<u8>> {
     let mut units = Vec::new();
     let mut rest = answers;

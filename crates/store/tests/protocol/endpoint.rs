@@ -1,4 +1,4 @@
-//! Whoever can be asked: a session in this process, or a server behind a socket.
+//! A peer that answers: a session in this process, or a server behind a socket.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -12,8 +12,8 @@ use store::store::{Store, StoreConfig};
 
 /// Gives the answer to a stream of bytes sent in pieces on a connection of its own.
 pub trait Endpoint {
-    /// Sends `pieces`, then a question whose answer nobody else gets; returns everything answered before it, or
-    /// everything answered until the connection was closed.
+    /// Sends `pieces`, then a question with a unique answer; returns everything answered before it,
+    /// or everything answered until the connection was closed.
     fn answer(&mut self, pieces: &[&[u8]]) -> Vec<u8>;
 }
 
@@ -63,7 +63,8 @@ impl InProcess {
         Self::open(256 << 20, None, true)
     }
 
-    /// One whose answers depend on the requests alone: its clock stands, and one shard gives all unique numbers.
+    /// One whose answers depend on the requests alone: its clock stands, and one shard gives all
+    /// unique numbers.
     pub fn repeatable() -> Self {
         Self::open(64 << 20, Some(1), false)
     }
@@ -94,7 +95,8 @@ impl InProcess {
         }
     }
 
-    /// One call of [`Session::serve`], checked against what a session promises: it uses bytes, or says what it needs.
+    /// One call of [`Session::serve`], checked against a session's promise: it uses bytes, or says
+    /// what it needs.
     fn serve(&self, session: &mut Session, input: &[u8], answers: &mut Vec<u8>) -> (usize, Next) {
         let all = NoServer(&self.counters);
         let context = self.context(&all);
@@ -139,7 +141,8 @@ impl InProcess {
         session.ending()
     }
 
-    /// Refuses the value that `head` begins, as a worker without memory does, then goes on with `rest`.
+    /// Refuses the value that `head` begins, as a worker without memory does, then goes on with
+    /// `rest`.
     pub fn converse_refusing(&mut self, head: &[u8], rest: &[u8]) -> Vec<u8> {
         let (mut session, mut answers) = (Session::new(), Vec::new());
         let (consumed, next) = self.serve(&mut session, head, &mut answers);
@@ -234,7 +237,8 @@ pub struct Memcached {
     pub version: Vec<u32>,
 }
 
-/// The memcached whose behaviour is the reference. Older ones answer broken requests in other words.
+/// The memcached whose behaviour is the reference. Older ones answer broken requests in other
+/// words.
 const REFERENCE: [u32; 3] = [1, 6, 45];
 
 impl Memcached {
@@ -252,8 +256,8 @@ impl Memcached {
         let port = address.port().to_string();
         let mut process = Command::new(&path)
             .args(["-u", "root", "-l", "127.0.0.1", "-p", &port, "-U", "0", "-t", "2", "-m", "256"])
-            // Its background threads hold on to an item for an instant, and a number that changes in that instant is
-            // not padded: one run in some hundred thousand requests.
+            // Its background threads hold on to an item for an instant, and a number that changes
+            // in that instant is not padded: one run in some hundred thousand requests.
             .args(["-o", "no_lru_maintainer,no_lru_crawler,no_slab_reassign"])
             .stdout(Stdio::null())
             .stderr(Stdio::null())

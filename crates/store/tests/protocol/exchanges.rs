@@ -1,12 +1,13 @@
-//! What is asked and what must be answered, in a table: the facts of the protocol that a reader wants to look up.
+//! Requests and required answers, in a table: the facts of the protocol that a reader wants to look
+//! up.
 //!
-//! Every row is put to a session; the rows whose words have not changed since are also put to the memcached at
-//! hand, so that the table cannot tell of a protocol that nobody speaks.
+//! Every row is put to a session; the rows whose words have not changed since are also put to the
+//! memcached at hand, so that the table cannot describe a protocol without an implementation.
 
 use crate::compare::difference;
 use crate::endpoint::{Endpoint, InProcess, Memcached};
 
-/// A fact, what is sent on one connection, what comes back.
+/// A fact, the bytes sent on one connection, the bytes that come back.
 type Exchange = (&'static str, &'static str, &'static str);
 
 const EXCHANGES: &[Exchange] = &[

@@ -1,5 +1,5 @@
-//! Whatever the network and the worker do to a conversation, the answers stay the same; whatever the client does, the
-//! session goes on.
+//! Whatever the network and the worker do to a conversation, the answers stay the same; whatever
+//! the client does, the session goes on.
 
 use crate::endpoint::InProcess;
 use crate::script::{Kind, Script};

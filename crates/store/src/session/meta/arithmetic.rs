@@ -43,7 +43,8 @@ fn create(entry: &mut Entry<'_>, flags: &Flags<'_>) -> Changed {
     }
 }
 
-/// Appends the answer about a changed number, unless it is to be quiet; returns the item's new expiry.
+/// Appends the answer about a changed number, unless it is to be quiet; returns the item's new
+/// expiry.
 fn tell_number(
     request: &MetaArithmetic<'_>,
     facts: &Facts,

@@ -29,7 +29,7 @@ pub(in super::super) fn delete(request: &MetaDelete<'_>, out: &mut Vec<u8>, cont
     }
 }
 
-/// What `md` does to an item: forgets it, or (`x`) its value alone, or (`I`) marks it stale.
+/// The effect of `md` on an item: forgets it, or (`x`) its value alone, or (`I`) marks it stale.
 fn remove_or_mark(
     entry: &mut Entry<'_>,
     flags: &Flags<'_>,
@@ -38,7 +38,8 @@ fn remove_or_mark(
 ) -> Result<(), Refusal> {
     let exptime = expiry(flags.exptime, context.now, context.unix_offset);
     if flags.has(b'x') {
-        // A tombstone has the unique number of what it replaces, unless the client names one.
+        // A tombstone has the unique number of the item that it replaces, unless the client names
+        // one.
         let unique = flags.unique.unwrap_or(unique);
         entry
             .put(NewItem { flags: flags.client_flags, exptime, value: &[], cas: Some(unique) })

@@ -50,8 +50,8 @@ pub(in super::super) fn get(request: &MetaGet<'_>, out: &mut Vec<u8>, context: &
     }
 }
 
-/// Appends the line about an item that was found or created; returns its new expiry and whether this client is the
-/// one to bring a fresh value.
+/// Appends the line about an item that was found or created; returns its new expiry and whether
+/// this client is the one to bring a fresh value.
 fn describe(
     request: &MetaGet<'_>,
     facts: &Facts,

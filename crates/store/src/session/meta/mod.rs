@@ -1,7 +1,7 @@
 //! The meta commands.
 //!
-//! Flags act, and are answered, in the order in which they came: `t` before `T30` tells the old time to live, after
-//! it the new one.
+//! Flags act, and are answered, in the order in which they came: `t` before `T30` tells the old
+//! time to live, after it the new one.
 
 mod arithmetic;
 mod delete;
@@ -80,7 +80,7 @@ fn time_to_live(out: &mut Vec<u8>, exptime: u32, now: u32) {
     }
 }
 
-/// Appends the return flags that say again what the request said: opaque and key.
+/// Appends the return flags that echo the request: opaque and key.
 fn echo(out: &mut Vec<u8>, flags: &Flags<'_>, key: &MetaKey<'_>) {
     for flag in flags.iter() {
         match flag.letter {

@@ -1,4 +1,4 @@
-//! What goes and what stays when memory is short.
+//! Which items go and which stay when memory is short.
 
 use super::*;
 

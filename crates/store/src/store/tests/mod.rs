@@ -1,4 +1,4 @@
-//! What the store promises to its callers, tried against models and against force.
+//! The store's promises to its callers, tried against models and against force.
 
 mod eviction;
 mod model;
@@ -7,7 +7,8 @@ mod threads;
 
 use super::{NewItem, Store, StoreConfig, StoreError};
 
-/// Of the hash that spreads keys over shards and buckets: figures near a bound must not depend on the day.
+/// Of the hash that spreads keys over shards and buckets: figures near a bound must not depend on
+/// the day.
 const SEED: u64 = 1;
 
 /// A store of the smallest kind.
@@ -43,7 +44,7 @@ fn stamped(key: u32, version: u32, len: usize) -> Vec<u8> {
         .collect()
 }
 
-/// Recounts what every shard believes of itself.
+/// Recounts every shard's own figures.
 fn audit(store: &Store) {
     for shard in &store.shards {
         let shard = shard.lock();

@@ -45,8 +45,8 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Plays the steps. With `misses_allowed` the store may have dropped anything, but never shows anything else
-/// than what was stored last.
+/// Plays the steps. With `misses_allowed` the store may have dropped any item, but never shows any
+/// value but the one stored last.
 fn play(store: &Store, steps: &[Step], misses_allowed: bool) {
     let mut model: BTreeMap<u8, Known> = BTreeMap::new();
     let (mut now, mut due) = (2, 0);

@@ -7,7 +7,7 @@ impl Author {
     pub(super) fn broken(&mut self) -> Vec<u8> {
         match self.random.random_range(0..10) {
             0 => {
-                // The value is longer than announced; what is over is taken for a command.
+                // The value is longer than announced; the surplus is taken for a command.
                 let key = self.key();
                 [&line(&[b"set", &key, b"0", b"0", b"3"]), &b"abcdefgh\r\n"[..]].concat()
             }
@@ -85,7 +85,8 @@ impl Author {
                 let length = self.random.random_range(0..60);
                 let mut junk = self.bytes(length);
                 junk.retain(|byte| *byte != b'\n');
-                // Words that begin a command with a value would take the rest of the script with them.
+                // Words that begin a command with a value would take the rest of the script with
+                // them.
                 junk.insert(0, b'#');
                 junk.extend_from_slice(b"\r\n");
                 junk

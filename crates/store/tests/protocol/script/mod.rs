@@ -1,8 +1,9 @@
 //! Random streams of requests.
 //!
-//! They lean towards a few keys, so that requests meet, and towards the edges: lengths around limits, flags in any
-//! order, numbers that just fit and just do not, values that are shorter or longer than announced, junk. What they
-//! leave out is what `docs/protocol.md` lists as different on purpose.
+//! They lean towards a few keys, so that requests meet, and towards the edges: lengths around
+//! limits, flags in any order, numbers that just fit and just do not, values that are shorter or
+//! longer than announced, junk. They leave out the intended differences listed in
+//! `docs/protocol.md`.
 
 mod broken;
 mod meta;
@@ -40,11 +41,12 @@ struct Author {
     meta: bool,
 }
 
-/// Scripts' choices of unique numbers are this far apart: more than all stores in a test can use up.
+/// Scripts' choices of unique numbers are this far apart: more than all stores in a test can use
+/// up.
 const CHOSEN_SPAN: u64 = 10_000_000;
 
-/// Waits until everything before it is answered and sent. memcached keeps an item alive while an answer with it
-/// waits to be sent, and then changes numbers differently (`docs/protocol.md`).
+/// Waits until everything before it is answered and sent. memcached keeps an item alive while an
+/// answer with it waits to be sent, and then changes numbers differently (`docs/protocol.md`).
 const FLUSH: &[u8] = b"mn\r\n";
 
 impl Script {
@@ -80,8 +82,8 @@ impl Script {
 }
 
 impl Author {
-    /// Every key gets a unique number that the client chose. Ours count on from there, so that their own choices are
-    /// no multiples of the step.
+    /// Every key gets a unique number that the client chose. Ours count on from there, so that
+    /// their own choices are no multiples of the step.
     fn warm_up(&mut self) -> Vec<Vec<u8>> {
         let keys: Vec<_> = self.keys.iter().map(|key| (key.clone(), false)).collect();
         let binary = self.binary_keys.iter().map(|key| (encoded(key), true));
@@ -134,7 +136,8 @@ impl Author {
     fn exptime(&mut self) -> &'static [u8] {
         let sound = [&b"0"[..], b"0", b"100", b"1000", b"2592000", b"-1", b"1", b"2000000000", b"1000000000"];
         let unsound = [&b"x"[..], b"-", b"+5", b"99999999999", b"2147483648", b"\t7", b"1e3", b"-2147483648"];
-        // One second, and two thousand million, are too close to a tick or the end of time to be told from others.
+        // One second, and two thousand million, are too close to a tick or the end of time to be
+        // told from others.
         let sound = &sound[..if self.one_in(20) { sound.len() } else { 6 }];
         if self.hostile && self.one_in(10) { self.pick(&unsound) } else { self.pick(sound) }
     }
@@ -152,7 +155,8 @@ impl Author {
         match self.random.random_range(0..12) {
             0..4 => {
                 let numbers = [0, 1, 9, 10, 99, 100, 999, 12_345, u64::MAX / 2, u64::MAX, u64::MAX - 1];
-                // Old memcacheds may find a minus far behind a number above 2^63 and refuse to count on.
+                // Old memcacheds may find a minus far behind a number above 2^63 and refuse to
+                // count on.
                 let number: u64 = self.pick(&numbers[..if self.meta { numbers.len() } else { 8 }]);
                 number.to_string().into_bytes()
             }
@@ -162,7 +166,8 @@ impl Author {
             5 => Vec::new(),
             6 => b"\r\nget x\r\nEND\r\n".to_vec(),
             7 if self.one_in(4) => {
-                // Junk longer than a line may be ends the connection where it is taken for commands.
+                // Junk longer than a line may be ends the connection where it is taken for
+                // commands.
                 let longest = if self.hostile { 1500 } else { 100_000 };
                 let length = self.random.random_range(1..longest);
                 self.bytes(length)

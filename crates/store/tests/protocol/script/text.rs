@@ -17,7 +17,8 @@ impl Author {
             1..8 => self.random.random_range(2..6),
             _ => 1,
         };
-        // Long lists belong to get and gets: memcached closes on a gat of more than 2048 bytes, or not, by how it is cut.
+        // Long lists belong to get and gets: memcached closes on a gat of more than 2048 bytes, or
+        // not, by how it is cut.
         let count = if command.starts_with(b"gat") { count.min(6) } else { count };
         for _ in 0..count {
             words.push(self.keys.choose(&mut self.random).expect("not empty").clone());
