@@ -1,7 +1,8 @@
-//! What a client gets: a server's answer, or a word of our own.
+//! A client's answer: a server's, or one of our own.
 //!
-//! A short answer is gathered before its first byte is passed on: while it is not, a server that dies in the middle of it
-//! costs a second try or a clean error, not a broken answer. Longer ones, and streams of events, pass through as they come.
+//! A short answer is gathered before its first byte is passed on: while it is not, a server that
+//! dies in the middle of it costs a second try or a clean error, not a broken answer. Longer ones,
+//! and streams of events, pass through as they come.
 
 use crate::budget::{Budget, Share};
 use crate::config::Limits;
@@ -43,7 +44,8 @@ impl Refusal {
             headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
         }
         if matches!(self.status, StatusCode::BAD_REQUEST | StatusCode::NOT_IMPLEMENTED) {
-            // Who sends what is no request may mean the rest otherwise than we would read it.
+            // A client whose bytes are no request may frame the rest otherwise than we would read
+            // it.
             headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
         response
@@ -56,7 +58,7 @@ pub(crate) enum Answer {
     Passing(Passing),
 }
 
-/// What has come of a body.
+/// The received part of a body.
 #[derive(Debug, Default)]
 pub(crate) struct Gathered {
     chunks: VecDeque<Bytes>,
@@ -72,7 +74,7 @@ pub(crate) struct Passing {
     rest: Arc<Mutex<Rest>>,
 }
 
-/// What the watch over a client that does not read takes away.
+/// The parts of an answer that the watch takes from a client that does not read.
 struct Rest {
     body: Option<Arriving>,
     account: Option<Account>,
@@ -106,7 +108,8 @@ pub(crate) enum Begun {
     Part(Gathered, Arriving),
 }
 
-/// Gathers an answer if it is short. `may_wait` is false where even the beginning of a longer one must not be kept back.
+/// Gathers an answer if it is short. `may_wait` is false where even the beginning of a longer one
+/// must not be kept back.
 pub(crate) async fn gather(
     headers: &HeaderMap,
     mut body: Arriving,
@@ -150,8 +153,8 @@ fn is_event_stream(headers: &HeaderMap) -> bool {
 }
 
 impl Passing {
-    /// `patience` is how long the client may take nothing, and `slow` how long it may keep its answer waiting in all before it no longer
-    /// counts as its server's load.
+    /// `patience` is how long the client may take nothing, and `slow` how long it may keep its
+    /// answer waiting in all before it no longer counts as its server's load.
     pub(crate) fn new(
         begun: Gathered,
         body: Arriving,
@@ -187,8 +190,9 @@ impl Rest {
     fn look(&mut self, patience: Duration, slow: Duration) -> bool {
         let waits = self.offered.map_or(Duration::ZERO, |since| since.elapsed());
         if waits >= patience {
-            // Its connection to the server ends, and with it what was read ahead. A stream of HTTP/2 is not ours to write to while its
-            // client takes nothing; what remains of it is small, and goes with its connection.
+            // Its connection to the server ends, and with it the bytes read ahead. A stream of
+            // HTTP/2 is not ours to write to while its client takes nothing; the rest of it is
+            // small, and goes with its connection.
             self.body = None;
             self.share = None;
             self.account = None;

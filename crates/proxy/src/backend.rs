@@ -1,4 +1,4 @@
-//! One server behind: connections that are kept, and what is known of its health.
+//! One server behind: its kept connections, and its health.
 
 use crate::config::{ConfigError, Limits, Server};
 use crate::pool::{Arriving, Pool, Route};
@@ -102,7 +102,7 @@ impl Backend {
         self.is_down.store(false, Ordering::Relaxed);
     }
 
-    /// It failed; true if it is the first time since it was well, so that somebody should knock.
+    /// It failed; true if it is the first time since it was well, so that a probe should knock.
     pub(crate) fn mark_down(&self) -> bool {
         self.failures.fetch_add(1, Ordering::Relaxed);
         !self.is_down.swap(true, Ordering::Relaxed)

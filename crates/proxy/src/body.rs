@@ -1,5 +1,5 @@
-//! A request's body, read whole before the request takes its place on the stage: a burst shall not wait for a slow client,
-//! and a request that is to be sent again must still be there.
+//! A request's body, read whole before the request takes its place on the stage: a burst shall not
+//! wait for a slow client, and a request that is to be sent again must still be there.
 
 use crate::answer::Refusal;
 use crate::budget::{Budget, Share};

@@ -1,5 +1,5 @@
-//! How much memory bodies may take together. Who wants more is told so, and never waits: a request that waits for memory
-//! holds memory itself.
+//! How much memory bodies may take together. Who wants more is told so, and never waits: a request
+//! that waits for memory holds memory itself.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -31,7 +31,8 @@ impl Budget {
         share.grow_to(bytes).then_some(share)
     }
 
-    /// Takes it even where there is not as much left: what is here already can only be counted.
+    /// Takes it even where there is not as much left: bytes that are here already can only be
+    /// counted.
     pub(crate) fn count(&self, bytes: u64) -> Share {
         self.0.used.fetch_add(bytes, Ordering::Relaxed);
         Share { budget: self.clone(), bytes }

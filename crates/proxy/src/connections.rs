@@ -1,4 +1,5 @@
-//! Clients' connections: taken, perhaps after a TLS handshake, spoken with in HTTP/1.1 or HTTP/2, and ended.
+//! Clients' connections: taken, perhaps after a TLS handshake, spoken with in HTTP/1.1 or HTTP/2,
+//! and ended.
 
 use crate::headers::Peer;
 use crate::paced::Paced;
@@ -16,7 +17,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
 
-/// What a listener gives each of its connections.
+/// The parts that a listener hands to each connection.
 #[derive(Clone)]
 pub(crate) struct Reception {
     shared: Arc<Shared>,
@@ -112,7 +113,7 @@ impl Reception {
             tokio::select! {
                 // Nearly always it is the connection that has something to do.
                 biased;
-                // What was wrong with a connection is its client's to know.
+                // A connection's fault is its client's to know.
                 _ = connection.as_mut() => return,
                 () = &mut silent, if is_silent => {
                     is_silent = false;
@@ -129,6 +130,7 @@ impl Reception {
     }
 }
 
-/// Request line and headers together. 64 KiB: more than any browser sends, and what one slow client may take.
+/// Request line and headers together. 64 KiB: more than any browser sends, and the most that one
+/// slow client may take.
 const HEAD_MAX: usize = 64 << 10;
 const ACCEPT_PAUSE: std::time::Duration = std::time::Duration::from_millis(50);

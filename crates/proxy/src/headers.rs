@@ -1,8 +1,9 @@
 //! Which headers a request and an answer have on the other side.
 //!
-//! A proxy reads a message's frame on one side and writes a frame of its own on the other. If the two sides could read one
-//! message differently, a client could hide a request in another's body ("request smuggling"); so what is ambiguous is refused,
-//! and what belongs to one connection (RFC 9110, 7.6.1) ends here.
+//! A proxy reads a message's frame on one side and writes a frame of its own on the other. If the
+//! two sides could read one message differently, a client could hide a request in another's body
+//! ("request smuggling"). So an ambiguous message is refused, and headers that belong to one
+//! connection (RFC 9110, 7.6.1) end here.
 
 use crate::answer::Refusal;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
@@ -10,7 +11,8 @@ use http::request::Parts;
 use http::{Method, StatusCode, Version};
 use std::net::IpAddr;
 
-/// Refuses what two readers could take for two different things, and what this proxy does not do.
+/// Refuses requests that two readers could read differently, and requests that this proxy does not
+/// support.
 pub(crate) fn check(parts: &Parts) -> Result<(), Refusal> {
     let headers = &parts.headers;
     let count = |name: HeaderName| headers.get_all(name).iter().count();
@@ -18,7 +20,8 @@ pub(crate) fn check(parts: &Parts) -> Result<(), Refusal> {
         return Err(Refusal::new(StatusCode::NOT_IMPLEMENTED, "CONNECT is for forward proxies"));
     }
     if parts.method == Method::TRACE {
-        // It would tell its sender what other proxies added (RFC 9110, 9.3.8), and no client needs it.
+        // It would show its sender the headers that other proxies added (RFC 9110, 9.3.8), and no
+        // client needs it.
         return Err(Refusal::new(StatusCode::NOT_IMPLEMENTED, "no TRACE here"));
     }
     if parts.method.as_str().bytes().any(|byte| byte.is_ascii_lowercase()) {
@@ -27,7 +30,8 @@ pub(crate) fn check(parts: &Parts) -> Result<(), Refusal> {
     if parts.uri.authority().is_some() && parts.uri.scheme().is_none() {
         return Err(Refusal::bad("a host alone is no target"));
     }
-    // Lengths and chunks are hyper's to settle before this; only what it takes and we do not is left.
+    // Lengths and chunks are hyper's to settle before this; the check here covers forms that hyper
+    // takes and this proxy does not.
     if headers.contains_key(header::TRANSFER_ENCODING)
         && !headers
             .get_all(header::TRANSFER_ENCODING)
@@ -49,7 +53,8 @@ pub(crate) fn check(parts: &Parts) -> Result<(), Refusal> {
     }
 }
 
-/// The host that a request names: in the request line or, in HTTP/2, as `:authority`; else in `Host`; empty without one.
+/// The host that a request names: in the request line or, in HTTP/2, as `:authority`; else in
+/// `Host`; empty without one.
 pub(crate) fn host(parts: &Parts) -> Result<HeaderValue, Refusal> {
     let wrong = || Refusal::bad("a Host that is none");
     if let Some(authority) = parts.uri.authority() {
@@ -62,8 +67,8 @@ pub(crate) fn host(parts: &Parts) -> Result<HeaderValue, Refusal> {
     if host.as_bytes().iter().all(plain) { Ok(host.clone()) } else { Err(wrong()) }
 }
 
-/// What a client wants its connection to become, if it asks in the way of HTTP/1.1 and for one thing that is `allowed`. A list
-/// would leave the choice to the server.
+/// The protocol that a client wants its connection to change to, if it asks in the way of HTTP/1.1
+/// and for one thing that is `allowed`. A list would leave the choice to the server.
 pub(crate) fn upgrade(parts: &Parts, allowed: &[String]) -> Option<HeaderValue> {
     let mut all = parts.headers.get_all(header::UPGRADE).iter();
     let wanted = all.next().filter(|_| all.next().is_none())?;
@@ -72,8 +77,9 @@ pub(crate) fn upgrade(parts: &Parts, allowed: &[String]) -> Option<HeaderValue> 
     (asked && is_allowed && parts.version == Version::HTTP_11).then(|| wanted.clone())
 }
 
-/// Takes out names that a server could read as another that counts: CGI and its heirs make `_` of `-`, so that `X_Forwarded_For`
-/// is `X-Forwarded-For` to them (nginx and Apache drop all such names).
+/// Takes out names that a server could read as another that counts: CGI and its heirs make `_` of
+/// `-`, so that `X_Forwarded_For` is `X-Forwarded-For` to them (nginx and Apache drop all such
+/// names).
 fn end_look_alikes(headers: &mut HeaderMap, is_trusted: bool) {
     let is_ours = |name: &HeaderName| {
         let name = name.as_str();
@@ -89,7 +95,7 @@ fn end_look_alikes(headers: &mut HeaderMap, is_trusted: bool) {
     }
 }
 
-/// Takes out what concerns one connection: the headers that always do, and those that `Connection` names.
+/// Removes the headers of one connection: the fixed ones, and those that `Connection` names.
 pub(crate) fn end_connection(headers: &mut HeaderMap) {
     let named: Vec<HeaderName> =
         tokens(headers, header::CONNECTION).filter_map(|token| token.parse().ok()).collect();
@@ -121,8 +127,8 @@ impl Peer {
     }
 }
 
-/// Makes a client's headers those that the server gets; `length` is its body's. What the client says of those before it is kept if
-/// `is_trusted`.
+/// Makes a client's headers those that the server gets; `length` is its body's. The client's own
+/// statement about earlier hops is kept if `is_trusted`.
 pub(crate) fn for_server(
     parts: &mut Parts,
     peer: &Peer,

@@ -1,4 +1,5 @@
-//! The log of what a stage's policy was told and answered, for replay (`policy::log`): a ring of bounded segments.
+//! The log of a stage's policy, inputs and answers, for replay (`policy::log`): a ring of bounded
+//! segments.
 
 use linux::{SegmentBounds, Segments};
 use machine::Instant;

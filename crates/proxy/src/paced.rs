@@ -1,5 +1,6 @@
-//! A client's socket that is written to for so long and no longer: a client that takes nothing keeps buffers here and a
-//! connection to a server, so it is closed when nothing went out within its patience. Every byte that goes out begins it anew.
+//! A client's socket that is written to for so long and no longer: a client that takes nothing
+//! keeps buffers here and a connection to a server, so it is closed when nothing went out within
+//! its patience. Every byte that goes out begins it anew.
 
 use std::future::Future as _;
 use std::io;

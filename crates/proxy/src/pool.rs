@@ -1,14 +1,17 @@
-//! Connections to one server: opened when one is needed, kept for the next request, closed when nobody needed them for a while.
+//! Connections to one server: opened when one is needed, kept for the next request, closed when
+//! unused for a while.
 //!
-//! hyper speaks on them; what is ours is which one a request takes. A pool for one server needs no keys, no race between a connection that is
-//! being opened and one that comes free, and no task for each answer: a request takes the connection that was used last and is free, or
-//! opens one. In HTTP/2 all requests share one. That is most of what a general client does for each request, and it is CPU time.
+//! hyper speaks on them; the choice of the connection is ours. A pool for one server needs no keys,
+//! no race between a connection that is being opened and one that comes free, and no task for each
+//! answer: a request takes the connection that was used last and is free, or opens one. In HTTP/2
+//! all requests share one. A general client spends most of its CPU time per request on these.
 //!
-//! What always holds:
-//! - a connection is taken again only after the end of the answer before it, and never after an error;
-//! - a request that was given back unsent by a connection from the pool, which may have ended meanwhile, takes another one; one that
-//!   may have left us is not repeated here;
-//! - without requests nothing wakes up, but once to close what was kept for long enough.
+//! Invariants:
+//! - a connection is taken again only after the end of the answer before it, and never after an
+//!   error;
+//! - a request that was given back unsent by a connection from the pool, which may have ended
+//!   meanwhile, takes another one; one that may have left us is not repeated here;
+//! - without requests nothing wakes up, except once to close connections kept for long enough.
 
 use crate::backend::Failed;
 use bytes::Bytes;
@@ -37,7 +40,7 @@ type Asking = Request<Full<Bytes>>;
 pub(crate) struct Route {
     pub(crate) host: String,
     pub(crate) port: u16,
-    /// With what, and under which name it must show a certificate.
+    /// The TLS configuration, and the name on the server's certificate.
     pub(crate) tls: Option<(TlsConnector, ServerName<'static>)>,
     pub(crate) is_http2: bool,
     /// It takes our connection within this.
@@ -59,7 +62,7 @@ struct Kept {
     free: VecDeque<(Instant, http1::SendRequest<Full<Bytes>>)>,
     shared: Option<Shared>,
     opened: u64,
-    /// Somebody will close what is kept for too long.
+    /// A task is waiting to close connections kept for too long.
     is_swept: bool,
 }
 
@@ -203,7 +206,7 @@ impl Pool {
         ) -> Result<http1::SendRequest<Full<Bytes>>, Failed> {
             let opened = http1::Builder::new().max_buf_size(BUFFER).handshake(TokioIo::new(stream)).await;
             let (connection, work) = opened.map_err(|error| Failed::NotSent(told(&error)))?;
-            // What is wrong with it, its requests are told.
+            // Its requests report its faults.
             tokio::spawn(async move { drop(work.with_upgrades().await) });
             Ok(connection)
         }
@@ -257,7 +260,8 @@ impl Pool {
     async fn connect(&self) -> Result<TcpStream, Failed> {
         let stream = TcpStream::connect((self.route.host.as_str(), self.route.port)).await;
         let stream = stream.map_err(|error| Failed::NotSent(told(&error)))?;
-        // Without it a request would wait for the acknowledgement of the one before; that it cannot be set is no reason not to ask.
+        // Without it a request would wait for the acknowledgement of the one before; that it cannot
+        // be set is no reason not to ask.
         let _ = stream.set_nodelay(true);
         Ok(stream)
     }
@@ -318,7 +322,7 @@ impl Body for Arriving {
     }
 }
 
-/// Sees to it that what is kept for too long is closed, unless somebody does already.
+/// Makes sure that connections kept for too long are closed, unless a task does already.
 fn sweep(kept: &Arc<Mutex<Kept>>, idle: Duration) {
     if std::mem::replace(&mut lock(kept).is_swept, true) {
         return;
@@ -332,7 +336,8 @@ fn sweep(kept: &Arc<Mutex<Kept>>, idle: Duration) {
 }
 
 impl Kept {
-    /// Closes what nobody needed for so long; says when to look again, unless nothing is left.
+    /// Closes connections unused for so long; returns the time of the next look, unless none are
+    /// left.
     fn close_idle(&mut self, idle: Duration) -> Option<Duration> {
         self.free.retain(|(since, _)| since.elapsed() < idle);
         let is_over =
@@ -373,9 +378,10 @@ fn told(error: &(dyn Error + 'static)) -> String {
     text
 }
 
-/// What is read ahead of one answer, bytes: what its client does not take waits at the server.
+/// Bytes read ahead of one answer: the rest, which its client does not take, waits at the server.
 const BUFFER: usize = 64 << 10;
-/// A server of HTTP/2 that owes answers shows this often that it is there, and within as long again.
+/// A server of HTTP/2 that owes answers shows this often that it is there, and within as long
+/// again.
 const PING: Duration = Duration::from_secs(10);
-/// What is kept is looked at no more often.
+/// Kept connections are checked no more often.
 const LOOK: Duration = Duration::from_millis(10);

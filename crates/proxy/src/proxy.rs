@@ -28,7 +28,7 @@ pub struct Proxy {
 /// Why a proxy does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// What was asked for cannot be.
+    /// The requested set-up is impossible.
     #[error(transparent)]
     Config(#[from] ConfigError),
     #[error(
@@ -42,7 +42,8 @@ pub enum StartError {
 }
 
 impl Proxy {
-    /// Begins to listen. `record` is a folder for logs of everything that the stages' policies are told, for replay.
+    /// Begins to listen. `record` is a folder for logs of everything that the stages' policies are
+    /// told, for replay.
     pub fn start(config: Config, record: Option<&Path>) -> Result<Self, StartError> {
         let shared = Arc::new(Shared::new(config, record).map_err(|error| match error {
             MakeError::Config(error) => StartError::Config(error),
@@ -67,7 +68,7 @@ impl Proxy {
             let shared = shared.clone();
             move || {
                 let all_answered = runtime.block_on(run(shared, reception, listeners, stopped));
-                // Looking a name up may hang; nobody waits for it.
+                // A name lookup may hang; it holds up no request.
                 runtime.shutdown_background();
                 all_answered
             }
@@ -83,7 +84,8 @@ impl Proxy {
         Status::of(&self.shared)
     }
 
-    /// The bursts since the last call, by the number of their server; the oldest of very many are left out.
+    /// The bursts since the last call, by the number of their server; the oldest of very many are
+    /// left out.
     pub fn take_bursts(&self) -> Vec<VecDeque<Burst>> {
         self.shared.servers.iter().map(|behind| behind.stage.take_bursts()).collect()
     }
@@ -99,8 +101,9 @@ impl Proxy {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Takes no more connections, lets all go that is held, and waits until who was accepted is answered. False if the time
-    /// for that ([`crate::Limits::drain`]) was not enough; and what it looks like in the end.
+    /// Takes no more connections, releases all held requests, and waits until every accepted client
+    /// is answered. Returns false if the time for that ([`crate::Limits::drain`]) was not enough;
+    /// and the last status.
     pub fn stop(mut self) -> (bool, Status) {
         (self.end(), Status::of(&self.shared))
     }

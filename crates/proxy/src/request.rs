@@ -53,7 +53,8 @@ pub(crate) async fn serve(
     })
 }
 
-/// What an answer that passes through has of the memory of all bodies. A short one is counted and never refused: it is here.
+/// The share of a passing answer in the memory of all bodies. A short one is counted and never
+/// refused: it is here.
 fn charge(shared: &Shared, rest: &Arriving) -> Option<Share> {
     match rest.size_hint().exact() {
         Some(length) if length <= PASSING / 2 => Some(shared.budget.count(length)),
@@ -124,7 +125,8 @@ async fn ask(
     unreachable!("the last attempt returns")
 }
 
-/// Writes a failure down; a server that failed is not asked first any more, and knocked at until it is back.
+/// Writes a failure down; a server that failed is not asked first any more, and knocked at until it
+/// is back.
 pub(crate) fn note_failure(shared: &Arc<Shared>, server: usize, failed: &Failed) {
     let backend = &shared.servers[server].backend;
     shared.books.failed(&backend.name, failed);
@@ -154,7 +156,8 @@ async fn once(
         return Err(Failed::Broken("101 without having been asked for it".to_owned()));
     }
     let (mut head, rest) = answer.into_parts();
-    // Whoever waits on the stage does not notice that the beginning of an answer waits for its end.
+    // A client that waits on the stage does not notice that the beginning of an answer waits for
+    // its end.
     let gathered = gather(&head.headers, rest, limits, &shared.budget, treatment.hold);
     let begun = match tokio::time::timeout(limits.answer.into(), gathered).await {
         Err(_) => return Err(Failed::Slow),
@@ -177,7 +180,7 @@ pub(crate) fn given_up(failed: &Failed) -> Refusal {
     }
 }
 
-/// What is written down about a request: once, whichever way it ends.
+/// The record of a request: written once, for any end.
 pub(crate) struct Account {
     shared: Arc<Shared>,
     treatment: Treatment,
@@ -209,7 +212,7 @@ impl Account {
         self.end(End::Answered { latency, held: self.held, in_time: latency <= self.treatment.time });
     }
 
-    /// The stage waits for it no longer and learns nothing from it: what is slow now is the client.
+    /// The stage waits for it no longer and learns nothing from it: only the client is slow now.
     pub(crate) fn leave_stage(&mut self) {
         self.ticket = None;
     }
@@ -237,6 +240,6 @@ impl Drop for Account {
     }
 }
 
-/// What one answer that passes through takes of our memory at the most, bytes: what was read ahead of it, and what its client was
-/// given and did not take yet (`pool::BUFFER` each).
+/// The most memory that one passing answer takes, bytes: read ahead of it, and given to its client
+/// but not taken yet (`pool::BUFFER` each).
 const PASSING: u64 = 128 << 10;

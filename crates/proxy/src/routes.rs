@@ -1,5 +1,5 @@
-//! Which servers a request may go to, and what class it is of. Both go by how host and path are written: whoever wants
-//! `/%61` to be `/a` must say so in two rules.
+//! The servers that a request may go to, and its class. Both go by the written form of host and
+//! path: to make `/%61` the same as `/a`, write two rules.
 
 use crate::config::{Class, Config, OTHERS, Period};
 use http::request::Parts;
@@ -26,7 +26,7 @@ impl Group {
     }
 }
 
-/// All servers, by what they are asked for.
+/// All servers, by host and path.
 #[derive(Debug)]
 pub(crate) struct Routes(Vec<Group>);
 
@@ -41,7 +41,7 @@ impl Routes {
                 None => groups.push(Group { host, path, servers: vec![number], next: AtomicUsize::new(0) }),
             }
         }
-        // What is named exactly first: a host, then the longest path.
+        // Exact names first: a host, then the longest path.
         groups.sort_by_key(|group| (group.host.is_none(), usize::MAX - group.path.len()));
         Self(groups)
     }

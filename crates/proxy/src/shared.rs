@@ -1,4 +1,4 @@
-//! What all connections of a proxy share.
+//! The parts that all connections of a proxy share.
 
 use crate::backend::Backend;
 use crate::budget::Budget;
@@ -31,7 +31,8 @@ pub(crate) struct Shared {
     pub(crate) connections: AtomicU32,
 }
 
-/// A client's place among the connections, for as long as any of it lives: a tunnel keeps it after HTTP has ended.
+/// A client's place among the connections, for as long as any of it lives: a tunnel keeps it after
+/// HTTP has ended.
 #[derive(Debug)]
 pub(crate) struct Place {
     shared: Arc<Shared>,
@@ -66,7 +67,7 @@ pub(crate) enum MakeError {
 }
 
 impl Shared {
-    /// `record` is the folder for logs of what the stages' policies are told.
+    /// `record` is the folder for the logs of the stages' policies.
     pub(crate) fn new(config: Config, record: Option<&Path>) -> Result<Self, MakeError> {
         config.check()?;
         let mut servers = Vec::new();

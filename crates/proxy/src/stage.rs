@@ -1,10 +1,12 @@
-//! One server's stage: who is held, and how they go. What to do is `policy::staging`'s to say, and when a burst's time has come `timetable.rs`'s.
+//! One server's stage: the held requests, and their release. `policy::staging` decides, and
+//! `timetable.rs` says when a burst's time has come.
 //!
-//! What always holds:
-//! - Every ticket ends once: withdrawn while it was held, or completed or failed after its release. Dropping it does what
-//!   is left to do.
-//! - While somebody is held, the timetable knows when they go at the latest.
-//! - Everything that the policy is told goes through one call, which records it where a recording is kept.
+//! Invariants:
+//! - Every ticket ends once: withdrawn while it was held, or completed or failed after its release.
+//!   Dropping it does the rest.
+//! - While a request is held, the timetable knows its latest release.
+//! - Everything that the policy is told goes through one call, which records it where a recording
+//!   is kept.
 
 use crate::history::Recording;
 use crate::timetable::Line;
@@ -31,7 +33,7 @@ struct Inner {
     next: u64,
     in_service: u64,
     is_draining: bool,
-    /// The last bursts, until somebody takes them.
+    /// The last bursts, until they are taken.
     bursts: VecDeque<Burst>,
     numbers: u64,
 }
@@ -64,7 +66,7 @@ pub enum Why {
     Drain,
 }
 
-/// What a stage looks like now.
+/// A stage's present state.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Look {
     pub(crate) held: usize,
@@ -77,7 +79,8 @@ pub(crate) struct Look {
 }
 
 impl Stage {
-    /// An empty one. `record` is the folder and the name of a log of everything that the policy is told.
+    /// An empty one. `record` is the folder and the name of a log of everything that the policy is
+    /// told.
     pub(crate) fn new(params: Params, record: Option<(&Path, &str)>, line: Line) -> io::Result<Arc<Self>> {
         let stager = Stager::new(params);
         let recording = record.map(|(folder, name)| Recording::begin(folder, name, &stager)).transpose()?;
@@ -110,7 +113,7 @@ impl Stage {
         Ticket { stage: self.clone(), id, told, release: None, is_over: false }
     }
 
-    /// From now on nothing is held, and what is goes.
+    /// From now on no request is held, and the held ones go.
     pub(crate) fn drain(&self) {
         let mut inner = self.inner();
         inner.is_draining = true;
@@ -145,7 +148,7 @@ impl Stage {
         std::mem::take(&mut self.inner().bursts)
     }
 
-    /// What was recorded is in its files.
+    /// The recorded entries are in its files.
     pub(crate) fn flush(&self) -> io::Result<()> {
         match &mut self.inner().recording {
             Some(recording) => recording.flush(),
@@ -197,9 +200,9 @@ impl Inner {
         self.bursts.push_back(burst);
         for release in output.releases {
             self.in_service += 1;
-            // A ticket that is dropped withdraws itself first, so there is somebody to be told.
+            // A dropped ticket withdraws itself first, so there is a receiver to be told.
             let told = self.held.remove(&release.id).is_some_and(|waiting| waiting.send(release).is_ok());
-            debug_assert!(told, "a request was released that nobody waits for");
+            debug_assert!(told, "a request was released without a waiter");
         }
     }
 }

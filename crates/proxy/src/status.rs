@@ -1,4 +1,4 @@
-//! What a proxy counts, and how it looks from outside.
+//! A proxy's counts, and its public state.
 
 use crate::backend::Failed;
 use crate::shared::Shared;
@@ -21,7 +21,7 @@ pub struct Status {
     pub memory_limit: u64,
     /// Servers, in the order of the configuration.
     pub servers: Vec<ServerStatus>,
-    /// Classes, in the order of the configuration; last what fits none.
+    /// Classes, in the order of the configuration; last the requests of no class.
     pub classes: Vec<ClassStatus>,
     /// The last failure of a server, in words.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -40,11 +40,11 @@ pub struct ServerStatus {
     pub in_service: u64,
     pub bursts: u64,
     pub stage: Record,
-    /// How long before its deadline a request goes now, at the latest: a burst's measured tail and the margin; none while
-    /// nothing is known.
+    /// How long before its deadline a request goes now, at the latest: a burst's measured tail and
+    /// the margin; none while nothing is known.
     #[serde(rename = "lead_ns", skip_serializing_if = "Option::is_none")]
     pub lead: Option<Duration>,
-    /// When the next burst is due; none while nobody is held.
+    /// The time of the next burst; none while no request is held.
     #[serde(rename = "due_in_ns", skip_serializing_if = "Option::is_none")]
     pub due_in: Option<Duration>,
 }
@@ -58,7 +58,7 @@ pub struct ClassStatus {
     pub held: Times,
 }
 
-/// What became of requests. `arrived` is the sum of the ends and of those under way.
+/// The outcomes of requests. `arrived` is the sum of the ends and of those under way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
     pub arrived: u64,
@@ -66,7 +66,7 @@ pub struct Counts {
     pub answered: u64,
     /// Of those, later than their deadline.
     pub late: u64,
-    /// Refused for what they were: 4xx.
+    /// Refused as malformed: 4xx.
     pub refused: u64,
     /// Refused for want of memory: 503.
     pub no_memory: u64,
@@ -259,7 +259,7 @@ impl Books {
 
 impl Class {
     fn status(&self, quantile: f64) -> ClassStatus {
-        // Ends before arrivals: what is under way is never below zero.
+        // Ends before arrivals: the count of requests under way is never below zero.
         let (counts, latency, held) = {
             let ended = lock(&self.ended);
             (ended.counts, Times::of(&ended.latency, quantile), Times::of(&ended.held, quantile))

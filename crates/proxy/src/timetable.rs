@@ -1,8 +1,11 @@
-//! When the stages of one proxy go: one timer for all of them, so that their bursts are kept apart (`policy::staging::timetable`).
+//! When the stages of one proxy go: one timer for all of them, so that their bursts are kept apart
+//! (`policy::staging::timetable`).
 //!
-//! Each stage says after everything that it was told when its next burst is due; whoever's place in the timetable has come is told to go.
+//! After each input a stage reports the time of its next burst; the stage whose place in the
+//! timetable has come is told to release.
 //!
-//! What always holds: while somebody is held, the timer is set no later than the earliest place in the timetable.
+//! Invariants: while a request is held, the timer is set no later than the earliest place in the
+//! timetable.
 
 use crate::stage::Stage;
 use machine::Instant;
@@ -43,7 +46,8 @@ impl Timetable {
         Line { timetable: self.clone(), number }
     }
 
-    /// Lets bursts go when their time has come; never ends. `stages` are in the order of their numbers.
+    /// Lets bursts go when their time has come; never ends. `stages` are in the order of their
+    /// numbers.
     pub(crate) async fn keep(&self, stages: &[Arc<Stage>]) {
         loop {
             let changed = self.earlier.notified();

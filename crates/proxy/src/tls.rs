@@ -1,4 +1,5 @@
-//! TLS, by rustls: towards clients with a certificate from files, towards servers with the authorities that are named.
+//! TLS, by rustls: towards clients with a certificate from files, towards servers with the
+//! authorities that are named.
 
 use crate::config::{ConfigError, Server, Tls};
 use std::io::{self, Write as _};
@@ -52,7 +53,7 @@ pub(crate) fn to_server(
     Ok((TlsConnector::from(Arc::new(config)), name))
 }
 
-/// What is wrong with a private key's file though it can be used.
+/// The fault of a private key's file though it can be used.
 fn remark(key: &Path) -> Option<String> {
     use std::os::unix::fs::PermissionsExt as _;
     let mode = std::fs::metadata(key).ok()?.permissions().mode();

@@ -1,7 +1,9 @@
-//! Connections that become something else (WebSocket): asked for at once, never held, and then bytes in both directions.
+//! Connections that become something else (WebSocket): asked for at once, never held, and then
+//! bytes in both directions.
 //!
-//! A tunnel keeps its client's place among the connections until it ends: when either side ends it, when nothing passed
-//! for [`crate::Limits::tunnel`], or, once the proxy is to end, as soon as nothing passes.
+//! A tunnel keeps its client's place among the connections until it ends: when either side ends it,
+//! when nothing passed for [`crate::Limits::tunnel`], or, once the proxy is to end, as soon as
+//! nothing passes.
 
 use crate::answer::{Begun, Gathered, Refusal};
 use crate::backend::Failed;
@@ -22,7 +24,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Asks a server of the group; what it answers goes to the client, and after a 101 the two are joined.
+/// Asks a server of the group; its answer goes to the client, and after a 101 the two are joined.
 pub(crate) async fn open(
     shared: &Arc<Shared>,
     group: &Group,
@@ -49,7 +51,8 @@ pub(crate) async fn open(
             Err(failed) => failed,
         };
         request::note_failure(shared, server, &failed);
-        // What became of a connection that the server took is not known, so only one that never was is asked for again.
+        // The fate of a connection that the server took is unknown, so only one that it never took
+        // is tried again.
         if !matches!(failed, Failed::NotSent(_)) || attempt >= config.health.retries {
             return Err(request::given_up(&failed));
         }

@@ -1,11 +1,11 @@
-//! What a configuration cannot be, each with the way out.
+//! The faults of a configuration, each with its remedy.
 
 use super::{Class, Config, ConfigError, Limits, OTHERS, Period, Server};
 use policy::check::Check as _;
 use std::collections::BTreeSet;
 
 impl Config {
-    /// Says what is wrong with it, if anything.
+    /// The first fault, if there is one.
     pub fn check(&self) -> Result<(), ConfigError> {
         if self.servers.is_empty() {
             return Err(refused("name at least one server: --to http://HOST:PORT, or a [[server]] section"));

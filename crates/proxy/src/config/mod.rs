@@ -1,4 +1,5 @@
-//! What a proxy is asked to do: read from TOML, checked once (`check.rs`); after [`Config::check`] a value cannot be wrong.
+//! A proxy's configuration: read from TOML, checked once (`check.rs`); after [`Config::check`] a
+//! value cannot be wrong.
 
 mod check;
 
@@ -14,26 +15,30 @@ use std::path::PathBuf;
 pub struct Config {
     /// Where clients come: loopback unless asked otherwise. Port 0 lets the system choose.
     pub listen: Vec<SocketAddr>,
-    /// What requests shall take at the most, waiting here included, and which share of them.
+    /// The time that requests may take at the most, waiting here included, and the share of them
+    /// that must keep it.
     pub goal: Goal,
-    /// Let requests go together every so often, and earlier where the goal is in danger. Without it they wait for as long as
-    /// the goal allows.
+    /// Let requests go together every so often, and earlier where the goal is in danger. Without it
+    /// they wait for as long as the goal allows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub period: Option<Period>,
     /// False: nothing is held, and this is a plain proxy.
     pub hold: bool,
-    /// Believe `X-Forwarded-For` and its kin as clients send them, and add to them; otherwise they are replaced.
+    /// Believe `X-Forwarded-For` and its kin as clients send them, and add to them; otherwise they
+    /// are replaced.
     pub trust_forwarded: bool,
-    /// What a connection may become (`Upgrade`), each name alone. HTTP/2 is none of them.
+    /// The protocols that a connection may change to (`Upgrade`), each name alone. HTTP/2 is none
+    /// of them.
     pub upgrades: Vec<String>,
-    /// The rest of the stage's constants. Its mode, period, phase and quantile follow from the keys above.
+    /// The rest of the stage's constants. Its mode, period, phase and quantile follow from the keys
+    /// above.
     pub stage: Params,
-    /// What one client may take of us.
+    /// The limits of one client.
     pub limits: Limits,
     pub health: Health,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls: Option<Tls>,
-    /// Kinds of requests; the first that fits counts. What fits none has `goal`.
+    /// Kinds of requests; the first match counts. A request without a match has `goal`.
     #[serde(rename = "class", skip_serializing_if = "Vec::is_empty")]
     pub classes: Vec<Class>,
     #[serde(rename = "server", skip_serializing_if = "Vec::is_empty")]
@@ -49,19 +54,21 @@ pub struct Period(#[serde(with = "machine::duration_text")] pub Duration);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
-    /// Bytes of one request's body; a longer one is refused with 413. 1 MiB: what nginx allows.
+    /// Bytes of one request's body; a longer one is refused with 413. 1 MiB, as in nginx.
     pub body: u64,
-    /// Bytes of all bodies in memory together, requests' and answers'; who comes on top is refused with 503.
+    /// Bytes of all bodies in memory together, requests' and answers'; who comes on top is refused
+    /// with 503.
     pub memory: u64,
-    /// An answer is passed on when it is whole if it is no longer than this, bytes: if it breaks off before, there is still an
-    /// error to be told. 64 KiB (ours). Longer ones pass through as they come.
+    /// An answer is passed on when it is whole if it is no longer than this, bytes: if it breaks
+    /// off before, there is still an error to be told. 64 KiB (ours). Longer ones pass through as
+    /// they come.
     pub whole_answer: u64,
     /// Connections of clients; more wait in the listener's backlog.
     pub connections: u32,
     /// Requests at a time on one HTTP/2 connection. 128: as Apache and nginx.
     pub streams: u32,
-    /// A client's request has come whole within this, head and body each; a connection without a request is closed after
-    /// it, and one whose client takes nothing of its answer.
+    /// A client's request has come whole within this, head and body each; a connection without a
+    /// request is closed after it, and one whose client takes nothing of its answer.
     #[serde(with = "machine::duration_text")]
     pub client: Duration,
     /// A server takes our connection within this.
@@ -87,7 +94,8 @@ pub struct Health {
     /// How often a server that failed is knocked at.
     #[serde(with = "machine::duration_text")]
     pub every: Duration,
-    /// It is back when this path is answered with a status below 500; without one, when it takes a connection.
+    /// It is back when this path is answered with a status below 500; without one, when it takes a
+    /// connection.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
     /// How often a request is sent again where that is safe.
@@ -125,11 +133,11 @@ pub struct Class {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Server {
-    /// What tables call it; `HOST:PORT` if empty.
+    /// Its name in tables; `HOST:PORT` if empty.
     pub name: String,
     /// `http://HOST:PORT` or `https://HOST:PORT`.
     pub to: String,
-    /// It is asked what names this host.
+    /// It serves the requests that name this host.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
     /// It is asked for paths that begin so.
@@ -147,7 +155,7 @@ pub struct Server {
 pub struct ConfigError(String);
 
 impl ConfigError {
-    /// With what to do about it.
+    /// With the remedy.
     pub(crate) fn new(fix: impl Into<String>) -> Self {
         Self(fix.into())
     }
@@ -247,7 +255,7 @@ impl Config {
     }
 }
 
-/// What tables call requests that fit no class.
+/// The tables' name for requests of no class.
 pub(crate) const OTHERS: &str = "others";
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What slow clients, tunnels and odd heads may take of a proxy.
+//! The memory that slow clients, tunnels and odd heads may take of a proxy.
 
 use crate::fixture::{Client, Upstream, proxy, say, until};
 use machine::Duration;

@@ -1,4 +1,4 @@
-//! Servers that fail, and what is sent again.
+//! Servers that fail, and the requests that are sent again.
 
 use crate::fixture::{Client, Upstream, hold_until_full, proxy, say, until};
 use machine::Duration;

@@ -1,4 +1,4 @@
-//! Servers written by hand, because they must misbehave, and clients that say what they like.
+//! Servers written by hand, because they must misbehave, and clients that send any bytes.
 
 use machine::Duration;
 use proxy::{Config, Limits, Proxy, Server, Status};
@@ -31,7 +31,7 @@ fn header<'a>(headers: &'a [(String, String)], name: &str) -> Option<&'a str> {
     headers.iter().find(|(own, _)| own.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
 }
 
-/// What a server does with a request: writes what it likes, and says whether the connection goes on.
+/// A server's reaction to a request: writes any bytes, and says whether the connection goes on.
 pub type Act = dyn Fn(&Got, &mut TcpStream) -> bool + Send + Sync;
 
 /// A server of HTTP/1.1, one thread for each connection. Ends when dropped.
@@ -100,7 +100,7 @@ impl Upstream {
         self.got().iter().map(|got| got.path().to_owned()).collect()
     }
 
-    /// Ends it in the middle of whatever it does; nobody listens at its address any more.
+    /// Ends it in the middle of its work; its address refuses connections from then on.
     pub fn kill(&mut self) {
         let Some(thread) = self.thread.take() else { return };
         self.is_over.store(true, Ordering::SeqCst);
@@ -253,7 +253,8 @@ pub fn hold_until_full(config: &mut Config, count: u32) {
     config.stage.max_staged = count;
 }
 
-/// Waits until the proxy is as wanted. What never comes is a failure of the test, after a time in which it must have.
+/// Waits until the proxy is as wanted. A state that never comes is a failure of the test, after a
+/// generous time.
 pub fn until(proxy: &Proxy, what: &str, is_so: impl Fn(&Status) -> bool) -> Status {
     let began = Instant::now();
     loop {

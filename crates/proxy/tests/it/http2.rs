@@ -84,9 +84,8 @@ fn a_stream_that_is_reset_is_withdrawn_and_the_others_stay() {
     assert!(!server.paths().contains(&"/leaves".to_owned()));
 }
 
-/// A certificate for `localhost` that nobody else signed, made for these tests: `openssl req -x509 -newkey ec -pkeyopt
-/// ec_paramgen_curve:P-256 -nodes -days 36500 -subj "/CN=localhost, for tests" -addext basicConstraints=critical,CA:FALSE
-/// -addext subjectAltName=DNS:localhost`.
+/// A self-signed certificate for `localhost`, made for these tests:
+/// `openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 36500 -subj "/CN=localhost, for tests" -addext basicConstraints=critical,CA:FALSE -addext subjectAltName=DNS:localhost`.
 fn certificate() -> Tls {
     Tls { certificate: file("localhost.pem"), key: file("localhost.key.pem") }
 }
@@ -160,7 +159,7 @@ fn wrong_certificates_are_refused_with_their_file() {
 fn servers_may_speak_http2_and_tls_too() {
     let tls = certificate();
     let authorities = Some(tls.certificate.clone());
-    // Says what each proxy on the way wrote about how it was asked.
+    // Each proxy on the way writes down how it was asked.
     let server = Upstream::start(|got, stream| {
         let via: Vec<&str> =
             got.headers.iter().filter(|(name, _)| name == "via").map(|(_, by)| by.as_str()).collect();
@@ -193,7 +192,8 @@ fn servers_may_speak_http2_and_tls_too() {
         config.hold = false;
         config.servers = vec![Server { authorities: None, ..unknown }];
     };
-    // Without its authority a server is not believed. Where the system has no list of authorities, that is said at the start.
+    // Without its authority a server is not believed. Where the system has no list of authorities,
+    // that is said at the start.
     if std::path::Path::new("/etc/ssl/certs/ca-certificates.crt").exists() {
         let front = proxy(&[], config_with);
         assert_eq!(Client::to(&front).get("/").unwrap().status, 502);

@@ -1,4 +1,4 @@
-//! What comes through, and as what.
+//! The requests that come through, and their form.
 
 use crate::fixture::{Client, Upstream, proxy, say};
 use proxy::{Config, Server};

@@ -20,7 +20,8 @@ fn one_after_the_other_takes_one_connection_and_a_burst_as_many_as_it_has_reques
         assert_eq!(other.get("/b").unwrap().text(), "/b");
     }
     assert_eq!(server.connections(), (1, 1));
-    // Nobody is answered before all have asked, so each has a connection of its own; and a second burst takes the same.
+    // No client is answered before all have asked, so each has a connection of its own; and a
+    // second burst takes the same.
     let (tell, told) = channel();
     let told = std::sync::Mutex::new(told);
     let server = Upstream::start(move |got, stream| {

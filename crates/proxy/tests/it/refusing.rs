@@ -1,4 +1,4 @@
-//! What is refused, how, and that nothing of it reaches a server.
+//! The refused requests, how, and that nothing of them reaches a server.
 
 use crate::fixture::{Client, Upstream, held, hold_until_full, proxy, until};
 use machine::Duration;
@@ -46,7 +46,7 @@ fn what_two_readers_could_read_differently_is_refused() {
         let mut client = Client::to(&proxy);
         client.write(format!("{head}{smuggled}"));
         let answer = client.read();
-        // Whatever is said, what was hidden behind is not read as a request.
+        // In no case is the hidden part read as a request.
         let mut rest = Vec::new();
         client.reader.get_ref().set_read_timeout(Some(std::time::Duration::from_millis(200))).unwrap();
         let ended = matches!(client.reader.read_to_end(&mut rest), Ok(0));

@@ -8,15 +8,15 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// What is heard on a connection.
+/// The bytes on a connection.
 enum Heard {
     /// A whole request, on this stream.
     Request(u32),
-    /// Whether a peer is there, with what is to be said back.
+    /// Whether a peer is there, with the reply.
     Ping(Vec<u8>),
 }
 
-/// Writes what it answers, for the number of a connection, from 1, and what is heard there.
+/// Writes its answers, for the number of a connection, from 1, and the received bytes.
 type Script = dyn Fn(usize, Heard) -> Vec<u8> + Send + Sync;
 
 /// The server; its threads end with their connections.

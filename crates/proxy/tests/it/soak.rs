@@ -1,5 +1,5 @@
-//! Servers are killed and come back, clients come and leave, for ten seconds: every request is answered once or with a clean
-//! error, and nothing that may not be repeated is done twice.
+//! Servers are killed and come back, clients come and leave, for ten seconds: every request is
+//! answered once or with a clean error, and nothing that may not be repeated is done twice.
 
 use crate::fixture::{Act, Client, Upstream, proxy, say, until};
 use machine::Duration;
