@@ -126,7 +126,7 @@ fn a_call_that_is_known_disturbs_no_sleep() {
     let known = reader.look().unwrap()[0];
     let is_known = move |slot: &Slot| (slot.index, slot.sequence) == (known.index, known.sequence);
     let short = Some(Duration::from_millis(5));
-    assert_eq!(reader.sleep(short).unwrap(), Woken::Entered, "a sleep that knows nobody does not begin");
+    assert_eq!(reader.sleep(short).unwrap(), Woken::Entered, "a sleep that knows no thread does not begin");
     assert_eq!(reader.sleep_beside(is_known, short).unwrap(), Woken::TimedOut);
     assert_eq!(reader.sleep_beside(is_known, Some(Duration::from_millis(1))).unwrap(), Woken::TimedOut);
     let entered = thread::spawn(move || {
