@@ -1,4 +1,4 @@
-# The two that matter: `make demo` shows what Roost does on this machine, `make test` shows that it works.
+# The two that matter: `make demo` shows Roost on this machine, `make test` shows that it works.
 
 .PHONY: demo test test-engines check build hurry-up java java-bench lab bench papers deb clean-runs
 

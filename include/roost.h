@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0
  *
- * roost.h: tells Roost which threads of this server are inside its hot function, and since when. C11 and C++11, GCC or
- * Clang, Linux, little endian; header only, nothing to link.
+ * roost.h: tells Roost which threads of this server are inside its hot function, and since when.
+ * C11 and C++11, GCC or Clang, Linux, little endian; header only, nothing to link.
  *
  *     static roost_slots slots;                          // once per process
  *     static const char *const methods[] = {"search::score"};
@@ -19,9 +19,10 @@
  *
  * In C++, `roost::Inside inside(me, 0);` does enter and exit, also when an exception passes.
  *
- * Enter and exit never wait, allocate, lock or fail; a pair costs one reading of the clock and a few stores. The file is
- * the one of docs/formats.md, "Hot-function slots"; crates/slots writes the same bytes, and tests hold both to that.
- * The file should lie on a tmpfs, such as /run or /dev/shm: no store then waits for a disk. Do not cut it short.
+ * Enter and exit never wait, allocate, lock or fail; a pair costs one reading of the clock and a
+ * few stores. The file is the one of docs/formats.md, "Hot-function slots"; crates/slots writes the
+ * same bytes, and tests hold both to that. The file should lie on a tmpfs, such as /run or
+ * /dev/shm: no store then waits for a disk. Do not cut it short.
  */
 #ifndef ROOST_H
 #define ROOST_H
@@ -83,7 +84,7 @@ enum {
     ROOST_S_CLAIMS = 36
 };
 
-/* What a file holds; NULL in roost_create: 256 slots, no events, this process. */
+/* The sizes of a file; NULL in roost_create: 256 slots, no events, this process. */
 typedef struct roost_options {
     uint32_t slots;        /* threads at a time */
     uint32_t events;       /* entries of the event ring, a power of two; 0: none */
@@ -113,7 +114,8 @@ static inline uint64_t roost_now_ns(void) {
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-/* When process `pid` began; 0 if there is none. The command stands in parentheses and may hold any character. */
+/* When process `pid` began; 0 if there is none. The command stands in parentheses and may hold any
+ * character. */
 static inline uint64_t roost_process_started(uint32_t pid) {
     char path[32], text[1024], *field;
     snprintf(path, sizeof path, "/proc/%u/stat", (unsigned)pid);
@@ -160,8 +162,9 @@ static inline int roost_in_use(const char *path, uint32_t pid) {
            roost_process_started(writer) == started;
 }
 
-/* Makes the file, with the methods' names. 0, or -1 with errno: EBUSY if a living process writes it, EINVAL if a number
- * is out of range, otherwise the system's. It appears whole: it is written under another name and renamed. */
+/* Makes the file, with the methods' names. 0, or -1 with errno: EBUSY if a living process writes
+ * it, EINVAL if a number is out of range, otherwise the system's. It appears whole: it is written
+ * under another name and renamed. */
 static inline int roost_create(roost_slots *file, const char *path, const char *const *methods, uint32_t method_count,
                                const roost_options *options) {
     roost_options own;
@@ -288,7 +291,7 @@ static inline void roost_count(roost_slots *file, int what) {
     __atomic_fetch_add(roost_u64(file->map + what), 1, __ATOMIC_RELAXED);
 }
 
-/* Whoever clears `asleep` rings; the others find it cleared. */
+/* The writer that clears `asleep` rings; the others find it cleared. */
 static __attribute__((noinline, unused, cold)) void roost_ring(roost_slots *file) {
     uint32_t *doorbell = roost_u32(file->map + ROOST_H_DOORBELL);
     int saved = errno;
@@ -298,7 +301,8 @@ static __attribute__((noinline, unused, cold)) void roost_ring(roost_slots *file
     errno = saved;
 }
 
-/* An entry is owned between two stores of its ticket; one that is busy or newer is left, and the event lost. */
+/* An entry is owned between two stores of its ticket; one that is busy or newer is left, and the
+ * event lost. */
 static __attribute__((noinline, unused)) void roost_record(roost_thread *thread, uint64_t at_ns, uint16_t method,
                                                            uint16_t kind, uint64_t state) {
     roost_slots *file = thread->file;
@@ -319,7 +323,7 @@ static __attribute__((noinline, unused)) void roost_record(roost_thread *thread,
     __atomic_store_n(roost_u64(entry), number + 1, __ATOMIC_RELEASE);
 }
 
-/* The thread is inside since `now_ns`. What is returned goes to roost_exit. */
+/* The thread is inside since `now_ns`. The returned value goes to roost_exit. */
 static inline uint32_t roost_enter_at(roost_thread *thread, uint16_t method, uint64_t now_ns) {
     unsigned char *slot = thread->slot;
     roost_slots *file = thread->file;
@@ -372,7 +376,8 @@ static inline void roost_exit_at(roost_thread *thread, uint16_t method, uint32_t
     if (file->events != 0) roost_record(thread, now_ns, method, 2, state);
 }
 
-/* The call is over that returned `token`; calls inside it that never told their end are over too. */
+/* The call is over that returned `token`; calls inside it that never told their end are over too.
+ */
 static inline void roost_exit(roost_thread *thread, uint16_t method, uint32_t token) {
     roost_exit_at(thread, method, token, 0);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0
  *
- * roost_wake.h: tells Roost's planner (`roost wake`) when this program will need a CPU awake. C11 and C++11, GCC or Clang, Linux, little
- * endian; header only, nothing to link.
+ * roost_wake.h: tells Roost's planner (`roost wake`) when this program will need a CPU awake. C11
+ * and C++11, GCC or Clang, Linux, little endian; header only, nothing to link.
  *
  *     roost_wake planner;                                            // once per process, for all its threads
  *     if (roost_wake_connect(&planner, NULL, "search") != 0)         // NULL: /run/roost/wake.sock
@@ -17,8 +17,9 @@
  *
  *     roost_wake_disconnect(&planner);                               // takes back whatever was asked
  *
- * A call is a few stores, and one write to an eventfd if the planner sleeps. It never waits, allocates, locks or fails: it returns 0 where nothing was
- * sent, and counts why. The memory is the one of docs/formats.md, "Wake requests"; crates/slots/src/wake is the same in Rust.
+ * A call is a few stores, and one write to an eventfd if the planner sleeps. It never waits,
+ * allocates, locks or fails: it returns 0 where nothing was sent, and counts why. The memory is the
+ * one of docs/formats.md, "Wake requests"; crates/slots/src/wake is the same in Rust.
  */
 #ifndef ROOST_WAKE_H
 #define ROOST_WAKE_H
@@ -68,7 +69,7 @@ enum {
     ROOST_WAKE_E_STAY = 32,
     ROOST_WAKE_E_CPUS = 40,
     ROOST_WAKE_E_KEY = 48,
-    /* what an entry says */
+    /* the kind of an entry */
     ROOST_WAKE_WAKE = 1,
     ROOST_WAKE_CAME = 2,
     ROOST_WAKE_WITHDRAWN = 3,
@@ -107,8 +108,9 @@ static inline int roost_wake_fail(roost_wake *planner, int fds[2], int error) {
     return -1;
 }
 
-/* Asks the planner for a ring, under a name that people will see. 0, or -1 and errno: ECONNREFUSED or ENOENT where nobody listens, EACCES where the
- * planner refuses, EPROTO where it speaks another version. */
+/* Asks the planner for a ring, under a name that people will see. 0, or -1 and errno: ECONNREFUSED
+ * or ENOENT where no planner listens, EACCES where the planner refuses, EPROTO where it speaks
+ * another version. */
 static inline int roost_wake_connect(roost_wake *planner, const char *socket_path, const char *name) {
     struct sockaddr_un address;
     struct timeval patience = {5, 0};
@@ -139,7 +141,7 @@ static inline int roost_wake_connect(roost_wake *planner, const char *socket_pat
     if (connect(planner->stream, (struct sockaddr *)(void *)&address, sizeof address) != 0)
         return roost_wake_fail(planner, fds, errno);
     setsockopt(planner->stream, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
-    /* Only what needs no escape in JSON. */
+    /* Only characters that need no escape in JSON. */
     for (; name && *name && length < sizeof plain - 1; name++)
         if ((unsigned char)*name >= ' ' && (unsigned char)*name < 127 && *name != '"' && *name != '\\')
             plain[length++] = *name;
@@ -199,7 +201,7 @@ static inline uint64_t roost_wake_lead_ns(roost_wake *planner) {
     return planner->map ? __atomic_load_n(roost_wake_u64(planner->map + ROOST_WAKE_H_LEAD), __ATOMIC_RELAXED) : 0;
 }
 
-/* The name of what was said; 0: nothing was. */
+/* The name of the message; 0: none was sent. */
 static inline uint64_t roost_wake_say(roost_wake *planner, uint32_t what, uint64_t id, uint64_t key, const uint16_t *cpus,
                                       unsigned cpu_count, uint64_t time, uint64_t stay) {
     uint64_t *head, ticket, named = ~(uint64_t)0, one = 1;
@@ -243,7 +245,8 @@ static inline uint64_t roost_wake_say(roost_wake *planner, uint32_t what, uint64
     return id;
 }
 
-/* These CPUs shall be ready from `ready_ns` on, for `stay_ns`. 0: too late (counted), no room (counted), or no planner. */
+/* These CPUs shall be ready from `ready_ns` on, for `stay_ns`. 0: too late (counted), no room
+ * (counted), or no planner. */
 static inline uint64_t roost_wake_at(roost_wake *planner, const uint16_t *cpus, unsigned cpu_count, uint64_t ready_ns,
                                      uint64_t stay_ns) {
     uint64_t soonest = roost_wake_now_ns() + roost_wake_lead_ns(planner);
@@ -273,7 +276,7 @@ static inline uint64_t roost_wake_began(roost_wake *planner, uint64_t key, const
     return roost_wake_say(planner, ROOST_WAKE_BEGAN, 0, key, cpus, cpu_count, roost_wake_now_ns(), 0);
 }
 
-/* It has ended: a computation, a timer, or what was announced. */
+/* It has ended: a computation, a timer, or an announced send. */
 static inline void roost_wake_ended(roost_wake *planner, uint64_t id) {
     if (id)
         roost_wake_say(planner, ROOST_WAKE_ENDED, id, 0, NULL, 0, roost_wake_now_ns(), 0);

@@ -1,4 +1,5 @@
-//! Any line is a question to the daemon or is refused in one line; what is understood can be asked again.
+//! Any line is a question to the daemon or is refused in one line; an understood line can be asked
+//! again.
 
 use daemon::question;
 

@@ -1,5 +1,5 @@
-//! Any bytes are a request to a holder, or an answer of one, or are refused in one line; what is
-//! understood says the same when it is written again.
+//! Any bytes are a request to a holder, or an answer of one, or are refused in one line; an
+//! understood request reads the same when it is written again.
 
 use linux::holder::wire::{answer, request};
 

@@ -1,5 +1,5 @@
-//! Any bytes are stacks, counts or a program's functions, or an error: what profilers, an agent in
-//! a stranger's JVM and a stranger's program say of themselves.
+//! Any bytes are stacks, counts or a program's functions, or an error: the output of profilers, of
+//! an agent in a stranger's JVM and of a stranger's program.
 
 use linux::symbols::{build_id, function, readable};
 use observe::hot::{Profile, read_async_profiler, read_counts, read_perf_script};

@@ -3,7 +3,7 @@
 
 use loadgen::http_answer::{Garbled, HEAD_BYTES_MAX, Reader, Step, Whole};
 
-/// What a lane would read from these pieces.
+/// The answers that a lane would read from these pieces.
 fn read<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Result<Vec<Whole>, Garbled> {
     let mut reader = Reader::default();
     let (mut kept, mut wholes) = (Vec::new(), Vec::new());
@@ -32,7 +32,7 @@ pub fn run(bytes: &[u8]) {
     let [size, bytes @ ..] = bytes else { return };
     let whole = read(std::iter::once(bytes));
     let pieces = read(bytes.chunks(usize::from(*size).max(1)));
-    // Of garbled bytes, what was read before them may differ in nothing but where it stops.
+    // Of garbled bytes, the answers read before them may differ in nothing but where they stop.
     assert_eq!(whole.is_ok(), pieces.is_ok());
     if let (Ok(whole), Ok(pieces)) = (whole, pieces) {
         assert_eq!(whole, pieces);

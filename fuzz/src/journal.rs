@@ -1,6 +1,5 @@
 //! Any bytes are a journal, of which each line is understood, counted as unreadable, or a torn end;
-//! what stands after a line that is torn does not count, and a line that is not understood holds
-//! nothing.
+//! text after a torn line does not count, and a line that is not understood holds nothing.
 //!
 //! A line that begins with a brace gets the checksum that it needs, else hardly one would have it.
 
@@ -12,7 +11,8 @@ pub fn run(bytes: &[u8]) {
     let whole = Account::read(&lines.concat());
     assert!(whole.unreadable + whole.held.len() <= lines.len());
     assert!(whole.held.values().all(|held| !held.ours.is_empty()), "held, and nothing of ours can be there");
-    // Cut within its last line, it is what it was before that, or that line's end alone was lost.
+    // Cut within its last line, it is the journal before that line, or that line's end alone was
+    // lost.
     let Some((last, before)) = lines.split_last() else { return };
     let before_it = Account::read(&before.concat());
     let cut = Account::read(&[before.concat(), last[..last.len() / 2].to_vec()].concat());

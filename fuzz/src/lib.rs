@@ -1,6 +1,6 @@
-//! The doors through which bytes of strangers come, one function for each: it takes any bytes, and
-//! panics if what must hold does not. The tests give it what is kept in `corpus/`, libFuzzer what
-//! it makes of that (`scripts/fuzz`).
+//! The doors for strangers' bytes, one function for each: it takes any bytes, and panics if an
+//! invariant breaks. The tests give it the inputs in `corpus/`, libFuzzer variations of them
+//! (`scripts/fuzz`).
 
 use rustix::fs::MemfdFlags;
 use std::fs::File;

@@ -1,10 +1,10 @@
-//! A worker and a scheduler of the store, driven for a few seconds: what a file says of them must
-//! not stop them.
+//! A worker and a scheduler of the store, driven for a few seconds: no file's parameters may stop
+//! them.
 
 use machine::{ConnId, CpuId, Duration, Instant, Ratio, Reading, WorkerId};
 use policy::peafowl::{ConnectionLoad, LearnedLimit, Params, Sample, Scheduler, Worker};
 
-/// Drives both by these rules; the worker with what an earlier run left.
+/// Drives both by these rules; the worker with an earlier run's limits.
 pub(crate) fn drive(params: Params, learned: Option<LearnedLimit>) {
     let ids = [WorkerId(0), WorkerId(1)];
     let mut scheduler = Scheduler::new(params, &[(ids[0], CpuId(0)), (ids[1], CpuId(1))]);

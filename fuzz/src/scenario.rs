@@ -1,4 +1,4 @@
-//! Any text is a scenario that can run or an error that says what is wrong; neither takes down the
+//! Any text is a scenario that can run or an error that names the fault; neither takes down the
 //! program, and a scenario that is right is right again when it is written with every default.
 
 use sim::Document;
@@ -8,7 +8,7 @@ use std::path::Path;
 /// One input.
 pub fn run(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
-    // Other files are not what this is about.
+    // Other files are not the subject here.
     if ["file", "trace", "csv"].iter().any(|word| text.contains(word)) {
         return;
     }

@@ -1,5 +1,5 @@
 //! Any pages are pages of metrics, or a memcached's or a Roost's answers, or are refused in one
-//! line; what they add up to is a rate and a tail that can be.
+//! line; their sum is a possible rate and tail.
 //!
 //! The first letter says which: `p`age, `m`emcached, `r`oost. A line `---` ends one answer and
 //! begins the next.

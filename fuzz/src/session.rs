@@ -1,6 +1,7 @@
-//! A session answers a stream the same whether it comes as a whole or in pieces, and never gets stuck.
+//! A session answers a stream the same, whole or in pieces, and never gets stuck.
 //!
-//! The first two bytes of the input say how long the pieces are and how many requests a call may serve.
+//! The first two bytes of the input say how long the pieces are and how many requests a call may
+//! serve.
 
 use store::session::{Alone, Context, Counters, Limits, Next, Session};
 use store::store::{Store, StoreConfig};
@@ -33,7 +34,7 @@ fn answers(stream: &[u8], piece: usize, max_requests: u32) -> Vec<u8> {
 
 /// One input.
 pub fn run(bytes: &[u8]) {
-    // What the process tells of itself changes from one moment to the next.
+    // The process's own figures change from one moment to the next.
     let [piece, max_requests, stream @ ..] = bytes else { return };
     if stream.windows(5).any(|word| word == b"stats") {
         return;

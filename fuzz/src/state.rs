@@ -1,4 +1,5 @@
-//! Any bytes are a state file or are refused with the reason; by limits that are accepted workers work.
+//! Any bytes are a state file or are refused with the reason; by limits that are accepted workers
+//! work.
 
 use crate::peafowl::drive;
 use policy::peafowl::{Load, Params};

@@ -8,7 +8,7 @@ use machine::Duration;
 use std::os::fd::AsRawFd as _;
 use workload::{Demand, Distribution, Shape, SpecError, TimeUnit};
 
-/// What a file says, or why it is none.
+/// The trace of a file, or its fault.
 fn read(kind: u8, file: &str) -> Result<(), SpecError> {
     match kind % 3 {
         0 => {

@@ -1,5 +1,5 @@
-//! Any bytes are something said to the planner, over its socket or from elsewhere, or are refused
-//! in one line; what is understood can be said again, and names no more CPUs than a request may.
+//! Any bytes are a message to the planner, over its socket or from elsewhere, or are refused in one
+//! line; an understood message can be said again, and names no more CPUs than a request may.
 
 use daemon::wake::wire::{Envelope, WakeAsk, said, wake_ask};
 use machine::Instant;

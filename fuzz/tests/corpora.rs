@@ -1,5 +1,5 @@
-//! What is kept in `corpus/` goes through its door: examples of what is right, of what is nasty,
-//! and what a fuzzer once found.
+//! Every input of `corpus/` goes through its door: right ones, nasty ones, and those that a fuzzer
+//! once found.
 
 use roost_fuzz::TARGETS;
 use std::collections::BTreeSet;

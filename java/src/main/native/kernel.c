@@ -1,5 +1,6 @@
-/* The two system calls that the agent needs and JDK 17 cannot make: a thread's number, and the doorbell's wake. Made
- * without libc, so that one library serves glibc and musl alike. See Kernel.java. */
+/* The two system calls that the agent needs and JDK 17 cannot make: a thread's number, and the
+ * doorbell's wake. Made without libc, so that one library serves glibc and musl alike. See
+ * Kernel.java. */
 #include <jni.h>
 
 #define FUTEX_WAKE 1
@@ -30,7 +31,8 @@ JNIEXPORT jint JNICALL Java_roost_agent_Kernel_gettid(JNIEnv *env, jclass kernel
     return (jint)call3(GETTID, 0, 0, 0);
 }
 
-/* Wakes one that waits for the word at `offset` of a mapped buffer; how many were woken, or a negative errno. */
+/* Wakes one that waits for the word at `offset` of a mapped buffer; how many were woken, or a
+ * negative errno. */
 JNIEXPORT jint JNICALL Java_roost_agent_Kernel_futexWake(JNIEnv *env, jclass kernel, jobject buffer, jint offset) {
     (void)kernel;
     char *start = (*env)->GetDirectBufferAddress(env, buffer);

@@ -5,8 +5,8 @@ import java.io.InputStreamReader;
 import java.util.concurrent.CountDownLatch;
 
 /**
- * A small server for the agent's tests, in Java and in Rust: it does what each line of its standard input says and answers
- * "ok", or the exception that came out.
+ * A small server for the agent's tests, in Java and in Rust: it carries out each line of its
+ * standard input and answers "ok", or the exception.
  *
  * <pre>
  *   calls THREADS N    each thread calls search N times, then stays alive

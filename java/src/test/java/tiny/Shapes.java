@@ -1,6 +1,9 @@
 package tiny;
 
-/** Methods of every shape that the hook has to go around: frames, wide locals, handlers of their own, locks, switches. */
+/**
+ * Methods of every shape that the hook has to go around: frames, wide locals, handlers of their
+ * own, locks, switches.
+ */
 public final class Shapes {
     private long field = 3;
 

@@ -8,20 +8,27 @@ import java.security.AccessController;
 import java.security.PrivilegedAction;
 
 /**
- * The agent's life: read the options, make the slot file, watch classes as they come and those that are there.
+ * The agent's life: read the options, make the slot file, watch classes as they come and those that
+ * are there.
  *
  * <p>All that needs rights or files happens here, at once: later the server's security manager or entitlements may be in
  * force, and its own code on the stack.
  */
 public final class Agent {
-    /** What the last attachment could not do: the process that attaches reads it, for it does not see this JVM's standard error. */
+    /**
+     * The last attachment's failure: the attaching process reads it, for it does not see this JVM's
+     * standard error.
+     */
     static final String REFUSED = "roost.agent.refused";
 
     private static Watcher watcher;
 
     private Agent() {}
 
-    /** Called by {@link Entry}, once per attachment. Under a security manager Entry has no rights; this class has, if it asks. */
+    /**
+     * Called by {@link Entry}, once per attachment. Under a security manager Entry has no rights;
+     * this class has, if it asks.
+     */
     public static synchronized void start(String text, Instrumentation instrumentation) {
         AccessController.doPrivileged((PrivilegedAction<Void>) () -> {
             tell("");
@@ -106,7 +113,10 @@ public final class Agent {
         }
     }
 
-    /** Classes that were loaded before. Calls that are under way stay as they are; the next ones are watched. */
+    /**
+     * Classes that were loaded before. Calls that are under way stay as they are; the next ones are
+     * watched.
+     */
     private static void retransform(Options options, Instrumentation instrumentation) {
         for (Class<?> loaded : instrumentation.getAllLoadedClasses()) {
             boolean isWanted = options.methods().stream().anyMatch(target -> target.className().equals(loaded.getName()));

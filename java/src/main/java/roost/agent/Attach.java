@@ -5,18 +5,25 @@ import java.io.File;
 import java.nio.charset.StandardCharsets;
 
 /**
- * Puts the agent into a JVM that runs: {@code java -jar roost-agent.jar PID OPTIONS}, as that JVM's user.
+ * Puts the agent into a JVM that runs: {@code java -jar roost-agent.jar PID OPTIONS}, as that JVM's
+ * user.
  *
  * <p>What the agent has to say it says on that JVM's standard error; that it could not do what was asked it says here as well, and exits
  * with 1.
  */
 public final class Attach {
-    /** What HotSpot takes of a jar's path and its options, up to JDK 23; of more it says "connection reset". */
+    /**
+     * HotSpot's limit for a jar's path and its options, up to JDK 23; beyond it HotSpot says
+     * "connection reset".
+     */
     private static final int BYTES_MAX = 1023;
 
     private Attach() {}
 
-    /** PID, and what would stand after the {@code =} of {@code -javaagent:roost-agent.jar=}. */
+    /**
+     * PID, and the text that would stand after the {@code =} of
+     * {@code -javaagent:roost-agent.jar=}.
+     */
     public static void main(String[] arguments) {
         if (arguments.length != 2) {
             System.err.println("usage: java -jar roost-agent.jar PID method=pkg.Class::method,file=/path/slots");

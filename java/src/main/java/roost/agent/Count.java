@@ -15,11 +15,12 @@ import java.util.stream.Collectors;
 import java.util.stream.Stream;
 
 /**
- * Counts the calls of some methods for some seconds, puts every class back as it was, and writes a file of what it found.
+ * Counts the calls of some methods for some seconds, puts every class back as it was, and writes a
+ * file of the counts.
  *
  * <p>For {@code roost hot}, which has to know how often a function is called before it can call it hot. Whoever asked may be
- * gone when the time is over: a thread of this JVM ends the count by itself. A method that is called so often that counting
- * it would be felt is let go early, which is an answer, too.
+ * gone when the time is over: a thread of this JVM ends the count by itself. A method that is
+ * called so often that counting it would be felt is let go early, which is an answer, too.
  */
 final class Count implements Methods, Runnable {
     /** Calls a second that are enough to know. */
@@ -66,8 +67,9 @@ final class Count implements Methods, Runnable {
     }
 
     /**
-     * Begins: {@code count=FILE,millis=3000,method=...,method=...}; or {@code methods=FILE} with one a line, because HotSpot takes no
-     * more than 1023 bytes when it lets somebody in, and a method with its descriptor may have hundreds.
+     * Begins: {@code count=FILE,millis=3000,method=...,method=...}; or {@code methods=FILE} with
+     * one a line, because HotSpot takes no more than 1023 bytes on attach, and a method with its
+     * descriptor may have hundreds.
      */
     static synchronized void start(String text, Instrumentation instrumentation) {
         Path file = null;
@@ -131,11 +133,12 @@ final class Count implements Methods, Runnable {
         try {
             // All at once: each retransformation stops the server for a moment.
             again(entries);
-            // Not before: until all classes are made anew some calls pass the hook and others do not.
+            // Not before: until all classes are made anew some calls pass the hook and others do
+            // not.
             long beginning = System.nanoTime();
             watched().forEach(entry -> entry.began = beginning);
             Tally.install(run);
-            // A loop that began before goes on calling what it called.
+            // A loop that began before goes on calling the old code.
             Agent.say("counting the calls of " + entries.size() + " methods for " + millis + " ms");
             long over = System.nanoTime() + millis * 1_000_000;
             for (long now = System.nanoTime(); now < over; now = System.nanoTime()) {
@@ -174,7 +177,9 @@ final class Count implements Methods, Runnable {
         }
     }
 
-    /** Has the classes of these methods made anew, with the hook around whatever is still counted. */
+    /**
+     * Has the classes of these methods made anew, with the hook around whatever is still counted.
+     */
     private void again(List<Entry> of) {
         Set<String> names = of.stream().map(entry -> entry.target.className()).collect(Collectors.toSet());
         Class<?>[] loaded = Arrays.stream(instrumentation.getAllLoadedClasses())

@@ -8,8 +8,8 @@ import java.util.jar.JarFile;
  * Where the JVM enters: at its start ({@code -javaagent}) or later ({@link Attach}).
  *
  * <p>This class is loaded by the application's class loader. All others must be the boot class path's, because
- * instrumented code calls {@link Hook} from any class loader and under any security manager; so the jar is put there
- * first, and only then is the next class named.
+ * instrumented code calls {@link Hook} from any class loader and under any security manager; so the
+ * jar is put there first, and only then is the next class named.
  *
  * <p>Nothing that goes wrong in the agent may harm the server: it is one line on standard error, and the hook is off.
  */
@@ -32,8 +32,8 @@ public final class Entry {
                 File jar = new File(Entry.class.getProtectionDomain().getCodeSource().getLocation().toURI());
                 instrumentation.appendToBootstrapClassLoaderSearch(new JarFile(jar));
             }
-            // By this class's own loader, which asks its parents first: to name the boot loader is a right that a security
-            // manager may refuse to an agent that comes late.
+            // By this class's own loader, which asks its parents first: to name the boot loader is
+            // a right that a security manager may refuse to an agent that comes late.
             Class.forName("roost.agent.Agent")
                     .getMethod("start", String.class, Instrumentation.class)
                     .invoke(null, options, instrumentation);
@@ -42,7 +42,10 @@ public final class Entry {
         }
     }
 
-    /** On the boot class path, from an attachment before, whose jar may be gone. Nobody needs a right to be told of that loader. */
+    /**
+     * On the boot class path, from an attachment before, whose jar may be gone. Asking for
+     * that loader needs no permission.
+     */
     private static boolean isThere(Instrumentation instrumentation) {
         for (Class<?> loaded : instrumentation.getAllLoadedClasses()) {
             if (loaded.getName().equals("roost.agent.Agent") && loaded.getClassLoader() == null) {

@@ -5,22 +5,27 @@ import static roost.agent.Layout.*;
 import java.nio.MappedByteBuffer;
 
 /**
- * What watched methods call: {@link #enter} first, {@link #exit} on every way out, with what enter returned.
+ * The calls of watched methods: {@link #enter} first, {@link #exit} on every way out, with the
+ * value that enter returned.
  *
  * <p>The server's own threads run this, so it never waits, never throws and, a thread's first call aside, never allocates.
- * The file and its mapping are constants of this class, so that the compiler folds them: {@link Installed} holds them
- * before anything touches this class.
+ * The file and its mapping are constants of this class, so that the compiler folds them:
+ * {@link Installed} holds them before any code touches this class.
  *
  * <p>If the file is cut short under us, the JVM turns the fault into an {@link InternalError}, which it throws a little
- * later, wherever the thread then is. So the first word that is read each time carries a check, and when that is wrong the
- * thread stays here until the error has come, catches it, and the hook is off for good.
+ * later, wherever the thread then is. So the first word that is read each time carries a check, and
+ * when that is wrong the thread stays here until the error has come, catches it, and the hook is
+ * off for good.
  */
 public final class Hook {
     private static final SlotFile FILE = Installed.file;
     private static final MappedByteBuffer MAP = FILE.map;
     private static final boolean HAS_EVENTS = FILE.events != 0;
     private static final ThreadLocal<ThreadSlot> SLOT = new ThreadLocal<>();
-    /** The class of virtual threads, where this JVM has them. They change carriers inside a call: no slot can tell. */
+    /**
+     * The class of virtual threads, where this JVM has them. They change carriers inside a call: no
+     * slot can tell.
+     */
     private static final Class<?> VIRTUAL = virtualThreads();
 
     private static final String CUT_SHORT =
@@ -88,7 +93,10 @@ public final class Hook {
         return slot;
     }
 
-    /** The file was cut short: waits until the JVM's error has come, which it does when a native method returns. */
+    /**
+     * The file was cut short: waits until the JVM's error has come, which it does when a native
+     * method returns.
+     */
     private static int lost() {
         isOff = true;
         try {
@@ -117,7 +125,7 @@ public final class Hook {
             say("the hook is off: " + failure);
             FILE.count(ERRORS);
         } catch (Throwable again) {
-            // There is nobody left to tell.
+            // There is no receiver left to tell.
         }
         return ThreadSlot.NOT_RECORDED;
     }

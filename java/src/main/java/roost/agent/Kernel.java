@@ -12,8 +12,9 @@ import java.security.PrivilegedAction;
  * The system calls that Java has no way to make: a thread's own number and a futex's wake.
  *
  * <p>Both are in a library of a few hundred instructions that the jar carries and {@link #load} loads before the
- * server's security is set up. Where it cannot be loaded (another processor, a temporary folder that forbids execution)
- * numbers come from /proc, and the slot file says that its doorbell cannot be rung: the governor then looks by itself.
+ * server's security is set up. Where it cannot be loaded (another processor, a temporary folder
+ * that forbids execution) numbers come from /proc, and the slot file says that its doorbell cannot
+ * be rung: the governor then looks by itself.
  */
 final class Kernel {
     private static boolean isLoaded;
@@ -65,7 +66,8 @@ final class Kernel {
         if (isLoaded) {
             return gettid();
         }
-        // /proc/thread-self leads to PID/task/TID. The server's own code may be on the stack, without the right to read.
+        // /proc/thread-self leads to PID/task/TID. The server's own code may be on the stack,
+        // without the right to read.
         return AccessController.doPrivileged((PrivilegedAction<Integer>) () -> {
             try {
                 Path target = Files.readSymbolicLink(Path.of("/proc/thread-self"));

@@ -4,7 +4,10 @@ import java.lang.invoke.MethodHandles;
 import java.lang.invoke.VarHandle;
 import java.nio.ByteOrder;
 
-/** Where everything is in a slot file: docs/formats.md, "Hot-function slots"; crates/slots/src/layout.rs is its twin. */
+/**
+ * Where everything is in a slot file: docs/formats.md, "Hot-function slots";
+ * crates/slots/src/layout.rs is its twin.
+ */
 final class Layout {
     static final byte[] MAGIC = {'R', 'O', 'O', 'S', 'T', 'H', 'O', 'T'};
     static final int FILE_VERSION = 1;
@@ -39,7 +42,7 @@ final class Layout {
     static final int FLAG_CANNOT_RING = 1;
     static final int ENABLE_HOOK = 1;
     static final int ENABLE_EXIT_TIMES = 2;
-    /** "ROST": what lies at CHECK, for as long as there is a file. */
+    /** "ROST": the value at CHECK, for as long as there is a file. */
     static final int CHECK_WORD = 0x54534f52;
 
     static final int METHODS = 4096;

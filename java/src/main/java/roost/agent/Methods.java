@@ -5,7 +5,7 @@ interface Methods {
     /** The number of one more method; its class is waited for. */
     int addMethod(String name);
 
-    /** What became of it: {@link Layout#WAITING}, {@link Layout#WATCHED} or {@link Layout#REFUSED}. */
+    /** Its state: {@link Layout#WAITING}, {@link Layout#WATCHED} or {@link Layout#REFUSED}. */
     void setMethod(int id, String name, int state);
 
     /** Whether it is to be watched still. */
@@ -14,6 +14,6 @@ interface Methods {
     /** The class whose {@code enter} and {@code exit} the methods call, by its internal name. */
     String hook();
 
-    /** One line for a person, of what was found or refused. */
+    /** One line for the user, about the methods found or refused. */
     void tell(int id, String line);
 }

@@ -5,7 +5,7 @@ import java.util.ArrayList;
 import java.util.List;
 
 /**
- * What stands after the {@code =} of {@code -javaagent:roost-agent.jar=}.
+ * The text after the {@code =} of {@code -javaagent:roost-agent.jar=}.
  *
  * @param methods at least one
  * @param file absolute
@@ -16,7 +16,10 @@ record Options(List<Target> methods, Path file, int slots, int events) {
     private static final String USAGE =
             "method=pkg.Class::method[(descriptor)][,method=...],file=/path/slots[,slots=N][,events=N]";
 
-    /** A method that is to be watched: class and method, and a descriptor where there are several of that name. */
+    /**
+     * A method that is to be watched: class and method, and a descriptor where there are several of
+     * that name.
+     */
     record Target(String className, String method, String descriptor) {
         static Target parse(String text) {
             int separator = text.indexOf("::");
@@ -38,7 +41,10 @@ record Options(List<Target> methods, Path file, int slots, int events) {
             return new Target(className, method, parenthesis < 0 ? "" : text.substring(parenthesis));
         }
 
-        /** Whether a descriptor is the one that was meant; what comes after the parenthesis may be left away. */
+        /**
+         * Whether a descriptor is the one that was meant; the text after the parenthesis may be
+         * left away.
+         */
         boolean fits(String found) {
             return descriptor.endsWith(")") ? found.startsWith(descriptor) : descriptor.isEmpty() || found.equals(descriptor);
         }

@@ -22,8 +22,8 @@ import java.util.Set;
  * The slot file of this process: made, mapped, and shared out to threads.
  *
  * <p>Slots are found and given back under this object's lock, once in a thread's life. A JVM tells nobody that a thread
- * has ended, so the dead are looked for whenever a new one comes: between two such moments a dead thread's slot tells
- * "outside", which it is.
+ * has ended, so the dead are looked for whenever a new one comes: between two such moments a dead
+ * thread's slot tells "outside", which it is.
  */
 final class SlotFile implements Methods {
     final MappedByteBuffer map;
@@ -183,7 +183,7 @@ final class SlotFile implements Methods {
         WORD64.getAndAdd(map, what, 1L);
     }
 
-    /** Whoever clears "asleep" rings; the others find it cleared. */
+    /** The writer that clears "asleep" rings; the others find it cleared. */
     void ring() {
         if ((int) WORD32.getAndSet(map, ASLEEP, 0) == 0) {
             return;
@@ -194,7 +194,10 @@ final class SlotFile implements Methods {
         }
     }
 
-    /** An entry is owned between two stores of its ticket; one that is busy or newer is left, and the event lost. */
+    /**
+     * An entry is owned between two stores of its ticket; one that is busy or newer is left, and
+     * the event lost.
+     */
     void record(long at, int tid, int method, int kind, long state) {
         long number = (long) WORD64.getAndAdd(map, EVENT_HEAD, 1L);
         int entry = slotOffset(slots) + (int) (number & (events - 1)) * EVENT;

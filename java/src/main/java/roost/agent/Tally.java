@@ -3,7 +3,7 @@ package roost.agent;
 import java.util.concurrent.atomic.AtomicLongArray;
 
 /**
- * What methods call whose calls are counted ({@link Count}): how many from outside, and how long each took.
+ * The hook of counted methods ({@link Count}): how many calls from outside, and how long each took.
  *
  * <p>It costs more than {@link Hook} (two readings of the clock, two shared counters), and is there for seconds. A call that
  * began under one count, or under none, ends under no other.
@@ -45,7 +45,7 @@ public final class Tally {
         }
     }
 
-    /** From now on this one is counted for; null: nobody counts. */
+    /** From now on this one is counted for; null: no process counts. */
     static void install(Run next) {
         run = next;
     }

@@ -9,8 +9,9 @@ import java.nio.MappedByteBuffer;
  * A thread's slot, written by that thread alone.
  *
  * <p>Sequence, depth and method are one word of 64 bits and change in one store. Enter: a store fence (so that nothing of
- * this call is seen before the last exit), the time, then that word with release. There is no full fence between it and
- * the look at "asleep": the reader makes up for it, because it sleeps seldom and calls are many.
+ * this call is seen before the last exit), the time, then that word with release. There is no full
+ * fence between it and the look at "asleep": the reader makes up for it, because it sleeps seldom
+ * and calls are many.
  */
 final class ThreadSlot {
     /** A token for a call that is not recorded; its exit does nothing. */
@@ -48,7 +49,10 @@ final class ThreadSlot {
         return index < 0 && ++misses >= MISSES;
     }
 
-    /** The thread is inside. What is returned goes to {@link #exit}: the slot, and the depth before. */
+    /**
+     * The thread is inside. The returned value goes to {@link #exit}: the slot, and the depth
+     * before.
+     */
     int enter(int method, long now) {
         if (index < 0) {
             file.count(NO_SLOT);
@@ -79,7 +83,10 @@ final class ThreadSlot {
         return index + 1 << 16 | depth;
     }
 
-    /** When a call is over; calls inside it that never told their end are over too. Once more does nothing. */
+    /**
+     * When a call is over; calls inside it that never told their end are over too. Once more does
+     * nothing.
+     */
     static void exit(SlotFile file, int token, int method, boolean wantsTime, long now) {
         MappedByteBuffer map = file.map;
         int offset = slotOffset((token >>> 16) - 1);

@@ -23,7 +23,8 @@ import org.objectweb.asm.Opcodes;
  * </pre>
  *
  * <p>The token lies in a new local variable behind all others, so nothing moves; every stack map frame is padded up to it.
- * Frames are written as they were, never computed: computing them would load the server's classes while it loads them.
+ * Frames are written as they were, never computed: computing them would load the server's classes
+ * while it loads them.
  */
 final class Watch {
     private Watch() {}

@@ -14,11 +14,12 @@ import org.objectweb.asm.ClassReader;
  * Finds the named methods in classes as they are loaded, and puts the hook around them.
  *
  * <p>A name that fits no method, or several, is refused with what there is instead; so is a class whose loader cannot see
- * the hook, because its call would fail in the middle of the server. A refusal leaves the class as it was.
+ * the hook, because its call would fail in the middle of the server. A refusal leaves the class as
+ * it was.
  */
 final class Watcher implements ClassFileTransformer {
     private final Methods methods;
-    /** By the class's internal name: what is to be watched there. */
+    /** By the class's internal name: the methods to watch there. */
     private final Map<String, List<Wanted>> wanted = new HashMap<>();
 
     private record Wanted(int id, Options.Target target) {}

@@ -1,5 +1,6 @@
 /**
- * The Roost agent: tells, through a mapped file, which threads of a JVM are inside the server's hot function.
+ * The Roost agent: tells, through a mapped file, which threads of a JVM are inside the server's hot
+ * function.
  *
  * <pre>
  *   Entry (the application's loader) -> Agent -> Options, Kernel, SlotFile      once, at the start

@@ -126,7 +126,7 @@ class AgentIT {
         }
     }
 
-    /** Attaches in vain; what the process that attaches says of it. */
+    /** Attaches in vain; returns the attaching process's message. */
     private String refused(Path home, Jvm jvm, String options) throws Exception {
         Process attach = new ProcessBuilder(
                         home.resolve("bin/java").toString(), "-jar", Jvm.JAR.toString(), Long.toString(jvm.pid), options)
@@ -163,7 +163,8 @@ class AgentIT {
             long asked = System.nanoTime();
             attach(home, jvm, "count=" + out + ",millis=3000," + methods);
             jvm.waitFor("counting the calls of 4 methods");
-            // The classes are made anew at the beginning: calls of then may go uncounted, and so one is waited for.
+            // The classes are made anew at the beginning: calls of then may go uncounted, and so
+            // one is waited for.
             for (int i = 0; i < 100; i++) {
                 assertEquals("ok", jvm.ask("throw 10"));
                 assertEquals("ok", jvm.ask("recurse 5"));
@@ -175,7 +176,7 @@ class AgentIT {
             String[] search = lines.get(1).split(" ");
             String[] recurse = lines.get(4).split(" ");
             assertEquals("tiny.Server::search(I)J", search[6]);
-            // By the clock of whoever asked, and not before it asked.
+            // By the asking process's clock, and not before it asked.
             long began = Long.parseLong(search[3]);
             assertTrue(began >= asked && began + Long.parseLong(search[4]) <= System.nanoTime(), asked + ": " + lines.get(1));
             assertTrue(Long.parseLong(search[4]) >= 3_000_000_000L, lines.get(1));

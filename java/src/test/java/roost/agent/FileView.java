@@ -11,7 +11,7 @@ import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
 
-/** A copy of a slot file, for tests. What a governor reads with is crates/slots. */
+/** A copy of a slot file, for tests. The governor's own reader is crates/slots. */
 record FileView(ByteBuffer bytes) {
     static FileView of(Path path) throws IOException {
         return new FileView(ByteBuffer.wrap(Files.readAllBytes(path)).order(ByteOrder.LITTLE_ENDIAN));

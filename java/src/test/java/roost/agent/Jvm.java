@@ -11,7 +11,7 @@ import java.util.List;
 import java.util.concurrent.TimeUnit;
 import java.util.stream.Stream;
 
-/** A JVM with {@link tiny.Server} in it, told what to do line by line. */
+/** A JVM with {@link tiny.Server} in it, driven line by line. */
 final class Jvm implements AutoCloseable {
     static final Path JAR = Path.of(System.getProperty("roost.jar", "../target/java/roost-agent.jar"));
 
@@ -36,7 +36,7 @@ final class Jvm implements AutoCloseable {
         return start(List.of(), home, options, folder);
     }
 
-    /** By a user who may write hardly anywhere; for root, who may become anybody. */
+    /** By a user who may write hardly anywhere; for root, who may become any user. */
     static Jvm startAsNobody(String options, Path folder) throws IOException {
         org.junit.jupiter.api.Assumptions.assumeTrue("root".equals(System.getProperty("user.name")), "only root may be another");
         List<String> nobody = List.of("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups");
@@ -47,7 +47,7 @@ final class Jvm implements AutoCloseable {
         List<String> command = new ArrayList<>(as);
         command.add(home.resolve("bin/java").toString());
         if (version(home) >= 24) {
-            // Otherwise the JDK warns that somebody loads a library.
+            // Otherwise the JDK warns that a library is loaded.
             command.add("--enable-native-access=ALL-UNNAMED");
         }
         if (options != null) {

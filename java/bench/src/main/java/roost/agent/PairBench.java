@@ -16,8 +16,8 @@ import org.openjdk.jmh.annotations.State;
 import org.openjdk.jmh.annotations.Warmup;
 
 /**
- * One enter and its exit, through the very class that watched methods call: with the hook on, off, with exit times; beside
- * it the clock alone, which is most of the cost.
+ * One enter and its exit, through the very class that watched methods call: with the hook on, off,
+ * with exit times; beside it the clock alone, which is most of the cost.
  */
 @State(Scope.Benchmark)
 @BenchmarkMode(Mode.AverageTime)
