@@ -416,12 +416,14 @@ impl SafeFolder {
         }
     }
 
-    fn remove_if_left(&self, draft: &OsStr) -> Result<(), Errno> {
-        let file = open_at(&self.place, draft, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY)?;
+    /// Takes a file of this user's away that no process has locked.
+    pub(crate) fn remove_if_left(&self, name: impl AsRef<OsStr>) -> Result<(), Errno> {
+        let name = name.as_ref();
+        let file = open_at(&self.place, name, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY)?;
         let about = rustix::fs::fstat(&file)?;
         is_plain(&self.path, &about, own_user()).map_err(|_| Errno::PERM)?;
         rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
-        rustix::fs::unlinkat(&self.place, draft, AtFlags::empty())
+        rustix::fs::unlinkat(&self.place, name, AtFlags::empty())
     }
 
     /// A regular file with one name that belongs to `owner`, and no more than `most` bytes of it.

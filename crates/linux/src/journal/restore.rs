@@ -83,14 +83,20 @@ pub fn restore(root: &Root) -> Result<Restored, RestoreError> {
     drop(entries);
     let _one_restores = take_soon(&folder.join("restore.lock"), &own_words())?;
     let _of_before = exclude_earlier_versions(&folder, &mut report);
-    if let Ok(folder) = SafeFolder::open(&folder) {
-        // Of a run that was killed as it began, or as it wrote its journal anew: that one is still there.
-        folder.remove_drafts();
-    }
     let entries =
         fs::read_dir(&folder).map_err(|cause| RestoreError::Unreadable { path: folder.clone(), cause })?;
     let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-    let mut names: Vec<String> = names.filter(|name| name.ends_with(SUFFIX)).collect();
+    let mut names: Vec<String> = names.collect();
+    if let Ok(folder) = SafeFolder::open(&folder) {
+        // Of a run that was killed as it began, or as it wrote its journal anew: that one is still there.
+        folder.remove_drafts();
+        for draft in
+            names.iter().filter(|name| earlier_draft(name).is_some_and(|process| !threads::lives(process)))
+        {
+            let _ = folder.remove_if_left(draft);
+        }
+    }
+    names.retain(|name| name.ends_with(SUFFIX));
     names.sort_unstable();
     // CPUs that a run took offline first: until they are back, what other runs changed of them is refused or cannot be seen.
     names.sort_by_key(|name| !switches_cpus(&folder.join(name)));
@@ -140,6 +146,13 @@ fn exclude_earlier_versions(folder: &Path, report: &mut Restored) -> Option<File
             None
         }
     }
+}
+
+/// The process of a journal that an earlier version had not written whole yet: `PROCESS-TIME-RUN.draft`.
+fn earlier_draft(name: &str) -> Option<u32> {
+    let numbers: Vec<&str> = name.strip_suffix(".draft")?.split('-').collect();
+    let is_number = |part: &&str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+    (numbers.len() == 3 && numbers.iter().all(is_number)).then(|| numbers[0].parse().ok())?
 }
 
 /// True if this journal holds a CPU that was taken offline.
@@ -613,6 +626,24 @@ mod tests {
         assert_eq!((machine.read(KNOB), machine.read(&other)), ("0".to_owned(), "0".to_owned()));
         assert!(report.lines.iter().any(|line| line.contains("roost govern port-48001 (process 19133)")));
         assert!(left(&machine).is_empty(), "{report:?}");
+    }
+
+    #[test]
+    fn a_draft_of_an_earlier_version_goes_with_its_process() {
+        let machine = FakeMachine::intel_server(2);
+        let names = |pid: u32| [format!("{pid}-71-0.draft"), format!("{pid}-72-1.draft")];
+        let (dead, alive) = (names(4_000_000), names(std::process::id()));
+        let others = ["notes.draft", "4000000.draft", "4000000-7-x.draft", "4000000-71-0.draft.old"];
+        for name in dead.iter().chain(&alive).map(String::as_str).chain(others) {
+            machine.write(&format!("run/roost/{name}"), "half");
+        }
+        // A process of another namespace may have this number, and has the lock.
+        let locked = File::open(machine.path(&format!("run/roost/{}", dead[1]))).unwrap();
+        flock(&locked, FlockOperation::NonBlockingLockExclusive).unwrap();
+        restore(machine.root()).unwrap();
+        let is_there = |name: &str| machine.path(&format!("run/roost/{name}")).exists();
+        assert_eq!(dead.each_ref().map(|name| is_there(name)), [false, true]);
+        assert!(alive.iter().all(|name| is_there(name)) && others.into_iter().all(is_there));
     }
 
     #[test]
