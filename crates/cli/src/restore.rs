@@ -39,7 +39,12 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
             args.sysfs_root.display()
         )));
     }
-    let report = linux::restore(&Root::at(&args.sysfs_root));
+    let root = Root::at(&args.sysfs_root);
+    let mut report = linux::restore(&root);
+    let left = observe::hot::remove_left_runs(&root);
+    if let (Ok(report), 1..) = (&mut report, left) {
+        report.lines.push(format!("roost hot: took away {left} folder(s) that killed runs had left"));
+    }
     if let Some(signal) = args.ended_by {
         match report {
             Ok(report) if report.put_back + report.left_alone + report.failed > 0 => {

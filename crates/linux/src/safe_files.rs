@@ -239,6 +239,51 @@ impl SafeFolder {
         Err(failed(&self.path)(Errno::EXIST))
     }
 
+    /// The same, locked (`flock`) for as long as the second lives: [`Self::left_folders`] passes it over.
+    pub fn held_folder(&self, prefix: &str, mode: u32) -> Result<(Self, OwnedFd), SafeError> {
+        for _ in 0..TRIES {
+            let folder = self.fresh_folder(prefix, mode)?;
+            // Until it was locked, another process could take it for one that was left, and remove it.
+            if let Some(held) = self.hold(&folder) {
+                return Ok((folder, held));
+            }
+        }
+        Err(failed(&self.path)(Errno::BUSY))
+    }
+
+    /// Folders of this user's in it that [`Self::held_folder`] made and a killed process left, locked
+    /// for as long as they are looked at.
+    pub fn left_folders(&self, prefix: &str) -> Vec<(Self, OwnedFd)> {
+        let Ok(entries) = self.readable().map_err(|_| Errno::ACCESS).and_then(rustix::fs::Dir::new) else {
+            return Vec::new();
+        };
+        let left = |entry: rustix::fs::DirEntry| {
+            let name = OsStr::from_bytes(entry.file_name().to_bytes());
+            let digits = name.as_bytes().strip_prefix(prefix.as_bytes())?;
+            if digits.len() != 16 || !digits.iter().all(u8::is_ascii_hexdigit) {
+                return None;
+            }
+            let place = open_at(&self.place, name, OFlags::PATH | OFlags::DIRECTORY).ok()?;
+            let about = rustix::fs::fstat(&place).ok()?;
+            let path = self.path.join(name);
+            let doubt = self.doubt.clone().or_else(|| doubt(&path, &about));
+            let folder = (about.st_uid == own_user()).then_some(Self { place, path, doubt })?;
+            let held = self.hold(&folder)?;
+            Some((folder, held))
+        };
+        entries.filter_map(Result::ok).filter_map(left).collect()
+    }
+
+    /// Its lock, if no other process has that and it still has its name.
+    fn hold(&self, folder: &Self) -> Option<OwnedFd> {
+        let held = folder.readable().ok()?;
+        rustix::fs::flock(&held, FlockOperation::NonBlockingLockExclusive).ok()?;
+        let named =
+            rustix::fs::statat(&self.place, folder.path.file_name()?, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+        let about = rustix::fs::fstat(&held).ok()?;
+        ((named.st_dev, named.st_ino) == (about.st_dev, about.st_ino)).then_some(held)
+    }
+
     /// A folder in it that `user` alone writes, made if it is not there. Nothing is written into it
     /// by us: its owner chooses what lies there. One that is there must be that user's.
     pub fn folder_of(&self, name: &str, user: u32, group: u32) -> Result<Self, SafeError> {
@@ -260,6 +305,16 @@ impl SafeFolder {
         }
         let doubt = (user != own_user()).then(|| (path.clone(), format!("it belongs to user {user}")));
         Ok(Self { doubt: self.doubt.clone().or(doubt), place, path })
+    }
+
+    /// A folder in it of any user, to take names away there.
+    pub fn inner(&self, name: impl AsRef<OsStr>) -> Result<Self, SafeError> {
+        let name = name.as_ref();
+        let path = self.path.join(name);
+        let place = open_at(&self.place, name, OFlags::PATH | OFlags::DIRECTORY).map_err(failed(&path))?;
+        let about = rustix::fs::fstat(&place).map_err(failed(&path))?;
+        let doubt = self.doubt.clone().or_else(|| doubt(&path, &about));
+        Ok(Self { place, path, doubt })
     }
 
     /// Whose it is.

@@ -28,7 +28,7 @@ mod stacks;
 
 pub use counted::{CountError, Counted, CountedState, Times, read_counts};
 pub use energy::{ClockMeasured, clocks, measure};
-pub use jvm::{Jvm, JvmError, count_calls, profile_jvm};
+pub use jvm::{Jvm, JvmError, count_calls, profile_jvm, remove_left_runs};
 pub use native::{NativeError, Unwinding, count_functions, profile_native};
 pub use profile::{Pool, Profile, Seen};
 pub use stacks::{Frame, Stack, StackError, Stacks, read_async_profiler, read_perf_script};

