@@ -19,7 +19,7 @@ pub fn store_frame(before: Option<&Status>, now: &Status) -> Frame {
     let earlier_cpu = |cpu: &CpuStatus| before?.cpus.iter().find(|earlier| earlier.cpu == cpu.cpu);
     Frame {
         at: now.uptime,
-        reached: Some(Rate::of(requests, span)),
+        achieved: Some(Rate::of(requests, span)),
         workers: now
             .workers
             .iter()

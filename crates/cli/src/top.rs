@@ -90,7 +90,7 @@ fn watch(args: &Args, store: &mut Store, first: Status) -> Result<()> {
         let now = store.status()?;
         let next = view(&args.server, Some(&before), &now);
         let mut history = std::mem::take(&mut shown.history);
-        history.extend(next.now.reached);
+        history.extend(next.now.achieved);
         let excess = history.len().saturating_sub(HISTORY_MAX);
         history.drain(..excess);
         shown = TopView { history, first: shown.first, ..next };
@@ -279,7 +279,7 @@ mod tests {
     #[test]
     fn two_readings_give_the_rates_between_them() {
         let shown = view("x", Some(&status(10, 1_000)), &status(12, 1_500));
-        assert_eq!(shown.now.reached, Some(Rate::per_second(250.0)));
+        assert_eq!(shown.now.achieved, Some(Rate::per_second(250.0)));
         assert_eq!(shown.now.workers[0].busy, Some(Ratio::new(0.5)));
         assert_eq!(shown.now.cpus[0].residency.as_ref().unwrap()[0].share, Ratio::new(0.25));
         assert_eq!(shown.now.cpus[0].busy, None);
@@ -289,7 +289,7 @@ mod tests {
     #[test]
     fn a_store_that_began_anew_shows_no_negative_rate() {
         let shown = view("x", Some(&status(900, 1_000_000)), &status(2, 100));
-        assert_eq!(shown.now.reached, Some(Rate::per_second(50.0)));
+        assert_eq!(shown.now.achieved, Some(Rate::per_second(50.0)));
         assert_eq!(shown.power, None);
     }
 

@@ -321,7 +321,7 @@ mod tests {
         Frame {
             phase: "stock".to_owned(),
             at: machine::Duration::from_millis(200 * (n + 1)),
-            asked: Some(Rate::per_second(1_000.0)),
+            offered: Some(Rate::per_second(1_000.0)),
             p99: Some(machine::Duration::from_micros(300 + n)),
             workers: (0..2).map(worker).collect(),
             ..Frame::default()

@@ -20,8 +20,8 @@ pub(crate) struct Pending<R> {
     pub due: Instant,
     pub request: R,
     /// It waited behind too many unanswered ones, so its late sending is the server's doing.
-    pub held: bool,
-    /// How late the generator itself was: in sending it, or in coming to it where it was held.
+    pub backlogged: bool,
+    /// How late the generator itself was: in sending it, or in coming to it where it was backlogged.
     pub late: Duration,
 }
 
@@ -42,7 +42,7 @@ pub(crate) struct Asked {
 /// A request that is due and waits until its connection, or any of a pool, has fewer unanswered
 /// ones.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Held<R> {
+pub(crate) struct Backlogged<R> {
     pub due: Instant,
     pub request: R,
     /// How late the generator came to it.

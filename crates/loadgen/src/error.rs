@@ -23,8 +23,8 @@ pub enum Error {
     #[error(transparent)]
     Cpus(#[from] linux::AffinityError),
     /// Real-time priority that cannot be had.
-    #[error("the load cannot be sent promptly: {0}")]
-    Prompt(#[from] linux::RealtimeError),
+    #[error("the load cannot be sent at real-time priority: {0}")]
+    Realtime(#[from] linux::RealtimeError),
     /// A host name that leads nowhere.
     #[error("cannot find {target}: {cause}; check the host name, or give its address")]
     Resolve { target: Target, cause: std::io::Error },
@@ -84,7 +84,7 @@ impl Error {
                 | Self::Plan(_)
                 | Self::Workload(_)
                 | Self::Cpus(_)
-                | Self::Prompt(_)
+                | Self::Realtime(_)
                 | Self::Resolve { .. }
                 | Self::Descriptors { .. }
         )

@@ -21,7 +21,7 @@
 //! A `Protocol` gives the bytes between the two arrows their meaning: memcached's, or HTTP's.
 //!
 //! Terms: a *lane* is a thread with connections of its own. A request is *due* at its scheduled
-//! instant, *late* by the time from then until it was written, *held* when its connection has too
+//! instant, *late* by the time from then until it was written, *backlogged* when its connection has too
 //! many unanswered ones.
 //!
 //! Invariants:

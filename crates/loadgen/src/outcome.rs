@@ -15,9 +15,9 @@ pub struct Progress {
     pub length: Duration,
     /// The part of the run in which it lies.
     pub part: Part,
-    /// Rate that the plan asked for; none in a closed loop.
-    pub asked: Option<Rate>,
-    pub reached: Rate,
+    /// The plan's rate; none in a closed loop.
+    pub offered: Option<Rate>,
+    pub achieved: Rate,
     /// Latencies of the answers of this interval.
     pub latency: Percentiles,
     /// 99th percentile of how late requests were sent.
@@ -112,9 +112,9 @@ pub struct Preload {
 
 #[derive(Clone, Debug, Serialize)]
 pub struct Outcome {
-    /// Mean rate that the plan asked for while measuring; none in a closed loop.
-    pub asked: Option<Rate>,
-    pub reached: Rate,
+    /// The plan's mean rate while measuring; none in a closed loop.
+    pub offered: Option<Rate>,
+    pub achieved: Rate,
     #[serde(rename = "measured_ns")]
     pub measured: Duration,
     /// From when each request was due until its answer was read.
@@ -138,7 +138,7 @@ pub struct Outcome {
     pub connections_renewed: u32,
     /// The first value that was not the right one, and how the last lost connection ended.
     pub remarks: Vec<String>,
-    /// How filling the server went, if that was asked for.
+    /// The result of filling the server, where the plan asks for it.
     pub preload: Option<Preload>,
     pub threads: Vec<ThreadCost>,
     pub valid: bool,

@@ -82,9 +82,9 @@ pub struct Plan<A = Items> {
     /// The threads send at real-time priority 1, the lowest, ahead of all ordinary threads. This is
     /// for a generator that shares its CPUs with the server and has to send while the server runs.
     /// The server then sees the load of a generator on another machine, except for the CPU time.
-    pub prompt: bool,
+    pub realtime: bool,
     /// Unanswered requests on one connection beyond which further ones wait (open loop). They are
-    /// counted as held, and their latency still from when they were due.
+    /// counted as backlogged, and their latency still from when they were due.
     pub outstanding_max: u32,
     /// Give a request up, and its connection with it, when the server owes its answer for this
     /// long.
@@ -128,7 +128,7 @@ impl<A> Plan<A> {
             asks,
             interval: Duration::from_secs(1),
             spin: SPIN_DEFAULT,
-            prompt: false,
+            realtime: false,
             outstanding_max: 1024,
             timeout: None,
             drain: Duration::from_secs(2),

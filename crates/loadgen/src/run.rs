@@ -127,7 +127,7 @@ fn load<A: Asks>(
                         std::hint::spin_loop();
                     }
                     // Not before: this wait is a long one.
-                    if plan.prompt {
+                    if plan.realtime {
                         linux::run_before_others()?;
                     }
                     lane.phase(source, window, Some(reporter), stop)
@@ -169,8 +169,8 @@ fn load<A: Asks>(
         busy: Ratio::of(part.cpu_time, span),
     });
     Ok(Outcome {
-        asked: asked(plan, plan.warmup, plan.warmup + span),
-        reached: Rate::of(measured.iter().map(|part| part.answered_in_window).sum(), span),
+        offered: offered(plan, plan.warmup, plan.warmup + span),
+        achieved: Rate::of(measured.iter().map(|part| part.answered_in_window).sum(), span),
         measured: span,
         stands: Stands::of(&latency, &latency_without_own),
         latency,
@@ -252,7 +252,7 @@ fn boundaries<A>(plan: &Plan<A>, start: Instant) -> Vec<Instant> {
 }
 
 /// Mean rate that the plan asks for between two times since the load began.
-fn asked<A>(plan: &Plan<A>, begin: Duration, end: Duration) -> Option<Rate> {
+fn offered<A>(plan: &Plan<A>, begin: Duration, end: Duration) -> Option<Rate> {
     let Pace::Open { profile, .. } = &plan.pace else { return None };
     if end <= begin {
         return Some(Rate::ZERO);
@@ -326,8 +326,8 @@ impl<A> Merger<'_, A> {
             at: end,
             length: end - begin,
             part,
-            asked: if part == Part::Drain { None } else { asked(self.plan, begin, end) },
-            reached: Rate::of(parts.tally.counts.answered, end - begin),
+            offered: if part == Part::Drain { None } else { offered(self.plan, begin, end) },
+            achieved: Rate::of(parts.tally.counts.answered, end - begin),
             latency: Percentiles::of(latency),
             lateness_p99: quantile(&parts.tally.lateness, 0.99),
             counts: parts.tally.counts,

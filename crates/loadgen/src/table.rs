@@ -6,11 +6,11 @@ use std::fmt;
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut row = |name: &str, text: String| writeln!(f, "{name:<12} {text}");
-        match self.asked {
-            Some(asked) => {
-                row("rate", format!("asked {asked}, reached {} over {}", self.reached, self.measured))?
+        match self.offered {
+            Some(offered) => {
+                row("rate", format!("offered {offered}, achieved {} over {}", self.achieved, self.measured))?
             }
-            None => row("rate", format!("reached {} over {} (closed loop)", self.reached, self.measured))?,
+            None => row("rate", format!("achieved {} over {} (closed loop)", self.achieved, self.measured))?,
         }
         let l = &self.latency;
         row(
@@ -61,8 +61,11 @@ impl fmt::Display for Outcome {
             .map(|(count, what)| format!("{count} {what}"))
             .collect();
         row("errors", if wrong.is_empty() { "none".to_owned() } else { wrong.join(", ") })?;
-        if c.held > 0 {
-            row("held", format!("{} requests waited for a connection with room for them", c.held))?;
+        if c.backlogged > 0 {
+            row(
+                "backlogged",
+                format!("{} requests waited for a connection with room for them", c.backlogged),
+            )?;
         }
         if self.connections_renewed > 0 {
             row("connections", format!("{} made anew", self.connections_renewed))?;
@@ -74,7 +77,7 @@ impl fmt::Display for Outcome {
             );
             row("preload", text)?;
         }
-        if self.asked.is_some() {
+        if self.offered.is_some() {
             let d = &self.lateness;
             row(
                 "sent late",
@@ -107,16 +110,20 @@ impl fmt::Display for Outcome {
 impl fmt::Display for Progress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:>6.1}s", self.at.as_secs_f64())?;
-        if let Some(asked) = self.asked {
-            write!(f, "  asked {asked:>8}")?;
+        if let Some(offered) = self.offered {
+            write!(f, "  offered {offered:>8}")?;
         }
         let l = &self.latency;
-        write!(f, "  reached {:>8}  p50 {:>7}  p99 {:>7}  p99.9 {:>7}", self.reached, l.p50, l.p99, l.p999)?;
+        write!(
+            f,
+            "  achieved {:>8}  p50 {:>7}  p99 {:>7}  p99.9 {:>7}",
+            self.achieved, l.p50, l.p99, l.p999
+        )?;
         write!(f, "  errors {}", self.counts.errors())?;
         if self.counts.good == 0 {
             write!(f, "  misses {}", self.counts.misses)?;
         }
-        if self.asked.is_some() {
+        if self.offered.is_some() {
             write!(f, "  late p99 {}", self.lateness_p99)?;
         }
         match self.part {

@@ -37,7 +37,7 @@ pub struct Counts {
     /// Requests that were never sent, because the server took no more for too long.
     pub unsent: u64,
     /// Requests that waited at the generator because their connection had too many unanswered ones.
-    pub held: u64,
+    pub backlogged: u64,
 }
 
 impl Counts {
@@ -67,7 +67,7 @@ impl AddAssign for Counts {
         self.lost += other.lost;
         self.unanswered += other.unanswered;
         self.unsent += other.unsent;
-        self.held += other.held;
+        self.backlogged += other.backlogged;
     }
 }
 

@@ -105,7 +105,7 @@ struct Run {
     /// When requests came.
     arrivals: String,
     /// The generator sent at real-time priority.
-    prompt: bool,
+    realtime: bool,
     round: u32,
     treatment: Treatment,
     /// Cores awake, mean over epochs, and how many there are.
@@ -249,7 +249,7 @@ fn one(
         machine: this_machine(),
         load: load.to_owned(),
         arrivals: args.arrivals.to_string(),
-        prompt: plan.prompt,
+        realtime: plan.realtime,
         round,
         treatment,
         cores: cores.iter().map(|&cores| f64::from(cores)).sum::<f64>() / cores.len().max(1) as f64,
@@ -315,7 +315,7 @@ fn plan(args: &Args, server: &Contestant, rate: Option<Rate>, generator: CpuId, 
     Ok(Plan {
         connections: 32,
         cpus: Some(CpuList([generator].into())),
-        prompt: super::may_be_prompt(),
+        realtime: super::may_be_realtime(),
         spin: SPIN,
         length,
         asks: Items::of(Workload { keys: 10_000, seed: u64::from(round) + 1, ..Workload::default() }),
@@ -440,7 +440,7 @@ mod tests {
             machine: this_machine(),
             load: "1k".into(),
             arrivals: "poisson".into(),
-            prompt: false,
+            realtime: false,
             round: 0,
             treatment,
             cores: 1.0,

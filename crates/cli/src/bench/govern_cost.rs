@@ -124,7 +124,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         (measured, load.join().expect("the generator does not panic"))
     });
     let (mut results, outcome) = (measured?, outcome?);
-    results.requests_per_second = outcome.reached.as_per_second();
+    results.requests_per_second = outcome.achieved.as_per_second();
     daemon.stop()?;
     if let Some(folder) = &args.out {
         super::append(folder, "govern-cost.jsonl", &results)?;

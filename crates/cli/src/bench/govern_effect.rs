@@ -164,7 +164,7 @@ fn of(
         started: crate::run_folder::started()?,
         machine: this_machine(),
         actuator: actuator.to_string(),
-        rate: outcome.reached.as_per_second(),
+        rate: outcome.achieved.as_per_second(),
         threads: threads.len(),
         first_ns: first.effect.as_nanos(),
         effects_ns: sorted(&|change| change.effect),

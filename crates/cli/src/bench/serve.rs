@@ -173,7 +173,7 @@ impl Bench {
     fn open_rate(&mut self) -> Result<Rate> {
         let peer = self.stable.start(Who::Peer)?;
         let fill = loadgen::fill(&self.plan(&peer, Pace::Closed { depth: 1 }, self.lengths.warm))?;
-        let most = self.load(&peer, Pace::Closed { depth: 16 }, self.lengths.closed)?.reached;
+        let most = self.load(&peer, Pace::Closed { depth: 16 }, self.lengths.closed)?.achieved;
         self.notes.push(format!(
             "the peer reached {most} at depth 16 with {} of {} keys kept",
             fill.hits, fill.checked
@@ -215,7 +215,7 @@ impl Bench {
                 let used = contestant.cpu_time()? - before;
                 let per_request_us = used.as_secs_f64() * 1e6 / outcome.counts.answered.max(1) as f64;
                 self.record.add(round, idle, who, cpu, per_request_us, true)?;
-                self.record.add(round, idle, who, throughput, outcome.reached.as_per_second(), true)?;
+                self.record.add(round, idle, who, throughput, outcome.achieved.as_per_second(), true)?;
             }
             let outcome = self.load(&contestant, open(open_rate)?, self.lengths.open)?;
             let p99_us = outcome.latency.p99.as_secs_f64() * 1e6;

@@ -138,7 +138,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let name = run_folder::name_of(&folder);
     let info = run_info(name, started, &cpus, peak, &params, args, &treatments)?;
     let mut show = Show::begin(args, info, &folder, &treatments, stopped)?;
-    let prompt = may_be_prompt();
+    let realtime = may_be_realtime();
     let mut totals: Vec<Total> = treatments.iter().map(|_| Total::default()).collect();
     for round in 0..args.rounds {
         // The other way round in every second round: what comes first may find the machine
@@ -149,7 +149,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         }
         for turn in turns {
             let (treatment, total) = (&treatments[turn], &mut totals[turn]);
-            let piece = Piece { round, length: round_length, prompt };
+            let piece = Piece { round, length: round_length, realtime };
             play(treatment, &cpus, peak, args, &folder, piece, total, &mut show)?;
             if show.is_stopped() {
                 drop(show);
@@ -164,7 +164,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let compared = rounds::compared(&treatments, &totals);
     let mut remarks: Vec<String> = cpus.remark().into_iter().collect();
     remarks.extend(rounds::told(&treatments, &totals, &compared));
-    if !prompt {
+    if !realtime {
         remarks.push(
             "The generator ran at ordinary priority; run as root (or with RLIMIT_RTPRIO), it sends before all others."
                 .to_owned(),
@@ -333,7 +333,7 @@ fn calibrate(cpus: &Split, seed: u64, stopped: &AtomicBool) -> Result<Rate> {
     if stopped.load(Ordering::Relaxed) {
         return Err(anyhow!("stopped before it began"));
     }
-    Ok(outcome.reached)
+    Ok(outcome.achieved)
 }
 
 /// Stores every key.
@@ -365,12 +365,12 @@ fn day(length: Duration, peak: Rate) -> Result<Profile> {
 struct Piece {
     round: u16,
     length: Duration,
-    prompt: bool,
+    realtime: bool,
 }
 
 /// Whether a thread of this user may send before all others, which keeps the generator punctual on
 /// a busy machine.
-fn may_be_prompt() -> bool {
+fn may_be_realtime() -> bool {
     std::thread::spawn(|| linux::run_before_others().is_ok()).join().unwrap_or(false)
 }
 
@@ -395,7 +395,7 @@ fn play(
     let pace = Pace::Open { arrivals: ArrivalKind::Poisson, profile: day(piece.length, peak)? };
     // The same requests for all treatments of a round, and others in each round.
     let seed = args.seed.wrapping_add(u64::from(piece.round));
-    let plan = Plan { prompt: piece.prompt, ..plan(cpus, pace, piece.length, seed) };
+    let plan = Plan { realtime: piece.realtime, ..plan(cpus, pace, piece.length, seed) };
     let before = Before {
         at: piece.length * u64::from(piece.round),
         awake: total.awake,
@@ -490,8 +490,8 @@ fn moment(
     Frame {
         phase: phase.to_owned(),
         at: past.at + progress.at,
-        asked: progress.asked,
-        reached: Some(progress.reached),
+        offered: progress.offered,
+        achieved: Some(progress.achieved),
         p50: latency.map(|latency| latency.p50),
         p99: latency.map(|latency| latency.p99),
         p999: latency.map(|latency| latency.p999),

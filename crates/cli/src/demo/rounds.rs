@@ -92,7 +92,7 @@ pub struct Seen {
 pub struct Total {
     rounds: Vec<Round>,
     length: Duration,
-    asked: f64,
+    offered: f64,
     requests: u64,
     errors: u64,
     late: f64,
@@ -115,14 +115,14 @@ impl Total {
         let seconds = outcome.measured.as_secs_f64().max(1e-9);
         let answered = outcome.counts.answered;
         let awake = awake_of(end) - awake_of(first);
-        let asked = outcome.asked.map_or(0.0, Rate::as_per_second);
-        let reached = outcome.reached.as_per_second();
+        let offered = outcome.offered.map_or(0.0, Rate::as_per_second);
+        let achieved = outcome.achieved.as_per_second();
         // A punctual generator is a matter of the tail alone; an answer that is missing is one of the load.
-        let is_short = outcome.counts.unsent > 0 || answered == 0 || reached < LOAD_LEAST * asked;
+        let is_short = outcome.counts.unsent > 0 || answered == 0 || achieved < LOAD_LEAST * offered;
         if is_short {
             self.short.get_or_insert_with(|| {
                 format!(
-                    "{}: the store was asked {asked:.0} requests a second and answered {reached:.0}; give a lower --peak",
+                    "{}: the store was offered {offered:.0} requests a second and answered {achieved:.0}; give a lower --peak",
                     treatment.name
                 )
             });
@@ -142,7 +142,7 @@ impl Total {
             }
         });
         self.length += outcome.measured;
-        self.asked += asked;
+        self.offered += offered;
         self.requests += answered;
         self.errors += outcome.counts.errors();
         self.late += outcome.late.as_f64();
@@ -194,8 +194,8 @@ impl Total {
             name: treatment.name.to_owned(),
             what: treatment.what.to_owned(),
             length: Some(self.length),
-            asked: Some(Rate::per_second(self.asked / count)),
-            reached: Some(Rate::of(self.requests, self.length)),
+            offered: Some(Rate::per_second(self.offered / count)),
+            achieved: Some(Rate::of(self.requests, self.length)),
             requests: Some(self.requests),
             errors: Some(self.errors),
             p50: at(0.5),
@@ -313,7 +313,7 @@ pub fn told(treatments: &[Treatment], totals: &[Total], compared: &[Compared]) -
     let short = totals.iter().flat_map(|total| &total.rounds).filter(|round| round.awake.is_none()).count();
     if short > 0 {
         lines.push(format!(
-            "In {short} of {all} rounds the load was not answered as asked: they are left out."
+            "In {short} of {all} rounds the load was not answered as offered: they are left out."
         ));
     }
     lines

@@ -92,7 +92,7 @@ struct Load {
     spin: Duration,
     /// Send at real-time priority 1, so that a server on the same CPUs does not delay it; root or CAP_SYS_NICE
     #[arg(long)]
-    prompt: bool,
+    realtime: bool,
     /// The run is INVALID if this percentile, or the median, is the generator's own
     #[arg(long, value_name = "pQ", default_value = "p99", value_parser = parse_percentile)]
     percentile: f64,
@@ -164,7 +164,7 @@ fn send<A: Asks>(load: &Load, plan: &Plan<A>) -> Result<ExitCode> {
         return Ok(exit_code(&outcome));
     }
     eprintln!(
-        "hint: more --threads on --cpus of their own, a longer --spin, or --prompt where the server shares its CPUs make a \
+        "hint: more --threads on --cpus of their own, a longer --spin, or --realtime where the server shares its CPUs make a \
          generator punctual"
     );
     Ok(exit_code(&outcome))
@@ -230,7 +230,7 @@ impl Load {
             warmup: self.warmup,
             interval: self.interval,
             spin: self.spin,
-            prompt: self.prompt,
+            realtime: self.realtime,
             judged: self.percentile,
             ..plan
         }

@@ -98,8 +98,8 @@ impl Depth {
 #[derive(Clone, Debug, Serialize)]
 struct Measured {
     depth: Depth,
-    asked: Rate,
-    reached: Rate,
+    offered: Rate,
+    achieved: Rate,
     /// From the intended send time, by the client.
     latency: Option<Times>,
     /// False if the generator was late, so that the tail is its own.
@@ -214,7 +214,7 @@ fn point(
     root: &Root,
     cpus: &CpuList,
     depth: Depth,
-    asked: Rate,
+    offered: Rate,
     plan: &Plan,
     ended: &AtomicBool,
 ) -> Result<Measured> {
@@ -239,8 +239,8 @@ fn point(
     let findings = Findings::of(&sleeps.read(now), &Known::default());
     Ok(Measured {
         depth,
-        asked,
-        reached: outcome.reached,
+        offered,
+        achieved: outcome.achieved,
         latency: Times::of(&outcome.histogram),
         valid: outcome.valid,
         power,
@@ -287,7 +287,7 @@ fn title(sweep: &Sweep) -> String {
 }
 
 fn table(sweep: &Sweep) -> String {
-    let head = ["depth", "asked", "reached", "p50", "p99", "power", "active", "states"];
+    let head = ["depth", "offered", "achieved", "p50", "p99", "power", "active", "states"];
     let mut table = Table::new(1, head.map(str::to_owned).to_vec());
     for point in &sweep.points {
         let none = || "-".to_owned();
@@ -300,8 +300,8 @@ fn table(sweep: &Sweep) -> String {
         let late = if point.valid { "" } else { " (late)" };
         table.row(vec![
             point.depth.name().to_owned(),
-            point.asked.to_string(),
-            point.reached.to_string(),
+            point.offered.to_string(),
+            point.achieved.to_string(),
             point.latency.map_or_else(none, |times| times.p50.to_string()),
             point.latency.map_or_else(none, |times| format!("{}{late}", times.p99)),
             point.power.as_ref().map_or_else(none, |power| format!("{:.2} W", power.mean.as_watts())),
@@ -323,9 +323,9 @@ fn page(info: &RunInfo, sweep: &Sweep) -> Page {
         .collect();
     let series = |depth: Depth, value: &dyn Fn(&Measured) -> Option<f64>| {
         let mut points: Vec<&Measured> = sweep.points.iter().filter(|point| point.depth == depth).collect();
-        points.sort_by(|one, other| one.asked.as_per_second().total_cmp(&other.asked.as_per_second()));
+        points.sort_by(|one, other| one.offered.as_per_second().total_cmp(&other.offered.as_per_second()));
         let points =
-            points.iter().map(|point| Point::new(point.asked.as_per_second(), value(point))).collect();
+            points.iter().map(|point| Point::new(point.offered.as_per_second(), value(point))).collect();
         Series { name: depth.name().to_owned(), style: Style::Line, points }
     };
     let figure = |title: &str, see: &str, y: Quantity, value: &dyn Fn(&Measured) -> Option<f64>| -> Figure {

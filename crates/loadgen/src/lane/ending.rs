@@ -104,9 +104,9 @@ impl<A: Asks> Lane<'_, A> {
 
     fn lose_waiting(&mut self, queue: usize) {
         let waiting = std::mem::take(&mut self.waiting[queue]);
-        self.held -= waiting.len();
-        for held in waiting {
-            self.count(held.due, |counts| counts.lost += 1);
+        self.backlogged -= waiting.len();
+        for backlogged in waiting {
+            self.count(backlogged.due, |counts| counts.lost += 1);
         }
     }
 
@@ -161,12 +161,14 @@ impl<A: Asks> Lane<'_, A> {
             left.append(&mut self.take_pending(at));
         }
         for queue in &mut self.waiting {
-            left.extend(queue.drain(..).map(|held| Asked { due: held.due, late: held.late }));
+            left.extend(
+                queue.drain(..).map(|backlogged| Asked { due: backlogged.due, late: backlogged.late }),
+            );
         }
         for asked in left {
             self.count(asked.due, |counts| counts.unanswered += 1);
             self.record_latency(asked, now);
         }
-        self.held = 0;
+        self.backlogged = 0;
     }
 }

@@ -14,7 +14,7 @@ mod waiting;
 
 pub(crate) use report::{LaneInterval, Reporter, thread_cpu_time};
 
-use crate::connection::{Address, Connection, Held};
+use crate::connection::{Address, Backlogged, Connection};
 use crate::protocol::{Asks, Protocol};
 use crate::source::Source;
 use crate::tally::Tally;
@@ -50,14 +50,14 @@ pub struct Lane<'a, A: Asks> {
     address: Address,
     connections: Vec<Connection<A::Protocol>>,
     /// The waiting requests: a queue for each connection, or one for all of a pool.
-    waiting: Vec<VecDeque<Held<<A::Protocol as Protocol>::Request>>>,
+    waiting: Vec<VecDeque<Backlogged<<A::Protocol as Protocol>::Request>>>,
     epoll: OwnedFd,
     timer: OwnedFd,
     armed: Instant,
     input: Vec<u8>,
     dirty: Vec<usize>,
     under_way: u64,
-    held: usize,
+    backlogged: usize,
     last_heard: Instant,
     /// The last time that this thread did not run although it had something to do: from when, until
     /// when.
@@ -121,7 +121,7 @@ impl<'a, A: Asks> Lane<'a, A> {
             input: vec![0; READ_BYTES],
             dirty: Vec::new(),
             under_way: 0,
-            held: 0,
+            backlogged: 0,
             last_heard: Instant::ZERO,
             paused: (Instant::ZERO, Instant::ZERO),
             next_look: Instant::ZERO,
@@ -174,7 +174,7 @@ impl<'a, A: Asks> Lane<'a, A> {
             self.expire(now);
             self.dispatch_due(now);
             self.flush_dirty();
-            let done = self.under_way == 0 && self.held == 0 && self.source.is_exhausted(now);
+            let done = self.under_way == 0 && self.backlogged == 0 && self.source.is_exhausted(now);
             if (done && now >= window.until) || stop.load(Ordering::Relaxed) {
                 break;
             }

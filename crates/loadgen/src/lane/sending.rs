@@ -3,7 +3,7 @@
 
 use super::Lane;
 use crate::Plan;
-use crate::connection::{Connection, Held, Pending};
+use crate::connection::{Backlogged, Connection, Pending};
 use crate::protocol::{Asks, Protocol};
 use crate::source::{Due, Source};
 use machine::{Duration, Instant};
@@ -39,11 +39,11 @@ impl<A: Asks> Lane<'_, A> {
         if !self.connections[at].open {
             self.count(due_at, |counts| counts.lost += 1);
         } else if self.waiting[queue].is_empty() && has_room(&self.connections[at], self.plan) {
-            self.compose(at, Held { due: due_at, request, late: Duration::ZERO }, false, now);
-        } else if self.held < HELD_MAX {
-            self.waiting[queue].push_back(Held { due: due_at, request, late: now.since(due_at) });
-            self.held += 1;
-            self.count(due_at, |counts| counts.held += 1);
+            self.compose(at, Backlogged { due: due_at, request, late: Duration::ZERO }, false, now);
+        } else if self.backlogged < BACKLOG_MAX {
+            self.waiting[queue].push_back(Backlogged { due: due_at, request, late: now.since(due_at) });
+            self.backlogged += 1;
+            self.count(due_at, |counts| counts.backlogged += 1);
             self.record_lateness(due_at, now);
         } else {
             self.count(due_at, |counts| counts.unsent += 1);
@@ -78,17 +78,17 @@ impl<A: Asks> Lane<'_, A> {
     fn compose(
         &mut self,
         at: usize,
-        asked: Held<<A::Protocol as Protocol>::Request>,
-        held: bool,
+        asked: Backlogged<<A::Protocol as Protocol>::Request>,
+        backlogged: bool,
         now: Instant,
     ) {
-        let Held { due, request, late } = asked;
+        let Backlogged { due, request, late } = asked;
         let connection = &mut self.connections[at];
         self.protocol.compose(&request, &mut connection.out);
         if connection.pending.is_empty() {
             connection.owes_since = now;
         }
-        connection.pending.push_back(Pending { due, request, held, late });
+        connection.pending.push_back(Pending { due, request, backlogged, late });
         connection.unsent += 1;
         if self.under_way == 0 {
             self.last_heard = now;
@@ -108,15 +108,15 @@ impl<A: Asks> Lane<'_, A> {
                 && self.connections[at].backlog_bytes() < OUT_BYTES_MAX
             {
                 let Some(request) = self.source.follow(&self.protocol, now) else { return };
-                self.compose(at, Held { due: now, request, late: Duration::ZERO }, false, now);
+                self.compose(at, Backlogged { due: now, request, late: Duration::ZERO }, false, now);
             }
             return;
         }
         let queue = self.queue(at);
         while has_room(&self.connections[at], self.plan) {
-            let Some(held) = self.waiting[queue].pop_front() else { return };
-            self.held -= 1;
-            self.compose(at, held, true, now);
+            let Some(backlogged) = self.waiting[queue].pop_front() else { return };
+            self.backlogged -= 1;
+            self.compose(at, backlogged, true, now);
         }
     }
 
@@ -165,12 +165,12 @@ impl<A: Asks> Lane<'_, A> {
             if closed_loop {
                 pending.due = now;
             }
-            if !closed_loop && !pending.held {
+            if !closed_loop && !pending.backlogged {
                 pending.late = now.since(pending.due);
             }
-            let Pending { due, held, .. } = *pending;
+            let Pending { due, backlogged, .. } = *pending;
             self.count(due, |counts| counts.sent += 1);
-            if !closed_loop && !held {
+            if !closed_loop && !backlogged {
                 self.record_lateness(due, now);
             }
         }
@@ -190,5 +190,5 @@ fn has_room<A, P: Protocol>(connection: &Connection<P>, plan: &Plan<A>) -> bool 
 const DISPATCH_BATCH: usize = 256;
 /// Bytes composed for one connection beyond which further requests wait.
 const OUT_BYTES_MAX: usize = 256 << 10;
-/// Held requests of one lane (24 bytes each) beyond which further ones are not sent at all.
-const HELD_MAX: usize = 1 << 20;
+/// Backlogged requests of one lane (24 bytes each) beyond which further ones are not sent at all.
+const BACKLOG_MAX: usize = 1 << 20;

@@ -273,7 +273,7 @@ fn a_slow_server_does_not_slow_the_requests_down() {
     let plan = Plan { connections: 1, ..short(&address, open(1000.0)) };
     let outcome = run(&plan, &mut unobserved).unwrap();
     add_up(&outcome);
-    assert!(outcome.counts.held > 0 && outcome.latency.p99 >= Duration::from_millis(300), "{outcome}");
+    assert!(outcome.counts.backlogged > 0 && outcome.latency.p99 >= Duration::from_millis(300), "{outcome}");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 mod http;
 mod memcached;
 mod misbehaving;
-mod prompt;
+mod realtime;
 
 use loadgen::{Interval, Items, Pace, Plan, Target};
 use machine::{Duration, Rate};

@@ -111,7 +111,7 @@ fn counts_add_up_in_an_open_loop() {
     // 1500 expected, so this is thirteen standard deviations.
     assert!((1000..2000).contains(&outcome.counts.sent), "{outcome}");
     assert_eq!(outcome.lateness.count, outcome.counts.sent);
-    assert_eq!(outcome.asked.unwrap().as_per_second().round(), 5000.0);
+    assert_eq!(outcome.offered.unwrap().as_per_second().round(), 5000.0);
     assert_eq!(seen, outcome.intervals);
     assert_eq!(seen.iter().filter(|progress| progress.part == Part::Warmup).count(), 2);
     assert_eq!(seen.iter().filter(|progress| progress.part == Part::Measured).count(), 6);
@@ -127,7 +127,7 @@ fn counts_add_up_in_a_closed_loop() {
         let plan = Plan { threads: 2, asks: Items { verify: true, ..base.asks.clone() }, ..base };
         let outcome = run(&plan, &mut unobserved).unwrap();
         add_up(&outcome);
-        assert!(outcome.valid && outcome.asked.is_none() && outcome.lateness.count == 0, "{outcome}");
+        assert!(outcome.valid && outcome.offered.is_none() && outcome.lateness.count == 0, "{outcome}");
         assert!(outcome.counts.answered > 100, "{outcome}");
     }
 }
@@ -211,7 +211,7 @@ fn a_rate_beyond_the_generator_makes_the_run_invalid() {
     let outcome = run(&plan, &mut unobserved).unwrap();
     assert!(!outcome.valid && !outcome.invalid_because.is_empty(), "{outcome}");
     assert!(outcome.to_string().contains("INVALID"), "{outcome}");
-    assert!(outcome.reached.as_per_second() < 20e6);
+    assert!(outcome.achieved.as_per_second() < 20e6);
 }
 
 #[test]

@@ -155,7 +155,7 @@ fn a_server_that_reads_nothing_leaves_requests_unanswered_and_says_so() {
         ..short(target, open(2000.0))
     };
     let outcome = run(&plan, &mut unobserved).unwrap();
-    assert!(outcome.counts.held > 0 && outcome.counts.unanswered > 0, "{outcome}");
+    assert!(outcome.counts.backlogged > 0 && outcome.counts.unanswered > 0, "{outcome}");
     assert_eq!(outcome.counts.answered, 0, "{outcome}");
 }
 
@@ -176,7 +176,7 @@ fn a_slow_server_does_not_slow_the_requests_down() {
         let plan = Plan { connections: 1, outstanding_max, ..short(target.clone(), open(1000.0)) };
         let outcome = run(&gets_only(plan), &mut unobserved).unwrap();
         assert_eq!(outcome.counts.sent, outcome.counts.answered, "{outcome}");
-        assert_eq!(outcome.counts.held > 0, outstanding_max == 1, "{outcome}");
+        assert_eq!(outcome.counts.backlogged > 0, outstanding_max == 1, "{outcome}");
         assert!(outcome.latency.p99 >= Duration::from_millis(300), "{outcome}");
     }
 }

@@ -89,8 +89,8 @@ mod tests {
         Frame {
             phase: phase.to_owned(),
             at: Duration::from_nanos(n.saturating_mul(200_000_000)),
-            asked: Some(Rate::per_second(rate)),
-            reached: Some(Rate::per_second(rate)),
+            offered: Some(Rate::per_second(rate)),
+            achieved: Some(Rate::per_second(rate)),
             p50: Some(Duration::from_nanos(n)),
             p99: Some(Duration::from_nanos(n.saturating_mul(3))),
             p999: None,

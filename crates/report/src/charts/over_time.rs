@@ -9,10 +9,10 @@ use crate::drawing::sheet::{self, Mark, RIGHT, WIDTH};
 use crate::run::Frame;
 use machine::{Duration, Rate};
 
-/// Load asked and reached, one panel per phase on one scale.
+/// Load offered and achieved, one panel per phase on one scale.
 pub fn load(tracks: &[Track]) -> Chart {
     let title = "Offered load";
-    let rates = |frame: &Frame| [frame.asked, frame.reached];
+    let rates = |frame: &Frame| [frame.offered, frame.achieved];
     let peak = tracks.iter().flat_map(|t| &t.frames).flat_map(rates).flatten().fold(Rate::ZERO, Rate::max);
     let any = tracks.iter().flat_map(|t| &t.frames).flat_map(rates).any(|rate| rate.is_some());
     let drawing = if any { Ok(draw_load(title, tracks, peak)) } else { Err("No rate was recorded.") };
@@ -40,7 +40,7 @@ pub fn latency(tracks: &[Track]) -> Chart {
 pub fn transfers(tracks: &[Track]) -> Chart {
     let title = "Connections moved between workers";
     let rates: Vec<Track> = tracks.iter().map(with_transfer_rates).collect();
-    let rate = |frame: &Frame| frame.reached.map(Rate::as_per_second);
+    let rate = |frame: &Frame| frame.achieved.map(Rate::as_per_second);
     let seen = rates.iter().flat_map(|track| &track.frames).filter_map(rate);
     let (low, high) = range(seen);
     let drawing = if low > high {
@@ -55,7 +55,7 @@ pub fn transfers(tracks: &[Track]) -> Chart {
 
 fn draw_load(title: &str, tracks: &[Track], peak: Rate) -> String {
     let entries = [
-        (Mark::Dashes(Ink::Text), "asked".to_owned()),
+        (Mark::Dashes(Ink::Text), "offered".to_owned()),
         (Mark::Fill(Ink::Muted, 0.4), "answered, in the phase's colour".to_owned()),
     ];
     let x = panels::time_axis(tracks);
@@ -70,12 +70,12 @@ fn draw_load(title: &str, tracks: &[Track], peak: Rate) -> String {
             let panel = Panel { left, top, width, height, x: &x, y: &y };
             panel.frame(canvas);
             panels::name_above(canvas, &panel, gutter, track);
-            for run in runs(track, |frame| frame.reached.map(Rate::as_per_second)) {
+            for run in runs(track, |frame| frame.achieved.map(Rate::as_per_second)) {
                 let line: Vec<(f64, f64)> = run.iter().map(|&(t, v)| panel.at(t, v)).collect();
                 canvas.area(&down_to(&line, top + height), track.ink, 0.3);
                 canvas.line(&line, track.ink, 2.0);
             }
-            for run in runs(track, |frame| frame.asked.map(Rate::as_per_second)) {
+            for run in runs(track, |frame| frame.offered.map(Rate::as_per_second)) {
                 let line: Vec<(f64, f64)> = run.iter().map(|&(t, v)| panel.at(t, v)).collect();
                 canvas.dashes(&line, Ink::Text, 1.25);
             }
@@ -140,7 +140,7 @@ fn with_transfer_rates(track: &Track) -> Track {
             let span = frame.at - at;
             (!span.is_zero()).then(|| Rate::of(count.saturating_sub(earlier), span))
         });
-        Frame { reached: rate, ..frame.clone() }
+        Frame { achieved: rate, ..frame.clone() }
     });
     Track { frames: frames.collect(), ..track.clone() }
 }
@@ -181,7 +181,7 @@ mod tests {
     fn rates_span_a_lost_count_and_a_restart_is_no_negative_rate() {
         let track = with_transfer_rates(&track(&[Some(10), None, Some(30), Some(5)]));
         let rates: Vec<Option<f64>> =
-            track.frames.iter().map(|f| f.reached.map(Rate::as_per_second)).collect();
+            track.frames.iter().map(|f| f.achieved.map(Rate::as_per_second)).collect();
         assert_eq!(rates, [None, None, Some(10.0), Some(0.0)]);
     }
 }

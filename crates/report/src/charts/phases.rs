@@ -135,8 +135,8 @@ fn merged(group: &[&Frame]) -> Frame {
         WorkerFrame { load: Rate::per_second(load), ..worker.clone() }
     });
     Frame {
-        asked: mean(|frame| frame.asked),
-        reached: mean(|frame| frame.reached),
+        offered: mean(|frame| frame.offered),
+        achieved: mean(|frame| frame.achieved),
         p50: worst(|frame| frame.p50),
         p99: worst(|frame| frame.p99),
         p999: worst(|frame| frame.p999),

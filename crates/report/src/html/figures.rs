@@ -49,7 +49,7 @@ pub fn now(page: &mut String, frame: &Frame) {
     let awake = frame.workers_awake().map(|awake| format!("{awake} of {}", frame.workers.len()));
     let energy = frame.energy.as_ref();
     let cards = [
-        ("answered now", or_missing(frame.reached), format!("asked {}", or_missing(frame.asked))),
+        ("answered now", or_missing(frame.achieved), format!("offered {}", or_missing(frame.offered))),
         ("workers awake now", or_missing(awake), worker_seconds(frame.awake)),
         ("p99 now", or_missing(frame.p99), format!("p50 {}", or_missing(frame.p50))),
         (
@@ -108,7 +108,7 @@ pub fn table(page: &mut String, summary: &Summary) {
         );
         let cells = [
             format!("{} <small>{}</small>", escape(&phase.name), escape(&phase.what)),
-            or_missing(phase.reached),
+            or_missing(phase.achieved),
             tail(phase.p50, first.p50),
             tail(phase.p99, first.p99),
             tail(phase.p999, first.p999),

@@ -12,12 +12,22 @@ pub struct Frame {
     pub phase: String,
     #[serde(rename = "at_ns")]
     pub at: Duration,
-    /// Requests per second that the load's schedule asked for.
-    #[serde(rename = "asked_per_s", default, skip_serializing_if = "Option::is_none")]
-    pub asked: Option<Rate>,
+    /// Requests per second of the load's schedule.
+    #[serde(
+        rename = "offered_per_s",
+        alias = "asked_per_s",
+        default,
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub offered: Option<Rate>,
     /// Requests per second that were answered.
-    #[serde(rename = "reached_per_s", default, skip_serializing_if = "Option::is_none")]
-    pub reached: Option<Rate>,
+    #[serde(
+        rename = "achieved_per_s",
+        alias = "reached_per_s",
+        default,
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub achieved: Option<Rate>,
     /// Median latency from the intended send time.
     #[serde(rename = "p50_ns", default, skip_serializing_if = "Option::is_none")]
     pub p50: Option<Duration>,

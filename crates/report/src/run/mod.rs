@@ -15,7 +15,7 @@
 //!
 //! Invariants:
 //! - Everything that could not be measured is absent from the file and `None` here, never zero.
-//! - Units end the names in the files (`p99_ns`, `asked_per_s`), since a file has no types.
+//! - Units end the names in the files (`p99_ns`, `offered_per_s`), since a file has no types.
 //! - A run that was cut short still reads: without `summary.json`, and without the line that was
 //!   being written.
 //! - Anything else that is wrong is an error that names the file, the line and the fix.

@@ -35,11 +35,21 @@ pub struct Phase {
     pub what: String,
     #[serde(rename = "length_ns", default, skip_serializing_if = "Option::is_none")]
     pub length: Option<Duration>,
-    /// Mean rate that the load's schedule asked for.
-    #[serde(rename = "asked_per_s", default, skip_serializing_if = "Option::is_none")]
-    pub asked: Option<Rate>,
-    #[serde(rename = "reached_per_s", default, skip_serializing_if = "Option::is_none")]
-    pub reached: Option<Rate>,
+    /// Mean rate of the load's schedule.
+    #[serde(
+        rename = "offered_per_s",
+        alias = "asked_per_s",
+        default,
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub offered: Option<Rate>,
+    #[serde(
+        rename = "achieved_per_s",
+        alias = "reached_per_s",
+        default,
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub achieved: Option<Rate>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requests: Option<u64>,
     /// Requests that failed, or whose answer was wrong.

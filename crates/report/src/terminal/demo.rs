@@ -52,7 +52,7 @@ impl DemoView<'_> {
         self.draw_phases(frame, phases);
         if let Some(now) = self.frames.last() {
             let asked =
-                format!("load asked in this phase, now {}, answered {}", or(now.asked), or(now.reached));
+                format!("load offered in this phase, now {}, answered {}", or(now.offered), or(now.achieved));
             frame.render_widget(Paragraph::new(Line::styled(asked, dim)), load_title);
             self.draw_load(frame, load, &now.phase);
             let (all, awake) = (now.workers.len(), now.workers_awake().unwrap_or(0));
@@ -69,12 +69,12 @@ impl DemoView<'_> {
         let length = self.plan.iter().find(|phase| phase.name == now.phase).map(|phase| phase.length);
         let awake = now.workers_awake().map_or_else(|| MISSING.to_owned(), |awake| awake.to_string());
         format!(
-            "{} {:.1}s of {}: asked {} answered {} workers active {awake} of {} p99 {}",
+            "{} {:.1}s of {}: offered {} answered {} workers active {awake} of {} p99 {}",
             now.phase,
             now.at.as_secs_f64(),
             length.map_or_else(|| MISSING.to_owned(), |length| format!("{:.0}s", length.as_secs_f64())),
-            or(now.asked),
-            or(now.reached),
+            or(now.offered),
+            or(now.achieved),
             now.workers.len(),
             or_missing(now.p99),
         )
@@ -177,7 +177,7 @@ impl DemoView<'_> {
         for moment in self.frames.iter().filter(|frame| frame.phase == phase) {
             let share = moment.at.as_secs_f64() / length.as_secs_f64().max(1e-9);
             let column = ((share * columns as f64) as usize).min(columns.saturating_sub(1));
-            if let (Some(value), Some(rate)) = (values.get_mut(column), moment.asked.or(moment.reached)) {
+            if let (Some(value), Some(rate)) = (values.get_mut(column), moment.offered.or(moment.achieved)) {
                 *value = Some(rate.as_per_second() as u64);
             }
         }
@@ -238,8 +238,8 @@ mod tests {
         let frame = |n: u64| Frame {
             phase: phase.to_owned(),
             at: Duration::from_millis(200 * (n + 1)),
-            asked: Some(Rate::per_second(1_000.0 + 10.0 * n as f64)),
-            reached: Some(Rate::per_second(990.0)),
+            offered: Some(Rate::per_second(1_000.0 + 10.0 * n as f64)),
+            achieved: Some(Rate::per_second(990.0)),
             p99: Some(Duration::from_micros(300 + n)),
             workers: (0..2).map(worker).collect(),
             awake: Some(Duration::from_millis(200 * (n + 1))),
@@ -280,14 +280,14 @@ mod tests {
             "phase                                 state        p99   awake            energy",
             "stock      all workers, stock idle    done       330us    40 s                 -",
             "scheduler  as few as the load needs   running   ~325us    10 s   49.0 J modelled",
-            "load asked in this phase, now 1490/s, answered 990/s",
+            "load offered in this phase, now 1490/s, answered 990/s",
         ];
         assert_eq!(lines[2..6].iter().map(|l| l.as_str()).collect::<Vec<_>>(), expected, "{lines:#?}");
         assert_eq!(lines[10], "workers: 1 of 2 active");
         assert_eq!(lines[23], "hint");
         assert_eq!(
             view.progress_line(),
-            "scheduler 10.0s of 20s: asked 1490/s answered 990/s workers active 1 of 2 p99 349us"
+            "scheduler 10.0s of 20s: offered 1490/s answered 990/s workers active 1 of 2 p99 349us"
         );
     }
 

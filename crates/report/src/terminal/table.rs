@@ -93,7 +93,9 @@ const COLUMNS: usize = 80;
 fn seen_by_clients(phase: &Phase, first: Option<&Phase>) -> [String; 7] {
     [
         phase.name.clone(),
-        phase.reached.map_or_else(|| MISSING.to_owned(), |rate| grouped(rate.as_per_second().round() as u64)),
+        phase
+            .achieved
+            .map_or_else(|| MISSING.to_owned(), |rate| grouped(rate.as_per_second().round() as u64)),
         phase.errors.map_or_else(|| MISSING.to_owned(), grouped),
         or_missing(phase.p50),
         format!("{}{}", or_missing(phase.p99), against(phase, first, |of| of.p99.map(Duration::as_secs_f64))),
@@ -201,7 +203,7 @@ mod tests {
     fn phase(name: &str, p99: u64, awake: u64) -> Phase {
         Phase {
             name: name.to_owned(),
-            reached: Some(Rate::per_second(18_170.2)),
+            achieved: Some(Rate::per_second(18_170.2)),
             errors: Some(0),
             p50: Some(Duration::from_micros(119)),
             p99: Some(Duration::from_micros(p99)),

@@ -123,7 +123,7 @@ impl TopView {
         format!(
             "{} requests/s  {} connections  {} items  {} of {}",
             self.now
-                .reached
+                .achieved
                 .map_or_else(|| MISSING.to_owned(), |rate| grouped(rate.as_per_second().round() as u64)),
             grouped(self.connections.into()),
             grouped(self.items),
@@ -269,7 +269,7 @@ mod tests {
             memory_limit: 1 << 30,
             history: (0..100).map(|n| Rate::per_second(f64::from(n) * 72.0)).collect(),
             now: Frame {
-                reached: Some(Rate::per_second(7_200.0)),
+                achieved: Some(Rate::per_second(7_200.0)),
                 workers: (0..count).map(worker).collect(),
                 cpus: vec![
                     CpuFrame {

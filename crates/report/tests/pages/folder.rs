@@ -21,6 +21,20 @@ fn a_run_reads_back_as_it_was_written() {
     assert_eq!(Run::read(folder.path()).unwrap(), run);
 }
 
+/// Builds before 0.1.0 wrote `asked_per_s` and `reached_per_s`.
+#[test]
+fn the_earlier_names_of_the_rates_are_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = write(folder.path());
+    for file in [FRAMES, SUMMARY] {
+        let text = fs::read_to_string(folder.path().join(file)).unwrap();
+        assert!(text.contains("offered_per_s") && text.contains("achieved_per_s"), "{file}");
+        let earlier = text.replace("offered_per_s", "asked_per_s").replace("achieved_per_s", "reached_per_s");
+        fs::write(folder.path().join(file), earlier).unwrap();
+    }
+    assert_eq!(Run::read(folder.path()).unwrap(), run);
+}
+
 #[test]
 fn a_run_cut_short_reads_up_to_the_cut() {
     let folder = tempfile::tempdir().unwrap();

@@ -24,7 +24,7 @@ pub struct Results {
     rounds: Vec<Round>,
     rate: f64,
     /// The generator sent at real-time priority.
-    prompt: bool,
+    realtime: bool,
     /// Of the rounds' differences, the median, microseconds.
     added_p50_us: f64,
     /// Of the proxy, in the median round, microseconds.
@@ -54,13 +54,13 @@ const CPU_BAR_US: f64 = 50.0;
 pub fn measure(rate: Rate) -> Result<Results> {
     let server = Running::service(&[])?;
     let proxy = Running::proxy(&[&server.address], &["--no-hold"])?;
-    let prompt = crate::bench::may_be_prompt();
+    let realtime = crate::bench::may_be_realtime();
     let mut rounds = Vec::new();
     for number in 0..ROUNDS {
         eprintln!("overhead: round {} of {ROUNDS}", number + 1);
-        let direct = load(&server.address, rate, prompt)?;
+        let direct = load(&server.address, rate, realtime)?;
         let before = cpu_time(proxy.process())?;
-        let through = load(&proxy.address, rate, prompt)?;
+        let through = load(&proxy.address, rate, realtime)?;
         // All requests that it passed on, those of the warm-up too.
         let cpu = (cpu_time(proxy.process())? - before).as_secs_f64() * 1e6 / through.passed.max(1) as f64;
         rounds.push(Round {
@@ -77,7 +77,7 @@ pub fn measure(rate: Rate) -> Result<Results> {
         added_p50_us: median(valid().map(|round| round.proxy_p50_us - round.direct_p50_us)),
         cpu_us_per_request: median(valid().map(|round| round.proxy_cpu_us)),
         rate: rate.as_per_second(),
-        prompt,
+        realtime,
         rounds,
     })
 }
@@ -89,12 +89,12 @@ struct Seen {
     valid: bool,
 }
 
-fn load(address: &str, rate: Rate, prompt: bool) -> Result<Seen> {
+fn load(address: &str, rate: Rate, realtime: bool) -> Result<Seen> {
     let url = format!("http://{address}/").parse()?;
     // Evenly spaced, for two that are due at once would each wait for the other's `send`.
     let plan = plan(url, Words::new([]), ArrivalKind::Uniform, rate, LENGTH)?;
     let first = linux::allowed_cpus().map_err(usage)?.0.into_iter().take(1).collect();
-    let plan = Plan { connections: 8, prompt, spin: SPIN, cpus: Some(CpuList(first)), ..plan };
+    let plan = Plan { connections: 8, realtime, spin: SPIN, cpus: Some(CpuList(first)), ..plan };
     let mut warm = Counts::default();
     let outcome = loadgen::run(&plan, &mut |interval| {
         if interval.progress.part == Part::Warmup {
@@ -172,7 +172,7 @@ impl Results {
                 .chain(numbers.iter().map(|us| format!("{us:.1} us")));
             table.row(cells.collect());
         }
-        let how = if self.prompt { ", at real-time priority" } else { "" };
+        let how = if self.realtime { ", at real-time priority" } else { "" };
         format!(
             "{:.0} requests/s, evenly spaced{how}, to a server that answers at once\n{}",
             self.rate,
