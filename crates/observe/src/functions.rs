@@ -1,6 +1,6 @@
 //! Functions of a program that cannot be changed, as hot-function slots: `linux::bpf`'s probes
-//! behind the very [`slots::Reader`] that reads an agent's file. Who decides from slots need not
-//! know where they come from.
+//! behind the very [`slots::Reader`] that reads an agent's file. A policy that decides from slots
+//! need not know where they come from.
 //!
 //! ```text
 //!   the program  --uprobe-->  program in the kernel  --stores-->  a map that is a slot file  <--mapped--  slots::Reader

@@ -42,7 +42,7 @@ pub struct Cpus {
     pub caches: Vec<Cache>,
 }
 
-/// Idle states and who chooses among them.
+/// Idle states and the governor that chooses among them.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Idle {
     pub driver: IdleDriver,

@@ -1,8 +1,8 @@
-//! `roost doctor`: one page about one machine. It says what the machine can do, what keeps it from
+//! `roost doctor`: one page about one machine. It says abilities of the machine, limits of its
 //! sleeping, and what that means for each of Roost's policies.
 //!
 //! ```text
-//!   host's readers --gather--> Facts --verdicts--> what works here, and what to do about the rest
+//!   linux  readers --gather--> Facts --verdicts--> what works here, and what to do about the rest
 //!        |                       `---page--------> text for people (the facts themselves are the JSON)
 //!        `--record--> one text file --unpack--> a folder that is that machine, on any other
 //! ```

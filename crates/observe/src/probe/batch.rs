@@ -1,4 +1,4 @@
-//! The threads of one batch: who sleeps, and who wakes.
+//! The threads of one batch: the sleeper and the waker.
 //!
 //! The sleeper says that it is about to sleep (`ready`), and parks. The waker lets the sleep's
 //! length go by, writes down the time, says that it is over (`over`), and unparks. Each turn has a

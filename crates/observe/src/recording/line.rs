@@ -1,6 +1,6 @@
 //! The meaning of one line of a recording.
 //!
-//! Both layouts put the same things in the same order: who ran, `[CPU]`, some marks, the time with
+//! Both layouts put the same things in the same order: the task, `[CPU]`, some marks, the time with
 //! a colon, the event with a colon, its fields.
 //!
 //! ```text
@@ -29,7 +29,7 @@ pub(super) enum Said {
         cpu: CpuId,
         waker: Waker,
     },
-    /// Events are missing here; how many, and whose, if that is said.
+    /// Events are missing here; how many, and of which CPU, if that is known.
     Lost {
         events: u64,
         cpu: Option<CpuId>,

@@ -7,7 +7,7 @@
 //! ```text
 //!   epoch      |----------------------------------------|----------------------
 //!   thread          sleeps                    |ask, told|
-//!   who asks   |next(..)                                |answers()  next(..)
+//!   caller     |next(..)                                |answers()  next(..)
 //! ```
 //!
 //! Invariants:

@@ -17,8 +17,8 @@
 //!
 //! The first question is asked before anything is watched, so that a wrong address or name ends the
 //! command with a line that says so. Later ones are asked by a thread: a server that hangs must not
-//! hold up who watches it. From then on nothing about the server is an error: it may be restarted
-//! or overloaded, and that is told in notes.
+//! hold up the watching command. From then on nothing about the server is an error: it may be
+//! restarted or overloaded, and that is told in notes.
 
 mod asker;
 mod exchange;
@@ -38,7 +38,7 @@ use std::sync::mpsc::{Receiver, channel};
 /// A service's own telemetry.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Scraped {
-    /// Who was asked, as the user named it.
+    /// The source, as the user named it.
     pub source: String,
     /// Its requests per second, over the time between answers; `None` if there were never two.
     #[serde(rename = "per_s", skip_serializing_if = "Option::is_none")]
@@ -56,7 +56,7 @@ pub struct Scraped {
 /// A service's telemetry at this moment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Now {
-    /// Who was asked, as the user named it.
+    /// The source, as the user named it.
     pub source: String,
     /// Between its last two answers; `None` if it is silent.
     pub step: Option<Step>,

@@ -24,7 +24,7 @@ use std::fmt;
 use std::io::ErrorKind;
 use std::net::{SocketAddr, ToSocketAddrs as _};
 
-/// Who is asked. Copies of it ask by one connection, one after the other.
+/// The source to ask. Copies of it ask by one connection, one after the other.
 #[derive(Clone, Debug)]
 pub struct Source {
     named: String,
@@ -388,7 +388,7 @@ pub(super) mod tests {
                 while request.starts_with("GET") && !request.ends_with("\r\n\r\n") {
                     lines.read_line(&mut request).unwrap();
                 }
-                // Who has heard enough hangs up.
+                // A client that has read enough hangs up.
                 let _ = client.write_all(answer.as_bytes());
             }
         });

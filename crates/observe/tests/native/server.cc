@@ -1,5 +1,5 @@
-/* A small server on a socket for those who look for its hot function, or watch it: a byte in, a byte out; a thread for each
- * connection. Says "ready PID PORT".
+/* A small server on a socket for those who look for its hot function, or watch it: a byte in, a
+ * byte out; a thread for each connection. Says "ready PID PORT".
  *
  *   serve          the loop of a connection's thread
  *     answer       once a request

@@ -2,7 +2,7 @@
 //! the JVM's own attach mechanism, so as its own user and in its own namespaces, by the JDK that it
 //! runs on.
 //!
-//! A JVM's user may be an enemy of root, who looks into it. So:
+//! A JVM's user may be an enemy of root. So:
 //!
 //! ```text
 //!   hot/          root 0711    its own; every name in it is chosen here
@@ -246,7 +246,8 @@ fn remove_left(hot: &SafeFolder) -> usize {
     runs.iter().filter(|path| !path.exists()).count()
 }
 
-/// Takes a run's folders away. By their names, and no others: other files are their user's affair, and stay.
+/// Takes a run's folders away. By their names, and no others: other files are their user's affair,
+/// and stay.
 fn clear(hot: &SafeFolder, place: &SafeFolder, out: Option<&SafeFolder>) {
     if let Some(out) = out {
         for name in [STACKS, COUNTS] {
