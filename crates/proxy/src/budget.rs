@@ -1,5 +1,5 @@
-//! How much memory bodies may take together. Who wants more is told so, and never waits: a request
-//! that waits for memory holds memory itself.
+//! How much memory bodies may take together. A request for more is refused, and never waits: a
+//! request that waits for memory holds memory itself.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -110,7 +110,7 @@ pub(crate) fn end_connection(headers: &mut HeaderMap) {
     }
 }
 
-/// Who is at the other end of a connection, as the server shall know it.
+/// The client at the other end of a connection, as the server shall know it.
 #[derive(Clone, Debug)]
 pub(crate) struct Peer {
     address: HeaderValue,

@@ -28,7 +28,7 @@ impl Recording {
             && let Err(cause) = self.write(stager, now, input, &output)
         {
             self.has_failed = true;
-            // Who read this may have gone; requests are staged on.
+            // The reader may have gone; requests are staged on.
             let _ = writeln!(
                 io::stderr(),
                 "roost: the recording in {} ends here: {cause}; free some space and start again",

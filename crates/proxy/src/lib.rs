@@ -28,7 +28,7 @@
 //!   with its connection.
 //! - A request is sent again only where that cannot do its work twice: it never left us, or its
 //!   method is idempotent (RFC 9110, 9.2.2), and in both cases nothing of an answer was passed on.
-//! - Bodies in memory are bounded, one and all of them; who comes on top is told so at once (413, 503)
+//! - Bodies in memory are bounded, one and all of them; a body beyond that is refused at once (413, 503)
 //!   and not held.
 //! - A request is sent on with a frame of our own: one length, one host, no header that concerns a
 //!   connection (RFC 9110, 7.6.1), so that server and proxy cannot disagree about where a request
@@ -36,7 +36,7 @@
 //! - A server that answers is asked nothing by us: health is learned from requests, and only one
 //!   that failed is knocked at until it is back. A check every second would be a wake-up every
 //!   second.
-//! - On the way out everything held goes at once, and who was accepted is answered, within
+//! - On the way out everything held goes at once, and accepted clients are answered, within
 //!   [`Limits::drain`].
 
 mod answer;

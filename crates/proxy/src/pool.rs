@@ -52,13 +52,13 @@ pub(crate) struct Route {
 pub(crate) struct Pool {
     route: Route,
     kept: Arc<Mutex<Kept>>,
-    /// Who opens the connection that all share.
+    /// The task that opens the connection that all share.
     opening: tokio::sync::Mutex<()>,
 }
 
 #[derive(Default)]
 struct Kept {
-    /// Those that are free, and since when; who was used last is last.
+    /// Those that are free, and since when; the one used last is last.
     free: VecDeque<(Instant, http1::SendRequest<Full<Bytes>>)>,
     shared: Option<Shared>,
     opened: u64,
@@ -72,7 +72,7 @@ struct Shared {
     /// Of all that were opened, from 1.
     number: u64,
     asked: Instant,
-    /// Who still hears an answer has one.
+    /// Each reader of an answer has one.
     heard: Arc<()>,
 }
 

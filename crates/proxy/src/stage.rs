@@ -250,7 +250,7 @@ impl Ticket {
 }
 
 impl Drop for Ticket {
-    /// Who goes without an answer: nothing is learned from it.
+    /// A request without an answer: nothing is learned from it.
     fn drop(&mut self) {
         self.end(false);
     }

@@ -14,7 +14,7 @@ use tokio_rustls::{TlsAcceptor, TlsConnector};
 pub(crate) fn acceptor(tls: &Tls) -> Result<TlsAcceptor, ConfigError> {
     let chain = certificates(&tls.certificate)?;
     if let Some(remark) = remark(&tls.key) {
-        // Who read this may have gone.
+        // The reader may have gone.
         let _ = writeln!(io::stderr(), "roost: {remark}");
     }
     let key = PrivateKeyDer::from_pem_file(&tls.key)

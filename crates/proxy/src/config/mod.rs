@@ -56,8 +56,8 @@ pub struct Period(#[serde(with = "machine::duration_text")] pub Duration);
 pub struct Limits {
     /// Bytes of one request's body; a longer one is refused with 413. 1 MiB, as in nginx.
     pub body: u64,
-    /// Bytes of all bodies in memory together, requests' and answers'; who comes on top is refused
-    /// with 503.
+    /// Bytes of all bodies in memory together, requests' and answers'; a body beyond that is
+    /// refused with 503.
     pub memory: u64,
     /// An answer is passed on when it is whole if it is no longer than this, bytes: if it breaks
     /// off before, there is still an error to be told. 64 KiB (ours). Longer ones pass through as
@@ -83,7 +83,7 @@ pub struct Limits {
     /// A connection that became a tunnel (WebSocket) ends when nothing passed for this long.
     #[serde(with = "machine::duration_text")]
     pub tunnel: Duration,
-    /// On the way out, who was accepted has this long.
+    /// On the way out, accepted clients have this long.
     #[serde(with = "machine::duration_text")]
     pub drain: Duration,
 }

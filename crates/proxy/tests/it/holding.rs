@@ -1,4 +1,4 @@
-//! Who waits, until when, and who does not.
+//! Which requests wait, until when, and which do not.
 
 use crate::fixture::{Client, Upstream, held, hold_until_full, proxy, say, until};
 use machine::Duration;

@@ -130,7 +130,7 @@ fn tls_clients_get_the_version_that_they_ask_for() {
         }
     });
     assert!(server.got().iter().all(|got| got.header("x-forwarded-proto") == Some("https")));
-    // Who does not speak TLS gets nothing, and does no harm.
+    // A client that does not speak TLS gets nothing, and does no harm.
     assert_eq!(Client::to(&proxy).get("/"), None);
     assert_eq!(server.paths(), ["/h2", "/h1"]);
 }

@@ -65,9 +65,9 @@ fn every_request_is_answered_once_or_with_a_clean_error() {
         until(&proxy, "all are counted", |status| status.counts().ended() == status.counts().arrived);
     let counts = status.counts();
     assert!(answered > 500 && left > 20, "{status:?}");
-    // Who left may have been answered in the same moment.
+    // A client that left may have been answered in the same moment.
     assert!(counts.answered >= answered && counts.failed + counts.timed_out >= errors, "{counts:?}");
-    // Of those who left, some had gone before their request was looked at.
+    // Of the clients that left, some had gone before their request was looked at.
     assert!((answered + errors..=answered + errors + left).contains(&counts.arrived), "{counts:?}");
     assert_eq!((counts.broke_off, counts.refused, counts.no_memory), (0, 0, 0));
     assert_eq!((status.servers[0].held, status.servers[0].in_service, status.memory), (0, 0, 0));
