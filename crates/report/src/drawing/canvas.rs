@@ -33,7 +33,7 @@ pub enum Ink {
     OnHot,
 }
 
-/// The form of a mark: who cannot tell two colours apart can tell two forms apart.
+/// The form of a mark: readers who cannot tell two colours apart can tell two forms apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
     Disc,

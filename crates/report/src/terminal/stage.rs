@@ -1,5 +1,5 @@
-//! A staged-burst proxy at this moment: who is held before which server, how large the last bursts
-//! were, and how each class fares.
+//! A staged-burst proxy at this moment: the requests held before each server, how large the last
+//! bursts were, and how each class fares.
 
 use crate::text::{grouped, or_missing};
 use machine::{Duration, Rate};

@@ -1,5 +1,5 @@
-//! The table of workers, as both views show it: a bar of load against limit, and who is served
-//! where.
+//! The table of workers, as both views show it: a bar of load against limit, and where connections
+//! are served.
 
 use crate::run::{Frame, WorkerFrame};
 use crate::text::{MISSING, or_missing};
