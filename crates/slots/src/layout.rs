@@ -2,7 +2,7 @@
 //! how many slots and events there are varies, and both stand in the header.
 //!
 //! ```text
-//!      0  header   4096 bytes      who wrote it; switches; failures
+//!      0  header   4096 bytes      the writer; switches; failures
 //!   4096  methods  64 x 512        id -> name
 //!  36864  slots    slot_count x 64 one per thread
 //!      .  events   event_count x 32, optional

@@ -250,7 +250,7 @@ impl Reader {
         self.identity
     }
 
-    /// Who wrote the file, by its own account: name, version, language.
+    /// The file's writer, by its own account: name, version, language.
     pub fn writer(&self) -> &str {
         &self.writer
     }
@@ -379,10 +379,10 @@ impl Reader {
         // A moment, not a sum of all requests: a wait may end early, by a signal or for no reason.
         let began = now();
         let over = timeout.map(|timeout| began + timeout);
-        // Who sleeps for hardly longer looks again soon enough by itself.
+        // A reader that sleeps for hardly longer looks again soon enough by itself.
         let mut step = timeout.is_none_or(|timeout| timeout > SOON_ENOUGH).then_some(FIRST_LOOK);
         loop {
-            // After the doorbell was read: who rings from now on changes it, and who rang before
+            // After the doorbell was read: a ring from now on changes it, and a ring before
             // has left word.
             if self.source.called.swap(false, Ordering::Acquire) {
                 return Ok(Woken::Called);

@@ -46,7 +46,7 @@ pub struct WriterOptions {
     pub slots: u32,
     /// Entries of the event ring, a power of two; 0: no ring.
     pub events: u32,
-    /// Who writes: stands in the file, for people.
+    /// The writer's name: stands in the file, for people.
     pub writer: String,
     pub identity: Identity,
 }
@@ -226,7 +226,7 @@ impl ThreadSlot {
         let word = shared.map.word64(offset + slot::STATE);
         let before = State::from_word(word.load(Relaxed));
         let wants_time = shared.enable() & layout::ENABLE_EXIT_TIMES != 0 && depth == 0;
-        // The clock is read only for those who want it.
+        // The clock is read only for readers that want it.
         let now_ns = if wants_time || shared.events > 0 { now_ns() } else { 0 };
         let sequence = before.sequence.wrapping_add(u32::from(depth == 0));
         if wants_time {

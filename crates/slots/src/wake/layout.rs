@@ -12,7 +12,8 @@ pub const RING_VERSION: u32 = 1;
 pub const RING_ENTRIES_MAX: u32 = 1 << 14;
 /// Entries of a ring where none are configured.
 pub const RING_ENTRIES: u32 = 256;
-/// CPUs that one request can name: who waits, and who takes the device's interrupt, of two ways.
+/// CPUs that one request can name: the one that waits, and the one that takes the device's
+/// interrupt, on two paths.
 pub const CPUS_MAX: usize = 4;
 /// In an entry's list of CPUs: none here.
 pub const NO_CPU: u16 = u16::MAX;

@@ -43,7 +43,7 @@ pub enum Said {
     Began {
         id: u64,
         key: u64,
-        /// Who will need to be awake at its end.
+        /// The CPUs needed awake at its end.
         cpus: Cpus,
         at: Instant,
     },
@@ -55,14 +55,14 @@ pub enum Said {
         /// Its name; it is over with [`Said::Ended`] or [`Said::Withdrawn`].
         id: u64,
         expiry: Instant,
-        /// Who will need to be awake.
+        /// The CPUs needed awake.
         cpus: Cpus,
         at: Instant,
     },
     /// Something that comes again and again came once more.
     Arrived {
         key: u64,
-        /// Who needs to be awake for the next.
+        /// The CPUs needed awake for the next.
         cpus: Cpus,
         at: Instant,
     },

@@ -49,7 +49,7 @@ fn a_call_from_another_thread_ends_the_sleep() {
     });
 }
 
-/// Who is told to end between two sleeps hears of it in the next one, also if two tell it at once.
+/// A call to end between two sleeps is seen in the next one, also if two come at once.
 #[test]
 fn no_call_is_slept_through() {
     let folder = memory_folder();

@@ -1,4 +1,5 @@
-/* Makes the slot file that a test vector's steps describe: `vectors OUT < steps.txt`. Driven by tests/it/native.rs. */
+/* Makes the slot file that a test vector's steps describe: `vectors OUT < steps.txt`. Driven by
+ * tests/it/native.rs. */
 #include "roost.h"
 
 struct open_call {
