@@ -79,7 +79,7 @@ pub(crate) enum Accepted {
     OutOfDescriptors,
 }
 
-/// Who is at the other end, in memcached's notation.
+/// The peer's address, in memcached's notation.
 pub(crate) fn peer(socket: &OwnedFd) -> String {
     match net::getpeername(socket).ok().flatten().map(SocketAddr::try_from) {
         Some(Ok(address)) => format!("tcp:{address}"),

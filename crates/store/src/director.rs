@@ -339,7 +339,7 @@ impl Director {
         self.shared.port(worker).mailbox.post(Mail::Order(order));
     }
 
-    /// Makes the set of active workers true: for the CPUs' idle limits, for those who look, and for
+    /// Makes the set of active workers true: for the CPUs' idle limits, for readers, and for
     /// this thread.
     fn show_active(&mut self, now: Instant) {
         let active: Vec<WorkerId> = self.active.iter().copied().collect();

@@ -176,7 +176,7 @@ fn tell<P: Recorded>(
     output
 }
 
-/// The log of one instance, and who hears when it ends.
+/// The log of one instance, and the receiver of its end.
 struct Recording {
     segments: Segments,
     operator: Log,

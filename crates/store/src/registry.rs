@@ -1,5 +1,5 @@
-//! Who is connected, for `stats conns`. Written when a connection opens, moves or closes, never for
-//! a request.
+//! The connected clients, for `stats conns`. Written when a connection opens, moves or closes,
+//! never for a request.
 
 use machine::{ConnId, WorkerId};
 use std::collections::BTreeMap;

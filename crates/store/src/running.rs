@@ -234,12 +234,12 @@ fn open_idle_control(
     Ok(Some(control))
 }
 
-/// Finds who knows which CPUs are needed on this machine, unless the machine is to be left alone.
+/// Finds the register of the CPUs that this machine needs, unless the machine is to be left alone.
 fn open_active_cpus(config: &Config, addresses: &[SocketAddr]) -> Option<ActiveCpus> {
     config.idle_actuator?;
     match ActiveCpus::open(&config.root, &name(addresses)) {
         Ok(active_cpus) => Some(active_cpus),
-        // Who may keep no lock was told so of the idle limits.
+        // A user that may keep no lock was told so with the idle limits.
         Err(LockError::Unavailable { .. }) if config.active_idle != Mode::Stock => None,
         Err(error) => {
             config.log.say(&format!("other processes do not know which CPUs the store needs: {error}"));

@@ -107,7 +107,7 @@ pub(crate) struct Shared {
     /// Unix time minus server time, seconds.
     unix_offset: i64,
     ports: Vec<Port>,
-    /// One per CPU, and which is whose, by the worker's number.
+    /// One per CPU, by the worker's number.
     rests: Vec<Rest>,
     rest_of: Vec<usize>,
     director: Mailbox<Notice>,

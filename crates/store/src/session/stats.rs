@@ -42,7 +42,7 @@ pub(super) fn stats(group: Option<&[u8]>, out: &mut Vec<u8>, context: &Context<'
             true
         }
         // Keys are not listed: there is no slab class to list them by. An empty list is a valid
-        // answer to those who ask.
+        // answer to such a question.
         Some(b"cachedump") => true,
         Some(b"sizes") => {
             Lines { out }.text("sizes_status", "disabled");

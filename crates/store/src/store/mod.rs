@@ -41,7 +41,7 @@
 //! - There is no thread here. Expired and flushed items go when they are met, when their segment is
 //!   cleaned, and by a sweep over one segment whenever another is opened.
 //!
-//! # What always holds
+//! # Invariants
 //! - A look-up finds the last value put under the key, or nothing.
 //! - The sum of the grants to shards and connections never passes the limit, and RSS passes that
 //!   only by the rest of the process. (Each shard is granted a minimum when the store opens, so
@@ -52,7 +52,7 @@
 //! - CAS ids of a key grow and are never 0, unless a client sets its own beyond 2^63.
 //! - Time within a shard does not go back, though workers read the clock each for itself.
 //!
-//! # What it costs
+//! # Cost
 //! 154.7 bytes for an item of 20 + 100 bytes; measurements, alternatives and dead ends are in
 //! `docs/journal/2026-11-20-store.md`, and `cargo bench -p store --bench store` repeats them.
 
@@ -154,7 +154,7 @@ impl Store {
     }
 
     /// As [`Self::new`], but keys fall into the same places for the same seed: for measurements
-    /// that are repeated. Who knows the seed can make keys collide.
+    /// that are repeated. A client that knows the seed can make keys collide.
     pub fn with_seed(config: StoreConfig, seed: u64) -> Result<Self, OpenError> {
         Self::with_hasher(config, KeyHasher::seeded(seed))
     }
