@@ -1,4 +1,4 @@
-//! `roost doctor`: what was typed becomes a root to look at; facts become a page or JSON.
+//! `roost doctor`: the arguments become a root to look at; facts become a page or JSON.
 
 use crate::exit::{Exit, usage};
 use crate::print::over;
@@ -16,18 +16,19 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use tempfile::TempDir;
 
-/// What this machine can do, who limits its C-states, and what each Roost policy would find here
+/// Show this machine's abilities, the limits of its C-states, and the prospects of each Roost
+/// policy
 ///
-/// Reads the kernel's files and changes nothing. Runs as any user: what that user may not see is listed, with the
-/// reason. --probe measures besides what a wake-up really costs; it limits one CPU's idle states for that, which is
-/// journalled and put back, also on Ctrl-C.
+/// Reads the kernel's files and changes nothing. Runs as any user: files that the user may not read
+/// are listed, with the reason. --probe measures the real latency of wake-ups too; it limits one
+/// CPU's idle states for that, which is journalled and put back, also on Ctrl-C.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Examples:
   roost doctor                        one page about this machine
   roost doctor --probe                the same, and measured wake latencies (about 10 s)
   roost doctor --json                 all facts: lengths in ns, clocks in kHz, sizes in bytes
-  roost doctor --record machine.txt   what doctor reads here, as one text file to send to somebody
+  roost doctor --record machine.txt   what doctor reads here, as one text file to send by mail
   roost doctor --root machine.txt     the page about a recorded machine, on any other")]
 pub struct Args {
     /// Print one JSON object instead of a page
@@ -42,7 +43,8 @@ pub struct Args {
     #[arg(long, value_name = "LENGTH", default_value = "10s", requires = "probe")]
     probe_for: Duration,
 
-    /// Look at this machine instead: a folder that holds sys and proc, or a file that --record wrote
+    /// Look at this machine instead: a folder that holds sys and proc, or a file that --record
+    /// wrote
     #[arg(long, value_name = "DIR|FILE")]
     root: Option<PathBuf>,
 
@@ -73,7 +75,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         print(&format!("{path}: {lines} lines of text; look it through before you send it\n"))?;
         return Ok(ExitCode::SUCCESS);
     }
-    // What a kernel takes can only be asked of the one that runs.
+    // Only the running kernel can be asked which programs it takes.
     let programs = args.root.is_none().then(|| linux::bpf::survey(&root));
     let facts = gather(&root, programs);
     let policies = verdicts(&facts);
@@ -93,7 +95,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     })
 }
 
-/// The machine to look at. A recording is unpacked into a folder that lasts as long as what is returned with it.
+/// The machine to look at. A recording is unpacked into a folder that lasts as long as the returned
+/// guard.
 fn root(asked: Option<&Path>) -> Result<(Root, Option<TempDir>)> {
     let Some(path) = asked else { return Ok((Root::system(), None)) };
     let fix = "name a folder that holds sys and proc, or a file that roost doctor --record wrote";
@@ -110,7 +113,8 @@ fn root(asked: Option<&Path>) -> Result<(Root, Option<TempDir>)> {
     Ok((Root::at(folder.path()), Some(folder)))
 }
 
-/// Probes, until the time is over or a signal comes: then what was limited is put back before this returns.
+/// Probes, until the time is over or a signal comes: then the limits are put back before this
+/// returns.
 fn measure(length: Duration) -> Result<Probe> {
     let stop = crate::signals::end_flag()?;
     let live = io::stderr().is_terminal();

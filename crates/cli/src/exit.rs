@@ -3,16 +3,16 @@
 use std::fmt;
 use std::process::ExitCode;
 
-/// Why a command did not do what was asked, as its exit code says it.
+/// The reason why a command failed, as its exit code says it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
     /// It was tried and failed.
     Failed = 1,
     /// The flags or the configuration are wrong. Clap exits with the same code.
     Usage = 2,
-    /// This machine lacks what it needs.
+    /// This machine lacks a needed feature.
     Unsupported = 3,
-    /// Somebody else holds the knob.
+    /// Another process holds the knob.
     Refused = 4,
     /// A goal or a bar was not met.
     GoalMissed = 5,

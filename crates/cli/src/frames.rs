@@ -1,15 +1,18 @@
-//! A store's status, and a generator's progress, as the frames that reports and live views are made of.
+//! A store's status, and a generator's progress, as the frames that reports and live views are made
+//! of.
 
 use machine::{Duration, Rate, Ratio};
 use report::run::{CpuFrame, Frame, StateShare, WorkerFrame};
 use store::status::{CpuStatus, Status, WorkerStatus};
 
-/// The earlier reading, if it is of the same run of the store: one that began anew since has nothing to subtract.
+/// The earlier reading, if it is of the same run of the store: one that began anew since has
+/// nothing to subtract.
 pub fn same_run<'a>(before: Option<&'a Status>, now: &Status) -> Option<&'a Status> {
     before.filter(|before| before.uptime < now.uptime && before.requests <= now.requests)
 }
 
-/// What the store did between two readings; since its start, if there is no earlier one or it began anew since.
+/// The store's work between two readings; since its start, if there is no earlier one or it began
+/// anew since.
 pub fn store_frame(before: Option<&Status>, now: &Status) -> Frame {
     let before = same_run(before, now);
     let span = now.uptime - before.map_or(Duration::ZERO, |before| before.uptime);

@@ -1,4 +1,5 @@
-//! The one HTTP server of this binary: the metrics pages, the live page and the announcements of `roost wake`.
+//! The one HTTP server of this binary: the metrics pages, the live page and the announcements of
+//! `roost wake`.
 //!
 //! ```text
 //!  accept --room?--> head (time limit) --Host ours?--> handler (time limit) --> answer (stall limit)
@@ -6,18 +7,20 @@
 //!     `-- no descriptor: one of the reserve is given up for it, and taken again when a connection ends
 //! ```
 //!
-//! A page shares its process, its descriptors and its CPUs with what it tells of, and it must still answer when these are
-//! short: then it is needed most. So it keeps descriptors in reserve, and strangers cannot fill it: a connection that has
-//! asked for nothing gives way to one that is new.
+//! A page shares its process, its descriptors and its CPUs with its subject, and it must still
+//! answer when these are short: then it is needed most. So it keeps descriptors in reserve, and
+//! strangers cannot fill it: a connection that has asked for nothing gives way to one that is new.
 //!
-//! A browser can be made to read a page of this machine for a stranger, whose name then resolves to 127.0.0.1 (DNS
-//! rebinding). The request's `Host` is the stranger's name. Addresses cannot be resolved to something else, so they are
-//! ours always, as are `localhost` and this machine's own name; other names must have been given.
+//! A browser can be made to read a page of this machine for a stranger, whose name then resolves to
+//! 127.0.0.1 (DNS rebinding). The request's `Host` is the stranger's name. Addresses cannot be
+//! resolved to something else, so they are ours always, as are `localhost` and this machine's own
+//! name; other names must have been given.
 //!
-//! What always holds:
+//! Invariants:
 //! - At most [`Limits::connections`] are open, each for a bounded time unless it is read.
-//! - No failed accept ends the server, and none is tried again without a pause or a descriptor more.
-//! - Nobody asking costs nothing: without a connection there is no timer.
+//! - No failed accept ends the server, and none is tried again without a pause or a descriptor
+//!   more.
+//! - An unused page costs nothing: without a connection there is no timer.
 
 use axum::Router;
 use axum::body::Body;
@@ -44,7 +47,7 @@ use tokio::net::TcpStream;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, sleep, timeout};
 
-/// What connections may take.
+/// The limits of connections.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// At the same time.
@@ -130,7 +133,7 @@ pub fn serve(
         .spawn(move || runtime.block_on(room.run(listener, stop)))
 }
 
-/// What an accepted connection is known by.
+/// The identity of an accepted connection.
 struct Peer {
     since: Instant,
     has_asked: Arc<AtomicBool>,
@@ -197,7 +200,7 @@ impl Room {
     async fn make_room(&mut self) -> bool {
         let silent = |peer: &&Peer| !peer.has_asked.load(Ordering::Relaxed) && !peer.task.is_finished();
         let Some(oldest) = self.peers.iter().find(silent) else { return false };
-        // Each has a moment to say what it wants, however many come.
+        // Each has a moment to send its request, however many come.
         tokio::time::sleep_until(oldest.since + GRACE).await;
         if !oldest.has_asked.load(Ordering::Relaxed) {
             oldest.task.abort();
@@ -243,7 +246,7 @@ async fn attend(
         .keep_alive(limits.is_kept)
         .max_buf_size(BUFFER_MAX);
     let connection = protocol.serve_connection(TokioIo::new(Paced::new(stream, limits.stall)), service);
-    // What a peer does wrong is its own loss.
+    // A peer's fault is its own loss.
     let _ = match limits.whole {
         Some(whole) => timeout(whole, connection).await.unwrap_or(Ok(())),
         None => connection.await,
@@ -333,7 +336,7 @@ mod tests {
         stream
     }
 
-    /// What comes after this was sent, until the end of the connection.
+    /// The bytes after this was sent, until the end of the connection.
     fn exchange(address: SocketAddr, sent: &str) -> String {
         let mut stream = connect(address);
         stream.write_all(sent.as_bytes()).unwrap();
@@ -396,7 +399,8 @@ mod tests {
         assert!(exchange(address, body).starts_with("HTTP/1.1 408"));
         let mut reader = connect(address);
         reader.write_all(b"GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
-        // It is read once the server has given up: what comes is what the kernel held, and no more.
+        // It is read once the server has given up: the bytes are those that the kernel held, and no
+        // more.
         let mut text = [0; 1];
         reader.read_exact(&mut text).unwrap();
         let until = std::time::Instant::now() + PATIENCE;

@@ -1,4 +1,5 @@
-//! What a person sees of a run while it goes on, or a program: a text whose next drawing takes its place, or a line of JSON.
+//! A run's live output, for a person or a program: a text whose next drawing takes its place, or a
+//! line of JSON.
 
 use daemon::Log;
 use linux::printable;
@@ -6,9 +7,9 @@ use machine::{Duration, Instant};
 use serde::Serialize;
 use std::io::{IsTerminal as _, Write as _};
 
-/// A text on a terminal. Whoever reads it may go; what is done goes on.
+/// A text on a terminal. Its reader may go; the work goes on.
 pub struct Live {
-    /// Somebody looks.
+    /// A reader is there.
     is_live: bool,
     every: Duration,
     drawn: Instant,
@@ -29,11 +30,11 @@ impl Live {
         self.is_live
     }
 
-    /// True once per interval, if somebody looks.
+    /// True once per interval, if a reader is there.
     pub fn is_due(&mut self, now: Instant) -> bool {
         let left_out = self.log.due(now);
         self.write(left_out);
-        // Whoever has put it into the background since has another program before him.
+        // A shell that has put it into the background since has another program in the foreground.
         let is_due = self.is_live && now >= self.drawn + self.every && is_watched();
         if is_due {
             self.drawn = now;
@@ -78,7 +79,7 @@ impl Live {
     }
 }
 
-/// True if what is written to standard output is seen: it is a terminal, and this program is the one that it shows.
+/// True if standard output is seen: it is a terminal, and this program is in its foreground.
 pub fn is_watched() -> bool {
     let out = std::io::stdout();
     let is_in_front =
@@ -86,7 +87,7 @@ pub fn is_watched() -> bool {
     out.is_terminal() && is_in_front()
 }
 
-/// A text whose lines are no wider than a terminal, what does not fit cut off.
+/// A text whose lines are no wider than a terminal, the rest cut off.
 fn fitted(text: &str, width: usize) -> String {
     text.lines().flat_map(|line| line.chars().take(width).chain(std::iter::once('\n'))).collect()
 }

@@ -1,9 +1,9 @@
-//! What a run says about the machine that it ran on.
+//! A run's facts about its machine.
 
 use report::run::Machine;
 use std::fs::read_to_string;
 
-/// What can be read of this machine without asking anybody.
+/// The facts that this machine's files give.
 pub fn this_machine() -> Machine {
     let root = linux::Root::system();
     let driver = linux::idle_driver(&root);

@@ -1,4 +1,5 @@
-//! `roost`: sleep when you can, wake when you must. Each subcommand is a file of wiring; ideas live in the crates.
+//! `roost`: sleep when you can, wake when you must. Each subcommand is a file of wiring; ideas live
+//! in the crates.
 
 // First: its macros are for all modules after it.
 #[macro_use]
@@ -94,7 +95,8 @@ fn main() -> ExitCode {
         _ => Ok(code),
     });
     result.unwrap_or_else(|error| {
-        // One error, with its causes on the same line; a `hint:` line comes last where there is one.
+        // One error, with its causes on the same line; a `hint:` line comes last where there is
+        // one.
         eprintln!("roost: {}", linux::printable(&exit::told(&error)));
         exit::code_of(&error)
     })

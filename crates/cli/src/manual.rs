@@ -1,4 +1,5 @@
-//! `roost man` and `roost completions`: made from the same definitions as `--help`, so they never disagree with it.
+//! `roost man` and `roost completions`: made from the same definitions as `--help`, so they never
+//! disagree with it.
 
 use crate::run_folder;
 use anyhow::{Context as _, Result};
@@ -15,7 +16,7 @@ pub struct Man {
     folder: PathBuf,
 }
 
-/// Print what a shell needs to complete commands and options
+/// Print the script with which a shell completes commands and options
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example:\n  roost completions bash > /etc/bash_completion.d/roost")]
 pub struct Completions {

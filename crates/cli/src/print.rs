@@ -1,10 +1,10 @@
 //! `println!` and its kin for this binary: a reader that is gone ends nothing.
 //!
-//! The standard macros panic when their stream cannot be written. A daemon whose log was piped into `head`, or to a service
-//! that ended, would die of its next line, with all that it holds; a table of which the first rows were enough would end in
-//! a backtrace. These have the same names, so that no file of this crate has the others by mistake, and drop what nobody
-//! reads. One
-//! whose disk is full ends as failed, after all that it had to do.
+//! The standard macros panic when their stream cannot be written. A daemon whose log was piped into
+//! `head`, or to a service that ended, would die of its next line, with all that it holds; a table
+//! of which the first rows were enough would end in a backtrace. These have the same names, so that
+//! no file of this crate has the others by mistake, and drop text without a reader. One whose disk
+//! is full ends as failed, after all its work.
 
 use linux::{printable, printable_name};
 use std::fmt;
@@ -29,7 +29,8 @@ macro_rules! eprint {
     ($($text:tt)*) => { $crate::print::err(format_args!($($text)*)) };
 }
 
-/// To the standard output. A reader that has seen enough (`| head`) is no failure; a full disk is told at the end.
+/// To the standard output. A reader that has seen enough (`| head`) is no failure; a full disk is
+/// told at the end.
 pub fn out(text: fmt::Arguments<'_>) {
     if let Err(error) = io::stdout().write_all(printable(&text.to_string()).as_bytes())
         && error.kind() != io::ErrorKind::BrokenPipe
@@ -45,7 +46,7 @@ pub fn err(text: fmt::Arguments<'_>) {
 
 /// On a terminal: a line that takes the place of the one before; without text, none does.
 pub fn over(mut terminal: impl io::Write, text: &str) {
-    // Who looked may have gone; what is done goes on.
+    // The reader may have gone; the work goes on.
     let _ = write!(terminal, "\r\x1b[2K{}", printable_name(text));
     let _ = terminal.flush();
 }

@@ -15,9 +15,11 @@ use std::process::ExitCode;
 
 /// Replay a recorded run: the same inputs must give the same commands
 ///
-/// Reads what `roost govern --record DIR`, `roost quiesce --record DIR` or `roost stage --out DIR --record` wrote: readings, changes by `set` and reloads, whether writes were refused. Exit code
-/// 1 means that this version of Roost decides otherwise than the run did. With --policy, says when and how another policy would
-/// have decided; what was seen depended on the cores that the service really had, so that is no forecast.
+/// Reads a recording of `roost govern --record DIR`, `roost quiesce --record DIR` or
+/// `roost stage --out DIR --record`: readings, changes by `set` and reloads, whether writes were
+/// refused. Exit code 1 means that this version of Roost decides otherwise than the run did. With
+/// --policy, says when and how another policy would have decided; the readings depended on the
+/// cores that the service really had, so that is no forecast.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  \
     roost replay runs/night                         the same commands again, or where they differ\n  \

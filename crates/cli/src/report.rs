@@ -1,4 +1,5 @@
-//! `roost report`: the page of a run, made again from its folder; or a page that a script wrote as JSON.
+//! `roost report`: the page of a run, made again from its folder; or a page that a script wrote as
+//! JSON.
 
 use crate::exit::usage;
 use crate::{hot, observe, run_folder, sim, stage};
@@ -89,7 +90,8 @@ fn draw(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Simulations and observations keep no frames: the page for one would be empty, in the place of the page that was made.
+/// Simulations and observations keep no frames: the page for one would be empty, in the place of
+/// the page that was made.
 fn check_recorded(folder: &Path) -> Result<()> {
     let Some(maker) = sim::maker(folder).or_else(|| observe::maker(folder)).or_else(|| hot::maker(folder))
     else {

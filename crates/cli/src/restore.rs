@@ -7,11 +7,12 @@ use std::process::ExitCode;
 
 /// Put back whatever a dead run changed on this machine
 ///
-/// A run that was killed leaves a journal under /run/roost of every kernel file it changed. Each file that still
-/// reads what that run wrote gets its earlier text back; one that somebody else has changed since is left alone;
-/// runs that are still alive are passed over. Exit code 1 means that something could not be put back, or that a journal
-/// is not understood: it is kept, so it can be tried again. Exit code 4 means that another process has been putting back for
-/// too long, or that the folder is not this user's or root's alone.
+/// A run that was killed leaves a journal under /run/roost of every kernel file it changed. Each
+/// file that still holds that run's text gets its earlier text back; one that another program has
+/// changed since is left alone; runs that are still alive are passed over. Exit code 1 means that a
+/// file could not be put back, or that a journal is not understood: it is kept, so it can be tried
+/// again. Exit code 4 means that another process has been putting back for too long, or that the
+/// folder is not this user's or root's alone.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  \
     roost restore            put everything back and say what was done\n  \
@@ -25,7 +26,8 @@ pub struct Args {
     #[arg(long)]
     json: bool,
 
-    /// Say only what there is to say, and then end by this signal: a command that was ended by it becomes this
+    /// Print only the remarks, and then end by this signal: a command that was ended by it becomes
+    /// this
     #[arg(long, value_name = "SIGNAL", hide = true)]
     ended_by: Option<i32>,
 }

@@ -10,7 +10,7 @@ use std::io::{self, BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// A kind of run: what its folders are called, and the file that no other kind's folder has.
+/// A kind of run: the names of its folders, and the file that no other kind's folder has.
 pub struct Kind {
     /// Such as `wake`.
     pub name: &'static str,
@@ -19,7 +19,8 @@ pub struct Kind {
 }
 
 impl Kind {
-    /// Where a run that begins now leaves its page: below `runs`, or in `out`. One that was named is made now, while an error costs nothing.
+    /// Where a run that begins now leaves its page: below `runs`, or in `out`. One that was named
+    /// is made now, while an error costs nothing.
     pub fn place(&self, out: Option<&Path>, started: &str) -> Result<Place> {
         let place = Place::of(out, &self.run(started), self.mark)?;
         if out.is_some() {
@@ -28,7 +29,7 @@ impl Kind {
         Ok(place)
     }
 
-    /// What `run.toml` says of a run by this program, on this machine, without a configuration.
+    /// The `run.toml` of a run by this program, on this machine, without a configuration.
     pub fn info(&self, started: String, title: String, method: &[&str]) -> RunInfo {
         RunInfo {
             format: RunInfo::FORMAT,
@@ -58,7 +59,8 @@ pub enum Place {
 }
 
 impl Place {
-    /// As named; or `runs/NAME`. A named folder is refused if it has a run, and no file `mark`, which all runs of this kind have.
+    /// As named; or `runs/NAME`. A named folder is refused if it has a run, and no file `mark`,
+    /// which all runs of this kind have.
     pub fn of(out: Option<&Path>, name: &str, mark: &str) -> Result<Self> {
         let Some(place) = out else { return Ok(Self::Own(Path::new("runs").join(name))) };
         if place.join(INFO).exists() && !place.join(mark).exists() {
@@ -70,8 +72,8 @@ impl Place {
         Ok(Self::Named(place.to_owned()))
     }
 
-    /// Makes the folder, and its parents. Of runs that begin in the same second the first has the name; `-2`, `-3` and so on are
-    /// appended for the others, however many processes try at once.
+    /// Makes the folder, and its parents. Of runs that begin in the same second the first has the
+    /// name; `-2`, `-3` and so on are appended for the others, however many processes try at once.
     pub fn make(&self) -> Result<PathBuf> {
         let own = match self {
             Self::Named(place) => return create(place).map(|()| place.clone()),
@@ -111,7 +113,7 @@ fn not_made(folder: &Path, cause: &io::Error) -> anyhow::Error {
     usage(format!("cannot make {}: {cause}; name another folder with --out", folder.display()))
 }
 
-/// What was typed, the program by its name: where it lies is this machine's affair and nobody else's.
+/// The command line, the program by its name: its path is this machine's affair alone.
 pub fn command() -> Vec<String> {
     named(std::env::args())
 }
@@ -196,7 +198,7 @@ pub fn write_report(folder: &Path, page: &str) -> Result<String> {
     Ok(format!("report: {}", folder.join(REPORT).display()))
 }
 
-/// What was run.
+/// The command.
 pub const INFO: &str = "run.toml";
 /// The page.
 pub const REPORT: &str = "report.html";

@@ -1,4 +1,4 @@
-//! `roost serve`: what was typed becomes a server's configuration, and signals end it.
+//! `roost serve`: the arguments become a server's configuration, and signals end it.
 
 use crate::exit::{Exit, coded, usage};
 use crate::machine_facts;
@@ -54,8 +54,8 @@ pub struct Args {
     /// Client connections at the most; others are refused at once
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     max_conns: u32,
-    /// A client that takes none of its answers, or sends no more of a request, is closed after this time;
-    /// after less, down to 5s, as the memory of connections (an eighth of the limit) runs out
+    /// A client that takes none of its answers, or sends no more of a request, is closed after this
+    /// time; after less, down to 5s, as the memory of connections (an eighth of the limit) runs out
     #[arg(long, value_name = "TIME", default_value = "30s")]
     stall_timeout: String,
     /// How many workers stay awake
@@ -70,13 +70,14 @@ pub struct Args {
     /// Divide the policy's times by this, for load that changes that many times as fast
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0)]
     time_compression: f64,
-    /// What the CPU of an active worker does when it has nothing to do
+    /// The state of an active worker's CPU when it has nothing to do
     #[arg(long, value_enum, default_value_t = ActiveIdle::Halt)]
     active_idle: ActiveIdle,
     /// By which interface idle states are limited
     #[arg(long, value_enum, default_value_t = Actuator::PmQos)]
     idle_actuator: Actuator,
-    /// For clients that may wait: leave requests in their sockets and serve them together, within this, such as 50ms@p99
+    /// For clients that may wait: leave requests in their sockets and serve them together, within
+    /// this, such as 50ms@p99
     #[arg(long, value_name = "TIME@pQ")]
     stage: Option<machine::Goal>,
     /// Serve them this often at the least [default: when --stage is in danger]
@@ -93,7 +94,8 @@ pub struct Args {
     metrics: Option<SocketAddr>,
     #[command(flatten)]
     names: crate::metrics::Names,
-    /// Table of powers for modelled energy [default: chosen by this machine; where there is a meter, it is read]
+    /// Table of powers for modelled energy
+    /// [default: chosen by this machine; where there is a meter, it is read]
     #[arg(long, value_name = "NAME")]
     power_model: Option<String>,
     /// Policy parameters and nothing else, as TOML; unknown keys are refused
@@ -170,8 +172,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     }
 }
 
-/// Starts a server; what is wrong with what was asked ends with the code for that. `on_broken` is called if one of its
-/// threads ends by itself.
+/// Starts a server; a fault of the arguments ends with the code for that. `on_broken` is called if
+/// one of its threads ends by itself.
 pub fn start(config: Config, on_broken: impl Fn() + Send + Sync + 'static) -> Result<Server> {
     Server::start(config, on_broken).map_err(|error| match error {
         StartError::Held(_) => coded(Exit::Refused, error),
@@ -180,7 +182,8 @@ pub fn start(config: Config, on_broken: impl Fn() + Send + Sync + 'static) -> Re
     })
 }
 
-/// The first line says where: whoever started the server waits for it. It serves without that, too.
+/// The first line says where: the process that started the server waits for it. It serves without
+/// that, too.
 fn announce(server: &Server, unix: &[PathBuf], metrics: Option<SocketAddr>) {
     for address in server.addresses() {
         println!("listening on {address}");
@@ -265,7 +268,7 @@ fn config(args: &Args, file: Parameters) -> Result<Config> {
     if max_item_size < MIN_ITEM {
         return Err(usage("--max-item-size must be at least 1k"));
     }
-    // What cannot be kept once the store is full is not accepted while it is empty.
+    // An item that cannot be kept once the store is full is not accepted while it is empty.
     if max_item_size > store::store::largest_item(memory_limit) {
         let most = store::store::largest_item(memory_limit) >> 10;
         return Err(usage(format!(

@@ -1,7 +1,7 @@
 //! How much of a load's shape a run plays.
 //!
-//! A shape has times of its own: a day, ninety minutes. A run that is shorter plays its beginning, which may be a level line; nothing
-//! about the figures would tell.
+//! A shape has times of its own: a day, ninety minutes. A run that is shorter plays its beginning,
+//! which may be a level line; nothing about the figures would tell.
 
 use machine::Duration;
 use workload::Shape;
@@ -15,11 +15,12 @@ pub struct Short {
     compression: f64,
 }
 
-/// What is said of a run of this length, if anything is.
+/// The remark on a run of this length, if there is one.
 pub fn short(shape: &Shape, run: Duration, compression: f64) -> Option<Short> {
     let whole = shape.length(compression).filter(|&whole| whole > run && !run.is_zero())?;
     let factor = whole.as_secs_f64() / run.as_secs_f64();
-    // A level line is the same however long it is played, and so is what repeats within the run.
+    // A level line is the same however long it is played, and so is a shape that repeats within the
+    // run.
     Some(Short { run, shape: whole, compression: compression * factor })
 }
 

@@ -1,12 +1,15 @@
-//! The signals that end a command which holds something of the machine's, or of its clients': it is told to stop, and puts things back.
+//! The signals that end a command which holds something of the machine's, or of its clients': it is
+//! told to stop, and puts things back.
 //!
-//! A signal whose default is to end the process ends it without a word to the destructors, and what was written stays. So
-//! every command that changes the machine or holds data watches all of them before anything is held. SIGKILL cannot be watched:
-//! after it `roost restore` puts back. SIGSEGV and its like are faults of ours, and leave the machine as a SIGKILL does. SIGPIPE
-//! is ignored by Rust's runtime.
+//! A signal whose default is to end the process ends it without a word to the destructors, and its
+//! changes stay. So every command that changes the machine or holds data watches all of them before
+//! anything is held. SIGKILL cannot be watched: after it `roost restore` puts back. SIGSEGV and its
+//! like are faults of ours, and leave the machine as a SIGKILL does. SIGPIPE is ignored by Rust's
+//! runtime.
 //!
-//! Four ways to hear of one: a thread that calls ([`EndSignals::call`]), waiting ([`EndSignals::wait`]), a flag
-//! ([`end_flag`]), and for commands that never look up, such as benches, [`put_back_at_end`].
+//! Four ways to hear of one: a thread that calls ([`EndSignals::call`]), waiting
+//! ([`EndSignals::wait`]), a flag ([`end_flag`]), and for commands that never look up, such as
+//! benches, [`put_back_at_end`].
 
 use anyhow::{Context as _, Result};
 use signal_hook::consts::{
@@ -18,7 +21,8 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// What ends a process unless it says otherwise, but for faults and for SIGHUP, which `nohup` takes away.
+/// The signals that end a process by default, except for faults and for SIGHUP, which `nohup` takes
+/// away.
 const ENDING: [i32; 10] =
     [SIGINT, SIGTERM, SIGQUIT, SIGUSR1, SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF, SIGXCPU, SIGXFSZ];
 
@@ -31,7 +35,8 @@ impl EndSignals {
         Self::of(ending())
     }
 
-    /// The same, and SIGHUP is told apart from them: to a daemon it means to read its configuration again.
+    /// The same, and SIGHUP is told apart from them: to a daemon it means to read its configuration
+    /// again.
     pub fn watch_and_reload() -> Result<Self> {
         Self::of(ENDING).and_then(|watched| {
             watched.0.add_signal(SIGHUP).map(|()| watched).context("cannot watch for signals")
@@ -40,7 +45,8 @@ impl EndSignals {
 
     fn of(ending: impl IntoIterator<Item = i32> + Clone) -> Result<Self> {
         for signal in ending.clone() {
-            // A command that waits for another process's lock has not begun, and hears nothing else.
+            // A command that waits for another process's lock has not begun, and hears nothing
+            // else.
             signal_hook::flag::register(signal, linux::end_of_waiting())
                 .context("cannot watch for signals")?;
         }
@@ -58,8 +64,8 @@ impl EndSignals {
         signal.inspect(|&signal| say(signal))
     }
 
-    /// Calls `stop` at each, those included that came meanwhile. SIGXCPU comes if a real-time thread computes without an end
-    /// ([`linux::run_at_once`]).
+    /// Calls `stop` at each, those included that came meanwhile. SIGXCPU comes if a real-time
+    /// thread computes without an end ([`linux::run_at_once`]).
     pub fn call(self, stop: impl Fn() + Send + 'static) -> Result<()> {
         self.call_with(move |_| stop())
     }
@@ -87,9 +93,9 @@ pub fn end_flag() -> Result<Arc<AtomicBool>> {
     Ok(ended)
 }
 
-/// For a command that never looks up: at a signal this process becomes `roost restore`, in one step and with no descriptor of
-/// before, so nothing of ours is left in between; and then it ends by that signal. Children that end with
-/// their parent end.
+/// For a command that never looks up: at a signal this process becomes `roost restore`, in one step
+/// and with no descriptor of before, so nothing of ours is left in between; and then it ends by
+/// that signal. Children that end with their parent end.
 pub fn put_back_at_end() -> Result<()> {
     EndSignals::watch()?.call_with(|signal| {
         let ended_by = signal.to_string();

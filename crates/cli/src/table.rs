@@ -85,8 +85,8 @@ impl Table {
     }
 }
 
-/// `line` wrapped at its spaces, the first line after `first`, the others indented as far. What must stay together has
-/// [`TIE`]s for spaces.
+/// `line` wrapped at its spaces, the first line after `first`, the others indented as far. Words
+/// that must stay together have [`TIE`]s for spaces.
 pub fn wrap(text: &mut String, first: &str, line: &str, columns: usize) {
     let indent = first.chars().count();
     let mut used = indent;
@@ -117,9 +117,8 @@ pub fn columns() -> usize {
     named.or_else(terminal).filter(|&columns| columns >= 40).unwrap_or(100)
 }
 
-/// Prints what a person or a program asked for. A reader that has seen enough (`| head`) is no
-/// failure. Names that other programs chose are in it: what would steer the terminal is written
-/// out.
+/// Prints a command's output. A reader that has seen enough (`| head`) is no failure. Names that
+/// other programs chose are in it: characters that would steer the terminal are written out.
 pub fn print(text: &str) -> Result<()> {
     match io::stdout().lock().write_all(linux::printable(text).as_bytes()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),

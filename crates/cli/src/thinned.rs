@@ -1,4 +1,5 @@
-//! A run's samples for its page, of which a long run keeps fewer: from its whole length, at equal distances.
+//! A run's samples for its page, of which a long run keeps fewer: from its whole length, at equal
+//! distances.
 
 use serde::{Serialize, Serializer};
 
@@ -18,7 +19,8 @@ impl<T> Thinned<T> {
         Self { kept: Vec::new(), at_most, step: 1, skipped: 0 }
     }
 
-    /// Adds the one that `sample` makes, if it is one to be kept. When there are too many every other one goes.
+    /// Adds the one that `sample` makes, if it is one to be kept. When there are too many every
+    /// other one goes.
     pub fn add(&mut self, sample: impl FnOnce() -> T) {
         self.skipped += 1;
         if self.skipped < self.step {

@@ -1,8 +1,8 @@
 //! `roost top`: a live view of a running store, over its own protocol.
 //!
-//! The store answers `stats roost-json` with one line of JSON whose counters are cumulative. Two answers give the
-//! rates between them, so nothing is asked of the store but one small request a second, and a lost answer loses
-//! nothing.
+//! The store answers `stats roost-json` with one line of JSON whose counters are cumulative. Two
+//! answers give the rates between them, so nothing is asked of the store but one small request a
+//! second, and a lost answer loses nothing.
 
 use crate::exit::usage;
 use crate::frames::{same_run, store_frame};
@@ -98,7 +98,8 @@ fn watch(args: &Args, store: &mut Store, first: Status) -> Result<()> {
     }
 }
 
-/// What the view shows of `now`, with rates since `before`; since the store's start without one, or if it began anew.
+/// The view of `now`, with rates since `before`; since the store's start without one, or if it
+/// began anew.
 fn view(source: &str, before: Option<&Status>, now: &Status) -> TopView {
     let before = same_run(before, now);
     let span = now.uptime - before.map_or(Duration::ZERO, |before| before.uptime);

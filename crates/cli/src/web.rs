@@ -7,14 +7,14 @@
 //!                                                            GET /frames.jsonl  the frames so far
 //! ```
 //!
-//! The server shares the machine with what is measured, so it must cost next to nothing: one thread, asleep in
-//! `epoll` while nobody looks; with browsers open, at most two drawings a second, made once for all of them and only
-//! if something changed.
+//! The server shares the machine with the measurement, so it must cost next to nothing: one thread,
+//! asleep in `epoll` without a reader; with browsers open, at most two drawings a second, made once
+//! for all of them and only if something changed.
 //!
-//! What always holds:
+//! Invariants:
 //! - The driver never waits for a browser: it appends under a lock that is held for a copy at most.
-//! - It listens on loopback unless asked otherwise, serves at most [`CLIENTS_MAX`] event streams, and refers to
-//!   nothing outside itself.
+//! - It listens on loopback unless asked otherwise, serves at most [`CLIENTS_MAX`] event streams,
+//!   and refers to nothing outside itself.
 
 use crate::exit::usage;
 use crate::http::{self, Hosts, Limits};
@@ -50,7 +50,7 @@ pub struct Live {
 struct Seen {
     frames: Vec<Frame>,
     summary: Summary,
-    /// What the line under the title says.
+    /// The line under the title.
     state: String,
     over: bool,
     /// The body last drawn, as JSON, with the version that it shows.
@@ -96,7 +96,7 @@ impl Live {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The body as a JSON string, what the state line says, and whether the run is over.
+    /// The body as a JSON string, the state line, and whether the run is over.
     fn body(&self) -> (Arc<str>, String, bool) {
         let (version, frames, summary) = {
             let seen = self.seen();
@@ -123,7 +123,7 @@ impl Live {
 pub enum Reach {
     /// This machine only.
     Loopback,
-    /// Whoever reaches the address.
+    /// Any client that reaches the address.
     Anywhere,
 }
 
@@ -238,7 +238,7 @@ impl Drop for Client {
     }
 }
 
-/// What a stream says next.
+/// The next item of a stream.
 enum Next {
     /// The body, once it has changed.
     Body,
@@ -248,8 +248,8 @@ enum Next {
     End,
 }
 
-/// Body and state line by turns, until the run is over or the server stops. A browser that reads slowly gets what is
-/// there when it has read: nothing queues up for it.
+/// Body and state line by turns, until the run is over or the server stops. A browser that reads
+/// slowly gets the present state when it has read: nothing queues up for it.
 fn pushed(page: Page, client: Client) -> impl Stream<Item = Result<Event, Infallible>> {
     let versions = page.live.version.subscribe();
     let first = (Next::Body, versions, page, client, true);
@@ -279,7 +279,8 @@ fn pushed(page: Page, client: Client) -> impl Stream<Item = Result<Event, Infall
 
 async fn changed_after_a_while(versions: &mut watch::Receiver<u64>) {
     tokio::time::sleep(PUSH_INTERVAL).await;
-    // The sender lives in the run that this stream holds, so there is always a next change to wait for.
+    // The sender lives in the run that this stream holds, so there is always a next change to wait
+    // for.
     let _ = versions.changed().await;
 }
 
@@ -466,7 +467,8 @@ mod tests {
         assert!(!rest.contains("event: over"), "the run is not over: {rest}");
     }
 
-    /// Needs Chromium on the `PATH`, or at `ROOST_CHROMIUM`; without one the test says so and is skipped.
+    /// Needs Chromium on the `PATH`, or at `ROOST_CHROMIUM`; without one the test says so and is
+    /// skipped.
     #[test]
     fn a_browser_draws_what_is_pushed() {
         let Some(chromium) = chromium() else { return };

@@ -1,22 +1,22 @@
-//! What the demo claims, and when it may.
+//! The demo's claims, and the conditions for them.
 //!
-//! **The problem.** On a machine that others use, two equal phases differ by more than what is to
-//! be shown: the tail of one was twice that of the other, with nothing between them but time. One
-//! phase of each kind decides nothing.
+//! **The problem.** On a busy machine two equal phases differ by more than the effect to be shown:
+//! the tail of one was twice that of the other, with nothing between them but time. One phase of
+//! each kind decides nothing.
 //!
-//! **The approach.** The treatments take turns, round by round, so that what the machine does meets
-//! all of them alike. A claim compares the two of the same round, and its 99 % interval comes from
-//! how much the rounds' ratios differ (Student's t). Ratios of times are taken by their logarithms,
-//! since a stall multiplies. A count that may fall to nothing is not: the logarithm of next to
-//! nothing would be all of its scatter. A claim is met only if all of the interval keeps the bar,
-//! and missed only if none of it does. What lies between is within the noise, and is said to be.
+//! **The approach.** The treatments take turns, round by round, so that the machine's other work
+//! meets all of them alike. A claim compares the two of the same round, and its 99 % interval comes
+//! from how much the rounds' ratios differ (Student's t). Ratios of times are taken by their
+//! logarithms, since a stall multiplies. A count that may fall to nothing is not: the logarithm of
+//! next to nothing would be all of its scatter. A claim is met only if all of the interval keeps
+//! the bar, and missed only if none of it does. A claim in between is reported as within the noise.
 //!
 //! A round whose load was not answered as it was asked counts for nothing, and neither does a tail
 //! that the generator made itself. A run in which fewer than three pairs of rounds are left is
 //! invalid: it measured something else.
 //!
-//! What always holds: fewer than three pairs claim nothing; a wider scatter never turns an
-//! undecided claim into a met one.
+//! Invariants: fewer than three pairs claim nothing; a wider scatter never turns an undecided claim
+//! into a met one.
 
 use report::run::{Compared, Verdict, times};
 
@@ -63,7 +63,7 @@ fn students_t(freedom: usize) -> f64 {
     freedom.checked_sub(2).map_or(63.66, |at| FROM_TWO.get(at).copied().unwrap_or(3.055))
 }
 
-/// What the ratio to stock has to be.
+/// The bar for the ratio to stock.
 #[derive(Clone, Copy, Debug)]
 pub enum Bar {
     /// Not more.
@@ -156,7 +156,8 @@ mod tests {
 
     #[test]
     fn equal_treatments_are_hardly_ever_told_apart() {
-        // What the machine does to a tail: a factor of e^(0.5 z) each time. Nominally one in a hundred.
+        // The machine's own effect on a tail: a factor of e^(0.5 z) each time. Nominally one in a
+        // hundred.
         let mut state = 1_u64;
         let mut chance = || {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

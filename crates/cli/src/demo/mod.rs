@@ -1,23 +1,25 @@
 //! `roost demo`: the whole story on this machine's own CPUs, in about a minute.
 //!
-//! The same load comes three times to the same store: with all workers awake and the kernel's own idle choice (*stock*),
-//! with all workers awake and their CPUs kept from sleeping deeply (*limited*), and with the scheduler. The load is a day
-//! with its night, played fast, and one burst in the night.
+//! The same load comes three times to the same store: with all workers awake and the kernel's own
+//! idle choice (*stock*), with all workers awake and their CPUs kept from sleeping deeply
+//! (*limited*), and with the scheduler. The load is a day with its night, played fast, and one
+//! burst in the night.
 //!
-//! The treatments take turns, round by round, and what is claimed of them has an interval
-//! (`claims`): on a machine that others use, one phase of each kind decides nothing. Awake time,
-//! wake-ups, rests and CPU time are the workers' own, so that they are true beside a compiler as
-//! well; a tail is judged only by rounds in which the generator was punctual (`rounds`).
+//! The treatments take turns, round by round, and each claim about them has an interval (`claims`):
+//! on a busy machine, one phase of each kind decides nothing. Awake time, wake-ups, rests and CPU
+//! time are the workers' own, so that they are true on a busy machine as well; a tail is judged
+//! only by rounds in which the generator was punctual (`rounds`).
 //!
 //! With fewer than four CPUs there is none to spare for the clients (`split`). Such a machine shows
 //! that connections are packed, how often the CPU that is left alone is woken for the store and how
-//! long it rests, and what a request costs. A tail there is that of a machine whose clients keep a
+//! long it rests, and the cost of a request. A tail there is that of a machine whose clients keep a
 //! CPU awake, and the demo says so.
 //!
 //! A machine with one halt state has nothing to limit: the treatment *limited* would be *stock*
 //! once more, and is left out.
 //!
-//! Time is compressed: the policy's times (report period, block, learning) are divided by the same factor as the day.
+//! Time is compressed: the policy's times (report period, block, learning) are divided by the same
+//! factor as the day.
 //!
 //! The generator sends before all other threads where it may. Beside workers it never polls, which
 //! would keep them from their CPU: it sleeps until a request is due.
@@ -63,8 +65,8 @@ const CONNECTIONS: u32 = 64;
 /// No round of a treatment is shorter, or there is no day to see.
 const ROUND_LEAST: Duration = Duration::from_secs(1);
 
-/// The peak as a share of what the store serves at full speed: enough to load every worker, and little enough that one
-/// generator thread, which takes microseconds for each send, stays punctual.
+/// The peak as a share of the store's rate at full speed: enough to load every worker, and little
+/// enough that one generator thread, which takes microseconds for each send, stays punctual.
 const PEAK_SHARE: f64 = 0.15;
 
 /// The whole story on this machine in a minute: server, load, scheduler off and on
@@ -87,7 +89,7 @@ pub struct Args {
     /// Rounds; the treatments take turns in each
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(3..=100))]
     rounds: u16,
-    /// Requests per second at the peak [default: 15% of what this machine serves, measured first]
+    /// Requests per second at the peak [default: 15% of this machine's full rate, measured first]
     #[arg(long, value_name = "RATE", value_parser = workload::parse_rate)]
     peak: Option<Rate>,
     /// Folder for the run [default: runs/demo-DATE-TIME]
@@ -141,8 +143,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let realtime = may_be_realtime();
     let mut totals: Vec<Total> = treatments.iter().map(|_| Total::default()).collect();
     for round in 0..args.rounds {
-        // The other way round in every second round: what comes first may find the machine
-        // otherwise than what follows.
+        // The other way round in every second round: the first one may find the machine otherwise
+        // than the second.
         let mut turns: Vec<usize> = (0..treatments.len()).collect();
         if round % 2 == 1 {
             turns.reverse();
@@ -189,7 +191,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     })
 }
 
-/// The treatments, of which the first is what the others are compared with.
+/// The treatments; the first is the baseline of the others.
 fn treatments(params: Params, has_depth: bool) -> Vec<Treatment> {
     let stock = Treatment {
         name: "stock",
@@ -230,7 +232,7 @@ fn times(params: &Params) -> String {
     )
 }
 
-/// What was run, for the folder and the top of the page.
+/// The facts of the run, for the folder and the top of the page.
 fn run_info(
     name: String,
     started: u64,
@@ -288,8 +290,9 @@ fn run_info(
     })
 }
 
-/// Where the store listens. A Unix socket, because on TCP's loopback one `send` carries the packet through the whole
-/// stack and takes longer than a tenth of the tail that is measured: the generator would be late by itself.
+/// Where the store listens. A Unix socket, because on TCP's loopback one `send` carries the packet
+/// through the whole stack and takes longer than a tenth of the tail that is measured: the
+/// generator would be late by itself.
 fn socket() -> PathBuf {
     std::env::temp_dir().join(format!("roost-demo-{}.sock", std::process::id()))
 }
@@ -319,7 +322,7 @@ fn plan(cpus: &Split, pace: Pace, length: Duration, seed: u64) -> Plan {
     }
 }
 
-/// What this machine serves at full speed, all workers awake.
+/// This machine's rate at full speed, all workers awake.
 fn calibrate(cpus: &Split, seed: u64, stopped: &AtomicBool) -> Result<Rate> {
     eprintln!("roost demo: measuring what this machine serves (2 s)");
     let treatment = Treatment { name: "", what: "", policy: Policy::AllAwake, active_idle: Mode::Stock };
@@ -444,8 +447,8 @@ fn play(
 struct Quiet {
     first: Vec<Rests>,
     last: Vec<Rests>,
-    /// Of the CPU that was woken least, interval by interval: which one it is changes with what the
-    /// scheduler empties.
+    /// Of the CPU that was woken least, interval by interval: the CPU changes with the worker that
+    /// the scheduler empties.
     wake_ups: u64,
 }
 
@@ -467,7 +470,8 @@ impl Quiet {
     }
 }
 
-/// What the rounds before came to: the frames of a treatment follow each other as if it had run by itself.
+/// The sum of the rounds before: the frames of a treatment follow each other as if it had run by
+/// itself.
 struct Before {
     at: Duration,
     awake: Duration,

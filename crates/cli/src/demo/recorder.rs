@@ -24,14 +24,15 @@ impl Recorder {
         Ok(Self { folder: folder.to_owned(), frames: run_folder::begin(folder, FRAMES)? })
     }
 
-    /// Appends one moment. Each line reaches the system at once, so that a run that dies leaves what it saw.
+    /// Appends one moment. Each line reaches the system at once, so that a run that dies leaves its
+    /// lines.
     pub fn frame(&mut self, frame: &Frame) -> Result<()> {
         let line = serde_json::to_string(frame)? + "\n";
         let written = self.frames.write_all(line.as_bytes());
         written.with_context(|| format!("cannot write {}", self.folder.join(FRAMES).display()))
     }
 
-    /// Writes what came out.
+    /// Writes the results.
     pub fn summary(&self, summary: &Summary) -> Result<()> {
         let text = serde_json::to_string_pretty(summary)?;
         run_folder::write(&self.folder, SUMMARY, |file| writeln!(file, "{text}"))

@@ -1,5 +1,5 @@
-//! What one round of a treatment came to, what all of its rounds did together, and how that
-//! compares with stock.
+//! The result of one round of a treatment, the sum of all of its rounds, and the comparison with
+//! stock.
 
 use super::Treatment;
 use super::claims::{self, Bar, ROUNDS_LEAST, Scatter};
@@ -10,10 +10,10 @@ use report::run::{Compared, CurvePoint, Phase, StateShare, Verdict, times};
 use store::Rests;
 use store::status::Status;
 
-/// The load was not what it should be if less than this share of it was answered.
+/// The load was short if less than this share of it was answered.
 const LOAD_LEAST: f64 = 0.9;
 
-/// One round's figures. Missing is what was not measured, or is not the store's.
+/// One round's figures. A figure is missing if it was not measured, or is not the store's.
 #[derive(Clone, Copy, Debug, Default)]
 struct Round {
     awake: Option<f64>,
@@ -76,7 +76,7 @@ fn length(seconds: f64) -> String {
     Duration::from_nanos((seconds * 1e9) as u64).to_string()
 }
 
-/// What was seen of the store between the first measured moment and the last.
+/// The store's figures between the first measured moment and the last.
 pub struct Seen {
     pub first: Status,
     pub end: Status,
@@ -87,7 +87,7 @@ pub struct Seen {
     pub workers_cpu: Option<Duration>,
 }
 
-/// What a treatment has come to so far.
+/// The sum of a treatment so far.
 #[derive(Default)]
 pub struct Total {
     rounds: Vec<Round>,
@@ -104,7 +104,7 @@ pub struct Total {
     pub moves: u64,
     pub energy: Option<EnergyReading>,
     residency: Option<Vec<StateShare>>,
-    /// Why the load of a round was not what it should be, of the first where it was not.
+    /// Why the load of a round was short, of the first short one.
     short: Option<String>,
 }
 
@@ -117,7 +117,8 @@ impl Total {
         let awake = awake_of(end) - awake_of(first);
         let offered = outcome.offered.map_or(0.0, Rate::as_per_second);
         let achieved = outcome.achieved.as_per_second();
-        // A punctual generator is a matter of the tail alone; an answer that is missing is one of the load.
+        // A punctual generator is a matter of the tail alone; an answer that is missing is one of
+        // the load.
         let is_short = outcome.counts.unsent > 0 || answered == 0 || achieved < LOAD_LEAST * offered;
         if is_short {
             self.short.get_or_insert_with(|| {
@@ -278,7 +279,7 @@ pub fn invalid(totals: &[Total]) -> Option<String> {
     totals.iter().find_map(|total| total.short.clone())
 }
 
-/// What the figures say, in plain words.
+/// The figures in plain words.
 pub fn told(treatments: &[Treatment], totals: &[Total], compared: &[Compared]) -> Vec<String> {
     let mut lines = Vec::new();
     let (Some(stock), Some(last)) = (totals.first(), totals.last()) else { return lines };

@@ -1,4 +1,4 @@
-//! Where the demo is seen while it runs, and what it leaves behind: the terminal or plain lines, the live page, the
+//! The demo's outputs during the run and after it: the terminal or plain lines, the live page, the
 //! run's folder.
 
 use super::recorder::Recorder;
@@ -31,7 +31,7 @@ pub struct Show {
     hint: String,
     /// Set when the reader or a signal wants the end.
     stopped: Arc<AtomicBool>,
-    /// What could not be written, said once at the end.
+    /// The files that could not be written, said once at the end.
     trouble: Option<String>,
 }
 
@@ -121,7 +121,7 @@ impl Show {
         self.summary.phases.push(phase);
     }
 
-    /// Gives the terminal back, and writes summary and report: the phases, and what was found of them.
+    /// Gives the terminal back, and writes summary and report: the phases, and the findings.
     pub fn end(mut self, folder: &Path, found: Summary) -> Result<(Summary, PathBuf)> {
         drop(self.screen.take());
         self.summary = Summary { phases: std::mem::take(&mut self.summary.phases), ..found };

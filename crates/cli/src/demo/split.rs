@@ -45,7 +45,7 @@ impl Split {
         self.server.iter().copied().cycle().take(workers).collect()
     }
 
-    /// What a machine of this size cannot show.
+    /// The limits of a machine of this size.
     pub fn remark(&self) -> Option<String> {
         self.is_shared().then(|| {
             format!(

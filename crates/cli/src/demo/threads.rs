@@ -1,5 +1,5 @@
-//! What the store's workers cost, by the kernel's own books of these threads: what other programs
-//! do on the same CPUs is not in them.
+//! The CPU time of the store's workers, by the kernel's own accounting of these threads: other
+//! programs on the same CPUs are not in it.
 
 use machine::Duration;
 use std::fs;

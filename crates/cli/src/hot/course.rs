@@ -1,7 +1,9 @@
-//! How many requests had been answered by when: looked at now and then, and in between taken to come evenly.
+//! How many requests had been answered by when: looked at now and then, and in between taken to
+//! come evenly.
 //!
-//! Calls are counted by the service's own clock and for a time that it chooses, after it has let somebody in and made classes anew, which
-//! takes its CPUs from its requests. What was answered in that very time is asked of the course afterwards.
+//! Calls are counted by the service's own clock and for a time that it chooses, after the
+//! attachment has made classes anew, which takes its CPUs from its requests. The answers of that
+//! very time are asked of the course afterwards.
 
 use machine::{Duration, Instant};
 
@@ -16,7 +18,7 @@ impl Course {
         self.0.push((now, before + more));
     }
 
-    /// Answered from `began` on for `length`, as far as anybody looked.
+    /// Answered from `began` on for `length`, as far as the course was read.
     pub fn within(&self, began: Instant, length: Duration) -> u64 {
         (self.until(began + length) - self.until(began)).round() as u64
     }
@@ -50,7 +52,7 @@ mod tests {
         assert_eq!(course.within(at(600), Duration::from_secs(1)), 1_000);
         assert_eq!(course.within(at(700), Duration::from_millis(450)), 450);
         assert_eq!(course.within(at(0), Duration::from_millis(700)), 100);
-        assert_eq!(course.within(at(1_500), Duration::from_secs(60)), 100, "nobody looked later");
+        assert_eq!(course.within(at(1_500), Duration::from_secs(60)), 100, "no look later");
     }
 
     proptest! {

@@ -1,4 +1,5 @@
-//! The clock at which light requests take the least energy: measured where there are clocks to set and a meter to read, else modelled.
+//! The clock at which light requests take the least energy: measured where there are clocks to set
+//! and a meter to read, else modelled.
 
 use super::Args;
 use super::results::Found;
@@ -12,18 +13,18 @@ use policy::hot::{ClockCost, LeastEnergy, Work, even_share, least_energy};
 use serde::Serialize;
 use std::sync::atomic::Ordering;
 
-/// What it comes to.
+/// The result.
 #[derive(Clone, Debug, Serialize)]
 pub struct Energy {
     /// Where every figure of it is from.
     pub source: EnergySource,
-    /// What was measured; empty where it is modelled.
+    /// The measurement; empty where it is modelled.
     pub measured: Vec<ClockMeasured>,
-    /// What was modelled; empty where it is measured.
+    /// The model; empty where it is measured.
     pub modelled: Vec<Modelled>,
     /// The clock of least energy.
     pub best: Option<Kilohertz>,
-    /// What it rests on, in sentences.
+    /// Its sources, in sentences.
     pub notes: Vec<String>,
 }
 

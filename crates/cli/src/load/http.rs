@@ -10,10 +10,12 @@ use workload::{Keywords, Popularity, Words};
 
 /// Load an HTTP server, such as a search engine with queries of keywords
 ///
-/// As `roost load memcache`, over kept-alive connections of HTTP/1.1. A request takes whichever connection is free; if
-/// none is it waits, and its latency counts on. {words} in the URL and in the body stands for the query's keywords. What
-/// Elasticsearch, OpenSearch (took) and Solr (QTime) say of their own time is shown beside the latency. Exit code 6: the
-/// run is INVALID, the median or --percentile is the generator's own lateness; 1: a connection was lost, an answer had a status from 400 on or did not come; 2: bad usage.
+/// As `roost load memcache`, over kept-alive connections of HTTP/1.1. A request takes any free
+/// connection; if none is free it waits, and its latency counts on. {words} in the URL and in the
+/// body stands for the query's keywords. The server's own time in the answers of Elasticsearch,
+/// OpenSearch (took) and Solr (QTime) is shown beside the latency. Exit code 6: the run is INVALID,
+/// the median or --percentile is the generator's own lateness; 1: a connection was lost, an answer
+/// had a status from 400 on or did not come; 2: bad usage.
 #[derive(clap::Args, Debug)]
 #[command(after_help = concat!("\
 Examples:
@@ -24,18 +26,19 @@ Examples:
       --keywords heavy --rate 10                                  Solr, 12 to 18 keywords
   roost load http URL --words words.txt --arrivals closed --connections 4      as fast as 4 clients get answers\n\n", shapes!()))]
 pub(super) struct Http {
-    /// What to ask for: http://HOST:PORT/PATH?QUERY
+    /// The target: http://HOST:PORT/PATH?QUERY
     #[arg(value_name = "URL")]
     url: Url,
     /// Send this with a POST: text, or @FILE
     #[arg(long, value_name = "TEXT")]
     body: Option<String>,
-    /// What the body is
+    /// The type of the body
     #[arg(long, value_name = "TYPE", default_value = "application/json", requires = "body", value_parser = parse_content_type)]
     content_type: String,
     #[command(flatten)]
     pub(super) load: Load,
-    /// Keywords of each query: paper (1 to 18), cloudsuite (1 to 16), light (3-4), heavy (12-18), or numbers such as 7 or 2-5
+    /// Keywords of each query: paper (1 to 18), cloudsuite (1 to 16), light (3-4), heavy (12-18),
+    /// or numbers such as 7 or 2-5
     #[arg(long, value_name = "MIX", default_value = "paper", requires = "words")]
     keywords: Keywords,
     /// A file of words, one to a line, most frequent first; best the index's own
@@ -44,7 +47,8 @@ pub(super) struct Http {
     /// How often each word is asked for: uniform or zipf:S
     #[arg(long, value_name = "LAW", default_value = "zipf:1")]
     popularity: Popularity,
-    /// Requests on one connection at a time; above 1 they are pipelined, which few servers are used to
+    /// Requests on one connection at a time; above 1 they are pipelined, which few servers are used
+    /// to
     #[arg(long, value_name = "N", default_value_t = 1)]
     outstanding: u32,
     /// Give a request up when the server owes its answer for this long
@@ -53,7 +57,7 @@ pub(super) struct Http {
 }
 
 impl Http {
-    /// What was typed as a plan.
+    /// The arguments as a plan.
     pub(super) fn plan(&self) -> Result<Plan<loadgen::Http>> {
         let body = match self.body.as_deref().map(|text| (text, text.strip_prefix('@'))) {
             Some((_, Some(file))) => Some(
@@ -92,7 +96,7 @@ impl Http {
     }
 }
 
-/// What a header's line can carry.
+/// The characters that a header's line can carry.
 fn parse_content_type(text: &str) -> Result<String, String> {
     if !text.is_empty() && text.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic()) {
         Ok(text.to_owned())

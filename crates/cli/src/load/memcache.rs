@@ -8,9 +8,10 @@ use workload::{KeySize, Popularity, ValueSize, Workload};
 
 /// Load a memcached server, such as `roost serve`
 ///
-/// Requests are sent when they are due, whatever the server does, and latency counts from then. A figure is marked
-/// `late` if over a tenth of it is the generator's own lateness. The run is INVALID (exit code 6) when that is so of the
-/// median or of --percentile. Exit code 1: a value was wrong, a connection lost or a request unanswered; 2: bad usage.
+/// Requests are sent when they are due, whatever the server does, and latency counts from then. A
+/// figure is marked `late` if over a tenth of it is the generator's own lateness. The run is
+/// INVALID (exit code 6) when that is so of the median or of --percentile. Exit code 1: a value was
+/// wrong, a connection lost or a request unanswered; 2: bad usage.
 #[derive(clap::Args, Debug)]
 #[command(after_help = concat!("\
 Examples:
@@ -53,7 +54,7 @@ pub(super) struct Memcache {
 }
 
 impl Memcache {
-    /// What was typed as a plan.
+    /// The arguments as a plan.
     pub(super) fn plan(&self) -> Result<Plan> {
         let workload = Workload {
             seed: self.load.seed,

@@ -1,5 +1,5 @@
-//! `roost load`: what was typed becomes a plan for the generator, its intervals a line on the terminal, its
-//! outcome a table.
+//! `roost load`: the arguments become a plan for the generator, its intervals a line on the
+//! terminal, its outcome a table.
 
 mod http;
 mod memcache;
@@ -24,7 +24,7 @@ pub struct Args {
     protocol: Protocol,
 }
 
-/// What both help texts end with.
+/// The common end of both help texts.
 macro_rules! shapes {
     () => {
         "\
@@ -50,7 +50,7 @@ enum Protocol {
     Http(Box<http::Http>),
 }
 
-/// What loads of every protocol have.
+/// The common options of loads of every protocol.
 #[derive(clap::Args, Debug)]
 struct Load {
     /// Requests per second, such as 800, 50k or 1.2M; the highest rate of a shape
@@ -62,8 +62,9 @@ struct Load {
     /// Play a shape that has times of its own this many times as fast
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0, value_parser = parse_compression)]
     compress: f64,
-    /// poisson, gpareto (ETC's burstier gaps), etc (the same, as fitted to each hour), uniform (evenly spaced), h2:CV
-    /// (hyperexponential gaps with that deviation, such as h2:1.5), or closed: the next request when an earlier one was answered
+    /// poisson, gpareto (ETC's burstier gaps), etc (the same, as fitted to each hour), uniform
+    /// (evenly spaced), h2:CV (hyperexponential gaps with that deviation, such as h2:1.5), or
+    /// closed: the next request when an earlier one was answered
     #[arg(long, value_name = "KIND", default_value = "poisson")]
     arrivals: Arrivals,
     /// Requests under way per connection, with --arrivals closed [default: 1]
@@ -90,7 +91,8 @@ struct Load {
     /// How long before a request is due a thread stops sleeping and polls
     #[arg(long, value_name = "TIME", default_value_t = loadgen::SPIN_DEFAULT)]
     spin: Duration,
-    /// Send at real-time priority 1, so that a server on the same CPUs does not delay it; root or CAP_SYS_NICE
+    /// Send at real-time priority 1, so that a server on the same CPUs does not delay it; root or
+    /// CAP_SYS_NICE
     #[arg(long)]
     realtime: bool,
     /// The run is INVALID if this percentile, or the median, is the generator's own
@@ -170,7 +172,7 @@ fn send<A: Asks>(load: &Load, plan: &Plan<A>) -> Result<ExitCode> {
     Ok(exit_code(&outcome))
 }
 
-/// What to do if most of what was read was not there: a store of misses answers fast, and tells little.
+/// The remedy if most of the reads found no item: a store of misses answers fast, and tells little.
 fn missed(outcome: &Outcome) -> Option<String> {
     let (hits, misses) = (outcome.counts.hits, outcome.counts.misses);
     (misses > hits && outcome.preload.is_none()).then(|| {
@@ -181,8 +183,8 @@ fn missed(outcome: &Outcome) -> Option<String> {
     })
 }
 
-/// A wrong answer is worse than an invalid measurement, and that worse than a missing answer: a generator that was
-/// late may not have waited long enough.
+/// A wrong answer is worse than an invalid measurement, and that worse than a missing answer: a
+/// generator that was late may not have waited long enough.
 fn exit_code(outcome: &Outcome) -> ExitCode {
     if outcome.is_broken() {
         Exit::Failed.into()
@@ -252,7 +254,8 @@ fn parse_compression(text: &str) -> Result<f64, SpecError> {
     }
 }
 
-/// Progress on standard error: one line that is overwritten on a terminal, line after line elsewhere.
+/// Progress on standard error: one line that is overwritten on a terminal, line after line
+/// elsewhere.
 struct ProgressLine {
     width: Option<usize>,
 }

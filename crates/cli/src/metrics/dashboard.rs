@@ -1,14 +1,17 @@
 //! The shipped Grafana dashboards (`config/grafana/`) against the pages that they draw.
 //!
-//! A dashboard breaks in silence: a metric that was renamed leaves a panel that says "No data", and nobody knows whether the
-//! machine is quiet or the panel is wrong. So each dashboard is read here with a page that has everything beside it:
+//! A dashboard breaks in silence: a metric that was renamed leaves a panel that says "No data", and
+//! the reader cannot tell whether the machine is quiet or the panel is wrong. So each dashboard is
+//! read here with a page that has everything beside it:
 //!
 //! - every name in every expression, and in the queries of the variables, is a sample of the page;
-//! - every label that is selected, summed by or shown in a legend is on that metric, or one that Prometheus adds;
+//! - every label that is selected, summed by or shown in a legend is on that metric, or one that
+//!   Prometheus adds;
 //! - every variable that is used exists;
-//! - panels have what a reader needs (title, sentence, unit), lie on Grafana's 24 columns and do not overlap.
+//! - panels have a title, a sentence and a unit, lie on Grafana's 24 columns and do not overlap.
 //!
-//! The last test breaks a dashboard in each of these ways, so that the others cannot pass by seeing nothing.
+//! The last test breaks a dashboard in each of these ways, so that the others cannot pass by seeing
+//! nothing.
 
 use observe::scrape::exposition::samples;
 use serde_json::Value;
@@ -19,7 +22,7 @@ type Names<'a> = BTreeMap<&'a str, BTreeSet<&'a str>>;
 
 /// Grafana's width.
 const COLUMNS: u64 = 24;
-/// Prometheus adds these to what it scrapes.
+/// Prometheus adds these to the scraped ones.
 const ADDED: [&str; 2] = ["instance", "job"];
 const SOURCE: &str = "${DS_PROMETHEUS}";
 
@@ -170,7 +173,7 @@ fn has_label(names: &Names<'_>, metric: &str, label: &str, at: &str, faults: &mu
     }
 }
 
-/// The names of metrics, each with what follows it.
+/// The names of metrics, each with the text after it.
 fn metrics(expression: &str) -> Vec<(&str, &str)> {
     let mut found = Vec::new();
     let mut rest = expression;
@@ -182,7 +185,7 @@ fn metrics(expression: &str) -> Vec<(&str, &str)> {
     found
 }
 
-/// The labels of each `by (...)`, with what is summed.
+/// The labels of each `by (...)`, with the summed metric.
 fn groups(expression: &str) -> Vec<(Vec<&str>, &str)> {
     let mut found = Vec::new();
     for (start, _) in expression.match_indices(" by (") {
@@ -231,7 +234,7 @@ fn the_dashboard_shows_what_the_page_has() {
     for name in ["instance", "cpu"] {
         assert!(shown.contains(&format!("=~\\\"${name}\\\"")), "nothing is chosen by {name}");
     }
-    // What nobody looks at would go unnoticed the other way round.
+    // A metric without a panel would go unnoticed the other way round.
     let text = page();
     let unseen: BTreeSet<&str> = samples(&text)
         .map(|sample| sample.name)
@@ -303,7 +306,7 @@ fn each_way_to_break_it_is_noticed() {
         let found = faults(&dashboard, &page);
         assert!(found.iter().any(|fault| fault.contains(told)), "{at}: {told} is not in {found:?}");
     }
-    // A page of a service that is not watched lacks what its panels show.
+    // A page of an unwatched service lacks the metrics of its panels.
     let without = super::page(super::sleep::tests::seen());
     assert!(
         faults(&shipped(), &without).iter().any(|fault| fault.contains("no roost_observed_requests_total"))

@@ -1,4 +1,4 @@
-//! Metrics pages: what a running Roost tells Prometheus, on a thread of its own.
+//! Metrics pages: a running Roost's figures for Prometheus, on a thread of its own.
 //!
 //! ```text
 //!   store.rs        a running store (`roost serve --metrics`)
@@ -10,8 +10,8 @@
 //!   stage.rs        a staged-burst proxy (`roost stage --metrics`)
 //! ```
 //!
-//! Everything on a page is composed when somebody asks. How it is served, and what happens when descriptors are short or
-//! strangers ask, is [`crate::http`]'s.
+//! Everything on a page is composed on request. Serving, short descriptors and strangers are the
+//! business of [`crate::http`].
 
 #[cfg(test)]
 mod dashboard;
@@ -41,7 +41,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// What is answered under a path: its kind, and how it is composed; `None` once the watched is gone.
+/// The answer under a path: its kind, and how it is composed; `None` once the subject is gone.
 struct Route {
     path: &'static str,
     kind: &'static str,
@@ -54,7 +54,8 @@ const METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-
 /// Under which names a metrics page is asked for.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct Names {
-    /// Answer requests for the metrics that name this host, too: beside addresses, `localhost` and this machine's name
+    /// Answer requests for the metrics that name this host, too: beside addresses, `localhost` and
+    /// this machine's name
     #[arg(long = "metrics-name", value_name = "HOST")]
     names: Vec<String>,
 }

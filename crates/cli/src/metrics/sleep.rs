@@ -1,8 +1,9 @@
-//! The page of an observation (`roost observe --metrics`): how each CPU sleeps, what ended its sleeps, how often the choice of
-//! a state was wrong, and how the watched service answers.
+//! The page of an observation (`roost observe --metrics`): how each CPU sleeps, its wakers, how
+//! often the choice of a state was wrong, and how the watched service answers.
 //!
-//! Counters and histograms are since the observation began, so Prometheus takes rates of them as it likes. Lengths have one
-//! bucket to a doubling here, a quarter of what is kept: a page of 64 CPUs stays below 4000 lines.
+//! Counters and histograms are since the observation began, so Prometheus takes rates of them as it
+//! likes. Lengths have one bucket to a doubling here, a quarter of the kept ones: a page of 64 CPUs
+//! stays below 4000 lines.
 
 use super::{Buckets, METRICS, Names, Page, Route};
 use anyhow::Result;
@@ -18,22 +19,22 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
-/// What the page shows: the last that was seen.
+/// The content of the page: the last observation.
 #[derive(Clone, Debug)]
 pub struct Seen {
     /// How the CPUs slept since the beginning.
     pub pattern: SleepPattern,
-    /// What is known of the states beside what the kernel advertises.
+    /// The measured facts about the states beside the advertised ones.
     pub known: Known,
-    /// What is known of the service's requests, where one is watched.
+    /// The service's requests, where one is watched.
     pub requests: Option<RequestPattern>,
-    /// What the service says of itself, where it is asked.
+    /// The service's own telemetry, where it is asked.
     pub own: Option<Now>,
     /// Energy since the beginning.
     pub energy: Option<EnergyReading>,
 }
 
-/// Where the observation leaves what it saw, for whoever asks.
+/// The place of the observation's last result, for any reader.
 pub type Board = Arc<Mutex<Option<Seen>>>;
 
 /// Begins to answer at `address`; returns the address with the port that was chosen.
@@ -187,7 +188,8 @@ fn answers(requests: &RequestPattern, page: &mut Page<'_, '_>) -> fmt::Result {
     Ok(())
 }
 
-/// A gauge is left out while the service does not answer: Prometheus then shows a gap and no old figure.
+/// A gauge is left out while the service does not answer: Prometheus then shows a gap and no old
+/// figure.
 fn own_word(own: &Now, page: &mut Page<'_, '_>) -> fmt::Result {
     let source = || [("source", own.source.clone())];
     page.counter(

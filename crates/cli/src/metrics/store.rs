@@ -1,5 +1,5 @@
-//! The page of a running store (`roost serve --metrics`), and its status as JSON. Everything comes from the same [`Status`]
-//! as `stats roost`.
+//! The page of a running store (`roost serve --metrics`), and its status as JSON. Everything comes
+//! from the same [`Status`] as `stats roost`.
 
 use super::{Buckets, METRICS, Names, Page, Route};
 use anyhow::Result;

@@ -11,7 +11,7 @@ use serde::Serialize;
 pub struct Answers {
     /// Who answered, and where.
     pub service: String,
-    /// By what means it was watched.
+    /// The source of the observation.
     pub way: String,
     /// Requests answered.
     pub requests: u64,
@@ -71,7 +71,7 @@ impl Times {
 }
 
 impl Answers {
-    /// What was seen of `service`.
+    /// The requests of `service`.
     pub fn of(service: String, seen: &RequestPattern) -> Self {
         let times = |times: &Option<Histogram<u64>>| times.as_ref().and_then(Times::of);
         Self {
@@ -90,7 +90,7 @@ impl Answers {
         }
     }
 
-    /// What a verdict needs; `None` if no response time could be seen.
+    /// The input of a verdict; `None` if no response time could be seen.
     pub fn evidence(&self) -> Option<RequestEvidence> {
         let response = self.response?;
         // Where packets woke a CPU of their own, it and the server's wake one after the other.
@@ -104,7 +104,7 @@ impl Answers {
         })
     }
 
-    /// The times that were seen, with what they are.
+    /// The observed times, with their names.
     pub fn rows(&self) -> impl Iterator<Item = (&'static str, Times)> {
         let rows = [
             ("response", self.response),

@@ -1,7 +1,7 @@
 //! `roost observe` on this machine, now: sleeps of all CPUs, and the requests of one service.
 //!
-//! Nothing is changed: programs watch and go with this process. A tick a second takes in what happened; what is shown live,
-//! exported and reported at the end are the same figures.
+//! Nothing is changed: programs watch and go with this process. A tick a second takes in new
+//! events; the live view, the export and the report at the end have the same figures.
 
 use super::answers::Answers;
 use super::page::RequestPoint;
@@ -56,7 +56,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     Ok(if is_beyond { Exit::GoalMissed.into() } else { ExitCode::SUCCESS })
 }
 
-/// True once somebody wants this to end.
+/// True once the user wants this to end.
 fn signals() -> Result<Arc<AtomicBool>> {
     crate::signals::end_flag()
 }
@@ -183,7 +183,7 @@ impl Watch {
 
     /// Until the time is over, a signal comes, or the person at the terminal has seen enough.
     fn until_over(&mut self, args: &Args, ended: &AtomicBool) -> Result<()> {
-        // Dropped on every way out, so that what follows is printed on the terminal as it was.
+        // Dropped on every way out, so that later output is printed on the terminal as it was.
         let mut screen = match args.live {
             true if std::io::stdout().is_terminal() => {
                 Some(Screen::open().context("cannot draw on this terminal; leave out --live")?)
@@ -222,7 +222,7 @@ impl Watch {
         Ok(())
     }
 
-    /// Takes in what has happened since the last tick, and returns it.
+    /// Takes in the events since the last tick, and returns them.
     fn tick(&mut self, now: Instant) -> (SleepPattern, Option<RequestPattern>) {
         let whole = self.sleeps.read(now);
         let step = whole.since(&self.last);
@@ -278,7 +278,7 @@ impl Watch {
         Some((Microwatts((watts.max(0.0) * 1e6) as u64), reading.source.to_string()))
     }
 
-    /// What all of it amounts to; and who watches requests, for whoever wants to see more of them.
+    /// The sum of it; and the watch of requests, for readers that want more of them.
     fn conclude(mut self) -> (Observation, Option<RequestWatch>) {
         let title = self.title();
         let scraped = self.scraper.take().map(Scraper::conclude);

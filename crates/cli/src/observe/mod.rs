@@ -1,4 +1,4 @@
-//! `roost observe`: how a service really sleeps, and what to do about it.
+//! `roost observe`: how a service really sleeps, and the remedies.
 //!
 //! ```text
 //!   options.rs    what is asked for

@@ -1,4 +1,4 @@
-//! What `roost observe` is asked for.
+//! The arguments of `roost observe`.
 
 use super::sweep::Rates;
 use ::observe::sleep::Without;
@@ -6,14 +6,14 @@ use machine::Duration;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// See how a service sleeps: lengths, states, wrong choices, what it costs, and what to try first
+/// See how a service sleeps: lengths, states, wrong choices, their cost, and the first thing to try
 ///
-/// Watches this machine, or reads a recording of another. Nothing is changed. Exit code 2: a flag or the recording is of no
-/// use; 3: this machine shows nothing of its sleeps.
+/// Watches this machine, or reads a recording of another. Nothing is changed. Exit code 2: a flag
+/// or the recording is of no use; 3: this machine shows nothing of its sleeps.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Examples:
-  roost observe --port 11211                       whoever listens there, for a minute
+  roost observe --port 11211                       the service on that port, for a minute
   roost observe --unit memcached --for 10s --live     a systemd unit, drawn as it goes; q ends it early
   roost observe --port 11211 --scrape memcached:127.0.0.1:11211      the server's own count beside the kernel's
   roost observe --for 0s --metrics 127.0.0.1:9464      for Prometheus, until a signal comes
@@ -36,7 +36,7 @@ pub struct Args {
     #[arg(long, value_name = "DIR", group = "service")]
     pub cgroup: Option<String>,
 
-    /// Watch the requests of whoever listens on this TCP port
+    /// Watch the requests of the service that listens on this TCP port
     #[arg(long, value_name = "PORT", group = "service")]
     pub port: Option<u16>,
 
@@ -48,8 +48,9 @@ pub struct Args {
     #[arg(long = "for", value_name = "TIME")]
     length: Option<Duration>,
 
-    /// Then limit the CPUs' sleep to the shallowest state and free it again, in turns, and see whether tail and power change by
-    /// no more than the verdict says; needs a service and its load. Journalled, and put back
+    /// Then limit the CPUs' sleep to the shallowest state and free it again, in turns, and see
+    /// whether tail and power change by no more than the verdict says; needs a service and its
+    /// load. Journalled, and put back
     #[arg(long, requires = "service", conflicts_with = "from")]
     pub verify: bool,
 
@@ -61,12 +62,13 @@ pub struct Args {
     #[arg(long, value_name = "TIME", default_value = "3s", requires = "verify")]
     pub verify_block: Duration,
 
-    /// Send our own load at several rates to the memcached or Roost on --port, with sleep as it is, always shallow, always deep and
-    /// none, and plot tail, power and residency against it; --for is then the length of each point. Journalled, and put back
+    /// Send our own load at several rates to the memcached or Roost on --port, with sleep as it is,
+    /// always shallow, always deep and none, and plot tail, power and residency against it; --for
+    /// is then the length of each point. Journalled, and put back
     #[arg(long, value_name = "rate=A..B", requires = "port", conflicts_with_all = ["verify", "live", "metrics", "from"])]
     pub sweep: Option<Rates>,
 
-    /// Draw what is seen on this terminal, meanwhile; q ends it
+    /// Draw the live view on this terminal, meanwhile; q ends it
     #[arg(long)]
     pub live: bool,
 
@@ -76,8 +78,8 @@ pub struct Args {
     #[command(flatten)]
     pub names: crate::metrics::Names,
 
-    /// Ask the service for its own figures beside, once a second: memcached:HOST:PORT, roost:HOST:PORT, or the address of a
-    /// Prometheus page, http://HOST:PORT/metrics
+    /// Ask the service for its own figures beside, once a second: memcached:HOST:PORT,
+    /// roost:HOST:PORT, or the address of a Prometheus page, http://HOST:PORT/metrics
     #[arg(long, value_name = "SOURCE")]
     pub scrape: Option<String>,
 
@@ -89,7 +91,8 @@ pub struct Args {
     #[arg(long, value_name = "NAME", requires = "scrape")]
     pub scrape_p99: Option<String>,
 
-    /// Take wake latencies as measured on that machine instead of as advertised: the JSON of `roost doctor --json --probe`
+    /// Take wake latencies as measured on that machine instead of as advertised: the JSON of
+    /// `roost doctor --json --probe`
     #[arg(long, value_name = "FILE", conflicts_with = "sweep")]
     pub wake_latency: Option<PathBuf>,
 
@@ -101,16 +104,18 @@ pub struct Args {
     #[arg(long, value_name = "COMMAND")]
     pub power_command: Option<String>,
 
-    /// Leave means out: `wakers`, to cost less; `bpf`, or `events` (perf's as well), to see what a lesser machine would show
+    /// Leave sources out: `wakers`, to cost less; `bpf`, or `events` (perf's as well), to see the
+    /// figures of a lesser machine
     #[arg(long, value_name = "MEANS", value_enum)]
     pub without: Option<Means>,
 
-    /// Read this recording instead: text of `perf script`, `trace-cmd report` or /sys/kernel/tracing/trace; `-` for standard input
+    /// Read this recording instead: text of `perf script`, `trace-cmd report` or
+    /// /sys/kernel/tracing/trace; `-` for standard input
     #[arg(long, value_name = "FILE", conflicts_with_all = ["service", "live", "metrics", "scrape", "power_file", "power_command", "without"])]
     pub from: Option<PathBuf>,
 
-    /// The machine the recording comes from: `here`, or the name of one that Roost knows; a recording does not tell its idle
-    /// states
+    /// The machine the recording comes from: `here`, or the name of one that Roost knows; a
+    /// recording does not tell its idle states
     #[arg(long, value_name = "NAME", requires = "from")]
     pub machine: Option<String>,
 
@@ -123,10 +128,10 @@ pub struct Args {
     pub json: bool,
 }
 
-/// What can be left out.
+/// The sources that can be left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Means {
-    /// What ended the sleeps, which costs a little at every interrupt.
+    /// The wakers, which costs a little at every interrupt.
     Wakers,
     /// Programs in the kernel.
     Bpf,

@@ -1,9 +1,9 @@
-//! `report.html` of an observation: the verdict first, then where time goes by the length of periods in the manner of the
-//! Tradeoffs paper's Figure 7, which states it goes to, which sleeps were chosen wrongly, how often the CPUs wake, and what
-//! wakes them.
+//! `report.html` of an observation: the verdict first, then the time by the length of periods in
+//! the manner of the Tradeoffs paper's Figure 7, its states, the wrongly chosen sleeps, how often
+//! the CPUs wake, and their wakers.
 //!
-//! Pure: findings in, a page out. `report` draws, and knows nothing of sleeps. What is not known has no figure and a
-//! sentence why.
+//! Pure: findings in, a page out. `report` draws, and knows nothing of sleeps. An unknown has no
+//! figure and a sentence why.
 
 use super::answers::Answers;
 use super::results::Observation;
@@ -17,7 +17,7 @@ use report::figures::{
 };
 use serde::Serialize;
 
-/// What a page says beside its figures.
+/// A page's texts beside its figures.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
     /// The run's name.
@@ -94,7 +94,7 @@ pub fn page(facts: &Facts, observation: &Observation) -> Page {
     }
 }
 
-/// What it is, and what to do about it.
+/// The verdict and the remedy.
 fn summary(observation: &Observation) -> String {
     let verdict = &observation.verdict;
     let first = observation.words.first().cloned().unwrap_or_default();
@@ -165,7 +165,7 @@ fn cards(observation: &Observation) -> Vec<Card> {
     cards
 }
 
-/// What to try, then what it rests on. What it is stands at the top of the page.
+/// The advice, then its sources. The verdict stands at the top of the page.
 fn verdict(observation: &Observation) -> Section {
     let advice = &observation.verdict.advice;
     let try_first = format!("Try first: {}. {}", advice.policy, advice.because);
@@ -296,7 +296,7 @@ fn choices(all: &Slept) -> Section {
     }
 }
 
-/// What waking takes, and who says so.
+/// The wake-up latency, and its source.
 fn wake(state: &StateSlept) -> String {
     let halts = state.kind != Some(CstateKind::Polling);
     state.wake.filter(|_| halts).map_or_else(
@@ -439,7 +439,7 @@ fn answers_table(answers: &Answers) -> Table {
     Table { head, rows: rows.collect(), ..Table::default() }
 }
 
-/// The service's own figures, and beside them what the kernel saw of the same.
+/// The service's own figures, and beside them the kernel's.
 fn own_word(scraped: &Scraped, answers: Option<&Answers>) -> Section {
     let dash = || "-".to_owned();
     let rate = |rate: Option<Rate>| rate.map_or_else(dash, |rate| Unit::PerSecond.text(rate.as_per_second()));

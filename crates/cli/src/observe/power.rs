@@ -41,7 +41,7 @@ impl Source {
         let (sender, readings) = channel();
         let asked = line.clone();
         std::thread::Builder::new().name("power".to_owned()).spawn(move || {
-            // Ends with its first answer that nobody takes any more.
+            // Ends with its first answer that has no receiver any more.
             while sender.send(ask(&asked)).is_ok() {
                 std::thread::sleep(std::time::Duration::from_secs(1));
             }

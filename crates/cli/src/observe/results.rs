@@ -1,4 +1,4 @@
-//! What came out of an observation: one JSON document, and the folder that keeps it with its page.
+//! The results of an observation: one JSON document, and the folder that keeps it with its page.
 
 use super::answers::Answers;
 use super::page::{self, Facts, RequestPoint};
@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 /// Everything that was found.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Observation {
-    /// What it is about.
+    /// Its subject.
     pub title: String,
     /// Who wrote the recording, if it is one.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -26,11 +26,11 @@ pub struct Observation {
     /// The machine that was watched, where it is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub machine: Option<String>,
-    /// What a reader must know about how it was seen.
+    /// Remarks on the observation for the reader.
     pub notes: Vec<String>,
     /// How the CPUs slept.
     pub findings: Findings,
-    /// What that amounts to.
+    /// The conclusions.
     pub verdict: Verdict,
     /// The same in sentences.
     pub words: Vec<String>,
@@ -40,13 +40,14 @@ pub struct Observation {
     /// The same over the whole time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub answers: Option<Answers>,
-    /// What the service told about itself, to compare with.
+    /// The service's own telemetry, for comparison.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scraped: Option<Scraped>,
     /// Power on average.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub power: Option<Power>,
-    /// How much work the CPUs did for their cycles, where the processor counts (Tradeoffs paper, Figure 9).
+    /// How much work the CPUs did for their cycles, where the processor counts (Tradeoffs paper,
+    /// Figure 9).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub work: Vec<Work>,
     /// States that cores were really in, where the processor counts them.
@@ -68,7 +69,7 @@ pub struct Verified {
     pub deep_p99: Duration,
     /// Where power would be from; modelled power is not compared.
     pub power_source: String,
-    /// Whether what changed is within what was predicted.
+    /// Whether the change is within the prediction.
     pub comparison: Comparison,
 }
 
@@ -77,7 +78,7 @@ pub struct Verified {
 pub struct Power {
     /// How much.
     pub mean: Microwatts,
-    /// Measured by what, or modelled.
+    /// The meter, or the model.
     pub source: String,
 }
 
@@ -129,7 +130,7 @@ pub fn write(out: Option<&Path>, observation: &Observation) -> Result<PathBuf> {
     let started = run_folder::started()?;
     let name = format!("observe-{}", started.replace(" UTC", "").replace([' ', ':'], "-"));
     let place = Place::of(out, &name, SLEEPS)?.make()?;
-    // Until the page is there, nobody shall take an older one for it.
+    // Until the page is there, an older one must not be taken for it.
     run_folder::remove(&place, &[REPORT])?;
     let json = serde_json::to_string_pretty(observation)?;
     run_folder::write(&place, SLEEPS, |file| writeln!(file, "{json}"))?;

@@ -1,4 +1,5 @@
-//! What the watched service tells about itself, as it is named on the command line (`--scrape`); `observe::scrape` asks it.
+//! The watched service's own telemetry, as it is named on the command line (`--scrape`);
+//! `observe::scrape` asks it.
 
 use super::Args;
 use crate::exit::usage;
@@ -59,7 +60,7 @@ mod tests {
         ] {
             let flags: Vec<&str> =
                 std::iter::once("--scrape").chain(flags.iter().map(String::as_str)).collect();
-            let error = opened(&flags).err().expect("nobody answers there");
+            let error = opened(&flags).err().expect("no service answers there");
             let said = format!("{error:#}");
             assert!(said.starts_with(&format!("--scrape {}: ", flags[1])) && said.contains(told), "{said}");
             assert_eq!(said.lines().count(), 1, "{said}");

@@ -1,13 +1,14 @@
-//! `roost observe --sweep rate=1k..100k`: how tail, power and residency go with the load, on this machine, under each depth of
-//! sleep.
+//! `roost observe --sweep rate=1k..100k`: how tail, power and residency go with the load, on this
+//! machine, under each depth of sleep.
 //!
-//! Our generator sends at several rates to the store that listens on `--port`, each rate under each depth in turn, so that a
-//! drift of the machine favours none. Depths: *stock*, what the machine does; *shallow*, the shallowest state that halts; *deep*,
-//! always the deepest that is allowed, however short the sleep (the other extreme of the Tradeoffs paper, section III C); *poll*, no
-//! sleep. A depth that changes nothing here is left out, and said.
+//! Our generator sends at several rates to the store that listens on `--port`, each rate under each
+//! depth in turn, so that a drift of the machine favours none. Depths: *stock*, the machine's own
+//! choice; *shallow*, the shallowest state that halts; *deep*, always the deepest that is allowed,
+//! however short the sleep (the other extreme of the Tradeoffs paper, section III C); *poll*, no
+//! sleep. A depth that changes nothing here is left out, with a remark.
 //!
-//! What always holds: limits are journalled by `host` and put back on every way out; a point that the generator could not send on
-//! time is marked, and drawn all the same.
+//! Invariants: limits are journalled by `linux` and put back on every way out; a point that the
+//! generator could not send on time is marked, and drawn all the same.
 
 use super::Args;
 use super::answers::Times;
@@ -94,7 +95,7 @@ impl Depth {
     }
 }
 
-/// What one rate gave under one depth.
+/// The result of one rate under one depth.
 #[derive(Clone, Debug, Serialize)]
 struct Measured {
     depth: Depth,
@@ -126,7 +127,7 @@ pub fn run(args: &Args, rates: Rates, ended: &AtomicBool) -> Result<ExitCode> {
     let place = format!("127.0.0.1:{port}");
     if std::net::TcpStream::connect(&place).is_err() {
         return Err(usage(format!(
-            "nobody listens at {place}\nhint: start the store first; --sweep speaks memcached's protocol"
+            "no service listens at {place}\nhint: start the store first; --sweep speaks memcached's protocol"
         )));
     }
     let length = args.length();
@@ -172,7 +173,7 @@ pub fn run(args: &Args, rates: Rates, ended: &AtomicBool) -> Result<ExitCode> {
     finish(args, &sweep)
 }
 
-/// Puts all CPUs under a depth while what is returned lives.
+/// Puts all CPUs under a depth while the returned guard lives.
 fn limit(root: &Root, cpus: &CpuList, depth: Depth) -> Result<Option<IdleControl>, String> {
     if depth == Depth::Stock {
         return Ok(None);
@@ -206,7 +207,7 @@ fn deepest(control: &mut IdleControl, cpu: CpuId) -> Result<CstateIndex, String>
         ));
     }
     control.deepest_allowed(cpu).ok_or_else(|| {
-        format!("on {cpu} somebody has forbidden all idle states that halt; `roost doctor` tells who")
+        format!("on {cpu} all idle states that halt are forbidden; `roost doctor` shows the limit")
     })
 }
 
@@ -460,7 +461,7 @@ mod tests {
         std::fs::write(root.path("sys/devices/system/cpu/cpu7/power/pm_qos_resume_latency_us"), "n/a\n")
             .unwrap();
         let why = limit(&root, &"7".parse().unwrap(), Depth::Deep).unwrap_err();
-        assert!(why.contains("somebody has forbidden all"), "{why}");
+        assert!(why.contains("all idle states that halt are forbidden"), "{why}");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What a person reads: the states, the CPUs, the verdict.
+//! The text for people: the states, the CPUs, the verdict.
 
 use super::answers::Answers;
 use super::results::Observation;
@@ -150,7 +150,7 @@ fn requests(answers: &Answers) -> String {
     )
 }
 
-/// What the service says of itself, and beside it what the kernel says of the same.
+/// The service's own figures, and beside them the kernel's.
 fn own_count(scraped: &Scraped, answers: Option<&Answers>) -> String {
     let mut text = format!(
         "{} says of itself: {}",
@@ -218,5 +218,5 @@ fn or_dash(value: Option<impl ToString>) -> String {
     value.map_or_else(|| "-".to_owned(), |value| value.to_string())
 }
 
-/// More lines than this nobody reads.
+/// More lines than this are not read.
 const CPUS_SHOWN: usize = 64;

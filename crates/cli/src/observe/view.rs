@@ -1,4 +1,4 @@
-//! From what a tick saw to what the terminal shows.
+//! From a tick's figures to the terminal.
 
 use ::observe::requests::{RequestPattern, percentile};
 use ::observe::sleep::{CpuPattern, SleepPattern};
@@ -21,7 +21,7 @@ impl View {
         Self { shown, idle: LengthHistogram::default(), active: LengthHistogram::default() }
     }
 
-    /// What to draw.
+    /// The content of the view.
     pub fn shown(&self) -> &SleepView {
         &self.shown
     }

@@ -1,4 +1,4 @@
-//! What is known of the machine that was watched: its idle states, and its power.
+//! The facts about the watched machine: its idle states, and its power.
 
 use crate::exit::usage;
 use ::observe::probe::Probe;
@@ -19,7 +19,7 @@ pub struct Watched {
     tables: BTreeMap<CpuId, CstateTable>,
     /// Idle states of the others.
     table: CstateTable,
-    /// What was measured, and what is forbidden.
+    /// The measured latencies and the forbidden states.
     pub known: Known,
     /// Its power.
     pub power: PowerEvidence,
@@ -66,9 +66,10 @@ impl Watched {
         Ok(Self { name: Some(platform.name), table, power, ..Self::default() })
     }
 
-    /// Takes wake latencies from a file that `roost doctor --json --probe` has printed on this machine.
+    /// Takes wake latencies from a file that `roost doctor --json --probe` has printed on this
+    /// machine.
     pub fn measured(&mut self, file: &Path) -> Result<()> {
-        /// What is needed of the document.
+        /// The needed part of the document.
         #[derive(Deserialize)]
         struct Report {
             probe: Option<Probe>,
@@ -96,7 +97,7 @@ impl Watched {
         self.tables.get(&cpu).unwrap_or(&self.table).clone()
     }
 
-    /// What a reader must know about how this machine fits what was seen.
+    /// Remarks on how this machine fits the recorded one.
     pub fn remarks(&self, pattern: &SleepPattern) -> Vec<String> {
         let Some(name) = &self.name else { return Vec::new() };
         if self.table.0.is_empty() && self.tables.is_empty() {
@@ -116,7 +117,8 @@ impl Watched {
     }
 }
 
-/// Linux numbers its own spinning state 0 on every architecture but Arm, whose first is the wait for an interrupt.
+/// Linux numbers its own spinning state 0 on every architecture but Arm, whose first is the wait
+/// for an interrupt.
 fn as_linux_numbers(table: CstateTable) -> CstateTable {
     if table.0.first().is_none_or(|state| state.name == "WFI" || state.kind == CstateKind::Polling) {
         return table;
@@ -147,7 +149,8 @@ fn unknown(name: &str) -> anyhow::Error {
     ))
 }
 
-/// A name less alike than this was not meant: xeon-gold-612 and xeon-gold-6126 have 0.99, nosuch and exynos-5422 0.62.
+/// A name less alike than this was not meant: xeon-gold-612 and xeon-gold-6126 have 0.99, nosuch
+/// and exynos-5422 0.62.
 const ALIKE: f64 = 0.8;
 /// This machine's name on the command line.
 const HERE: &str = "here";

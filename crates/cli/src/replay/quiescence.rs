@@ -1,4 +1,5 @@
-//! What `roost quiesce --record` wrote: the same commands again, or what would have stood still under other constants.
+//! A recording of `roost quiesce --record`: the same commands again, or the freezes under other
+//! constants.
 
 use super::segments;
 use crate::exit::{Exit, coded, usage};
@@ -12,7 +13,7 @@ use sim::recorded_waits::{self, StoodStill};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// What the logs are called.
+/// The names of the logs.
 const INSTANCE: &str = "quiesce";
 
 /// A run, replayed.
@@ -36,7 +37,7 @@ fn logs(folder: &Path) -> Vec<PathBuf> {
     segments::logs(folder, INSTANCE).remove("").unwrap_or_default()
 }
 
-/// Repeats it; with a file of constants also asks what they would have done.
+/// Repeats it; with a file of constants also asks for their decisions.
 pub fn replay(folder: &Path, params: Option<&Path>, json: bool) -> Result<ExitCode> {
     let texts = segments::read(&logs(folder))?;
     let diverged = |error| coded(Exit::Failed, format!("{INSTANCE}: {error}"));

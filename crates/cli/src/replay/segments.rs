@@ -5,7 +5,8 @@ use anyhow::Result;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// The segments of each instance in a folder whose name begins so, by the rest of the name, in order.
+/// The segments of each instance in a folder whose name begins so, by the rest of the name, in
+/// order.
 pub fn logs(folder: &Path, prefix: &str) -> BTreeMap<String, Vec<PathBuf>> {
     let mut logs: BTreeMap<String, Vec<PathBuf>> = BTreeMap::new();
     for path in std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()) {
@@ -19,7 +20,7 @@ pub fn logs(folder: &Path, prefix: &str) -> BTreeMap<String, Vec<PathBuf>> {
     logs
 }
 
-/// What they hold, without a last line that a run that was killed left without an end.
+/// Their contents, without a last line that a killed run left without an end.
 pub fn read(segments: &[PathBuf]) -> Result<Vec<String>> {
     let read = |path: &PathBuf| {
         let text = std::fs::read_to_string(path)

@@ -1,4 +1,4 @@
-//! What a proxy did, as rows of cells: the page and the terminal show the same tables.
+//! A proxy's figures, as rows of cells: the page and the terminal show the same tables.
 
 use ::proxy::Status;
 use machine::Duration;
@@ -11,7 +11,7 @@ pub struct Cells {
     pub rows: Vec<Vec<String>>,
 }
 
-/// What became of the requests of each class.
+/// The outcomes of the requests of each class.
 pub fn classes(status: &Status) -> Cells {
     let head = ["class", "came", "answered", "late", "p50", "p99", "p99.9", "longest", "held, mean", "left"];
     let rows = status.classes.iter().map(|class| {
@@ -26,7 +26,7 @@ pub fn classes(status: &Status) -> Cells {
     Cells { head: head.map(str::to_owned).to_vec(), rows: rows.collect() }
 }
 
-/// What the stage of each server did.
+/// The figures of each server's stage.
 pub fn servers(status: &Status) -> Cells {
     let head = [
         "server",

@@ -1,4 +1,5 @@
-//! The folder of a run, written while it goes on: what is there after a SIGKILL is true, and a page can be made of it again.
+//! The folder of a run, written while it goes on: its files are true after a SIGKILL, and a page
+//! can be made of them again.
 
 use super::page;
 use crate::exit::usage;
@@ -22,11 +23,11 @@ const METHOD: [&str; 4] = [
     "Nothing here is an energy: no meter is read. How the server's CPUs slept is what `roost observe` sees, and `roost bench stage` compares.",
 ];
 
-/// Seconds and what was seen then.
+/// Seconds and the status then.
 const READINGS: &str = "readings.jsonl";
 /// Each burst that went.
 const COMMANDS: &str = "commands.jsonl";
-/// What came out.
+/// The results.
 const SUMMARY: &str = "summary.json";
 
 /// One moment, as the page needs it.
@@ -61,7 +62,7 @@ pub struct Folder {
     kept: Kept,
 }
 
-/// What the page shows of a run.
+/// The page's view of a run.
 #[derive(Debug)]
 struct Kept {
     /// Every second one goes when there are too many; the last one stays.
@@ -169,7 +170,8 @@ pub fn is_here(place: &Path) -> bool {
     info(place).is_ok_and(|info| info.name.split_once('-').is_some_and(|(kind, _)| kind == KIND.name))
 }
 
-/// Makes the page again from what was written, into `to` or where it always is; says where it is, and how the run looked in the end.
+/// Makes the page again from the files, into `to` or its usual place; returns the place, and the
+/// last status of the run.
 pub fn again(place: &Path, to: Option<&Path>) -> Result<(String, Status)> {
     let mut kept = Kept::default();
     lines(&place.join(READINGS), |reading| kept.reading(reading))?;
@@ -223,7 +225,7 @@ fn line(file: &mut BufWriter<File>, value: &impl Serialize) -> Result<()> {
     writeln!(file, "{text}").and_then(|()| file.flush()).context("writing the run's folder; free some space")
 }
 
-/// What its folders are called, and the file that no other kind's folder has.
+/// The names of its folders, and the file that no other kind's folder has.
 const KIND: Kind = Kind { name: "stage", mark: READINGS };
 /// More points than these no figure shows.
 const KEPT_MAX: usize = 2048;

@@ -1,4 +1,4 @@
-//! `roost stage`: what was typed becomes a proxy, and signals end it.
+//! `roost stage`: the arguments become a proxy, and signals end it.
 //!
 //! ```text
 //!   options.rs    flags and the file, as one configuration
@@ -94,7 +94,8 @@ fn check_period(config: &::proxy::Config) -> Result<()> {
     )))
 }
 
-/// Why the goal was missed, if it was: more answers were late than the goal allows and chance explains.
+/// Why the goal was missed, if it was: more answers were late than the goal allows and chance
+/// explains.
 fn missed(status: &::proxy::Status) -> Option<String> {
     let sum =
         |of: fn(&::proxy::Counts) -> u64| status.classes.iter().map(|class| of(&class.counts)).sum::<u64>();
@@ -108,12 +109,14 @@ fn missed(status: &::proxy::Status) -> Option<String> {
     })
 }
 
-/// True if at least so many would come with a chance below one in a thousand where `expected` do in the mean (Poisson).
+/// True if at least so many would come with a chance below one in a thousand where `expected` do in
+/// the mean (Poisson).
 fn is_too_many(count: u64, expected: f64) -> bool {
     if count as f64 <= expected {
         return false;
     }
-    // The first `count` terms of the distribution, in logarithms: the terms of large means would vanish.
+    // The first `count` terms of the distribution, in logarithms: the terms of large means would
+    // vanish.
     let mut term = -expected;
     let mut below = 0.0;
     for n in 0..count {
@@ -128,7 +131,7 @@ pub fn is_run(place: &Path) -> bool {
     folder::is_here(place)
 }
 
-/// `roost report` of such a folder: the page again, and what came out.
+/// `roost report` of such a folder: the page again, and the results.
 pub fn report(place: &Path, to: Option<&Path>, json: bool) -> Result<ExitCode> {
     let (said, status) = folder::again(place, to)?;
     print(&if json {
@@ -139,7 +142,7 @@ pub fn report(place: &Path, to: Option<&Path>, json: bool) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Starts a proxy; what is wrong with what was asked ends with the code for that.
+/// Starts a proxy; a fault of the arguments ends with the code for that.
 pub fn start(config: ::proxy::Config, record: Option<&Path>) -> Result<Proxy> {
     Proxy::start(config, record).map_err(|error| match error {
         StartError::System(_) => error.into(),
@@ -208,7 +211,8 @@ fn until_signal() -> Result<Receiver<()>> {
     Ok(told)
 }
 
-/// The first lines say where: whoever started the proxy waits for them. It serves without that, too.
+/// The first lines say where: the process that started the proxy waits for them. It serves without
+/// that, too.
 fn announce(proxy: &Proxy, metrics: Option<std::net::SocketAddr>, args: &Args) {
     if args.live {
         return;
@@ -270,7 +274,7 @@ mod tests {
 
     #[test]
     fn a_goal_is_missed_where_chance_does_not_explain_it() {
-        // 38 of 424 against p99.9, and what a p99 allows of ten thousand.
+        // 38 of 424 against p99.9, and as many as a p99 allows of ten thousand.
         assert!(is_too_many(38, 0.424) && is_too_many(150, 100.0));
         assert!(
             !is_too_many(0, 0.0)

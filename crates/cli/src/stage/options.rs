@@ -1,4 +1,4 @@
-//! What was typed, and the file, as one configuration: the file first, then flags.
+//! The arguments and the file as one configuration: the file first, then flags.
 
 use crate::exit::usage;
 use ::proxy::{Class, Config, Server, Tls};
@@ -10,9 +10,9 @@ use std::path::PathBuf;
 
 /// Hold requests to a server and let them in together, so that its CPUs sleep together in between
 ///
-/// A reverse proxy for HTTP/1.1 and HTTP/2. Requests go at the end of every period, earlier when the goal is in danger given what
-/// bursts were seen to take, and at once when the stage is full or the load is high. Exit code 1: on the way out
-/// somebody was not answered; 2: bad usage.
+/// A reverse proxy for HTTP/1.1 and HTTP/2. Requests go at the end of every period, earlier when
+/// the learned length of bursts puts the goal in danger, and at once when the stage is full or the
+/// load is high. Exit code 1: on the way out a client was not answered; 2: bad usage.
 #[derive(clap::Args, Debug)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -36,10 +36,12 @@ pub struct Args {
     /// Where clients come [default: 127.0.0.1:8080]; port 0 lets the system choose and prints it
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = crate::exit::parse_address)]
     listen: Vec<SocketAddr>,
-    /// What requests shall take at the most, and which share of them [default: 500 ms at p99.9]
+    /// The time that requests may take at the most, and the share that must keep it
+    /// [default: 500 ms at p99.9]
     #[arg(long, value_name = "TIME@pQ")]
     goal: Option<Goal>,
-    /// Let requests go every so often, and earlier where the goal is in danger [default: when it is in danger]
+    /// Let requests go every so often, and earlier where the goal is in danger
+    /// [default: when it is in danger]
     #[arg(long, value_name = "TIME")]
     period: Option<Duration>,
     /// A kind of requests with a deadline of its own; may be given several times
@@ -60,7 +62,7 @@ pub struct Args {
     /// All of this as TOML, and more; unknown keys are refused
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Print what is in force as TOML, and end
+    /// Print the configuration in force as TOML, and end
     #[arg(long)]
     pub(super) print_config: bool,
     /// Serve Prometheus metrics at this address, such as 127.0.0.1:9151
@@ -71,16 +73,16 @@ pub struct Args {
     /// Leave readings, bursts, a summary and a page in this folder
     #[arg(long, value_name = "DIR")]
     pub(super) out: Option<PathBuf>,
-    /// Record there what the policy was told and answered, for `roost replay`
+    /// Record there the policy's inputs and answers, for `roost replay`
     #[arg(long, requires = "out")]
     pub(super) record: bool,
     /// End after this long
     #[arg(long = "for", value_name = "TIME")]
     pub(super) length: Option<Duration>,
-    /// Show what goes on; q ends it
+    /// Show the live view; q ends it
     #[arg(long, conflicts_with = "json")]
     pub(super) live: bool,
-    /// Print what came out as JSON
+    /// Print the results as JSON
     #[arg(long)]
     pub(super) json: bool,
 }
@@ -88,7 +90,7 @@ pub struct Args {
 /// Questions to a running proxy.
 #[derive(Debug, Subcommand)]
 pub(super) enum Ask {
-    /// What a running proxy does, asked at the address of its metrics
+    /// Show a running proxy's status, asked at the address of its metrics
     Status {
         /// Where it serves its metrics
         #[arg(value_name = "ADDRESS:PORT")]
@@ -100,7 +102,7 @@ pub(super) enum Ask {
 }
 
 impl Args {
-    /// What is asked for.
+    /// The subject of the question.
     pub(super) fn config(&self) -> Result<Config> {
         let mut config = match &self.config {
             None => Config::default(),

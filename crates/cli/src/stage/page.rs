@@ -1,4 +1,5 @@
-//! `report.html` of a run: what was held and how long, how long answers took, and how the bursts came.
+//! `report.html` of a run: the held requests and how long, how long answers took, and how the
+//! bursts came.
 //!
 //! Pure. All of it is measured by the proxy itself.
 
@@ -9,7 +10,7 @@ use report::figures::{
 };
 use report::run::RunInfo;
 
-/// What the paper printed of its experiment (section 3, "Staged Bursts"): 24 CPUs, Solr, 100 requests/s.
+/// The paper's printed experiment (section 3, "Staged Bursts"): 24 CPUs, Solr, 100 requests/s.
 const PAPER: &str = "The paper's experiment: Solr on a machine with 24 CPUs, 100 requests/s, a proxy on another machine that lets go every 250 ms for a \
     target of 500 ms. Package and DRAM took 68 W without it and 53 W with it, the 99.9th percentile was 284 ms without it and below 500 ms with it. No energy \
     is measured here; `roost sim paper sleeps-bursts` simulates that machine.";

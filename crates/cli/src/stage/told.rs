@@ -1,4 +1,4 @@
-//! What goes on and what came out, in a terminal.
+//! The live view and the results, in a terminal.
 
 use super::cells;
 use crate::table::Table;
@@ -9,7 +9,7 @@ use serde_json::Value;
 use std::collections::VecDeque;
 use std::fmt::Write as _;
 
-/// What came out, as text.
+/// The results, as text.
 pub fn summary(status: &Status) -> String {
     let [classes, servers] = [cells::classes(status), cells::servers(status)].map(|cells| {
         let mut table = Table::new(1, cells.head);
@@ -82,12 +82,12 @@ pub struct View {
 }
 
 impl View {
-    /// Before anything was seen; `is_wanted` is false where nobody looks.
+    /// Before the first status; `is_wanted` is false without a reader.
     pub fn new(is_wanted: bool) -> Self {
         Self { shown: StageView::default(), is_wanted, last: None }
     }
 
-    /// What to draw.
+    /// The content of the view.
     pub fn shown(&self) -> &StageView {
         &self.shown
     }

@@ -41,7 +41,7 @@ fn a_service_that_is_not_there_is_one_clear_line() {
         (vec!["--port", &free], "nobody listens on TCP port"),
         (vec!["--cgroup", "/no/such/group"], "no cgroup /no/such/group"),
         (vec!["--unit", "no-such-unit"], "no-such-unit"),
-        (vec!["--port", &free, "--sweep", "rate=1k..2k"], "nobody listens at"),
+        (vec!["--port", &free, "--sweep", "rate=1k..2k"], "no service listens at"),
         (vec!["--power-file", "/no/such/file", "--for", "1s"], "--power-file /no/such/file"),
         (vec!["--power-command", "echo none", "--for", "1s"], "printed no number of watts"),
     ] {
