@@ -12,8 +12,9 @@ pub enum Error {
     Target(String),
     /// A text that is no URL.
     #[error(
-        "`{0}` is no URL that can be loaded: write http://HOST:PORT/PATH, such as http://127.0.0.1:9200/index/_search (plain \
-         HTTP: TLS is not spoken, so no https; no user name, blanks as %20)"
+        "`{0}` is no URL that can be loaded: write http://HOST:PORT/PATH, such as \
+         http://127.0.0.1:9200/index/_search (plain HTTP: TLS is not spoken, so no https; no user name, \
+         blanks as %20)"
     )]
     Url(String),
     #[error("the plan cannot be run: {0}")]
@@ -41,8 +42,8 @@ pub enum Error {
     },
     /// The server does not take connections.
     #[error(
-        "cannot connect to {target} ({connected} connections stand): {cause}; is the server running there, and does it \
-         take that many connections?"
+        "cannot connect to {target} ({connected} connections stand): {cause}; is the server running there, \
+         and does it take that many connections?"
     )]
     Connect {
         target: Target,
@@ -52,8 +53,8 @@ pub enum Error {
     },
     /// The server refuses a value while it is filled.
     #[error(
-        "{target} refused a value while its keys were stored: `{answer}`; use fewer keys or smaller values, or give \
-         the server more memory"
+        "{target} refused a value while its keys were stored: `{answer}`; use fewer keys or smaller \
+         values, or give the server more memory"
     )]
     PreloadRefused { target: Target, answer: String },
     #[error(

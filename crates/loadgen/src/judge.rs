@@ -82,16 +82,17 @@ pub(crate) fn judge(whole: &Tally, judged: f64) -> (Ratio, Vec<String>) {
         let (with, without) = (quantile(&whole.latency, share), quantile(&whole.without_own, share));
         if !stands(with, without) {
             reasons.push(format!(
-                "the {name} of {with} is the generator's own: it would be {without} had every request been sent, and every answer \
-                 read, in time; lower the rate, or give the generator CPUs of its own",
+                "the {name} of {with} is the generator's own: it would be {without} had every request been \
+                 sent, and every answer read, in time; lower the rate, or give the generator CPUs of its \
+                 own",
                 name = name(share)
             ));
         }
     }
     if whole.counts.unsent > 0 {
         reasons.push(format!(
-            "{} requests were never sent because the server took no more, and no latency was counted for them; lower the \
-             rate",
+            "{} requests were never sent because the server took no more, and no latency was counted for \
+             them; lower the rate",
             whole.counts.unsent
         ));
     }

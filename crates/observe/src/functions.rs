@@ -47,8 +47,15 @@ impl FromStr for FunctionName {
 
     /// The first single colon divides: C++ and Rust names hold double ones.
     fn from_str(text: &str) -> Result<Self, String> {
-        let (binary, symbol) = text.split_once(':').filter(|(binary, symbol)| !binary.is_empty() && !symbol.is_empty() && !symbol.starts_with(':'))
-            .ok_or_else(|| format!("`{text}` names no function of a program: write BINARY:SYMBOL, as in memcached:process_command"))?;
+        let (binary, symbol) = text
+            .split_once(':')
+            .filter(|(binary, symbol)| !binary.is_empty() && !symbol.is_empty() && !symbol.starts_with(':'))
+            .ok_or_else(|| {
+                format!(
+                    "`{text}` names no function of a program: write BINARY:SYMBOL, as in \
+                     memcached:process_command"
+                )
+            })?;
         Ok(Self { binary: binary.to_owned(), symbol: symbol.to_owned() })
     }
 }

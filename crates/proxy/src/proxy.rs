@@ -32,7 +32,8 @@ pub enum StartError {
     #[error(transparent)]
     Config(#[from] ConfigError),
     #[error(
-        "cannot listen at {address}: {cause}\nhint: choose another with --listen (port 0 lets the system choose)"
+        "cannot listen at {address}: {cause}\nhint: choose another with --listen (port 0 lets the system \
+         choose)"
     )]
     Listen { address: SocketAddr, cause: io::Error },
     #[error("cannot record into {folder}: {cause}; name another folder")]

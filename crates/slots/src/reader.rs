@@ -73,7 +73,8 @@ pub enum ReaderError {
     #[error("{path} is not a slot file: {why}; name the file that the agent's `file=` option names")]
     NotOne { path: PathBuf, why: String },
     #[error(
-        "{path} has format {found} and was written by \"{writer}\", but this Roost reads format {expected}: use the agent that came with it"
+        "{path} has format {found} and was written by \"{writer}\", but this Roost reads format \
+         {expected}: use the agent that came with it"
     )]
     Version { path: PathBuf, found: u32, expected: u32, writer: String },
     #[error("{path} was cut short: byte {at} is missing; restart the service, its agent makes a new file")]

@@ -41,14 +41,16 @@ fn listen_hint(place: &str) -> &'static str {
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
     #[error(
-        "{place} is taken\nhint: stop the other server, or choose another with --port (0 lets the system choose)"
+        "{place} is taken\nhint: stop the other server, or choose another with --port (0 lets the system \
+         choose)"
     )]
     Taken { place: String },
     /// Not allowed, not an address of this machine, ...
     #[error("cannot listen at {place}: {source}\nhint: {}", listen_hint(place))]
     Refused { place: String, source: std::io::Error },
     /// Something that is no socket is in the way.
-    #[error("cannot listen at unix:{path}: a file that is no socket is there\nhint: remove it or choose another path", path = .path.display())]
+    #[error("cannot listen at unix:{path}: a file that is no socket is there\nhint: remove it or choose \
+             another path", path = .path.display())]
     InTheWay { path: PathBuf },
 }
 

@@ -35,9 +35,11 @@ const FASTEST: f64 = 1e9;
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
     /// It exists but cannot be read.
-    #[error("cannot read the state file {}: {cause}\nhint: --state takes a file that this user may read and write", .path.display())]
+    #[error("cannot read the state file {}: {cause}\nhint: --state takes a file that this user may read \
+             and write", .path.display())]
     Unreadable { path: PathBuf, cause: std::io::Error },
-    #[error("cannot write the state file {}: {cause}\nhint: --state takes a file in a folder that exists and that this user may write", .path.display())]
+    #[error("cannot write the state file {}: {cause}\nhint: --state takes a file in a folder that exists \
+             and that this user may write", .path.display())]
     Unwritable { path: PathBuf, cause: std::io::Error },
 }
 
@@ -173,7 +175,8 @@ fn set_aside(path: &Path, cause: &str, log: &Log) -> Result<(), StateError> {
         .and_then(|(folder, name)| folder.rename(name, Path::new(&bad).file_name().unwrap_or_default()));
     renamed.map_err(|cause| StateError::Unwritable { path: path.to_owned(), cause: cause.into_io() })?;
     log.say(&format!(
-        "{} is no state file of this version of roost serve: {cause}; it is now {}, and limits are learned anew",
+        "{} is no state file of this version of roost serve: {cause}; it is now {}, and limits are learned \
+         anew",
         path.display(),
         Path::new(&bad).display()
     ));

@@ -10,7 +10,8 @@ pub enum SpecError {
     Rate(String),
     /// A text that is no distribution of gaps.
     #[error(
-        "`{0}` is no kind of arrivals: write poisson, gpareto, etc, uniform, or h2:CV with CV from 1 to 100, such as h2:1.5"
+        "`{0}` is no kind of arrivals: write poisson, gpareto, etc, uniform, or h2:CV with CV from 1 to \
+         100, such as h2:1.5"
     )]
     Arrivals(String),
     /// A text that is no popularity.
@@ -18,8 +19,8 @@ pub enum SpecError {
     Popularity(String),
     /// A text that is no number of keywords.
     #[error(
-        "`{0}` is no number of keywords: write paper, cloudsuite, light (3-4), heavy (12-18), or numbers from 1 to 18 such as \
-         7 or 12-18"
+        "`{0}` is no number of keywords: write paper, cloudsuite, light (3-4), heavy (12-18), or numbers \
+         from 1 to 18 such as 7 or 12-18"
     )]
     Keywords(String),
     /// A text that is no key size.
@@ -57,7 +58,8 @@ pub enum SpecError {
     TraceUnreadable { path: PathBuf, cause: std::io::Error },
     /// A trace file with a line that is none.
     #[error(
-        "{path}:{line}: `{text}` {problem}: each line of a trace is `seconds,rate`, seconds rising, such as `60,50000`",
+        "{path}:{line}: `{text}` {problem}: each line of a trace is `seconds,rate`, seconds rising, such \
+         as `60,50000`",
         path = .path.display()
     )]
     TraceLine {
@@ -69,7 +71,8 @@ pub enum SpecError {
     },
     /// A trace file with fewer lines than make a trace.
     #[error(
-        "{path} is no trace: it has {lines} lines of `seconds,rate` and needs at least two (the last one ends the trace)",
+        "{path} is no trace: it has {lines} lines of `seconds,rate` and needs at least two (the last one \
+         ends the trace)",
         path = .path.display()
     )]
     TraceShort { path: PathBuf, lines: usize },

@@ -202,8 +202,8 @@ fn time(key: &str, text: &str) -> Result<Duration, String> {
 }
 
 /// The contents of such a file.
-const FORM: &str = "each line is `time,class,service[,connection]` by rising time, in seconds or with a unit, such as \
-                    `0.25,get,35us,7`";
+const FORM: &str = "each line is `time,class,service[,connection]` by rising time, in seconds or with a \
+                    unit, such as `0.25,get,35us,7`";
 /// More than any line needs: a file that is no trace shall not be taken for one long line.
 const LINE_MAX: u64 = 1001;
 const CONNECTIONS_MAX: u32 = 1_000_000;

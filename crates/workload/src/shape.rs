@@ -166,8 +166,8 @@ impl FromStr for Shape {
             ("carb-fast", None) => shape(Self::autoregressive(&Autoregressive::fast())?.segments, true, true),
             ("csv", Some(path)) => shape(trace::read(Path::new(path))?, true, true),
             _ => Err(refused(
-                "write constant, ramp:A..B, steps:A,B,.., burst, burst:A..B, diurnal, etc, etc-gaps, microsoft, nlanr, \
-                 decay, google, carb-slow, carb-fast or csv:FILE",
+                "write constant, ramp:A..B, steps:A,B,.., burst, burst:A..B, diurnal, etc, etc-gaps, \
+                 microsoft, nlanr, decay, google, carb-slow, carb-fast or csv:FILE",
             )),
         }
     }

@@ -38,10 +38,10 @@ pub(super) const ROWS: &[Row] = &[
         delay_us: 100,
         uncore: Uncore::Milliwatts(8_000, None),
         sources: Sources {
-            idle: "idle states: C2 100 us, the wake-up delay that the paper reckons with [P CPU sleeps 2], residency \
-                       twice that, as acpi_idle has it [K]; C1 ESTIMATE",
-            active: "C0: TDP 100 W [R] less graphics and the rest leaves 10 W a core; 15 W for one at the boosted clock: \
-                         ESTIMATE",
+            idle: "idle states: C2 100 us, the wake-up delay that the paper reckons with [P CPU sleeps 2], \
+                   residency twice that, as acpi_idle has it [K]; C1 ESTIMATE",
+            active: "C0: TDP 100 W [R] less graphics and the rest leaves 10 W a core; 15 W for one at the \
+                     boosted clock: ESTIMATE",
             asleep: "idle power: C1 0.36, C2 0.025 of C0: ESTIMATE",
             changes: "clock changes: 100 us, one clock for all: ESTIMATE",
             uncore: "uncore: 8 W, northbridge and memory controller without graphics: ESTIMATE",
@@ -62,9 +62,10 @@ pub(super) const ROWS: &[Row] = &[
         // 99 W less two sockets with their cores in C2.
         rest_milliwatts: Some(29_600),
         sources: Sources {
-            idle: "idle states: as firmware advertises them [R]; C2 really 20 to 25 us, here the middle [R Zen 2 study]",
-            package: "package state and rest: two sockets take 99 W in all with every core in C2, 180 W with the first in \
-                          C1 [R Zen 2 study]; how the 99 W divide: ESTIMATE",
+            idle: "idle states: as firmware advertises them [R]; C2 really 20 to 25 us, here the middle [R \
+                   Zen 2 study]",
+            package: "package state and rest: two sockets take 99 W in all with every core in C2, 180 W \
+                      with the first in C1 [R Zen 2 study]; how the 99 W divide: ESTIMATE",
             rest: "",
             notes: &["each further core in C1 adds 0.09 W [R Zen 2 study], less than the ESTIMATE here"],
             ..ZEN

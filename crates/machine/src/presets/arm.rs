@@ -8,11 +8,11 @@ const EXYNOS: Sources = Sources {
     idle: "idle states: big.LITTLE's cluster power-down [K], recalled; WFI ESTIMATE",
     active: "C0: about 6 W for four busy Cortex-A15, 1 W for four Cortex-A7 [R]: ESTIMATE",
     asleep: "idle power: WFI 0.36, off 0.025 of C0: ESTIMATE",
-    gears: "gears: up to 1.9 GHz (big) and 1.3 GHz (little) [P CPU sleeps 3]; V linear from 0.70 to 1.0 V, P = aV + bV^2 f, \
-            none below WFI: ESTIMATE",
+    gears: "gears: up to 1.9 GHz (big) and 1.3 GHz (little) [P CPU sleeps 3]; V linear from 0.70 to 1.0 V, \
+            P = aV + bV^2 f, none below WFI: ESTIMATE",
     changes: "clock changes: 100 us, one clock a cluster: ESTIMATE",
-    uncore: "uncore: the cluster's second-level cache and interconnect, part of the jump at the fifth core [P CPU sleeps 3]: \
-             ESTIMATE",
+    uncore: "uncore: the cluster's second-level cache and interconnect, part of the jump at the fifth core \
+             [P CPU sleeps 3]: ESTIMATE",
     package: "package state: the cluster switched off: ESTIMATE",
     rest: "rest of the phone: not included: ESTIMATE it where it counts",
     notes: &[],

@@ -76,13 +76,16 @@ pub(super) const RULES: Sources = Sources {
     idle: "",
     active: "C0: (TDP [R] - 20 % uncore) / cores at the base clock: ESTIMATE",
     asleep: "idle power: C1 0.36 (AgileWatts' ratio [R]), C1E 0.22, C3 0.05, C6 0.025 of C0: ESTIMATE",
-    gears: "gears: clocks [R]; V linear from 0.70 V (slowest) to 1.0 V (turbo), P = aV + bV^2 f, aV = 15 % of C0 at base, \
-            none below C1: ESTIMATE",
-    changes: "clock changes: decided on a grid of about 500 us, 21 to 524 us, here the middle [R Haswell-EP to Skylake-SP]",
+    gears: "gears: clocks [R]; V linear from 0.70 V (slowest) to 1.0 V (turbo), P = aV + bV^2 f, aV = 15 % \
+            of C0 at base, none below C1: ESTIMATE",
+    changes: "clock changes: decided on a grid of about 500 us, 21 to 524 us, here the middle [R \
+              Haswell-EP to Skylake-SP]",
     uncore: "uncore: 20 % of TDP: ESTIMATE",
-    package: "package state: 30 % of the uncore's power, which with its cores' makes the few dozen watts of a sleeping \
-              socket [P CPU sleeps 1]; its wake-up is within the kernel's figure for the deepest state: ESTIMATE",
-    rest: "rest of the server: 22/78 of its processors' power at full load [P Tradeoffs I]: ESTIMATE for this one",
+    package: "package state: 30 % of the uncore's power, which with its cores' makes the few dozen watts \
+              of a sleeping socket [P CPU sleeps 1]; its wake-up is within the kernel's figure for the \
+              deepest state: ESTIMATE",
+    rest: "rest of the server: 22/78 of its processors' power at full load [P Tradeoffs I]: ESTIMATE for \
+           this one",
     notes: &[],
 };
 

@@ -17,7 +17,8 @@ const PROCRASTINATOR: Sources = Sources {
     active: "C0: Procrastinator's a V + b V^2 f [C]",
     asleep: "idle power: C1 1.2 W, C3 0.13 W, C6 0 [C Procrastinator]; C1E ESTIMATE",
     gears: "gears: Procrastinator's table of voltages and frequencies [C]",
-    changes: "clock changes: 10 us, each core its own [C Procrastinator], though these processors share one clock",
+    changes: "clock changes: 10 us, each core its own [C Procrastinator], though these processors share \
+              one clock",
     uncore: "uncore: Procrastinator's, at the base clock [C]",
     ..IVT
 };
@@ -28,8 +29,8 @@ const TRADEOFFS: Sources = Sources {
     asleep: "idle power: C1 0.36 (AgileWatts' ratio [R]), C3 0.05, C6 and C7 0.025 of C0: ESTIMATE",
     gears: "gears: 2.6 GHz, fixed [P Tradeoffs III-A]",
     changes: "",
-    package: "package state: what leaves the idle processors 11 % of the server's power at full load, 78 % less the 67 % \
-              that they vary by [P Tradeoffs I]",
+    package: "package state: what leaves the idle processors 11 % of the server's power at full load, 78 % \
+              less the 67 % that they vary by [P Tradeoffs I]",
     rest: "rest of the server: 22 % of its power at full load [P Tradeoffs I]",
     notes: &["turbo and C-state demotion by the hardware are off [P Tradeoffs III-A]"],
     ..RULES
@@ -87,7 +88,8 @@ pub(super) const ROWS: &[Row] = &[
         rest_milliwatts: Some(64_871),
         sources: Sources {
             active: "C0: (TDP [R] - 20 % uncore) / cores at 2.6 GHz, above it linear in the clock: ESTIMATE",
-            gears: "gears: duty-cycle steps of about 200 MHz, 2.6 to 3.3 GHz, voltage unchanged [P Tradeoffs IV-B]",
+            gears: "gears: duty-cycle steps of about 200 MHz, 2.6 to 3.3 GHz, voltage unchanged [P \
+                    Tradeoffs IV-B]",
             changes: "clock changes: 10 us: ESTIMATE",
             notes: &["C-state demotion by the hardware is off [P Tradeoffs III-A]"],
             ..TRADEOFFS

@@ -14,8 +14,9 @@ const SILVER_4116_STATES: &[State] =
 
 /// The machine of the Peafowl paper.
 const PEAFOWL: Sources = Sources {
-    gears: "gears: 0.8 to 2.1 GHz [P Peafowl 4.3]; V linear from 0.70 V (slowest) to 1.0 V (turbo), P = aV + bV^2 f, aV = 15 % \
-            of C0 at base, none below C1: ESTIMATE, since the paper plots its own (Figure 8)",
+    gears: "gears: 0.8 to 2.1 GHz [P Peafowl 4.3]; V linear from 0.70 V (slowest) to 1.0 V (turbo), P = aV \
+            + bV^2 f, aV = 15 % of C0 at base, none below C1: ESTIMATE, since the paper plots its own \
+            (Figure 8)",
     changes: "clock changes: 10 us, as the paper simulates [P Peafowl 4.3]; on the machine about 500 us [R]",
     notes: &["hyperthreads: not mentioned [P Peafowl 4], workers have cores of their own: off"],
     ..SKX
@@ -62,9 +63,8 @@ pub(super) const ROWS: &[Row] = &[
         sources: Sources {
             active: "C0: 4 W at the base clock [R AgileWatts]",
             asleep: "idle power: C1 1.44 W, C1E 0.88 W, C6 0.1 W [R AgileWatts]",
-            notes: &[
-                "the slowest gear takes about 1 W [R AgileWatts], less than C1 at the base clock's voltage: here as C1",
-            ],
+            notes: &["the slowest gear takes about 1 W [R AgileWatts], less than C1 at the base clock's \
+                 voltage: here as C1"],
             ..SKX
         },
         ..SERVER
@@ -106,12 +106,13 @@ pub(super) const ROWS: &[Row] = &[
         active_milliwatts: 8_300,
         states: &[State("C1", 2, 2, 0, 3_000), State("C1E", 10, 20, 0, 1_800), State("C6", 133, 600, 0, 200)],
         sources: Sources {
-            gears: "gears: 1.0 to 2.6 GHz, each core its own [P Hurry-up]; V linear from 0.70 V (slowest) to 1.0 V (turbo), \
-                    P = aV + bV^2 f, aV = 15 % of C0 at base, none below C1: ESTIMATE",
+            gears: "gears: 1.0 to 2.6 GHz, each core its own [P Hurry-up]; V linear from 0.70 V (slowest) \
+                    to 1.0 V (turbo), P = aV + bV^2 f, aV = 15 % of C0 at base, none below C1: ESTIMATE",
             notes: &[
                 "hyperthreads off; the server on socket 0, its client on socket 1 [P Hurry-up V-A]",
-                "that light queries take the least energy at 2.0 GHz and more at 1.0 than at 2.6 [P Hurry-up III] does not \
-                 follow from core power alone: it needs a share of the awake socket's, an ESTIMATE",
+                "that light queries take the least energy at 2.0 GHz and more at 1.0 than at 2.6 [P \
+                 Hurry-up III] does not follow from core power alone: it needs a share of the awake \
+                 socket's, an ESTIMATE",
             ],
             ..SKX
         },

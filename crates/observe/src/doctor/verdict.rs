@@ -317,7 +317,10 @@ fn clocks_by_load(facts: &Facts) -> Verdict {
     let threads = facts.threads_per_core();
     if widest > threads {
         case.less(
-            format!("{widest} CPUs change speed together: pegasus as ever; rubik and hurry-up per domain, not per request"),
+            format!(
+                "{widest} CPUs change speed together: pegasus as ever; rubik and hurry-up per domain, \
+                 not per request"
+            ),
             "",
         );
     }

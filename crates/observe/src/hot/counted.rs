@@ -102,7 +102,8 @@ impl Times {
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum CountError {
     #[error(
-        "it is no file of counted calls, or of another version of the agent: it does not begin with \"{HEAD}\""
+        "it is no file of counted calls, or of another version of the agent: it does not begin \
+         with \"{HEAD}\""
     )]
     NotOne,
     #[error("it ends in the middle")]

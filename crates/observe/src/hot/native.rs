@@ -26,7 +26,8 @@ pub enum NativeError {
     #[error("`perf` cannot be run: {0}\nhint: apt-get install linux-perf")]
     NoPerf(io::Error),
     #[error(
-        "perf may not sample process {pid}: {said}\nhint: run as root, or set /proc/sys/kernel/perf_event_paranoid to 1 or less for one's own processes"
+        "perf may not sample process {pid}: {said}\nhint: run as root, or set \
+         /proc/sys/kernel/perf_event_paranoid to 1 or less for one's own processes"
     )]
     NotPermitted { pid: u32, said: String },
     #[error("perf: {0}")]

@@ -49,7 +49,8 @@ pub struct Stacks {
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum StackError {
     #[error(
-        "no stack was sampled: the service did next to nothing meanwhile\nhint: send it load, and profile for longer (--for)"
+        "no stack was sampled: the service did next to nothing meanwhile\nhint: send it load, and profile \
+         for longer (--for)"
     )]
     Empty,
     #[error("of {0} lines none is a stack; the profiler speaks another language than ours")]

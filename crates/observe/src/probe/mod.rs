@@ -183,8 +183,9 @@ pub fn probe(
     }
     if let Some(busy) = busiest(&probe.batches) {
         probe.notes.push(format!(
-            "{sleeper} was up to {busy} busy with other work: a wake-up that found it awake was quicker than from \
-             idleness, one that had to wait was slower; for figures to rely on, probe a quiet machine"
+            "{sleeper} was up to {busy} busy with other work: a wake-up that found it awake was quicker \
+             than from idleness, one that had to wait was slower; for figures to rely on, probe a quiet \
+             machine"
         ));
     }
     probe.stopped = stop.load(Ordering::Relaxed);

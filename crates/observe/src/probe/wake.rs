@@ -21,7 +21,8 @@ pub enum WakeError {
     #[error("it tells no idle state's wake latency: that kernel did not say which states were entered")]
     Untold,
     #[error(
-        "it is of another machine: its {name}, which advertises {advertised}, is no idle state of the one that is observed"
+        "it is of another machine: its {name}, which advertises {advertised}, is no idle state of the one \
+         that is observed"
     )]
     Another { name: String, advertised: Duration },
 }

@@ -51,7 +51,8 @@ pub enum RecordingError {
     Binary { name: String, tool: &'static str, command: &'static str },
     /// No line of it is an event.
     #[error(
-        "{0} is no recording: none of its lines is an event as perf script or trace-cmd report write it; record with `{RECORD}`"
+        "{0} is no recording: none of its lines is an event as perf script or trace-cmd report write it; \
+         record with `{RECORD}`"
     )]
     NoEvents(String),
     /// It has events, but none that tells of sleeps.
@@ -59,8 +60,8 @@ pub enum RecordingError {
     NoIdleEvents(String),
     /// Its events cannot be placed in time.
     #[error(
-        "{name}, line {line}: no time in seconds at this cpu_idle event: `{text}`; leave -F away from perf script, or have \
-         `time` in it; with trace-cmd, leave the clock as it is"
+        "{name}, line {line}: no time in seconds at this cpu_idle event: `{text}`; leave -F away from perf \
+         script, or have `time` in it; with trace-cmd, leave the clock as it is"
     )]
     NoTime { name: String, line: u64, text: String },
 }
@@ -197,7 +198,8 @@ impl<'a> Reading<'a> {
         let silent = self.cpus.map_or(0, |cpus| u64::from(cpus).saturating_sub(self.idle_cpus.len() as u64));
         if silent > 0 {
             notes.push(format!(
-                "{silent} of {} CPUs have no cpu_idle event: they slept, or worked, all the time, and are left out.",
+                "{silent} of {} CPUs have no cpu_idle event: they slept, or worked, all the time, and are \
+                 left out.",
                 self.cpus.unwrap_or_default()
             ));
         }

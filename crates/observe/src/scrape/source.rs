@@ -113,20 +113,22 @@ impl Source {
     pub fn meaning(&self) -> String {
         match &self.kind {
             Kind::Memcached(_) => {
-                "it counts keys: a request for many keys counts as often; our own questions, one a second, it does not count, \
-                 and the kernel does"
+                "it counts keys: a request for many keys counts as often; our own questions, one a second, \
+                 it does not count, and the kernel does"
                     .to_owned()
             }
             Kind::Roost(_) => {
-                "its p99 is from ready to replied inside the server, the worst worker's, the median of all answers".to_owned()
+                "its p99 is from ready to replied inside the server, the worst worker's, the median of all \
+                 answers"
+                    .to_owned()
             }
             Kind::Page { names, .. } => {
                 let rate = names.rate.as_deref().unwrap_or_default();
                 match &names.tail {
                     None => format!("its rate is of {rate} over all labels"),
                     Some(tail) => format!(
-                        "its rate is of {rate} over all labels; its p99 is of {tail}: of a histogram over the time watched, \
-                         else the worst label's, the median of all answers"
+                        "its rate is of {rate} over all labels; its p99 is of {tail}: of a histogram over \
+                         the time watched, else the worst label's, the median of all answers"
                     ),
                 }
             }

@@ -75,15 +75,16 @@ pub(super) fn advise(
         Class::CannotTell => nothing("First see more."),
         Class::WaitsForCpu => advice(
             Policy::OwnCpus,
-            "No idle state and no clock shortens a wait for a CPU. See who runs there (`top`, `pidstat 1`), keep that work off these \
-             CPUs (AllowedCPUs= of systemd, cpusets), or give the service more of them; then watch again."
+            "No idle state and no clock shortens a wait for a CPU. See who runs there (`top`, `pidstat \
+             1`), keep that work off these CPUs (AllowedCPUs= of systemd, cpusets), or give the service \
+             more of them; then watch again."
                 .to_owned(),
         ),
         Class::CpuBoundNow => cpu_bound(evidence),
         // Where both bounds are known and small, no choice of idle states repays the trouble.
         _ if is_little(tail, power) => nothing(
-            "Neither tail nor power can move by more than a hundredth, whatever idle states are chosen; frequency, or fewer \
-             machines, is where to look.",
+            "Neither tail nor power can move by more than a hundredth, whatever idle states are chosen; \
+             frequency, or fewer machines, is where to look.",
         ),
         Class::BurstyIo => bursty(evidence, &working),
         Class::LatencyInsensitive => insensitive(evidence, &working),
@@ -103,17 +104,17 @@ fn cpu_bound(evidence: &Evidence) -> Advice {
         Some(stalled) if stalled.as_f64() >= STALLED_MUCH => advice(
             Policy::Sensitivity,
             format!(
-                "There is no idle time to choose states for, but {stalled} of the active cycles wait for memory: a slower clock \
-                 costs little there."
+                "There is no idle time to choose states for, but {stalled} of the active cycles wait for \
+                 memory: a slower clock costs little there."
             ),
         ),
         Some(stalled) => nothing(&format!(
-            "There is no idle time to choose states for, and only {stalled} of the active cycles wait for memory. Look again at low \
-             load."
+            "There is no idle time to choose states for, and only {stalled} of the active cycles wait for \
+             memory. Look again at low load."
         )),
         None => nothing(
-            "There is no idle time to choose states for. Look again at low load; with hardware counters, see whether it waits for \
-             memory (sensitivity).",
+            "There is no idle time to choose states for. Look again at low load; with hardware counters, \
+             see whether it waits for memory (sensitivity).",
         ),
     }
 }
@@ -125,8 +126,9 @@ fn bursty(evidence: &Evidence, working: &Working) -> Advice {
         return advice(
             Policy::IdleFeedback,
             format!(
-                "{} of the sleeps ended before their state was worth it: they cost wake-ups and saved nothing. In the paper, \
-                 curbing them took 5 percentage points off bigtable's tail at the same power.",
+                "{} of the sleeps ended before their state was worth it: they cost wake-ups and saved \
+                 nothing. In the paper, curbing them took 5 percentage points off bigtable's tail at the \
+                 same power.",
                 premature.share
             ),
         );
@@ -140,11 +142,12 @@ fn bursty(evidence: &Evidence, working: &Working) -> Advice {
     }
     nothing(match evidence.findings.all.premature {
         Some(_) => {
-            "Few sleeps are chosen wrongly, and the CPUs work too much, or are too few, to be packed. If the tail matters more than the \
-             power, a limit on exit latency is the only gain."
+            "Few sleeps are chosen wrongly, and the CPUs work too much, or are too few, to be packed. If \
+             the tail matters more than the power, a limit on exit latency is the only gain."
         }
         None => {
-            "Whether sleeps are chosen wrongly cannot be said without the states' table, and there is no room to pack."
+            "Whether sleeps are chosen wrongly cannot be said without the states' table, and there is no \
+             room to pack."
         }
     })
 }
@@ -155,8 +158,9 @@ fn insensitive(evidence: &Evidence, working: &Working) -> Advice {
         return advice(
             Policy::StagedBursts,
             format!(
-                "{} of the idle time still lies in slices of less than a millisecond. If no client waits for single answers, work that is \
-                 held back and released together makes long sleeps of them.",
+                "{} of the idle time still lies in slices of less than a millisecond. If no client waits \
+                 for single answers, work that is held back and released together makes long sleeps of \
+                 them.",
                 working.short_idle()
             ),
         );
@@ -192,7 +196,8 @@ fn packed(evidence: &Evidence, working: &Working, gain: &str) -> Advice {
         None => advice(
             Policy::Packing,
             format!(
-                "{room}. Without response times only the server itself can decide that; watch them with --port and carb can as well."
+                "{room}. Without response times only the server itself can decide that; watch them with \
+                 --port and carb can as well."
             ),
         ),
     }

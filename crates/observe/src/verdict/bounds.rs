@@ -130,7 +130,8 @@ impl fmt::Display for TailBound {
         } else {
             write!(
                 f,
-                "shallower sleep saves at most {per_wake} for each CPU that wakes on a request's path ({deepest_used} against {shallowest}, {source})"
+                "shallower sleep saves at most {per_wake} for each CPU that wakes on a request's path \
+                 ({deepest_used} against {shallowest}, {source})"
             )?;
         }
         if deepest != deepest_used {
@@ -150,8 +151,9 @@ impl fmt::Display for PowerBound {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "Power: all idle time in the deepest state saves at most {:.2} W, or {}, against all of it in the shallowest; {:.2} W of \
-             that are still to be saved. Now it takes {:.2} W, {}; what the states take is {}.",
+            "Power: all idle time in the deepest state saves at most {:.2} W, or {}, against all of it in \
+             the shallowest; {:.2} W of that are still to be saved. Now it takes {:.2} W, {}; what the \
+             states take is {}.",
             self.at_stake.as_watts(),
             self.of_shallow,
             self.still_to_save.as_watts(),

@@ -136,8 +136,9 @@ pub(super) fn judge(evidence: &Evidence, tail: Option<&TailBound>) -> Judged {
     let Working { cpus, active, short_idle, short_active, short_all } = working;
     if active.as_f64() >= OCCUPIED {
         let because = format!(
-            "the {cpus} CPUs that work are active {active} of the time, which leaves little sleep to choose. At 15 to 45 % \
-             of their full load the paper's services of this kind were bursty: look again when it is quiet."
+            "the {cpus} CPUs that work are active {active} of the time, which leaves little sleep to \
+             choose. At 15 to 45 % of their full load the paper's services of this kind were bursty: look \
+             again when it is quiet."
         );
         return judged(Class::CpuBoundNow, because);
     }
@@ -146,22 +147,24 @@ pub(super) fn judge(evidence: &Evidence, tail: Option<&TailBound>) -> Judged {
         && wake.as_f64() < NEGLIGIBLE
     {
         let because = format!(
-            "a request takes {} at the 99th percentile; waking takes at most {wake} of that ({}), and another choice of states \
-             could change {choice}.",
+            "a request takes {} at the 99th percentile; waking takes at most {wake} of that ({}), and \
+             another choice of states could change {choice}.",
             requests.p99,
             tail.said_by()
         );
         return judged(Class::LatencyInsensitive, because);
     }
     let sliced = format!(
-        "on the {cpus} CPUs that work (active {active}), {short_idle} of the idle time and {short_active} of the active \
-         time lie in slices of less than a millisecond, {short_all} of all time"
+        "on the {cpus} CPUs that work (active {active}), {short_idle} of the idle time and {short_active} \
+         of the active time lie in slices of less than a millisecond, {short_all} of all time"
     );
     if [short_idle, short_active, short_all].iter().any(|share| share.as_f64() >= MAJORITY) {
         let which = if short_idle.as_f64() >= MAJORITY {
-            "Sleeps are as short as what the deep states are made for, so their choice goes wrong easily, either way."
+            "Sleeps are as short as what the deep states are made for, so their choice goes wrong easily, \
+             either way."
         } else {
-            "It sleeps long and works in short bursts, each of which begins with a wake-up from deep sleep (Figure 6)."
+            "It sleeps long and works in short bursts, each of which begins with a wake-up from deep sleep \
+             (Figure 6)."
         };
         judged(Class::BurstyIo, format!("{sliced}. {which}"))
     } else {
@@ -188,8 +191,8 @@ fn waits(evidence: &Evidence, working: &Working, tail: Option<&TailBound>) -> Op
     let waking = tail
         .map_or_else(String::new, |tail| format!(", where waking takes up to {waking} ({})", tail.said_by()));
     Some(format!(
-        "of {} at the 99th percentile requests wait {waiting} before they run{waking}. The {} CPUs that work are active {} of the \
-         time, with this service's earlier requests or with others' work.",
+        "of {} at the 99th percentile requests wait {waiting} before they run{waking}. The {} CPUs that \
+         work are active {} of the time, with this service's earlier requests or with others' work.",
         requests.p99, working.cpus, working.active
     ))
 }
@@ -213,26 +216,29 @@ fn too_little(evidence: &Evidence) -> Option<String> {
     }
     if all.slices.is_none() {
         return Some(
-            "cpuidle's counts do not say how long single sleeps were. It takes cpu_idle events: see `roost doctor` for what \
-             hinders them, or bring a recording with --from."
+            "cpuidle's counts do not say how long single sleeps were. It takes cpu_idle events: see `roost \
+             doctor` for what hinders them, or bring a recording with --from."
                 .to_owned(),
         );
     }
     if mostly_lost(findings) {
         return Some(format!(
-            "{} events were lost beside {} sleeps seen. Record less at once, or with larger buffers (perf record -m 4M).",
+            "{} events were lost beside {} sleeps seen. Record less at once, or with larger buffers (perf \
+             record -m 4M).",
             findings.lost, all.sleeps
         ));
     }
     if findings.elapsed < ELAPSED_MIN || all.sleeps < SLEEPS_MIN {
         return Some(format!(
-            "{} sleeps in {} are too few for a distribution. It takes at least {SLEEPS_MIN}, in a second or more.",
+            "{} sleeps in {} are too few for a distribution. It takes at least {SLEEPS_MIN}, in a second \
+             or more.",
             all.sleeps, findings.elapsed
         ));
     }
     if all.active.as_f64() < NOTHING_RAN && evidence.requests.is_none() {
         return Some(format!(
-            "the CPUs were active for {} of the time: nothing ran that could be judged. Watch the service while it is used.",
+            "the CPUs were active for {} of the time: nothing ran that could be judged. Watch the service \
+             while it is used.",
             all.active
         ));
     }

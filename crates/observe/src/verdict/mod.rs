@@ -151,11 +151,12 @@ fn polled(all: &Slept) -> Option<String> {
     let by = if halting.peek().is_some() && halting.all(|state| state.forbidden) {
         "every state that halts was switched off"
     } else {
-        "a limit on exit latency, if not the idle governor, made them (`roost doctor` names who holds one; `roost serve --active-idle poll` \
-         and `roost govern --idle` set such limits)"
+        "a limit on exit latency, if not the idle governor, made them (`roost doctor` names who holds one; \
+         `roost serve --active-idle poll` and `roost govern --idle` set such limits)"
     };
     Some(format!(
-        "The CPUs polled for {} of their idle time instead of halting: {by}. Power and wake-ups here are those of that limit.",
+        "The CPUs polled for {} of their idle time instead of halting: {by}. Power and wake-ups here are \
+         those of that limit.",
         Ratio::new(polling / idle)
     ))
 }

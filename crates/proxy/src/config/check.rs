@@ -41,7 +41,8 @@ impl Config {
         let patience = [client, connect, answer, tunnel, self.health.every, self.goal.latency];
         if connections == 0 || streams == 0 || patience.iter().any(|time| time.is_zero()) {
             return Err(refused(
-                "[limits] connections, streams, client, connect, answer, tunnel, and health.every: above zero",
+                "[limits] connections, streams, client, connect, answer, tunnel, and health.every: above \
+                 zero",
             ));
         }
         if self.health.retries > RETRIES_MAX {

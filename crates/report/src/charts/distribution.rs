@@ -12,8 +12,9 @@ use crate::run::CurvePoint;
 pub fn percentiles(tracks: &[Track]) -> Chart {
     let title = "Latency by percentile";
     let drawing = drawn(title, tracks).ok_or("No latency distribution is recorded yet.");
-    let see = "How slow the slowest half, tenth, hundredth ... of all requests were: each step to the right is one \
-               more nine. A phase whose line lies lower is better at every percentile where it does.";
+    let see = "How slow the slowest half, tenth, hundredth ... of all requests were: each step to the \
+               right is one more nine. A phase whose line lies lower is better at every percentile where \
+               it does.";
     Chart { id: "percentiles", title, see, drawing }
 }
 

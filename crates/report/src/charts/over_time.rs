@@ -16,8 +16,8 @@ pub fn load(tracks: &[Track]) -> Chart {
     let peak = tracks.iter().flat_map(|t| &t.frames).flat_map(rates).flatten().fold(Rate::ZERO, Rate::max);
     let any = tracks.iter().flat_map(|t| &t.frames).flat_map(rates).any(|rate| rate.is_some());
     let drawing = if any { Ok(draw_load(title, tracks, peak)) } else { Err("No rate was recorded.") };
-    let see = "The schedule's rate (dashed) and the rate answered. The phases get the same load; where the answered \
-               rate leaves the dashed line, the store fell behind.";
+    let see = "The schedule's rate (dashed) and the rate answered. The phases get the same load; where the \
+               answered rate leaves the dashed line, the store fell behind.";
     Chart { id: "load", title, see, drawing }
 }
 
@@ -31,8 +31,8 @@ pub fn latency(tracks: &[Track]) -> Chart {
     } else {
         Ok(overlaid(title, tracks, 260.0, &Axis::latency(low, high, "p99 (log scale)"), p99))
     };
-    let see = "p99 of each interval, counted from when the request should have been sent. Lines on top of each other \
-               mean that sleeping cores cost the tail nothing.";
+    let see = "p99 of each interval, counted from when the request should have been sent. Lines on top of \
+               each other mean that sleeping cores cost the tail nothing.";
     Chart { id: "latency", title, see, drawing }
 }
 
@@ -48,8 +48,8 @@ pub fn transfers(tracks: &[Track]) -> Chart {
     } else {
         Ok(overlaid(title, &rates, 140.0, &Axis::linear(high, "transfers/s", short), rate))
     };
-    let see = "Peaks stand where the load changes: the scheduler packs connections when it falls and sends them home \
-               when it rises. A level line above zero would be thrashing.";
+    let see = "Peaks stand where the load changes: the scheduler packs connections when it falls and sends \
+               them home when it rises. A level line above zero would be thrashing.";
     Chart { id: "transfers", title, see, drawing }
 }
 

@@ -21,8 +21,8 @@ pub fn cost(tracks: &[Track], with_ratios: bool) -> Chart {
     } else {
         Err("No cost was recorded.")
     };
-    let see = "Time that workers were awake, summed over the workers, and the energy of their CPUs. Energy says whether \
-               it was measured with a meter or modelled from busy time and idle residency.";
+    let see = "Time that workers were awake, summed over the workers, and the energy of their CPUs. Energy \
+               says whether it was measured with a meter or modelled from busy time and idle residency.";
     Chart { id: "cost", title, see, drawing }
 }
 
@@ -36,8 +36,8 @@ pub fn residency(tracks: &[Track]) -> Chart {
     } else {
         Ok(draw_residency(title, &known))
     };
-    let see = "Mean over the workers' CPUs, as cpuidle counts it: the state asked for, not always the one reached. The \
-               fuller the green, the deeper the sleep.";
+    let see = "Mean over the workers' CPUs, as cpuidle counts it: the state asked for, not always the one \
+               reached. The fuller the green, the deeper the sleep.";
     Chart { id: "residency", title, see, drawing }
 }
 

@@ -18,8 +18,8 @@ pub fn awake(tracks: &[Track]) -> Chart {
     } else {
         Ok(draw_awake(title, tracks, &ids))
     };
-    let see = "Above, how many workers were awake; below, each worker: grey is asleep, and the fuller the colour, the \
-               nearer its load is to the limit that it learned. The grey is what was saved.";
+    let see = "Above, how many workers were awake; below, each worker: grey is asleep, and the fuller the \
+               colour, the nearer its load is to the limit that it learned. The grey is what was saved.";
     Chart { id: "workers", title, see, drawing }
 }
 

@@ -64,8 +64,8 @@ impl Flame {
             };
             let _ = write!(
                 boxes,
-                "<g><title>{} ({share:.1}%)</title><rect x=\"{left:.2}\" y=\"{top:.1}\" width=\"{:.2}\" height=\"{:.1}\" \
-                 fill=\"{fill}\" fill-opacity=\"{}\"{stroke}/>",
+                "<g><title>{} ({share:.1}%)</title><rect x=\"{left:.2}\" y=\"{top:.1}\" width=\"{:.2}\" \
+                 height=\"{:.1}\" fill=\"{fill}\" fill-opacity=\"{}\"{stroke}/>",
                 escape(name),
                 (width - 0.4).max(0.4),
                 ROW - 1.0,

@@ -131,7 +131,8 @@ impl Page {
             let [what, figure, remark] = [&card.what, &card.figure, &card.remark].map(|text| escape(text));
             let _ = writeln!(
                 body,
-                "<div class=\"card{class}\"><p>{what}</p><strong>{figure}</strong><p>{remark}</p>{verdict}</div>"
+                "<div \
+                 class=\"card{class}\"><p>{what}</p><strong>{figure}</strong><p>{remark}</p>{verdict}</div>"
             );
         }
         body.push_str("</div>\n");

@@ -33,7 +33,8 @@ pub enum ReadError {
     },
     /// A folder in a format that this version does not know.
     #[error(
-        "{path} has format {found}, this version reads format {known}; use the Roost that wrote it ({version})"
+        "{path} has format {found}, this version reads format {known}; use the Roost that wrote it \
+         ({version})"
     )]
     OtherFormat { path: PathBuf, found: u32, known: u32, version: String },
 }

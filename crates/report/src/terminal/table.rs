@@ -236,7 +236,8 @@ mod tests {
             ],
             compared: Vec::new(),
             remarks: vec![
-                "What the figures say, in a sentence that is longer than a line of a terminal is, and so is folded."
+                "What the figures say, in a sentence that is longer than a line of a terminal is, and so \
+                 is folded."
                     .to_owned(),
             ],
             invalid: Some("2.1% of the sends were late.".to_owned()),

@@ -107,7 +107,8 @@ fn chromium() -> Option<PathBuf> {
         .find(|file| file.is_file());
     if found.is_none() {
         eprintln!(
-            "SKIPPED: no chromium on the PATH; install one or set ROOST_CHROMIUM to test the page in a browser"
+            "SKIPPED: no chromium on the PATH; install one or set ROOST_CHROMIUM to test the page in a \
+             browser"
         );
     }
     found

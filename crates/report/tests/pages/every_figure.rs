@@ -13,10 +13,12 @@ pub fn page(seed: u64) -> Page {
     Page {
         name: "sim-memcached-2026-11-20-20-15-00".into(),
         title: "memcached on two sockets: what each policy would do".into(),
-        summary: "Peafowl with TEO and Pegasus uses the least power that keeps the goal: 38.2 W at a p99 of 182 us, 31 % \
-                  less than menu."
+        summary: "Peafowl with TEO and Pegasus uses the least power that keeps the goal: 38.2 W at a p99 \
+                  of 182 us, 31 % less than menu."
             .into(),
-        facts: ["2026-11-20 20:15:00 UTC", "Roost 0.1.0", "seed 1", "modelled, not measured"].map(str::to_owned).to_vec(),
+        facts: ["2026-11-20 20:15:00 UTC", "Roost 0.1.0", "seed 1", "modelled, not measured"]
+            .map(str::to_owned)
+            .to_vec(),
         alarms: vec!["At 900k requests/s `deep` is unstable: more comes than it can do.".into()],
         cards: cards(),
         sections: vec![
@@ -27,12 +29,19 @@ pub fn page(seed: u64) -> Page {
             section("Layers", vec![areas(5), areas(1)]),
             section("Heat maps", heat_maps()),
             section("Nothing", vec![over_time(&mut random, 0, "no contestant")]),
-            Section { title: "Table".into(), parts: vec![Part::Table(table()), Part::Text("A remark.".into())], ..Section::default() },
+            Section {
+                title: "Table".into(),
+                parts: vec![Part::Table(table()), Part::Text("A remark.".into())],
+                ..Section::default()
+            },
         ],
         assumptions: vec!["one queue per worker".into()],
         estimates: vec!["carb.service.mean = 30 us".into()],
         notes: vec!["Intervals are 95 % confidence intervals.".into()],
-        sources: vec![("xeon-silver-4116".into(), vec!["C6: Peafowl, Figure 8".into(), "uncore: ESTIMATE".into()])],
+        sources: vec![(
+            "xeon-silver-4116".into(),
+            vec!["C6: Peafowl, Figure 8".into(), "uncore: ESTIMATE".into()],
+        )],
         folded: vec![("Scenario in force".into(), "[machine]\npreset = \"xeon-silver-4116\"\n".into())],
         command: ["roost", "sim", "run", "x.toml", "--policy", "carb + teo"].map(str::to_owned).to_vec(),
     }

@@ -179,16 +179,18 @@ fn info() -> RunInfo {
     RunInfo {
         format: RunInfo::FORMAT,
         name: "2026-11-20-sample".to_owned(),
-        title: "The same day of load three times: all workers awake, all workers with the idle limit, and the \
-                scheduler."
+        title: "The same day of load three times: all workers awake, all workers with the idle limit, and \
+                the scheduler."
             .to_owned(),
         command: ["roost", "demo", "--name", "2026-11-20-sample"].map(str::to_owned).to_vec(),
         version: "0.1.0".to_owned(),
         started: report::run::utc(1_795_191_455),
         method: vec![
-            "Latency: by the load generator, from the intended send time, all requests of a phase in one histogram."
+            "Latency: by the load generator, from the intended send time, all requests of a phase in one \
+             histogram."
                 .to_owned(),
-            "Energy: modelled from busy time and cpuidle residency with the preset skylake-sp; polling is charged as C0."
+            "Energy: modelled from busy time and cpuidle residency with the preset skylake-sp; polling is \
+             charged as C0."
                 .to_owned(),
         ],
         machine: Machine {

@@ -24,7 +24,8 @@ pub fn one(kind: &str) {
     let marks: Vec<f64> =
         (0..4).map(|million| fill(million * 1_000_000, (million + 1) * 1_000_000)).collect();
     println!(
-        "{kind:<12} {:>6.1} bytes per item from 1 to 4 million (20 B key, 100 B value); RSS {:.1} MiB empty, {:.1} MiB at 1 million",
+        "{kind:<12} {:>6.1} bytes per item from 1 to 4 million (20 B key, 100 B value); RSS {:.1} MiB \
+         empty, {:.1} MiB at 1 million",
         (marks[3] - marks[0]) / 3e6,
         empty / 1048576.0,
         marks[0] / 1048576.0,

@@ -32,7 +32,8 @@ pub enum Ending {
     Quit,
     /// A client of the binary protocol.
     #[error(
-        "a client speaks memcached's binary protocol, which upstream has deprecated: configure it for the text or the meta protocol"
+        "a client speaks memcached's binary protocol, which upstream has deprecated: configure it for the \
+         text or the meta protocol"
     )]
     BinaryProtocol,
     /// A line that is too long for any command that may be long.

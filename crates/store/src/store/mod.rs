@@ -112,7 +112,8 @@ pub enum OpenError {
     },
     /// The kernel refused the first pages.
     #[error(
-        "the kernel refused memory for the store: lower --memory-limit or raise the limit of the cgroup or `ulimit -v`"
+        "the kernel refused memory for the store: lower --memory-limit or raise the limit of the cgroup or \
+         `ulimit -v`"
     )]
     Refused,
 }

@@ -50,8 +50,8 @@ fn compare(kind: Kind) {
     };
     if kind != Kind::Text && !theirs.is_reference() {
         eprintln!(
-            "SKIPPED: memcached {:?} is older than the reference, 1.6.45: it lacks meta flags and answers broken \
-             requests in other words; set ROOST_MEMCACHED to a newer one",
+            "SKIPPED: memcached {:?} is older than the reference, 1.6.45: it lacks meta flags and answers \
+             broken requests in other words; set ROOST_MEMCACHED to a newer one",
             theirs.version
         );
         return;

@@ -80,8 +80,8 @@ static PRESETS: &[ServicePreset] = &[
     ServicePreset {
         name: "google-search",
         distribution: lognormal(4_170, 1.15),
-        sources: "mean 4.17 ms, cv 1.15 [M BigHouse]; lognormal fitted to both: p95 12.4 and p99 23.2 ms, where the file \
-                  has 10.1 and 18.2",
+        sources: "mean 4.17 ms, cv 1.15 [M BigHouse]; lognormal fitted to both: p95 12.4 and p99 23.2 ms, \
+                  where the file has 10.1 and 18.2",
     },
     ServicePreset {
         name: "dns",
@@ -91,23 +91,26 @@ static PRESETS: &[ServicePreset] = &[
     ServicePreset {
         name: "mail",
         distribution: lognormal(92_000, 3.6),
-        sources: "mean 92 ms, cv 3.6 [R BigHouse paper; its file, cut at 0.999, has 77.5 and 1.93]; lognormal fitted",
+        sources: "mean 92 ms, cv 3.6 [R BigHouse paper; its file, cut at 0.999, has 77.5 and 1.93]; \
+                  lognormal fitted",
     },
     ServicePreset {
         name: "shell",
         distribution: lognormal(46_000, 15.0),
-        sources: "mean 46 ms, cv 15 [R BigHouse paper; its file, cut at 0.999, has 28.8 and 2.94]; lognormal fitted",
+        sources: "mean 46 ms, cv 15 [R BigHouse paper; its file, cut at 0.999, has 28.8 and 2.94]; \
+                  lognormal fitted",
     },
     ServicePreset {
         name: "web",
         distribution: lognormal(75_000, 3.4),
-        sources: "mean 75 ms, cv 3.4 [R BigHouse paper; its file, cut at 0.999, has 63.0 and 2.27]; lognormal fitted",
+        sources: "mean 75 ms, cv 3.4 [R BigHouse paper; its file, cut at 0.999, has 63.0 and 2.27]; \
+                  lognormal fitted",
     },
     ServicePreset {
         name: "search1",
         distribution: lognormal(2_400, 1.0),
-        sources: "Tradeoffs' search leaf: more than 90 % of queries within 5 ms [P Tradeoffs IV-A, of Meisner et al.]; \
-                  mean 2.4 ms, cv 1 ESTIMATE",
+        sources: "Tradeoffs' search leaf: more than 90 % of queries within 5 ms [P Tradeoffs IV-A, of \
+                  Meisner et al.]; mean 2.4 ms, cv 1 ESTIMATE",
     },
     ServicePreset {
         name: "search2",
@@ -117,18 +120,20 @@ static PRESETS: &[ServicePreset] = &[
     ServicePreset {
         name: "ads",
         distribution: lognormal(8_000, 0.7),
-        sources: "Tradeoffs' ads, the least bursty of its four [P III-C]: longer and more alike, mean 8 ms, cv 0.7 \
-                  ESTIMATE",
+        sources: "Tradeoffs' ads, the least bursty of its four [P III-C]: longer and more alike, mean 8 \
+                  ms, cv 0.7 ESTIMATE",
     },
     ServicePreset {
         name: "bigtable",
         distribution: lognormal(150, 1.5),
-        sources: "Tradeoffs' bigtable: mostly bursts and sleeps below 1 ms [P III-B]; mean 150 us, cv 1.5 ESTIMATE",
+        sources: "Tradeoffs' bigtable: mostly bursts and sleeps below 1 ms [P III-B]; mean 150 us, cv 1.5 \
+                  ESTIMATE",
     },
     ServicePreset {
         name: "rpc",
         distribution: Distribution::Deterministic { mean: us(25) },
-        sources: "Tradeoffs' RPC ping-pong (Figure 6), the worker's part: below 100 us [P Tradeoffs II]; 25 us ESTIMATE",
+        sources: "Tradeoffs' RPC ping-pong (Figure 6), the worker's part: below 100 us [P Tradeoffs II]; \
+                  25 us ESTIMATE",
     },
     ServicePreset {
         name: "hurry-up-light",
@@ -143,9 +148,10 @@ static PRESETS: &[ServicePreset] = &[
     ServicePreset {
         name: "hurry-up-mix",
         distribution: keywords(1, 18, 0.3),
-        sources: "keywords 1 to 8 for 95 %, 9 to 18 for 5 %, Zipf [P Hurry-up II-C], exponent 1 [D]; 16 ms + 39 ms a keyword \
-                  at 2.6 GHz, so that heavy queries take four times the work of light ones [P Hurry-up III]; lognormal with \
-                  cv 0.3 [D]: ESTIMATE; the figures give each number of keywords a cv of its own",
+        sources: "keywords 1 to 8 for 95 %, 9 to 18 for 5 %, Zipf [P Hurry-up II-C], exponent 1 [D]; 16 ms \
+                  + 39 ms a keyword at 2.6 GHz, so that heavy queries take four times the work of light \
+                  ones [P Hurry-up III]; lognormal with cv 0.3 [D]: ESTIMATE; the figures give each number \
+                  of keywords a cv of its own",
     },
     ServicePreset {
         name: "ssd-read",
@@ -160,7 +166,8 @@ static PRESETS: &[ServicePreset] = &[
     ServicePreset {
         name: "streamcluster",
         distribution: Distribution::Uniform { from: us(450), to: us(550) },
-        sources: "GPU kernels of 500 us +- 50 [P CPU sleeps, Figure 2], its few outliers left out; uniform within: ESTIMATE",
+        sources: "GPU kernels of 500 us +- 50 [P CPU sleeps, Figure 2], its few outliers left out; uniform \
+                  within: ESTIMATE",
     },
     ServicePreset {
         name: "bbench-wait",
@@ -170,7 +177,8 @@ static PRESETS: &[ServicePreset] = &[
     ServicePreset {
         name: "solr",
         distribution: lognormal(30_000, 1.0),
-        sources: "p99.9 of 284 ms at 100 requests/s on 24 CPUs [P CPU sleeps]; lognormal with cv 1: mean 30 ms ESTIMATE",
+        sources: "p99.9 of 284 ms at 100 requests/s on 24 CPUs [P CPU sleeps]; lognormal with cv 1: mean \
+                  30 ms ESTIMATE",
     },
 ];
 

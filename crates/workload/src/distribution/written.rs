@@ -146,8 +146,8 @@ fn read(values: BTreeMap<String, Value>) -> Result<Distribution, String> {
         },
         other => {
             return Err(format!(
-                "`{other}` is no distribution: write deterministic, exponential, erlang, hyperexponential, lognormal, \
-                 gpareto, uniform, bimodal, keywords or empirical"
+                "`{other}` is no distribution: write deterministic, exponential, erlang, hyperexponential, \
+                 lognormal, gpareto, uniform, bimodal, keywords or empirical"
             ));
         }
     };
@@ -159,8 +159,8 @@ fn read(values: BTreeMap<String, Value>) -> Result<Distribution, String> {
 fn named(text: &str) -> Result<Distribution, String> {
     if text.parse::<Duration>().is_ok() {
         return Err(format!(
-            "`{text}` does not say how times are spread: write {{ exponential = \"{text}\" }} or {{ deterministic = \
-             \"{text}\" }}"
+            "`{text}` does not say how times are spread: write {{ exponential = \"{text}\" }} or \
+             {{ deterministic = \"{text}\" }}"
         ));
     }
     Distribution::by_name(text).ok_or_else(|| {

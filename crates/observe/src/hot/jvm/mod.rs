@@ -59,37 +59,44 @@ pub enum JvmError {
     #[error(transparent)]
     File(#[from] FileError),
     #[error(
-        "process {pid} belongs to user {uid}, and a JVM lets in that user alone\nhint: run this as root, or as that user"
+        "process {pid} belongs to user {uid}, and a JVM lets in that user alone\nhint: run this as root, \
+         or as that user"
     )]
     OtherUser { pid: u32, uid: u32 },
     #[error(
-        "process {0} sees other files than this one, as in a container\nhint: run roost inside it, or by nsenter -t {0} -m"
+        "process {0} sees other files than this one, as in a container\nhint: run roost inside it, or by \
+         nsenter -t {0} -m"
     )]
     Elsewhere(u32),
     /// The JDK lacks a needed part.
     #[error(
-        "there is no {0} beside the libjvm.so that the process runs\nhint: attaching needs the JDK's own `java`"
+        "there is no {0} beside the libjvm.so that the process runs\nhint: attaching needs the JDK's own \
+         `java`"
     )]
     NoJava(PathBuf),
     #[error(
-        "process {pid} maps a libjvm.so, and its own program is {program}, not the java beside that library\nhint: only a JVM that the JDK's own `java` \
-         runs is looked into; for others start the agent with them (java/README.md)"
+        "process {pid} maps a libjvm.so, and its own program is {program}, not the java beside that \
+         library\nhint: only a JVM that the JDK's own `java` runs is looked into; for others start the \
+         agent with them (java/README.md)"
     )]
     OtherProgram { pid: u32, program: String },
     /// A program or a library that a third user can change.
     #[error("{0} belongs neither to root nor to the process's user, so it is not started")]
     Strange(PathBuf),
     #[error(
-        "{0} is missing\nhint: `make java` makes the agent and fetches async-profiler from Maven Central; --jars names another folder"
+        "{0} is missing\nhint: `make java` makes the agent and fetches async-profiler from Maven Central; \
+         --jars names another folder"
     )]
     NoJar(PathBuf),
     #[error(
-        "the JVM did not let {what} in: {said}\nhint: it must not run with -XX:+DisableAttachMechanism, nor under another root"
+        "the JVM did not let {what} in: {said}\nhint: it must not run with -XX:+DisableAttachMechanism, \
+         nor under another root"
     )]
     Refused { what: &'static str, said: String },
     /// The count never came.
     #[error(
-        "the agent gave no count within {0}: look at the server's standard error for lines that begin with roost-agent:"
+        "the agent gave no count within {0}: look at the server's standard error for lines that begin with \
+         roost-agent:"
     )]
     Silent(Duration),
     /// A file that another user could have chosen.

@@ -238,7 +238,8 @@ fn unknown(pattern: &SleepPattern, all: &Slept) -> Vec<String> {
     let mut unknown = Vec::new();
     if pattern.source == SleepSource::Counts {
         unknown.push(
-            "cpuidle's counts have no lengths: no distributions, no premature and no missed sleeps, no short slices."
+            "cpuidle's counts have no lengths: no distributions, no premature and no missed sleeps, no \
+             short slices."
                 .to_owned(),
         );
     }
@@ -248,11 +249,13 @@ fn unknown(pattern: &SleepPattern, all: &Slept) -> Vec<String> {
                 "A recording does not tell them: --machine names the machine that it comes from."
             }
             _ => {
-                "This kernel offers none through cpuidle, as in most virtual machines; `roost doctor` says why."
+                "This kernel offers none through cpuidle, as in most virtual machines; `roost doctor` says \
+                 why."
             }
         };
         unknown.push(format!(
-            "Nothing is known of the idle states: what a sleep should have lasted and what waking takes cannot be said. {why}"
+            "Nothing is known of the idle states: what a sleep should have lasted and what waking takes \
+             cannot be said. {why}"
         ));
     }
     if pattern.cpus.iter().all(|cpu| cpu.wakers.is_none()) {
