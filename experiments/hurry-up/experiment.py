@@ -171,7 +171,7 @@ class Governor(threading.Thread):
             for line in self.process.stdout:
                 kept.write(line)
                 self.last = json.loads(line)
-                # Lines come as things change; of those that nobody can read one is shown a second, and of them one with somebody inside.
+                # Lines come as things change; of those too fast to read one is shown a second, preferably with a thread inside.
                 if self.last["hot"] and time.monotonic() >= self.shown + 1:
                     self.shown = time.monotonic()
                     say("  live: " + picture(self.last))

@@ -107,7 +107,7 @@ pub struct Args {
     /// Leave sources out: `wakers`, to cost less; `bpf`, or `events` (perf's as well), to see the
     /// figures of a lesser machine
     #[arg(long, value_name = "MEANS", value_enum)]
-    pub without: Option<Means>,
+    pub without: Option<Source>,
 
     /// Read this recording instead: text of `perf script`, `trace-cmd report` or
     /// /sys/kernel/tracing/trace; `-` for standard input
@@ -130,7 +130,7 @@ pub struct Args {
 
 /// The sources that can be left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Means {
+pub enum Source {
     /// The wakers, which costs a little at every interrupt.
     Wakers,
     /// Programs in the kernel.
@@ -151,9 +151,9 @@ impl Args {
     pub fn without(&self) -> Without {
         match self.without {
             None => Without::Nothing,
-            Some(Means::Wakers) => Without::Wakers,
-            Some(Means::Bpf) => Without::Bpf,
-            Some(Means::Events) => Without::Events,
+            Some(Source::Wakers) => Without::Wakers,
+            Some(Source::Bpf) => Without::Bpf,
+            Some(Source::Events) => Without::Events,
         }
     }
 }

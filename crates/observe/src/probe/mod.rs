@@ -7,8 +7,8 @@
 //!
 //! ```text
 //!   waker (another CPU):  ...sleep...  stamp, wake ------.
-//!   sleeper:              asleep in some idle state ......|. awake: now - stamp        Way::OtherCpu
-//!   sleeper:              asleep until a deadline .......... awake: now - deadline     Way::Timer
+//!   sleeper:              asleep in some idle state ......|. awake: now - stamp     OtherCpu
+//!   sleeper:              asleep until a deadline .......... awake: now - deadline  Timer
 //! ```
 //!
 //! Terms. A *batch* is many sleeps of one length, ended in one way, under one limit. A wake-up's
@@ -57,7 +57,7 @@ const SAMPLES_MAX: usize = 2_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Way {
+pub enum WakeSource {
     /// By a thread on another CPU, through a futex.
     OtherCpu,
     Timer,
@@ -68,7 +68,7 @@ pub enum Way {
 pub struct Batch {
     /// The deepest state that was allowed; `None` if nothing was changed.
     pub limited_to: Option<String>,
-    pub way: Way,
+    pub way: WakeSource,
     pub sleep: Duration,
     pub samples: usize,
     /// Half of them took no longer.
@@ -124,7 +124,7 @@ pub enum ProbeError {
 #[derive(Clone, Debug, PartialEq)]
 struct Step {
     limit: Option<(IdleLimit, String)>,
-    way: Way,
+    way: WakeSource,
     sleep: Duration,
     weight: u64,
 }
@@ -250,7 +250,11 @@ fn plan(has_waker: bool, table: &CstateTable) -> Vec<Step> {
     let mut steps = Vec::new();
     let mut add = |limit: Option<(IdleLimit, String)>, sleeps: &[(Duration, u64)]| {
         for &(sleep, weight) in sleeps {
-            let ways = if has_waker { &[Way::OtherCpu, Way::Timer][..] } else { &[Way::Timer][..] };
+            let ways = if has_waker {
+                &[WakeSource::OtherCpu, WakeSource::Timer][..]
+            } else {
+                &[WakeSource::Timer][..]
+            };
             steps.extend(ways.iter().map(|&way| Step { limit: limit.clone(), way, sleep, weight }));
         }
     };
@@ -271,8 +275,8 @@ fn plan(has_waker: bool, table: &CstateTable) -> Vec<Step> {
 impl Step {
     fn words(&self) -> String {
         let way = match self.way {
-            Way::OtherCpu => "woken by another CPU",
-            Way::Timer => "woken by a timer",
+            WakeSource::OtherCpu => "woken by another CPU",
+            WakeSource::Timer => "woken by a timer",
         };
         let limit = self.limit.as_ref().map_or(String::new(), |(_, name)| format!(", {name} at most"));
         format!("sleeps of {}, {way}{limit}", self.sleep)
@@ -310,7 +314,7 @@ fn measure(
     let until = linux::now() + share;
     let limits = batch::Limits { until, samples_max: SAMPLES_MAX, stop };
     let mut latencies = match (step.way, waker) {
-        (Way::OtherCpu, Some(waker)) => by_other_cpu(sleeper, waker, step.sleep, &limits)?,
+        (WakeSource::OtherCpu, Some(waker)) => by_other_cpu(sleeper, waker, step.sleep, &limits)?,
         _ => by_timer(sleeper, step.sleep, &limits)?,
     };
     let after = linux::state_counts(root, sleeper).ok();
@@ -402,7 +406,7 @@ mod tests {
         assert_eq!(forced(&table(&[("WFI", 1), ("cpu-sleep", 270)])), ["WFI"]);
         assert!(forced(&table(&[])).is_empty() && forced(&table(&[("HLT", 0)])).is_empty());
         assert_eq!(plan(true, &table(&[])).len(), 10);
-        assert!(plan(false, &table(&[])).iter().all(|step| step.way == Way::Timer));
+        assert!(plan(false, &table(&[])).iter().all(|step| step.way == WakeSource::Timer));
     }
 
     #[test]
@@ -465,7 +469,7 @@ mod tests {
     fn a_busy_cpu_is_told() {
         let batch = |sleep, busy: Option<f64>| Batch {
             limited_to: None,
-            way: Way::Timer,
+            way: WakeSource::Timer,
             sleep,
             samples: 1,
             p50: Duration::ZERO,
@@ -483,7 +487,7 @@ mod tests {
         let (mut told, stop) = (0, AtomicBool::new(false));
         let found = probe(Duration::from_millis(300), &stop, &mut |_| told += 1).unwrap();
         assert!(told >= found.batches.len() && !found.stopped);
-        assert!(found.batches.iter().any(|batch| batch.way == Way::Timer), "{found:?}");
+        assert!(found.batches.iter().any(|batch| batch.way == WakeSource::Timer), "{found:?}");
         assert!(found.waker.is_some() || !found.notes.is_empty());
         assert!(found.batches.iter().all(|batch| batch.samples > 0 && batch.p50 <= batch.p99));
         assert!(found.to_string().contains("Measured wake latency"));

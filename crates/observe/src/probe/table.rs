@@ -1,6 +1,6 @@
 //! A probe as a table for people.
 
-use super::{Batch, Probe, StateShare, Way};
+use super::{Batch, Probe, StateShare, WakeSource};
 use crate::doctor::page::{WIDTH, wrapped};
 use std::fmt;
 
@@ -39,8 +39,8 @@ impl fmt::Display for Probe {
 
 fn row(batch: &Batch, waker: &str) -> String {
     let way = match batch.way {
-        Way::OtherCpu => waker,
-        Way::Timer => "timer",
+        WakeSource::OtherCpu => waker,
+        WakeSource::Timer => "timer",
     };
     let states = match &batch.states {
         None => "unknown".to_owned(),
@@ -74,7 +74,7 @@ mod tests {
     fn measured_stands_beside_advertised() {
         let batch = Batch {
             limited_to: Some("C1".to_owned()),
-            way: Way::OtherCpu,
+            way: WakeSource::OtherCpu,
             sleep: Duration::from_millis(1),
             samples: 900,
             p50: Duration::from_nanos(3_100),
@@ -89,7 +89,7 @@ mod tests {
                 StateShare { name: "POLL".to_owned(), advertised: Duration::ZERO, share: Ratio::new(0.015) },
             ]),
         };
-        let unknown = Batch { limited_to: None, way: Way::Timer, states: None, ..batch.clone() };
+        let unknown = Batch { limited_to: None, way: WakeSource::Timer, states: None, ..batch.clone() };
         let probe = Probe {
             sleeper: CpuId(3),
             waker: Some(CpuId(0)),

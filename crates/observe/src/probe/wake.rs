@@ -8,7 +8,7 @@
 //! clock, so the scheduler's part is in it: between two states that cancels out, and as a cost of
 //! waking it is one.
 
-use super::{Batch, Probe, Way};
+use super::{Batch, Probe, WakeSource};
 use crate::sleep::MeasuredWake;
 use machine::{Cstate, CstateIndex, CstateKind, CstateTable, Duration};
 use std::cmp::Reverse;
@@ -50,7 +50,8 @@ impl Probe {
                 }
                 // As it is and under a limit, both may have been in one state.
                 let sleeps = (batch.samples as f64 * share) as u64;
-                let told = alike.entry((batch.way == Way::OtherCpu, Reverse(batch.sleep))).or_default();
+                let told =
+                    alike.entry((batch.way == WakeSource::OtherCpu, Reverse(batch.sleep))).or_default();
                 let known = told.entry(CstateIndex(place as u8)).or_insert((sleeps, measured(batch)));
                 if sleeps > known.0 {
                     *known = (sleeps, measured(batch));
@@ -93,7 +94,7 @@ mod tests {
         ])
     }
 
-    fn batch(way: Way, samples: usize, p50: u64, states: &[(&str, u64, f64)]) -> Batch {
+    fn batch(way: WakeSource, samples: usize, p50: u64, states: &[(&str, u64, f64)]) -> Batch {
         let share = |&(name, micros, share): &(&str, u64, f64)| StateShare {
             name: name.to_owned(),
             advertised: Duration::from_micros(micros),
@@ -128,12 +129,12 @@ mod tests {
     #[test]
     fn a_state_has_the_latency_of_the_sleeps_that_were_in_it() {
         let found = latencies(vec![
-            batch(Way::Timer, 2_000, 4, &[("C1", 2, 1.0)]),
-            batch(Way::OtherCpu, 90, 7, &[("C1", 2, 0.95), ("C6", 133, 0.05)]),
-            batch(Way::OtherCpu, 80, 8, &[("C1", 2, 1.0)]),
+            batch(WakeSource::Timer, 2_000, 4, &[("C1", 2, 1.0)]),
+            batch(WakeSource::OtherCpu, 90, 7, &[("C1", 2, 0.95), ("C6", 133, 0.05)]),
+            batch(WakeSource::OtherCpu, 80, 8, &[("C1", 2, 1.0)]),
             // Half and half counts for no state, and spinning is no waking.
-            batch(Way::OtherCpu, 2_000, 50, &[("C1", 2, 0.5), ("C6", 133, 0.5)]),
-            batch(Way::OtherCpu, 2_000, 1, &[("POLL", 0, 1.0)]),
+            batch(WakeSource::OtherCpu, 2_000, 50, &[("C1", 2, 0.5), ("C6", 133, 0.5)]),
+            batch(WakeSource::OtherCpu, 2_000, 1, &[("POLL", 0, 1.0)]),
         ]);
         assert_eq!(found, Ok(vec![(1, 7)]));
     }
@@ -142,11 +143,11 @@ mod tests {
     fn states_are_compared_by_sleeps_of_one_length() {
         let of = |millis, batch: Batch| Batch { sleep: Duration::from_millis(millis), ..batch };
         let found = latencies(vec![
-            batch(Way::OtherCpu, 2_000, 5, &[("C1", 2, 1.0)]),
-            of(10, batch(Way::OtherCpu, 90, 30, &[("C1", 2, 1.0)])),
-            of(10, batch(Way::OtherCpu, 90, 170, &[("C6", 133, 1.0)])),
-            of(100, batch(Way::OtherCpu, 20, 40, &[("C1", 2, 1.0)])),
-            of(100, batch(Way::OtherCpu, 20, 190, &[("C6", 133, 1.0)])),
+            batch(WakeSource::OtherCpu, 2_000, 5, &[("C1", 2, 1.0)]),
+            of(10, batch(WakeSource::OtherCpu, 90, 30, &[("C1", 2, 1.0)])),
+            of(10, batch(WakeSource::OtherCpu, 90, 170, &[("C6", 133, 1.0)])),
+            of(100, batch(WakeSource::OtherCpu, 20, 40, &[("C1", 2, 1.0)])),
+            of(100, batch(WakeSource::OtherCpu, 20, 190, &[("C6", 133, 1.0)])),
         ]);
         assert_eq!(found, Ok(vec![(1, 30), (2, 170)]), "5 against 170 us would be cold caches, too");
     }
@@ -175,13 +176,13 @@ mod tests {
     #[test]
     fn a_probe_of_another_machine_or_of_none_is_refused() {
         assert_eq!(latencies(Vec::new()), Err(WakeError::Untold));
-        let blind = Batch { states: None, ..batch(Way::Timer, 9, 4, &[]) };
+        let blind = Batch { states: None, ..batch(WakeSource::Timer, 9, 4, &[]) };
         assert_eq!(
-            latencies(vec![blind, batch(Way::Timer, 0, 4, &[("C1", 2, 1.0)])]),
+            latencies(vec![blind, batch(WakeSource::Timer, 0, 4, &[("C1", 2, 1.0)])]),
             Err(WakeError::Untold)
         );
         for (name, micros) in [("C1", 3), ("C1E", 2)] {
-            let other = latencies(vec![batch(Way::Timer, 9, 4, &[(name, micros, 0.01)])]);
+            let other = latencies(vec![batch(WakeSource::Timer, 9, 4, &[(name, micros, 0.01)])]);
             assert!(matches!(&other, Err(WakeError::Another { .. })), "{other:?}");
         }
     }

@@ -1,7 +1,7 @@
-//! Watching this machine's sleeps: by the best means that it allows.
+//! Watching this machine's sleeps: by the best backend that it allows.
 //!
 //! ```text
-//!   means          lengths  states  wakers   costs                       needs
+//!   backend        lengths  states  wakers   costs                       needs
 //!   BPF            yes      yes     yes      about 0.2 us an event       root or CAP_BPF + CAP_PERFMON, kernel types
 //!   perf events    yes      yes     no       and copying each event out  root or CAP_PERFMON
 //!   cpuidle        no       yes     no       a few files a second        nothing
@@ -21,17 +21,17 @@ pub struct SleepWatch {
     cpus: CpuList,
     tables: BTreeMap<CpuId, CstateTable>,
     since: Instant,
-    means: Means,
+    backend: Backend,
 }
 
 #[derive(Debug)]
-enum Means {
+enum Backend {
     Bpf(IdleProgram),
     Perf { events: IdleEvents, recorder: Recorder },
     Counts(BTreeMap<CpuId, Vec<(u64, Duration)>>),
 }
 
-/// A means to leave out, as though the machine lacked it.
+/// A backend to leave out, as though the machine lacked it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Without {
     Nothing,
@@ -42,14 +42,14 @@ pub enum Without {
 }
 
 impl SleepWatch {
-    /// Starts to watch, and says for each better means why it was not taken.
+    /// Starts to watch, and says for each better backend why it was not taken.
     pub fn open(root: &Root, without: Without, now: Instant) -> (Self, Vec<String>) {
         let cpus = online_cpus(root).unwrap_or_default();
         let tables = cpus.0.iter().map(|&cpu| (cpu, idle_table(root, cpu).unwrap_or_default())).collect();
         let mut notices = Vec::new();
-        let means = match without {
+        let backend = match without {
             Without::Nothing | Without::Wakers => match IdleProgram::load(without == Without::Nothing) {
-                Ok(program) => Some(Means::Bpf(program)),
+                Ok(program) => Some(Backend::Bpf(program)),
                 Err(error) => {
                     notices.push(format!("sleeps are not counted in the kernel: {error}"));
                     None
@@ -57,28 +57,28 @@ impl SleepWatch {
             },
             _ => None,
         };
-        let means = means.or_else(|| match without {
+        let backend = backend.or_else(|| match without {
             Without::Events => None,
             _ => match IdleEvents::open(&cpus) {
-                Ok(events) => Some(Means::Perf { events, recorder: Recorder::default() }),
+                Ok(events) => Some(Backend::Perf { events, recorder: Recorder::default() }),
                 Err(error) => {
                     notices.push(format!("sleeps are not read as events: {error}"));
                     None
                 }
             },
         });
-        let means = means.unwrap_or_else(|| {
+        let backend = backend.unwrap_or_else(|| {
             notices
                 .push("without events there are no lengths of sleeps: residency and counts alone".to_owned());
-            Means::Counts(cpus.0.iter().map(|&cpu| (cpu, ended(root, cpu))).collect())
+            Backend::Counts(cpus.0.iter().map(|&cpu| (cpu, ended(root, cpu))).collect())
         });
-        (Self { root: root.clone(), cpus, tables, since: now, means }, notices)
+        (Self { root: root.clone(), cpus, tables, since: now, backend }, notices)
     }
 
     /// Takes in new events. Events that are read one by one fill their buffers in a second on a
     /// busy machine: call this several times a second.
     pub fn catch_up(&mut self) {
-        if let Means::Perf { events, recorder } = &mut self.means {
+        if let Backend::Perf { events, recorder } = &mut self.backend {
             events.drain(|event| match event {
                 IdleEvent::Change { at, cpu, state } => recorder.event(at, cpu, state),
                 IdleEvent::Lost { cpu, events } => recorder.lose(events, Some(cpu)),
@@ -91,8 +91,8 @@ impl SleepWatch {
         self.catch_up();
         let elapsed = now.since(self.since);
         let table = |cpu: CpuId| self.tables.get(&cpu).cloned().unwrap_or_default();
-        match &self.means {
-            Means::Bpf(program) => {
+        match &self.backend {
+            Backend::Bpf(program) => {
                 let counts: Vec<_> = program.read();
                 let lost = counts.iter().map(|counts| counts.odd).sum();
                 let cpu = |counts: linux::bpf::IdleCounts| {
@@ -112,8 +112,8 @@ impl SleepWatch {
                     counts.into_iter().filter(|counts| self.cpus.0.contains(&counts.cpu)).map(cpu).collect();
                 SleepPattern { elapsed, source: SleepSource::Bpf, cpus, lost }
             }
-            Means::Perf { recorder, .. } => recorder.pattern(elapsed, SleepSource::PerfRing, table),
-            Means::Counts(before) => {
+            Backend::Perf { recorder, .. } => recorder.pattern(elapsed, SleepSource::PerfRing, table),
+            Backend::Counts(before) => {
                 let cpu = |&cpu: &CpuId| {
                     let before = before.get(&cpu).cloned().unwrap_or_default();
                     let idle =
@@ -145,15 +145,15 @@ impl SleepWatch {
 
     /// Each CPU's present state, where it can be seen.
     pub fn doing(&self) -> Vec<(CpuId, IdleNow)> {
-        match &self.means {
-            Means::Bpf(program) => program.read().iter().map(|counts| (counts.cpu, counts.now)).collect(),
+        match &self.backend {
+            Backend::Bpf(program) => program.read().iter().map(|counts| (counts.cpu, counts.now)).collect(),
             _ => Vec::new(),
         }
     }
 
     /// True if nothing can be seen: no events, and no cpuidle to count for itself.
     pub fn is_blind(&self) -> bool {
-        matches!(&self.means, Means::Counts(before) if before.values().all(Vec::is_empty))
+        matches!(&self.backend, Backend::Counts(before) if before.values().all(Vec::is_empty))
     }
 
     pub fn cpus(&self) -> &CpuList {
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn this_machine_is_watched_by_whatever_means_it_has() {
+    fn this_machine_is_watched_by_any_backend_it_has() {
         for without in [Without::Nothing, Without::Wakers, Without::Bpf, Without::Events] {
             let began = linux::now();
             let (mut watch, notices) = SleepWatch::open(&Root::system(), without, began);

@@ -13,7 +13,7 @@ import java.util.concurrent.CountDownLatch;
  *   throw N            N calls that end by an exception
  *   recurse DEPTH      one call that calls itself
  *   hold               one call that lasts until the next line
- *   spin MS            one thread makes a call that computes for so long; nobody waits for it
+ *   spin MS            one thread makes a call that computes for so long, not waited for
  *   collect MB N       keeps so much alive in small objects, and collects garbage N times
  *   short N            N threads, one after the other, that call once and end
  *   virtual N          N calls on virtual threads (JDK 21)
