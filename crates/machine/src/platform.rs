@@ -10,10 +10,10 @@
 //! *clock domain* is a set of cores that share one clock. *Exit latency* is as Linux means it; see
 //! [`Cstate`](crate::Cstate).
 //!
-//! [`Platform::check`] guarantees to every later reader: at least one core, gear and idle state;
-//! gears rise in frequency and do not fall in power; idle states rise in exit latency, do not rise
-//! in power, and none has a target residency below its exit latency; no state takes more power than
-//! the slowest gear at work.
+//! [`Platform::check`] guarantees the rest to every later reader. A platform has at least one core,
+//! gear and idle state. Gears rise in frequency and do not fall in power. Idle states rise in exit
+//! latency and do not rise in power, and none has a target residency below its exit latency. No
+//! state takes more power than the slowest gear at work.
 
 use crate::{CstateKind, CstateTable, Duration, Kilohertz, Microwatts, PowerModel};
 use serde::{Deserialize, Serialize};

@@ -1,7 +1,7 @@
 //! Where a command line ends.
 //!
 //! A command is a line that ends in `\n`, optionally preceded by `\r`. memcached looks for the
-//! newline in the bytes that have arrived so far and gives up on a connection that has sent more
+//! newline in the bytes that have arrived so far. It gives up on a connection that has sent more
 //! than 2048 bytes without one, except where they begin a `get` or `gets`, whose key list may be of
 //! any length. Whether it gives up therefore depends on how the network cut the stream. Ours is the
 //! same rule without that dependence: a line whose newline is not among its first 2049 bytes is

@@ -18,8 +18,8 @@
 //!   all requests that one read brought leave in one write.
 //!
 //! The *tail* that a worker reports is an upper bound on the time from "request in the socket" to
-//! "answer written": counted from the return of `epoll_wait` if that call slept, and else from the
-//! return of the call before it, since the request may have arrived any time in between.
+//! "answer written". It counts from the return of `epoll_wait` if that call slept, and else from
+//! the return of the call before it, since the request may have arrived any time in between.
 
 use crate::connection::{Connection, READ_SIZE, Scratch, Turn};
 use crate::holding::{Holding, Stage};

@@ -1,9 +1,9 @@
 //! Drawing from a list of weights in constant time.
 //!
 //! The alias method (Walker 1977; tables by Vose, "A linear algorithm for generating random numbers
-//! with a given distribution", IEEE TSE 17(9), 1991): every place gets a column of equal width that
-//! it shares with at most one other, so that a draw is one column and one comparison, whatever the
-//! weights and however many.
+//! with a given distribution", IEEE TSE 17(9), 1991). Every place gets a column of equal width that
+//! it shares with at most one other. So a draw is one column and one comparison, for any weights
+//! and any number of them.
 
 use crate::Random;
 

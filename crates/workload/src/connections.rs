@@ -5,10 +5,10 @@
 //! or in bursts. The connection of a request is a pure function of the seed, the request's number
 //! and its time, as everything else about a request is.
 //!
-//! Bursts leave the whole as it was: time is cut into windows, a connection is on in a window or
-//! off (by a coin of its own, so that it stays on for 1 / (1 - on) windows in the mean), and a
-//! request falls only on connections that are on at its time, in proportion to their rates. So
-//! arrivals follow their profile exactly while each connection starts and stops.
+//! Bursts leave the whole as it was. Time is cut into windows. A connection is on in a window or
+//! off, by a coin of its own, so that it stays on for 1 / (1 - on) windows in the mean. A request
+//! falls only on connections that are on at its time, in proportion to their rates. So arrivals
+//! follow their profile exactly while each connection starts and stops.
 
 use crate::alias::Alias;
 use crate::random::{GAMMA, mix};

@@ -1,7 +1,7 @@
 //! The stream of jobs that a simulator runs: one for each request, in order of arrival.
 //!
 //! Arrivals, classes and connections come from the same functions of the seed as the load
-//! generator's requests: job n arrives when request n is sent, on the same connection, and of two
+//! generator's requests: job n arrives when request n is sent, on the same connection. Of two
 //! classes with shares g and 1 - g the first are the requests that read where g is the share of
 //! reads. Service times, which no load generator knows, come from a stream of their own; so two
 //! policies are compared on the same jobs.

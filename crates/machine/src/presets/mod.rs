@@ -8,9 +8,9 @@
 //!
 //! - Intel exit latencies and residencies are `intel_idle`'s [K]; AMD's come from firmware [R].
 //! - Power while active is an ESTIMATE: thermal design power less the uncore's share (20 %; AMD 40
-//!   %), by the number of cores, at the base clock. At a slower clock it is a V + b V^2 f, with V
-//!   linear from 0.70 V at the slowest to 1.0 V at the turbo clock and a V 15 % of it at the base
-//!   clock; but never less than in C1, which is stated at the base clock's voltage.
+//!   %), by the number of cores, at the base clock. At a slower clock it is a V + b V^2 f. V is
+//!   linear from 0.70 V at the slowest to 1.0 V at the turbo clock, and a V is 15 % of it at the
+//!   base clock. It is never less than in C1, which is stated at the base clock's voltage.
 //! - Power asleep is an ESTIMATE from it: C1 0.36 (AgileWatts' ratio [R]), C1E 0.22, C3 0.05, C6
 //!   0.025.
 //! - The rest of a server takes 22/78 of its processors' power at full load, the share that the

@@ -1,8 +1,8 @@
 //! A command line's meaning.
 //!
-//! One file per kind of command. Everything that can be decided from the line alone is decided
-//! here, in the order in which memcached 1.6.45 decides it, because the order picks the error that
-//! the client sees and whether the bytes of a refused value are thrown away or taken for commands.
+//! One file per kind of command. Every decision that needs the line alone is made here, in the
+//! order of memcached 1.6.45. The order picks the error that the client sees. It also decides
+//! whether the bytes of a refused value are thrown away or taken for commands.
 
 mod admin;
 mod change;

@@ -76,7 +76,7 @@ impl<'a> Retrieve<'a> {
 
     /// Reads the command at the beginning of a line too long to be taken as a whole: the request,
     /// its key list empty, and the number of bytes before the list. `None` if only a hostile or
-    /// confused client sends such a line: memcached closes the connection unless the line begins
+    /// confused client sends such a line. memcached closes the connection unless the line begins
     /// with `get ` or `gets ` (after up to 100 spaces, which we do not allow); we let `gat` and
     /// `gats` be long as well.
     pub fn opening(input: &'a [u8]) -> Option<(Self, usize)> {

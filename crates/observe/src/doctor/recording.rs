@@ -7,9 +7,9 @@
 //! even by root. Lines that begin with `#` are remarks.
 //!
 //! Invariants:
-//! - Only files of the list [`FILES`] are taken, and of those that hold more than the doctor's
-//!   business, only the doctor's part ([`reduced`]): of the kernel's command line the words with a
-//!   meaning here, of the mounts the control groups, of the processes those that limit this
+//! - Only files of the list [`FILES`] are taken. Of files that hold more than the doctor's
+//!   business, only the doctor's part is ([`reduced`]): of the kernel's command line the words with
+//!   a meaning here, of the mounts the control groups, of the processes those that limit this
 //!   machine. No address, no serial number, no other process's name.
 //! - A recording gives the same facts as the machine, except for facts that change by themselves
 //!   and for permissions, which are judged by the recorded capabilities.

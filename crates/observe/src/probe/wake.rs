@@ -1,12 +1,12 @@
 //! From a probe to the wake-up latency of each state, for later observations of that machine.
 //!
 //! A batch counts for a state if nearly all of its sleeps were in it: then its middle is that
-//! state's middle. A state's part is only seen between batches that differ in nothing else, so the
+//! state's middle. A state's part is only seen between batches that differ in nothing else. So the
 //! figures of all states come from sleeps of one length and one way of waking: those that cover the
-//! most states; of several, sleeps that another CPU ended, because that is how requests come, and
-//! then the shortest, which have the most samples. A latency ends when the woken thread reads the
-//! clock, so the scheduler's part is in it: between two states that cancels out, and as a cost of
-//! waking it is one.
+//! most states. Of several, the choice is sleeps that another CPU ended, because that is how
+//! requests come, and then the shortest, which have the most samples. A latency ends when the woken
+//! thread reads the clock, so the scheduler's part is in it: between two states that cancels out,
+//! and as a cost of waking it is one.
 
 use super::{Batch, Probe, WakeSource};
 use crate::sleep::MeasuredWake;

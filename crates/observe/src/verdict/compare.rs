@@ -2,9 +2,9 @@
 //! measuring is done elsewhere.
 //!
 //! The prediction is a bound, so it is wrong only if *more* moved. A tail that is shorter, or power
-//! that is higher, under deep sleep is within it; but it is said, because then something else moved
-//! as well: the clock with fewer cores awake, or a service that minds cheap sleep. (The paper's
-//! search2 did so, section III C, and busy-spin threads were suspected.)
+//! that is higher, under deep sleep is within it. It is reported all the same, because then another
+//! thing moved as well: the clock with fewer cores awake, or a service that minds cheap sleep. (The
+//! paper's search2 did so, section III C, and busy-spin threads were suspected.)
 
 use machine::{Duration, Microwatts};
 use serde::Serialize;

@@ -1,12 +1,11 @@
 //! A verdict in words: the kind of service by its sleeps, the most that the choice of idle states
 //! can move, and the first policy to try.
 //!
-//! The problem: an operator with histograms before him still does not know whether deeper or
-//! shallower sleep would matter. The approach is the method of the Tradeoffs paper (IISWC 2014,
-//! section III): see how finely time is sliced (`class`), then bound the effect of any choice of
-//! idle states by its two extremes, `shallow` and `deep` (`bounds`), and only then name a policy
-//! (`advice`). An A/B run of the two extremes can prove the bound wrong ([`compare`]); nothing else
-//! could.
+//! The problem: an operator with histograms still does not know whether deeper or shallower sleep
+//! would matter. The approach is the method of the Tradeoffs paper (IISWC 2014, section III). First
+//! see how finely time is sliced (`class`). Then bound the effect of any choice of idle states by
+//! its two extremes, `shallow` and `deep` (`bounds`). Only then name a policy (`advice`). An A/B
+//! run of the two extremes can prove the bound wrong ([`compare`]); nothing else could.
 //!
 //! ```text
 //!   Findings + requests + power --> class  --\

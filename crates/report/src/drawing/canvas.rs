@@ -2,7 +2,7 @@
 //!
 //! An ink is a role (text, grid, the first phase), not a colour: the page decides its looks, so one
 //! drawing suits a light page, a dark one and a projector. plotters knows only RGB, so each ink is
-//! drawn as a colour that stands for it, and in the finished SVG every such colour becomes
+//! drawn as a colour that stands for it. In the finished SVG every such colour becomes
 //! `var(--ink-name, colour)`. The colour in the `var` is for an SVG that was saved without its
 //! page.
 

@@ -2,7 +2,7 @@
 //! share of samples it is in.
 //!
 //! It is SVG written by hand, since a box has to carry its whole name (as a title that appears
-//! where the pointer rests), and there is no script: a box too narrow to be seen is left out, and
+//! where the pointer rests), and there is no script. A box too narrow to be seen is left out, and
 //! the gap above its caller shows it.
 
 use super::Figure;

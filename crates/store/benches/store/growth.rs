@@ -1,8 +1,8 @@
 //! The worst single put while the store grows to 4 million items.
 //!
 //! On a shared machine another process may run during any put. So the same puts are made in
-//! [`ROUNDS`] rounds, with a seed that puts every item into the same place each time, and for each
-//! put only its fastest round counts: the store's own part of that put is the same in all of them,
+//! [`ROUNDS`] rounds, with a seed that puts every item into the same place each time. For each put
+//! only its fastest round counts: the store's own part of that put is the same in all of them,
 //! disturbances are not. The last line does the same with nothing between the clock readings.
 
 use super::{VALUE, key, thread_cpu_ns};

@@ -113,9 +113,10 @@ impl Session {
         }
     }
 
-    /// Serves requests from `input` and appends the answers to `out`, until the input is used up or
-    /// ends within a request, or `out` passes the high-water mark, or `max_requests` are served, or
-    /// one that may take long: `append` and `prepend`, which copy the old value, and `stats`.
+    /// Serves requests from `input` and appends the answers to `out`. Ends when the input is used
+    /// up or ends within a request, when `out` passes the high-water mark, when `max_requests` are
+    /// served, or after one that may take long: `append` and `prepend`, which copy the old value,
+    /// and `stats`.
     pub fn serve(
         &mut self,
         input: &[u8],

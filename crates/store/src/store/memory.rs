@@ -3,10 +3,10 @@
 //! Everything large that the store owns (log segments, pieces of the index, large values) is a slot
 //! from [`Pages`]. A slot of class `c` spans `16 KiB << c` of address space, but only the pages
 //! asked for are ever touched, so its cost in memory is exact to the page while its neighbours
-//! never fragment. Slots are cut from spans that are mapped once and stay mapped: giving a slot
+//! never fragment. Slots are cut from spans that are mapped once and stay mapped. Giving a slot
 //! back drops its pages (`MADV_DONTNEED`) and leaves the mapping alone, so the number of kernel
-//! mappings stays a handful however values come and go (`vm.max_map_count` is 65530 by default,
-//! which one mapping per large value would meet).
+//! mappings stays a handful for any values (`vm.max_map_count` is 65530 by default, which one
+//! mapping per large value would meet).
 //!
 //! Transparent huge pages are refused for the spans. With them the kernel may back a few touched
 //! pages by 2 MiB, and resident memory would no longer equal the charge.

@@ -3,9 +3,9 @@
 //! # The problem
 //! Small items by the million, in a process that must not grow past its limit, must not stop to
 //! grow, and should keep the items that will be asked for again. The usual ways each miss one of
-//! these: a general allocator spends a quarter of the memory on itself and fragments under changing
-//! sizes; slabs by size class strand memory in the class that was popular yesterday; a hash table
-//! that doubles stops the world; plain LRU lets one scan drive out everything.
+//! these. A general allocator spends a quarter of the memory on itself and fragments under changing
+//! sizes. Slabs by size class strand memory in the class that was popular yesterday. A hash table
+//! that doubles stops the world. Plain LRU lets one scan drive out everything.
 //!
 //! # The approach
 //! ```text

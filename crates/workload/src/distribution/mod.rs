@@ -72,8 +72,8 @@ pub enum Distribution {
     },
     /// A search query of k keywords: (base + k x each), times a lognormal number of mean one. k
     /// follows Zipf's law with exponent 1 on 1 to 8 for 95 % of queries and on 9 to 18 for the
-    /// others (Hurry-up, section II-C; the exponent is ours), of which those from `fewest` to
-    /// `most` are taken.
+    /// others (Hurry-up, section II-C; the exponent is ours). Of these, the numbers from `fewest`
+    /// to `most` are taken.
     Keywords {
         /// A query's time before its first keyword.
         base: Duration,

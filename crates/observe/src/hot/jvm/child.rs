@@ -1,9 +1,9 @@
 //! A JDK's `java`, started by root for a process of another user: that user may have written it.
 //!
-//! Invariants: the file is the one that was examined, not one that took its name since; it runs as
-//! that user, without other groups, and can gain no privilege (`PR_SET_NO_NEW_PRIVS`); its session
-//! is its own, so it has no terminal that it could type into; it inherits nothing of this
-//! environment; it ends with this thread, or when its time is over; a bounded part of its output is
+//! Invariants. The file is the one that was examined, not one that took its name since. It runs as
+//! that user, without other groups, and can gain no privilege (`PR_SET_NO_NEW_PRIVS`). Its session
+//! is its own, so it has no terminal that it could type into. It inherits nothing of this
+//! environment. It ends with this thread, or when its time is over. A bounded part of its output is
 //! kept, without terminal control sequences.
 
 use super::JvmError;
