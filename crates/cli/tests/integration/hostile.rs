@@ -1,7 +1,8 @@
 //! Clients that misbehave. Each may lose its own connection; nobody else may notice.
 
-use crate::fixture::{Client, Server, signal};
+use crate::fixture::{Client, Server, is_installed, signal, skipped};
 use crate::putting_back::{machine, start};
+use linux::Offspring as _;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::time::{Duration, Instant};
@@ -141,6 +142,105 @@ fn half_sent_values_of_many_clients_stay_within_the_memory_limit() {
     assert!(server.rss() <= 128 << 20, "{} MiB resident", server.rss() >> 20);
 }
 
+/// The store and memcached, with the same limit and the same items, while a thousand clients each
+/// have sent half a value: how many items a server keeps is what its users feel.
+#[test]
+fn beside_a_thousand_half_sent_values_as_many_items_stay_as_in_memcached() {
+    if !is_installed("memcached") {
+        return skipped("items beside memcached", "no memcached (apt-get install memcached)");
+    }
+    if let Err(reason) = raise_descriptor_limit(4_000) {
+        return skipped("items beside memcached", &reason);
+    }
+    for (item, value) in [(1_000, 1_000_000), (1_000, 100_000), (1_000, 2_000), (100, 100_000)] {
+        let peer = Memcached::start();
+        let theirs = kept_beside_half_sent(peer.port, item, value);
+        drop(peer);
+        let server = Server::start(&["--memory-limit", "64m", "--max-conns", "2000"]);
+        let ours = kept_beside_half_sent(server.port, item, value);
+        println!("values of {item} bytes beside half-sent ones of {value}: {ours} kept, memcached {theirs}");
+        assert!(ours * 10 >= theirs * 9, "{ours} items are kept, and {theirs} by memcached");
+    }
+}
+
+/// Fills a server of 64 MiB with more values of `item` bytes than it holds, has a thousand clients
+/// send half of a value each, stores some more, and counts the items.
+fn kept_beside_half_sent(port: u16, item: usize, value: usize) -> usize {
+    let mut client = Client::connect(port);
+    let (before, items) = ((66 << 20) / item, (67 << 20) / item);
+    let text = "v".repeat(item);
+    for batch in (0..before).step_by(500) {
+        let keys = batch..before.min(batch + 500);
+        let sets: String = keys.map(|n| format!("ms k{n} {item} q\r\n{text}\r\n")).collect();
+        client.send(format!("{sets}mn\r\n"));
+        assert_eq!(client.line(), "MN", "all are stored");
+    }
+    let half = "h".repeat(value / 2);
+    let mut silent: Vec<Client> = (0..1_000).map(|_| Client::connect(port)).collect();
+    for (n, client) in silent.iter_mut().enumerate() {
+        // A server may close a connection that it has no memory for.
+        let _ = client.stream.write_all(format!("set half{n} 0 0 {value}\r\n{half}").as_bytes());
+    }
+    for n in before..items {
+        // It may fail; the items that are there in the end are counted.
+        client.set(&format!("k{n}"), &text);
+    }
+    let mut kept = 0;
+    for batch in (0..items).step_by(500) {
+        let keys = batch..items.min(batch + 500);
+        client.send(keys.map(|n| format!("mg k{n}\r\n")).collect::<String>() + "mn\r\n");
+        loop {
+            match client.line().as_str() {
+                "MN" => break,
+                "HD" => kept += 1,
+                other => assert_eq!(other, "EN"),
+            }
+        }
+    }
+    kept
+}
+
+/// A memcached that is told to end when this goes.
+struct Memcached {
+    process: std::process::Child,
+    port: u16,
+    _folder: tempfile::TempDir,
+}
+
+impl Memcached {
+    fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let told = folder.path().join("port");
+        let mut command = std::process::Command::new("memcached");
+        // Port -1: the kernel chooses one, and memcached tells it in the file.
+        command.args(["-l", "127.0.0.1", "-p", "-1", "-U", "0", "-m", "64", "-c", "2000", "-t", "2"]);
+        command.env("MEMCACHED_PORT_FILENAME", &told);
+        if rustix::process::getuid().is_root() {
+            command.args(["-u", "root"]);
+        }
+        let mut process = command.ends_with_parent().spawn().expect("memcached starts");
+        let until = Instant::now() + Duration::from_secs(60);
+        let port = loop {
+            let text = std::fs::read_to_string(&told).unwrap_or_default();
+            let port = text.lines().find_map(|line| line.strip_prefix("TCP INET: ")?.trim().parse().ok());
+            if let Some(port) = port {
+                break port;
+            }
+            assert!(process.try_wait().unwrap().is_none(), "memcached ended");
+            assert!(Instant::now() < until, "memcached does not listen");
+            std::thread::sleep(Duration::from_millis(10));
+        };
+        Self { process, port, _folder: folder }
+    }
+}
+
+impl Drop for Memcached {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
 #[test]
 fn a_half_sent_value_gives_way_when_connections_have_no_memory_left() {
     let server = Server::start(&["--memory-limit", "64m", "--stall-timeout", "24h"]);
@@ -197,7 +297,7 @@ fn statistics_of_the_machine_keep_no_client_waiting() {
 #[test]
 fn ten_thousand_connections_are_served() {
     if let Err(reason) = raise_descriptor_limit(12_000) {
-        return crate::fixture::skipped("ten thousand connections", &reason);
+        return skipped("ten thousand connections", &reason);
     }
     let server = Server::start(&["--memory-limit", "64m", "--max-conns", "10100"]);
     let mut streams: Vec<TcpStream> = Vec::with_capacity(10_000);
