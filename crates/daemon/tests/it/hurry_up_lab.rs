@@ -6,6 +6,7 @@
 
 use crate::lab_ports::commanded;
 use daemon::hurry_up::{ClocksAsked, Ending, Hurry, HurryOptions, Preset, SlotSource, Stop};
+use linux::bpf::ThreadProgram;
 use linux::holder::ClockMeans;
 use linux::{Root, restore};
 use machine::{CpuList, Duration};
@@ -113,7 +114,14 @@ impl Governor {
         let options = options(service.child.id(), &service.slots, threshold);
         let mut hurry = Hurry::open(&options).expect("this needs the lab's machine: run `lab/run hurry-up`");
         let notices = hurry.drain_notices();
-        assert_eq!(notices, [""; 0], "this machine lacks nothing");
+        // A kernel that lacks what the program needs is governed by files in /proc.
+        match ThreadProgram::load(std::process::id()) {
+            Err(error) if error.is_lack() => {
+                println!("SKIPPED, threads by the program in the kernel: {error}");
+                assert!(matches!(&notices[..], [one] if one.contains(&error.to_string())), "{notices:?}");
+            }
+            _ => assert_eq!(notices, [""; 0], "this machine lacks nothing"),
+        }
         let stop = hurry.stop();
         let thread = std::thread::spawn(move || {
             let ending = hurry.run(None, |_| {}).expect("it goes on");

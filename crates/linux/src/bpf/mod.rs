@@ -27,6 +27,7 @@ mod block;
 mod functions;
 mod idle;
 mod mapped;
+mod needs;
 mod requests;
 mod threads;
 mod waits;
@@ -46,6 +47,7 @@ pub use threads::{KICK_PATIENCE, ThreadProgram, knows_thread_numbers};
 pub use waits::{AllIdle, WaitChannel, WaitEvent, WaitHappened, WaitKind, WaitProgram, WaitRole, WaitTask};
 
 use crate::root::Root;
+use crate::threads::kernel_release;
 use libbpf_rs::btf::{Btf, BtfType, TypeId};
 use libbpf_rs::{
     Link, MapCore, MapFlags, MapHandle, MapType, Object, ObjectBuilder, OpenObject, PrintLevel, ProgramInput,
@@ -88,6 +90,19 @@ pub enum BpfError {
         /// The verifier's last words.
         reason: String,
     },
+    /// The kernel lacks what the program needs, by its own word.
+    #[error(
+        "this kernel ({release}) lacks what the program {program} needs: {lacks}\nhint: this is no matter of \
+         permission; docs/kernels.md has what each kernel can do"
+    )]
+    Lacking {
+        /// Which.
+        program: String,
+        /// Of the kernel.
+        release: String,
+        /// What it lacks, and since when Linux has it.
+        lacks: String,
+    },
     /// The kernel lacks the event.
     #[error("this kernel has no event {0}")]
     NoEvent(&'static str),
@@ -99,6 +114,13 @@ pub enum BpfError {
         /// What libbpf or the kernel said of it.
         reason: String,
     },
+}
+
+impl BpfError {
+    /// True if this machine or this user lacks something, and nothing has failed.
+    pub fn is_lack(&self) -> bool {
+        matches!(self, Self::NoTypes | Self::NotPermitted | Self::Lacking { .. } | Self::NoEvent(_))
+    }
 }
 
 /// Loads each program for a moment, and says which this kernel takes: what watches, and why it would not.
@@ -114,7 +136,13 @@ pub fn survey(root: &Root) -> Vec<(String, Result<(), String>)> {
     let threads =
         ("threads:sched_switch".to_owned(), told(ThreadProgram::load(std::process::id()).map(drop)));
     let alarms = ("alarms:bpf_timer".to_owned(), told(AlarmProgram::load().map(drop)));
-    std::iter::once(idle).chain(requests).chain([threads, alarms]).collect()
+    let cpus = crate::online_cpus(root).unwrap_or_default();
+    let waits = ("waits:sched_switch".to_owned(), told(WaitProgram::load(&cpus, false).map(drop)));
+    // This one hangs in another program's functions, so the kernel is asked for what it needs.
+    let lacks = needs::lacking("functions");
+    let calls = if lacks.is_empty() { Ok(()) } else { Err(lacking("functions", &lacks)) };
+    let calls = ("calls:uprobe".to_owned(), told(calls));
+    std::iter::once(idle).chain(requests).chain([threads, alarms, waits, calls]).collect()
 }
 
 /// A program that is at work until this is dropped.
@@ -256,22 +284,34 @@ impl Running {
 fn refusal(program: &str, error: &libbpf_rs::Error) -> BpfError {
     // libbpf returns a number, and tells the story beside it.
     let told = said().lock().expect("no thread panics while holding it").join("; ");
+    let own = crate::privileges(&Root::system(), &mut crate::Gaps::default());
+    // Of a user that may load none nothing can be asked.
+    let lacks = if may_load(&own) { needs::lacking(program) } else { Vec::new() };
+    if !lacks.is_empty() {
+        return lacking(program, &lacks);
+    }
     if error.kind() == libbpf_rs::ErrorKind::PermissionDenied {
-        let own = crate::privileges(&Root::system(), &mut crate::Gaps::default());
-        let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-        return denied(program, &format!("{error:#}"), &told, &own, release.trim());
+        return denied(program, &format!("{error:#}"), &told, &own, &kernel_release());
     }
     let reason = if told.is_empty() { format!("{error:#}") } else { format!("{error:#} ({told})") };
     BpfError::Refused { program: program.to_owned(), reason }
 }
 
+fn lacking(program: &str, lacks: &[needs::Need]) -> BpfError {
+    let lacks: Vec<&str> = lacks.iter().map(|need| need.words()).collect();
+    BpfError::Lacking { program: program.to_owned(), release: kernel_release(), lacks: lacks.join(", ") }
+}
+
+fn may_load(own: &crate::Privileges) -> bool {
+    use crate::Capability;
+    let holds = |capability| own.has(capability) == Some(true);
+    holds(Capability::SysAdmin) || holds(Capability::Bpf) && holds(Capability::Perfmon)
+}
+
 /// EPERM and EACCES have one kind. The verifier says EACCES of what a program reads or calls; a
 /// missing capability is mostly EPERM, and who holds the capabilities does not lack them.
 fn denied(program: &str, error: &str, told: &str, own: &crate::Privileges, release: &str) -> BpfError {
-    use crate::Capability;
-    let holds = |capability| own.has(capability) == Some(true);
-    let may = holds(Capability::SysAdmin) || holds(Capability::Bpf) && holds(Capability::Perfmon);
-    if !may || !error.contains("(os error 13)") {
+    if !may_load(own) || !error.contains("(os error 13)") {
         return BpfError::NotPermitted;
     }
     BpfError::Unverified {
@@ -282,14 +322,10 @@ fn denied(program: &str, error: &str, told: &str, own: &crate::Privileges, relea
     }
 }
 
-/// From which kernel on a program is known to work: the oldest that the lab has booted with it, or
-/// what the program reads.
+/// From which kernel on a program is known to work: the oldest that the lab has booted with it.
 fn known_to_work(program: &str) -> &'static str {
     match program {
-        "threads" => "reads the fourth argument of sched_switch (Linux 5.18)",
-        "waits" => "runs on Linux 6.1 and later",
-        "alarms" => "uses timers of BPF (Linux 5.15) and runs on 6.1 and later",
-        "functions" => "uses cookies of uprobes (Linux 5.15) and runs on 6.1 and later",
+        "threads" | "waits" | "alarms" | "functions" => "runs on Linux 6.1 and later",
         _ => "runs on Linux 5.10 and later",
     }
 }
@@ -361,6 +397,19 @@ impl Fields<'_> {
     }
 }
 
+/// What was loaded; `None`, and a line that says why, where this machine lacks something.
+#[cfg(test)]
+fn unless_lacking<T>(loaded: Result<T, BpfError>) -> Option<T> {
+    match loaded {
+        Ok(loaded) => Some(loaded),
+        Err(error) if error.is_lack() => {
+            println!("SKIPPED: {error}");
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
 /// In the state idle since boot: the fourth number of the CPU's line in `/proc/stat`.
 #[cfg(test)]
 fn idle_ticks(cpu: CpuId) -> String {
@@ -386,7 +435,7 @@ mod tests {
         let root = with(&Capability::ALL);
         let text = denied("threads", eacces, told, &root, "5.10.0-32").to_string();
         assert!(
-            text.contains("5.18") && text.contains("5.10.0-32") && text.contains("4-th argument"),
+            text.contains("6.1") && text.contains("5.10.0-32") && text.contains("4-th argument"),
             "{text}"
         );
         assert!(!text.contains("run as root") && text.contains("docs/kernels.md"), "{text}");

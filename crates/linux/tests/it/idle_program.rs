@@ -1,6 +1,6 @@
 //! What the program in the kernel counts, against what cpuidle counts: two eyes on the same sleeps.
 
-use linux::bpf::{BpfError, IdleCounts, IdleProgram};
+use linux::bpf::{IdleCounts, IdleProgram};
 use linux::{Root, StateCounts, idle_table, pin_current_thread, state_counts};
 use machine::{CpuId, CpuList};
 
@@ -14,7 +14,7 @@ fn machine() -> Option<(IdleProgram, CpuList)> {
     }
     match IdleProgram::load(true) {
         Ok(program) => Some((program, cpus)),
-        Err(error @ (BpfError::NotPermitted | BpfError::NoTypes)) => {
+        Err(error) if error.is_lack() => {
             eprintln!("skipped: {error}");
             None
         }

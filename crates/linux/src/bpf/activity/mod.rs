@@ -181,10 +181,10 @@ input()
             .unwrap();
         let program = match ActivityProgram::load(Whose::Process(child.id()), long) {
             Ok(program) => program,
-            Err(error @ (BpfError::NotPermitted | BpfError::NoTypes)) => {
+            Err(error) if error.is_lack() => {
                 let _ = child.kill();
                 let _ = child.wait();
-                return eprintln!("skipped: {error}");
+                return println!("SKIPPED: {error}");
             }
             Err(error) => panic!("{error}"),
         };

@@ -13,6 +13,7 @@
 //! Needs `BPF_F_TIMER_CPU_PIN` (Linux 6.7, `kernel/bpf/helpers.c`).
 
 use super::mapped::MappedWords;
+use super::needs::Need;
 use super::{Attachment, BpfError, Fields, Running, run};
 use libbpf_rs::{MapHandle, ProgramInput, RingBufferBuilder};
 use machine::{CpuId, Duration, Instant};
@@ -123,10 +124,11 @@ impl Inner {
             .map_err(|error| refused(format!("{error:#}")))?;
         match i32::from_ne_bytes(asked[4..].try_into().expect("four bytes")) {
             0 => Ok(()),
-            code => Err(refused(format!(
-                "a timer that stays on its CPU (Linux 6.7): {}",
-                Errno::from_raw_os_error(-code)
-            ))),
+            // The kernel's word for a flag that it does not know.
+            code if Errno::from_raw_os_error(-code) == Errno::INVAL => {
+                Err(super::lacking("alarms", &[Need::PinnedTimers]))
+            }
+            code => Err(refused(format!("no timer: {}", Errno::from_raw_os_error(-code)))),
         }
     }
 }

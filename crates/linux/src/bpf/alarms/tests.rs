@@ -9,26 +9,9 @@ const BUSY_MAX: usize = 10;
 /// The last CPU's; `None`, and why, where the kernel has none.
 fn alarm() -> Option<(AlarmProgram, KernelAlarm)> {
     let cpu = *crate::allowed_cpus().unwrap().0.last().unwrap();
-    let program = match AlarmProgram::load() {
-        Ok(program) => program,
-        Err(error @ (BpfError::NotPermitted | BpfError::NoTypes)) => {
-            println!("SKIPPED: {error}");
-            return None;
-        }
-        Err(error) if error.to_string().contains("Linux 6.7") && !kernel_is_from([6, 7]) => {
-            println!("SKIPPED: {error}");
-            return None;
-        }
-        Err(error) => panic!("{error}"),
-    };
+    let program = crate::bpf::unless_lacking(AlarmProgram::load())?;
     let alarm = program.alarm(cpu).unwrap();
     Some((program, alarm))
-}
-
-fn kernel_is_from(wanted: [u32; 2]) -> bool {
-    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
-    let mut numbers = release.split('.').map_while(|number| number.parse().ok());
-    [numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)] >= wanted
 }
 
 /// Waits on the alarm's CPU again and again, and says what it heard and when, until it is rung while `ends` is set.

@@ -132,24 +132,17 @@ fn counts(cpu: CpuId, bytes: &[u8]) -> Option<IdleCounts> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bpf::needs::Need;
+    use crate::bpf::unless_lacking;
     use libbpf_rs::{ObjectBuilder, ProgramInput, ProgramType};
-
-    /// Nothing can be asked of a kernel that takes no programs; that it took none is said.
-    fn unless_refused<T>(result: Result<T, BpfError>) -> Option<T> {
-        match result {
-            Ok(loaded) => Some(loaded),
-            Err(error @ (BpfError::NotPermitted | BpfError::NoTypes)) => {
-                eprintln!("skipped: {error}");
-                None
-            }
-            Err(error) => panic!("{error}"),
-        }
-    }
 
     #[test]
     fn the_kernel_and_we_agree_on_every_bucket() {
-        if unless_refused(IdleProgram::load(false)).is_none() {
+        if unless_lacking(IdleProgram::load(false)).is_none() {
             return;
+        }
+        if !Need::Calls.is_met() {
+            return println!("SKIPPED: this kernel lacks {}", Need::Calls.words());
         }
         let mut open = ObjectBuilder::default().open_memory(OBJECT).unwrap();
         for mut program in open.progs_mut() {
@@ -175,7 +168,7 @@ mod tests {
 
     #[test]
     fn sleeps_on_one_cpu_are_seen_with_their_length() {
-        let Some(program) = unless_refused(IdleProgram::load(true)) else { return };
+        let Some(program) = unless_lacking(IdleProgram::load(true)) else { return };
         let cpu = *crate::allowed_cpus().unwrap().0.first().unwrap();
         let of_cpu = |program: &IdleProgram| program.read().into_iter().find(|counts| counts.cpu == cpu);
         let nap = move || {

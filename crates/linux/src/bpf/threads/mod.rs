@@ -197,14 +197,7 @@ mod tests {
     use std::thread;
 
     fn program() -> Option<ThreadProgram> {
-        match ThreadProgram::load(std::process::id()) {
-            Ok(program) => Some(program),
-            Err(error @ (BpfError::NotPermitted | BpfError::NoTypes)) => {
-                eprintln!("skipped: {error}");
-                None
-            }
-            Err(error) => panic!("{error}"),
-        }
+        crate::bpf::unless_lacking(ThreadProgram::load(std::process::id()))
     }
 
     fn own_number() -> u32 {

@@ -10,14 +10,8 @@ use std::thread;
 const ROLE: WaitRole = WaitRole { group: 7, is_critical: true, is_background: false, is_asked: false };
 
 fn program(is_causal: bool) -> Option<WaitProgram> {
-    match WaitProgram::load(&crate::online_cpus(&crate::Root::system()).unwrap(), is_causal) {
-        Ok(program) => Some(program),
-        Err(error @ (BpfError::NotPermitted | BpfError::NoTypes)) => {
-            println!("SKIPPED: {error}");
-            None
-        }
-        Err(error) => panic!("{error}"),
-    }
+    let cpus = crate::online_cpus(&crate::Root::system()).unwrap();
+    crate::bpf::unless_lacking(WaitProgram::load(&cpus, is_causal))
 }
 
 /// How many of a thread's sleeps are looked at.
