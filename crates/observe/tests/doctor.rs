@@ -73,6 +73,57 @@ fn kinds(facts: &Facts) -> Vec<(&'static str, VerdictKind)> {
 
 const MACHINES: [&str; 5] = ["intel-server", "amd-server", "arm-server", "vm-without-cpuidle", "lab"];
 
+/// The lab's machine with a kernel of that release, which takes all of Roost's programs but those.
+fn of_kernel(release: &str, refused: &[(&str, &str)]) -> Facts {
+    let machine = Machine::named("lab");
+    machine.write("proc/sys/kernel/osrelease", format!("{release}\n"));
+    let programs = [
+        "sleeps:cpu_idle",
+        "requests:sockets",
+        "requests:packets",
+        "threads:sched_switch",
+        "alarms:bpf_timer",
+        "waits:sched_switch",
+        "calls:uprobe",
+    ];
+    let told = |name: &str| {
+        let lack = refused.iter().find(|(program, _)| *program == name);
+        lack.map_or(Ok(()), |(_, why)| Err(format!("this kernel lacks {why}\nhint: none")))
+    };
+    let programs = programs.iter().map(|name| ((*name).to_owned(), told(name))).collect();
+    gather(&machine.root(), Some(programs))
+}
+
+#[test]
+fn each_part_is_told_by_what_the_kernel_takes() {
+    use VerdictKind::{Cannot, Works, WorksWithLess};
+    let of = |facts: &Facts, family: &str| {
+        let verdict = verdict(facts, family);
+        (verdict.verdict, verdict.reasons.join("; "))
+    };
+    let parts = ["active CPUs", "CPUs offline", "hurry-up", "counted calls", "quiescence"];
+    let new = of_kernel("6.12.43", &[]);
+    assert_eq!(parts.map(|part| of(&new, part).0), [Works; 5]);
+    let refused = [
+        ("alarms:bpf_timer", "timers of BPF"),
+        ("threads:sched_switch", "the fourth argument"),
+        ("waits:sched_switch", "atomic operations"),
+        ("calls:uprobe", "cookies of uprobes"),
+    ];
+    let old = of_kernel("5.10.0-32", &refused);
+    let (kinds, reasons): (Vec<_>, Vec<_>) = parts.iter().map(|part| of(&old, part)).unzip();
+    assert_eq!(kinds, [WorksWithLess, Cannot, WorksWithLess, Cannot, WorksWithLess]);
+    let words = ["timers of BPF", "before 6.2", "the fourth argument", "cookies of uprobes", "atomic"];
+    for (reason, word) in reasons.iter().zip(words) {
+        assert!(reason.contains(word) && !reason.contains("hint"), "{word}: {reason}");
+    }
+    // The release decides nothing that can be asked.
+    let brought_back = of_kernel("5.14.0-600.el9", &[]);
+    assert_eq!(of(&brought_back, "hurry-up").0, Works);
+    let observation = of(&old, "observation").1;
+    assert!(!observation.contains("fourth argument"), "each is told where it is missed: {observation}");
+}
+
 #[test]
 fn each_machines_page_is_as_it_was() {
     for name in MACHINES {
@@ -110,9 +161,12 @@ fn an_intel_server_has_all_that_policies_want() {
         [
             ("idle limits", Works),
             ("active CPUs", WorksWithLess),
+            ("CPUs offline", Works),
             ("idle feedback", Works),
             ("sensitivity DVFS", Works),
             ("clocks by load", Works),
+            ("hurry-up", Works),
+            ("counted calls", Works),
             ("anticipatory wake-ups", Works),
             ("staged bursts", Works),
             ("quiescence", Works),

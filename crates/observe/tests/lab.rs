@@ -73,6 +73,37 @@ mod lab {
         assert!(serde_json::to_string(&facts).is_ok());
     }
 
+    #[test]
+    #[ignore = "needs a kernel with four idle states: make lab"]
+    fn what_doctor_says_of_this_kernel_is_what_the_commands_then_find() {
+        use linux::bpf::{AlarmProgram, ThreadProgram, WaitProgram};
+        use observe::doctor::VerdictKind;
+        let (_folder, root) = machine();
+        let facts = gather(&root, Some(linux::bpf::survey(&root)));
+        let verdicts = verdicts(&facts);
+        let of = |family: &str| verdicts.iter().find(|verdict| verdict.family == family).unwrap();
+        let tells = |family: &str, words: &str| of(family).reasons.iter().any(|why| why.contains(words));
+        let cpus = linux::online_cpus(&root).unwrap();
+        for (family, words, found) in [
+            ("hurry-up", "by their files in /proc", ThreadProgram::load(std::process::id()).err()),
+            ("active CPUs", "no alarm between epochs", AlarmProgram::load().err()),
+            ("quiescence", "what threads wait for", WaitProgram::load(&cpus, false).err()),
+        ] {
+            println!("{family}: {:?}, {found:?}", of(family).verdict);
+            assert_eq!(tells(family, words), found.is_some(), "{family}: {found:?}");
+            assert!(found.is_none_or(|error| error.is_lack()), "{family}");
+        }
+        let offline = linux::Hotplug::supported(&root);
+        println!("CPUs offline: {:?}, {offline:?}", of("CPUs offline").verdict);
+        assert_eq!(of("CPUs offline").verdict == VerdictKind::Cannot, offline.is_err());
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let service = linux::service::of_port(&Root::system(), port).unwrap();
+        let way = RequestWatch::open(&root, &service, linux::now()).0.unwrap().total().way;
+        println!("requests: {way}");
+        assert_eq!(tells("observation", "no socket tracepoints"), way != RequestWay::Sockets);
+    }
+
     /// The recording that lies in testdata as `lab.tree` came from here: `lab/run observe`, and the
     /// lines after the mark.
     #[test]

@@ -90,7 +90,8 @@ impl Hotplug {
             return Err(HotplugError::Unsupported(reason.to_owned()));
         };
         // Seen on 6.1 after a kill: pins of strangers' threads that came back narrower than they had been, or not at all.
-        if !remembers_pins(&kernel_release()) {
+        let release = root.text("proc/sys/kernel/osrelease").unwrap_or_else(|_| kernel_release());
+        if !remembers_pins(&release) {
             let reason =
                 "a kernel before 6.2 forgets which CPUs threads chose, and not each choice could be put back";
             return Err(HotplugError::Unsupported(reason.to_owned()));

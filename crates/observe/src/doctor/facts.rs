@@ -35,6 +35,8 @@ pub struct Cpus {
     /// Those that are online.
     pub online: CpuList,
     pub topology: Topology,
+    /// Why none can be taken offline; `None` if they can.
+    pub kept_online: Option<String>,
     /// Whether two threads share a core now.
     pub smt: Option<bool>,
     pub numa: Vec<NumaNode>,
@@ -184,6 +186,11 @@ fn gather_cpus(root: &Root, gaps: &mut Gaps) -> (Cpus, Vec<Unseen>) {
     let cpus = Cpus {
         topology: linux::topology_of(root, &online),
         smt: linux::smt_active(root, gaps),
+        kept_online: match linux::Hotplug::supported(root) {
+            Ok(()) => None,
+            Err(linux::HotplugError::Unsupported(why)) => Some(why),
+            Err(error) => Some(error.to_string()),
+        },
         numa: linux::numa_nodes(root, gaps),
         caches: linux::caches(root, &online, gaps),
         online,
@@ -292,6 +299,12 @@ fn without_numbers(path: &str) -> String {
 }
 
 impl Facts {
+    /// Why the program in the kernel whose name begins so does not load, where that was tried.
+    pub(super) fn refused(&self, program: &str) -> Option<&str> {
+        let programs = self.bpf_programs.as_ref()?;
+        programs.iter().find(|known| known.name.starts_with(program))?.refused.as_deref()
+    }
+
     /// Facts that no file gives, or not to this user.
     fn unseen(&self) -> Vec<Unseen> {
         let mut unseen = Vec::new();

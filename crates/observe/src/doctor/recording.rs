@@ -25,6 +25,7 @@ use std::path::{Component, Path, PathBuf};
 const FILES: &[&str] = &[
     "sys/devices/system/cpu/online",
     "sys/devices/system/cpu/smt/active",
+    "sys/devices/system/cpu/cpu#/online",
     "sys/devices/system/cpu/cpu#/topology/core_id",
     "sys/devices/system/cpu/cpu#/topology/physical_package_id",
     "sys/devices/system/cpu/cpu#/cache/index#/level",

@@ -49,9 +49,12 @@ pub fn verdicts(facts: &Facts) -> Vec<Verdict> {
     vec![
         idle_limits(facts),
         active_cpus(facts),
+        offline_cpus(facts),
         idle_feedback(facts),
         sensitivity(facts),
         clocks_by_load(facts),
+        hurry_up(facts),
+        calls(facts),
         wake_ups(facts),
         staged_bursts(facts),
         quiescence(facts),
@@ -103,6 +106,8 @@ const GIVE_PM_QOS: &str =
     "run as root, or give this user cpuN/power/pm_qos_resume_latency_us (udev, tmpfiles)";
 const BARE_METAL: &str =
     "use bare metal, or a virtual machine whose host exposes its idle states (QEMU: cpu-pm=on)";
+const GIVE_BPF: &str = "grant CAP_BPF and CAP_PERFMON, or run as root";
+const GIVE_BTF: &str = "a kernel with CONFIG_DEBUG_INFO_BTF";
 const ASK_HOST: &str = "measure what sleep costs here: roost doctor --probe";
 
 /// The needs of any policy of idle depth: states to choose from, and permission to choose.
@@ -222,7 +227,27 @@ fn active_cpus(facts: &Facts) -> Verdict {
             "tell irqbalance (--banirq, IRQBALANCE_BANNED_CPULIST) or stop it",
         );
     }
+    if let Some(why) = facts.refused("alarms:") {
+        case.less(format!("no alarm between epochs, it governs by epochs alone: {}", first_line(why)), "");
+    }
     case.end()
+}
+
+fn offline_cpus(facts: &Facts) -> Verdict {
+    let mut case = Case::of("CPUs offline", "govern: actuator = \"hotplug\"");
+    match &facts.cpus.kept_online {
+        Some(why) => case.cannot(why, "park by cpuset or affinity"),
+        None => case.good("parked CPUs can go offline; threads keep the CPUs that they chose"),
+    }
+    if facts.privileges.has(Capability::DacOverride) != Some(true) {
+        case.cannot("this user may take no CPU offline", "run as root");
+    }
+    case.end()
+}
+
+/// A refusal without its hint.
+fn first_line(why: &str) -> &str {
+    why.lines().next().unwrap_or_default()
 }
 
 fn idle_feedback(facts: &Facts) -> Verdict {
@@ -303,7 +328,7 @@ fn may_count(facts: &Facts) -> bool {
 }
 
 fn clocks_by_load(facts: &Facts) -> Verdict {
-    let mut case = Case::of("clocks by load", "pegasus, rubik, hurry-up");
+    let mut case = Case::of("clocks by load", "pegasus, rubik");
     let capped = facts.meters.iter().any(|zone| zone.name.starts_with("package-") && zone.cap.is_some());
     if capped && facts.frequency.domains.is_empty() {
         case.less("no cpufreq: pegasus alone, by the sockets' power (frequency_actuator = \"rapl\")", "");
@@ -318,16 +343,56 @@ fn clocks_by_load(facts: &Facts) -> Verdict {
     if widest > threads {
         case.less(
             format!(
-                "{widest} CPUs change speed together: pegasus as ever; rubik and hurry-up per domain, \
-                 not per request"
+                "{widest} CPUs change speed together: pegasus as ever; rubik per domain, not per request"
             ),
             "",
         );
     }
+    case.end()
+}
+
+fn hurry_up(facts: &Facts) -> Verdict {
+    let mut case = Case::of("hurry-up", "govern hurry-up: the highest clock for long calls");
+    clocks(facts, &mut case);
+    let widest = facts.frequency.domains.iter().map(|domain| domain.cpus.0.len()).max().unwrap_or(0);
+    if widest > facts.threads_per_core() {
+        case.less(format!("{widest} CPUs change speed together: they hurry together"), "");
+    }
     if facts.frequency.turbo == Some(false) {
         case.less("turbo is off: there is no more speed to hurry with", "turn turbo on (no_turbo, boost)");
     }
+    if let Some(why) = facts.refused("threads:") {
+        case.less(
+            format!(
+                "threads are followed by their files in /proc, and no idle CPU goes to the minimum: {}",
+                first_line(why)
+            ),
+            "",
+        );
+    }
     case.end()
+}
+
+fn calls(facts: &Facts) -> Verdict {
+    let mut case = Case::of("counted calls", "roost hot, govern hurry-up --uprobe: native functions");
+    if !may_load_programs(facts) {
+        case.cannot("BPF is not for this user", GIVE_BPF);
+    }
+    if let Some(why) = facts.refused("calls:") {
+        case.cannot(first_line(why), "");
+    } else if facts.tracing.btf == Some(false) {
+        case.cannot("the kernel does not describe its types: no BPF program fits", GIVE_BTF);
+    }
+    if case.verdict.verdict == VerdictKind::Works {
+        case.good("functions of native programs can be watched by uprobes");
+    }
+    case.end()
+}
+
+fn may_load_programs(facts: &Facts) -> bool {
+    facts.privileges.has(Capability::SysAdmin) == Some(true)
+        || (facts.privileges.has(Capability::Bpf) == Some(true)
+            && facts.privileges.has(Capability::Perfmon) == Some(true))
 }
 
 fn wake_ups(facts: &Facts) -> Verdict {
@@ -370,6 +435,9 @@ fn quiescence(facts: &Facts) -> Verdict {
     if facts.cgroups.version == CgroupVersion::Hybrid {
         case.less("v1 and v2 are both mounted: a service may be in either tree", "");
     }
+    if let Some(why) = facts.refused("waits:") {
+        case.less(format!("what threads wait for cannot be told apart: {}", first_line(why)), "");
+    }
     if !root {
         case.less(
             "this user may freeze groups that are delegated to it only",
@@ -384,20 +452,11 @@ fn observation(facts: &Facts) -> Verdict {
     let has = |name: &str| {
         facts.tracing.tracepoints.iter().any(|point| point.name == name && point.present == Some(true))
     };
-    let bpf = facts.privileges.has(Capability::SysAdmin) == Some(true)
-        || (facts.privileges.has(Capability::Bpf) == Some(true)
-            && facts.privileges.has(Capability::Perfmon) == Some(true));
-    if !bpf {
-        case.less(
-            "BPF is not for this user: counts of sleeps, no lengths",
-            "grant CAP_BPF and CAP_PERFMON, or run as root",
-        );
+    if !may_load_programs(facts) {
+        case.less("BPF is not for this user: counts of sleeps, no lengths", GIVE_BPF);
     }
     if facts.tracing.btf == Some(false) {
-        case.less(
-            "the kernel does not describe its types: no BPF program fits",
-            "a kernel with CONFIG_DEBUG_INFO_BTF",
-        );
+        case.less("the kernel does not describe its types: no BPF program fits", GIVE_BTF);
     }
     if !has("power:cpu_idle") {
         case.less("no tracepoint power:cpu_idle: no lengths of sleeps", "a kernel with CONFIG_EVENT_TRACING");
@@ -407,8 +466,9 @@ fn observation(facts: &Facts) -> Verdict {
         case.less("no socket tracepoints: requests are seen at the cgroup's border", "Linux 6.3 or later");
     }
     for program in facts.bpf_programs.iter().flatten() {
-        if let Some(reason) = &program.refused {
-            case.less(format!("the kernel refuses {}: {reason}", program.name), "");
+        let is_sight = ["sleeps", "requests"].iter().any(|kind| program.name.starts_with(kind));
+        if let Some(reason) = program.refused.as_ref().filter(|_| is_sight) {
+            case.less(format!("the kernel refuses {}: {}", program.name, first_line(reason)), "");
         }
     }
     if facts.meters.iter().all(|zone| zone.unreadable.is_some()) {
