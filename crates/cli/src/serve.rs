@@ -45,7 +45,8 @@ pub struct Args {
     /// Workers; more than CPUs share them in turn [default: one per CPU]
     #[arg(long, value_name = "N")]
     workers: Option<u16>,
-    /// Memory for everything: items, index, connection buffers
+    /// Memory for items, their index and connection buffers. Not counted are the program itself and,
+    /// for each worker, the answer that it composes: one value of --max-item-size and some 256 KiB
     #[arg(long, value_name = "SIZE", default_value = "1g")]
     memory_limit: String,
     /// The largest value
