@@ -1,10 +1,13 @@
 //! `roost`: sleep when you can, wake when you must. Each subcommand is a file of wiring; ideas live
 //! in the crates.
 
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests write into folders of their own"))]
+
 // First: its macros are for all modules after it.
 #[macro_use]
 mod print;
 
+#[allow(clippy::disallowed_methods, reason = "benches write into temporary folders of their own")]
 mod bench;
 mod demo;
 mod doctor;

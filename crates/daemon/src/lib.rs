@@ -26,6 +26,8 @@
 //! - What a policy was told and what it answered is written before it is done, where a recording was asked for.
 //! - A service that disappears is released, and looked for again; the others are not disturbed.
 
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests write into folders of their own"))]
+
 mod audit;
 mod clocks;
 mod config;

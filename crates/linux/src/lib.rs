@@ -31,6 +31,8 @@
 //! - A kernel feature that is missing is a reported state with its reason. Nothing here ends the process.
 //! - What could not be read is an error or `None`, never zero.
 
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests write into folders of their own"))]
+
 mod affinity;
 pub mod bpf;
 mod brief;

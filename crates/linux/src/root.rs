@@ -93,6 +93,14 @@ const PAGE: usize = 4096;
 
 /// What could not be read while a machine was looked over, each with its reason.
 ///
+/// Writes a file of the kernel's. One that is missing is an error and not made: below a mistaken
+/// root a new file would look like a knob that took the value.
+pub(crate) fn overwrite(path: &Path, text: &str) -> io::Result<()> {
+    use std::io::Write as _;
+    let mut file = fs::OpenOptions::new().write(true).truncate(true).open(path)?;
+    file.write_all(text.as_bytes())
+}
+
 /// A survey goes on when one file fails, but must not keep quiet about it. What is merely *not there* is no gap: the
 /// kernel or the machine does not have that interface, and the survey's own answer says so.
 #[derive(Debug, Default)]

@@ -3,6 +3,8 @@
 //! A server is ready when it has printed where it listens; ports are chosen by the system. What this machine cannot
 //! run prints `SKIPPED` and the reason.
 
+#![allow(clippy::disallowed_methods, reason = "tests write into folders of their own")]
+
 mod conformance;
 mod demo;
 mod doctor;

@@ -1,5 +1,7 @@
 //! The daemon on real kernels: what unit tests cannot have.
 
+#![allow(clippy::disallowed_methods, reason = "tests write into folders of their own")]
+
 // The lab's machine is an x86.
 #[cfg(target_arch = "x86_64")]
 mod frequency_lab;

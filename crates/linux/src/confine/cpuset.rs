@@ -21,7 +21,7 @@ use crate::Root;
 use crate::journal::Journal;
 use crate::kept_file::KeptFile;
 use crate::knob::{CPUSET, PRESENT, same_cpus};
-use crate::root::FileError;
+use crate::root::{FileError, overwrite};
 use crate::threads as kernel;
 use machine::CpuList;
 use std::collections::{BTreeMap, BTreeSet};
@@ -136,7 +136,7 @@ impl Cpuset {
             for file in ["cpuset.mems", "cpuset.cpus"] {
                 let value = self.root.text(&format!("{parent}/{file}"))?;
                 let path = self.root.path(&format!("{}/{file}", self.folder));
-                fs::write(&path, &value).map_err(|cause| FileError::unwritable(&path, &value, cause))?;
+                overwrite(&path, &value).map_err(|cause| FileError::unwritable(&path, &value, cause))?;
             }
             self.move_in(processes)?;
         } else {
@@ -162,7 +162,7 @@ impl Cpuset {
                 break;
             }
             for process in outside {
-                match fs::write(&path, process.to_string()) {
+                match overwrite(&path, &process.to_string()) {
                     Err(cause) if kernel::is_gone(&cause) => {}
                     result => {
                         result.map_err(|cause| FileError::unwritable(&path, &process.to_string(), cause))?

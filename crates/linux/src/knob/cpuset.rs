@@ -1,7 +1,7 @@
 //! A cpuset's CPUs, and what makes it be there: a folder of version 1, the controller of version 2.
 
 use super::file::FileKnob;
-use crate::root::FileError;
+use crate::root::{FileError, overwrite};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -70,6 +70,7 @@ impl FolderKnob {
 
     /// Makes the folder; or moves whoever is in it to the one above, where they came from, and removes it.
     pub(super) fn write(&self, value: &str) -> Result<(), FileError> {
+        #[expect(clippy::disallowed_methods, reason = "a cgroup, in the kernel's own file system")]
         let result = if value == PRESENT { fs::create_dir(&self.path) } else { self.dissolve() };
         result.map_err(|cause| FileError::Unwritable {
             path: self.path.clone(),
@@ -83,7 +84,7 @@ impl FolderKnob {
         for _ in 0..ROUNDS_MAX {
             let members = fs::read_to_string(self.path.join("cgroup.procs"))?;
             for process in members.lines() {
-                match fs::write(&above, process) {
+                match overwrite(&above, process) {
                     // It ended in between.
                     Err(cause) if crate::threads::is_gone(&cause) => {}
                     result => result?,
@@ -130,7 +131,7 @@ impl ControllerKnob {
     pub(super) fn write(&self, value: &str) -> Result<(), FileError> {
         let sign = if value == CPUSET { '+' } else { '-' };
         let text = format!("{sign}{CPUSET}");
-        fs::write(&self.path, &text).map_err(|cause| FileError::unwritable(&self.path, &text, cause))
+        overwrite(&self.path, &text).map_err(|cause| FileError::unwritable(&self.path, &text, cause))
     }
 }
 

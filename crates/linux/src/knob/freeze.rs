@@ -1,6 +1,6 @@
 //! Whether a control group of version 1, or a process where there is no freezer, stands still.
 
-use crate::root::FileError;
+use crate::root::{FileError, overwrite};
 use crate::threads::{self, is_gone};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::fs;
@@ -37,7 +37,7 @@ impl StateKnob {
     }
 
     pub(super) fn write(&self, value: &str) -> Result<(), FileError> {
-        fs::write(&self.path, value).map_err(|cause| match is_removed(&cause) {
+        overwrite(&self.path, value).map_err(|cause| match is_removed(&cause) {
             true => FileError::Missing { path: self.path.clone() },
             false => FileError::unwritable(&self.path, value, cause),
         })

@@ -12,14 +12,14 @@
 //!
 //! On a made-up machine the table is a file, `ethtool/DEVICE/indirection`.
 
-use crate::root::{FileError, Root};
+use crate::root::{FileError, Root, overwrite};
 use rustix::io::Errno;
 use rustix::ioctl::{Ioctl, IoctlOutput, Opcode, ioctl};
 use std::ffi::c_void;
 use std::fs;
 use std::io;
 use std::os::unix::net::UnixDatagram;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// How the journal calls the table of a network device.
 pub(crate) fn indirection_of(device: &str) -> String {
@@ -75,7 +75,11 @@ impl IndirectionKnob {
     pub(super) fn write(&self, value: &str) -> Result<(), FileError> {
         let write = || {
             let entries = entries_of(value).ok_or(io::ErrorKind::InvalidInput)?;
-            if self.is_real { set(&self.device, &entries) } else { overwrite(&self.path, value) }
+            if self.is_real {
+                set(&self.device, &entries)
+            } else {
+                overwrite(&self.path, &format!("{value}\n"))
+            }
         };
         write().map_err(|cause| FileError::unwritable(&self.path, value, cause))
     }
@@ -92,14 +96,6 @@ impl IndirectionKnob {
         };
         free().map_err(|cause: io::Error| FileError::unwritable(&self.path, before, cause))
     }
-}
-
-/// Not created where it is missing.
-fn overwrite(path: &Path, value: &str) -> io::Result<()> {
-    if !path.exists() {
-        return Err(io::ErrorKind::NotFound.into());
-    }
-    fs::write(path, format!("{value}\n"))
 }
 
 /// True if a table is as the kernel makes one for so many rings (`ethtool_rxfh_indir_default`).

@@ -3,10 +3,9 @@
 //! Files of `/proc` are written from their beginning and in one piece; the kernel refuses a position (ESPIPE), so that each
 //! writing opens the file anew.
 
-use crate::root::FileError;
+use crate::root::{FileError, overwrite};
 use machine::{CpuId, CpuList};
-use std::fs::{self, OpenOptions};
-use std::io::Write as _;
+use std::fs;
 use std::path::PathBuf;
 
 /// Whose work the kernel puts where, beside the services: unbound work queues, and interrupts that are requested from now on.
@@ -75,9 +74,7 @@ impl MaskKnob {
     }
 
     pub(super) fn write(&self, value: &str) -> Result<(), FileError> {
-        // Not created where it is missing.
-        let file = OpenOptions::new().write(true).truncate(true).open(&self.path);
-        file.and_then(|mut file| file.write_all(format!("{value}\n").as_bytes()))
+        overwrite(&self.path, &format!("{value}\n"))
             .map_err(|cause| FileError::unwritable(&self.path, value, cause))
     }
 }
