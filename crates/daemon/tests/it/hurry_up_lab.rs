@@ -107,6 +107,8 @@ fn options(process: u32, slots: &Path, threshold: Duration) -> HurryOptions {
 struct Governor {
     stop: Stop,
     thread: JoinHandle<Ending>,
+    /// Idle CPUs go to the minimum.
+    sees_idle: bool,
 }
 
 impl Governor {
@@ -114,21 +116,26 @@ impl Governor {
         let options = options(service.child.id(), &service.slots, threshold);
         let mut hurry = Hurry::open(&options).expect("this needs the lab's machine: run `lab/run hurry-up`");
         let notices = hurry.drain_notices();
-        // A kernel that lacks what the program needs is governed by files in /proc.
-        match ThreadProgram::load(std::process::id()) {
+        // On a kernel that lacks what the program needs, threads are followed by files in /proc, and
+        // no idle CPU can be told.
+        let sees_idle = match ThreadProgram::load(std::process::id()) {
             Err(error) if error.is_lack() => {
-                println!("SKIPPED, threads by the program in the kernel: {error}");
+                println!("SKIPPED, idle CPUs: {error}");
                 assert!(matches!(&notices[..], [one] if one.contains(&error.to_string())), "{notices:?}");
+                false
             }
-            _ => assert_eq!(notices, [""; 0], "this machine lacks nothing"),
-        }
+            _ => {
+                assert_eq!(notices, [""; 0], "this machine lacks nothing");
+                true
+            }
+        };
         let stop = hurry.stop();
         let thread = std::thread::spawn(move || {
             let ending = hurry.run(None, |_| {}).expect("it goes on");
             println!("{}", hurry.release().join("\n"));
             ending
         });
-        Self { stop, thread }
+        Self { stop, thread, sees_idle }
     }
 
     fn end(self) -> Ending {
@@ -178,11 +185,12 @@ fn a_call_takes_its_clock_from_cpu_to_cpu_and_leaves_none_behind() {
     let governor = Governor::start(&service, Duration::from_secs(2));
     // It computes outside, since before the governor came: other work. How many CPUs were idle when it looked is chance: while nobody
     // is inside it looks seldom.
-    until("at work", |ports| ports[6] == WORK && ports.contains(&IDLE));
+    let sees_idle = governor.sees_idle;
+    until("at work", |ports| ports[6] == WORK && (ports.contains(&IDLE) || !sees_idle));
     service.tell("enter");
     // Now it looks all the time, and the other CPUs are idle, but for what it and this test do.
     let idle = |ports: &[u8; 8]| ports.iter().filter(|port| **port == IDLE).count();
-    let late = until("heavy", |ports| ports[6] == HEAVY && idle(ports) >= 5);
+    let late = until("heavy", |ports| ports[6] == HEAVY && (idle(ports) >= 5 || !sees_idle));
     assert_eq!(late.iter().filter(|port| **port == HEAVY).count(), 1, "{late:?}");
     service.tell("3");
     until("heavy elsewhere", |ports| ports[3] == HEAVY && ports[6] != HEAVY);
@@ -204,7 +212,8 @@ fn who_waits_inside_needs_no_clock_and_who_dies_there_leaves_none_fast() {
     service.tell("enter");
     until("heavy", |ports| ports[5] == HEAVY);
     service.tell("wait");
-    until("idle, though it is inside", |ports| ports[5] == IDLE);
+    let rests = if governor.sees_idle { IDLE } else { WORK };
+    until("idle, though it is inside", |ports| ports[5] == rests);
     drop(service);
     assert_eq!(governor.thread.join().expect("it ends by itself"), Ending::ServiceEnded { inside: 1 });
     assert_eq!(commanded(), BEFORE);
