@@ -6,7 +6,7 @@
 //!
 //! Without a service it governs nothing: that is what a package installs.
 
-use crate::sources::TelemetrySource;
+use crate::controllers::cores::TelemetrySource;
 use linux::holder::ClockMeans;
 use linux::service::{self, Service, ServiceError};
 use linux::{ConfineActuator, FrequencyActuator, Root};

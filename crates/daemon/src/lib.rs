@@ -32,26 +32,21 @@ mod audit;
 mod clocks;
 mod config;
 mod control;
-mod daemon;
-mod governed;
-pub mod hurry_up;
+pub mod controllers;
 mod log;
-mod own_word;
 mod park;
-pub mod quiesce;
 mod replay;
+mod run;
 mod socket;
-mod sources;
-mod telemetry;
-pub mod wake;
 
 pub use audit::{Audit, Entry};
 pub use clocks::{Clocks, Pace, Repair, gears, missing};
 pub use config::{Config, ConfigError, Parking, Policy, ServiceConfig, Target};
 pub use control::{Answer, Ask, Asker, ControlError, Reply, Set, ask, question};
-pub use daemon::{Daemon, Event, Options, StartError};
-pub use governed::{Governed, LastChange, News, OpenError, Outlook, Status};
+pub use controllers::cores::{
+    Governed, Heard, LastChange, News, OpenError, Outlook, Status, Telemetry, TelemetrySource, Window,
+};
+pub use controllers::{hurry_up, quiesce, wake};
 pub use log::Log;
 pub use replay::{Divergence, Replay, ReplayError};
-pub use sources::TelemetrySource;
-pub use telemetry::{Heard, Telemetry, Window};
+pub use run::{Daemon, Event, Options, StartError};

@@ -12,7 +12,7 @@ mod peers;
 
 pub use peers::{Asker, Reply};
 
-use crate::governed::Status;
+use crate::controllers::cores::Status;
 use crate::socket::{self, Place};
 use linux::holder::Asked;
 use linux::holder::wire::plain;

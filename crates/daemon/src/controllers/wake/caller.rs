@@ -240,8 +240,8 @@ impl Caller {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wake::Act;
-    use crate::wake::helper::Helper;
+    use crate::controllers::wake::Act;
+    use crate::controllers::wake::helper::Helper;
     use machine::Microwatts;
     use policy::wake_plan::{CpuCosts, Params};
     use slots::wake::Cpus;

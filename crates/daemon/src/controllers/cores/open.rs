@@ -3,7 +3,7 @@
 use super::{Governed, News};
 use crate::clocks::{self, Pace};
 use crate::config::{Config, ServiceConfig};
-use crate::telemetry::Telemetry;
+use crate::controllers::cores::telemetry::Telemetry;
 use linux::holder::ClockMeans;
 use linux::service::{Service, ServiceError};
 use linux::{

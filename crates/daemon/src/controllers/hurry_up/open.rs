@@ -5,7 +5,7 @@ use super::eyes::Eyes;
 use super::{FLAPPING, Hurry, HurryError, Stop, Tally};
 use crate::audit::Audit;
 use crate::clocks::{Clocks, gears};
-use crate::governed::unused_name;
+use crate::controllers::cores::unused_name;
 use linux::bpf::knows_thread_numbers;
 use linux::holder::ClockMeans;
 use linux::service::Service;

@@ -16,7 +16,7 @@
 //!   is told, so that a goal is never said to be kept on a guess. Beyond the last bucket there is no end, and no tail: with a
 //!   goal, twice that bound is told, since that is surely missed.
 
-use crate::sources::TelemetrySource;
+use crate::controllers::cores::sources::TelemetrySource;
 use machine::{CpuList, Duration, Goal, Instant, Rate, ServiceReading};
 use observe::scrape::{Answer, Asker, Names, Reading, Source, Tail, percentile};
 use std::collections::VecDeque;

@@ -6,7 +6,7 @@
 use super::knobs::wanted_clocks;
 use super::{Daemon, Slot, State};
 use crate::config::Config;
-use crate::governed::News;
+use crate::controllers::cores::News;
 use std::fmt::Display;
 
 impl Daemon {

@@ -1,9 +1,9 @@
 //! What is said in lines over the Unix socket, one connection at a time, and its answers; by a line a ring is handed out, too.
 
 use super::{Connection, Listening, token};
-use crate::wake::PrincipalKind;
-use crate::wake::caller::Caller;
-use crate::wake::wire::{self, LINE_MAX, WakeAnswer, WakeAsk, plain_name};
+use crate::controllers::wake::PrincipalKind;
+use crate::controllers::wake::caller::Caller;
+use crate::controllers::wake::wire::{self, LINE_MAX, WakeAnswer, WakeAsk, plain_name};
 use rustix::event::epoll::{self, EventFlags};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::sockopt::socket_peercred;

@@ -22,17 +22,21 @@
 
 mod carry_out;
 mod open;
+mod own_word;
+mod sources;
 mod status;
+mod telemetry;
 
 pub(crate) use open::unused_name;
 pub use open::{OpenError, Outlook};
+pub use sources::TelemetrySource;
 pub use status::{LastChange, Status};
+pub use telemetry::{Heard, Telemetry, Window};
 
 use crate::audit::Entry;
 use crate::clocks::{Clocks, Pace};
 use crate::config::{ServiceConfig, Target};
 use crate::park::Park;
-use crate::telemetry::{Heard, Telemetry};
 use linux::bpf::RequestAlarm;
 use linux::holder::{Claim, ClockMeans, IdleHolder};
 use linux::service::Service;

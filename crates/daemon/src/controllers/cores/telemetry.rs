@@ -21,9 +21,9 @@
 //! - Nothing here waits for a server, but for the first answer, a fifth of a second.
 
 use crate::config::{ServiceConfig, Target};
-use crate::governed::OpenError;
-use crate::own_word::OwnWord;
-use crate::sources::TelemetrySource;
+use crate::controllers::cores::OpenError;
+use crate::controllers::cores::own_word::OwnWord;
+use crate::controllers::cores::sources::TelemetrySource;
 use hdrhistogram::Histogram;
 use linux::Root;
 use linux::bpf::{Bell, BpfError, RequestAlarm};

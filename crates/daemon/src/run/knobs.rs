@@ -3,7 +3,7 @@
 use super::{Daemon, NAME, Slot, StartError};
 use crate::clocks::{self, Clocks};
 use crate::config::{Config, Parking, ServiceConfig};
-use crate::governed::News;
+use crate::controllers::cores::News;
 use crate::park::Park;
 use linux::holder::IdleHolder;
 use linux::{FrequencyActuator, FrequencyError, IdleActuator, Root, Scope};
