@@ -9,6 +9,7 @@ mod print;
 
 #[allow(clippy::disallowed_methods, reason = "benches write into temporary folders of their own")]
 mod bench;
+mod daemon;
 mod demo;
 mod doctor;
 mod exit;
@@ -53,6 +54,13 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Demo(demo::Args),
+    Daemon(daemon::Args),
+    Status(daemon::status::Status),
+    Set(daemon::status::Set),
+    /// Pause a service or a controller: what it changed is put back until it is resumed
+    Pause(daemon::status::Named),
+    /// Resume a service or a controller
+    Resume(daemon::status::Named),
     Doctor(doctor::Args),
     Bench(bench::Args),
     Serve(serve::Args),
@@ -75,6 +83,11 @@ enum Command {
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Demo(args) => demo::run(&args),
+        Command::Daemon(args) => daemon::run(&args),
+        Command::Status(args) => daemon::status::show(&args),
+        Command::Set(args) => daemon::status::set(&args),
+        Command::Pause(args) => daemon::status::pause(&args),
+        Command::Resume(args) => daemon::status::resume(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Serve(args) => serve::run(&args),

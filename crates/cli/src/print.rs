@@ -25,10 +25,6 @@ macro_rules! eprintln {
     ($($text:tt)*) => { $crate::print::err(format_args!("{}\n", format_args!($($text)*))) };
 }
 
-macro_rules! eprint {
-    ($($text:tt)*) => { $crate::print::err(format_args!($($text)*)) };
-}
-
 /// To the standard output. A reader that has seen enough (`| head`) is no failure; a full disk is
 /// told at the end.
 pub fn out(text: fmt::Arguments<'_>) {

@@ -7,6 +7,10 @@
 //! Without a service it governs nothing: that is what a package installs.
 
 use crate::controllers::cores::TelemetrySource;
+use crate::controllers::hurry_up::HurryUpConfig;
+use crate::controllers::quiesce::QuiesceConfig;
+use crate::controllers::wake::WakeConfig;
+use crate::controllers::{Refusal, Table};
 use linux::holder::ClockMeans;
 use linux::service::{self, Service, ServiceError};
 use linux::{ConfineActuator, FrequencyActuator, Root};
@@ -30,7 +34,7 @@ pub struct Config {
     /// Time between two decisions. Shorter ones follow faster changes and cost more: a decision needs requests to judge by.
     #[serde(with = "machine::duration_text")]
     pub epoch: Duration,
-    /// Where `roost govern status` and `set` ask. Everybody may read, its owner alone may write.
+    /// The control socket. All users may ask for the state; root and the daemon's user change it.
     pub socket: PathBuf,
     /// Prometheus metrics at this address; loopback unless you know who else is in the network.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -51,16 +55,67 @@ pub struct Config {
     pub frequency_actuator: Option<FrequencyActuator>,
     /// Model-specific registers may be written, which taints the kernel until it is booted again.
     pub allow_msr: bool,
+    /// Users that may have their own processes governed, by a command that stays connected.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub users: Vec<u32>,
     /// The services. None: nothing is governed.
     #[serde(rename = "service", skip_serializing_if = "Vec::is_empty")]
     pub services: Vec<ServiceConfig>,
+    /// Background work that is frozen while critical work waits.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub quiesce: Vec<QuiesceConfig>,
+    /// Services with a hot function.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub hurry_up: Vec<HurryUpConfig>,
+    /// CPUs that are woken ahead of events.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wake: Option<WakeConfig>,
+}
+
+/// What may be governed: a file of `conf.d`, or what a command adds to a daemon for as long as it
+/// stays connected.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Part {
+    /// Services.
+    #[serde(rename = "service", skip_serializing_if = "Vec::is_empty")]
+    pub services: Vec<ServiceConfig>,
+    /// Background work that is frozen while critical work waits.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub quiesce: Vec<QuiesceConfig>,
+    /// Services with a hot function.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub hurry_up: Vec<HurryUpConfig>,
+    /// CPUs that are woken ahead of events.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wake: Option<WakeConfig>,
+}
+
+impl Part {
+    /// The tables of controllers with a thread.
+    pub fn tables(&self) -> Vec<Table> {
+        let quiesce = self.quiesce.iter().cloned().map(Table::Quiesce);
+        let hurry_up = self.hurry_up.iter().cloned().map(Table::HurryUp);
+        quiesce.chain(hurry_up).chain(self.wake.iter().cloned().map(Table::Wake)).collect()
+    }
+
+    /// The names of all that it holds.
+    pub fn names(&self) -> Vec<String> {
+        let services = self.services.iter().map(|service| service.name.clone());
+        services.chain(self.tables().iter().map(Table::name)).collect()
+    }
+
+    /// True if it holds nothing.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 impl Default for Config {
     fn default() -> Self {
         Self {
             epoch: Duration::from_secs(1),
-            socket: "/run/roost/govern.sock".into(),
+            socket: linux::run_place(&Root::system()).join("roost.sock"),
             metrics: None,
             record: None,
             audit: None,
@@ -68,7 +123,11 @@ impl Default for Config {
             move_interrupts: false,
             frequency_actuator: None,
             allow_msr: false,
+            users: Vec::new(),
             services: Vec::new(),
+            quiesce: Vec::new(),
+            hurry_up: Vec::new(),
+            wake: None,
         }
     }
 }
@@ -428,7 +487,7 @@ pub enum ConfigError {
         cause: String,
     },
     /// Two services have one name.
-    #[error("{path}: there is a service {name} already\nhint: give it another name", path = path.display())]
+    #[error("{path}: there is a {name} already\nhint: give it another name", path = path.display())]
     Twice {
         /// The file of the second.
         path: PathBuf,
@@ -457,6 +516,16 @@ pub enum ConfigError {
         /// What it wants.
         frequency: FrequencyMode,
     },
+    /// A table of a controller that can mean nothing.
+    #[error("{path}: {table}: {refusal}", path = path.display())]
+    Table {
+        /// The file.
+        path: PathBuf,
+        /// The controller.
+        table: String,
+        /// What is wrong with it.
+        refusal: Refusal,
+    },
     /// An epoch that is no use.
     #[error("{path}: epoch = {epoch}: write 20ms to 1h\nhint: 1s is a good start", path = path.display())]
     Epoch {
@@ -473,16 +542,16 @@ impl Config {
     pub fn load(file: &Path) -> Result<Self, ConfigError> {
         let mut config: Self = parse(file, &read(file)?)?;
         let mut names = BTreeSet::new();
-        for service in &config.services {
-            note(&mut names, file, service)?;
+        for name in config.part().names() {
+            note(&mut names, file, name)?;
         }
         let beside = file.parent().unwrap_or(Path::new(".")).join("conf.d");
         for path in parts(&beside)? {
             let part: Part = parse(&path, &read(&path)?)?;
-            for service in part.services {
-                note(&mut names, &path, &service)?;
-                config.services.push(service);
+            for name in part.names() {
+                note(&mut names, &path, name)?;
             }
+            config.extend(part);
         }
         config.check(file)?;
         Ok(config)
@@ -497,6 +566,10 @@ impl Config {
         if self.frequency_actuator == Some(FrequencyActuator::DutyCycle) && !self.allow_msr {
             return Err(ConfigError::MsrNotAllowed { path: path() });
         }
+        for table in self.part().tables() {
+            let wrong = |refusal| ConfigError::Table { path: path(), table: table.name(), refusal };
+            table.check().map_err(wrong)?;
+        }
         let limits_cores = |service: &&ServiceConfig| {
             !matches!(service.frequency, FrequencyMode::Stock | FrequencyMode::Pegasus)
         };
@@ -509,25 +582,36 @@ impl Config {
         }
     }
 
+    /// What is governed, without the options of the daemon as a whole.
+    pub fn part(&self) -> Part {
+        Part {
+            services: self.services.clone(),
+            quiesce: self.quiesce.clone(),
+            hurry_up: self.hurry_up.clone(),
+            wake: self.wake.clone(),
+        }
+    }
+
+    /// Adds what a part holds.
+    pub fn extend(&mut self, part: Part) {
+        self.services.extend(part.services);
+        self.quiesce.extend(part.quiesce);
+        self.hurry_up.extend(part.hurry_up);
+        self.wake = part.wake.or_else(|| self.wake.take());
+    }
+
     /// By what clocks are set.
     pub fn clock_means(&self) -> ClockMeans {
         ClockMeans { actuator: self.frequency_actuator, allow_msr: self.allow_msr }
     }
 }
 
-/// A file of `conf.d`.
-#[derive(Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-struct Part {
-    #[serde(rename = "service")]
-    services: Vec<ServiceConfig>,
-}
-
-fn note(names: &mut BTreeSet<String>, path: &Path, service: &ServiceConfig) -> Result<(), ConfigError> {
-    if names.insert(service.name.clone()) {
-        return Ok(());
+fn note(names: &mut BTreeSet<String>, path: &Path, name: String) -> Result<(), ConfigError> {
+    if names.contains(&name) {
+        return Err(ConfigError::Twice { path: path.to_owned(), name });
     }
-    Err(ConfigError::Twice { path: path.to_owned(), name: service.name.clone() })
+    names.insert(name);
+    Ok(())
 }
 
 fn read(path: &Path) -> Result<String, ConfigError> {

@@ -41,12 +41,17 @@ mod socket;
 
 pub use audit::{Audit, Entry};
 pub use clocks::{Clocks, Pace, Repair, gears, missing};
-pub use config::{Config, ConfigError, Parking, Policy, ServiceConfig, Target};
-pub use control::{Answer, Ask, Asker, ControlError, Reply, Set, ask, question};
-pub use controllers::cores::{
-    Governed, Heard, LastChange, News, OpenError, Outlook, Status, Telemetry, TelemetrySource, Window,
+pub use config::{Config, ConfigError, Parking, Part, Policy, ServiceConfig, Target};
+pub use control::{
+    Answer, Ask, Asker, ControlError, Heard, Lease, Reply, Running, Set, ask, question, running,
 };
-pub use controllers::{hurry_up, quiesce, wake};
+pub use controllers::cores::{
+    AlarmSink, Governed, LastChange, News, OpenError, Outlook, Status, Telemetry, TelemetrySource, Window,
+};
+pub use controllers::{
+    ControllerReport, ControllerState, ControllerStatus, Observer, Refusal, RefusalKind, Seen, Table,
+    hurry_up, quiesce, wake,
+};
 pub use log::Log;
 pub use replay::{Divergence, Replay, ReplayError};
-pub use run::{Daemon, Event, Options, StartError};
+pub use run::{Daemon, Event, Finished, Options, Snapshot, StartError};

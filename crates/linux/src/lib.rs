@@ -120,6 +120,7 @@ pub use process::{CpuTime, cpu_time, resident_bytes};
 pub use programs::{Contested, LatencyHolders, Program, Rival, latency_holders, rivals};
 pub use realtime::{RealtimeError, run_at_once, run_before_others, run_where_idle};
 pub use root::{FileError, Gaps, Root};
+pub use run_place::run_place;
 pub use safe_files::{SafeError, SafeFolder};
 pub use segments::{SegmentBounds, Segments};
 pub use surroundings::Scope;

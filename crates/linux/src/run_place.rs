@@ -29,7 +29,7 @@ use std::path::{Path, PathBuf};
 pub(crate) const RUN_FOLDER: &str = "run/roost";
 
 /// Which folder that is for this user. It may not be there.
-pub(crate) fn run_place(root: &Root) -> PathBuf {
+pub fn run_place(root: &Root) -> PathBuf {
     let shared = root.path(RUN_FOLDER);
     let user = geteuid();
     if user.is_root() || *root != Root::system() {

@@ -281,8 +281,18 @@ fn governed(
     plan: &Plan,
 ) -> Result<(loadgen::Outcome, Vec<Status>)> {
     let untouched = matches!(treatment, Treatment::Awake | Treatment::Polling);
-    let options = Options { root: root.clone(), config, file: None, dry_run: untouched, strict: true };
     let (stop, events) = channel();
+    // A socket of its own: a daemon of the machine's may run, with other knobs.
+    let place = tempfile::tempdir().context("a folder for the control socket")?;
+    let options = Options {
+        root: root.clone(),
+        config: Config { socket: place.path().join("roost.sock"), ..config },
+        file: None,
+        dry_run: untouched,
+        strict: true,
+        events: stop.clone(),
+        observer: None,
+    };
     std::thread::scope(|scope| {
         let daemon = scope.spawn(move || -> Result<Vec<Status>> {
             let mut daemon = Daemon::start(options, |_| {})?;

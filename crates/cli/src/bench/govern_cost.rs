@@ -205,7 +205,7 @@ impl Daemon {
         fs::create_dir_all(folder.join("record"))?;
         let log = folder.join("govern.log");
         let child = Command::new(ours)
-            .args(["govern", "--take-over", "--config"])
+            .args(["daemon", "--take-over", "--config"])
             .arg(&config)
             .arg("--root")
             .arg(folder)

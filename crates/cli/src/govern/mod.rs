@@ -1,40 +1,58 @@
-//! `roost govern`: keeps services that were not changed inside their goals on few cores.
+//! `roost govern`: keeps a service that was not changed inside its goal on few cores.
 //!
 //! ```text
 //!   options.rs    what is asked for
-//!   daemon.rs     governs until it is told to stop
 //!   history.rs    what its epochs were
-//!   hurry_up/     the other way: clocks by who is in the hot function
+//!   hurry_up/     frequency by the calls of a hot function
 //!   page.rs       the page made of them
 //!   plan.rs       what would be governed, and touches nothing
-//!   status.rs     how a running daemon's services are, and what to change
-//!   wakeups.rs    what wakes the CPUs that are parked
+//!   view.rs       what is seen meanwhile
 //! ```
 
-mod daemon;
 mod history;
 mod hurry_up;
 mod options;
 mod page;
 mod plan;
-mod status;
-mod wakeups;
+mod view;
 
 pub use options::Args;
+pub use plan::warn_of_nothing;
 
+use crate::daemon::{Request, govern};
 use anyhow::Result;
-use options::Subject;
+use linux::Root;
+use options::{Governing, Subject};
 use std::process::ExitCode;
+use std::sync::{Arc, Mutex};
 
 /// Does what is asked.
 pub fn run(args: &Args) -> Result<ExitCode> {
     match &args.subject {
-        None => daemon::run(&args.governing),
+        None => service(&args.governing),
         Some(Subject::Plan(args)) => plan::run(args),
-        Some(Subject::Status(args)) => status::show(args),
-        Some(Subject::Set(args)) => status::set(args),
         Some(Subject::HurryUp(args)) => hurry_up::run(args),
     }
+}
+
+fn service(args: &Governing) -> Result<ExitCode> {
+    let config = args.configuration()?;
+    if args.print_config {
+        crate::table::print(&toml::to_string(&config)?)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let view = view::Services::begin(args)?;
+    let request = Request {
+        config,
+        file: None,
+        root: args.root.clone().map_or_else(Root::system, Root::at),
+        dry_run: args.dry_run,
+        take_over: args.take_over,
+        names: &args.names,
+        length: args.length,
+        whole: args.whole(),
+    };
+    govern(request, Arc::new(Mutex::new(view)))
 }
 
 #[cfg(test)]
@@ -62,14 +80,14 @@ mod tests {
         let text =
             PODS.split("roost.toml: |\n").nth(1).and_then(|rest| rest.split("---").next()).expect("it");
         let bare: Vec<&str> = text.lines().map(str::trim).collect();
-        let config: daemon::Config = toml::from_str(&bare.join("\n")).expect("it is a configuration");
+        let config: ::daemon::Config = toml::from_str(&bare.join("\n")).expect("it is a configuration");
         assert!(config.services.is_empty(), "nothing is governed until a service is named");
         let example: Vec<&str> = bare
             .iter()
             .filter(|line| !line.ends_with(':'))
             .map(|line| line.trim_start_matches("# "))
             .collect();
-        let config: daemon::Config = toml::from_str(&example.join("\n")).expect("the example too");
+        let config: ::daemon::Config = toml::from_str(&example.join("\n")).expect("the example too");
         assert_eq!(config.services.len(), 1);
     }
 }

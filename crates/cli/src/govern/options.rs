@@ -25,10 +25,8 @@ Examples:
   roost govern --port 11211 --policy fixed --goal 500us@p99 --frequency pegasus   all cores, as slow as the goal allows
   roost govern --port 11211 --policy fixed --goal 500us@p99 --frequency pegasus --frequency-actuator rapl   by the socket's power
   roost govern plan --port 11211 --goal 500us@p99   what would be done, and touch nothing
-  roost govern                                      what /etc/roost/roost.toml and its conf.d say
-  roost govern status                               how the services of a running daemon are
-  roost govern status --wakeups                     and what wakes the CPUs that are parked
-  roost govern set port-11211 goal=600us@p99        change something; also: pause, resume
+  roost status                                      the services of a running daemon
+  roost set port-11211 goal=600us@p99               change something; also: roost pause, roost resume
   roost govern hurry-up --slots FILE                speed for the requests that are long in the hot function
 
 Exit codes: 2 a name or the configuration is wrong, 3 this machine lacks what it needs, 4 somebody else holds the knob."
@@ -45,10 +43,6 @@ pub struct Args {
 pub enum Subject {
     /// Say what would be governed, by what and within which bounds; touch nothing
     Plan(Box<Governing>),
-    /// How the services of a running daemon are
-    Status(Status),
-    /// Change something of a running daemon: goal=500us@p99, pause or resume
-    Set(Set),
     HurryUp(Box<super::hurry_up::Args>),
 }
 
@@ -68,11 +62,11 @@ pub struct Governing {
     #[arg(long, value_name = "NAME", group = "target")]
     pub unit: Option<String>,
     /// What the service shall keep, such as 500us@p99
-    #[arg(long, value_name = "TIME@pQ", requires = "target")]
+    #[arg(long, value_name = "TIME@pQ")]
     pub goal: Option<Goal>,
     /// From where its rate and times are known: requests (the kernel's programs), memcached (its `stats`; no times),
     /// memcached+requests, or the address of a Prometheus page, http://HOST:PORT/metrics
-    #[arg(long, value_name = "SOURCE", requires = "target")]
+    #[arg(long, value_name = "SOURCE")]
     pub telemetry: Option<String>,
     /// The counter of requests on that page
     #[arg(long, value_name = "NAME", requires = "telemetry")]
@@ -81,24 +75,24 @@ pub struct Governing {
     #[arg(long, value_name = "NAME", requires = "telemetry")]
     pub telemetry_tail: Option<String>,
     /// How the number of cores is found
-    #[arg(long, value_enum, default_value_t = PolicyName::Carb, requires = "target")]
+    #[arg(long, value_enum, default_value_t = PolicyName::Carb)]
     pub policy: PolicyName,
     /// Cores of `--policy fixed`
-    #[arg(long, value_name = "N", requires = "target")]
+    #[arg(long, value_name = "N")]
     pub cores: Option<u16>,
     /// It always has so many
-    #[arg(long, value_name = "N", requires = "target")]
+    #[arg(long, value_name = "N")]
     pub min_cores: Option<u16>,
     /// It may use these CPUs, such as 0-3,8 [default: all that it has]
-    #[arg(long, value_name = "LIST", requires = "target")]
+    #[arg(long, value_name = "LIST")]
     pub cpus: Option<String>,
     /// How deeply active CPUs sleep: stock, shallow, deep, feedback, or the longest exit latency; some of them otherwise:
     /// "stock; 0-1=shallow"
-    #[arg(long, value_name = "MODE", requires = "target")]
+    #[arg(long, value_name = "MODE")]
     pub idle: Option<IdleModes>,
     /// How fast its CPUs run: stock, sensitivity (each core by its own progress), pegasus (all by the goal; needs --policy fixed),
     /// or the highest clock, such as 1700MHz
-    #[arg(long, value_name = "MODE", requires = "target")]
+    #[arg(long, value_name = "MODE")]
     pub frequency: Option<FrequencyMode>,
     /// By what its clocks are set [default: scaling_setspeed under the governor userspace, else the bounds]
     #[arg(long, value_enum, value_name = "MEANS")]
@@ -108,10 +102,10 @@ pub struct Governing {
     #[arg(long)]
     pub allow_msr: bool,
     /// How much of its progress a core may lose to a slower clock, under `--frequency sensitivity` [default: 0.05]
-    #[arg(long, value_name = "SHARE", requires = "target")]
+    #[arg(long, value_name = "SHARE")]
     pub slack: Option<f64>,
     /// By what it is kept on its CPUs [default: the best that works; never hotplug]
-    #[arg(long, value_enum, requires = "target")]
+    #[arg(long, value_enum)]
     pub actuator: Option<ActuatorName>,
     /// Keep everybody else off the parked CPUs, too: other cgroups or slices, unbound work queues, new interrupts
     #[arg(long)]
@@ -121,11 +115,8 @@ pub struct Governing {
     #[arg(long)]
     pub move_interrupts: bool,
     /// Time between two decisions
-    #[arg(long, value_name = "TIME", requires = "target")]
+    #[arg(long, value_name = "TIME")]
     pub epoch: Option<Duration>,
-    /// The configuration, where no service is named here
-    #[arg(long, value_name = "FILE", default_value = "/etc/roost/roost.toml", conflicts_with = "target")]
-    pub config: PathBuf,
     /// End after this time [default: when a signal comes]
     #[arg(long = "for", value_name = "TIME")]
     pub length: Option<Duration>,
@@ -138,7 +129,7 @@ pub struct Governing {
     /// Record readings and commands into this folder, for `roost replay`
     #[arg(long, value_name = "DIR")]
     pub record: Option<PathBuf>,
-    /// Folder for the page and its numbers [default: runs/govern-DATE-TIME where a service is named here]
+    /// Folder for the page and its numbers [default: runs/govern-DATE-TIME, or none with --json]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Append a line for each change to this file
@@ -149,7 +140,7 @@ pub struct Governing {
     pub metrics: Option<SocketAddr>,
     #[command(flatten)]
     pub names: crate::metrics::Names,
-    /// Where `status` and `set` ask [default: /run/roost/govern.sock]
+    /// The control socket of the daemon [default: /run/roost/roost.sock]
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
     /// Print the configuration in force as TOML, and end
@@ -161,33 +152,6 @@ pub struct Governing {
     /// The machine's files lie below this folder: for benches on machines that are not there
     #[arg(long, value_name = "DIR", hide = true)]
     pub root: Option<PathBuf>,
-}
-
-/// Of a running daemon.
-#[derive(clap::Args)]
-pub struct Status {
-    /// Where it listens
-    #[arg(long, value_name = "PATH", default_value = SOCKET)]
-    pub socket: PathBuf,
-    /// Watch the parked CPUs for this long, and tell how often they wake and by what
-    #[arg(long, value_name = "TIME", num_args = 0..=1, default_missing_value = "2s", conflicts_with = "json")]
-    pub wakeups: Option<Duration>,
-    /// Print JSON instead of a table
-    #[arg(long)]
-    pub json: bool,
-}
-
-/// A change.
-#[derive(clap::Args)]
-pub struct Set {
-    /// The service, as `status` names it
-    pub service: String,
-    /// goal=TIME@pQ, pause or resume
-    #[arg(value_parser = parse_set)]
-    pub change: daemon::Set,
-    /// Where the daemon listens
-    #[arg(long, value_name = "PATH", default_value = SOCKET)]
-    pub socket: PathBuf,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -248,13 +212,32 @@ impl Governing {
         self.port.is_some() || self.pid.is_some() || self.cgroup.is_some() || self.unit.is_some()
     }
 
-    /// What is to be done: of the command line, or of the file with what the command line adds.
+    /// Options that a daemon which runs has decided for itself.
+    pub fn whole(&self) -> Vec<&'static str> {
+        let given = [
+            ("--epoch", self.epoch.is_some()),
+            ("--metrics", self.metrics.is_some()),
+            ("--record", self.record.is_some()),
+            ("--audit", self.audit.is_some()),
+            ("--root", self.root.is_some()),
+            ("--out", self.out.is_some()),
+            ("--park-all", self.park_all),
+            ("--move-interrupts", self.move_interrupts),
+            ("--frequency-actuator", self.frequency_actuator.is_some()),
+            ("--allow-msr", self.allow_msr),
+        ];
+        given.into_iter().filter_map(|(flag, is_given)| is_given.then_some(flag)).collect()
+    }
+
+    /// What is to be done.
     pub fn configuration(&self) -> Result<Config> {
-        let mut config = if self.names_a_service() {
-            Config { services: vec![self.service()?], ..Config::default() }
-        } else {
-            Config::load(&self.config).map_err(usage)?
-        };
+        if !self.names_a_service() {
+            return Err(usage(
+                "name a service: --port 11211, --pid, --cgroup or --unit\nhint: `roost daemon` governs what \
+                 /etc/roost/roost.toml says",
+            ));
+        }
+        let mut config = Config { services: vec![self.service()?], ..Config::default() };
         config.epoch = self.epoch.unwrap_or(config.epoch);
         config.record = self.record.clone().or(config.record);
         config.audit = self.audit.clone().or(config.audit);
@@ -266,7 +249,8 @@ impl Governing {
         config.frequency_actuator =
             self.frequency_actuator.map(FrequencyActuator::from).or(config.frequency_actuator);
         config.allow_msr |= self.allow_msr;
-        config.socket = self.socket.clone().unwrap_or(config.socket);
+        let root = self.root.clone().map_or_else(linux::Root::system, linux::Root::at);
+        config.socket = crate::daemon::socket_or(self.socket.as_ref(), &root);
         config.check(Path::new("the command line")).map_err(usage)?;
         Ok(config)
     }
@@ -325,17 +309,6 @@ fn named(value: impl ValueEnum) -> Result<toml::Value> {
     let name = value.to_possible_value().ok_or_else(|| usage("a name that may not be typed"))?;
     Ok(name.get_name().into())
 }
-
-fn parse_set(text: &str) -> Result<daemon::Set, String> {
-    match text.split_once('=') {
-        None if text == "pause" => Ok(daemon::Set::Pause),
-        None if text == "resume" => Ok(daemon::Set::Resume),
-        Some(("goal", goal)) => goal.parse().map(daemon::Set::Goal),
-        _ => Err("write goal=500us@p99, pause or resume".to_owned()),
-    }
-}
-
-const SOCKET: &str = "/run/roost/govern.sock";
 
 #[cfg(test)]
 mod tests {
@@ -418,15 +391,6 @@ mod tests {
             let text = toml::to_string(&config).unwrap();
             assert!(text.contains(&format!("actuator = \"{word}\"")), "{text}");
             assert_eq!(config.services[0].hotplug, *name == ActuatorName::Hotplug);
-        }
-    }
-
-    #[test]
-    fn changes_are_words() {
-        assert_eq!(parse_set("pause"), Ok(daemon::Set::Pause));
-        assert_eq!(parse_set("goal=1ms@p95"), Ok(daemon::Set::Goal("1ms@p95".parse().unwrap())));
-        for wrong in ["goal", "goal=fast", "stop", "cores=3", ""] {
-            assert!(parse_set(wrong).is_err(), "{wrong}");
         }
     }
 }

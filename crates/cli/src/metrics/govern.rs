@@ -1,132 +1,99 @@
-//! The page of a governing daemon (`roost govern --metrics`): what each service does, what it has, and what it is under.
+//! Metrics of services: the load, the cores, and the limits of each.
 //!
 //! A figure that was not seen in the last epoch is missing on the page, and not zero.
 
-use super::{METRICS, Names, Page, Route};
-use anyhow::Result;
+use super::Page;
 use daemon::Status;
 use machine::{Duration, FrequencyLimit};
 use policy::governing::Mode;
-use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::registry::Unit;
-use std::collections::BTreeMap;
 use std::fmt;
-use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
 
-/// Where the daemon leaves what it saw, for whoever asks.
-#[derive(Clone, Debug, Default)]
-pub struct Board(Arc<Mutex<BTreeMap<String, Status>>>);
-
-impl Board {
-    /// An epoch of a service is over.
-    pub fn take(&self, status: Status) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(status.name.clone(), status);
-    }
-}
-
-/// Begins to answer at `address`; returns the address with the port that was chosen.
-pub fn serve(address: SocketAddr, names: &Names) -> Result<(SocketAddr, Board)> {
-    let board = Board::default();
-    let shown = board.clone();
-    let compose = move || {
-        let services = shown.0.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect();
-        Some(super::page(Services(services)))
+/// Writes the metrics of all services.
+pub fn encode(services: &[Status], encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    let mut page = Page(encoder);
+    let each = |value: fn(&Status) -> Option<f64>| {
+        let values = services
+            .iter()
+            .filter_map(move |status| Some(([("service", status.name.clone())], value(status)?)));
+        values.collect::<Vec<_>>()
     };
-    let routes = vec![Route { path: "/metrics", kind: METRICS, compose: Arc::new(compose) }];
-    Ok((super::serve(address, names, routes)?, board))
-}
-
-#[derive(Debug)]
-struct Services(Vec<Status>);
-
-impl Collector for Services {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let mut page = Page(&mut encoder);
-        let each = |value: fn(&Status) -> Option<f64>| {
-            let values = self
-                .0
-                .iter()
-                .filter_map(move |status| Some(([("service", status.name.clone())], value(status)?)));
-            values.collect::<Vec<_>>()
-        };
-        let seconds = |time: Option<Duration>| time.map(|time| time.as_secs_f64());
-        page.gauge(
-            "cores_active",
-            "Physical cores that the service has now.",
-            None,
-            each(|s| Some(f64::from(s.cores.0))),
-        )?;
-        page.gauge(
-            "cores_allowed",
-            "Physical cores that it may use.",
-            None,
-            each(|s| Some(f64::from(s.cores.1))),
-        )?;
-        page.gauge(
-            "requests_per_second",
-            "Requests answered per second in the last epoch, as the kernel saw them.",
-            None,
-            each(|s| s.service.rate.map(machine::Rate::as_per_second)),
-        )?;
-        let tails = self.0.iter().flat_map(|s| {
-            let named = [
-                ("mean", s.service.mean),
-                ("p95", s.service.p95),
-                ("p99", s.service.p99),
-                ("goal", s.service.tail),
-            ];
-            named.into_iter().filter_map(move |(name, time)| {
-                Some(([("service", s.name.clone()), ("figure", name.to_owned())], seconds(time)?))
-            })
-        });
-        page.gauge(
+    let seconds = |time: Option<Duration>| time.map(|time| time.as_secs_f64());
+    page.gauge(
+        "cores_active",
+        "Physical cores that the service has now.",
+        None,
+        each(|s| Some(f64::from(s.cores.0))),
+    )?;
+    page.gauge(
+        "cores_allowed",
+        "Physical cores that it may use.",
+        None,
+        each(|s| Some(f64::from(s.cores.1))),
+    )?;
+    page.gauge(
+        "requests_per_second",
+        "Requests answered per second in the last epoch, as the kernel saw them.",
+        None,
+        each(|s| s.service.rate.map(machine::Rate::as_per_second)),
+    )?;
+    let tails = services.iter().flat_map(|s| {
+        let named = [
+            ("mean", s.service.mean),
+            ("p95", s.service.p95),
+            ("p99", s.service.p99),
+            ("goal", s.service.tail),
+        ];
+        named.into_iter().filter_map(move |(name, time)| {
+            Some(([("service", s.name.clone()), ("figure", name.to_owned())], seconds(time)?))
+        })
+    });
+    page.gauge(
             "response",
             "Response time from ready to replied, over as many epochs as the figure needs; `goal` is the goal's percentile.",
             Some(Unit::Seconds),
             tails.collect::<Vec<_>>(),
         )?;
-        let caps = self.0.iter().flat_map(|s| {
-            s.clocks.iter().filter_map(move |(cpu, limit)| {
-                let (FrequencyLimit::AtMost(clock) | FrequencyLimit::Exactly(clock)) = limit else {
-                    return None;
-                };
-                Some(([("service", s.name.clone()), ("cpu", cpu.0.to_string())], clock.0 as f64 * 1e3))
-            })
-        });
-        page.gauge(
-            "clock_cap_hertz",
-            "The cap on a CPU's clock, where the service has one; a CPU that is not here is free.",
-            None,
-            caps.collect::<Vec<_>>(),
-        )?;
-        page.gauge(
-            "goal",
-            "What the service shall keep.",
-            Some(Unit::Seconds),
-            each(|s| s.goal.map(|goal| goal.latency.as_secs_f64())),
-        )?;
-        page.gauge(
-            "goal_missed_epochs",
-            "Epochs in a row in which the goal was missed.",
-            None,
-            each(|s| Some(f64::from(s.missed))),
-        )?;
-        page.gauge(
-            "failed_open",
-            "1 while it has failed open: all cores, no limits.",
-            None,
-            each(|s| Some(f64::from(u8::from(matches!(s.mode, Mode::Open { .. }))))),
-        )?;
-        page.gauge(
-            "paused",
-            "1 while a person asked for all cores.",
-            None,
-            each(|s| Some(f64::from(u8::from(s.mode == Mode::Paused)))),
-        )?;
-        page.counter("epochs", "Epochs since it is governed.", None, each(|s| Some(s.epochs as f64)))
-    }
+    let caps = services.iter().flat_map(|s| {
+        s.clocks.iter().filter_map(move |(cpu, limit)| {
+            let (FrequencyLimit::AtMost(clock) | FrequencyLimit::Exactly(clock)) = limit else {
+                return None;
+            };
+            Some(([("service", s.name.clone()), ("cpu", cpu.0.to_string())], clock.0 as f64 * 1e3))
+        })
+    });
+    page.gauge(
+        "clock_cap_hertz",
+        "The cap on a CPU's clock, where the service has one; a CPU that is not here is free.",
+        None,
+        caps.collect::<Vec<_>>(),
+    )?;
+    page.gauge(
+        "goal",
+        "What the service shall keep.",
+        Some(Unit::Seconds),
+        each(|s| s.goal.map(|goal| goal.latency.as_secs_f64())),
+    )?;
+    page.gauge(
+        "goal_missed_epochs",
+        "Epochs in a row in which the goal was missed.",
+        None,
+        each(|s| Some(f64::from(s.missed))),
+    )?;
+    page.gauge(
+        "failed_open",
+        "1 while it has failed open: all cores, no limits.",
+        None,
+        each(|s| Some(f64::from(u8::from(matches!(s.mode, Mode::Open { .. }))))),
+    )?;
+    page.gauge(
+        "paused",
+        "1 while a person asked for all cores.",
+        None,
+        each(|s| Some(f64::from(u8::from(s.mode == Mode::Paused)))),
+    )?;
+    page.counter("epochs", "Epochs since it is governed.", None, each(|s| Some(s.epochs as f64)))
 }
 
 #[cfg(test)]
@@ -167,12 +134,12 @@ pub mod tests {
             p99: time,
             tail: time,
         };
-        super::super::page(Services(vec![Status { service, ..status() }]))
+        super::super::daemon::tests::page_of(vec![Status { service, ..status() }])
     }
 
     #[test]
     fn what_was_not_seen_is_missing_and_not_zero() {
-        let page = super::super::page(Services(vec![status()]));
+        let page = super::super::daemon::tests::page_of(vec![status()]);
         assert!(page.contains("roost_cores_active{service=\"cache\"} 2"), "{page}");
         assert!(
             page.contains("roost_clock_cap_hertz{service=\"cache\",cpu=\"1\"} 1400000000")

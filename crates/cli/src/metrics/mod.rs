@@ -4,9 +4,8 @@
 //!   store.rs        a running store (`roost serve --metrics`)
 //!   sleep.rs        how a machine sleeps and a service answers (`roost observe --metrics`)
 //!   dashboard.rs    tests: the shipped dashboard shows what that page has
-//!   govern.rs       what governs services (`roost govern --metrics`)
-//!   quiesce.rs      what stands still, and for what (`roost quiesce --metrics`)
-//!   wake.rs         a wake-up planner (`roost wake --metrics`)
+//!   daemon.rs       the daemon (`roost daemon --metrics`): one page for all that it runs
+//!   govern.rs, hurry_up.rs, quiesce.rs, wake.rs     the parts of that page
 //!   stage.rs        a staged-burst proxy (`roost stage --metrics`)
 //! ```
 //!
@@ -16,12 +15,14 @@
 #[cfg(test)]
 mod dashboard;
 
+pub mod daemon;
 pub mod govern;
-pub mod quiesce;
+mod hurry_up;
+mod quiesce;
 pub mod sleep;
 mod stage;
 mod store;
-pub mod wake;
+mod wake;
 
 pub use stage::serve as serve_stage;
 pub use store::serve as serve_store;

@@ -3,126 +3,78 @@
 //! ```text
 //!   options.rs    what is asked for
 //!   page.rs       the page of a run
-//!   text.rs       how things stand, for a person
 //! ```
 
 mod options;
 mod page;
-mod text;
 
 pub use options::Args;
 
-use crate::exit::{Exit, coded, usage};
+use crate::daemon::{Request, View, govern};
 use crate::live::{Live, print_line};
-use crate::metrics::quiesce::Board;
-use crate::signals::EndSignals;
+use crate::run_folder::Place;
 use crate::thinned::Thinned;
-use anyhow::{Context as _, Result};
-use daemon::quiesce::{Ending, Quiesce, QuiesceError, QuiesceStatus};
-use linux::freezer::FreezerError;
+use ::daemon::quiesce::Quiesce;
+use ::daemon::{Config, ControllerReport, Seen, Status};
+use anyhow::Result;
+use linux::Root;
 use machine::{Duration, Instant};
 use std::process::ExitCode;
+use std::sync::{Arc, Mutex};
 
 /// A person reads no faster.
 const DRAW_EVERY: Duration = Duration::from_millis(200);
-/// A line of JSON, a point of the page's figures, and what Prometheus is shown.
+/// A line of JSON, and a point of the page's figures.
 const SAMPLE_EVERY: Duration = Duration::from_secs(1);
 
 /// Does it.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    let options = args.options()?;
+    let config = Config {
+        quiesce: vec![args.table()],
+        socket: crate::daemon::socket_or(args.socket.as_ref(), &Root::system()),
+        record: args.record.clone(),
+        metrics: args.metrics,
+        ..Config::default()
+    };
+    for table in config.part().tables() {
+        table.check().map_err(crate::daemon::refused)?;
+    }
     let started = crate::run_folder::started()?;
     let place = (args.out.is_some() || !args.json)
         .then(|| page::KIND.place(args.out.as_deref(), &started))
         .transpose()?;
-    // Before anything is held: a signal that comes meanwhile must not end this without thawing.
-    let signals = EndSignals::watch()?;
-    let mut quiesce = Quiesce::open(options).map_err(refused)?;
-    let stop = quiesce.stop();
-    signals.call(move || stop.now())?;
-    let served =
-        args.metrics.map(|address| crate::metrics::quiesce::serve(address, &args.names)).transpose()?;
-    if let Some((address, _)) = &served {
-        eprintln!("metrics on http://{address}/metrics");
-    }
-    let until = args.length.map(|length| linux::now() + length);
-    let mut view = View::new(args.json, served.map(|(_, board)| board));
-    let freeze = || {
-        if args.realtime {
-            match linux::run_at_once() {
-                Ok(()) => eprintln!("runs at real-time priority 1, at most 100 ms at a stretch"),
-                Err(error) => eprintln!("runs as an ordinary thread: {error}"),
-            }
-        }
-        quiesce.run(until, |quiesce| {
-            quiesce.drain_notices().iter().for_each(|notice| view.live.say(notice));
-            view.show(quiesce);
-        })
+    let view = Frozen {
+        json: args.json,
+        live: Live::new(args.json, DRAW_EVERY),
+        sampled: Instant::ZERO,
+        samples: Thinned::new(page::SAMPLES_MAX),
+        started,
+        place,
     };
-    // A thread of its own: what comes after, the page above all, is in no hurry.
-    let ending = std::thread::scope(|scope| {
-        let thread = std::thread::Builder::new().name("quiesce".to_owned()).spawn_scoped(scope, freeze);
-        thread.map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-    });
-    let ending = ending.context("cannot start a thread")?;
-    let last = quiesce.status(linux::now());
-    let lines = quiesce.release();
-    view.end(&last);
-    quiesce.drain_notices().iter().chain(&lines).for_each(|line| eprintln!("{line}"));
-    if let Some(place) = place {
-        // What was done was done well: a full disk makes no failure of that.
-        match page::write(&place, started, last, view.samples) {
-            Ok(where_it_is) => eprintln!("{where_it_is}"),
-            Err(error) => eprintln!("no page was written: {error:#}"),
-        }
-    }
-    match ending {
-        Ok(Ending::Stopped) => Ok(ExitCode::SUCCESS),
-        Ok(Ending::CriticalEnded) => {
-            Err(coded(Exit::Failed, "no critical process is left; everything goes on"))
-        }
-        Err(error) => Err(coded(Exit::Failed, format!("{error}; everything goes on"))),
-    }
+    let request = Request {
+        config,
+        file: None,
+        root: Root::system(),
+        dry_run: args.dry_run,
+        take_over: false,
+        names: &args.names,
+        length: args.length,
+        whole: args.whole(),
+    };
+    govern(request, Arc::new(Mutex::new(view)))
 }
 
-fn refused(error: QuiesceError) -> anyhow::Error {
-    match &error {
-        QuiesceError::Freezer(FreezerError::NotOurs { .. } | FreezerError::Held { .. }) => {
-            coded(Exit::Refused, error)
-        }
-        QuiesceError::Freezer(FreezerError::Unavailable(lock)) if lock.is_refusal() => {
-            coded(Exit::Refused, error)
-        }
-        QuiesceError::Blind(_)
-        | QuiesceError::Watch(_)
-        | QuiesceError::Freezer(
-            FreezerError::Unavailable(_)
-            | FreezerError::File(_)
-            | FreezerError::Journal(_)
-            | FreezerError::NoWay { .. },
-        ) => coded(Exit::Unsupported, error),
-        QuiesceError::Freezer(FreezerError::Unknown(_) | FreezerError::Critical { .. })
-        | QuiesceError::Domain { .. }
-        | QuiesceError::Trigger { .. }
-        | QuiesceError::Record { .. } => usage(error),
-    }
-}
-
-/// What a person sees meanwhile, or a program, or Prometheus.
-struct View {
+/// What is frozen, live, and the page at the end.
+struct Frozen {
     json: bool,
     live: Live,
     sampled: Instant,
-    board: Option<Board>,
     samples: Thinned<page::Sample>,
+    started: String,
+    place: Option<Place>,
 }
 
-impl View {
-    fn new(json: bool, board: Option<Board>) -> Self {
-        let (live, samples) = (Live::new(json, DRAW_EVERY), Thinned::new(page::SAMPLES_MAX));
-        Self { json, live, sampled: Instant::ZERO, board, samples }
-    }
-
+impl Frozen {
     fn show(&mut self, quiesce: &Quiesce) {
         let now = linux::now();
         if now >= self.sampled + SAMPLE_EVERY {
@@ -132,21 +84,44 @@ impl View {
                 print_line(&status);
             }
             self.samples.add(|| page::Sample::of(&status));
-            if let Some(board) = &self.board {
-                board.take(status);
-            }
         }
         if self.live.is_due(now) {
-            self.live.draw(&text::of(&quiesce.status(now)));
+            self.live.draw(&quiesce.status(now).text());
         }
     }
 
-    fn end(&mut self, last: &QuiesceStatus) {
+    fn end(&mut self, quiesce: &Quiesce) {
+        let last = quiesce.status(linux::now());
         if self.json {
-            print_line(last);
+            print_line(&last);
         } else {
-            self.live.draw(&text::of(last));
+            self.live.draw(&last.text());
         }
+        let Some(place) = self.place.take() else { return };
+        let samples = std::mem::replace(&mut self.samples, Thinned::new(1));
+        // What was done was done well: a full disk makes no failure of that.
+        match page::write(&place, self.started.clone(), last, samples) {
+            Ok(where_it_is) => eprintln!("{where_it_is}"),
+            Err(error) => eprintln!("no page was written: {error:#}"),
+        }
+    }
+}
+
+impl View for Frozen {
+    fn say(&mut self, line: &str) {
+        self.live.say(line);
+    }
+
+    fn seen(&mut self, seen: Seen<'_>, is_last: bool) {
+        match seen {
+            Seen::Quiesce(quiesce) if is_last => self.end(quiesce),
+            Seen::Quiesce(quiesce) => self.show(quiesce),
+            _ => {}
+        }
+    }
+
+    fn polled(&mut self, _governed: &[Status], controllers: &[ControllerReport]) {
+        crate::daemon::show_reports(&mut self.live, self.json, controllers);
     }
 }
 
@@ -222,5 +197,39 @@ mod tests {
             sites: Vec::new(),
             graph: Vec::new(),
         }
+    }
+
+    #[test]
+    fn no_line_is_wider_than_a_terminal_whatever_there_is_to_say() {
+        let mut told = status();
+        let long = "/sys/fs/cgroup/".to_owned() + &"a-long-slice.slice/".repeat(9) + "updater.service";
+        told.cpus.0 = (0..256).step_by(2).map(machine::CpuId).collect();
+        told.critical[0].unit.clone_from(&long);
+        told.background[0].unit.clone_from(&long);
+        for spared in [None, Some(format!("it holds sshd (812), {}", "x".repeat(100)))] {
+            told.background[0].spared = spared;
+            for outlook in
+                [Outlook::Busy, Outlook::Waiting, Outlook::Frozen, Outlook::LeftOff, Outlook::Blind]
+            {
+                told.outlook = outlook;
+                for why in [None, Some(Reason::NoGain), Some(Reason::LongerTail), Some(Reason::NotExcluded)] {
+                    told.payoff.why = why;
+                    for pays in [None, Some(true), Some(false)] {
+                        told.payoff.pays = pays;
+                        let text = told.text();
+                        let widest = text.lines().map(|line| line.chars().count()).max().unwrap();
+                        assert!(widest <= 80, "{widest} columns:\n{text}");
+                        assert!(text.contains("updater.service"), "{text}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_process_is_called_by_its_program() {
+        let text = status().text();
+        assert!(text.contains("critical    search (4711)"), "{text}");
+        assert!(text.contains("background  updater.service"), "{text}");
     }
 }

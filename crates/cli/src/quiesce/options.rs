@@ -1,12 +1,9 @@
 //! What `roost quiesce` is asked for.
 
-use crate::exit::usage;
-use anyhow::Result;
+use ::daemon::quiesce::{QuiesceConfig, Trigger};
 use clap::ValueEnum;
-use daemon::quiesce::{QuiesceOptions, Trigger};
-use linux::Root;
 use linux::freezer::FreezerWay;
-use machine::{Duration, Ratio};
+use machine::Duration;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -88,6 +85,9 @@ pub struct Args {
     pub metrics: Option<SocketAddr>,
     #[command(flatten)]
     pub names: crate::metrics::Names,
+    /// The control socket of the daemon [default: /run/roost/roost.sock]
+    #[arg(long, value_name = "PATH")]
+    pub socket: Option<PathBuf>,
     /// Folder for the page and its numbers [default: runs/quiesce-DATE-TIME, or none with --json]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
@@ -117,36 +117,36 @@ pub enum FreezerName {
 }
 
 impl Args {
-    /// What the governor is asked.
-    pub fn options(&self) -> Result<QuiesceOptions> {
-        if !(0.01..=0.99).contains(&self.max_share) {
-            return Err(usage(format!("--max-share {}: write a share from 0.01 to 0.99", self.max_share)));
-        }
-        if self.max_pause.is_zero() {
-            return Err(usage("--max-pause 0: nothing could be frozen at all; write a time such as 250ms"));
-        }
-        let only = self.freezer.map(|name| match name {
-            FreezerName::V2 => FreezerWay::V2,
-            FreezerName::V1 => FreezerWay::V1,
-            FreezerName::Signal => FreezerWay::Signal,
-        });
-        let ways = [FreezerWay::V2, FreezerWay::V1, FreezerWay::Signal];
-        Ok(QuiesceOptions {
-            root: Root::system(),
+    /// The table of the configuration that says the same.
+    pub fn table(&self) -> QuiesceConfig {
+        QuiesceConfig {
+            name: None,
             critical: self.critical.clone(),
             background: self.background.clone(),
             domain: self.domain.clone(),
             max_pause: self.max_pause,
-            max_share: Ratio::new(self.max_share),
+            max_share: self.max_share,
             trigger: self.trigger.map(|name| match name {
                 TriggerName::Accept => Trigger::Accept,
                 TriggerName::Input => Trigger::Input,
             }),
+            freezer: self.freezer.map(|name| match name {
+                FreezerName::V2 => FreezerWay::V2,
+                FreezerName::V1 => FreezerWay::V1,
+                FreezerName::Signal => FreezerWay::Signal,
+            }),
             always: self.always,
-            dry_run: self.dry_run,
-            record: self.record.clone(),
-            without: ways.into_iter().filter(|way| only.is_some_and(|only| only != *way)).collect(),
-            checkpoint: None,
-        })
+            realtime: self.realtime,
+        }
+    }
+
+    /// Options that a daemon which runs has decided for itself.
+    pub fn whole(&self) -> Vec<&'static str> {
+        let given = [
+            ("--record", self.record.is_some()),
+            ("--metrics", self.metrics.is_some()),
+            ("--out", self.out.is_some()),
+        ];
+        given.into_iter().filter_map(|(flag, is_given)| is_given.then_some(flag)).collect()
     }
 }

@@ -2,7 +2,6 @@
 //!
 //! Pure but for [`write()`]. All of it is measured; how much power that saves is not, for no meter is read here.
 
-use super::text;
 use crate::run_folder::{self, Kind, Place, REPORT};
 use crate::thinned::Thinned;
 use anyhow::Result;
@@ -228,7 +227,7 @@ fn payoff(told: &Told) -> Section {
         ],
         form: Form::Grouped,
     };
-    let mut said = format!("Here: {}.", text::payoff(payoff));
+    let mut said = format!("Here: {}.", payoff.text());
     if ours.is_none() {
         said += " Of this run no energy is compared: it was all with quiescence, or all without, or it is not known which.";
     }

@@ -1,30 +1,41 @@
 //! Remote callers over HTTP: `POST /wake` with `Authorization: Bearer TOKEN` and the envelope of a datagram. And the page of metrics.
 
-use super::options::Options;
+use crate::exit::usage;
 use crate::http::{self, Hosts, Limits};
-use anyhow::{Context as _, Result};
+use ::daemon::Config;
+use ::daemon::wake::{RemoteDesk, Unheard, WakeHandle};
+use anyhow::Result;
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::DefaultBodyLimit;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::routing::post;
-use daemon::wake::{RemoteDesk, Unheard, WakeHandle};
+use std::net::TcpListener;
+use std::sync::{Mutex, PoisonError};
 
 /// A message is no longer.
 const BODY_MAX: usize = 1024;
 
-/// Begins to serve what was asked for; a line for each, with the address.
-pub fn serve(options: &Options, handle: &WakeHandle) -> Result<Vec<String>> {
-    let mut lines = Vec::new();
-    if let Some(address) = options.metrics {
-        let address = crate::metrics::wake::serve(address, &options.names, handle.clone())?;
-        lines.push(format!("metrics at http://{address}/metrics"));
+/// The place where announcements come over HTTP, until a planner hears them.
+pub struct Remote(Mutex<Option<TcpListener>>);
+
+impl Remote {
+    /// Takes the address that the configuration names, if any.
+    pub fn new(config: &Config) -> Result<Self> {
+        let address = config.wake.as_ref().and_then(|wake| wake.http);
+        let bind = |address| {
+            TcpListener::bind(address).map_err(|cause| {
+                usage(format!("cannot listen at {address}: {cause}; choose another with --http"))
+            })
+        };
+        Ok(Self(Mutex::new(address.map(bind).transpose()?)))
     }
-    if let (Some(address), Some(remote)) = (options.http, handle.remote()) {
-        let listener = std::net::TcpListener::bind(address).map_err(|cause| {
-            crate::exit::usage(format!("cannot listen at {address}: {cause}; choose another with --http"))
-        })?;
-        let address = listener.local_addr().context("preparing HTTP")?;
+
+    /// Begins to serve, the first time that there is a planner; a line with the address then.
+    pub fn serve(&self, handle: &WakeHandle) -> Option<String> {
+        let listener = self.0.lock().unwrap_or_else(PoisonError::into_inner).take()?;
+        let remote = handle.remote()?;
+        let address = listener.local_addr().ok()?;
         let router = Router::new()
             .route(
                 "/wake",
@@ -34,11 +45,13 @@ pub fn serve(options: &Options, handle: &WakeHandle) -> Result<Vec<String>> {
             )
             .layer(DefaultBodyLimit::max(BODY_MAX));
         // The token proves who asks, by whatever name; it ends with the process.
-        http::serve("wake-http", listener, router, Limits::CALLERS, Hosts::Any, std::future::pending())
-            .context("preparing HTTP")?;
-        lines.push(format!("announcements at http://{address}/wake"));
+        let served =
+            http::serve("wake-http", listener, router, Limits::CALLERS, Hosts::Any, std::future::pending());
+        Some(match served {
+            Ok(_) => format!("announcements at http://{address}/wake"),
+            Err(cause) => format!("announcements over HTTP are not heard: {cause:#}"),
+        })
     }
-    Ok(lines)
 }
 
 fn hear(remote: &RemoteDesk, headers: &HeaderMap, body: &[u8]) -> (StatusCode, String) {

@@ -12,19 +12,23 @@ mod http;
 mod options;
 mod page;
 
+pub use http::Remote;
 pub use options::{ActName, AlarmName};
 
-use crate::exit::{Exit, coded, usage};
+use crate::daemon::{Request, View, govern};
+use crate::exit::usage;
 use crate::live::Live;
-use crate::signals::EndSignals;
+use crate::run_folder::Place;
+use ::daemon::wake::{Calibration, WakeError, WakeStatus};
+use ::daemon::{Config, ControllerReport, Seen};
 use anyhow::Result;
 use clap::Subcommand;
-use daemon::wake::{Calibration, WakeDaemon, WakeError};
 use linux::bpf::AlarmProgram;
 use linux::holder::IdleHolder;
 use linux::{IdleActuator, Root};
+use machine::Duration;
 use std::process::ExitCode;
-use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex};
 
 /// Wake CPUs just before the event that needs them: the planner, and its clients
 ///
@@ -61,7 +65,7 @@ enum Client {
 }
 
 /// A person reads no faster.
-const DRAW_EVERY: std::time::Duration = std::time::Duration::from_millis(500);
+const DRAW_EVERY: Duration = Duration::from_millis(500);
 
 /// Does it.
 pub fn run(args: &Args) -> Result<ExitCode> {
@@ -74,70 +78,94 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     if options.calibrate {
         return calibrate(options);
     }
-    let wake = options.options()?;
+    let config = Config {
+        wake: Some(options.table()),
+        socket: crate::daemon::socket_or(options.control.as_ref(), &Root::system()),
+        metrics: options.metrics,
+        ..Config::default()
+    };
+    // What is wrong is told before anything is measured.
+    options.table().options().map_err(crate::daemon::refused)?;
     let started = crate::run_folder::started()?;
     let place = (options.out.is_some() || !options.json)
         .then(|| page::place(options.out.as_deref(), &started))
         .transpose()?;
-    // Before anything is held: a signal that comes meanwhile must not end this without putting things back.
-    let signals = EndSignals::watch()?;
-    if wake.exit_latency.is_none() {
+    if options.measures() {
         eprintln!("measuring what waking takes: four seconds");
     }
-    let (mut daemon, notices) = WakeDaemon::open(&wake).map_err(refused)?;
-    notices.iter().for_each(|notice| eprintln!("{notice}"));
-    let handle = daemon.handle();
-    let addresses = http::serve(options, &handle)?;
-    addresses.iter().for_each(|line| eprintln!("{line}"));
-    if let Some(address) = daemon.udp_address() {
-        eprintln!("datagrams at {address}");
-    }
-    let (sender, signal) = channel();
-    signals.call(move || {
-        let _ = sender.send(());
-    })?;
-    eprint!("{}", handle.status().calibration.text());
-    eprintln!("listening at {}", wake.socket.display());
-    sd_notify::notify(&[sd_notify::NotifyState::Ready]).ok();
-    let until = options.length.map(|length| linux::now() + length);
-    let mut view = Live::new(options.json, DRAW_EVERY.into());
-    let mut history = page::History::default();
-    loop {
-        let left = until.map_or(DRAW_EVERY, |until| DRAW_EVERY.min(until.since(linux::now()).into()));
-        match signal.recv_timeout(left) {
-            Err(RecvTimeoutError::Timeout) if until.is_none_or(|until| linux::now() < until) => {}
-            _ => break,
+    let view = Windows {
+        json: options.json,
+        live: Live::new(options.json, DRAW_EVERY),
+        history: page::History::default(),
+        started,
+        place,
+    };
+    let request = Request {
+        config,
+        file: None,
+        root: Root::system(),
+        dry_run: false,
+        take_over: false,
+        names: &options.names,
+        length: options.length,
+        whole: options.whole(),
+    };
+    govern(request, Arc::new(Mutex::new(view)))
+}
+
+/// The planner, live, and the page at the end.
+struct Windows {
+    json: bool,
+    live: Live,
+    history: page::History,
+    started: String,
+    place: Option<Place>,
+}
+
+impl Windows {
+    fn end(&mut self, last: &WakeStatus) {
+        self.live.end();
+        if self.json {
+            crate::live::print_line(last);
+        } else if !self.live.is_live() {
+            print!("{}", last.text());
         }
-        daemon.look_after().iter().for_each(|notice| view.say(notice));
-        let status = handle.status();
-        history.add(&status);
-        if view.is_due(linux::now()) {
-            view.draw(&status.text());
-        }
-    }
-    let last = handle.status();
-    drop(daemon);
-    view.end();
-    if options.json {
-        println!("{}", serde_json::to_string(&last)?);
-    } else if !view.is_live() {
-        print!("{}", last.text());
-    }
-    if let Some(place) = place {
-        match page::write(&place, started, &last, &history) {
+        let Some(place) = self.place.take() else { return };
+        match page::write(&place, self.started.clone(), last, &self.history) {
             Ok(where_it_is) => eprintln!("{where_it_is}"),
             // What was planned was planned well: a full disk makes no failure of that.
             Err(error) => eprintln!("no page was written: {error:#}"),
         }
     }
-    Ok(ExitCode::SUCCESS)
+}
+
+impl View for Windows {
+    fn say(&mut self, line: &str) {
+        self.live.say(line);
+    }
+
+    fn seen(&mut self, seen: Seen<'_>, is_last: bool) {
+        let Seen::Wake(handle) = seen else { return };
+        let status = handle.status();
+        if is_last {
+            return self.end(&status);
+        }
+        self.history.add(&status);
+        if self.live.is_due(linux::now()) {
+            self.live.draw(&status.text());
+        }
+    }
+
+    fn polled(&mut self, _governed: &[::daemon::Status], controllers: &[ControllerReport]) {
+        crate::daemon::show_reports(&mut self.live, self.json, controllers);
+    }
 }
 
 fn calibrate(options: &options::Options) -> Result<ExitCode> {
-    let wake = options.options()?;
+    let wake = options.table().options().map_err(crate::daemon::refused)?;
     crate::signals::put_back_at_end()?;
     let holder = IdleHolder::open(&Root::system(), &wake.cpus, "roost wake --calibrate", IdleActuator::PmQos)
-        .map_err(|error| refused(error.into()))?;
+        .map_err(|error| crate::daemon::refused(WakeError::from(error).into()))?;
     let alarms = AlarmProgram::load();
     if let Err(error) = &alarms {
         eprintln!("timers that the kernel sets are left out: {error}");
@@ -149,13 +177,4 @@ fn calibrate(options: &options::Options) -> Result<ExitCode> {
         print!("{}", found.text());
     }
     Ok(ExitCode::SUCCESS)
-}
-
-fn refused(error: WakeError) -> anyhow::Error {
-    match &error {
-        WakeError::Lock(lock) if lock.is_refusal() => coded(Exit::Refused, error),
-        WakeError::Lock(_) | WakeError::Unsupported(_) => coded(Exit::Unsupported, error),
-        WakeError::Affinity(_) | WakeError::Taken { .. } => usage(error),
-        WakeError::Failed(_) => coded(Exit::Failed, error),
-    }
 }

@@ -1,11 +1,8 @@
 //! What `roost wake` is asked for.
 
-use crate::exit::usage;
-use anyhow::Result;
+use ::daemon::wake::{Act, Alarm, WakeConfig};
 use clap::ValueEnum;
-use daemon::wake::{Act, Alarm, Token, WakeOptions};
-use machine::{CpuId, CpuList, Duration, Ratio};
-use policy::wake_plan::{AllowanceParams, Params};
+use machine::{CpuList, Duration};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -77,6 +74,9 @@ pub struct Options {
     /// Do not count sleep by events in the kernel: the accounts then rest on cpuidle's residency alone
     #[arg(long)]
     without_events: bool,
+    /// The control socket of the daemon [default: /run/roost/roost.sock]
+    #[arg(long, value_name = "PATH")]
+    pub control: Option<PathBuf>,
     /// End after this time [default: when a signal comes]
     #[arg(long = "for", value_name = "TIME")]
     pub length: Option<Duration>,
@@ -162,72 +162,46 @@ impl From<Alarm> for AlarmName {
     }
 }
 
-/// So many users may make as many requests as each may.
-const CALLERS_AT_FULL_RATE: u32 = 4;
-
 impl Options {
-    /// What the planner is asked.
-    pub fn options(&self) -> Result<WakeOptions> {
-        let allowed = linux::allowed_cpus().map_err(usage)?;
-        let cpus = self.cpus.clone().unwrap_or_else(|| allowed.clone());
-        linux::check_allowed(&cpus, &allowed).map_err(usage)?;
-        let token = self.token_file.as_deref().map(Token::read).transpose().map_err(usage)?;
-        for (name, address) in [("--udp", self.udp), ("--http", self.http)] {
-            let Some(address) = address else { continue };
-            if token.is_none() {
-                return Err(usage(format!(
-                    "{name} needs --token-file: `head -c 24 /dev/urandom | base64 > token; chmod 600 token`"
-                )));
-            }
-            if !address.ip().is_loopback() && !self.remote {
-                return Err(usage(format!(
-                    "{address} can be reached from elsewhere: add --remote if it shall be"
-                )));
-            }
-        }
-        let last = CpuList(cpus.0.last().copied().into_iter().collect());
-        let remote_cpus = self.remote_cpus.clone().unwrap_or(last);
-        linux::check_allowed(&remote_cpus, &cpus).map_err(usage)?;
-        if !(0.0..=100.0).contains(&self.max_share) || self.max_rate == 0 {
-            return Err(usage("--max-share is 0 to 100 percent, and --max-rate at least 1"));
-        }
-        if !(0.0..=100.0).contains(&self.max_share_of_all) {
-            return Err(usage("--max-share-of-all is 0 to 100 percent"));
-        }
-        let allowance = AllowanceParams {
-            rate: self.max_rate,
-            share: Ratio::new(self.max_share / 100.0),
-            ..AllowanceParams::default()
-        };
-        let machine = AllowanceParams {
-            rate: self.max_rate.saturating_mul(CALLERS_AT_FULL_RATE),
-            share: Ratio::new(self.max_share_of_all / 100.0),
-            ..AllowanceParams::default()
-        };
-        let params = Params {
+    /// The table of the configuration that says the same.
+    pub fn table(&self) -> WakeConfig {
+        let text = |cpus: &Option<CpuList>| cpus.as_ref().map(ToString::to_string);
+        WakeConfig {
+            cpus: text(&self.cpus),
+            exit_latency: self.exit_latency.map(|latency| format!("{}ns", latency.as_nanos())),
             margin: self.margin,
-            max_stay: self.max_stay,
-            // More than one principal may have: none can fill a CPU's places alone.
-            max_per_cpu: 256,
-            max_per_principal: 64,
-            allowance: Some(allowance),
-            machine: Some(machine),
-            ..Params::default()
-        };
-        Ok(WakeOptions {
-            cpus,
-            params,
-            exit_latency: self.exit_latency,
             act: self.act.map(Act::from),
             alarm: self.alarm.map(Alarm::from),
+            max_stay: self.max_stay,
+            max_rate: self.max_rate,
+            max_share: self.max_share,
+            max_share_of_all: self.max_share_of_all,
             socket: self.socket.clone(),
             users: self.users.clone(),
             udp: self.udp,
-            token,
-            remote_cpus,
-            events: !self.without_events,
+            http: self.http,
+            token_file: self.token_file.clone(),
+            remote: self.remote,
+            remote_cpus: text(&self.remote_cpus),
             disks: self.disks,
-            home: self.home.map(CpuId).or(allowed.0.first().copied()),
-        })
+            home: self.home,
+            without_events: self.without_events,
+        }
+    }
+
+    /// True if waking is measured at the start.
+    pub fn measures(&self) -> bool {
+        self.exit_latency.is_none()
+    }
+
+    /// Options that a daemon which runs has decided for itself.
+    pub fn whole(&self) -> Vec<&'static str> {
+        let given = [
+            ("--metrics", self.metrics.is_some()),
+            ("--out", self.out.is_some()),
+            // The daemon's own page of HTTP is configured with it.
+            ("--http", self.http.is_some()),
+        ];
+        given.into_iter().filter_map(|(flag, is_given)| is_given.then_some(flag)).collect()
     }
 }

@@ -74,7 +74,7 @@ fn a_proxy_answers_and_tells_on_every_signal() {
 }
 
 #[test]
-fn a_governor_gives_its_service_back_on_every_signal_and_reloads_on_one() {
+fn a_governor_gives_its_service_back_on_every_signal_and_a_daemon_reloads_on_one() {
     if cannot("ending a governor") {
         return;
     }
@@ -82,20 +82,23 @@ fn a_governor_gives_its_service_back_on_every_signal_and_reloads_on_one() {
     let server = Memcached::start(folder.path());
     let before = server.place();
     let port = server.port.to_string();
+    let one_core = |epoch: &serde_json::Value| crate::governing::cpus(epoch) == 1;
     for name in SIGNALS {
         let mut governor = Governor::start(folder.path(), &["--port", &port, "--epoch", "50ms"]);
-        let one_core = |epoch: &serde_json::Value| crate::governing::cpus(epoch) == 1;
         governor.until("one core", one_core);
-        let (code, said) = if name == "HUP" {
-            signal(governor.child.id(), name);
-            governor.until("it goes on", |_| true);
-            governor.end()
-        } else {
-            governor.end_by(name)
-        };
+        let (code, said) = governor.end_by(name);
         assert_eq!(code, Some(0), "SIG{name}: {said}");
         assert_eq!(server.place(), before, "SIG{name}: {said}");
     }
+    let config = folder.path().join("roost.toml");
+    fs::write(&config, format!("epoch = \"50ms\"\n[[service]]\nport = {port}\n")).unwrap();
+    let mut daemon = Governor::start(folder.path(), &["--config", config.to_str().unwrap()]);
+    daemon.until("one core", one_core);
+    signal(daemon.child.id(), "HUP");
+    daemon.until("it goes on", |_| true);
+    let (code, said) = daemon.end();
+    assert_eq!((code, server.place()), (Some(0), before), "{said}");
+    assert!(said.contains("read again"), "{said}");
 }
 
 #[test]

@@ -85,7 +85,8 @@ impl Governor {
         let limits = IdleLimits::shared();
         let socket = folder.join("govern.sock");
         let mut command = Command::new(ROOST);
-        command.args(["govern", "--json", "--socket"]).arg(&socket).args(flags);
+        let daemon = if flags.contains(&"--config") { "daemon" } else { "govern" };
+        command.args([daemon, "--json", "--socket"]).arg(&socket).args(flags);
         prepare(&mut command);
         let mut child = command
             .stdout(Stdio::piped())
@@ -120,7 +121,7 @@ impl Governor {
     pub fn ask(&self, words: &[&str]) -> Output {
         let (first, rest) = words.split_first().expect("a word");
         let mut command = Command::new(ROOST);
-        command.args(["govern", first]).args(rest).arg("--socket").arg(&self.socket);
+        command.arg(first).args(rest).arg("--socket").arg(&self.socket);
         command.output().expect("roost runs")
     }
 
@@ -235,15 +236,15 @@ fn a_memcached_is_parked_asked_about_changed_and_found_as_it_was() {
     let name = format!("port-{port}");
     let status = String::from_utf8(governor.ask(&["status"]).stdout).expect("text");
     assert!(status.contains(&name) && status.contains(&format!("1/{all}")), "{status}");
-    let paused = governor.ask(&["set", &name, "pause"]);
+    let paused = governor.ask(&["pause", &name]);
     assert_eq!(paused.status.code(), Some(0));
     let said = String::from_utf8_lossy(&paused.stdout).into_owned();
     assert!(said.contains("-> paused"), "{said}");
     governor.until("the pause", |epoch| epoch["mode"] == "paused" && cpus(epoch) == all);
     assert_eq!(server.place().0, before.0, "paused means as it was before us");
-    assert_eq!(governor.ask(&["set", &name, "resume"]).status.code(), Some(0));
+    assert_eq!(governor.ask(&["resume", &name]).status.code(), Some(0));
     governor.until("one core again", |epoch| cpus(epoch) == 1);
-    assert_eq!(governor.ask(&["set", "nobody", "pause"]).status.code(), Some(2));
+    assert_eq!(governor.ask(&["pause", "nobody"]).status.code(), Some(2));
 
     // From nothing to much is a jump, and this goal is kept by nothing.
     let set = governor.ask(&["set", &name, "goal=1us@p99"]);
@@ -331,7 +332,7 @@ fn a_memcached_that_hangs_is_lost_and_not_parked() {
     });
     signal(server.child.id(), "CONT");
     governor.until("one core again", |epoch| epoch["mode"] == "searching" && cpus(epoch) == 1);
-    let refused = governor.ask(&["set", &format!("port-{port}"), "pause"]);
+    let refused = governor.ask(&["pause", &format!("port-{port}")]);
     assert_eq!(refused.status.code(), Some(0), "{refused:?}");
     let (code, said) = governor.end();
     assert_eq!(code, Some(0), "{said}");
@@ -503,7 +504,7 @@ fn a_service_that_is_configured_later_is_refused_beside_a_rival_too() {
     assert!(!status.contains("cache"), "{status}");
     assert_eq!(governor.end().0, Some(0));
     // From the start it does not even start.
-    let refused = Command::new(ROOST).arg("govern").args(flags).output().expect("roost runs");
+    let refused = Command::new(ROOST).arg("daemon").args(flags).output().expect("roost runs");
     assert_eq!(refused.status.code(), Some(4), "{refused:?}");
 }
 
@@ -603,9 +604,10 @@ fn what_is_wrong_is_one_clear_error_with_its_code() {
         (&["govern", "--pid", "4000000"], 2, "no process 4000000"),
         (&["govern", "--port", &free, "--telemetry", "memcached"], 2, "memcached+requests"),
         (&["govern", "--port", &free, "--goal", "fast"], 2, "such as 300us@p99"),
-        (&["govern", "--config", "none.toml"], 2, "--config"),
-        (&["govern", "status", "--socket", "none.sock"], 1, "roost govern"),
-        (&["govern", "set", "x", "faster", "--socket", "none.sock"], 2, "pause or resume"),
+        (&["daemon", "--config", "none.toml"], 2, "--config"),
+        (&["status", "--socket", "none.sock"], 1, "roost daemon"),
+        (&["govern"], 2, "--port 11211"),
+        (&["set", "x", "faster", "--socket", "none.sock"], 2, "roost pause"),
         (&["replay", "none"], 2, "cannot read none"),
     ] {
         let (found, said) = roost(words);
@@ -630,7 +632,7 @@ fn what_is_wrong_is_one_clear_error_with_its_code() {
     }
     fs::write(folder.path().join("a.toml"), "[[service]]\nname = \"cache\"\nport = 11211\n").expect("a file");
     let output = Command::new(ROOST)
-        .args(["govern", "--print-config", "--config", "a.toml"])
+        .args(["daemon", "--print-config", "--config", "a.toml"])
         .current_dir(folder.path())
         .output()
         .expect("roost runs");
@@ -691,7 +693,7 @@ fn strangers_at_the_control_socket_delay_no_order_of_roots() {
     let held = held_by_nobody(&governor.socket, 200);
     assert!(held.len() >= 40, "{} connections", held.len());
     for _ in 0..5 {
-        for words in [&["set", &name, "pause"][..], &["set", &name, "resume"], &["status"]] {
+        for words in [&["pause", &name][..], &["resume", &name], &["status"]] {
             let asked = Instant::now();
             let output = governor.ask(words);
             let said = String::from_utf8_lossy(&output.stderr).into_owned();

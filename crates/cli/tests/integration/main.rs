@@ -19,6 +19,7 @@ mod hurrying;
 mod judging;
 #[path = "../../../slots/tests/it/jvm.rs"]
 mod jvm;
+mod leasing;
 mod observing;
 mod pages;
 mod papers;

@@ -120,7 +120,7 @@ fn no_page_is_for_a_strangers_name() {
     std::fs::write(&config, "").expect("a file");
     let socket = folder.path().join("govern.sock");
     let govern =
-        ["govern", "--dry-run", "--config", config.to_str().unwrap(), "--socket", socket.to_str().unwrap()];
+        ["daemon", "--dry-run", "--config", config.to_str().unwrap(), "--socket", socket.to_str().unwrap()];
     for args in [&["serve", "--port", "0", "--idle-actuator", "none"][..], &govern] {
         let paged = Paged::start(1000, &[args, &["--metrics-name", "Page.example"]].concat());
         paged.scrape();
@@ -154,7 +154,7 @@ fn a_reader_of_its_lines_that_is_gone_ends_no_daemon() {
         [&store, &govern, &config].map(|path| path.to_str().expect("text"));
     let metrics = ["--metrics", "127.0.0.1:0"];
     let serve = ["serve", "--port", "0", "--idle-actuator", "none", "--unix", store_path];
-    let daemon = ["govern", "--dry-run", "--config", config, "--socket", govern_path];
+    let daemon = ["daemon", "--dry-run", "--config", config, "--socket", govern_path];
     for (args, socket) in [(&serve[..], &store), (&daemon, &govern)] {
         let mut command = Command::new(ROOST);
         command.args(args).args(metrics).stdin(Stdio::null()).stdout(gone()).stderr(gone());

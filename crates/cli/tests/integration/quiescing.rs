@@ -17,6 +17,8 @@ pub struct Example {
     client: Child,
     updater: Child,
     _client_says: Option<BufReader<ChildStdout>>,
+    /// For the control socket.
+    folder: tempfile::TempDir,
 }
 
 fn part(words: &[&str]) -> (Child, String, BufReader<ChildStdout>) {
@@ -41,7 +43,7 @@ impl Example {
         // Far more than twenty times what signals take on a machine that is busy.
         let (server, port, _) = part(&["server", "--wait", "400ms"]);
         let (client, _, says) = part(&["client", "--port", &port, "--compute", "1ms"]);
-        Self { server, client, updater, _client_says: Some(says) }
+        Self { server, client, updater, _client_says: Some(says), folder: tempfile::tempdir().unwrap() }
     }
 
     /// The server asks the updater, which is in a cgroup, before it answers.
@@ -52,12 +54,13 @@ impl Example {
         let (client, _, mut says) = part(&["client", "--port", &port, "--compute", "1ms"]);
         // It writes a line for each response, and would wait for a reader.
         std::thread::spawn(move || std::io::copy(&mut says, &mut std::io::sink()));
-        Self { server, client, updater, _client_says: None }
+        Self { server, client, updater, _client_says: None, folder: tempfile::tempdir().unwrap() }
     }
 
     fn quiesce(&self, flags: &[&str]) -> Command {
         let mut command = Command::new(ROOST);
-        command.args(["quiesce", "--json", "--critical", &self.client.id().to_string()]);
+        command.args(["quiesce", "--json", "--socket"]).arg(self.folder.path().join("roost.sock"));
+        command.args(["--critical", &self.client.id().to_string()]);
         command
             .args(["--background", &self.updater.id().to_string(), "--freezer", "signal", "--always"])
             .args(flags);
@@ -68,7 +71,8 @@ impl Example {
     /// What would be frozen, by cgroups where they have a freezer.
     fn dry(&self, background: &str) -> Command {
         let mut command = Command::new(ROOST);
-        command.args(["quiesce", "--json", "--critical", &self.client.id().to_string()]);
+        command.args(["quiesce", "--json", "--socket"]).arg(self.folder.path().join("roost.sock"));
+        command.args(["--critical", &self.client.id().to_string()]);
         command.args(["--background", background, "--for", "1ms", "--dry-run"]).stdin(Stdio::null());
         command
     }
@@ -147,7 +151,7 @@ fn it_freezes_and_leaves_nothing_and_a_second_one_is_refused() {
     write!(page, "GET /metrics HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").unwrap();
     let mut metrics = String::new();
     page.read_to_string(&mut metrics).unwrap();
-    assert!(metrics.contains("roost_quiesce_all_idle_seconds_total{domain=\"all\"}"), "{metrics}");
+    assert!(metrics.contains("roost_quiesce_all_idle_seconds_total{controller=\"quiesce:"), "{metrics}");
     signal(first.id(), "TERM");
     let mut told = String::new();
     lines.read_to_string(&mut told).unwrap();
@@ -286,7 +290,8 @@ fn what_critical_work_needs_through_a_third_process_is_not_frozen_for_long() {
     let Some(group) = Group::make(TEST, "backend") else { return };
     let chain = Example::chain(&group);
     let mut command = Command::new(ROOST);
-    command.args(["quiesce", "--json", "--critical", &chain.client.id().to_string(), "--background"]);
+    command.args(["quiesce", "--json", "--socket"]).arg(chain.folder.path().join("roost.sock"));
+    command.args(["--critical", &chain.client.id().to_string(), "--background"]);
     let mut child = command
         .arg(&group.folder)
         .stdin(Stdio::null())

@@ -230,7 +230,9 @@ fn a_client_of_the_planner_with_such_a_name_steers_no_terminal() {
     let folder = tempfile::tempdir().unwrap();
     let (socket, out) = (folder.path().join("wake.sock"), folder.path().join("out"));
     let (socket, out) = (socket.to_str().unwrap(), out.to_str().unwrap());
-    let wake = ["wake", "--exit-latency", "200us", "--socket", socket, "--out", out];
+    let control = folder.path().join("roost.sock");
+    let control = control.to_str().unwrap();
+    let wake = ["wake", "--exit-latency", "200us", "--socket", socket, "--control", control, "--out", out];
     let Some(mut terminal) = Terminal::start("wake", &wake) else { return };
     terminal.until("listening at");
     let began = Instant::now();

@@ -54,6 +54,8 @@ fn listening(
     let mut child = Command::new(ROOST)
         .args(["wake", "--json", "--exit-latency", "200us", "--socket"])
         .arg(socket)
+        .arg("--control")
+        .arg(socket.with_extension("control"))
         .args(flags)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -604,14 +606,23 @@ fn a_second_planner_at_the_same_place_is_refused_and_at_another_asks_the_first()
     let socket = planner.socket();
     let socket = socket.to_str().expect("text");
     let flags = ["wake", "--json", "--exit-latency", "200us", "--max-stay", "10s", "--for", "5s", "--socket"];
-    let output = Command::new(ROOST).args(flags).arg(socket).output().expect("roost runs");
-    assert_eq!(output.status.code(), Some(2), "{output:?}");
-    assert!(String::from_utf8_lossy(&output.stderr).contains("cannot listen"), "{output:?}");
+    let second = |control: &Path, listens: &Path| {
+        let mut command = Command::new(ROOST);
+        command.args(flags).arg(listens).arg("--control").arg(control);
+        command
+    };
+    // Beside a daemon that has a planner, by that daemon; beside another, by the socket.
+    let (first, own) = (planner.socket().with_extension("control"), planner.folder.path().join("own"));
+    for (control, code, words) in
+        [(&first, 4, "wake is governed already, by roost wake"), (&own, 2, "cannot listen")]
+    {
+        let output = second(control, Path::new(socket)).output().expect("roost runs");
+        assert_eq!(output.status.code(), Some(code), "{output:?}");
+        assert!(String::from_utf8_lossy(&output.stderr).contains(words), "{output:?}");
+    }
     assert!(planner.status()["running"].as_u64() > Some(0), "the first still listens");
     let beside = planner.folder.path().join("second.sock");
-    let second = Command::new(ROOST)
-        .args(flags)
-        .arg(&beside)
+    let second = second(&own, &beside)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .ends_with_parent()
@@ -747,6 +758,8 @@ fn readers_of_its_lines_that_are_gone_end_no_planner() {
         .arg(folder.path().join("run"))
         .arg("--socket")
         .arg(&socket)
+        .arg("--control")
+        .arg(socket.with_extension("control"))
         .stdin(Stdio::null())
         .stdout(crate::pages::gone())
         .stderr(crate::pages::gone())

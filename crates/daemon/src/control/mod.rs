@@ -1,4 +1,4 @@
-//! The daemon's Unix socket: `roost govern status` and `set`.
+//! The daemon's Unix socket: `roost status`, `set`, `pause` and `resume`, and leases.
 //!
 //! A line of JSON is asked, a line is answered, and the connection ends. Everybody on the machine may ask how things are;
 //! only the daemon's own user and root may change something, which the kernel's word on the peer decides (SO_PEERCRED), not
@@ -10,15 +10,18 @@
 
 mod peers;
 
-pub use peers::{Asker, Reply};
+pub use peers::{Asker, Heard, Reply};
 
+use crate::config::Part;
 use crate::controllers::cores::Status;
+use crate::controllers::{ControllerReport, Refusal};
 use crate::socket::{self, Place};
 use linux::holder::Asked;
 use linux::holder::wire::plain;
 use machine::Goal;
 use peers::Peers;
 use serde::{Deserialize, Serialize};
+use std::fmt;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -38,6 +41,8 @@ pub enum Ask {
         /// What.
         set: Set,
     },
+    /// Govern this, too, for as long as the connection lasts.
+    Lease(Box<Part>),
 }
 
 /// A change.
@@ -64,9 +69,15 @@ pub enum Answer {
         waiting: Vec<(String, String)>,
         /// Who asks for what of the CPUs that services share: this daemon's own, and other processes of those that it holds.
         asked: Vec<Asked>,
+        /// Controllers with a thread.
+        controllers: Vec<ControllerReport>,
         /// Nothing is touched.
         dry_run: bool,
     },
+    /// These are governed for as long as the connection lasts.
+    Leased(Vec<String>),
+    /// A lease is not granted.
+    NotLeased(Refusal),
     /// It is done.
     Done,
     /// It is not done; the text says why.
@@ -75,11 +86,88 @@ pub enum Answer {
     Denied(String),
 }
 
+/// A daemon at a control socket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Running {
+    /// Its process.
+    pub process: u32,
+    /// Its program, and the words before its first flag.
+    pub command: String,
+}
+
+impl fmt::Display for Running {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} (process {})", self.command, self.process)
+    }
+}
+
+/// The daemon that listens at `path`, by the kernel's word on the other end.
+pub fn running(path: &Path) -> Option<Running> {
+    let stream = UnixStream::connect(path).ok()?;
+    let peer = rustix::net::sockopt::socket_peercred(&stream).ok()?;
+    let process = peer.pid.as_raw_nonzero().get().unsigned_abs();
+    Some(Running::of(process))
+}
+
+impl Running {
+    /// A process, by its program's name and the words before its first flag.
+    pub fn of(process: u32) -> Self {
+        let words = std::fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
+        let mut words = words.split(|&byte| byte == 0).map(String::from_utf8_lossy);
+        let program = words.next().unwrap_or_default();
+        let program = program.rsplit('/').next().unwrap_or_default().to_owned();
+        let words = words.take_while(|word| !word.starts_with('-') && !word.is_empty());
+        let command = std::iter::once(program).chain(words.map(|word| word.into_owned()));
+        let command = command.collect::<Vec<_>>().join(" ");
+        Self { process, command: linux::printable(&command).into_owned() }
+    }
+}
+
+/// Something that a daemon governs for as long as this is held.
+#[derive(Debug)]
+pub struct Lease {
+    stream: UnixStream,
+    /// What is governed, as `status` names it.
+    pub names: Vec<String>,
+}
+
+impl Lease {
+    /// Has a running daemon govern `part`. Waits until it has taken hold, or says why not.
+    pub fn take(path: &Path, part: &Part) -> Result<Result<Self, Refusal>, ControlError> {
+        let (stream, answer) = exchange(path, &Ask::Lease(Box::new(part.clone())), LEASE_PATIENCE)?;
+        match answer {
+            Answer::Leased(names) => Ok(Ok(Self { stream, names })),
+            Answer::NotLeased(refusal) => Ok(Err(refusal)),
+            Answer::Refused(why) => Ok(Err(Refusal::usage(why))),
+            Answer::Denied(why) => Ok(Err(Refusal::held(why))),
+            other => Err(ControlError::Foreign { path: path.to_owned(), cause: format!("{other:?}") }),
+        }
+    }
+
+    /// A second handle on the connection, to end it from another thread.
+    pub fn ender(&self) -> io::Result<impl Fn() + Send + 'static> {
+        let stream = self.stream.try_clone()?;
+        Ok(move || {
+            // It may have ended already.
+            let _ = stream.shutdown(std::net::Shutdown::Both);
+        })
+    }
+
+    /// Waits until the daemon has ended, or [`Self::ender`] was called, for this long at most. True
+    /// if it is over.
+    pub fn is_over_within(&mut self, wait: StdDuration) -> bool {
+        let _ = self.stream.set_read_timeout(Some(wait.max(StdDuration::from_millis(1))));
+        !matches!(self.stream.read(&mut [0]), Err(cause) if matches!(
+            cause.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted
+        ))
+    }
+}
+
 /// Why nothing was answered.
 #[derive(Debug, Error)]
 pub enum ControlError {
     /// Nobody listens.
-    #[error("no daemon answers at {path}: {cause}\nhint: start one with `roost govern`, or name its socket with --socket", path = path.display())]
+    #[error("no daemon answers at {path}: {cause}\nhint: start one with `roost daemon`, or name its socket with --socket", path = path.display())]
     Nobody {
         /// Where.
         path: PathBuf,
@@ -101,7 +189,7 @@ pub enum ControlError {
         cause: String,
     },
     /// The socket cannot be made.
-    #[error("cannot listen at {path}: {cause}\nhint: another daemon may run, or name another place with --socket", path = path.display())]
+    #[error("cannot listen at {path}: {cause}\nhint: run as root, or name another place with --socket", path = path.display())]
     Taken {
         /// Where.
         path: PathBuf,
@@ -112,18 +200,23 @@ pub enum ControlError {
 
 /// Asks the daemon at `path`.
 pub fn ask(path: &Path, what: &Ask) -> Result<Answer, ControlError> {
+    exchange(path, what, PATIENCE).map(|(_, answer)| answer)
+}
+
+fn exchange(path: &Path, what: &Ask, patience: StdDuration) -> Result<(UnixStream, Answer), ControlError> {
     let nobody = |cause| ControlError::Nobody { path: path.to_owned(), cause };
     let mut stream = UnixStream::connect(path).map_err(|cause| match cause.kind() {
         io::ErrorKind::PermissionDenied => ControlError::Denied { path: path.to_owned() },
         _ => nobody(cause),
     })?;
-    stream.set_read_timeout(Some(PATIENCE)).map_err(nobody)?;
+    stream.set_read_timeout(Some(patience)).map_err(nobody)?;
     let line = serde_json::to_string(what).expect("plain data") + "\n";
     stream.write_all(line.as_bytes()).map_err(nobody)?;
     let mut answer = String::new();
-    BufReader::new(stream.take(ANSWER_MAX)).read_line(&mut answer).map_err(nobody)?;
-    serde_json::from_str(&answer)
-        .map_err(|cause| ControlError::Foreign { path: path.to_owned(), cause: cause.to_string() })
+    BufReader::new((&stream).take(ANSWER_MAX)).read_line(&mut answer).map_err(nobody)?;
+    let answer = serde_json::from_str(&answer)
+        .map_err(|cause| ControlError::Foreign { path: path.to_owned(), cause: cause.to_string() })?;
+    Ok((stream, answer))
 }
 
 /// Listens at a socket, and removes it when dropped.
@@ -134,10 +227,7 @@ pub(crate) struct Control {
 
 impl Control {
     /// Begins to listen. Each question goes to `hear` with the way back; a change comes only from who may make one.
-    pub fn listen(
-        path: &Path,
-        hear: impl Fn(Ask, Reply) -> bool + Send + 'static,
-    ) -> Result<Self, ControlError> {
+    pub fn listen(path: &Path, hear: impl Fn(Heard) -> bool + Send + 'static) -> Result<Self, ControlError> {
         let taken = |cause| ControlError::Taken { path: path.to_owned(), cause };
         let (listener, place) = socket::listen(path, 0o666).map_err(taken)?;
         let peers = Peers::new(listener, hear).map_err(taken)?;
@@ -161,20 +251,26 @@ const ANSWER_MAX: u64 = 16 << 20;
 /// An epoch's work lies between question and answer.
 const PATIENCE: StdDuration = StdDuration::from_secs(5);
 
+/// Until a controller has taken hold: the planner of wake-ups measures for some seconds.
+const LEASE_PATIENCE: StdDuration = StdDuration::from_secs(120);
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn listening(folder: &Path) -> (Control, PathBuf) {
         let path = folder.join("govern.sock");
-        let control = Control::listen(&path, |ask, reply| {
+        let control = Control::listen(&path, |heard| {
+            let Heard::Question(ask, reply) = heard else { return true };
             let answer = match ask {
                 Ask::Status => Answer::Status {
                     governed: Vec::new(),
                     waiting: Vec::new(),
                     asked: Vec::new(),
+                    controllers: Vec::new(),
                     dry_run: true,
                 },
+                Ask::Lease(part) => Answer::Leased(part.names()),
                 Ask::Set { service, .. } if service == "cache" => Answer::Done,
                 Ask::Set { service, .. } => Answer::Refused(format!("no service {service}")),
             };
@@ -192,9 +288,9 @@ mod tests {
         let set = |service: &str| Ask::Set { service: service.into(), set: Set::Pause };
         assert_eq!(ask(&path, &set("cache")).unwrap(), Answer::Done);
         assert!(matches!(ask(&path, &set("x")).unwrap(), Answer::Refused(_)));
-        assert!(matches!(Control::listen(&path, |_, _| true), Err(ControlError::Taken { .. })), "it lives");
+        assert!(matches!(Control::listen(&path, |_| true), Err(ControlError::Taken { .. })), "it lives");
         drop(control);
-        assert!(ask(&path, &Ask::Status).unwrap_err().to_string().contains("roost govern"));
+        assert!(ask(&path, &Ask::Status).unwrap_err().to_string().contains("roost daemon"));
     }
 
     #[test]
@@ -319,7 +415,10 @@ mod tests {
         let folder = open_folder();
         let path = folder.path().join("govern.sock");
         let (sender, heard) = std::sync::mpsc::channel();
-        let hear = move |ask, reply: Reply| sender.send((ask, reply)).is_ok();
+        let hear = move |heard| match heard {
+            Heard::Question(ask, reply) => sender.send((ask, reply)).is_ok(),
+            Heard::LeaseEnded(_) => true,
+        };
         let _control = Control::listen(&path, hear).unwrap();
         let stranger = |count: usize| {
             let path = path.clone();

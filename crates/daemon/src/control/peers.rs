@@ -12,7 +12,7 @@
 //! - Each user has its own places: what one does is its own loss.
 //! - Each peer has bounded bytes and a bounded time; a failed accept is not tried again without a pause or a descriptor more.
 
-use super::{Answer, Ask, PATIENCE, QUESTION_MAX, question};
+use super::{Answer, Ask, LEASE_PATIENCE, PATIENCE, QUESTION_MAX, question};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::Errno;
 use rustix::net::sockopt::socket_peercred;
@@ -47,12 +47,28 @@ impl fmt::Display for Asker {
 #[derive(Debug)]
 pub struct Reply {
     asker: Asker,
+    /// The number of the lease, where one is asked for.
+    lease: u64,
     /// Dropped before the bell rings.
     sender: Option<Sender<Answer>>,
     bell: Arc<OwnedFd>,
 }
 
+/// What the daemon is told.
+#[derive(Debug)]
+pub enum Heard {
+    /// A question, and the way back.
+    Question(Ask, Reply),
+    /// The connection of a lease, granted or not yet, has ended.
+    LeaseEnded(u64),
+}
+
 impl Reply {
+    /// The number under which [`Heard::LeaseEnded`] tells of its end.
+    pub fn lease(&self) -> u64 {
+        self.lease
+    }
+
     /// Whose question it is.
     pub fn asker(&self) -> Asker {
         self.asker
@@ -84,6 +100,8 @@ enum State {
     Waits(Receiver<Answer>),
     /// So much of its answer is left.
     Told(Vec<u8>),
+    /// Its lease lasts.
+    Leased,
 }
 
 #[derive(Debug)]
@@ -93,6 +111,10 @@ struct Peer {
     is_ours: bool,
     state: State,
     until: Instant,
+    /// Its lease, asked for or granted.
+    lease: Option<u64>,
+    /// The lease is granted.
+    is_granted: bool,
 }
 
 impl Peer {
@@ -101,6 +123,7 @@ impl Peer {
         text.push(b'\n');
         self.state = State::Told(text);
         self.until = now + PATIENCE;
+        self.is_granted = matches!(answer, Answer::Leased(_));
     }
 
     /// What of its socket it waits for.
@@ -109,7 +132,7 @@ impl Peer {
             State::Asks(_) => PollFlags::IN,
             State::Told(_) => PollFlags::OUT,
             // That it hangs up is always told.
-            State::Queued(_) | State::Waits(_) => PollFlags::empty(),
+            State::Queued(_) | State::Waits(_) | State::Leased => PollFlags::empty(),
         }
     }
 }
@@ -124,14 +147,16 @@ pub(super) struct Peers<F> {
     reserve: Vec<File>,
     /// Until then none is accepted.
     resting: Option<Instant>,
+    /// The number of the last lease.
+    leases: u64,
 }
 
-impl<F: Fn(Ask, Reply) -> bool> Peers<F> {
+impl<F: Fn(Heard) -> bool> Peers<F> {
     pub(super) fn new(listener: UnixListener, hear: F) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
         let bell = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let (peers, reserve) = (Vec::new(), Vec::new());
-        Ok(Self { listener, bell, hear, peers, reserve, resting: None })
+        Ok(Self { listener, bell, hear, peers, reserve, resting: None, leases: 0 })
     }
 
     pub(super) fn run(mut self) {
@@ -149,7 +174,7 @@ impl<F: Fn(Ask, Reply) -> bool> Peers<F> {
                 }
             }
             for place in gone.into_iter().rev() {
-                self.peers.remove(place);
+                self.remove(place);
             }
             self.hand_over(now);
             // Peers that come without a pause cost so many turns and no more.
@@ -188,7 +213,7 @@ impl<F: Fn(Ask, Reply) -> bool> Peers<F> {
                 Err(cause) if is_out_of_descriptors(&cause) => {
                     let stranger = self.peers.iter().position(|peer| !peer.is_ours);
                     if let Some(stranger) = stranger {
-                        self.peers.remove(stranger);
+                        self.remove(stranger);
                     } else if self.reserve.pop().is_none() {
                         self.resting = Some(now + AFTER_TROUBLE);
                         return;
@@ -217,7 +242,8 @@ impl<F: Fn(Ask, Reply) -> bool> Peers<F> {
             return;
         }
         let state = State::Asks(Vec::new());
-        self.peers.push(Peer { stream, asker, is_ours, state, until: now + QUESTION_TIME });
+        let until = now + QUESTION_TIME;
+        self.peers.push(Peer { stream, asker, is_ours, state, until, lease: None, is_granted: false });
     }
 
     fn is_crowded(&self, is_ours: bool, user: u32) -> bool {
@@ -242,6 +268,13 @@ impl<F: Fn(Ask, Reply) -> bool> Peers<F> {
         };
         let place = self.peers.iter().position(silent);
         place.map(|place| self.peers.remove(place)).is_some()
+    }
+
+    fn remove(&mut self, place: usize) {
+        if let Some(lease) = self.peers.remove(place).lease {
+            // A daemon that is about to end puts everything back anyway.
+            let _ = (self.hear)(Heard::LeaseEnded(lease));
+        }
     }
 
     /// False when it is over.
@@ -270,7 +303,18 @@ impl<F: Fn(Ask, Reply) -> bool> Peers<F> {
             }
         }
         match &mut peer.state {
-            State::Told(left) => now < peer.until && write(&peer.stream, left),
+            State::Told(left) => {
+                let is_going_on = now < peer.until && write(&peer.stream, left);
+                if !is_going_on && left.is_empty() && peer.is_granted {
+                    (peer.state, peer.until) = (State::Leased, now + LOOK_AT_LEASES);
+                    return true;
+                }
+                is_going_on
+            }
+            State::Leased => {
+                peer.until = now + LOOK_AT_LEASES;
+                !has_left(&peer.stream)
+            }
             State::Queued(_) | State::Waits(_) => now < peer.until && !has_left(&peer.stream),
             State::Asks(_) => true,
         }
@@ -312,10 +356,17 @@ impl<F: Fn(Ask, Reply) -> bool> Peers<F> {
     fn ask(&mut self, place: usize, ask: Ask, now: Instant) {
         let peer = &mut self.peers[place];
         let (sender, receiver) = channel();
-        let reply = Reply { asker: peer.asker, sender: Some(sender), bell: Arc::clone(&self.bell) };
+        let mut patience = PATIENCE;
+        if matches!(ask, Ask::Lease(_)) {
+            self.leases += 1;
+            peer.lease = Some(self.leases);
+            patience = LEASE_PATIENCE;
+        }
+        let lease = peer.lease.unwrap_or_default();
+        let reply = Reply { asker: peer.asker, lease, sender: Some(sender), bell: Arc::clone(&self.bell) };
         peer.state = State::Waits(receiver);
-        peer.until = now + PATIENCE;
-        if !(self.hear)(ask, reply) {
+        peer.until = now + patience;
+        if !(self.hear)(Heard::Question(ask, reply)) {
             peer.tell(now, &Answer::Refused("the daemon is about to end".to_owned()));
         }
     }
@@ -376,6 +427,8 @@ const BATCH: usize = 128;
 const RESERVE: usize = 2;
 /// A turn takes no less.
 const TURN: Duration = Duration::from_millis(1);
+/// Between two looks whether a connection with a lease is still there, where its end was not told.
+const LOOK_AT_LEASES: Duration = Duration::from_secs(3600);
 /// For a whole line.
 const QUESTION_TIME: Duration = Duration::from_secs(1);
 /// Until the next is accepted, where one could not be.

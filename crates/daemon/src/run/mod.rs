@@ -4,15 +4,17 @@
 //! is not there is looked for again, ever more rarely; one that ends is released and looked for. The thread keeps itself on the
 //! CPUs that the services have: those are awake anyway, and a parked CPU is not woken for its sake.
 
+mod controllers;
 mod knobs;
+mod leases;
 mod reload;
 
 use crate::audit::{Audit, Entry, now_unix_s};
 use crate::clocks::Clocks;
-use crate::config::{Config, ServiceConfig};
-use crate::control::{Answer, Ask, Asker, Control, ControlError, Reply, Set};
-use crate::controllers::cores::Heard;
-use crate::controllers::cores::{Governed, News, OpenError};
+use crate::config::{Config, Part, ServiceConfig};
+use crate::control::{Answer, Ask, Asker, Control, ControlError, Heard, Reply, Running, Set, running};
+use crate::controllers::cores::{AlarmSink, Governed, News, OpenError, Status};
+use crate::controllers::{ControllerStatus, Happened, Hosted, Observer, Owner, Refusal};
 use crate::log::Log;
 use crate::park::Park;
 use linux::bpf::RequestAlarm;
@@ -20,8 +22,9 @@ use linux::holder::IdleHolder;
 use linux::{FrequencyError, HotplugError, LockError, Root};
 use machine::{CpuList, Duration, Goal, Instant};
 use policy::governing::Input;
+use std::collections::BTreeMap;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use thiserror::Error;
@@ -35,8 +38,30 @@ pub enum Event {
     Reload,
     /// Far more came for this service than was reckoned with.
     Alarm(String, RequestAlarm),
-    /// A question, and the way back.
-    Ask(Ask, Reply),
+    /// A question at the control socket, or the end of a lease.
+    Heard(Heard),
+    /// What a controller's thread tells.
+    Controller(String, Happened),
+    /// The state of everything is asked for, by the page of metrics.
+    Snapshot(Sender<Snapshot>),
+}
+
+/// The state of everything, with its types.
+#[derive(Clone, Debug, Default)]
+pub struct Snapshot {
+    /// Services that are governed.
+    pub services: Vec<Status>,
+    /// Controllers that run, by name.
+    pub controllers: Vec<(String, ControllerStatus)>,
+}
+
+/// How it ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Finished {
+    /// What was put back, a line each.
+    pub lines: Vec<String>,
+    /// `Ok`: it was told to, its time was over, or the service of its command ended in good order.
+    pub outcome: Option<Refusal>,
 }
 
 /// Why the daemon does not start.
@@ -65,6 +90,9 @@ pub enum StartError {
     /// The control socket.
     #[error(transparent)]
     Control(#[from] ControlError),
+    /// Another daemon listens there.
+    #[error("{0} governs this machine already\nhint: stop it, or add to its configuration and reload it")]
+    Running(Running),
     /// The audit file.
     #[error("cannot append to {path}: {cause}\nhint: name another file with audit = \"...\"", path = path.display())]
     Audit {
@@ -85,8 +113,12 @@ pub struct Options {
     pub file: Option<PathBuf>,
     /// Touch nothing.
     pub dry_run: bool,
-    /// A service that is not there is an error.
+    /// What is not there is an error, and the end of all that is governed ends the daemon.
     pub strict: bool,
+    /// Where [`Daemon::run`] hears: the other end of its receiver.
+    pub events: Sender<Event>,
+    /// Sees the controllers of the configuration at work.
+    pub observer: Option<Observer>,
 }
 
 /// The daemon.
@@ -100,7 +132,7 @@ pub struct Daemon {
     clocks: Option<Clocks>,
     park: Option<Park>,
     audit: Audit,
-    control: Option<Control>,
+    _control: Control,
     log: Log,
     say: Box<dyn FnMut(&str) + Send>,
     /// Where this thread keeps itself.
@@ -110,6 +142,21 @@ pub struct Daemon {
     heart: Option<Heart>,
     /// Why a configuration that is read again may not be taken, if so.
     objection: Objection,
+    events: Sender<Event>,
+    observer: Option<Observer>,
+    strict: bool,
+    controllers: Vec<Hosted>,
+    leases: BTreeMap<u64, Lease>,
+    /// Why it ends by itself: set at once by what ends it.
+    finished: Option<Option<Refusal>>,
+}
+
+/// What another process has governed for as long as it is connected.
+struct Lease {
+    part: Part,
+    asker: Asker,
+    /// Not answered yet, and how many of its controllers have not taken hold.
+    pending: Option<(Reply, usize)>,
 }
 
 type Objection = Box<dyn Fn(&Config) -> Option<String> + Send>;
@@ -121,8 +168,9 @@ struct Heart {
     beat: Box<dyn FnMut() + Send>,
 }
 
-/// A service that is configured.
+/// A service that is configured, or that a lease names.
 struct Slot {
+    owner: Owner,
     config: ServiceConfig,
     state: State,
 }
@@ -142,7 +190,9 @@ enum State {
 impl Daemon {
     /// Takes hold of every service that is there. `say` hears what an operator should know, a line at a time.
     pub fn start(options: Options, say: impl FnMut(&str) + Send + 'static) -> Result<Self, StartError> {
-        let Options { root, config, file, dry_run, strict } = options;
+        let Options { root, config, file, dry_run, strict, events, observer } = options;
+        // First: a second daemon is refused before it touches anything.
+        let control = listen(&config.socket, events.clone())?;
         let audit = match config.audit.as_ref().filter(|_| !dry_run) {
             None => Audit::default(),
             Some(path) => {
@@ -158,20 +208,31 @@ impl Daemon {
             clocks: None,
             park: None,
             audit,
-            control: None,
+            _control: control,
             log: Log::default(),
             say: Box::new(say),
             own: CpuList::default(),
             alarms: None,
             heart: None,
             objection: Box::new(|_| None),
+            events,
+            observer,
+            strict,
+            controllers: config
+                .part()
+                .tables()
+                .into_iter()
+                .map(|table| Hosted::new(table, Owner::Config))
+                .collect(),
+            leases: BTreeMap::new(),
+            finished: None,
             config,
         };
         daemon.hold()?;
         daemon.hold_clocks()?;
         daemon.hold_park()?;
         for config in daemon.config.services.clone() {
-            let slot = daemon.opened(config);
+            let slot = daemon.opened(config, Owner::Config);
             match slot {
                 Err(not_there) if strict => return Err(not_there.error.into()),
                 slot => daemon.take(slot),
@@ -211,54 +272,66 @@ impl Daemon {
         self.objection = Box::new(objection);
     }
 
-    /// Answers at the configured socket; questions come back as events through `hear`.
-    pub fn listen(&mut self, hear: impl Fn(Ask, Reply) -> bool + Send + 'static) -> Result<(), StartError> {
-        self.control = Some(Control::listen(&self.config.socket, hear)?);
-        Ok(())
-    }
-
-    /// Governs until an event says stop, or `until` has come; then puts everything back and says what was done.
+    /// Governs until an event says stop, or for `length` from the moment at which all controllers
+    /// have taken hold; then puts everything back and says what was done.
     /// `look` is called after each epoch of a service.
     pub fn run(
         mut self,
         events: &Receiver<Event>,
-        until: Option<Instant>,
+        length: Option<Duration>,
         mut look: impl FnMut(&Governed),
-    ) -> Vec<String> {
-        loop {
+    ) -> Finished {
+        let mut until = None;
+        let outcome = loop {
             let now = linux::now();
+            if until.is_none() && !self.controllers.iter().any(Hosted::is_opening) {
+                until = length.map(|length| now + length);
+            }
             if until.is_some_and(|until| until <= now) {
-                break;
+                break None;
             }
             let beat = self.heart.as_ref().map(|heart| heart.next);
             let told = self.log.wakes_at();
-            let next = self.slots.iter().map(Slot::due).chain(until).chain(beat).chain(told).min();
+            let opens = self.controllers.iter().filter_map(Hosted::due);
+            let next =
+                self.slots.iter().map(Slot::due).chain(until).chain(beat).chain(told).chain(opens).min();
             let wait = next.map_or(Duration::from_secs(3600), |next| next.since(now));
             match events.recv_timeout(wait.into()) {
-                Ok(Event::Stop) => break,
+                Ok(Event::Stop) => break None,
                 Ok(Event::Reload) => self.reload(),
                 Ok(Event::Alarm(service, alarm)) => self.alarm(&service, &alarm),
-                Ok(Event::Ask(ask, reply)) => {
+                Ok(Event::Heard(Heard::Question(Ask::Lease(part), reply))) => self.lease(*part, reply),
+                Ok(Event::Heard(Heard::Question(ask, reply))) => {
                     let answer = self.answer(ask, reply.asker());
                     reply.send(answer);
+                }
+                Ok(Event::Heard(Heard::LeaseEnded(lease))) => self.end_lease(lease, "its command ended"),
+                Ok(Event::Controller(name, happened)) => self.controller_tells(&name, happened),
+                Ok(Event::Snapshot(sender)) => {
+                    // Its asker may have gone.
+                    let _ = sender.send(self.snapshot());
                 }
                 Err(RecvTimeoutError::Timeout) => {}
                 // Nobody is left who could say stop; the epochs go on.
                 Err(RecvTimeoutError::Disconnected) => linux::sleep_until(now + wait),
             }
             self.turn(&mut look);
+            if let Some(outcome) = self.finished.take() {
+                break outcome;
+            }
             let left_out = self.log.due(linux::now());
             left_out.iter().for_each(|line| (self.say)(line));
             if let Some(heart) = self.heart.as_mut().filter(|heart| heart.next <= linux::now()) {
                 (heart.beat)();
                 heart.next = linux::now() + heart.every;
             }
-        }
-        self.release()
+        };
+        Finished { lines: self.release(events), outcome }
     }
 
     /// Does what is due.
     fn turn(&mut self, look: &mut impl FnMut(&Governed)) {
+        self.open_controllers();
         let mut all = News::default();
         if let Some(holder) = &mut self.holder {
             holder.look_after();
@@ -307,8 +380,8 @@ impl Daemon {
                 }
                 State::Waiting { until, wait, .. } if *until <= now => {
                     let wait = (*wait * 2).min(LAST_WAIT);
-                    let config = slot.config.clone();
-                    let found = self.opened(config);
+                    let (config, owner) = (slot.config.clone(), slot.owner);
+                    let found = self.opened(config, owner);
                     self.slots[at] = self.slot_of(found, wait);
                 }
                 State::Waiting { .. } => {}
@@ -329,10 +402,10 @@ impl Daemon {
                 slot
             }
             Err(not_there) => {
-                let NotThere { config, error } = *not_there;
+                let NotThere { config, owner, error } = *not_there;
                 let why = error.to_string();
                 self.say_once(&format!("{}: {}", config.name, why.lines().next().unwrap_or_default()));
-                Slot { config, state: State::Waiting { why, until: linux::now() + wait, wait } }
+                Slot { owner, config, state: State::Waiting { why, until: linux::now() + wait, wait } }
             }
         }
     }
@@ -342,16 +415,16 @@ impl Daemon {
         self.slots.push(slot);
     }
 
-    fn opened(&self, config: ServiceConfig) -> Found {
+    fn opened(&self, config: ServiceConfig, owner: Owner) -> Found {
         let park = self.park.as_ref().filter(|park| park.offline().is_ok_and(|cpus| !cpus.0.is_empty()));
         match park.filter(|_| config.target.find(&self.root).is_ok()) {
-            None => self.opened_now(config),
+            None => self.opened_now(config, owner),
             // It is asked which CPUs it may use, and those that are offline by us are among them.
-            Some(park) => park.with_all_online(&self.cpus_there(), || self.opened_now(config)),
+            Some(park) => park.with_all_online(&self.cpus_there(), || self.opened_now(config, owner)),
         }
     }
 
-    fn opened_now(&self, config: ServiceConfig) -> Found {
+    fn opened_now(&self, config: ServiceConfig, owner: Owner) -> Found {
         let mut news = News::default();
         let now = linux::now();
         match Governed::open(&self.root, &self.config, &config, self.dry_run, now, &mut news) {
@@ -366,9 +439,9 @@ impl Daemon {
                     due: now + self.config.epoch,
                     settled: None,
                 };
-                Ok((Slot { config, state }, news))
+                Ok((Slot { owner, config, state }, news))
             }
-            Err(error) => Err(Box::new(NotThere { config, error })),
+            Err(error) => Err(Box::new(NotThere { config, owner, error })),
         }
     }
 
@@ -385,9 +458,18 @@ impl Daemon {
                 let mut asked = self.park.as_ref().map(Park::asked).unwrap_or_default();
                 asked.extend(self.holder.iter().flat_map(IdleHolder::asked));
                 asked.extend(self.clocks.iter().flat_map(Clocks::asked));
-                Answer::Status { governed, waiting, asked, dry_run: self.dry_run }
+                let controllers =
+                    self.controllers.iter().map(|hosted| hosted.report(self.owner(hosted.owner)));
+                Answer::Status {
+                    governed,
+                    waiting,
+                    asked,
+                    controllers: controllers.collect(),
+                    dry_run: self.dry_run,
+                }
             }
             Ask::Set { service, set } => self.set(&service, set, asker),
+            Ask::Lease(_) => Answer::Refused("a lease is asked for once".to_owned()),
         }
     }
 
@@ -403,15 +485,20 @@ impl Daemon {
     }
 
     fn set(&mut self, service: &str, set: Set, asker: Asker) -> Answer {
+        if let Some(answer) = self.set_controller(service, set, asker) {
+            return answer;
+        }
         let Some(slot) = self.slots.iter_mut().find(|slot| slot.config.name == service) else {
-            let names: Vec<&str> = self.slots.iter().map(|slot| slot.config.name.as_str()).collect();
+            let services = self.slots.iter().map(|slot| slot.config.name.clone());
+            let controllers = self.controllers.iter().map(|hosted| hosted.table.name());
+            let names: Vec<String> = services.chain(controllers).collect();
             return Answer::Refused(format!(
                 "there is no service {service}; there are: {}",
                 names.join(", ")
             ));
         };
         let State::Governed { governed, settled, .. } = &mut slot.state else {
-            return Answer::Refused(format!("{service} is not governed now; see `roost govern status`"));
+            return Answer::Refused(format!("{service} is not governed now; see `roost status`"));
         };
         let source = &slot.config.telemetry;
         if matches!(set, Set::Goal(_)) && !source.tells_times() {
@@ -434,7 +521,7 @@ impl Daemon {
             old,
             new,
             why: "asked for".to_owned(),
-            by: format!("roost govern set ({asker})"),
+            by: format!("roost set ({asker})"),
         };
         news.entries.push(entry);
         if let Set::Goal(goal) = set {
@@ -456,9 +543,10 @@ impl Daemon {
     }
 
     /// Everything back.
-    fn release(mut self) -> Vec<String> {
+    fn release(mut self, events: &Receiver<Event>) -> Vec<String> {
+        let mut lines = self.end_controllers(events);
         // First: a service that lives among them gets its CPUs back from above.
-        let mut lines = self.park.as_ref().map(Park::release).unwrap_or_default();
+        lines.extend(self.park.as_ref().map(Park::release).unwrap_or_default());
         for slot in std::mem::take(&mut self.slots) {
             if let State::Governed { governed, .. } = slot.state {
                 lines.extend(governed.release(self.holder.as_mut()));
@@ -520,11 +608,12 @@ type Found = Result<(Slot, News), Box<NotThere>>;
 /// A service that is not there, or cannot be governed.
 struct NotThere {
     config: ServiceConfig,
+    owner: Owner,
     error: OpenError,
 }
 
 /// Whoever rings may have outlived the daemon.
-fn heard(alarms: Option<&Sender<Event>>, service: &str) -> Heard {
+fn heard(alarms: Option<&Sender<Event>>, service: &str) -> AlarmSink {
     let (alarms, service) = (alarms.cloned(), service.to_owned());
     Arc::new(move |alarm| {
         if let Some(alarms) = &alarms {
@@ -547,6 +636,17 @@ impl News {
         self.entries.extend(other.entries);
         self.notices.extend(other.notices);
     }
+}
+
+/// The control socket; an error that names the daemon that listens there already.
+fn listen(path: &Path, events: Sender<Event>) -> Result<Control, StartError> {
+    let hear = move |heard| events.send(Event::Heard(heard)).is_ok();
+    Control::listen(path, hear).map_err(|error| match error {
+        ControlError::Taken { ref cause, .. } if cause.kind() == io::ErrorKind::AddrInUse => {
+            running(path).map_or(StartError::Control(error), StartError::Running)
+        }
+        error => StartError::Control(error),
+    })
 }
 
 /// As other processes on the machine know it.

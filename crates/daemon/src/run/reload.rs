@@ -4,9 +4,10 @@
 //! by other means from now on is put back by the old ones first; a service that goes on as it was is not disturbed.
 
 use super::knobs::wanted_clocks;
-use super::{Daemon, Slot, State};
-use crate::config::Config;
+use super::{Daemon, Owner, Slot, State};
+use crate::config::{Config, ServiceConfig};
 use crate::controllers::cores::News;
+use crate::controllers::{Hosted, Table};
 use std::fmt::Display;
 
 impl Daemon {
@@ -26,7 +27,13 @@ impl Daemon {
             Ok(clocks) => clocks,
             Err(error) => return self.say(&kept(error)),
         };
-        let before = std::mem::replace(&mut self.config, config);
+        let mut before = std::mem::replace(&mut self.config, config);
+        // What came with a lease is no part of the file.
+        let of_leases: Vec<ServiceConfig> =
+            self.leases.values().flat_map(|lease| lease.part.services.iter().cloned()).collect();
+        before.services.retain(|service| !of_leases.contains(service));
+        self.config.services.extend(of_leases.iter().cloned());
+        self.reload_controllers();
         if (&before.socket, &before.metrics, &before.audit)
             != (&self.config.socket, &self.config.metrics, &self.config.audit)
         {
@@ -51,8 +58,13 @@ impl Daemon {
                 }
             }
         }
-        let mut old: Vec<Slot> = std::mem::take(&mut self.slots);
+        let (mut old, leased): (Vec<Slot>, Vec<Slot>) =
+            std::mem::take(&mut self.slots).into_iter().partition(|slot| slot.owner == Owner::Config);
+        self.slots = leased;
         for config in self.config.services.clone() {
+            if of_leases.contains(&config) {
+                continue;
+            }
             let same = old.iter().position(|slot| {
                 slot.config.name == config.name
                     && slot.config.target == config.target
@@ -89,13 +101,26 @@ impl Daemon {
                     if let Some(at) = old.iter().position(|slot| slot.config.name == config.name) {
                         self.let_go(old.swap_remove(at));
                     }
-                    let found = self.opened(config);
+                    let found = self.opened(config, Owner::Config);
                     self.take(found);
                 }
             }
         }
         old.into_iter().for_each(|slot| self.let_go(slot));
         self.say(&format!("{} read again", file.display()));
+    }
+}
+
+impl Daemon {
+    /// Controllers whose table is as it was go on; the others end, and new ones begin.
+    fn reload_controllers(&mut self) {
+        let wanted: Vec<Table> = self.config.part().tables();
+        self.drop_controllers(|hosted| hosted.owner == Owner::Config && !wanted.contains(&hosted.table));
+        for table in wanted {
+            if !self.controllers.iter().any(|hosted| hosted.table == table) {
+                self.controllers.push(Hosted::new(table, Owner::Config));
+            }
+        }
     }
 }
 

@@ -9,6 +9,8 @@ struct Made {
     folder: tempfile::TempDir,
     daemon: Daemon,
     said: Arc<Mutex<Vec<String>>>,
+    /// Kept, so that what the daemon tells itself arrives.
+    _heard: Receiver<Event>,
 }
 
 const POLICY: &str = "sys/devices/system/cpu/cpufreq/policy0";
@@ -40,11 +42,19 @@ fn made(keys: &str) -> Made {
     fs::write(&file, service(keys)).unwrap();
     let said = Arc::new(Mutex::new(Vec::new()));
     let hears = Arc::clone(&said);
-    let config = Config::load(&file).unwrap();
-    let options =
-        Options { root: Root::at(folder.path()), config, file: Some(file), dry_run: false, strict: false };
+    let config = Config { socket: folder.path().join("roost.sock"), ..Config::load(&file).unwrap() };
+    let (events, heard) = std::sync::mpsc::channel();
+    let options = Options {
+        root: Root::at(folder.path()),
+        config,
+        file: Some(file),
+        dry_run: false,
+        strict: false,
+        events,
+        observer: None,
+    };
     let daemon = Daemon::start(options, move |line| hears.lock().unwrap().push(line.to_owned())).unwrap();
-    Made { folder, daemon, said }
+    Made { folder, daemon, said, _heard: heard }
 }
 
 fn service(keys: &str) -> String {

@@ -199,12 +199,20 @@ pub fn govern_as(service: ServiceConfig, folder: &Path) -> Running {
 
 fn run(config: Config, folder: &Path) -> Running {
     let config = Config { epoch: EPOCH, socket: folder.join("govern.sock"), ..config };
-    let options = Options { root: Root::system(), config, file: None, dry_run: false, strict: true };
     let (stop, events) = channel();
+    let options = Options {
+        root: Root::system(),
+        config,
+        file: None,
+        dry_run: false,
+        strict: true,
+        events: stop.clone(),
+        observer: None,
+    };
     let (told, epochs) = channel();
     let thread = std::thread::spawn(move || {
         let daemon = Daemon::start(options, |line| println!("{line}")).expect("it can be governed here");
-        daemon.run(&events, None, |governed| drop(told.send(governed.status())))
+        daemon.run(&events, None, |governed| drop(told.send(governed.status()))).lines
     });
     Running { stop, epochs, thread }
 }

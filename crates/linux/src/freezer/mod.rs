@@ -48,7 +48,7 @@ use place::Place;
 use std::collections::BTreeSet;
 
 /// How a group is made to stand still.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum FreezerWay {
     /// The freezer of cgroups of version 2.
     #[serde(rename = "cgroup.freeze")]

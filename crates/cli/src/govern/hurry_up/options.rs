@@ -1,15 +1,10 @@
 //! What `roost govern hurry-up` is asked for.
 
 use super::super::options::ClockActuatorName;
-use crate::exit::usage;
+use ::daemon::hurry_up::{HurryUpConfig, Preset, threshold};
 use ::observe::functions::FunctionName;
-use anyhow::Result;
 use clap::ValueEnum;
-use daemon::hurry_up::{ClocksAsked, HurryOptions, Preset, SlotSource};
-use linux::Root;
-use linux::holder::ClockMeans;
 use machine::{CpuList, Duration, Kilohertz};
-use policy::frequency::hurry_up::{Learned, Threshold};
 use std::path::PathBuf;
 
 /// Give speed to the requests that need it: clocks by who is in the service's hot function
@@ -48,7 +43,7 @@ pub struct Args {
     pub preset: PresetName,
     /// When a call is heavy: a time, such as 450ms, or a share of the calls seen, such as p75 [default: p95; with --preset paper 450ms]
     #[arg(long, value_name = "TIME|pQ", value_parser = parse_threshold)]
-    pub threshold: Option<Threshold>,
+    pub threshold: Option<String>,
     /// Clock of an idle core, such as 1000MHz [default: the lowest]
     #[arg(long, value_name = "CLOCK")]
     pub min: Option<Kilohertz>,
@@ -85,6 +80,9 @@ pub struct Args {
     /// Append a line for each change of the threshold, and for somebody else's changes of clocks, to this file
     #[arg(long, value_name = "FILE")]
     pub audit: Option<PathBuf>,
+    /// The control socket of the daemon [default: /run/roost/roost.sock]
+    #[arg(long, value_name = "PATH")]
+    pub socket: Option<PathBuf>,
     /// Folder for the page and its numbers [default: runs/hurry-up-DATE-TIME, or none with --json]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
@@ -105,73 +103,42 @@ pub enum PresetName {
 }
 
 impl Args {
-    /// What the governor is asked.
-    pub fn options(&self) -> Result<HurryOptions> {
-        let actuator = self.frequency_actuator.map(linux::FrequencyActuator::from);
-        if actuator == Some(linux::FrequencyActuator::DutyCycle) && !self.allow_msr && !self.dry_run {
-            return Err(usage(linux::FrequencyError::MsrNotAllowed));
-        }
-        Ok(HurryOptions {
-            root: self.root.clone().map_or_else(Root::system, Root::at),
-            slots: self.source()?,
-            cpus: self.cpus.clone(),
+    /// The table of the configuration that says the same.
+    pub fn table(&self) -> HurryUpConfig {
+        let text = |frequency: Option<Kilohertz>| frequency.map(|frequency| frequency.to_string());
+        HurryUpConfig {
+            name: None,
+            slots: self.slots.clone(),
+            uprobe: self.uprobe.iter().map(ToString::to_string).collect(),
+            pid: self.pid,
             preset: match self.preset {
                 PresetName::Learned => Preset::Learned,
                 PresetName::Paper => Preset::Paper,
             },
-            threshold: self.threshold,
-            clocks: ClocksAsked { min: self.min, mid: self.mid, max: self.max },
-            means: ClockMeans { actuator, allow_msr: self.allow_msr },
-            dry_run: self.dry_run,
-            record: self.record.clone(),
-            audit: self.audit.clone(),
-        })
-    }
-}
-
-impl Args {
-    fn source(&self) -> Result<SlotSource> {
-        match (&self.slots, self.pid) {
-            (Some(path), process) => Ok(SlotSource::File { path: path.clone(), process }),
-            (None, _) if self.uprobe.is_empty() => Err(usage(
-                "name what tells of the hot function: --slots FILE, which the service's agent writes, or --uprobe BINARY:FUNCTION \
-                 with --pid for a program that cannot be changed\nhint: `roost hot --pid PID` finds the function",
-            )),
-            (None, Some(process)) => Ok(SlotSource::Functions { process, names: self.uprobe.clone() }),
-            (None, None) => Err(usage("--uprobe needs the program's process: name it with --pid")),
+            threshold: self.threshold.clone(),
+            min: text(self.min),
+            mid: text(self.mid),
+            max: text(self.max),
+            cpus: self.cpus.as_ref().map(ToString::to_string),
+            realtime: self.realtime,
         }
     }
+
+    /// Options that a daemon which runs has decided for itself.
+    pub fn whole(&self) -> Vec<&'static str> {
+        let given = [
+            ("--frequency-actuator", self.frequency_actuator.is_some()),
+            ("--allow-msr", self.allow_msr),
+            ("--record", self.record.is_some()),
+            ("--audit", self.audit.is_some()),
+            ("--out", self.out.is_some()),
+            ("--root", self.root.is_some()),
+        ];
+        given.into_iter().filter_map(|(flag, is_given)| is_given.then_some(flag)).collect()
+    }
 }
 
-fn parse_threshold(text: &str) -> Result<Threshold, String> {
-    let Some(percent) = text.strip_prefix('p') else {
-        let told = |_| {
-            format!("`{text}` is no threshold: write a time such as 450ms, or a share of calls such as p75")
-        };
-        return text.parse().map(Threshold::Fixed).map_err(told);
-    };
-    let percent: f64 = percent
-        .parse()
-        .map_err(|_| format!("`{text}` is no share of calls: write one such as p75 or p99.9"))?;
-    if !(0.0..=100.0).contains(&percent) {
-        return Err(format!("`{text}` is no share of calls: write p0 to p100"));
-    }
-    // To the nearest decimal fraction: 99.9 / 100 is not quite what 0.999 is.
-    let quantile = (percent * 1e7).round() / 1e9;
-    Ok(Threshold::Learned(Learned { quantile, ..Learned::default() }))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_threshold_is_a_time_or_a_share_of_calls() {
-        assert_eq!(parse_threshold("450ms"), Ok(Threshold::Fixed(Duration::from_millis(450))));
-        let learned = |quantile| Ok(Threshold::Learned(Learned { quantile, ..Learned::default() }));
-        assert_eq!((parse_threshold("p75"), parse_threshold("p99.9")), (learned(0.75), learned(0.999)));
-        for wrong in ["450", "p", "p101", "p-1", "pNaN", "soon", ""] {
-            assert!(parse_threshold(wrong).unwrap_err().contains("write"), "{wrong}");
-        }
-    }
+/// Refuses what is no threshold, and keeps the text.
+fn parse_threshold(text: &str) -> Result<String, String> {
+    threshold(text).map(|_| text.to_owned())
 }

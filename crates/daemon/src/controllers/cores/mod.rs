@@ -31,7 +31,7 @@ pub(crate) use open::unused_name;
 pub use open::{OpenError, Outlook};
 pub use sources::TelemetrySource;
 pub use status::{LastChange, Status};
-pub use telemetry::{Heard, Telemetry, Window};
+pub use telemetry::{AlarmSink, Telemetry, Window};
 
 use crate::audit::Entry;
 use crate::clocks::{Clocks, Pace};
@@ -105,6 +105,11 @@ pub struct News {
 }
 
 impl Governed {
+    /// Its processes, as they were found last.
+    pub fn processes(&self) -> &BTreeSet<u32> {
+        &self.service.processes
+    }
+
     /// Which CPUs it needs is said through this from now on, and what is not governed is kept off its parked ones.
     pub fn keep_others_off(&mut self, park: Option<&Park>) {
         let park = park.filter(|_| self.confiner.is_some());
@@ -197,7 +202,7 @@ impl Governed {
     }
 
     /// Calls `heard` at each alarm.
-    pub fn hear(&mut self, heard: Heard) {
+    pub fn hear(&mut self, heard: AlarmSink) {
         self.telemetry.hear(heard);
     }
 

@@ -36,7 +36,7 @@ use std::fmt;
 use std::sync::Arc;
 
 /// Is called at each alarm, on a thread of its own.
-pub type Heard = Arc<dyn Fn(RequestAlarm) + Send + Sync>;
+pub type AlarmSink = Arc<dyn Fn(RequestAlarm) + Send + Sync>;
 
 /// Watches one service.
 pub struct Telemetry {
@@ -58,7 +58,7 @@ struct Requests {
     peak: u64,
     /// Readings in a row without a heartbeat.
     silent: u32,
-    heard: Option<Heard>,
+    heard: Option<AlarmSink>,
     bell: Option<Bell>,
 }
 
@@ -150,7 +150,7 @@ impl Telemetry {
     }
 
     /// Calls `heard` at each alarm from now on.
-    pub fn hear(&mut self, heard: Heard) {
+    pub fn hear(&mut self, heard: AlarmSink) {
         if let Some(requests) = &mut self.requests {
             requests.heard = Some(heard);
             requests.hang(&mut self.notices);

@@ -29,6 +29,7 @@
 //! - Who is dead is not inside, whatever its slot says; when the service ends, or its file becomes unreadable, this ends.
 //! - What the policy was told and what it answered is recorded before it is done, where a recording was asked for.
 
+mod config;
 mod domains;
 mod error;
 mod eyes;
@@ -36,6 +37,7 @@ mod open;
 mod status;
 mod tally;
 
+pub use config::{HurryUpConfig, threshold};
 pub use error::HurryError;
 pub use open::{ClocksAsked, HurryOptions, Preset, SlotSource};
 pub use status::{CpuLevel, HotThread, HurryStatus};
@@ -43,6 +45,7 @@ pub use tally::{CpuTally, Tally};
 
 use crate::audit::{Audit, Entry, now_unix_s};
 use crate::clocks::{Clocks, Repair};
+use crate::controllers::{Controller, ControllerStatus, Machine, Refusal, Seen};
 use eyes::Eyes;
 use linux::bpf::Bell;
 use linux::{FrequencyActuator, Segments};
@@ -381,6 +384,60 @@ fn limit(actuator: Option<FrequencyActuator>, shift: &Shift) -> FrequencyLimit {
         | Some(FrequencyActuator::SetSpeed | FrequencyActuator::Bounds | FrequencyActuator::DutyCycle) => {
             FrequencyLimit::Exactly(shift.frequency)
         }
+    }
+}
+
+impl Controller for Hurry {
+    type Config = HurryUpConfig;
+
+    fn open(machine: &Machine, config: &HurryUpConfig) -> Result<Self, Refusal> {
+        let mut hurry = Self::open(&config.options(machine)?)?;
+        let [idle, work, heavy] = hurry.clocks();
+        hurry.notices.push(format!("clocks: {idle} idle, {work} at work, {heavy} for heavy calls"));
+        Ok(hurry)
+    }
+
+    fn ender(&self) -> Box<dyn Fn() + Send> {
+        let stop = self.stop();
+        Box::new(move || stop.now())
+    }
+
+    fn run(&mut self, show: &mut dyn FnMut(&mut Self)) -> Result<Option<String>, Refusal> {
+        match self.run(None, show) {
+            Ok(Ending::Stopped) => Ok(None),
+            Ok(Ending::ServiceEnded { inside: 0 }) => {
+                Ok(Some("the service has ended; the clocks are as they were".to_owned()))
+            }
+            Ok(Ending::ServiceEnded { inside }) => Err(Refusal::failed(format!(
+                "the service died with {inside} of its threads in the hot function; the clocks are as \
+                 they were"
+            ))),
+            Ok(Ending::Contested { what }) => Err(Refusal::held(format!(
+                "somebody else sets these clocks: {what}\nhint: stop it, or leave it these CPUs with \
+                 --cpus; theirs stays in force"
+            ))),
+            Err(error) => Err(Refusal::failed(format!("{error}; the clocks are as they were"))),
+        }
+    }
+
+    fn rests(&self) -> bool {
+        self.policy.hot().next().is_none()
+    }
+
+    fn status(&self, now: Instant) -> ControllerStatus {
+        ControllerStatus::HurryUp(Box::new(self.status(now)))
+    }
+
+    fn drain_notices(&mut self) -> Vec<String> {
+        self.drain_notices()
+    }
+
+    fn release(&mut self) -> Vec<String> {
+        self.release()
+    }
+
+    fn seen(&self) -> Seen<'_> {
+        Seen::HurryUp(self)
     }
 }
 

@@ -71,7 +71,8 @@ pub enum SlotSource {
 }
 
 /// Which Hurry-up.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Preset {
     /// Ours: by events, the threshold learned, other work followed.
     #[default]

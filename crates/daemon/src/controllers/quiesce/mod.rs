@@ -17,6 +17,7 @@
 //!   left alone until it has left.
 //! - Lost events, a freezer that fails, an error of any kind: everything goes on.
 
+mod config;
 mod decider;
 mod domain;
 mod error;
@@ -27,13 +28,16 @@ mod status;
 mod tally;
 #[cfg(test)]
 mod tests;
+mod text;
 
+pub use config::QuiesceConfig;
 pub use domain::Domain;
 pub use error::QuiesceError;
 pub use joules::EnergyStatus;
 pub use open::{QuiesceOptions, Trigger};
 pub use status::{BackgroundStatus, CriticalStatus, EdgeStatus, PayoffStatus, QuiesceStatus, SiteStatus};
 
+use crate::controllers::{Controller, ControllerStatus, Machine, Refusal, Seen};
 use decider::Decider;
 use eyes::Eyes;
 use joules::Joules;
@@ -422,6 +426,45 @@ impl Quiesce {
         self.obey(None);
         self.notices.extend(self.decider.flush());
         self.freezer.as_mut().map(Freezer::release).unwrap_or_default()
+    }
+}
+
+impl Controller for Quiesce {
+    type Config = QuiesceConfig;
+
+    fn open(machine: &Machine, config: &QuiesceConfig) -> Result<Self, Refusal> {
+        Ok(Self::open(config.options(machine))?)
+    }
+
+    fn ender(&self) -> Box<dyn Fn() + Send> {
+        let stop = self.stop();
+        Box::new(move || stop.now())
+    }
+
+    fn run(&mut self, show: &mut dyn FnMut(&mut Self)) -> Result<Option<String>, Refusal> {
+        match self.run(None, show) {
+            Ok(Ending::Stopped) => Ok(None),
+            Ok(Ending::CriticalEnded) => {
+                Err(Refusal::failed("no critical process is left; everything goes on"))
+            }
+            Err(error) => Err(Refusal::failed(format!("{error}; everything goes on"))),
+        }
+    }
+
+    fn status(&self, now: Instant) -> ControllerStatus {
+        ControllerStatus::Quiesce(Box::new(self.status(now)))
+    }
+
+    fn drain_notices(&mut self) -> Vec<String> {
+        self.drain_notices()
+    }
+
+    fn release(&mut self) -> Vec<String> {
+        self.release()
+    }
+
+    fn seen(&self) -> Seen<'_> {
+        Seen::Quiesce(self)
     }
 }
 

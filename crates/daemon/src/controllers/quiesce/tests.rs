@@ -82,7 +82,12 @@ impl Critical {
     fn on(body: &str, port: &str, stdin: Stdio) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", &format!("quiesce::tests::{body}"), "--nocapture", "--test-threads=1"])
+            .args([
+                "--exact",
+                &format!("controllers::quiesce::tests::{body}"),
+                "--nocapture",
+                "--test-threads=1",
+            ])
             .env(port, listener.local_addr().unwrap().port().to_string())
             .stdin(stdin)
             .stdout(Stdio::null())

@@ -28,6 +28,8 @@
 mod books;
 mod calibrate;
 mod caller;
+mod config;
+mod controller;
 mod daemon;
 mod disk;
 mod helper;
@@ -38,6 +40,8 @@ mod status;
 pub mod wire;
 
 pub use calibrate::{Calibration, Latency, SLEEP};
+pub use config::WakeConfig;
+pub use controller::Wake;
 pub use daemon::{WakeDaemon, WakeHandle};
 pub use remote::{RemoteDesk, Token, Unheard};
 pub use status::{AccountStatus, Asked, BooksCheck, CpuStatus, PredictorStatus, WakeStatus};

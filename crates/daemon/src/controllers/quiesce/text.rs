@@ -1,17 +1,29 @@
-//! How things stand, for a person: no line is wider than [`COLUMNS`].
+//! The state for a person: no line is wider than a plain terminal.
 
-use crate::table::wrap;
-use daemon::quiesce::{BackgroundStatus, PayoffStatus, QuiesceStatus};
+use super::{BackgroundStatus, PayoffStatus, QuiesceStatus};
 use policy::quiescence::{Outlook, Reason};
 use std::fmt::Write as _;
 
-/// A terminal has so many at least.
+/// The width of a plain terminal.
 const COLUMNS: usize = 80;
 /// What a line of a unit begins with.
 const INDENT: &str = "              ";
 
-/// In a few lines.
-pub fn of(status: &QuiesceStatus) -> String {
+impl QuiesceStatus {
+    /// The state in a few lines of at most 80 columns.
+    pub fn text(&self) -> String {
+        of(self)
+    }
+}
+
+impl PayoffStatus {
+    /// Whether freezing pays, in a sentence.
+    pub fn text(&self) -> String {
+        payoff(self)
+    }
+}
+
+fn of(status: &QuiesceStatus) -> String {
     let word = match status.outlook {
         Outlook::Busy => "critical work runs",
         Outlook::Waiting => "critical work waits",
@@ -75,8 +87,7 @@ fn stood(text: &mut String, background: &BackgroundStatus) {
     }
 }
 
-/// Whether it pays, in a sentence.
-pub fn payoff(payoff: &PayoffStatus) -> String {
+fn payoff(payoff: &PayoffStatus) -> String {
     let points = |share: Option<f64>| share.map(|share| format!("{:+.1} points", share * 100.0));
     let percent =
         |share: Option<f64>| share.map_or("not known".to_owned(), |share| format!("{:+.1} %", share * 100.0));
@@ -116,7 +127,7 @@ pub fn payoff(payoff: &PayoffStatus) -> String {
 fn line(text: &mut String, first: &str, words: &str) {
     // A word that is wider than the line would not be wrapped.
     let words: Vec<String> = words.split(' ').map(|word| shortened(word, COLUMNS - first.len())).collect();
-    wrap(text, first, &words.join(" "), COLUMNS);
+    *text += &wrapped(first, &words.join(" "));
 }
 
 /// Its end, which tells it from others, if there is no room for all of it.
@@ -129,42 +140,23 @@ fn shortened(text: &str, room: usize) -> String {
     format!("..{end}")
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::quiesce::tests::status;
-
-    #[test]
-    fn no_line_is_wider_than_a_terminal_whatever_there_is_to_say() {
-        let mut told = status();
-        let long = "/sys/fs/cgroup/".to_owned() + &"a-long-slice.slice/".repeat(9) + "updater.service";
-        told.cpus.0 = (0..256).step_by(2).map(machine::CpuId).collect();
-        told.critical[0].unit.clone_from(&long);
-        told.background[0].unit.clone_from(&long);
-        for spared in [None, Some(format!("it holds sshd (812), {}", "x".repeat(100)))] {
-            told.background[0].spared = spared;
-            for outlook in
-                [Outlook::Busy, Outlook::Waiting, Outlook::Frozen, Outlook::LeftOff, Outlook::Blind]
-            {
-                told.outlook = outlook;
-                for why in [None, Some(Reason::NoGain), Some(Reason::LongerTail), Some(Reason::NotExcluded)] {
-                    told.payoff.why = why;
-                    for pays in [None, Some(true), Some(false)] {
-                        told.payoff.pays = pays;
-                        let text = of(&told);
-                        let widest = text.lines().map(|line| line.chars().count()).max().unwrap();
-                        assert!(widest <= COLUMNS, "{widest} columns:\n{text}");
-                        assert!(text.contains("updater.service"), "{text}");
-                    }
-                }
-            }
+/// `words` after `first`, wrapped at spaces; further lines are indented as far.
+fn wrapped(first: &str, words: &str) -> String {
+    let (mut text, indent) = (first.to_owned(), first.chars().count());
+    let (mut used, mut is_first) = (indent, true);
+    for word in words.split(' ').filter(|word| !word.is_empty()) {
+        let width = word.chars().count();
+        if !is_first && used + 1 + width > COLUMNS {
+            text += "\n";
+            text += &" ".repeat(indent);
+            used = indent;
+        } else if !is_first {
+            text += " ";
+            used += 1;
         }
+        text += word;
+        used += width;
+        is_first = false;
     }
-
-    #[test]
-    fn a_process_is_called_by_its_program() {
-        let text = of(&status());
-        assert!(text.contains("critical    search (4711)"), "{text}");
-        assert!(text.contains("background  updater.service"), "{text}");
-    }
+    text + "\n"
 }

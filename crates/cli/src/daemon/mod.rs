@@ -1,0 +1,341 @@
+//! `roost daemon`, and what every governing command does: run the daemon with what the command
+//! names, or have a daemon that runs govern it for as long as the command is connected.
+//!
+//! ```text
+//!   mod.rs       signals, the daemon in this process, its end
+//!   lease.rs     the same through a daemon that runs
+//!   status.rs    `roost status`, `set`, `pause`, `resume`
+//!   wakeups.rs   what wakes the CPUs that are parked
+//! ```
+
+mod lease;
+pub mod status;
+mod wakeups;
+
+use crate::exit::{Exit, coded, usage};
+use crate::live::Live;
+use crate::metrics::{self, Names};
+use crate::print::over;
+use crate::signals::EndSignals;
+use ::daemon::{
+    Config, ControllerReport, Daemon, Event, Governed, Options, Part, Refusal, RefusalKind, Seen, Status,
+    running,
+};
+use anyhow::Result;
+use linux::{Contested, Gaps, Root, rivals};
+use machine::Duration;
+use policy::governing::{FrequencyMode, IdleMode, Mode};
+use sd_notify::NotifyState;
+use signal_hook::consts::SIGHUP;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Run the daemon that governs this machine
+///
+/// One daemon runs all controllers: cores, idle limits and frequency of services, Hurry-up,
+/// quiescence, wake-ups ahead of events. Its configuration names what is governed; a command such
+/// as `roost govern --port 11211` adds its service for as long as it runs. Every change is journalled
+/// first and put back at the end, however that comes; after a SIGKILL `roost restore` does it.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  roost daemon                                what /etc/roost/roost.toml and its conf.d say
+  roost daemon --config ./roost.toml --dry-run
+  roost daemon --print-config
+  roost status
+
+Exit codes: 0 told to stop, 2 the configuration is wrong, 3 this machine lacks what it needs, 4 another \
+daemon runs or another program holds the knob.")]
+pub struct Args {
+    /// The configuration
+    #[arg(long, value_name = "FILE", default_value = "/etc/roost/roost.toml")]
+    config: PathBuf,
+    /// The control socket [default: that of the configuration, /run/roost/roost.sock]
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+    /// Serve metrics for Prometheus here, such as 127.0.0.1:9465
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = crate::exit::parse_address)]
+    metrics: Option<std::net::SocketAddr>,
+    #[command(flatten)]
+    names: Names,
+    /// Record readings and commands into this folder, for `roost replay`
+    #[arg(long, value_name = "DIR")]
+    record: Option<PathBuf>,
+    /// Decide, and change nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Govern beside another program that sets the same knobs
+    #[arg(long)]
+    take_over: bool,
+    /// End after this time [default: when a signal comes]
+    #[arg(long = "for", value_name = "TIME")]
+    length: Option<Duration>,
+    /// Print the configuration in force as TOML, and end
+    #[arg(long)]
+    print_config: bool,
+    /// Print a line of JSON for each epoch of each service
+    #[arg(long)]
+    json: bool,
+    /// The machine's files lie below this folder: for benches on machines that are not there
+    #[arg(long, value_name = "DIR", hide = true)]
+    root: Option<PathBuf>,
+}
+
+/// Runs it.
+pub fn run(args: &Args) -> Result<ExitCode> {
+    let mut config = Config::load(&args.config).map_err(usage)?;
+    config.socket = args.socket.clone().unwrap_or(config.socket);
+    config.metrics = args.metrics.or(config.metrics);
+    config.record = args.record.clone().or(config.record);
+    if args.print_config {
+        crate::table::print(&toml::to_string(&config)?)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let request = Request {
+        config,
+        file: Some(args.config.clone()),
+        root: args.root.clone().map_or_else(Root::system, Root::at),
+        dry_run: args.dry_run,
+        take_over: args.take_over,
+        names: &args.names,
+        length: args.length,
+        whole: Vec::new(),
+    };
+    govern(request, Arc::new(Mutex::new(Epochs { json: args.json })))
+}
+
+/// What a command has governed.
+pub struct Request<'a> {
+    /// What, and by which options.
+    pub config: Config,
+    /// The file that the configuration comes from; `None`: the command line.
+    pub file: Option<PathBuf>,
+    /// The folder below which `/sys`, `/proc` and `/run` lie.
+    pub root: Root,
+    /// Decide, and change nothing.
+    pub dry_run: bool,
+    /// Do not look for other programs that set the same knobs.
+    pub take_over: bool,
+    /// Names under which the page of metrics is asked for.
+    pub names: &'a Names,
+    /// The time after which the command ends.
+    pub length: Option<Duration>,
+    /// Flags on the command line that a daemon which runs already has decided for itself.
+    pub whole: Vec<&'static str>,
+}
+
+/// What a person or a program sees meanwhile.
+pub trait View: Send {
+    /// A line that stays.
+    fn say(&mut self, line: &str);
+    /// An epoch of a service is over.
+    fn epoch(&mut self, _governed: &Governed) {}
+    /// A controller has something new; `is_last`: before it puts back what it changed.
+    fn seen(&mut self, _seen: Seen<'_>, _is_last: bool) {}
+    /// The state of a lease, once a second.
+    fn polled(&mut self, governed: &[Status], controllers: &[ControllerReport]);
+    /// The page of the run, where there is one, and the end of the view.
+    fn end(&mut self) {}
+}
+
+fn locked<V: View + ?Sized>(view: &Mutex<V>) -> MutexGuard<'_, V> {
+    view.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Governs what is asked until a signal, the given time or the end of the service.
+pub fn govern<V: View + 'static>(request: Request<'_>, view: Arc<Mutex<V>>) -> Result<ExitCode> {
+    let names_its_own = request.file.is_none();
+    if names_its_own
+        && !request.dry_run
+        && let Some(daemon) = running(&request.config.socket)
+    {
+        return lease::govern(&request, &daemon, &view);
+    }
+    let Request { config, file, root, dry_run, take_over, names, length, .. } = request;
+    if !dry_run && !take_over {
+        stand_back(&root, &config)?;
+    }
+    // Before anything is held: a signal that comes meanwhile must not end this without putting things back.
+    let (sender, events) = channel();
+    watch_signals(sender.clone(), !names_its_own)?;
+    if let Some(address) = config.metrics {
+        let address = metrics::daemon::serve(address, names, sender.clone())?;
+        eprintln!("metrics on http://{address}/metrics");
+    }
+    crate::govern::warn_of_nothing(&config);
+    let is_empty = config.part().is_empty();
+    let observer = {
+        let (view, http) = (Arc::clone(&view), crate::wake::Remote::new(&config)?);
+        Arc::new(Mutex::new(move |seen: Seen<'_>, is_last: bool| {
+            let mut view = locked(&*view);
+            if let Seen::Wake(handle) = &seen {
+                http.serve(handle).iter().for_each(|line| view.say(line));
+            }
+            view.seen(seen, is_last);
+        }))
+    };
+    let options = Options {
+        root: root.clone(),
+        config,
+        file,
+        dry_run,
+        strict: names_its_own,
+        events: sender.clone(),
+        observer: Some(observer),
+    };
+    let says = Arc::clone(&view);
+    let mut daemon = Daemon::start(options, move |line| locked(&*says).say(line))
+        .map_err(|error| refused(error.into()))?;
+    if !dry_run && !take_over {
+        daemon.object(move |config| stand_back(&root, config).err().map(|error| format!("{error:#}")));
+    }
+    daemon.hear_alarms(sender);
+    if is_empty {
+        eprintln!(
+            "nothing is configured, so nothing is governed yet\nhint: see config/roost.toml, or name a \
+             service: roost govern --port 11211 --goal 500us@p99"
+        );
+    }
+    let _ = sd_notify::notify(&[NotifyState::Ready]);
+    if let Some(patience) = sd_notify::watchdog_enabled() {
+        // Two may come late or be lost.
+        daemon.keep_alive((patience / 3).into(), || {
+            let _ = sd_notify::notify(&[NotifyState::Watchdog]);
+        });
+    }
+    let finished = daemon.run(&events, length, |governed| locked(&*view).epoch(governed));
+    let _ = sd_notify::notify(&[NotifyState::Stopping]);
+    let (outcome, lines) = finished.into_result();
+    let mut view = locked(&*view);
+    view.end();
+    lines.iter().for_each(|line| eprintln!("{line}"));
+    outcome.map(|()| ExitCode::SUCCESS).map_err(refused)
+}
+
+/// The control socket: as named, or in the run folder of the machine.
+pub fn socket_or(named: Option<&PathBuf>, root: &Root) -> PathBuf {
+    named.cloned().unwrap_or_else(|| linux::run_place(root).join("roost.sock"))
+}
+
+/// Shows controllers of a lease as their own commands do.
+pub fn show_reports(live: &mut Live, json: bool, controllers: &[ControllerReport]) {
+    let is_due = live.is_due(linux::now());
+    for report in controllers.iter().filter(|report| !report.status.is_null()) {
+        if json {
+            crate::live::print_line(&report.status);
+        } else if is_due {
+            live.draw(&report.text);
+        }
+    }
+}
+
+/// The exit code of a refusal.
+pub fn refused(refusal: Refusal) -> anyhow::Error {
+    let exit = match refusal.kind {
+        RefusalKind::Failed => Exit::Failed,
+        RefusalKind::Usage => Exit::Usage,
+        RefusalKind::Unsupported => Exit::Unsupported,
+        RefusalKind::Held => Exit::Refused,
+    };
+    coded(exit, refusal.message)
+}
+
+/// Refuses beside a program that sets the same knobs.
+fn stand_back(root: &Root, config: &Config) -> Result<()> {
+    let Part { services, hurry_up, .. } = config.part();
+    let mut wanted = Vec::new();
+    if !services.is_empty() {
+        wanted.push(Contested::Cpus);
+    }
+    if services.iter().any(|service| service.idle.any(|mode| mode != IdleMode::Stock)) {
+        wanted.push(Contested::Idle);
+    }
+    if !hurry_up.is_empty() || services.iter().any(|service| service.frequency != FrequencyMode::Stock) {
+        wanted.push(Contested::Frequency);
+    }
+    if wanted.is_empty() {
+        return Ok(());
+    }
+    let found = rivals(root, &mut Gaps::default());
+    let Some(rival) = found.iter().find(|rival| rival.contests.iter().any(|knob| wanted.contains(knob)))
+    else {
+        return Ok(());
+    };
+    Err(coded(
+        Exit::Refused,
+        format!(
+            "{} (process {}) runs here and sets {}\nhint: stop it, or govern beside it with --take-over",
+            rival.program.name, rival.program.pid, rival.sets
+        ),
+    ))
+}
+
+/// SIGHUP reads a configuration file again; without one it ends the command as all others do.
+fn watch_signals(sender: Sender<Event>, has_file: bool) -> Result<()> {
+    let watched = if has_file { EndSignals::watch_and_reload()? } else { EndSignals::watch()? };
+    watched.call_with(move |signal| {
+        let event = if has_file && signal == SIGHUP { Event::Reload } else { Event::Stop };
+        // The daemon may have ended by itself.
+        let _ = sender.send(event);
+    })
+}
+
+/// The lines of services' epochs.
+pub struct Epochs {
+    /// For a program.
+    pub json: bool,
+}
+
+/// An epoch's line stands on the terminal and has no end yet.
+static DRAWN: AtomicBool = AtomicBool::new(false);
+
+impl View for Epochs {
+    fn say(&mut self, line: &str) {
+        if DRAWN.swap(false, Ordering::Relaxed) {
+            println!();
+        }
+        eprintln!("{line}");
+    }
+
+    fn epoch(&mut self, governed: &Governed) {
+        self.show(&governed.status());
+    }
+
+    fn polled(&mut self, governed: &[Status], _controllers: &[ControllerReport]) {
+        governed.iter().for_each(|status| self.show(status));
+    }
+
+    fn end(&mut self) {
+        if DRAWN.swap(false, Ordering::Relaxed) {
+            println!();
+        }
+    }
+}
+
+impl Epochs {
+    fn show(&self, status: &Status) {
+        if self.json {
+            crate::live::print_line(status);
+        } else if crate::live::is_watched() {
+            over(std::io::stdout(), &line(status));
+            DRAWN.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+fn line(status: &Status) -> String {
+    let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+    let rate = or_dash(status.service.rate.map(|rate| format!("{:.0}/s", rate.as_per_second())));
+    let tail = or_dash(status.service.tail.or(status.service.p95).map(|tail| tail.to_string()));
+    let (active, all) = status.cores;
+    let mode = match status.mode {
+        Mode::Searching => "",
+        Mode::Open { .. } => " OPEN",
+        Mode::Paused => " paused",
+    };
+    let (name, cpus) = (&status.name, &status.cpus);
+    format!("{name}: {rate}, tail {tail}, {active} of {all} cores (CPU {cpus}){mode}")
+}

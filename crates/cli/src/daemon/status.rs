@@ -1,0 +1,260 @@
+//! How a running daemon's services are, and what to change.
+
+use super::wakeups;
+use crate::exit::{Exit, coded, usage};
+use crate::table::{Table, print};
+use ::daemon::{Answer, Ask, ControlError, ControllerReport, ControllerState, ask};
+use anyhow::Result;
+use linux::holder::Asked;
+use machine::{CpuList, Duration, FrequencyLimit};
+use policy::governing::{FrequencyMode, Mode};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::SystemTime;
+
+/// The services and controllers of a running daemon
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  roost status
+  roost status --json | jq '.governed[].cores'
+  roost status --wakeups                      # what wakes the CPUs that are parked
+
+Exit codes: 0 it answers, 1 no daemon answers, 4 this user may not ask.")]
+pub struct Status {
+    /// The control socket of the daemon [default: /run/roost/roost.sock]
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+    /// Watch the parked CPUs for this long, and count their wake-ups by cause
+    #[arg(long, value_name = "TIME", num_args = 0..=1, default_missing_value = "2s", conflicts_with = "json")]
+    wakeups: Option<Duration>,
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+/// Change the goal of a service that is governed
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  roost set port-11211 goal=600us@p99
+
+Exit codes: 0 done, 1 no daemon answers, 2 the name or the change is wrong, 4 this user may only look.")]
+pub struct Set {
+    /// The service, as `roost status` names it
+    name: String,
+    /// goal=TIME@pQ
+    #[arg(value_parser = parse_set)]
+    change: ::daemon::Set,
+    /// The control socket of the daemon [default: /run/roost/roost.sock]
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+}
+
+/// A service or a controller of a running daemon.
+#[derive(clap::Args)]
+pub struct Named {
+    /// The service or controller, as `roost status` names it
+    name: String,
+    /// The control socket of the daemon [default: /run/roost/roost.sock]
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+}
+
+fn parse_set(text: &str) -> Result<::daemon::Set, String> {
+    match text.split_once('=') {
+        Some(("goal", goal)) => goal.parse().map(::daemon::Set::Goal),
+        _ => Err("write goal=500us@p99; see also `roost pause` and `roost resume`".to_owned()),
+    }
+}
+
+fn place(socket: Option<&PathBuf>) -> PathBuf {
+    super::socket_or(socket, &linux::Root::system())
+}
+
+/// Pauses a service or a controller: what it changed is put back until it is resumed.
+pub fn pause(args: &Named) -> Result<ExitCode> {
+    change_of(&args.name, ::daemon::Set::Pause, &place(args.socket.as_ref()))
+}
+
+/// Resumes it.
+pub fn resume(args: &Named) -> Result<ExitCode> {
+    change_of(&args.name, ::daemon::Set::Resume, &place(args.socket.as_ref()))
+}
+
+/// Changes it.
+pub fn set(args: &Set) -> Result<ExitCode> {
+    change_of(&args.name, args.change, &place(args.socket.as_ref()))
+}
+
+/// Prints it.
+pub fn show(args: &Status) -> Result<ExitCode> {
+    let answer = ask(&place(args.socket.as_ref()), &Ask::Status).map_err(unheard)?;
+    let Answer::Status { governed, waiting, asked, controllers, dry_run } = answer else {
+        return Err(coded(Exit::Failed, format!("the daemon answers {answer:?}")));
+    };
+    if args.json {
+        let whole = serde_json::json!({
+            "format": 1, "governed": governed, "waiting": waiting, "controllers": controllers, "asked": asked,
+            "dry_run": dry_run
+        });
+        print(&format!("{}\n", serde_json::to_string_pretty(&whole)?))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let header = ["service", "policy", "cores", "cpus", "rate", "tail", "goal"];
+    let mut table = Table::new(2, header.map(str::to_owned).to_vec());
+    let mut notes = String::new();
+    for service in &governed {
+        let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+        table.row(vec![
+            service.name.clone(),
+            service.policy.clone(),
+            format!("{}/{}", service.cores.0, service.cores.1),
+            service.cpus.to_string(),
+            or_dash(service.service.rate.map(|rate| format!("{:.0}/s", rate.as_per_second()))),
+            or_dash(service.service.tail.or(service.service.p95).map(|tail| tail.to_string())),
+            or_dash(service.goal.map(|goal| goal.to_string())),
+        ]);
+        match &service.mode {
+            Mode::Searching => {}
+            Mode::Open { failure, left } => {
+                notes +=
+                    &format!("{}: all cores, no limits: {failure}; again in {left} epochs\n", service.name);
+            }
+            Mode::Paused => notes += &format!("{}: paused; `roost resume {}`\n", service.name, service.name),
+        }
+        if service.frequency != FrequencyMode::Stock {
+            let by = service.frequency_actuator.map_or_else(String::new, |by| format!(" by {by}"));
+            notes += &format!("{}: frequency {}{by}: {}\n", service.name, service.frequency, clocks(service));
+        }
+        if service.missed > 3 {
+            notes += &format!("{}: the goal is missed for {} epochs\n", service.name, service.missed);
+        }
+    }
+    for (name, why) in &waiting {
+        let why = why.lines().next().unwrap_or_default();
+        notes += &format!("{name}: not governed now: {why}\n");
+    }
+    if dry_run {
+        notes += "a dry run: nothing is touched\n";
+    }
+    let table = if table.is_empty() { String::new() } else { table.text() };
+    let controllers: String = controllers.iter().map(controller).collect();
+    print(&format!("{table}{notes}{controllers}{}", asked_for(&asked)))?;
+    if let Some(length) = args.wakeups {
+        print(&wakeups::of(&governed, length)?)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Which of its CPUs run how fast at the most, the slowest first.
+fn clocks(service: &::daemon::Status) -> String {
+    let mut by_cap: BTreeMap<u64, (CpuList, String)> = BTreeMap::new();
+    for &cpu in &service.allowed.0 {
+        let (order, told) = match service.clocks.get(&cpu) {
+            None | Some(FrequencyLimit::None) => (u64::MAX, "free".to_owned()),
+            Some(FrequencyLimit::AtMost(clock)) => (clock.0, format!("at most {clock}")),
+            Some(FrequencyLimit::Exactly(clock)) => (clock.0, clock.to_string()),
+        };
+        by_cap.entry(order).or_insert_with(|| (CpuList::default(), told)).0.0.insert(cpu);
+    }
+    let parts: Vec<String> = by_cap.into_values().map(|(cpus, told)| format!("CPU {cpus} {told}")).collect();
+    parts.join(", ")
+}
+
+fn change_of(name: &str, set: ::daemon::Set, socket: &Path) -> Result<ExitCode> {
+    let found = || match ask(socket, &Ask::Status) {
+        Ok(Answer::Status { governed, .. }) => governed.into_iter().find(|service| service.name == name),
+        _ => None,
+    };
+    let old = found();
+    match ask(socket, &Ask::Set { service: name.to_owned(), set }).map_err(unheard)? {
+        Answer::Done => {
+            let changed = match (old, found(), set) {
+                (Some(old), Some(new), _) => format!("{name}: {}\n", change(&set, &old, &new)),
+                (_, _, ::daemon::Set::Pause) => format!("{name}: paused\n"),
+                (_, _, ::daemon::Set::Resume) => format!("{name}: resumed\n"),
+                // It has ended meanwhile.
+                _ => format!("{name}: set\n"),
+            };
+            print(&changed)?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Answer::Refused(why) => Err(usage(why)),
+        Answer::Denied(why) => Err(coded(Exit::Refused, why)),
+        other => Err(coded(Exit::Failed, format!("the daemon answers {other:?}"))),
+    }
+}
+
+/// A controller's name and where it stands, then its own lines.
+fn controller(report: &ControllerReport) -> String {
+    let state = match report.state {
+        ControllerState::Opening => "takes hold",
+        ControllerState::Running => "runs",
+        ControllerState::Waiting => "waits",
+        ControllerState::Withdrawn => "withdrawn",
+    };
+    let why = report
+        .why
+        .as_ref()
+        .map_or_else(String::new, |why| format!(": {}", why.lines().next().unwrap_or_default()));
+    let text: String = report.text.lines().map(|line| format!("  {line}\n")).collect();
+    format!("\n{} ({}) {state}{why}\n{text}", report.name, report.owner)
+}
+
+/// What a change made of it: old and new.
+fn change(set: &::daemon::Set, old: &::daemon::Status, new: &::daemon::Status) -> String {
+    let goal =
+        |status: &::daemon::Status| status.goal.map_or_else(|| "none".to_owned(), |goal| goal.to_string());
+    let mode = |status: &::daemon::Status| match status.mode {
+        Mode::Searching => "governed",
+        Mode::Open { .. } => "open: all cores, no limits",
+        Mode::Paused => "paused: all cores, no limits",
+    };
+    match set {
+        ::daemon::Set::Goal(_) => format!("goal {} -> {}", goal(old), goal(new)),
+        ::daemon::Set::Pause | ::daemon::Set::Resume => format!("{} -> {}", mode(old), mode(new)),
+    }
+}
+
+/// Who asks for what of the CPUs, and what holds for all who ask.
+fn asked_for(asked: &[Asked]) -> String {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let mut table = Table::new(5, ["cpus", "asked", "together", "by", "for"].map(str::to_owned).to_vec());
+    for asked in asked {
+        let together = match (&asked.together, &asked.held_by) {
+            (Some(together), _) => together.to_string(),
+            (None, Some(holder)) => format!("as {holder} has it"),
+            (None, None) => "nobody holds it just now".to_owned(),
+        };
+        table.row(vec![
+            asked.cpus.to_string(),
+            asked.wish.to_string(),
+            together,
+            format!("{} ({})", asked.asker, asked.process),
+            Duration::from_secs(now.saturating_sub(asked.since_unix_s)).to_string(),
+        ]);
+    }
+    if table.is_empty() { String::new() } else { format!("\n{}", table.text()) }
+}
+
+fn unheard(error: ControlError) -> anyhow::Error {
+    match error {
+        ControlError::Denied { .. } => coded(Exit::Refused, error),
+        other => coded(Exit::Failed, other),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_is_a_goal() {
+        assert_eq!(parse_set("goal=1ms@p95"), Ok(::daemon::Set::Goal("1ms@p95".parse().unwrap())));
+        for wrong in ["", "goal", "goal=", "pause", "goal=fast"] {
+            assert!(parse_set(wrong).is_err(), "{wrong}");
+        }
+    }
+}

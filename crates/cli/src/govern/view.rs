@@ -1,0 +1,79 @@
+//! What is seen of a governed service meanwhile, and its page at the end.
+
+use super::history::History;
+use super::options::Governing;
+use super::page;
+use crate::daemon::{Epochs, View};
+use crate::run_folder::Place;
+use ::daemon::{ControllerReport, Governed, Status};
+use anyhow::Result;
+use std::collections::BTreeSet;
+
+/// Epochs as lines, and kept for the page.
+pub struct Services {
+    epochs: Epochs,
+    told: BTreeSet<(String, String)>,
+    started: String,
+    history: Option<(History, Place)>,
+    is_lease: bool,
+}
+
+impl Services {
+    /// Nothing has been seen yet. A folder that cannot be made is told now.
+    pub fn begin(args: &Governing) -> Result<Self> {
+        let started = crate::run_folder::started()?;
+        let keeps = args.out.is_some() || !args.json;
+        let place = keeps.then(|| page::KIND.place(args.out.as_deref(), &started)).transpose()?;
+        let history = place.map(|place| (History::begin(linux::now()), place));
+        Ok(Self {
+            epochs: Epochs { json: args.json },
+            told: BTreeSet::new(),
+            started,
+            history,
+            is_lease: false,
+        })
+    }
+
+    /// How a service is kept on its CPUs, the first time that it is seen and whenever that changes.
+    fn actuator(&mut self, status: &Status) {
+        let line = match &status.actuator {
+            Some(actuator) => format!("{}: kept on its CPUs by {actuator}", status.name),
+            None => format!("{}: watched only; nothing is touched", status.name),
+        };
+        if self.told.insert((status.name.clone(), line.clone())) {
+            self.say(&line);
+        }
+    }
+}
+
+impl View for Services {
+    fn say(&mut self, line: &str) {
+        self.epochs.say(line);
+    }
+
+    fn epoch(&mut self, governed: &Governed) {
+        if let Some((history, _)) = &mut self.history {
+            history.take(linux::now(), governed);
+        }
+        self.actuator(&governed.status());
+        self.epochs.epoch(governed);
+    }
+
+    fn polled(&mut self, governed: &[Status], controllers: &[ControllerReport]) {
+        self.is_lease = true;
+        governed.iter().for_each(|status| self.actuator(status));
+        self.epochs.polled(governed, controllers);
+    }
+
+    fn end(&mut self) {
+        self.epochs.end();
+        let Some((history, place)) = self.history.take().filter(|(history, _)| !history.is_empty()) else {
+            return;
+        };
+        // What was governed was governed well: a full disk makes no failure of that.
+        match page::write(&place, self.started.clone(), &history) {
+            Ok(where_it_is) => eprintln!("{where_it_is}"),
+            Err(error) => eprintln!("no page was written: {error:#}"),
+        }
+    }
+}

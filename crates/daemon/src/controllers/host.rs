@@ -1,0 +1,467 @@
+//! The thread of a controller: opened, run, released, and withdrawn alone whatever happens to it.
+//!
+//! ```text
+//!   daemon's loop                          the controller's thread
+//!     start ------------------------------> open -- Opened, or Refused ---> loop
+//!     status <---- last state shown ------- run (show)
+//!     end -- ender ----------------------->   |
+//!     join <------------------------------- release, drop -- Ended -------> loop
+//! ```
+
+use super::{Controller, ControllerStatus, Machine, Refusal, Seen, Table};
+use crate::run::Event;
+use machine::{Duration, Instant};
+use serde::{Deserialize, Serialize};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+/// Called by a controller's own thread with what it is, and `true` at its last state.
+pub type Observer = Arc<Mutex<dyn FnMut(Seen<'_>, bool) + Send>>;
+
+/// Which request made the daemon run a controller or govern a service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Owner {
+    /// The configuration, or the command line that started the daemon.
+    Config,
+    /// A connection to the control socket.
+    Lease(u64),
+}
+
+/// What a controller's thread tells the loop.
+#[derive(Debug)]
+pub enum Happened {
+    /// It took hold.
+    Opened,
+    /// A line for the operator.
+    Notice(String),
+    /// It did not take hold.
+    Refused(Refusal),
+    /// It ended: as it was told, or by itself with a line, or because of something.
+    Ended {
+        /// `Ok(None)`: it was told to.
+        outcome: Result<Option<String>, Refusal>,
+        /// What was put back.
+        lines: Vec<String>,
+        /// It will not be opened again.
+        is_final: bool,
+    },
+}
+
+/// Where a controller stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ControllerState {
+    /// It takes hold.
+    Opening,
+    /// It decides.
+    Running,
+    /// Its service is not there, or its knobs are not to be had; it is tried again.
+    Waiting,
+    /// It failed, and is not tried again.
+    Withdrawn,
+}
+
+/// A controller, as `status` tells of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ControllerReport {
+    /// The instance.
+    pub name: String,
+    /// Where it stands.
+    pub state: ControllerState,
+    /// Why it does not run.
+    pub why: Option<String>,
+    /// The process that asked for it: the daemon itself, or that of a lease, with its user.
+    pub owner: String,
+    /// Its state in a few lines.
+    pub text: String,
+    /// Its state, as programs read it.
+    pub status: serde_json::Value,
+}
+
+/// What the thread and the loop share.
+#[derive(Default)]
+struct Shared {
+    status: Option<ControllerStatus>,
+    ender: Option<Box<dyn Fn() + Send>>,
+    is_told: bool,
+}
+
+fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Everything that the thread needs.
+pub(crate) struct Host {
+    name: String,
+    machine: Machine,
+    shared: Arc<Mutex<Shared>>,
+    events: Sender<Event>,
+    observer: Option<Observer>,
+    realtime: bool,
+}
+
+/// States are published this often at most; the last one before a rest always.
+const PUBLISH_EVERY: Duration = Duration::from_millis(100);
+
+impl Host {
+    pub(crate) fn start<C: Controller>(self, config: &C::Config) -> std::io::Result<JoinHandle<()>> {
+        let config = config.clone();
+        let thread: String = self.name.chars().take(15).collect();
+        std::thread::Builder::new().name(thread).spawn(move || self.host::<C>(&config))
+    }
+
+    fn tell(&self, happened: Happened) {
+        // The loop may have ended.
+        let _ = self.events.send(Event::Controller(self.name.clone(), happened));
+    }
+
+    fn host<C: Controller>(self, config: &C::Config) {
+        if self.realtime {
+            let line = match linux::run_at_once() {
+                Ok(()) => "runs at real-time priority 1, at most 100 ms at a stretch".to_owned(),
+                Err(error) => format!("runs as an ordinary thread: {error}"),
+            };
+            self.tell(Happened::Notice(line));
+        }
+        let mut controller = match catch_unwind(AssertUnwindSafe(|| C::open(&self.machine, config))) {
+            Ok(Ok(controller)) => controller,
+            Ok(Err(refusal)) => return self.tell(Happened::Refused(refusal)),
+            Err(_) => {
+                let outcome = Err(Refusal::failed(PANICKED));
+                return self.tell(Happened::Ended { outcome, lines: Vec::new(), is_final: true });
+            }
+        };
+        let is_told = {
+            let mut shared = lock(&self.shared);
+            shared.ender = Some(controller.ender());
+            shared.is_told
+        };
+        let mut outcome = Ok(Ok(None));
+        if !is_told {
+            self.tell(Happened::Opened);
+            let mut published = Instant::ZERO;
+            outcome = catch_unwind(AssertUnwindSafe(|| {
+                controller.run(&mut |controller| self.show(controller, &mut published))
+            }));
+        }
+        lock(&self.shared).ender = None;
+        let is_final = outcome.is_err();
+        let outcome = outcome.unwrap_or_else(|_| Err(Refusal::failed(PANICKED)));
+        // What a panic left of it may panic again; what it changed has a journal in any case.
+        let lines = catch_unwind(AssertUnwindSafe(|| {
+            if !is_final && self.observer.is_some() {
+                self.observe(controller.seen(), true);
+            }
+            let mut lines = controller.release();
+            lines.extend(controller.drain_notices());
+            lines
+        }));
+        let lines = lines.unwrap_or_default();
+        let _ = catch_unwind(AssertUnwindSafe(move || drop(controller)));
+        lock(&self.shared).status = None;
+        self.tell(Happened::Ended { outcome, lines, is_final });
+    }
+
+    fn show<C: Controller>(&self, controller: &mut C, published: &mut Instant) {
+        let now = linux::now();
+        if now >= *published + PUBLISH_EVERY || controller.rests() {
+            *published = now;
+            lock(&self.shared).status = Some(controller.status(now));
+        }
+        self.observe(controller.seen(), false);
+        for notice in controller.drain_notices() {
+            self.tell(Happened::Notice(notice));
+        }
+    }
+
+    fn observe(&self, seen: Seen<'_>, is_last: bool) {
+        if let Some(observer) = &self.observer {
+            (observer.lock().unwrap_or_else(PoisonError::into_inner))(seen, is_last);
+        }
+    }
+}
+
+const PANICKED: &str = "it panicked, which is a fault of Roost; what it changed is put back";
+
+/// A controller, from the loop's side.
+pub(crate) struct Hosted {
+    pub(crate) table: Table,
+    pub(crate) owner: Owner,
+    state: ControllerState,
+    why: Option<String>,
+    shared: Arc<Mutex<Shared>>,
+    thread: Option<JoinHandle<()>>,
+    wait: Duration,
+    due: Option<Instant>,
+}
+
+impl Hosted {
+    pub(crate) fn new(table: Table, owner: Owner) -> Self {
+        Self {
+            table,
+            owner,
+            state: ControllerState::Waiting,
+            why: None,
+            shared: Arc::default(),
+            thread: None,
+            wait: FIRST_WAIT,
+            due: Some(Instant::ZERO),
+        }
+    }
+
+    /// It has not taken hold yet, and may still do so.
+    pub(crate) fn is_opening(&self) -> bool {
+        self.state == ControllerState::Opening || self.due == Some(Instant::ZERO)
+    }
+
+    /// When it is to be opened again.
+    pub(crate) fn due(&self) -> Option<Instant> {
+        self.due
+    }
+
+    /// Opens it, on a thread of its own.
+    pub(crate) fn open(&mut self, machine: &Machine, events: &Sender<Event>, observer: Option<&Observer>) {
+        self.due = None;
+        self.join();
+        self.shared = Arc::default();
+        let realtime = match &self.table {
+            Table::Quiesce(config) => config.realtime,
+            Table::HurryUp(config) => config.realtime,
+            // Its helpers choose their own priority.
+            Table::Wake(_) => false,
+        };
+        let host = Host {
+            name: self.table.name(),
+            machine: machine.clone(),
+            shared: Arc::clone(&self.shared),
+            events: events.clone(),
+            observer: observer.cloned(),
+            realtime,
+        };
+        match self.table.start(host) {
+            Ok(thread) => {
+                self.thread = Some(thread);
+                self.state = ControllerState::Opening;
+            }
+            Err(cause) => self.wait_for(format!("no thread can be started: {cause}")),
+        }
+    }
+
+    /// It runs from now on.
+    pub(crate) fn opened(&mut self) {
+        (self.state, self.why, self.wait) = (ControllerState::Running, None, FIRST_WAIT);
+    }
+
+    /// It is tried again, ever more rarely.
+    pub(crate) fn wait_for(&mut self, why: String) {
+        (self.state, self.why) = (ControllerState::Waiting, Some(why));
+        self.due = Some(linux::now() + self.wait);
+        self.wait = (self.wait * 2).min(LAST_WAIT);
+    }
+
+    /// It is not tried again.
+    pub(crate) fn withdraw(&mut self, why: String) {
+        (self.state, self.why, self.due) = (ControllerState::Withdrawn, Some(why), None);
+    }
+
+    /// It is opened again, unless it runs.
+    pub(crate) fn resume(&mut self) {
+        if matches!(self.state, ControllerState::Withdrawn | ControllerState::Waiting) {
+            (self.due, self.wait) = (Some(Instant::ZERO), FIRST_WAIT);
+        }
+    }
+
+    /// Tells it to end; [`Self::join`] waits until it has.
+    pub(crate) fn end(&self) {
+        let mut shared = lock(&self.shared);
+        shared.is_told = true;
+        if let Some(ender) = &shared.ender {
+            ender();
+        }
+    }
+
+    /// Waits until its thread has put everything back.
+    pub(crate) fn join(&mut self) {
+        if let Some(thread) = self.thread.take() {
+            // Its panics are caught.
+            let _ = thread.join();
+        }
+    }
+
+    pub(crate) fn status(&self) -> Option<ControllerStatus> {
+        lock(&self.shared).status.clone()
+    }
+
+    pub(crate) fn report(&self, owner: String) -> ControllerReport {
+        let status = self.status();
+        ControllerReport {
+            name: self.table.name(),
+            state: self.state,
+            why: self.why.clone(),
+            owner,
+            text: status.as_ref().map(ControllerStatus::text).unwrap_or_default(),
+            status: status.and_then(|status| serde_json::to_value(status).ok()).unwrap_or_default(),
+        }
+    }
+}
+
+/// One that cannot be opened is tried again after this time, then after twice as long, and so on.
+const FIRST_WAIT: Duration = Duration::from_secs(1);
+/// And at the latest after this time.
+const LAST_WAIT: Duration = Duration::from_secs(60);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use linux::Root;
+    use linux::holder::ClockMeans;
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::sync::mpsc::{Receiver, channel};
+
+    /// A controller that counts what it holds, and panics where it is told to.
+    struct Made {
+        place: &'static str,
+        held: Arc<AtomicU32>,
+        told: Receiver<()>,
+        sender: Sender<()>,
+    }
+
+    fn panic_at(place: &str, here: &str) {
+        assert!(place != here, "told to panic in {here}");
+    }
+
+    impl Controller for Made {
+        type Config = (&'static str, Arc<AtomicU32>);
+
+        fn open(_: &Machine, (place, held): &Self::Config) -> Result<Self, Refusal> {
+            panic_at(place, "open");
+            if *place == "refused" {
+                return Err(Refusal::usage("not today"));
+            }
+            held.fetch_add(1, Ordering::SeqCst);
+            let (sender, told) = channel();
+            Ok(Self { place, held: Arc::clone(held), told, sender })
+        }
+
+        fn ender(&self) -> Box<dyn Fn() + Send> {
+            let sender = self.sender.clone();
+            Box::new(move || {
+                let _ = sender.send(());
+            })
+        }
+
+        fn run(&mut self, _: &mut dyn FnMut(&mut Self)) -> Result<Option<String>, Refusal> {
+            panic_at(self.place, "run");
+            self.told.recv().map(|()| None).map_err(Refusal::failed)
+        }
+
+        fn status(&self, _: Instant) -> ControllerStatus {
+            unreachable!("nothing is shown")
+        }
+
+        fn drain_notices(&mut self) -> Vec<String> {
+            Vec::new()
+        }
+
+        fn release(&mut self) -> Vec<String> {
+            panic_at(self.place, "release");
+            vec!["put back".to_owned()]
+        }
+
+        fn seen(&self) -> Seen<'_> {
+            unreachable!("nothing observes it")
+        }
+    }
+
+    impl Drop for Made {
+        fn drop(&mut self) {
+            self.held.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+
+    fn host(shared: &Arc<Mutex<Shared>>, events: &Sender<Event>) -> Host {
+        Host {
+            name: "made".to_owned(),
+            machine: Machine {
+                root: Root::system(),
+                dry_run: true,
+                record: None,
+                audit: None,
+                frequency: ClockMeans::default(),
+            },
+            shared: Arc::clone(shared),
+            events: events.clone(),
+            observer: None,
+            realtime: false,
+        }
+    }
+
+    fn happened(place: &'static str) -> (Vec<Happened>, u32) {
+        let (events, told) = channel();
+        let (shared, held) = (Arc::default(), Arc::new(AtomicU32::new(0)));
+        let thread = host(&shared, &events).start::<Made>(&(place, Arc::clone(&held))).unwrap();
+        if !matches!(place, "open" | "run" | "refused") {
+            while lock(&shared).ender.is_none() {
+                std::thread::yield_now();
+            }
+            lock(&shared).ender.as_ref().unwrap()();
+        }
+        thread.join().expect("its panics are caught");
+        drop(events);
+        let told = told.iter().map(|event| match event {
+            Event::Controller(_, happened) => happened,
+            other => panic!("{other:?}"),
+        });
+        (told.collect(), held.load(Ordering::SeqCst))
+    }
+
+    #[test]
+    fn one_that_is_told_to_end_puts_back_and_says_so() {
+        let (told, held) = happened("nowhere");
+        assert_eq!(held, 0);
+        let [Happened::Opened, Happened::Ended { outcome: Ok(None), lines, is_final: false }] = &told[..]
+        else {
+            panic!("{told:?}");
+        };
+        assert_eq!(lines, &["put back"]);
+    }
+
+    #[test]
+    fn a_refusal_leaves_nothing_behind() {
+        let (told, held) = happened("refused");
+        assert!(
+            matches!(&told[..], [Happened::Refused(refusal)] if refusal.message == "not today"),
+            "{told:?}"
+        );
+        assert_eq!(held, 0);
+    }
+
+    #[test]
+    fn a_panic_anywhere_puts_back_and_withdraws_it_for_good() {
+        for place in ["open", "run", "release"] {
+            let (told, held) = happened(place);
+            assert_eq!(held, 0, "{place}: dropped, so put back");
+            let Some(Happened::Ended { outcome, lines, is_final }) = told.last() else { panic!("{told:?}") };
+            assert_eq!(*is_final, place != "release", "{place}");
+            assert_eq!(lines.len(), usize::from(place == "run"), "{place}: {lines:?}");
+            assert!(place == "release" || outcome.is_err(), "{place}");
+        }
+    }
+
+    #[test]
+    fn one_that_is_told_before_it_has_taken_hold_never_runs() {
+        let (events, told) = channel();
+        let shared: Arc<Mutex<Shared>> = Arc::default();
+        lock(&shared).is_told = true;
+        let held = Arc::new(AtomicU32::new(0));
+        host(&shared, &events).start::<Made>(&("run", Arc::clone(&held))).unwrap().join().unwrap();
+        drop(events);
+        assert!(matches!(
+            told.iter().collect::<Vec<_>>()[..],
+            [Event::Controller(_, Happened::Ended { outcome: Ok(None), is_final: false, .. })]
+        ));
+        assert_eq!(held.load(Ordering::SeqCst), 0);
+    }
+}
