@@ -98,8 +98,17 @@ fn is_kept_in(stat: &str) -> bool {
 
 /// The cpuset in which a thread is, as a path in the tree that has the controller; `None` where the kernel does not tell.
 pub(crate) fn cpuset_of(process: u32, thread: u32) -> Option<String> {
-    let text = fs::read_to_string(format!("/proc/{process}/task/{thread}/cpuset")).ok()?;
-    Some(text.trim_end().to_owned())
+    let text = |file: &str| fs::read_to_string(format!("/proc/{process}/task/{thread}/{file}")).ok();
+    // A kernel without cpusets of version 1 may lack the file (7.2 as Debian builds it).
+    text("cpuset").map_or_else(|| cpuset_in(&text("cgroup")?), |path| Some(path.trim_end().to_owned()))
+}
+
+/// The group of a thread's `cgroup` file that has a say in its CPUs: version 1's, or else version 2's.
+fn cpuset_in(text: &str) -> Option<String> {
+    let groups = || text.lines().filter_map(|line| line.split_once(':')?.1.split_once(':'));
+    let of_first = groups().find(|(controllers, _)| controllers.split(',').any(|one| one == "cpuset"));
+    let of_second = || groups().find(|(controllers, _)| controllers.is_empty());
+    of_first.or_else(of_second).map(|(_, path)| path.to_owned())
 }
 
 /// Where any thread of a process may run; `None` if it has ended.
@@ -223,6 +232,18 @@ pub(crate) fn is_gone(cause: &io::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_cpuset_is_told_by_the_cgroup_where_no_other_file_tells() {
+        assert_eq!(cpuset_in("0::/a.slice/b:c.service\n").as_deref(), Some("/a.slice/b:c.service"));
+        let hybrid = "3:cpu,cpuacct:/x\n2:cpuset:/shop\n0::/a.slice\n";
+        assert_eq!(cpuset_in(hybrid).as_deref(), Some("/shop"));
+        assert_eq!(cpuset_in("3:cpu,cpuacct:/x\n0::/a.slice\n").as_deref(), Some("/a.slice"));
+        assert_eq!(cpuset_in("nonsense\n"), None);
+        let own = std::process::id();
+        let group = fs::read_to_string("/proc/self/cgroup").ok().and_then(|text| cpuset_in(&text));
+        assert_eq!(cpuset_of(own, own).is_some(), group.is_some());
+    }
 
     #[test]
     fn a_name_is_read_back_from_its_path_and_nothing_else_is_one() {

@@ -270,8 +270,10 @@ impl Hotplug {
 fn in_force(root: &Root, cpuset: &str) -> Option<CpuList> {
     let place = cgroups(root, &mut Gaps::default()).cpuset?;
     let file = if place.version == 1 { "cpuset.effective_cpus" } else { "cpuset.cpus.effective" };
-    let folder = format!("{}{cpuset}", place.path.trim_start_matches('/').trim_end_matches('/'));
-    root.parse(&format!("{folder}/{file}"), "a list of CPUs").ok()
+    let mount = place.path.trim_start_matches('/').trim_end_matches('/');
+    // A group without the controller has what the one above has.
+    let mut above = std::iter::successors(Some(cpuset), |group| Some(group.rsplit_once('/')?.0));
+    above.find_map(|group| root.parse(&format!("{mount}{group}/{file}"), "a list of CPUs").ok())
 }
 
 /// The files of a CPU's own settings: which idle states are forbidden, and its clock, where no CPU shares it that stays.
