@@ -40,6 +40,7 @@ pub mod idle;
 pub mod log;
 pub mod peafowl;
 pub mod quiescence;
+pub mod registry;
 pub mod roost;
 mod roster;
 pub mod scheduling;

@@ -14,6 +14,7 @@ use policy::frequency::{
     Fixed, adrenaline, crescendo, hurry_up, ondemand, pegasus, rubik, schedutil, sensitivity,
 };
 use policy::idle::GovernorParams;
+use policy::registry::{Parameter, clock, table, time};
 use policy::timing::{Form, dyn_sleep, sleep_scale, tails, udpm};
 use policy::{carb, peafowl, quiescence, roost, staging, wake_plan};
 use serde::de::DeserializeOwned;
@@ -657,13 +658,7 @@ struct FixedParams {
 }
 
 impl Check for FixedParams {
-    fn check(&self) -> Result<(), Wrong> {
-        if self.khz.0 > 0 {
-            return Ok(());
-        }
-        let fix = "write a clock in kHz, such as 2100000".into();
-        Err(Wrong { key: "khz".into(), problem: "0".into(), fix })
-    }
+    const PARAMETERS: &'static [Parameter] = &[clock("khz", "the frequency").given("nominal")];
 }
 
 /// The CPU sleeps paper (section 2) begins to wake 80 us after the submission of a read that takes 100.
@@ -680,10 +675,11 @@ struct AnticipateDevice {
 }
 
 impl Check for AnticipateDevice {
-    fn check(&self) -> Result<(), Wrong> {
-        self.planner.check().map_err(|wrong| wrong.below("planner"))?;
-        self.device.check().map_err(|wrong| wrong.below("device"))
-    }
+    const PARAMETERS: &'static [Parameter] = &[
+        table("planner", "the planner's", wake_plan::Params::PARAMETERS),
+        time("exit_latency", "what waking takes").absent("the deepest state's"),
+        table("device", "who says when", wake_plan::DeviceParams::PARAMETERS),
+    ];
 }
 
 /// `anticipate-kernels`'.
@@ -697,10 +693,11 @@ struct AnticipateKernels {
 }
 
 impl Check for AnticipateKernels {
-    fn check(&self) -> Result<(), Wrong> {
-        self.planner.check().map_err(|wrong| wrong.below("planner"))?;
-        self.kernels.check().map_err(|wrong| wrong.below("kernels"))
-    }
+    const PARAMETERS: &'static [Parameter] = &[
+        table("planner", "the planner's", wake_plan::Params::PARAMETERS),
+        time("exit_latency", "what waking takes").absent("the deepest state's"),
+        table("kernels", "who says when", wake_plan::KernelParams::PARAMETERS),
+    ];
 }
 
 /// The first number that is none, dotted; parameters are finite, whatever they mean.

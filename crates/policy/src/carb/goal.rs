@@ -27,6 +27,8 @@
 //! load and tails that stay the same the number settles, and the times between two trials only grow.
 
 use super::{Epoch, Threshold};
+use crate::check::Check;
+use crate::registry::{Parameter, count, rate, share, time};
 use machine::{Duration, Goal, Rate, Ratio};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -36,22 +38,32 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct GoalParams {
-    /// Time between two decisions. 1 s, as for CARB.
     #[serde(with = "machine::duration_text")]
     pub epoch: Duration,
-    /// c_min. 1.
     pub min_active: u16,
-    /// Below this share of the goal there is room for one worker less. 0.8: a tail's own scatter over a second.
     pub room: Ratio,
-    /// So many epochs in a row must have room. 3.
     pub patience: u32,
-    /// No worker is taken away if those who stay would be busier than this. 0.85: a queue's tail grows without bound
-    /// towards 1, and one epoch of that is one too many.
     pub busiest: Ratio,
-    /// A number that was too few is not tried again for so many epochs; twice as many after each further failure. 30.
     pub barred_epochs: u32,
-    /// A rise from one epoch to the next that wakes everybody. A fifth of the highest rate seen.
     pub rate_jump: Threshold,
+}
+
+impl Check for GoalParams {
+    const PARAMETERS: &'static [Parameter] = &[
+        time("epoch", "time between two decisions").above_zero().source("as CARB's"),
+        count("min_active", "workers that are always awake").above_zero().source("ours"),
+        share("room", "below this share of the goal one worker less may do")
+            .source("ours: a tail's own scatter over a second"),
+        count("patience", "epochs in a row that must have room").above_zero().source("ours"),
+        share("busiest", "no worker parks if those that stay would be busier than this")
+            .source("ours: a queue's tail grows without bound towards 1"),
+        count("barred_epochs", "epochs for which a number that was too few is not tried again")
+            .above_zero()
+            .source("ours; doubled after each further failure"),
+        share("rate_jump.of_peak", "a rise that wakes all workers, of the highest rate seen")
+            .source("as CARB's"),
+        rate("rate_jump.absolute", "the same, as a rate").absent("of_peak holds").source("ours"),
+    ];
 }
 
 impl Default for GoalParams {

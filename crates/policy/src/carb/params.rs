@@ -1,5 +1,7 @@
 //! Every constant of the CARB controller.
 
+use crate::check::Check;
+use crate::registry::{Parameter, count, flag, number, rate, share, time};
 use machine::{Duration, Rate};
 use serde::{Deserialize, Serialize};
 
@@ -27,29 +29,41 @@ impl Threshold {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Params {
-    /// Time between two decisions. The paper does not give it. 1 s: a hundred tails' worth of requests at 10 kRPS.
     #[serde(with = "machine::duration_text")]
     pub epoch: Duration,
-    /// c_min. 1; the paper says 2.
     pub min_active: u16,
-    /// Workers per step up. 1 in the paper.
     pub step_up: u16,
-    /// Workers per step down. 1 in the paper.
     pub step_down: u16,
-    /// dr: a change of rate that matters. 5 % of the peak; the paper says 5 kRPS, for a peak of 120.
     pub rate_step: Threshold,
-    /// r_th: a rise from one epoch to the next that wakes everybody. 20 % of the peak; the paper says 20 kRPS.
     pub rate_jump: Threshold,
-    /// dy: a change of the tail that matters, as a fraction of the mean response time. 0.1 in the paper.
     pub tail_step: f64,
-    /// A change counts only if it is this many standard deviations of chance. 3; zero, as in the paper, takes every
-    /// figure as it is.
     pub noise_z: f64,
-    /// After so many epochs of holding, look again whether fewer workers do. 60; zero, as in the paper, never: a search
-    /// that one noisy epoch ended too early would then last until the load changes.
     pub probe_epochs: u32,
-    /// The repairs named in this module's header. False is the paper.
     pub repaired: bool,
+}
+
+impl Check for Params {
+    const PARAMETERS: &'static [Parameter] = &[
+        time("epoch", "time between two decisions")
+            .above_zero()
+            .source("the paper gives none; a hundred tails' worth of requests at 10 kRPS"),
+        count("min_active", "c_min: workers that are always awake").above_zero().source("2 in the paper"),
+        count("step_up", "workers per step up").above_zero().source("CARB, section 3"),
+        count("step_down", "workers per step down").above_zero().source("CARB, section 3"),
+        share("rate_step.of_peak", "dr: a change of the rate that counts, of the highest rate seen")
+            .source("the paper's 5 kRPS for a peak of 120"),
+        rate("rate_step.absolute", "dr, as a rate").source("CARB, section 3"),
+        share("rate_jump.of_peak", "r_th: a rise that wakes all workers, of the highest rate seen")
+            .source("the paper's 20 kRPS for a peak of 120"),
+        rate("rate_jump.absolute", "r_th, as a rate").source("CARB, section 3"),
+        number("tail_step", "dy: a change of the tail that counts, of the mean response time")
+            .source("CARB, section 3"),
+        number("noise_z", "standard deviations of chance that a change must exceed")
+            .source("ours; zero, as in the paper, takes every figure as it is"),
+        count("probe_epochs", "epochs of holding after which fewer workers are tried again")
+            .source("ours; zero, as in the paper, never: one noisy epoch then ends the search for good"),
+        flag("repaired", "the repairs that the controller's header names").source("ours; false is the paper"),
+    ];
 }
 
 impl Default for Params {

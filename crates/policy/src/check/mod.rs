@@ -1,23 +1,31 @@
-//! Parameters that can be: what a file says is held against it before a policy is made of it.
+//! Parameters that can be: a policy is made only of values within the bounds of its table.
 //!
-//! A period of zero is a timer that is always due, a bound below the other one can never be kept, and what is no number
-//! makes every comparison false. Policies hold some of these within bounds, each in its way; here they are refused, with
-//! the key and what to write. `limits` has every policy's.
+//! A period of zero is a timer that is always due. A bound below the other one can never be kept.
+//! A number that is none makes every comparison false. They are refused here, with the key and
+//! what to write. Each policy's table of [`Parameter`]s stands beside its parameters.
 //!
-//! What always holds: the defaults and the papers' settings pass, and no number that is not finite does.
+//! What always holds: the defaults and the papers' settings pass, and no number that is not finite
+//! does.
 
-mod limits;
 #[cfg(test)]
 mod tests;
 
-use machine::{Duration, Kilohertz, Ratio};
+use crate::registry::{Bounds, Parameter, Unit};
+use machine::Duration;
+use serde::Serialize;
+use serde_json::Value;
 use std::fmt;
-use std::ops::RangeInclusive;
 
-/// Parameters that know what they can be.
-pub trait Check {
+/// Parameters with a table of what they can be.
+pub trait Check: Serialize {
+    const PARAMETERS: &'static [Parameter];
+
     /// The first that cannot be, if there is one.
-    fn check(&self) -> Result<(), Wrong>;
+    fn check(&self) -> Result<(), Wrong> {
+        // Only maps with keys that are no text cannot be written, and parameters have none.
+        let values = serde_json::to_value(self).expect("plain data is written without error");
+        check_values(&values, Self::PARAMETERS)
+    }
 }
 
 /// A parameter that cannot be.
@@ -40,60 +48,124 @@ impl Wrong {
     }
 }
 
-fn holds(key: &str, ok: bool, found: impl fmt::Display, fix: impl Into<String>) -> Result<(), Wrong> {
-    if ok { Ok(()) } else { Err(Wrong { key: key.to_owned(), problem: found.to_string(), fix: fix.into() }) }
+/// The first of `values` that is outside the bounds of its row.
+pub fn check_values(values: &Value, table: &[Parameter]) -> Result<(), Wrong> {
+    table.iter().try_for_each(|row| match (find(values, row.name), row.unit) {
+        (None, _) => Ok(()),
+        (Some(below @ Value::Object(_)), Unit::Table(inner)) => {
+            check_values(below, inner).map_err(|wrong| wrong.below(row.name))
+        }
+        (Some(value), _) => row.check(value, values),
+    })
 }
 
-/// A time in which something happens again, or a goal.
-fn time(key: &str, length: Duration) -> Result<(), Wrong> {
-    holds(key, !length.is_zero(), length, "write a time above zero, such as 100ms")
+/// The value of a dotted name.
+pub fn find<'a>(values: &'a Value, name: &str) -> Option<&'a Value> {
+    name.split('.').try_fold(values, |value, part| value.get(part))
 }
 
-fn count(key: &str, number: impl Into<u64>) -> Result<(), Wrong> {
-    let number = number.into();
-    holds(key, number > 0, number, "write a whole number from 1 on")
+/// A value that has an order.
+#[derive(Clone, Copy, PartialEq, PartialOrd)]
+enum Size {
+    Time(Duration),
+    Number(f64),
 }
 
-fn clock(key: &str, clock: Kilohertz) -> Result<(), Wrong> {
-    holds(key, clock.0 > 0, clock.0, "write a clock in kHz, such as 2000000")
+impl Size {
+    fn of(value: &Value) -> Option<Self> {
+        match value {
+            Value::String(text) => text.parse().ok().map(Self::Time),
+            _ => value.as_f64().map(Self::Number),
+        }
+    }
 }
 
-fn within(key: &str, number: f64, bounds: RangeInclusive<f64>) -> Result<(), Wrong> {
-    let fix = format!("write a number from {} to {}", bounds.start(), bounds.end());
-    holds(key, bounds.contains(&number), number, fix)
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Time(length) => length.fmt(f),
+            Self::Number(number) => number.fmt(f),
+        }
+    }
 }
 
-/// A share of one; may be none of it, or all.
-fn share(key: &str, share: Ratio) -> Result<(), Wrong> {
-    within(key, share.as_f64(), 0.0..=1.0)
-}
+impl Parameter {
+    fn check(&self, value: &Value, beside: &Value) -> Result<(), Wrong> {
+        let wrong = |problem: String, fix: String| Err(Wrong { key: self.name.to_owned(), problem, fix });
+        // A number that is not finite is written as null.
+        if value.is_null() && self.absent.is_none() && !matches!(self.unit, Unit::Table(_)) {
+            return wrong("not a finite number".into(), format!("write {}", self.form()));
+        }
+        if let Value::Array(elements) = value {
+            let numbers = elements.iter().all(|element| element.is_number() || element.is_null());
+            return if numbers && !self.holds_all(elements) {
+                wrong(value.to_string(), format!("write {}", self.form()))
+            } else {
+                Ok(())
+            };
+        }
+        let Some(size) = Size::of(value) else { return Ok(()) };
+        if !self.holds(size) {
+            return wrong(size.to_string(), format!("write {}", self.form()));
+        }
+        if let Some(other) = self.not_above
+            && let Some(most) = find(beside, other).and_then(Size::of)
+            && size > most
+        {
+            let problem = format!("{size} is above `{other}`, {most}");
+            return wrong(problem, format!("write no more than `{other}`"));
+        }
+        Ok(())
+    }
 
-fn above_zero(key: &str, number: f64) -> Result<(), Wrong> {
-    holds(key, number > 0.0 && number.is_finite(), number, "write a number above zero")
-}
+    fn holds_all(&self, elements: &[Value]) -> bool {
+        if elements.iter().any(Value::is_null) {
+            return false;
+        }
+        let mut numbers = elements.iter().filter_map(Value::as_f64);
+        match self.bounds {
+            Bounds::AroundOne => {
+                let (least, most) = (numbers.next().unwrap_or(0.0), numbers.next().unwrap_or(0.0));
+                0.0 < least && least <= 1.0 && 1.0 <= most
+            }
+            _ => numbers.all(|number| self.holds(Size::Number(number))),
+        }
+    }
 
-fn zero_or_more(key: &str, number: f64) -> Result<(), Wrong> {
-    holds(key, number >= 0.0 && number.is_finite(), number, "write zero or a number above it")
-}
+    fn holds(&self, size: Size) -> bool {
+        match (self.bounds, size) {
+            (Bounds::Any | Bounds::AroundOne, _) => true,
+            (Bounds::AboveZero, Size::Time(length)) => !length.is_zero(),
+            (Bounds::AboveZero, Size::Number(number)) => number > 0.0,
+            (Bounds::ZeroOrMore, Size::Number(number)) => number >= 0.0,
+            (Bounds::Within(least, most), Size::Number(number)) => (least..=most).contains(&number),
+            (Bounds::AboveZeroTo(most), Size::Number(number)) => 0.0 < number && number <= most,
+            (Bounds::AtLeast(least), Size::Time(length)) => length >= least,
+            // The unit's form is the policy's own reader's to refuse.
+            (Bounds::ZeroOrMore | Bounds::Within(..) | Bounds::AboveZeroTo(_), Size::Time(_)) => true,
+            (Bounds::AtLeast(_), Size::Number(_)) => true,
+        }
+    }
 
-/// Least and most of a factor that is one when all is as it should be.
-fn around_one(key: &str, [least, most]: [f64; 2]) -> Result<(), Wrong> {
-    let ok = 0.0 < least && least <= 1.0 && 1.0 <= most && most.is_finite();
-    holds(
-        key,
-        ok,
-        format!("[{least}, {most}]"),
-        "write the least, up to 1, and the most, from 1 on: [0.5, 1.5]",
-    )
-}
-
-/// A bound that is not beyond another one.
-fn not_above<T: PartialOrd + fmt::Display>(key: &str, low: T, other: &str, high: T) -> Result<(), Wrong> {
-    let (ok, found) = (low <= high, format!("{low} is above `{other}`, {high}"));
-    holds(key, ok, found, format!("write no more than `{other}`"))
-}
-
-/// A quantile that tables can be made for.
-fn quantile(key: &str, quantile: f64) -> Result<(), Wrong> {
-    within(key, quantile, 0.5..=0.9999)
+    /// What a value looks like, for a message.
+    pub fn form(&self) -> String {
+        match (self.bounds, self.unit) {
+            (Bounds::AboveZero, Unit::Time) => "a time above zero, such as 100ms".into(),
+            (Bounds::AboveZero, Unit::Kilohertz) => "a frequency in kHz, such as 2000000".into(),
+            (Bounds::AboveZero, Unit::Count) => "a whole number from 1 on".into(),
+            (Bounds::AboveZero, _) => "a number above zero".into(),
+            (Bounds::ZeroOrMore, _) => "zero or a number above it".into(),
+            (Bounds::Within(least, most), _) => format!("a number from {least} to {most}"),
+            (Bounds::AboveZeroTo(most), _) => format!("a number above 0, up to {most}"),
+            (Bounds::AroundOne, _) => "the least, up to 1, and the most, from 1 on: [0.5, 1.5]".into(),
+            (Bounds::AtLeast(least), _) => format!("a time from {least} on"),
+            (Bounds::Any, Unit::Time) => "a time, such as 100ms".into(),
+            (Bounds::Any, Unit::OneOf(words)) => format!("one of {}", words.join(", ")),
+            (Bounds::Any, Unit::Flag) => "true or false".into(),
+            (Bounds::Any, Unit::Table(_)) => "a table".into(),
+            (Bounds::Any, Unit::List) => "a list".into(),
+            (Bounds::Any, Unit::Count) => "a whole number".into(),
+            (Bounds::Any, _) => "a number".into(),
+        }
+    }
 }

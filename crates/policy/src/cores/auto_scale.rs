@@ -14,6 +14,8 @@
 //! What always holds: at least as many cores are on as are needed, up to all; a core goes off no sooner than `t_wait`
 //! after it was last needed; never fewer than `min_on`.
 
+use crate::check::Check;
+use crate::registry::{Parameter, count, time};
 use machine::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
@@ -21,15 +23,21 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Params {
-    /// p: requests in the system for each core. 2 \[D\]: one served and one waiting. The paper measures it, as the most
-    /// that a server holds within the goal.
     pub requests_per_core: u32,
-    /// How long a core stays on without need. 400 us \[D\]: idling in C1 costs so much as working through one exit from
-    /// C6 (133 us at 1 / 0.36 of the power, see the presets of `machine`), which is how the paper's authors choose it.
     #[serde(with = "machine::duration_text")]
     pub t_wait: Duration,
-    /// Always on. 1 \[D\]: somebody has to take the next request.
     pub min_on: u16,
+}
+
+impl Check for Params {
+    const PARAMETERS: &'static [Parameter] = &[
+        count("requests_per_core", "p: requests in the system for each core")
+            .above_zero()
+            .source("ours: one served and one waiting; the paper measures it"),
+        time("t_wait", "how long a core stays on without need")
+            .source("ours, chosen as the authors do: idling in C1 as costly as one exit from C6"),
+        count("min_on", "cores that are always on").above_zero().source("ours"),
+    ];
 }
 
 impl Default for Params {

@@ -16,6 +16,8 @@
 //! than the exit latency that was handed in, which therefore covers entry and exit together, as Linux's does.
 
 use super::Order;
+use crate::check::Check;
+use crate::registry::{Parameter, count, time};
 use machine::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
@@ -23,13 +25,21 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Params {
-    /// k: awake with so many cores at work. Left out: all of them [R, as in the paper].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub busy_cores: Option<u16>,
-    /// D: how long a request may be stalled in all. 300 us \[D\], the strictest goal of Peafowl 4.3: a stall adds to
-    /// the response time, so a goal for that must be well above it.
     #[serde(with = "machine::duration_text")]
     pub max_stall: Duration,
+}
+
+impl Check for Params {
+    const PARAMETERS: &'static [Parameter] = &[
+        count("busy_cores", "k: awake with so many cores at work")
+            .above_zero()
+            .absent("all")
+            .source("DreamWeaver, recalled"),
+        time("max_stall", "D: how long a request may be stalled in all")
+            .source("the strictest goal of Peafowl, section 4.3"),
+    ];
 }
 
 impl Default for Params {

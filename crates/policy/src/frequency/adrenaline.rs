@@ -9,6 +9,8 @@
 //! start.
 
 use super::{GearIndex, GearTable};
+use crate::check::Check;
+use crate::registry::{Parameter, clock, list};
 use machine::{Duration, Instant, Kilohertz};
 use serde::{Deserialize, Serialize};
 
@@ -25,13 +27,18 @@ pub struct Class {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Params {
-    /// Before the threshold. 1.0 GHz, as the Hurry-up paper's f_min. A clock that the machine lacks is rounded up to one
-    /// it has.
     pub cruise: Kilohertz,
-    /// After it. 2.6 GHz, as the Hurry-up paper's f_max.
     pub boost: Kilohertz,
-    /// By class. None: everything is boosted.
     pub classes: Vec<Class>,
+}
+
+impl Check for Params {
+    const PARAMETERS: &'static [Parameter] = &[
+        clock("cruise", "before the threshold").not_above("boost").source("as Hurry-up's f_min"),
+        clock("boost", "after it").source("as Hurry-up's f_max"),
+        list("classes", "by class, `{ boost_after = \"1ms\" }`: the age at which a request is boosted")
+            .source("the paper searches them offline; none: all is boosted"),
+    ];
 }
 
 impl Default for Params {

@@ -23,6 +23,8 @@
 //! answer.
 
 use super::{GearIndex, GearTable};
+use crate::check::Check;
+use crate::registry::{Parameter, count, percent, time};
 use machine::{Duration, Kilohertz};
 use serde::{Deserialize, Serialize};
 
@@ -30,15 +32,23 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Params {
-    /// `sampling_rate`. 10 ms in the kernel: a thousand times acpi-cpufreq's 10 us, at least two ticks; from Linux 6.9
-    /// on 8 ms on a kernel with 250 ticks a second.
     #[serde(with = "machine::duration_text")]
     pub period: Duration,
-    /// A load above this goes to the fastest gear. 95 in the kernel (`MICRO_FREQUENCY_UP_THRESHOLD`); 80 where the
-    /// kernel counts idle time in ticks only.
     pub up_threshold_percent: u8,
-    /// After a jump to the fastest gear the next sample is so many periods away. 1 in the kernel.
     pub sampling_down_factor: u32,
+}
+
+impl Check for Params {
+    const PARAMETERS: &'static [Parameter] = &[
+        time("period", "sampling_rate")
+            .above_zero()
+            .source("Linux: a thousand times acpi-cpufreq's 10 us; 8 ms from 6.9 on with 250 ticks a second"),
+        percent("up_threshold_percent", "a load above this goes to the fastest frequency")
+            .source("Linux, MICRO_FREQUENCY_UP_THRESHOLD"),
+        count("sampling_down_factor", "periods until the next sample after a jump to the fastest")
+            .above_zero()
+            .source("Linux"),
+    ];
 }
 
 impl Default for Params {

@@ -29,6 +29,8 @@
 //! a minute at epochs of a second; load that changes faster is served at the power of the last peak.
 
 use super::{GearIndex, GearTable};
+use crate::check::Check;
+use crate::registry::{Parameter, number, share, time};
 use machine::{Duration, Instant, Microwatts, Ratio};
 use serde::{Deserialize, Serialize};
 
@@ -37,27 +39,42 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Params {
-    /// T. 1 ms stands for a target that every service has to state for itself.
     #[serde(with = "machine::duration_text")]
     pub target: Duration,
-    /// Time between two decisions. 1 s, ours: long enough for a tail of some thousand requests per second.
     #[serde(with = "machine::duration_text")]
     pub epoch: Duration,
-    /// Above this, full power at once. 1.35.
     pub violation: f64,
-    /// And for so long. 5 minutes.
     #[serde(with = "machine::duration_text")]
     pub hold: Duration,
-    /// Up by this above the target. 0.07.
     pub raise: f64,
-    /// Below this it goes down. 0.85.
     pub comfortable: f64,
-    /// By this. 0.01.
     pub lower: f64,
-    /// Below this it goes down faster. 0.60.
     pub idle: f64,
-    /// By this. 0.03.
     pub lower_fast: f64,
+}
+
+impl Check for Params {
+    const PARAMETERS: &'static [Parameter] = &[
+        time("target", "T: the latency that shall hold")
+            .above_zero()
+            .given("the goal")
+            .source("stands for a target that each service states"),
+        time("epoch", "time between two decisions")
+            .above_zero()
+            .source("ours: a tail of some thousand requests per second"),
+        number("violation", "above this multiple of T, full power at once").source("Pegasus, recalled"),
+        time("hold", "and for so long").source("Pegasus, recalled"),
+        share("raise", "the step up above T").source("Pegasus, recalled"),
+        number("comfortable", "below this multiple of T it steps down")
+            .above_zero()
+            .not_above("violation")
+            .source("Pegasus, recalled"),
+        share("lower", "by this").source("Pegasus, recalled"),
+        number("idle", "below this multiple of T it steps down faster")
+            .not_above("comfortable")
+            .source("Pegasus, recalled"),
+        share("lower_fast", "by this").source("Pegasus, recalled"),
+    ];
 }
 
 impl Default for Params {

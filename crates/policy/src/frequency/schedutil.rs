@@ -22,6 +22,8 @@
 //! (`uclamp`), and the rounding of time to units of 1024 ns and 1024 us.
 
 use super::{GearIndex, GearTable};
+use crate::check::Check;
+use crate::registry::{Parameter, flag, number, time};
 use machine::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
@@ -29,20 +31,29 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Params {
-    /// After so long the past counts half. 32.768 ms in the kernel: 32 periods of 1024 us.
     #[serde(with = "machine::duration_text")]
     pub half_life: Duration,
-    /// Speed asked for per utilisation. 1.25 in the kernel.
     pub headroom: f64,
-    /// No change sooner than this after the last. 2 ms in Linux 6.9; 10 ms before, one and a half times the
-    /// driver's transition latency later; 0.5 ms under intel_pstate in passive mode.
     #[serde(with = "machine::duration_text")]
     pub rate_limit: Duration,
-    /// Time between two looks at a core that executes. 4 ms: the kernel's tick, at 250 a second.
     #[serde(with = "machine::duration_text")]
     pub tick: Duration,
-    /// A task that wakes counts as much as before it slept. True in the kernel.
     pub util_est: bool,
+}
+
+impl Check for Params {
+    const PARAMETERS: &'static [Parameter] = &[
+        time("half_life", "after so long the past counts by half")
+            .above_zero()
+            .source("Linux: 32 periods of 1024 us"),
+        number("headroom", "speed asked for per utilisation").above_zero().source("Linux"),
+        time("rate_limit", "no change sooner than this after the last")
+            .source("Linux 6.9; 10 ms before, 0.5 ms under passive intel_pstate"),
+        time("tick", "time between two looks at a core that executes")
+            .above_zero()
+            .source("Linux, CONFIG_HZ=250"),
+        flag("util_est", "a task that wakes counts as much as before it slept").source("Linux"),
+    ];
 }
 
 impl Default for Params {

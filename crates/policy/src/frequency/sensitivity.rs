@@ -33,6 +33,8 @@
 //! and counts as busy the time in which any of them executed.
 
 use super::{GearIndex, GearTable};
+use crate::check::Check;
+use crate::registry::{Parameter, count, number, one_of, share, time};
 use machine::{Duration, Ratio};
 use serde::{Deserialize, Serialize};
 
@@ -51,24 +53,36 @@ pub enum Model {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Params {
-    /// Time between two readings. 1 ms in the paper, whose prototype lost more than it gained with less.
     #[serde(with = "machine::duration_text")]
     pub step: Duration,
-    /// How much less progress than in the fastest gear is acceptable. 0 is the paper's zero tolerance, 0.2 its
-    /// relaxed setting.
     pub slack: Ratio,
-    /// What is taken to be linear. Stalls; the paper's is linear.
     pub model: Model,
-    /// Weight of a sample whose two speeds span the whole table; others weigh less in proportion. 0.5, ours: a
-    /// perturbation brings two or three samples and should be believed.
     pub gain: f64,
-    /// How far apart the speeds of two steps must be to make a sample, as a share of the table's range. 0.25, ours.
     pub min_change: f64,
-    /// After so many busy steps without a sample the model is stale. 100, ours.
     pub stale_after: u32,
-    /// A step with less busy time tells nothing. 50 us, ours: some ten thousand instructions.
     #[serde(with = "machine::duration_text")]
     pub min_busy: Duration,
+}
+
+impl Check for Params {
+    const PARAMETERS: &'static [Parameter] = &[
+        time("step", "time between two readings")
+            .above_zero()
+            .source("Tradeoffs, section IV-B: less lost more than it gained"),
+        share("slack", "progress that may be lost against the fastest frequency")
+            .source("Tradeoffs: 0 is its zero tolerance, 0.2 its relaxed setting"),
+        one_of("model", "what is taken to be linear", &["linear", "stalls"])
+            .source("ours; the paper's is linear"),
+        number("gain", "weight of a sample whose two speeds span all frequencies")
+            .above_zero_to(1.0)
+            .source("ours: a perturbation brings two or three samples"),
+        share("min_change", "how far apart two speeds must be to make a sample, of the range").source("ours"),
+        count("stale_after", "busy steps without a sample after which the model is stale")
+            .above_zero()
+            .source("ours"),
+        time("min_busy", "a step with less busy time tells nothing")
+            .source("ours: some ten thousand instructions"),
+    ];
 }
 
 impl Default for Params {

@@ -18,6 +18,8 @@
 //! table.
 
 use super::{IdleEntry, IdleTable, Menu, MenuParams, Sleep, SleepStats, Teo, TeoParams, Woken};
+use crate::check::Check;
+use crate::registry::{Parameter, count, share};
 use machine::{CstateIndex, Duration, Ratio};
 use serde::{Deserialize, Serialize};
 
@@ -25,12 +27,19 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct FeedbackParams {
-    /// A larger share of premature sleeps lowers the cap. 0.25 \[D\].
     pub curb_above: Ratio,
-    /// A smaller share is good. 0.05 \[D\].
     pub relax_below: Ratio,
-    /// So many sleeps in a row with a good share raise the cap. 32 \[D\].
     pub relax_after: u32,
+}
+
+impl Check for FeedbackParams {
+    const PARAMETERS: &'static [Parameter] = &[
+        share("curb_above", "a larger share of premature sleeps lowers the cap").source("ours"),
+        share("relax_below", "a smaller share is good").not_above("curb_above").source("ours"),
+        count("relax_after", "sleeps in a row with a good share that raise the cap")
+            .above_zero()
+            .source("ours"),
+    ];
 }
 
 impl Default for FeedbackParams {

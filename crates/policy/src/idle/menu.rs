@@ -22,6 +22,8 @@
 //! state's exit latency is within the limit if that of any state is.
 
 use super::{IdleEntry, IdleTable, Sleep, WakeCause, Woken};
+use crate::check::Check;
+use crate::registry::{Parameter, time};
 use machine::{CstateIndex, Duration};
 use serde::{Deserialize, Serialize};
 
@@ -29,9 +31,16 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct MenuParams {
-    /// The tick's period: a sleep predicted to be shorter keeps the tick. 4 ms, as with `CONFIG_HZ=250` \[K\].
     #[serde(with = "machine::duration_text")]
     pub tick: Duration,
+}
+
+impl Check for MenuParams {
+    const PARAMETERS: &'static [Parameter] =
+        &[time("tick", "a sleep predicted to be shorter keeps the tick")
+            .above_zero()
+            .given("the machine")
+            .source("Linux, CONFIG_HZ=250")];
 }
 
 impl Default for MenuParams {

@@ -31,7 +31,7 @@ mod teo;
 
 pub use feedback::{Feedback, FeedbackParams};
 pub use menu::{Menu, MenuParams};
-pub use params::GovernorParams;
+pub use params::{GovernorParams, MenuFeedbackParams, TeoFeedbackParams};
 pub use table::{IdleTable, MAX_STATES};
 pub use teo::{Teo, TeoParams};
 

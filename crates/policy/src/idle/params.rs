@@ -1,6 +1,8 @@
 //! The governors by name, each with its parameters beside it.
 
 use super::{Feedback, FeedbackParams, Governor, IdleTable, Menu, MenuParams, Teo, TeoParams};
+use crate::check::{Check, Wrong};
+use crate::registry::{Parameter, table};
 use machine::Duration;
 use serde::{Deserialize, Serialize};
 
@@ -20,24 +22,54 @@ pub enum GovernorParams {
     Teo(TeoParams),
     /// Menu, curbed.
     #[serde(alias = "menu-feedback")]
-    MenuFeedback {
-        /// The governor's.
-        #[serde(default)]
-        menu: MenuParams,
-        /// The loop's.
-        #[serde(default)]
-        feedback: FeedbackParams,
-    },
+    MenuFeedback(MenuFeedbackParams),
     /// TEO, curbed.
     #[serde(alias = "teo-feedback")]
-    TeoFeedback {
-        /// The governor's.
-        #[serde(default)]
-        teo: TeoParams,
-        /// The loop's.
-        #[serde(default)]
-        feedback: FeedbackParams,
-    },
+    TeoFeedback(TeoFeedbackParams),
+}
+
+/// Menu and the loop that curbs it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct MenuFeedbackParams {
+    pub menu: MenuParams,
+    pub feedback: FeedbackParams,
+}
+
+impl Check for MenuFeedbackParams {
+    const PARAMETERS: &'static [Parameter] = &[
+        table("menu", "the governor's", MenuParams::PARAMETERS),
+        table("feedback", "the loop's", FeedbackParams::PARAMETERS),
+    ];
+}
+
+/// TEO and the loop that curbs it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct TeoFeedbackParams {
+    pub teo: TeoParams,
+    pub feedback: FeedbackParams,
+}
+
+impl Check for TeoFeedbackParams {
+    const PARAMETERS: &'static [Parameter] = &[
+        table("teo", "the governor's", TeoParams::PARAMETERS),
+        table("feedback", "the loop's", FeedbackParams::PARAMETERS),
+    ];
+}
+
+impl Check for GovernorParams {
+    const PARAMETERS: &'static [Parameter] = &[];
+
+    fn check(&self) -> Result<(), Wrong> {
+        match self {
+            Self::Poll {} | Self::Shallow {} | Self::Deep {} => Ok(()),
+            Self::Menu(params) => params.check(),
+            Self::Teo(params) => params.check(),
+            Self::MenuFeedback(params) => params.check(),
+            Self::TeoFeedback(params) => params.check(),
+        }
+    }
 }
 
 impl GovernorParams {
@@ -46,15 +78,14 @@ impl GovernorParams {
 
     /// The governor of this name, with its default parameters.
     pub fn by_name(name: &str) -> Option<Self> {
-        let (menu, teo, feedback) = (MenuParams::default(), TeoParams::default(), FeedbackParams::default());
         Some(match name {
             "poll" => Self::Poll {},
             "shallow" => Self::Shallow {},
             "deep" => Self::Deep {},
-            "menu" => Self::Menu(menu),
-            "teo" => Self::Teo(teo),
-            "menu-feedback" => Self::MenuFeedback { menu, feedback },
-            "teo-feedback" => Self::TeoFeedback { teo, feedback },
+            "menu" => Self::Menu(Default::default()),
+            "teo" => Self::Teo(Default::default()),
+            "menu-feedback" => Self::MenuFeedback(Default::default()),
+            "teo-feedback" => Self::TeoFeedback(Default::default()),
             _ => return None,
         })
     }
@@ -67,8 +98,8 @@ impl GovernorParams {
             Self::Deep {} => "deep",
             Self::Menu(_) => "menu",
             Self::Teo(_) => "teo",
-            Self::MenuFeedback { .. } => "menu-feedback",
-            Self::TeoFeedback { .. } => "teo-feedback",
+            Self::MenuFeedback(_) => "menu-feedback",
+            Self::TeoFeedback(_) => "teo-feedback",
         }
     }
 
@@ -77,8 +108,8 @@ impl GovernorParams {
     pub fn with_tick(mut self, period: Duration) -> Self {
         match &mut self {
             Self::Poll {} | Self::Shallow {} | Self::Deep {} => {}
-            Self::Menu(menu) | Self::MenuFeedback { menu, .. } => menu.tick = period,
-            Self::Teo(teo) | Self::TeoFeedback { teo, .. } => teo.tick = period,
+            Self::Menu(menu) | Self::MenuFeedback(MenuFeedbackParams { menu, .. }) => menu.tick = period,
+            Self::Teo(teo) | Self::TeoFeedback(TeoFeedbackParams { teo, .. }) => teo.tick = period,
         }
         self
     }
@@ -91,10 +122,10 @@ impl GovernorParams {
             Self::Deep {} => Governor::Deep,
             Self::Menu(menu) => Governor::Menu(Menu::new(menu)),
             Self::Teo(teo) => Governor::Teo(Teo::new(teo)),
-            Self::MenuFeedback { menu, feedback } => {
+            Self::MenuFeedback(MenuFeedbackParams { menu, feedback }) => {
                 Governor::Feedback(Feedback::around_menu(menu, feedback, table))
             }
-            Self::TeoFeedback { teo, feedback } => {
+            Self::TeoFeedback(TeoFeedbackParams { teo, feedback }) => {
                 Governor::Feedback(Feedback::around_teo(teo, feedback, table))
             }
         }
@@ -127,8 +158,10 @@ mod tests {
         let ms = Duration::from_millis(1);
         assert_eq!(read, GovernorParams::Menu(MenuParams { tick: ms }));
         let feedback = GovernorParams::by_name("teo-feedback").unwrap().with_tick(ms);
-        let expected =
-            GovernorParams::TeoFeedback { teo: TeoParams { tick: ms }, feedback: FeedbackParams::default() };
+        let expected = GovernorParams::TeoFeedback(TeoFeedbackParams {
+            teo: TeoParams { tick: ms },
+            ..Default::default()
+        });
         assert_eq!(feedback, expected);
     }
 }

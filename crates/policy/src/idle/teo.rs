@@ -21,6 +21,8 @@
 //! limit if that of any state is.
 
 use super::{IdleEntry, IdleTable, MAX_STATES, Sleep, WakeCause, Woken};
+use crate::check::Check;
+use crate::registry::{Parameter, time};
 use machine::{CstateIndex, Duration};
 use serde::{Deserialize, Serialize};
 
@@ -28,9 +30,15 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TeoParams {
-    /// The tick's period. 4 ms, as with `CONFIG_HZ=250` \[K\].
     #[serde(with = "machine::duration_text")]
     pub tick: Duration,
+}
+
+impl Check for TeoParams {
+    const PARAMETERS: &'static [Parameter] = &[time("tick", "the period of the scheduler's tick")
+        .above_zero()
+        .given("the machine")
+        .source("Linux, CONFIG_HZ=250")];
 }
 
 impl Default for TeoParams {

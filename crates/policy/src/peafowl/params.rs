@@ -6,6 +6,8 @@
 //! what the paper leaves open has the same value in both presets. [`Params::live`] is what the store runs by: load is
 //! busy time, so that no count of requests, however it came about, is ever taken for what a worker can carry.
 
+use crate::check::Check;
+use crate::registry::{Parameter, count, flag, number, one_of, share, time};
 use machine::{Duration, Ratio};
 use serde::{Deserialize, Serialize};
 
@@ -24,115 +26,138 @@ pub enum Load {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Params {
-    // --- Measuring a connection's load (section 3.3) ---
-    /// n: a connection's rate is n divided by the time in which n requests came. 64: the estimate's standard error
-    /// is 1/8 per connection, and sums over connections are better. Not given in the paper.
     pub window_requests: u32,
-    /// A measuring window lasts at least this long, so that a fast connection is not judged by a few milliseconds.
-    /// 50 ms: half a report. Zero measures exactly n requests, as the paper prints.
     #[serde(with = "machine::duration_text")]
     pub window_span: Duration,
-    /// How often a worker sums its loads and reports. 100 ms: short beside the block, long beside a request.
     #[serde(with = "machine::duration_text")]
     pub report_period: Duration,
-
-    /// What a load is counted in. Requests, as the paper prints; the live store counts busy time.
     pub load: Load,
-
-    // --- The limit, where load is busy time ---
-    /// A worker that works for this share of the time carries all that it should. 0.8: at that share a request waits
-    /// for about four others on average, and a fifth of the time is left for what comes before anybody can act.
     pub full_busy: Ratio,
-    /// A worker that worked for more than this share in two reports is overloaded whatever its limit: its guests go
-    /// home, and if it has none, the scheduler wakes another worker for a share of its connections. 0.9; one switches
-    /// it off.
     pub overload_busy: Ratio,
-    /// No turn is charged for more than this, since none works for longer: the rest is time in which the CPU was
-    /// taken away. It counts against the worker, as less capacity, and not against the connection. 1 ms.
     #[serde(with = "machine::duration_text")]
     pub turn_most: Duration,
-    /// How long ago is half forgotten of what a request costs and of what the worker gets of its CPU. 150 ms: after
-    /// two seconds a hundredfold cost has left no trace.
     #[serde(with = "machine::duration_text")]
     pub capacity_memory: Duration,
-
-    // --- Learning the limit (section 3.3), where load is requests ---
-    /// A sample with a Z-score above this is an outlier and no new maximum. 2.5 in the paper.
     pub outlier_z: f64,
-    /// A rise that lasts this long is learned, however long the worker has lived: it caps the sample count of the
-    /// online mean and variance (see [`Params::sample_cap`]). 60 s.
     #[serde(with = "machine::duration_text")]
     pub learn_after: Duration,
-    /// Without a latency goal, a worker that worked for more than this share of the report period is saturated, and
-    /// what it served is no load that it served well. 0.95. One switches the test off.
     pub saturation_busy: Ratio,
-
-    // --- Scale up (section 3.2.2) ---
-    /// Guests go home when this is true. False under policies that place connections themselves.
     pub send_home: bool,
-    /// The fraction of its limit at which a worker's load "approaches" it. 0.9; the paper's Algorithm 1 says 1.
     pub approach: f64,
-    /// A reported load counts as too high only if it is so by this many standard deviations of its own Poisson noise.
-    /// 4: at 0.9 of the limit once in an hour of reports. Zero takes the figure as it is.
     pub approach_z: f64,
-    /// Fast detector: a bucket that drains at this multiple of the limit. 1.25; zero switches the detector off.
     pub burst_drain: f64,
-    /// Fast detector: how many requests above its drain trip it. 40: under a Poisson load of 0.9 times the limit the
-    /// chance is about e^-26 per request, and twice the limit trips it after 107 requests.
     pub burst_depth: f64,
-    /// Slow detector: drain as a multiple of the limit. 1.0; zero switches it off. It sees what the fast one cannot: an
-    /// overload of a worker whose limit is close to all that it can serve.
     pub swell_drain: f64,
-    /// Slow detector: depth in requests. 150: about e^-31 per request at 0.9 times the limit.
     pub swell_depth: f64,
-    /// The longest stall that is credited, and how long the credit lasts (see `overload`). 20 ms: what a hypervisor or
-    /// another task takes at a time.
     #[serde(with = "machine::duration_text")]
     pub stall_memory: Duration,
-    /// After sending a connection home, both workers are barred as scale-down worker and as destination. 30 s in the
-    /// paper, which found the policy insensitive to it.
     #[serde(with = "machine::duration_text")]
     pub block: Duration,
-
-    // --- Scale down (section 3.2.1) ---
-    /// A destination is filled up to this fraction of its limit. 0.8: below `approach` by more than the noise, so that
-    /// what was packed is not sent home again. The paper packs up to the limit.
     pub headroom: f64,
-    /// A worker is emptied only after it would have fitted on the others for this long: of many noisy readings one is
-    /// always low. 500 ms: five reports. Zero, as printed, believes the first.
     #[serde(with = "machine::duration_text")]
     pub fit_patience: Duration,
-    /// Workers that stay active whatever the load. 1.
     pub min_active: u16,
-    /// A move order takes the connection served next; if none is served for this long, the quietest goes. 10 ms.
     #[serde(with = "machine::duration_text")]
     pub order_patience: Duration,
-    /// A connection whose home is the target goes first when a move is ordered. True; the paper takes any.
     pub prefer_home: bool,
-    /// An order without an answer for this long is forgotten, so that a connection that closes in mid-transfer costs a
-    /// moment and not the scheduler. 200 ms.
     #[serde(with = "machine::duration_text")]
     pub order_deadline: Duration,
-    /// An active worker without connections may still have one under way to it for this long after one was sent. 50 ms.
     #[serde(with = "machine::duration_text")]
     pub arrival_grace: Duration,
-
-    // --- Beyond the paper ---
-    /// Relieve an imbalance that lasts this long by moving one connection. 5 s; `None` never does.
     #[serde(with = "machine::duration_text::optional")]
     pub imbalance_patience: Option<Duration>,
-    /// An imbalance: one worker this fraction above the mean load of the active ones, another as much below. 0.25.
     pub imbalance: f64,
-    /// The 99th percentile of service time that shall not be exceeded. `None`: only the load decides.
     #[serde(with = "machine::duration_text::optional")]
     pub latency_goal: Option<Duration>,
-    /// Reports in a row above the goal before a worker sends its guests home. 2: the first may still count what
-    /// connections waited at the worker that they came from.
     pub tail_reports: u32,
-    /// Readings in a row above the goal before the scheduler wakes one more worker. 3.
     pub goal_readings: u32,
-    /// Requests that a tail must be computed from to count. 200: two lie above the 99th percentile.
     pub tail_samples: u32,
+}
+
+impl Check for Params {
+    const PARAMETERS: &'static [Parameter] = &[
+        count("window_requests", "n: a connection's rate is n over the time in which n requests came")
+            .above_zero()
+            .source("not in the paper; a standard error of 1/8 per connection"),
+        time("window_span", "a measuring window lasts at least this long")
+            .source("ours: half a report; zero measures exactly n requests, as the paper prints"),
+        time("report_period", "how often a worker sums its loads and reports")
+            .above_zero()
+            .source("not in the paper; short beside the block, long beside a request"),
+        one_of("load", "what a load is counted in", &["requests", "busy_time"])
+            .source("Peafowl, section 3.3; the live store counts busy time"),
+        share("full_busy", "busy_time: a worker that works for this share of its time carries all it should")
+            .above_zero_to(1.0)
+            .source("ours: a request then waits for about four others"),
+        share("overload_busy", "busy above this in two reports, a worker is overloaded whatever its limit")
+            .source("ours; one switches it off"),
+        time("turn_most", "no turn is charged for more: the rest is time taken away from the CPU")
+            .above_zero()
+            .source("ours: no turn works for longer"),
+        time("capacity_memory", "after so long, half is forgotten of a request's cost and the CPU's share")
+            .above_zero()
+            .source("ours: after 2 s a hundredfold cost has left no trace"),
+        number("outlier_z", "a sample with a higher Z-score is no new maximum")
+            .above_zero()
+            .source("Peafowl, section 3.3"),
+        time("learn_after", "a rise that lasts this long is learned, however old the worker is")
+            .above_zero()
+            .source("ours: caps the sample count of mean and variance"),
+        share("saturation_busy", "without a goal, a worker busier than this is saturated and learns nothing")
+            .source("ours; one switches it off"),
+        flag("send_home", "overloaded workers send guests home").source("Peafowl, section 3.2.2"),
+        number("approach", "the share of its limit at which a load approaches it")
+            .above_zero()
+            .source("ours; 1 in the paper's Algorithm 1"),
+        number("approach_z", "standard deviations of Poisson noise that a load must exceed that by")
+            .source("ours: at 0.9 of the limit once in an hour of reports; zero is the paper"),
+        number("burst_drain", "fast detector: its bucket drains at this multiple of the limit")
+            .source("ours; zero switches it off"),
+        number("burst_depth", "fast detector: requests above the drain that trip it")
+            .source("ours: a chance of e^-26 per request at 0.9 of the limit"),
+        number("swell_drain", "slow detector: its drain, of the limit").source("ours; zero switches it off"),
+        number("swell_depth", "slow detector: its depth in requests")
+            .source("ours: a chance of e^-31 per request at 0.9 of the limit"),
+        time("stall_memory", "the longest stall that is credited, and how long the credit lasts")
+            .source("ours: what a hypervisor takes at a time"),
+        time("block", "after a connection was sent home, both workers are barred for this long")
+            .source("Peafowl, section 3.2.2"),
+        number("headroom", "a destination is filled up to this share of its limit")
+            .above_zero()
+            .not_above("approach")
+            .source("ours: below `approach` by more than the noise; 1 in the paper"),
+        time("fit_patience", "a worker is emptied after it would have fitted elsewhere for this long")
+            .source("ours: five reports; zero, as printed, believes the first"),
+        count("min_active", "workers that are always awake").above_zero().source("ours"),
+        time("order_patience", "if no connection is served for this long, the quietest is moved")
+            .source("ours: silent connections would never move"),
+        flag("prefer_home", "a connection whose home is the target moves first")
+            .source("ours; the paper takes any"),
+        time("order_deadline", "an order without an answer for this long is forgotten")
+            .above_zero()
+            .source("ours: a connection that closes in mid-transfer"),
+        time("arrival_grace", "a worker without connections may have one under way for this long")
+            .source("ours"),
+        time("imbalance_patience", "an imbalance that lasts this long is relieved by one connection")
+            .above_zero()
+            .source("ours; `never` is the paper"),
+        number("imbalance", "one worker so far above the mean load, another as far below")
+            .above_zero()
+            .source("ours"),
+        time("latency_goal", "the 99th percentile of service time that shall hold")
+            .above_zero()
+            .given("the goal")
+            .source("ours; `never` goes by load alone"),
+        count("tail_reports", "reports in a row above the goal before guests go home")
+            .above_zero()
+            .source("ours: the first may count what waited elsewhere"),
+        count("goal_readings", "readings in a row above the goal before one more worker wakes")
+            .above_zero()
+            .source("ours"),
+        count("tail_samples", "requests that a tail must be computed from")
+            .above_zero()
+            .source("ours: two lie above the 99th percentile"),
+    ];
 }
 
 impl Default for Params {

@@ -58,6 +58,8 @@ mod recorded;
 #[cfg(test)]
 mod scenarios;
 
+use crate::check::Check;
+use crate::registry::{Parameter, count, share, table, time};
 pub use controller::{Outlook, Quiescence, QuiescenceCommand, Record};
 pub use graph::{Edge, Graph, Seen};
 pub use learned::{CLEAN_MIN, Nature, Site, Waits};
@@ -198,30 +200,47 @@ pub enum Role {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Params {
-    /// A wait shorter than this is not worth freezing for. 1 ms (ours): more than twenty times what freezing and
-    /// thawing a cgroup takes, 30 us as measured. A driver that measures says what it takes ([`Quiescence::handle_cost`]).
     #[serde(with = "machine::duration_text")]
     pub min_wait: Duration,
-    /// A wait is worth freezing for if it is so many times what freezing and thawing take. 20 (ours): then a twentieth of it is lost.
     pub worth: u32,
-    /// No group is frozen for longer at a time. 250 ms (ours): the paper's waits are of 100.
     #[serde(with = "machine::duration_text")]
     pub max_freeze: Duration,
-    /// In the long run a group is frozen for this share of the time at most. 0.75 (ours): a chain of short waits must
-    /// not starve it. The paper has no bound.
     pub max_share: Ratio,
-    /// For so long a background group is left alone after a critical task has received something from it. 1 s (ours).
     #[serde(with = "machine::duration_text")]
     pub leave_alone: Duration,
-    /// An interaction without a response is taken to be over after this. 10 s (ours): what people wait for at most.
     #[serde(with = "machine::duration_text")]
     pub max_interaction: Duration,
-    /// Critical tasks at a time. 1024 (ours); with more, nothing is frozen.
     pub max_tasks: u16,
-    /// Pipes and sockets at a time that carry something critical. 1024 (ours); with more, nothing is frozen.
     pub max_channels: u16,
-    /// Whether it is tried out if freezing pays, and how.
     pub payoff: PayoffParams,
+}
+
+impl Check for Params {
+    const PARAMETERS: &'static [Parameter] = &[
+        time("min_wait", "a shorter wait is not worth freezing for")
+            .not_above("max_freeze")
+            .source("ours: twenty times the 30 us that freezing and thawing a cgroup takes"),
+        count("worth", "a wait is worth it at so many times what freezing takes")
+            .above_zero()
+            .source("ours: then a twentieth of it is lost"),
+        time("max_freeze", "no group is frozen for longer at a time")
+            .above_zero()
+            .source("ours: the paper's waits are of 100 ms"),
+        share("max_share", "nor for more of the time in the long run")
+            .source("ours: a chain of short waits must not starve it; no bound in the paper"),
+        time("leave_alone", "a group that sent to a critical task is left alone for this long")
+            .source("ours"),
+        time("max_interaction", "an interaction without a response is over after this")
+            .above_zero()
+            .source("ours: what a user waits for at most"),
+        count("max_tasks", "critical tasks at a time; with more, nothing is frozen")
+            .above_zero()
+            .source("ours"),
+        count("max_channels", "pipes and sockets that carry something critical, likewise")
+            .above_zero()
+            .source("ours"),
+        table("payoff", "whether it is tried out if freezing pays", PayoffParams::PARAMETERS),
+    ];
 }
 
 impl Default for Params {

@@ -1,5 +1,7 @@
 //! Every constant of roost that somebody may want to change.
 
+use crate::check::Check;
+use crate::registry::{Parameter, count, flag, list, number, one_of, quantile, share, time};
 use machine::Duration;
 use serde::{Deserialize, Serialize};
 
@@ -18,50 +20,68 @@ pub enum Queueing {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Params {
-    /// The goal: what response times shall stay within. 300 us \[P Peafowl 4.3, the strictest\].
     #[serde(with = "machine::duration_text")]
     pub target: Duration,
-    /// What share of requests shall; held between 0.5 and 0.9999. 0.99 \[P Peafowl 4.3\].
     pub quantile: f64,
-    /// How requests get to cores.
     pub queueing: Queueing,
-    /// Gears may follow the number of requests at each event. With a queue per core the driver then asks
-    /// [`Roost::gear`](super::Roost::gear) at each change of a core's queue. False where it does not.
     pub graded: bool,
-    /// Plans are made for so much of the target. 0.95 \[D\]: what remains is for what a model cannot know before it
-    /// has been corrected.
     pub aim: f64,
-    /// Time between two plans, at least 100 us. 100 ms \[D\], as Rubik's tables: some thousand requests at the
-    /// papers' rates.
     #[serde(with = "machine::duration_text")]
     pub epoch: Duration,
-    /// So soon after a jump of the load, or after a pause, the next plan is made, and the first one looked for. 5 ms
-    /// \[D\]: four hundred requests at 80 kRPS, and one exit from the deepest state in forty.
     #[serde(with = "machine::duration_text")]
     pub epoch_after_jump: Duration,
-    /// Somebody else chooses gears request by request and spends what the plan leaves of the goal: a measured tail that is
-    /// longer than the plan's then says nothing of its model, and only one beyond the goal does.
     pub paced_elsewhere: bool,
-    /// The first plan is made from no fewer requests. 500 \[D\]: five beyond a 99th percentile.
     pub samples_min: u32,
-    /// From asking for a gear until it works. 10 us \[P Peafowl 4.3\]; set it to the machine's delay and stall
-    /// together.
     #[serde(with = "machine::duration_text")]
     pub dvfs_delay: Duration,
-    /// Plans are made for the measured rate and so many standard deviations of its estimate. 2 \[D\].
     pub rate_z: f64,
-    /// How much of the difference between measured and predicted tail is believed at once: where the tail is longer,
-    /// and where it is shorter. 0.3 and 0.1 \[D\]: quick to give up savings, slow to take them. Zeros switch it off.
     pub correction_gains: [f64; 2],
-    /// Least and most that the measured tail may be, in predicted ones; beyond, it is not the model that errs. 0.7
-    /// and 2.5 \[D\].
     pub correction_bounds: [f64; 2],
-    /// For how long a peak of the load counts by half, if the goal is missed again and again for such peaks. 10 s
-    /// \[D\].
     #[serde(with = "machine::duration_text")]
     pub peak_half_life: Duration,
-    /// Another plan must save so much of the power. 0.01 \[D\].
     pub worth_changing: f64,
+}
+
+impl Check for Params {
+    const PARAMETERS: &'static [Parameter] = &[
+        time("target", "what response times shall stay within")
+            .above_zero()
+            .given("the goal")
+            .source("the strictest goal of Peafowl, section 4.3"),
+        quantile("quantile", "the share of requests that shall")
+            .given("the goal")
+            .source("Peafowl, section 4.3"),
+        one_of("queueing", "how requests get to cores", &["shared", "per_core"]).given("the dispatch"),
+        flag("graded", "frequencies may follow the number of requests at each event")
+            .source("ours; false where the driver does not ask at each change of a queue"),
+        number("aim", "plans are made for this share of the target")
+            .above_zero_to(1.0)
+            .source("ours: the rest is for what a model cannot know before it has been corrected"),
+        time("epoch", "time between two plans")
+            .at_least(Duration::from_micros(100))
+            .source("as Rubik's tables: some thousand requests at the papers' rates"),
+        time("epoch_after_jump", "time to the next plan after a jump of the load")
+            .above_zero()
+            .source("ours: four hundred requests at 80 kRPS"),
+        flag("paced_elsewhere", "another policy chooses frequencies and spends what the plan leaves")
+            .source("ours: a measured tail beyond the plan's then says nothing of its model"),
+        count("samples_min", "requests that the first plan is made from")
+            .above_zero()
+            .source("ours: five beyond a 99th percentile"),
+        time("dvfs_delay", "from asking for a frequency until it works")
+            .given("the machine")
+            .source("Peafowl, section 4.3"),
+        number("rate_z", "plans are made for the rate and so many standard deviations of its estimate")
+            .source("ours"),
+        list("correction_gains", "how much of a longer, and of a shorter, tail is believed at once")
+            .within(0.0, 1.0)
+            .source("ours: quick to give up savings, slow to take them; zeros switch it off"),
+        list("correction_bounds", "least and most that a measured tail may be, in predicted ones")
+            .around_one()
+            .source("ours: beyond, it is not the model that errs"),
+        time("peak_half_life", "for how long a peak of the load counts by half").above_zero().source("ours"),
+        share("worth_changing", "another plan must save this share of the power").source("ours"),
+    ];
 }
 
 impl Default for Params {

@@ -40,6 +40,8 @@ mod replay;
 mod stager;
 mod tails;
 
+use crate::check::Check;
+use crate::registry::{Parameter, count, one_of, share, time};
 pub use apart::{Coming, timetable};
 pub use replay::{Input, Output};
 pub use stager::{Record, Release, StagedId, Stager, Verdict};
@@ -66,31 +68,53 @@ pub enum Mode {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Params {
-    /// When a burst begins.
     pub mode: Mode,
-    /// The period of period mode. 250 ms: the paper's, for a target of 500.
     #[serde(with = "machine::duration_text")]
     pub period: Duration,
-    /// By how much the ends of this stage's periods come later than those of a stage with none. Zero: all burst together.
     #[serde(with = "machine::duration_text")]
     pub phase: Duration,
-    /// A stage that holds so many is released. 1024 (ours): ten seconds of the paper's load.
     pub max_staged: u32,
-    /// The share of requests that shall be in time. 0.999: the paper's 99.9th percentile.
     pub quantile: Ratio,
-    /// How many completions are remembered for each size of burst. 199 (ours): the longest of them is exceeded by one
-    /// in 200; the margin does the rest.
     pub history: u16,
-    /// A size of burst is known after so many completions. 20 (ours).
     pub first: u16,
-    /// Until it is, a request is held for this share of its time. 0.5: the paper's 250 ms of 500.
     pub first_share: Ratio,
-    /// A miss widens the margin by this much. 10 ms (ours): a fiftieth of the paper's target.
     #[serde(with = "machine::duration_text")]
     pub margin_step: Duration,
-    /// The margin is never wider than this. 100 ms (ours): a time of trouble shall not end staging for long.
     #[serde(with = "machine::duration_text")]
     pub max_margin: Duration,
+}
+
+impl Check for Params {
+    const PARAMETERS: &'static [Parameter] = &[
+        one_of("mode", "when a burst begins", &["period", "deadline", "guarded"])
+            .source("CPU sleeps, section 3, proposes deadlines and measured periods"),
+        time("period", "the period of period mode")
+            .above_zero()
+            .source("CPU sleeps, section 3, for a target of 500 ms"),
+        time("phase", "by how much this stage's periods end later")
+            .not_above("period")
+            .source("ours: zero, all burst together"),
+        count("max_staged", "a stage that holds so many is released")
+            .above_zero()
+            .source("ours: ten seconds of the paper's load"),
+        share("quantile", "the share of requests that shall be in time")
+            .above_zero_to(1.0)
+            .source("CPU sleeps, section 3"),
+        count("history", "completions that are remembered for each size of burst")
+            .above_zero()
+            .source("ours: one in 200 exceeds the longest"),
+        count("first", "a size of burst is known after so many completions")
+            .above_zero()
+            .not_above("history")
+            .source("ours"),
+        share("first_share", "until then a request is held for this share of its time")
+            .source("CPU sleeps: 250 ms of 500"),
+        time("margin_step", "a miss widens the margin by this much")
+            .not_above("max_margin")
+            .source("ours: a fiftieth of the paper's target"),
+        time("max_margin", "the margin is never wider")
+            .source("ours: a time of trouble shall not end staging for long"),
+    ];
 }
 
 impl Default for Params {

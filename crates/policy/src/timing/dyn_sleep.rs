@@ -9,6 +9,8 @@
 //! its request arrived, and a new request never delays the wake-up. Until service times are known, nobody is delayed.
 
 use super::{Deadline, Form, SleepState, tails};
+use crate::check::Check;
+use crate::registry::{Parameter, one_of, table, time};
 use machine::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use tails::Tails;
@@ -17,13 +19,22 @@ use tails::Tails;
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Params {
-    /// L: the goal for the quantile of the response time that `tails` names. 300 us [P Peafowl 4.3, the strictest].
     #[serde(with = "machine::duration_text")]
     pub goal: Duration,
-    /// Which deadline counts.
     pub form: Form,
-    /// How service times are learned.
     pub tails: tails::Params,
+}
+
+impl Check for Params {
+    const PARAMETERS: &'static [Parameter] = &[
+        time("goal", "L: the tail of the response time that shall hold")
+            .above_zero()
+            .given("the goal")
+            .source("the strictest goal of Peafowl, section 4.3"),
+        one_of("form", "which deadline counts", &["exact", "published"])
+            .source("ours; published is the authors' code"),
+        table("tails", "how service times are learned", tails::Params::PARAMETERS),
+    ];
 }
 
 impl Default for Params {

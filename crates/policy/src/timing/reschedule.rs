@@ -11,7 +11,9 @@
 //! fastest: their `max_f` takes the slowest core, `min_f` the fastest. Ours are named for what they do. Their cost of a
 //! core that sleeps with nothing to do counts from zero; here it is no candidate, as in their other rules.
 
+use crate::check::Check;
 use crate::frequency::GearIndex;
+use crate::registry::{Parameter, flag, one_of};
 use machine::Duration;
 use serde::{Deserialize, Serialize};
 
@@ -42,10 +44,29 @@ pub enum Rule {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Params {
-    /// Which candidate is taken. None, so that uDPM is what its paper compares; the rest is in the authors' code.
     pub rule: Rule,
-    /// Only critical requests are sent elsewhere.
     pub critical_only: bool,
+}
+
+impl Check for Params {
+    const PARAMETERS: &'static [Parameter] = &[
+        one_of(
+            "rule",
+            "which candidate is taken",
+            &[
+                "stay",
+                "random",
+                "least_latency",
+                "most_latency",
+                "slowest",
+                "fastest",
+                "sleeping",
+                "least_cost",
+            ],
+        )
+        .source("uDPM's paper; the rest the authors' code"),
+        flag("critical_only", "only critical requests are sent elsewhere").source("the authors' code"),
+    ];
 }
 
 /// What one more request would find at a core.

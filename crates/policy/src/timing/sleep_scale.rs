@@ -30,7 +30,9 @@
 mod steady;
 
 use super::SleepState;
+use crate::check::Check;
 use crate::frequency::{GearIndex, GearTable};
+use crate::registry::{Parameter, count, one_of, quantile, time};
 use machine::{CstateIndex, Duration, Instant, Ratio};
 use serde::{Deserialize, Serialize};
 
@@ -49,22 +51,35 @@ pub enum Queueing {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Params {
-    /// The goal for the tail of the response time. 300 us [P Peafowl 4.3, the strictest].
     #[serde(with = "machine::duration_text")]
     pub goal: Duration,
-    /// Which tail. 0.99 [P Peafowl 4.3].
     pub quantile: Ratio,
-    /// Time between two choices. 1 s \[D\], as CARB's; the paper's traces change by the minute.
     #[serde(with = "machine::duration_text")]
     pub epoch: Duration,
-    /// How many requests are remembered at most. 4096 \[D\]: forty of them are beyond a 99th percentile. The longer the
-    /// log, the nearer to saturation a gear may be: with random arrivals and service times 0.94 of one queue's capacity,
-    /// and 0.83 if ten cores have a queue each.
     pub log: u32,
-    /// An epoch with fewer requests is filled up with earlier ones. 100 \[D\].
     pub least: u32,
-    /// How requests get to cores.
     pub queueing: Queueing,
+}
+
+impl Check for Params {
+    const PARAMETERS: &'static [Parameter] = &[
+        time("goal", "the tail of the response time that shall hold")
+            .above_zero()
+            .given("the goal")
+            .source("the strictest goal of Peafowl, section 4.3"),
+        quantile("quantile", "which tail").given("the goal").source("Peafowl, section 4.3"),
+        time("epoch", "time between two choices")
+            .above_zero()
+            .source("as CARB's; the paper's traces change by the minute"),
+        count("log", "requests that are remembered at most")
+            .above_zero()
+            .source("ours: forty lie beyond a 99th percentile"),
+        count("least", "an epoch with fewer is filled up with earlier ones")
+            .above_zero()
+            .not_above("log")
+            .source("ours"),
+        one_of("queueing", "how requests get to cores", &["shared", "per_core"]).given("the dispatch"),
+    ];
 }
 
 impl Default for Params {

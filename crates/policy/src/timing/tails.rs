@@ -19,6 +19,8 @@
 //! times itself; with fewer than [`Params::least`] completions there is no answer, because a quantile guessed from a
 //! handful is their maximum at best.
 
+use crate::check::Check;
+use crate::registry::{Parameter, count, quantile, time};
 use machine::{Duration, Instant, Ratio};
 use serde::{Deserialize, Serialize};
 
@@ -36,15 +38,25 @@ const FORGOTTEN: f64 = 1e-3;
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Params {
-    /// q. 0.99 [P Peafowl 4.3: targets are on the 99th percentile]; at least 0.5.
     pub quantile: Ratio,
-    /// How many completions are remembered. 4096 \[D\]: forty of them lie beyond a 99th percentile.
     pub log: u32,
-    /// With fewer there is no answer. 100 \[D\]: below, the 99th percentile is the longest one seen.
     pub least: u32,
-    /// Time between two tables. 100 ms [C Rubik].
     #[serde(with = "machine::duration_text")]
     pub rebuild: Duration,
+}
+
+impl Check for Params {
+    const PARAMETERS: &'static [Parameter] = &[
+        quantile("quantile", "which tail").given("the goal").source("Peafowl, section 4.3"),
+        count("log", "completions that are remembered")
+            .above_zero()
+            .source("ours: forty lie beyond a 99th percentile"),
+        count("least", "with fewer there is no answer")
+            .above_zero()
+            .not_above("log")
+            .source("ours: below, the 99th percentile is the longest one seen"),
+        time("rebuild", "time between two tables").above_zero().source("as Rubik's"),
+    ];
 }
 
 impl Default for Params {

@@ -9,6 +9,8 @@
 //! most share * (t + over), and what was accepted and not over when the debt reached its bound. A refused request takes nothing.
 
 use super::Refused;
+use crate::check::Check;
+use crate::registry::{Parameter, count, share, time};
 use machine::{Duration, Instant, Ratio};
 use serde::{Deserialize, Serialize};
 
@@ -16,13 +18,19 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AllowanceParams {
-    /// Requests a second. 20,000 (ours): one for each operation of a fast disk at depth one.
     pub rate: u32,
-    /// The share of one CPU's time for which CPUs may be kept awake. Half (ours): who needs more should forbid sleep.
     pub share: Ratio,
-    /// Over so long a time. 1 s (ours).
     #[serde(with = "machine::duration_text")]
     pub over: Duration,
+}
+
+impl Check for AllowanceParams {
+    const PARAMETERS: &'static [Parameter] = &[
+        count("rate", "requests per second")
+            .source("ours: one for each operation of a fast disk at depth one"),
+        share("share", "the share of one CPU's time for which CPUs may be kept awake").source("ours"),
+        time("over", "over so long a time").source("ours"),
+    ];
 }
 
 impl Default for AllowanceParams {

@@ -9,6 +9,8 @@
 //! A band so wide that a CPU would hardly sleep before it is no prediction.
 
 use super::{Prediction, Record, recent::Recent};
+use crate::check::Check;
+use crate::registry::{Parameter, count, number, share, time};
 use machine::{Duration, Ratio};
 use serde::{Deserialize, Serialize};
 
@@ -16,18 +18,30 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct BandParams {
-    /// How many errors are remembered. 39 (ours): the least for 0.9 with two outliers to spare.
     pub history: u16,
-    /// The probability that the event falls into the window. 0.9 (ours): the paper's predictor is right in 0.87.
     pub coverage: Ratio,
-    /// Half the width of the first guess, as a fraction of the expectation. 0.1: the paper's Figure 2 shows 5 and 10 %.
     pub first_guess: f64,
-    /// A window longer than this fraction of the expectation is no prediction. 1 (ours).
     pub widest: f64,
-    /// Unless it is over so soon after its cause: in so short a time a CPU hardly sleeps, however uncertain the moment is. Zero (ours): no
-    /// exception.
     #[serde(with = "machine::duration_text")]
     pub short: Duration,
+}
+
+impl Check for BandParams {
+    const PARAMETERS: &'static [Parameter] = &[
+        count("history", "errors that are remembered")
+            .above_zero()
+            .source("ours: the least for 0.9 with two outliers to spare"),
+        share("coverage", "the probability that the event falls into the window")
+            .above_zero_to(1.0)
+            .source("ours: the paper's predictor is right in 0.87"),
+        number("first_guess", "half the width of the first guess, of the expectation")
+            .source("CPU sleeps, Figure 2: 5 and 10 %"),
+        number("widest", "a window longer than this share of the expectation is no prediction")
+            .above_zero()
+            .source("ours"),
+        time("short", "unless it is over so soon after its cause")
+            .source("ours: in so short a time a CPU hardly sleeps"),
+    ];
 }
 
 impl Default for BandParams {

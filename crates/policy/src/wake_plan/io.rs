@@ -17,6 +17,8 @@
 use super::band::{Band, BandParams};
 use super::line::Line;
 use super::{Prediction, Record};
+use crate::check::Check;
+use crate::registry::{Parameter, number, table};
 use machine::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
@@ -34,14 +36,21 @@ pub enum Operation {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct DeviceParams {
-    /// How long the line remembers, in operations of one kind and depth. 32 (ours): no longer than the errors, so that
-    /// a change is in the line before it is forgotten as an error.
     pub memory: f64,
-    /// An operation off by more than this many typical errors counts for less. 3 (ours).
     pub outlier: f64,
-    /// The window. One that is over within 500 us is of use however wide it is (ours): beside what deep sleeps take to wake from, 100 to
-    /// 300 us, little of so short a wait could be slept through.
     pub band: BandParams,
+}
+
+impl Check for DeviceParams {
+    const PARAMETERS: &'static [Parameter] = &[
+        number("memory", "how long the line remembers, in operations of one kind and depth")
+            .within(1.0, 1e9)
+            .source("ours: no longer than the errors"),
+        number("outlier", "an operation off by more typical errors counts for less")
+            .above_zero()
+            .source("ours"),
+        table("band", "the window", BandParams::PARAMETERS),
+    ];
 }
 
 impl Default for DeviceParams {

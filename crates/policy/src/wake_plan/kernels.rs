@@ -16,6 +16,8 @@ use super::band::{Band, BandParams};
 use super::recent::Recent;
 use super::table::Table;
 use super::{Prediction, Record};
+use crate::check::Check;
+use crate::registry::{Parameter, count, table};
 use machine::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
@@ -28,16 +30,24 @@ pub struct KernelId(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct KernelParams {
-    /// How many runs the expectation rests on where runs change. 8 (ours).
     pub history: u16,
-    /// How many where they do not. 32 (ours).
     pub long_history: u16,
-    /// How many first runs are left out. 1: the paper's Figure 2.
     pub dropped: u16,
-    /// How many kernels are remembered. 64 (ours).
     pub max_kernels: u16,
-    /// The window.
     pub band: BandParams,
+}
+
+impl Check for KernelParams {
+    const PARAMETERS: &'static [Parameter] = &[
+        count("history", "runs that the expectation rests on where runs change")
+            .above_zero()
+            .not_above("long_history")
+            .source("ours"),
+        count("long_history", "and where they do not").source("ours"),
+        count("dropped", "first runs that are left out").source("CPU sleeps, Figure 2"),
+        count("max_kernels", "kernels that are remembered").above_zero().source("ours"),
+        table("band", "the window", BandParams::PARAMETERS),
+    ];
 }
 
 impl Default for KernelParams {

@@ -17,6 +17,8 @@ use super::cpu_plan::{CpuCosts, CpuPlan, Standing};
 use super::{
     Account, AllowanceParams, Ledger, Payer, Principal, Refused, Request, RequestId, WakeCommand, Window,
 };
+use crate::check::Check;
+use crate::registry::{Parameter, count, table, time};
 use machine::{CpuId, Duration, Instant};
 use serde::{Deserialize, Serialize};
 
@@ -24,28 +26,41 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Params {
-    /// Waking begins so much earlier than the exit latency alone would have it. 5 us (ours): what a timer of the kernel
-    /// is late by on an idle machine; on a virtual machine, where that is 8 to 60 us, set what was measured. Zero in
-    /// the paper.
     #[serde(with = "machine::duration_text")]
     pub margin: Duration,
-    /// The longest that a request may ask to stay ready. 100 ms (ours): longer than any disk or kernel is uncertain by,
-    /// and all that a mistake can cost.
     #[serde(with = "machine::duration_text")]
     pub max_stay: Duration,
-    /// The furthest ahead that a request may be. 1 minute (ours): a request that far away holds a place for nothing.
     #[serde(with = "machine::duration_text")]
     pub max_ahead: Duration,
-    /// Requests outstanding for one CPU. 64 (ours): a fast disk's queue as one CPU fills it. The paper names no bound.
     pub max_per_cpu: u16,
-    /// Requests outstanding of one payer, on all CPUs. 256 (ours).
     pub max_per_principal: u16,
-    /// Principals with an account. 1024 (ours).
     pub max_principals: u16,
-    /// What a payer may ask for in the long run; `None`: what it has outstanding is its only bound, as in the paper.
     pub allowance: Option<AllowanceParams>,
-    /// What all together may ask for in the long run; its share is of the time of all CPUs.
     pub machine: Option<AllowanceParams>,
+}
+
+impl Check for Params {
+    const PARAMETERS: &'static [Parameter] = &[
+        time("margin", "waking begins so much earlier than the exit latency alone would have it")
+            .source("ours: a timer's lateness on an idle machine; zero in the paper"),
+        time("max_stay", "the longest that a request may ask to stay ready")
+            .above_zero()
+            .source("ours: longer than any disk or kernel is uncertain by"),
+        time("max_ahead", "the furthest ahead that a request may be")
+            .above_zero()
+            .source("ours: a request that far away holds a place for nothing"),
+        count("max_per_cpu", "requests outstanding for one CPU")
+            .above_zero()
+            .source("ours: a fast disk's queue as one CPU fills it"),
+        count("max_per_principal", "requests outstanding of one payer").above_zero().source("ours"),
+        count("max_principals", "principals with an account").above_zero().source("ours"),
+        table("allowance", "what a payer may ask for in the long run", AllowanceParams::PARAMETERS)
+            .absent("no bound")
+            .source("ours; none in the paper"),
+        table("machine", "what all together may, of the time of all CPUs", AllowanceParams::PARAMETERS)
+            .absent("no bound")
+            .source("ours; none in the paper"),
+    ];
 }
 
 impl Default for Params {

@@ -1,5 +1,7 @@
 //! Every constant of Hurry-up.
 
+use crate::check::Check;
+use crate::registry::{Parameter, clock, count, flag, share, table, time};
 use machine::{Duration, Kilohertz};
 use serde::{Deserialize, Serialize};
 
@@ -17,18 +19,26 @@ pub enum Threshold {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Learned {
-    /// The share of calls that are light. 0.95: the load generator of the paper makes 5 % of its queries heavy
-    /// (section II-C).
     pub quantile: f64,
-    /// The threshold is set anew after so many calls, from them alone. 200: ten beyond the quantile \[D\].
     pub calls: u32,
-    /// And is never less than this. 1 ms, a hundred changes of clock (10 us, Peafowl paper, section 4.3): what is
-    /// gained must be more than what the change costs \[D\].
     #[serde(with = "machine::duration_text")]
     pub floor: Duration,
-    /// What it is until then. 350 ms, the paper's first setting (section V-C).
     #[serde(with = "machine::duration_text")]
     pub first: Duration,
+}
+
+impl Check for Learned {
+    const PARAMETERS: &'static [Parameter] = &[
+        share("quantile", "the share of calls that are light")
+            .source("Hurry-up, section II-C: 5 % of its queries are heavy"),
+        count("calls", "calls after which the threshold is set anew, from them alone")
+            .above_zero()
+            .source("ours: ten beyond the quantile"),
+        time("floor", "the threshold is never less")
+            .not_above("first")
+            .source("ours: a hundred changes of frequency"),
+        time("first", "what it is until then").source("Hurry-up, section V-C"),
+    ];
 }
 
 impl Default for Learned {
@@ -42,24 +52,33 @@ impl Default for Learned {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Params {
-    /// Outside the hot function. 1.0 GHz in the paper. A clock that the machine lacks is rounded up to one it has.
     pub f_min: Kilohertz,
-    /// Inside. 2.0 GHz in the paper (Observation 4).
     pub f_mid: Kilohertz,
-    /// Inside for longer than the threshold. 2.6 GHz in the paper.
     pub f_max: Kilohertz,
-    /// `never`: decide when something happens. Else the paper's sleep: decide at its multiples only.
     #[serde(with = "machine::duration_text::optional")]
     pub sleep: Option<Duration>,
-    /// When a call counts as heavy.
     pub threshold: Threshold,
-    /// A thread counts where it is and while it can run, and other work counts as inside. Else threads alone count, wherever
-    /// they wait, as in the paper's flowchart.
     pub follows_work: bool,
-    /// A core that is idle, and a thread that waits, count as before for so long: who pauses for a moment shall not change
-    /// clocks. 10 ms, a thousand changes of clock \[D\]. Without effect where work is not followed.
     #[serde(with = "machine::duration_text")]
     pub grace: Duration,
+}
+
+impl Check for Params {
+    const PARAMETERS: &'static [Parameter] = &[
+        clock("f_min", "outside the hot function").not_above("f_mid").source("Hurry-up, section IV"),
+        clock("f_mid", "inside").not_above("f_max").source("Hurry-up, Observation 4"),
+        clock("f_max", "inside for longer than the threshold").source("Hurry-up, section IV"),
+        time("sleep", "decide at multiples of this only; `never`: when something happens")
+            .above_zero()
+            .source("ours; 10 ms and 50 ms in the paper, sections V-C and V-F"),
+        time("threshold.fixed", "a call is heavy after this long")
+            .source("Hurry-up, section V-C; 450 ms tuned, section V-F"),
+        table("threshold.learned", "a call is heavy after longer than most", Learned::PARAMETERS),
+        flag("follows_work", "a thread counts where it is and while it can run")
+            .source("ours; false is the paper's flowchart"),
+        time("grace", "an idle core and a waiting thread count as before for this long")
+            .source("ours: a thousand changes of frequency"),
+    ];
 }
 
 impl Default for Params {

@@ -1,5 +1,7 @@
 //! Every constant of Rubik.
 
+use crate::check::Check;
+use crate::registry::{Parameter, count, list, number, quantile, time};
 use machine::Duration;
 use serde::{Deserialize, Serialize};
 
@@ -7,30 +9,50 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Params {
-    /// L: what response times shall stay within. 300 us, the strictest of the Peafowl paper's Figures 9 and 10.
     #[serde(with = "machine::duration_text")]
     pub target: Duration,
-    /// What share of requests shall; held between 0.5 and 0.9999. 0.99, as Figure 10 measures.
     pub quantile: f64,
-    /// Time between two rebuilds of the tables. 100 ms \[R\].
     #[serde(with = "machine::duration_text")]
     pub rebuild_every: Duration,
-    /// T_dvfs: from asking for a gear until it works. 10 us, what the Peafowl paper simulates (section 4.3); set it to
-    /// the machine's delay and stall together.
     #[serde(with = "machine::duration_text")]
     pub dvfs_delay: Duration,
-    /// Tables, and the tail that the feedback looks at, are made of no fewer requests; with fewer in a window, the
-    /// window is extended. 1000: ten beyond a 99th percentile \[D\].
     pub samples_min: u32,
-    /// The window of the feedback. 1 s \[R\].
     #[serde(with = "machine::duration_text")]
     pub feedback_every: Duration,
-    /// By how much of the relative error L' moves at once. 0.1 \[D\]; zero, with the other gain, switches feedback off.
     pub proportional_gain: f64,
-    /// By how much of it L' moves for good with each window. 0.2 \[D\]: most of a bias is gone after ten.
     pub integral_gain: f64,
-    /// Least and most that L' may be, in L. Half to one and a half \[D\]: beyond, it is not the model that errs.
     pub factor_bounds: [f64; 2],
+}
+
+impl Check for Params {
+    const PARAMETERS: &'static [Parameter] = &[
+        time("target", "L: what response times shall stay within")
+            .above_zero()
+            .given("the goal")
+            .source("the strictest of Peafowl's Figures 9 and 10"),
+        quantile("quantile", "the share of requests that shall")
+            .given("the goal")
+            .source("as Peafowl's Figure 10 measures"),
+        time("rebuild_every", "time between two rebuilds of the tables")
+            .above_zero()
+            .source("Rubik, recalled"),
+        time("dvfs_delay", "T_dvfs: from asking for a frequency until it works")
+            .given("the machine")
+            .source("Peafowl, section 4.3"),
+        count("samples_min", "requests that tables and the measured tail are made from")
+            .above_zero()
+            .source("ours: ten beyond a 99th percentile"),
+        time("feedback_every", "the window of the feedback").above_zero().source("Rubik, recalled"),
+        number("proportional_gain", "how much of the relative error L' moves at once")
+            .within(0.0, 1.0)
+            .source("ours; zero, with the other gain, switches feedback off"),
+        number("integral_gain", "how much of it L' moves for good with each window")
+            .within(0.0, 1.0)
+            .source("ours: most of a bias is gone after ten"),
+        list("factor_bounds", "least and most that L' may be, in L")
+            .around_one()
+            .source("ours: beyond, it is not the model that errs"),
+    ];
 }
 
 impl Default for Params {

@@ -41,6 +41,8 @@
 mod evidence;
 
 use super::TaskId;
+use crate::check::Check;
+use crate::registry::{Parameter, flag, share, time};
 use evidence::{Compared, Evidence};
 use machine::{Duration, Instant, Ratio};
 use serde::{Deserialize, Serialize};
@@ -49,22 +51,35 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PayoffParams {
-    /// False: freezes whether it pays or not.
     pub is_tried: bool,
-    /// At least so long with, and so long without. 500 ms (ours): a few of the paper's waits of 100 ms.
     #[serde(with = "machine::duration_text")]
     pub turn: Duration,
-    /// What all CPUs must be idle for more, as a share of the time. 0.02 (ours): less is no more than noise on a machine that does anything else.
     pub min_gain: Ratio,
-    /// What cycles, waits and work of critical threads may take longer, as a share. 0.01 (ours):
-    /// below what is noticed.
     pub max_slowdown: Ratio,
-    /// The first answer is tried again after this; each later one, if it is the same, after twice as long. 1 min (ours): turns of 4 s cost 6 %.
     #[serde(with = "machine::duration_text")]
     pub retry_min: Duration,
-    /// But at the latest after this. 1 h (ours): what a machine does changes over a day.
     #[serde(with = "machine::duration_text")]
     pub retry_max: Duration,
+}
+
+impl Check for PayoffParams {
+    const PARAMETERS: &'static [Parameter] = &[
+        flag("is_tried", "false freezes whether it pays or not").source("ours"),
+        time("turn", "at least so long with, and so long without")
+            .above_zero()
+            .source("ours: a few of the paper's waits of 100 ms"),
+        share("min_gain", "what all CPUs must be idle for more, of the time")
+            .source("ours: less is no more than noise"),
+        share("max_slowdown", "what critical threads' cycles and waits may grow by")
+            .source("ours: below what is noticed"),
+        time("retry_min", "the first answer is tried again after this")
+            .above_zero()
+            .not_above("retry_max")
+            .source("ours: turns of 4 s cost 6 %"),
+        time("retry_max", "and each later one at the latest after this")
+            .above_zero()
+            .source("ours: what a machine does changes over a day"),
+    ];
 }
 
 impl Default for PayoffParams {

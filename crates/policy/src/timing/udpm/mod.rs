@@ -28,7 +28,9 @@ mod choice;
 mod closed_loop;
 
 use super::{Deadline, Form, SleepState, reschedule, tails};
+use crate::check::Check;
 use crate::frequency::{GearIndex, GearTable};
+use crate::registry::{Parameter, one_of, table, time};
 use choice::behind;
 use machine::{Duration, Instant};
 use serde::{Deserialize, Serialize};
@@ -42,21 +44,33 @@ const COUNTED: u32 = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Params {
-    /// L: the goal for the quantile of the response time that `tails` names. 300 us [P Peafowl 4.3, the strictest].
     #[serde(with = "machine::duration_text")]
     pub goal: Duration,
-    /// Which deadline counts.
     pub form: Form,
-    /// A gear takes part only if it leaves more than this until the core must be up. 100 us \[C\].
     #[serde(with = "machine::duration_text")]
     pub least_sleep: Duration,
-    /// What a change of gear takes from the slack: the machine's delay and stall together. 10 us [P Peafowl 4.3].
     #[serde(with = "machine::duration_text")]
     pub switch: Duration,
-    /// Which core an arrival goes to.
     pub reschedule: reschedule::Params,
-    /// How service times are learned.
     pub tails: tails::Params,
+}
+
+impl Check for Params {
+    const PARAMETERS: &'static [Parameter] = &[
+        time("goal", "L: the tail of the response time that shall hold")
+            .above_zero()
+            .given("the goal")
+            .source("the strictest goal of Peafowl, section 4.3"),
+        one_of("form", "which deadline counts", &["exact", "published"])
+            .source("ours; published is the authors' code"),
+        time("least_sleep", "a frequency takes part only if it leaves more than this")
+            .source("the authors' code"),
+        time("switch", "what a change of frequency takes from the slack")
+            .given("the machine")
+            .source("Peafowl, section 4.3"),
+        table("reschedule", "which core an arrival goes to", reschedule::Params::PARAMETERS),
+        table("tails", "how service times are learned", tails::Params::PARAMETERS),
+    ];
 }
 
 impl Default for Params {
