@@ -3,23 +3,21 @@
 
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests write into folders of their own"))]
 
-// First: its macros are for all modules after it.
-#[macro_use]
-mod print;
+// `println!` and its kin in all modules are those of `report::print`.
+#[macro_use(eprintln, print, println)]
+extern crate report as _;
 
 #[allow(clippy::disallowed_methods, reason = "benches write into temporary folders of their own")]
 mod bench;
 mod daemon;
 mod demo;
 mod doctor;
-mod exit;
 mod frames;
 mod govern;
 mod hot;
 mod http;
 mod live;
 mod load;
-mod machine_facts;
 mod manual;
 mod metrics;
 mod observe;
@@ -27,20 +25,19 @@ mod quiesce;
 mod replay;
 mod report;
 mod restore;
-mod run_folder;
 mod serve;
 mod shape_played;
-mod signals;
 mod sim;
 mod size;
 mod stage;
-mod table;
 mod thinned;
 mod top;
 mod wake;
 mod web;
 
+use ::report::{exit, machine_facts, print, run_folder, table};
 use clap::{Parser, Subcommand};
+use linux::signals;
 use std::process::ExitCode;
 
 /// Keeps a latency-critical service inside its tail-latency goal on the fewest awake CPU cores.

@@ -74,6 +74,7 @@ mod run_place;
 mod safe_files;
 mod segments;
 pub mod service;
+pub mod signals;
 mod surroundings;
 pub mod symbols;
 mod thread_places;

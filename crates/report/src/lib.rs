@@ -18,10 +18,18 @@
 //! - Energy is printed with its source, always: measured is not modelled.
 //! - No output refers to anything outside itself, and no text from a run is trusted in HTML.
 
+// First: its macros are for all modules after it.
+#[macro_use]
+pub mod print;
+
 pub mod charts;
 mod drawing;
+pub mod exit;
 pub mod figures;
 pub mod html;
+pub mod machine_facts;
 pub mod run;
+pub mod run_folder;
+pub mod table;
 pub mod terminal;
 mod text;

@@ -280,7 +280,8 @@ fn watch_signals(sender: Sender<Event>, has_file: bool) -> Result<()> {
         let event = if has_file && signal == SIGHUP { Event::Reload } else { Event::Stop };
         // The daemon may have ended by itself.
         let _ = sender.send(event);
-    })
+    })?;
+    Ok(())
 }
 
 /// The lines of services' epochs.

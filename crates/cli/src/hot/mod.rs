@@ -74,5 +74,6 @@ fn end_at_once(scratch: PathBuf, sets_clocks: Arc<AtomicBool>) -> Result<()> {
             let _ = std::fs::remove_dir_all(&scratch);
             end_by(signal);
         }
-    })
+    })?;
+    Ok(())
 }

@@ -58,7 +58,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 
 /// True once the user wants this to end.
 fn signals() -> Result<Arc<AtomicBool>> {
-    crate::signals::end_flag()
+    Ok(crate::signals::end_flag()?)
 }
 
 /// Both extremes of sleep, in turns, under the load that is there.

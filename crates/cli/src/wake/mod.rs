@@ -163,7 +163,7 @@ impl View for Windows {
 
 fn calibrate(options: &options::Options) -> Result<ExitCode> {
     let wake = options.table().options().map_err(crate::daemon::refused)?;
-    crate::signals::put_back_at_end()?;
+    crate::signals::put_back_at_end(std::path::Path::new("/proc/self/exe"))?;
     let holder = IdleHolder::open(&Root::system(), &wake.cpus, "roost wake --calibrate", IdleActuator::PmQos)
         .map_err(|error| crate::daemon::refused(WakeError::from(error).into()))?;
     let alarms = AlarmProgram::load();

@@ -2,9 +2,9 @@
 
 use crate::exit::usage;
 use crate::machine_facts::this_machine;
+use crate::run::{RunInfo, utc};
 use anyhow::{Context as _, Result};
 use linux::SafeFolder;
-use report::run::{RunInfo, utc};
 use std::fs::File;
 use std::io::{self, BufWriter, Write as _};
 use std::path::{Path, PathBuf};

@@ -1,9 +1,9 @@
-//! `println!` and its kin for this binary: a reader that is gone ends nothing.
+//! `println!` and its kin for Roost's binaries: a reader that is gone ends nothing.
 //!
 //! The standard macros panic when their stream cannot be written. A daemon whose log was piped into
 //! `head`, or to a service that ended, would die of its next line, with all that it holds; a table
 //! of which the first rows were enough would end in a backtrace. These have the same names, so that
-//! no file of this crate has the others by mistake, and drop text without a reader. One whose disk
+//! no file of a binary that imports them has the others by mistake, and drop text without a reader. One whose disk
 //! is full ends as failed, after all its work.
 
 use linux::{printable, printable_name};
@@ -11,15 +11,18 @@ use std::fmt;
 use std::io::{self, Write as _};
 use std::sync::OnceLock;
 
+#[macro_export]
 macro_rules! println {
     () => { $crate::print::out(format_args!("\n")) };
     ($($text:tt)*) => { $crate::print::out(format_args!("{}\n", format_args!($($text)*))) };
 }
 
+#[macro_export]
 macro_rules! print {
     ($($text:tt)*) => { $crate::print::out(format_args!($($text)*)) };
 }
 
+#[macro_export]
 macro_rules! eprintln {
     () => { $crate::print::err(format_args!("\n")) };
     ($($text:tt)*) => { $crate::print::err(format_args!("{}\n", format_args!($($text)*))) };

@@ -1,6 +1,6 @@
 //! A run's facts about its machine.
 
-use report::run::Machine;
+use crate::run::Machine;
 use std::fs::read_to_string;
 
 /// The facts that this machine's files give.

@@ -11,12 +11,13 @@
 //! ([`EndSignals::wait`]), a flag ([`end_flag`]), and for commands that never look up, such as
 //! benches, [`put_back_at_end`].
 
-use anyhow::{Context as _, Result};
 use signal_hook::consts::{
     SIGALRM, SIGHUP, SIGINT, SIGPROF, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGVTALRM, SIGXCPU, SIGXFSZ,
 };
 use signal_hook::iterator::{Handle, Signals};
+use std::io::{self, Result, Write as _};
 use std::os::unix::process::CommandExt as _;
+use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -38,19 +39,16 @@ impl EndSignals {
     /// The same, and SIGHUP is told apart from them: to a daemon it means to read its configuration
     /// again.
     pub fn watch_and_reload() -> Result<Self> {
-        Self::of(ENDING).and_then(|watched| {
-            watched.0.add_signal(SIGHUP).map(|()| watched).context("cannot watch for signals")
-        })
+        Self::of(ENDING).and_then(|watched| watched.0.add_signal(SIGHUP).map(|()| watched).map_err(unwatched))
     }
 
     fn of(ending: impl IntoIterator<Item = i32> + Clone) -> Result<Self> {
         for signal in ending.clone() {
             // A command that waits for another process's lock has not begun, and hears nothing
             // else.
-            signal_hook::flag::register(signal, linux::end_of_waiting())
-                .context("cannot watch for signals")?;
+            signal_hook::flag::register(signal, crate::end_of_waiting()).map_err(unwatched)?;
         }
-        Signals::new(ending).map(Self).context("cannot watch for signals")
+        Signals::new(ending).map(Self).map_err(unwatched)
     }
 
     /// Ends the wait for a signal.
@@ -65,7 +63,7 @@ impl EndSignals {
     }
 
     /// Calls `stop` at each, those included that came meanwhile. SIGXCPU comes if a real-time
-    /// thread computes without an end ([`linux::run_at_once`]).
+    /// thread computes without an end ([`crate::run_at_once`]).
     pub fn call(self, stop: impl Fn() + Send + 'static) -> Result<()> {
         self.call_with(move |_| stop())
     }
@@ -79,7 +77,7 @@ impl EndSignals {
             }
         };
         let thread = std::thread::Builder::new().name("signals".to_owned()).spawn(listen);
-        thread.map(drop).context("cannot watch for signals")
+        thread.map(drop).map_err(unwatched)
     }
 }
 
@@ -87,20 +85,21 @@ impl EndSignals {
 pub fn end_flag() -> Result<Arc<AtomicBool>> {
     let ended = Arc::new(AtomicBool::new(false));
     for signal in ending() {
-        signal_hook::flag::register(signal, linux::end_of_waiting()).context("cannot watch for signals")?;
-        signal_hook::flag::register(signal, Arc::clone(&ended)).context("cannot watch for signals")?;
+        signal_hook::flag::register(signal, crate::end_of_waiting()).map_err(unwatched)?;
+        signal_hook::flag::register(signal, Arc::clone(&ended)).map_err(unwatched)?;
     }
     Ok(ended)
 }
 
 /// For a command that never looks up: at a signal this process becomes `roost restore`, in one step
 /// and with no descriptor of before, so nothing of ours is left in between; and then it ends by
-/// that signal. Children that end with their parent end.
-pub fn put_back_at_end() -> Result<()> {
-    EndSignals::watch()?.call_with(|signal| {
+/// that signal. Children that end with their parent end. `roost` is the program's file.
+pub fn put_back_at_end(roost: &Path) -> Result<()> {
+    let roost = roost.to_owned();
+    EndSignals::watch()?.call_with(move |signal| {
         let ended_by = signal.to_string();
-        let error = Command::new("/proc/self/exe").args(["restore", "--ended-by", &ended_by]).exec();
-        eprintln!("roost: cannot put back: {error}\nhint: roost restore");
+        let error = Command::new(&roost).args(["restore", "--ended-by", &ended_by]).exec();
+        tell(format_args!("roost: cannot put back: {error}\nhint: roost restore\n"));
         std::process::exit(128 + signal);
     })
 }
@@ -113,8 +112,17 @@ pub fn end_by(signal: i32) -> ! {
 
 fn say(signal: i32) {
     if signal == SIGXCPU {
-        eprintln!("it computed for 100 ms without a pause, and ends");
+        tell(format_args!("it computed for 100 ms without a pause, and ends\n"));
     }
+}
+
+/// On the standard error stream. Its reader may be gone, which ends nothing.
+fn tell(text: std::fmt::Arguments<'_>) {
+    let _ = io::stderr().write_all(text.to_string().as_bytes());
+}
+
+fn unwatched(error: io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("cannot watch for signals: {error}"))
 }
 
 /// With SIGHUP, unless it is ignored already: `nohup` lets a command outlive its terminal.
