@@ -45,7 +45,8 @@ build:
 	cargo build --release --locked -p roost
 
 bench: build ## side by side with a memcached of at least 1.6.35: make bench PEER=path/to/memcached
-	./target/release/roost bench serve --peer "$(PEER)"
+	cargo build --release --locked -p roost-bench
+	./target/release/roost-bench serve --peer "$(PEER)"
 
 papers: build ## every figure of the papers simulated, claims judged, ESTIMATEs varied: docs/papers.md and runs/papers/report.html
 	./target/release/roost sim paper all --sensitivity --out runs/papers --markdown docs/papers.md

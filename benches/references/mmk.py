@@ -1,4 +1,4 @@
-"""M/M/10 at a load of 0.8 in SimPy: the slow reference of `roost bench sim`.
+"""M/M/10 at a load of 0.8 in SimPy: the slow reference of `roost-bench sim`.
 
 As SimPy's users write it: a resource with ten places, a process for every request, one that sends them. It knows no
 idle states, no energy and no histogram, which is in its favour. Times are in mean service times.

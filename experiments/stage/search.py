@@ -6,7 +6,7 @@ Usage: search.py [--documents 60000] [--rate 100] [--rounds 4] [--for 104s] [--o
 1. starts Elasticsearch, indexes the corpus of experiments/hurry-up, puts the server into a cgroup of its own (version 2; without leave
    to do that, its process is named instead)
 2. warms it up, and measures its service times: one query at a time, directly; more than 12 ms in the mean is too much for the bar
-3. `roost bench stage --only bursts --server`: the same queries through the proxy, held and not held by turns
+3. `roost-bench stage --only bursts --server`: the same queries through the proxy, held and not held by turns
 4. stops Elasticsearch and removes the cgroup
 
 In --out: words.txt, service.json (its service times), stage.jsonl (every round, verdicts). Exit code: that of the bench. Needs `cargo build --release -p roost`."""

@@ -7,8 +7,6 @@
 #[macro_use(eprintln, print, println)]
 extern crate report as _;
 
-#[allow(clippy::disallowed_methods, reason = "benches write into temporary folders of their own")]
-mod bench;
 mod daemon;
 mod demo;
 mod doctor;
@@ -59,7 +57,6 @@ enum Command {
     /// Resume a service or a controller
     Resume(daemon::status::Named),
     Doctor(doctor::Args),
-    Bench(bench::Args),
     Serve(serve::Args),
     Load(load::Args),
     Observe(observe::Args),
@@ -86,7 +83,6 @@ fn main() -> ExitCode {
         Command::Pause(args) => daemon::status::pause(&args),
         Command::Resume(args) => daemon::status::resume(&args),
         Command::Doctor(args) => doctor::run(&args),
-        Command::Bench(args) => bench::run(&args),
         Command::Serve(args) => serve::run(&args),
         Command::Load(args) => load::run(&args),
         Command::Observe(args) => observe::run(&args),

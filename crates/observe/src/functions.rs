@@ -12,7 +12,7 @@
 //!   as inside for ever: once a thread has been inside for [`LONG`] and sleeps further out on its
 //!   stack, it is outside. The kernel is asked about such threads only, 7 us each.
 //! - A thread that ends is outside at once, and a process that ends has no thread inside.
-//! - It costs the service a trap at each enter and each exit (`roost bench uprobe` measures it),
+//! - It costs the service a trap at each enter and each exit (`roost-bench uprobe` measures it),
 //!   and nothing after this is dropped.
 
 use linux::bpf::{BpfError, FunctionProgram, FunctionTally, ImageRings, Probe, SLOT_COUNT, stack_of_sleeper};

@@ -37,7 +37,6 @@ Examples:
   roost quiesce --critical search --background updater --trigger accept     only what answers a request is critical, wherever it goes
   roost quiesce --critical search --background updater --domain socket:1    only that socket's CPUs need sleep
   roost quiesce --critical search --background updater --dry-run            show what would be frozen, and touch nothing
-  roost bench quiesce                                                      the shipped example, with and without
 
 A UNIT is a systemd unit (`.service` may be left out), the path of a cgroup (with a slash), or a process's number.
 

@@ -20,7 +20,7 @@ const METHOD: [&str; 4] = [
      is not in them.",
     "Holding times run from the arrival on the stage until the request went; both are to three figures, in microseconds.",
     "A burst's size counts what was in service when it went; its tail is learned from the answers, by doubling sizes.",
-    "Nothing here is an energy: no meter is read. How the server's CPUs slept is what `roost observe` sees, and `roost bench stage` compares.",
+    "Nothing here is an energy: no meter is read. How the server's CPUs slept is what `roost observe` sees, and `roost-bench stage` compares.",
 ];
 
 /// Seconds and the status then.

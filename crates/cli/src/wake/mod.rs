@@ -13,7 +13,6 @@ mod options;
 mod page;
 
 pub use http::Remote;
-pub use options::{ActName, AlarmName};
 
 use crate::daemon::{Request, View, govern};
 use crate::exit::usage;

@@ -13,6 +13,13 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 pub const ROOST: &str = env!("CARGO_BIN_EXE_roost");
 
+/// `roost-bench`, beside `roost`: it has the programs of an example.
+pub fn roost_bench() -> PathBuf {
+    let file = Path::new(ROOST).with_file_name("roost-bench");
+    assert!(file.is_file(), "{} is not there: cargo build -p roost-bench", file.display());
+    file
+}
+
 /// The repository's root.
 pub fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the repository is there")

@@ -1,7 +1,7 @@
-//! `roost quiesce` on this machine's own kernel, with the programs of `roost bench quiesce`: a client that fetches, and an updater that stands
+//! `roost quiesce` on this machine's own kernel, with the programs of `roost-bench quiesce`: a client that fetches, and an updater that stands
 //! still meanwhile, here by signals.
 
-use crate::fixture::{ROOST, signal, skipped};
+use crate::fixture::{ROOST, roost_bench, signal, skipped};
 use linux::Offspring as _;
 use serde_json::Value;
 use std::fs;
@@ -22,8 +22,8 @@ pub struct Example {
 }
 
 fn part(words: &[&str]) -> (Child, String, BufReader<ChildStdout>) {
-    let mut child = Command::new(ROOST)
-        .args(["bench", "quiesce-part"])
+    let mut child = Command::new(roost_bench())
+        .arg("quiesce-part")
         .args(words)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())

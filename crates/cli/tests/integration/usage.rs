@@ -44,7 +44,6 @@ fn bad_flags_end_with_code_2_and_name_the_fix() {
         (&["stage", "--to", "http://h:1", "--certificate", "x.pem"], "--key"),
         (&["stage", "--to", "http://h:1", "--listen", "192.0.2.1:1"], "--listen"),
         (&["stage", "--config", "/nonexistent"], "TOML file"),
-        (&["bench", "stage", "--server", "http://127.0.0.1:1/"], "--cgroup"),
         (&["report", "Cargo.toml"], "docs/formats.md"),
     ];
     for (arguments, hint) in table {

@@ -196,7 +196,7 @@ fn refusal(pid: u32, said: &str) -> NativeError {
 }
 
 const MOST: u64 = 1 << 30;
-/// A watched call takes some 22 us longer (`roost bench uprobe`, release build, on a virtual
+/// A watched call takes some 22 us longer (`roost-bench uprobe`, release build, on a virtual
 /// machine with an AMD EPYC; half of that on one with an Intel Xeon). So this is a fifth of a core.
 /// A function that is called more often has its answer in the first 20 ms.
 const ENTERS_PER_S: f64 = 10_000.0;

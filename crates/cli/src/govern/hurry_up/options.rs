@@ -30,7 +30,7 @@ pub struct Args {
     pub slots: Option<PathBuf>,
     /// A function of a native program that cannot be changed, as `roost hot` names it; may be given up to 16 times
     ///
-    /// The kernel stops the program at each enter and each way out of the function, which costs a call some 10 to 20 microseconds (`roost bench uprobe`
+    /// The kernel stops the program at each enter and each way out of the function, which costs a call some 10 to 20 microseconds (`roost-bench uprobe`
     /// measures it); so it is for functions that are called once a request. The probes go with this process, and nothing on the program's stack
     /// is changed.
     #[arg(long, value_name = "BINARY:FUNCTION", conflicts_with = "slots", requires = "pid")]

@@ -1,0 +1,146 @@
+//! `roost-bench`: figures with their bars, measured by commands that anyone can run. Not packaged.
+//!
+//! ```text
+//!   scheduler.rs   transfers, bursts and packing
+//!   serve.rs       what is measured, round by round
+//!   fairness.rs    what one client's large answers cost the others
+//!   govern.rs      a governed memcached beside one that is awake on all cores
+//!   govern_cost.rs what governing 128 CPUs costs
+//!   govern_effect.rs how soon a service has left a core
+//!   hurry_up/      what hurry-up costs, and how soon a request that entered has its clock
+//!   quiesce/       what the shipped example sleeps with quiescence and without, and what that costs whom
+//!   programs.rs    what programs in the kernel cost
+//!   observe.rs     what watching costs, switched on and off
+//!   sim/           the simulator beside SimPy and a loop by hand; how often its intervals are right
+//!   stage/         what the staged-burst proxy adds, what holding is worth, whether anybody is lost
+//!   uprobe.rs      what a call costs that is watched by uprobes
+//!   wake/          what waking early wins back, and what it costs
+//!   contestant.rs  a server as a child process, and what the kernel says of it
+//!   product.rs     the file of `roost`, which is measured and puts the machine back
+//!   verdict.rs     medians, spreads, ratios, bars; the table and the folder of raw data
+//! ```
+
+// `println!` and its kin in all modules are those of `report::print`.
+#[macro_use(eprintln, print, println)]
+extern crate report as _;
+
+mod contestant;
+mod fairness;
+mod govern;
+mod govern_cost;
+mod govern_effect;
+mod hurry_up;
+mod observe;
+mod product;
+mod programs;
+mod quiesce;
+mod scheduler;
+mod serve;
+mod sim;
+mod stage;
+mod uprobe;
+mod verdict;
+mod wake;
+
+use anyhow::{Context as _, Result};
+use clap::{Parser, Subcommand};
+use linux::SafeFolder;
+use report::{exit, machine_facts, print, run_folder, table};
+use serde::Serialize;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Measurements against a named peer and against stated bars
+#[derive(Parser, Debug)]
+#[command(name = "roost-bench", version, max_term_width = 110, arg_required_else_help = true)]
+struct Cli {
+    /// The product's program [default: `roost` beside this one, then in PATH]
+    #[arg(long, value_name = "PATH", global = true)]
+    roost: Option<PathBuf>,
+    #[command(subcommand)]
+    bench: Bench,
+}
+
+#[derive(Subcommand, Debug)]
+enum Bench {
+    Serve(serve::Args),
+    Fairness(fairness::Args),
+    Scheduler(scheduler::Args),
+    Observe(observe::Args),
+    Govern(govern::Args),
+    GovernCost(govern_cost::Args),
+    GovernEffect(govern_effect::Args),
+    HurryUp(hurry_up::Args),
+    #[command(hide = true)]
+    HurryUpService(hurry_up::service::Args),
+    Quiesce(quiesce::Args),
+    #[command(hide = true)]
+    QuiescePart(quiesce::parts::Args),
+    Sim(sim::Args),
+    SimCoverage(sim::coverage::Args),
+    Stage(Box<stage::Args>),
+    #[command(hide = true)]
+    StageService(stage::service::Args),
+    Uprobe(uprobe::Args),
+    Wake(wake::Args),
+}
+
+fn main() -> ExitCode {
+    let result = run(Cli::parse()).and_then(|code| match print::lost() {
+        Some(why) if code == ExitCode::SUCCESS => Err(anyhow::anyhow!("standard output: {why}")),
+        _ => Ok(code),
+    });
+    result.unwrap_or_else(|error| {
+        eprintln!("roost-bench: {}", linux::printable(&exit::told(&error)));
+        exit::code_of(&error)
+    })
+}
+
+fn run(cli: Cli) -> Result<ExitCode> {
+    if let Some(roost) = cli.roost {
+        product::name(roost);
+    }
+    // Parts are children, which end with the bench. Simulations hold nothing of the machine.
+    let is_part =
+        matches!(cli.bench, Bench::HurryUpService(_) | Bench::QuiescePart(_) | Bench::StageService(_));
+    if !is_part && !matches!(cli.bench, Bench::Sim(_) | Bench::SimCoverage(_)) {
+        linux::signals::put_back_at_end(&product::roost()?)?;
+    }
+    match &cli.bench {
+        Bench::Serve(args) => serve::run(args),
+        Bench::Fairness(args) => fairness::run(args),
+        Bench::Scheduler(args) => scheduler::run(args),
+        Bench::Observe(args) => observe::run(args),
+        Bench::Govern(args) => govern::run(args),
+        Bench::GovernCost(args) => govern_cost::run(args),
+        Bench::GovernEffect(args) => govern_effect::run(args),
+        Bench::HurryUp(args) => hurry_up::run(args),
+        Bench::HurryUpService(args) => hurry_up::service::run(args),
+        Bench::Quiesce(args) => quiesce::run(args),
+        Bench::QuiescePart(args) => quiesce::parts::run(args),
+        Bench::Sim(args) => sim::run(args),
+        Bench::SimCoverage(args) => sim::coverage::run(args),
+        Bench::Stage(args) => stage::run(args),
+        Bench::StageService(args) => stage::service::run(args),
+        Bench::Uprobe(args) => uprobe::run(args),
+        Bench::Wake(args) => wake::run(args),
+    }
+}
+
+/// Appends `result` as one line of JSON to a file of raw data.
+fn append(folder: &Path, name: &str, result: &impl Serialize) -> Result<()> {
+    let write = || -> Result<()> {
+        let mut file = SafeFolder::make(folder, 0o777)?.append(name, 0o666)?;
+        Ok(writeln!(file, "{}", serde_json::to_string(result)?)?)
+    };
+    write().with_context(|| {
+        format!("cannot write {}; name another folder with --out", folder.join(name).display())
+    })
+}
+
+/// True if this user's generators may send at real-time priority: most of our machines have so few CPUs that generator and server share them.
+fn may_be_realtime() -> bool {
+    // By a thread of its own, which takes the priority with it.
+    std::thread::spawn(|| linux::run_before_others().is_ok()).join().unwrap_or(false)
+}

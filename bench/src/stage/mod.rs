@@ -1,0 +1,220 @@
+//! `roost-bench stage`: what the proxy adds when it holds nothing, what holding is worth, and whether anybody is lost.
+//!
+//! ```text
+//!   overhead.rs   proxy against direct, by turns: what is added to the median, CPU time per request
+//!   bursts.rs     held against not held, by turns: the goal, and how long the server is idle at a stretch
+//!   kills.rs      servers are killed over and over: every request is answered once or with a clean error
+//!   service.rs    the stand-in for a search engine
+//!   child.rs      the processes
+//! ```
+
+mod bursts;
+mod child;
+mod kills;
+mod overhead;
+pub mod service;
+
+use crate::exit::{Exit, usage};
+use crate::machine_facts::this_machine;
+use crate::table::print;
+use anyhow::Result;
+use loadgen::{Http, Pace, Plan, Url};
+use machine::{Duration, Goal, Rate};
+use report::run::Verdict;
+use serde::Serialize;
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use workload::{ArrivalKind, Keywords, Popularity, Shape, Words};
+
+/// Measure the staged-burst proxy: what it adds, what holding is worth, whether anybody is lost
+#[derive(clap::Args, Debug)]
+#[command(after_help = "\
+Examples:
+  roost-bench stage                                            what it adds, then held against not held, with the stand-in; 6 minutes
+  roost-bench stage --only overhead                            what it adds alone; 3 minutes
+  roost-bench stage --only bursts                              held against not held alone; 3 to 4 minutes
+  roost-bench stage --only bursts --server http://127.0.0.1:9200/pages/_search?q={words} --words words.txt --cgroup /sys/fs/cgroup/system.slice/elasticsearch.service
+  roost-bench stage --kill-backends --for 600s                 ten minutes with servers that are killed
+
+Without --server a stand-in is asked whose service times are drawn from a law that somebody measured; figures of it say so.")]
+pub struct Args {
+    /// This part alone
+    #[arg(long, value_enum)]
+    only: Option<Part>,
+    /// Kill the servers over and over, and count what becomes of the requests; nothing else
+    #[arg(long)]
+    kill_backends: bool,
+    /// How long the kills go on, or holding is measured in all rounds of `bursts` together; not holding, half of it
+    #[arg(long = "for", value_name = "TIME")]
+    length: Option<Duration>,
+    /// Rounds in which each manner has its turn
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: u32,
+    /// Requests per second of `bursts`
+    #[arg(long, value_name = "RATE", default_value = "100", value_parser = workload::parse_rate)]
+    rate: Rate,
+    /// Requests per second of `overhead`
+    #[arg(long, value_name = "RATE", default_value = "2k", value_parser = workload::parse_rate)]
+    overhead_rate: Rate,
+    /// What they shall take
+    #[arg(long, value_name = "TIME@pQ", default_value = "500ms@p99.9")]
+    goal: Goal,
+    /// How often they go
+    #[arg(long, value_name = "TIME", default_value = "250ms")]
+    period: Duration,
+    /// The law of the stand-in's service times, by the name of a preset of `roost sim`
+    #[arg(long, value_name = "NAME", default_value = "google-search")]
+    service: String,
+    /// What each of them is multiplied by
+    #[arg(long, value_name = "FACTOR", default_value_t = 1.0)]
+    scale: f64,
+    /// A real server, as `roost load http` is told it; needs --cgroup or --process
+    #[arg(long, value_name = "URL")]
+    server: Option<Url>,
+    /// The words of {words} in it
+    #[arg(long, value_name = "FILE", requires = "server")]
+    words: Option<PathBuf>,
+    /// Its cgroup, of version 2
+    #[arg(long, value_name = "DIR", requires = "server")]
+    cgroup: Option<PathBuf>,
+    /// Its process, where it is one
+    #[arg(long, value_name = "PID", requires = "server", conflicts_with = "cgroup")]
+    process: Option<u32>,
+    /// Append the results as lines of JSON to stage.jsonl in this folder
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Print JSON instead of tables
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Part {
+    /// What the proxy adds when it holds nothing
+    Overhead,
+    /// What holding is worth
+    Bursts,
+}
+
+/// All that was measured.
+#[derive(Debug, Serialize)]
+struct Results {
+    started: String,
+    machine: report::run::Machine,
+    command: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    overhead: Option<overhead::Results>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bursts: Option<bursts::Results>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kills: Option<kills::Results>,
+    verdicts: Vec<Verdict>,
+    /// Why it is worth nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    invalid: Option<String>,
+}
+
+/// Measures.
+pub fn run(args: &Args) -> Result<ExitCode> {
+    if args.server.is_some() && args.cgroup.is_none() && args.process.is_none() {
+        return Err(usage(
+            "--server needs to know whose tasks are the server's: name its --cgroup or its --process",
+        ));
+    }
+    let mut results = Results {
+        started: crate::run_folder::started()?,
+        machine: this_machine(),
+        command: crate::run_folder::command(),
+        overhead: None,
+        bursts: None,
+        kills: None,
+        verdicts: Vec::new(),
+        invalid: None,
+    };
+    if args.kill_backends {
+        let kills = kills::measure(args.length.unwrap_or(Duration::from_secs(600)))?;
+        results.verdicts.extend(kills.verdicts());
+        results.kills = Some(kills);
+    } else {
+        if args.only != Some(Part::Bursts) {
+            let overhead = overhead::measure(args.overhead_rate)?;
+            results.verdicts.extend(overhead.verdicts());
+            results.invalid = overhead.invalid();
+            results.overhead = Some(overhead);
+        }
+        if args.only != Some(Part::Overhead) {
+            let bursts = bursts::measure(args)?;
+            results.verdicts.extend(bursts.verdicts());
+            results.invalid = results.invalid.or_else(|| bursts.invalid());
+            results.bursts = Some(bursts);
+        }
+    }
+    if let Some(folder) = &args.out {
+        super::append(folder, "stage.jsonl", &results)?;
+    }
+    print(&if args.json {
+        format!("{}\n", serde_json::to_string_pretty(&results)?)
+    } else {
+        told(&results)
+    })?;
+    Ok(if results.invalid.is_some() || results.verdicts.iter().any(|verdict| verdict.met.is_none()) {
+        Exit::Invalid.into()
+    } else if results.verdicts.iter().any(|verdict| verdict.met == Some(false)) {
+        Exit::GoalMissed.into()
+    } else {
+        ExitCode::SUCCESS
+    })
+}
+
+fn told(results: &Results) -> String {
+    let mut text = String::new();
+    if let Some(overhead) = &results.overhead {
+        let _ = writeln!(text, "{}", overhead.text());
+    }
+    if let Some(bursts) = &results.bursts {
+        let _ = writeln!(text, "{}", bursts.text());
+    }
+    if let Some(kills) = &results.kills {
+        let _ = writeln!(text, "{}", kills.text());
+    }
+    for verdict in &results.verdicts {
+        let word = match verdict.met {
+            Some(true) => "met",
+            Some(false) => "MISSED",
+            None => "not judged",
+        };
+        let _ = writeln!(text, "{word}: {} {}, bar: {}", verdict.figure, verdict.found, verdict.bar);
+    }
+    if let Some(why) = &results.invalid {
+        let _ = writeln!(text, "\nThis measurement is INVALID. {why}");
+    }
+    text
+}
+
+/// A judged figure; `None` where it could not be measured.
+fn verdict(figure: &str, found: String, bar: &str, met: Option<bool>) -> Verdict {
+    Verdict { figure: figure.to_owned(), found, bar: bar.to_owned(), met, within_noise: false }
+}
+
+/// Requests to `url`, at random times around a rate.
+fn plan(url: Url, words: Words, arrivals: ArrivalKind, rate: Rate, length: Duration) -> Result<Plan<Http>> {
+    let asks = Http {
+        seed: 1,
+        url,
+        body: None,
+        keywords: Keywords::Paper,
+        words,
+        popularity: Popularity::Zipf(1.0),
+    };
+    let profile = Shape::constant().profile(Some(rate), length, 1.0).map_err(usage)?;
+    let plan = Plan::http(asks, Pace::Open { arrivals, profile });
+    // As many as may be held at a time and more: a client waits for nobody else's answer.
+    Ok(Plan {
+        connections: 128,
+        length,
+        warmup: Duration::from_secs(2),
+        drain: Duration::from_secs(3),
+        ..plan
+    })
+}

@@ -1,0 +1,376 @@
+//! `roost-bench wake`: what waking early wins back, and what it costs.
+//!
+//! Each part is run three ways, in blocks that take turns: *stock* (the machine as it is), *anticipatory* (the part announces its events to a
+//! planner), *always* (the CPUs may not sleep at all). The planner is the real one, a child, and there in its own blocks alone, but for repeated
+//! runs. Disk reads are announced by nobody: theirs is one that foresees them from the kernel's events.
+//!
+//! ```text
+//!   planner.rs   the child, and what the kernel says of a CPU's sleep
+//!   parts.rs     what is measured: wake-ups, ping-pong, disk reads, kernels
+//!   bystander.rs what a program loses that asks for nothing
+//!   verdict.rs   gaps, times awake, bars
+//!   text.rs      the table
+//!   page.rs      the page, with the paper's figures beside ours
+//! ```
+//!
+//! *Gap closed* is (stock - ours) / (stock - always), of the rounds' medians of p50 and p99. *Time awake* of a CPU is all time less what it halted, from
+//! `cpu_idle` events, per event of the part; it is held against the calibrated p99 of waking plus the time awake per event of the stock run, which is
+//! the event's own work.
+
+mod bystander;
+mod page;
+mod parts;
+mod planner;
+mod text;
+mod verdict;
+
+use crate::exit::{Exit, usage};
+use crate::machine_facts::this_machine;
+use crate::table::print;
+use anyhow::{Context as _, Result, bail};
+use clap::ValueEnum;
+use daemon::wake::{Act, Alarm, BooksCheck};
+use machine::{CpuId, Duration};
+use planner::{Always, Child, Kind, SleepMeter};
+use policy::wake_plan::Record;
+use serde::{Deserialize, Serialize};
+use slots::wake::WakeClient;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Measure what anticipatory wake-ups win back of a wake-up's cost, and what they cost
+#[derive(clap::Args, Debug)]
+#[command(after_help = "\
+Examples:
+  roost-bench wake --only cross --rounds 5                        a minute and a half
+  roost-bench wake --events 250                                   all of it, nine minutes
+  roost-bench wake --out benches/runs/2026-11-22-intel-xeon-2cpu  20 rounds of 500: eighteen minutes")]
+pub struct Args {
+    /// Only these parts
+    #[arg(long, value_enum, value_delimiter = ',')]
+    only: Vec<Part>,
+    /// Blocks of each way
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    rounds: u32,
+    /// Events in a block
+    #[arg(long, value_name = "N", default_value_t = 500)]
+    events: u32,
+    /// By what the planner keeps CPUs awake [default: what it measures to be quicker]
+    #[arg(long, value_name = "MEANS", value_parser = planner::named::<Act>)]
+    act: Option<Act>,
+    /// By what it wakes them [default: the same]
+    #[arg(long, value_name = "MEANS", value_parser = planner::named::<Alarm>)]
+    alarm: Option<Alarm>,
+    /// The planner begins so much earlier than what waking takes [default: as `roost wake` does]
+    #[arg(long, value_name = "TIME")]
+    margin: Option<Duration>,
+    /// A file on the disk that is read, made if it is not there
+    #[arg(long, value_name = "FILE", default_value = "target/wake-bench.data")]
+    file: PathBuf,
+    /// Append each block as a line of JSON to wake.jsonl in this folder, and leave the page wake.html there
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Print JSON instead of the table
+    #[arg(long)]
+    json: bool,
+}
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Part {
+    /// A thread is woken by one on another CPU after 10 ms
+    Cross,
+    /// The same, announced with +-20 %, one in ten never coming
+    Jitter,
+    /// A message there and back over the loopback, announced
+    PingPong,
+    /// Runs like K-means': 540 us +-25, by a thread that stands in for a device
+    KMeans,
+    /// Runs like StreamCluster's: 500 us +-50, outliers, a drift
+    StreamCluster,
+    /// A program that asks for nothing
+    Bystander,
+    /// 4 KB reads past the page cache, 0.1 to 10 ms apart, announced by nobody
+    Disk,
+}
+
+/// How it is run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Way {
+    Stock,
+    Anticipatory,
+    Always,
+}
+
+/// One block.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Block {
+    pub part: Part,
+    pub way: Way,
+    pub round: u32,
+    pub events: usize,
+    pub p50_us: f64,
+    pub p99_us: f64,
+    pub mean_us: f64,
+    /// Time awake per event, in us, of the CPU that waits.
+    pub awake_us: f64,
+    /// The same of the other.
+    pub other_awake_us: f64,
+    /// What was predicted of repeated runs: within a tenth, predicted, and how many of them the oracle had within a tenth.
+    #[serde(default)]
+    pub predicted: Option<Predicted>,
+    /// Of disk reads: the mean in us by the gap before, 0.1 to 0.3 ms, to 1, to 3, to 10.
+    #[serde(default)]
+    pub by_gap_us: Option<[f64; GAPS]>,
+    /// Of repeated runs: what one took, the wake-up that ends it included, in us.
+    #[serde(default)]
+    pub run_us: Option<f64>,
+    /// And each of the first round, without that wake-up.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lengths_us: Vec<f64>,
+}
+
+/// Gaps are told apart by half a decade.
+pub const GAPS: usize = 4;
+/// As people read them.
+const GAP_NAMES: [&str; GAPS] = ["0.1-0.3 ms", "0.3-1 ms", "1-3 ms", "3-10 ms"];
+
+/// Predictions of a block.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct Predicted {
+    pub predicted: u64,
+    pub within_tenth: u64,
+    pub in_window: u64,
+    /// By who knows the law of the lengths and not the next draw; of 0 runs where there is no such law.
+    pub oracle_within_tenth: u64,
+    pub runs: u64,
+}
+
+/// What is written of a whole run.
+#[derive(Debug, Serialize)]
+struct Header {
+    started: String,
+    machine: report::run::Machine,
+    load_before: String,
+    calibration: daemon::wake::Calibration,
+    /// By what CPUs are kept awake, of the two that were calibrated.
+    act: Act,
+    /// By what they are woken.
+    alarm: Alarm,
+    build: &'static str,
+}
+
+/// Does it.
+pub fn run(args: &Args) -> Result<ExitCode> {
+    let cpus = linux::allowed_cpus().map_err(usage)?;
+    let (Some(&first), Some(&last)) = (cpus.0.first(), cpus.0.last()) else { bail!("no CPU is allowed") };
+    if first == last {
+        return Err(crate::exit::coded(
+            Exit::Unsupported,
+            "two CPUs are needed: one that waits, and one that wakes it",
+        ));
+    }
+    let load_before = std::fs::read_to_string("/proc/loadavg").unwrap_or_default().trim().to_owned();
+    let parts = if args.only.is_empty() { Part::value_variants().to_vec() } else { args.only.clone() };
+    let act = args.act;
+    let alarm = args.alarm;
+    // It measures, and no more: over so short a life accounts prove nothing.
+    let mut measures = Child::start(Kind::Asked, act, alarm, None, args.margin)?;
+    let calibration = measures.status()?.calibration;
+    measures.end()?;
+    let act = act.unwrap_or_else(|| calibration.act());
+    let alarm = alarm.unwrap_or_else(|| calibration.alarm());
+    let exit_latency = calibration.exit_latency(last, alarm).unwrap_or_default();
+    let header = Header {
+        started: crate::run_folder::started()?,
+        machine: this_machine(),
+        load_before,
+        calibration: calibration.clone(),
+        act,
+        alarm,
+        build: if cfg!(debug_assertions) { "development" } else { "release" },
+    };
+    if let Some(folder) = &args.out {
+        super::append(folder, "wake.jsonl", &header)?;
+    }
+    let meter = SleepMeter::open()?;
+    let mut bench = Bench {
+        child: None,
+        act,
+        alarm,
+        exit_latency,
+        checks: Vec::new(),
+        meter,
+        sleeper: last,
+        waker: first,
+        args,
+    };
+    let mut blocks = Vec::new();
+    let mut bystander = Vec::new();
+    for part in parts {
+        bench.change_planner(None)?;
+        bench.exit_latency = exit_latency;
+        if part == Part::Bystander {
+            bench.change_planner(Some(Kind::Asked))?;
+            bystander = bystander::run(&bench)?;
+            if let Some(folder) = &args.out {
+                bystander.iter().try_for_each(|pair| super::append(folder, "wake.jsonl", pair))?;
+            }
+            continue;
+        }
+        for round in 0..args.rounds {
+            // Each way is first, second and third equally often.
+            for turn in 0..3 {
+                let way = [Way::Stock, Way::Anticipatory, Way::Always][(round as usize + turn) % 3];
+                let block = bench.block(part, way, round)?;
+                if let Some(folder) = &args.out {
+                    super::append(folder, "wake.jsonl", &block)?;
+                }
+                if !args.json {
+                    eprintln!(
+                        "{part:?} {way:?} {round}: p50 {:.1} us, p99 {:.1} us, awake {:.1} us an event",
+                        block.p50_us, block.p99_us, block.awake_us
+                    );
+                }
+                blocks.push(block);
+            }
+        }
+    }
+    bench.change_planner(None)?;
+    let verdict = verdict::Verdict::of(&blocks, &bystander, &calibration, last, &bench.checks);
+    if let Some(folder) = &args.out {
+        eprintln!("{}", page::write(folder, &header, &verdict, &blocks)?);
+    }
+    if args.json {
+        print(&format!("{}\n", serde_json::to_string_pretty(&verdict)?))?;
+    } else {
+        print(&verdict.text())?;
+    }
+    Ok(if verdict.is_met() { ExitCode::SUCCESS } else { Exit::GoalMissed.into() })
+}
+
+/// What every part needs.
+struct Bench<'a> {
+    child: Option<Child>,
+    act: Act,
+    alarm: Alarm,
+    /// What waking takes as the planner before has learned it, and the next need not measure again.
+    exit_latency: Duration,
+    /// The accounts of planners that have ended.
+    checks: Vec<BooksCheck>,
+    meter: SleepMeter,
+    sleeper: CpuId,
+    waker: CpuId,
+    args: &'a Args,
+}
+
+impl Bench<'_> {
+    /// Which planner a block has. One that is there changes the machine, even if nobody asks it: how long CPUs poll, what is watched of disks. But
+    /// beside repeated runs it stays from block to block, for what it has learned of them goes with it, and a program has thousands.
+    fn planner_of(part: Part, way: Way) -> Option<Kind> {
+        match (part, way) {
+            (Part::KMeans | Part::StreamCluster, _) => Some(Kind::Asked),
+            (Part::Disk, Way::Anticipatory) => Some(Kind::Disks),
+            (_, Way::Anticipatory) => Some(Kind::Asked),
+            _ => None,
+        }
+    }
+
+    /// Ends a planner of another kind, and starts one.
+    fn change_planner(&mut self, kind: Option<Kind>) -> Result<()> {
+        if kind == self.child.as_ref().map(|child| child.kind) {
+            return Ok(());
+        }
+        if let Some(mut child) = self.child.take() {
+            let status = child.status()?;
+            self.checks.extend(status.check);
+            self.exit_latency =
+                status.cpus.iter().map(|cpu| cpu.exit_latency).max().unwrap_or(self.exit_latency);
+            child.end()?;
+        }
+        self.child = kind
+            .map(|kind| {
+                Child::start(
+                    kind,
+                    Some(self.act),
+                    Some(self.alarm),
+                    Some(self.exit_latency),
+                    self.args.margin,
+                )
+            })
+            .transpose()?;
+        Ok(())
+    }
+
+    /// A client of the planner, for who announces.
+    fn client(&self, part: Part) -> Result<WakeClient> {
+        self.child.as_ref().context("no planner is there")?.client(part)
+    }
+
+    fn record(&self) -> Result<Record> {
+        self.child.as_ref().map_or_else(|| Ok(Record::default()), Child::record)
+    }
+
+    fn block(&mut self, part: Part, way: Way, round: u32) -> Result<Block> {
+        self.change_planner(Self::planner_of(part, way))?;
+        let always = (way == Way::Always).then(|| Always::hold(&[self.sleeper, self.waker])).transpose()?;
+        let announces = way == Way::Anticipatory && part != Part::Disk;
+        let client = announces.then(|| self.client(part)).transpose()?;
+        let record_before = self.record()?;
+        let before = self.meter.read();
+        let done = parts::run(part, self, client.as_ref(), round)?;
+        let after = self.meter.read();
+        drop((always, client));
+        let record = self.record()?;
+        let awake =
+            |cpu: CpuId| planner::awake(&before, &after, cpu).as_secs_f64() * 1e6 / done.events.max(1) as f64;
+        let by_gap_us = by_gap(&done);
+        let parts::Done { latencies: mut sorted, lengths, oracle, .. } = done;
+        sorted.sort_unstable();
+        if sorted.is_empty() {
+            bail!("{part:?}: no event was timed");
+        }
+        let us = |length: &Duration| length.as_nanos() as f64 / 1e3;
+        let mean = |lengths: &[Duration]| lengths.iter().map(us).sum::<f64>() / lengths.len().max(1) as f64;
+        let percent = |percent: usize| us(&observe::probe::percentile(&sorted, percent));
+        let (oracle_within_tenth, runs) = oracle.unwrap_or_default();
+        let predicted = Predicted {
+            predicted: record.predicted() - record_before.predicted(),
+            within_tenth: record.within_tenth - record_before.within_tenth,
+            in_window: record.hits - record_before.hits,
+            oracle_within_tenth,
+            runs,
+        };
+        let is_foreseen = way == Way::Anticipatory && (runs > 0 || part == Part::Disk);
+        let is_shown = way == Way::Anticipatory && round == 0;
+        Ok(Block {
+            part,
+            way,
+            round,
+            events: sorted.len(),
+            p50_us: percent(50),
+            p99_us: percent(99),
+            mean_us: mean(&sorted),
+            awake_us: awake(self.sleeper),
+            other_awake_us: awake(self.waker),
+            predicted: is_foreseen.then_some(predicted),
+            by_gap_us,
+            run_us: (!lengths.is_empty()).then(|| mean(&lengths) + mean(&sorted)),
+            lengths_us: lengths.iter().filter(|_| is_shown).map(us).collect(),
+        })
+    }
+}
+
+/// The mean latency after gaps of each size; `None` if there are none of one.
+fn by_gap(done: &parts::Done) -> Option<[f64; GAPS]> {
+    let mut sums = [(0.0, 0_u32); GAPS];
+    for (gap, latency) in done.gaps.iter().zip(&done.latencies) {
+        // Half decades from 0.1 ms on.
+        let place = (2.0 * (gap.as_secs_f64() / 1e-4).log10()).floor().clamp(0.0, GAPS as f64 - 1.0) as usize;
+        sums[place].0 += latency.as_secs_f64() * 1e6;
+        sums[place].1 += 1;
+    }
+    sums.iter().all(|(_, count)| *count > 0).then(|| sums.map(|(sum, count)| sum / f64::from(count)))
+}

@@ -1,0 +1,209 @@
+//! The planner as a child, the CPUs that may not sleep, and what the kernel says of a CPU's sleep.
+
+use super::Part;
+use anyhow::{Context as _, Result, bail};
+use daemon::wake::wire::{WakeAnswer, WakeAsk};
+use daemon::wake::{Act, Alarm, WakeStatus};
+use linux::Offspring as _;
+use linux::bpf::{IdleNow, IdleProgram};
+use linux::holder::IdleHolder;
+use linux::{IdleActuator, LimitState, Root, idle_table};
+use machine::{CpuId, CpuList, CstateKind, Duration, IdleLimit, Instant};
+use policy::wake_plan::Record;
+use rustix::process::{Pid, Signal, kill_process};
+use serde::{Serialize, de::DeserializeOwned};
+use slots::wake::WakeClient;
+use std::collections::BTreeMap;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::net::UnixStream;
+use std::process::{Command, Stdio};
+
+/// A planner.
+pub struct Child {
+    process: std::process::Child,
+    folder: tempfile::TempDir,
+    pub kind: Kind,
+}
+
+/// What a planner hears.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Programs that announce.
+    Asked,
+    /// The kernel's word on disks, and nobody else need say anything.
+    Disks,
+}
+
+/// What `roost wake` and its JSON call by this name, such as an [`Act`].
+pub fn named<T: DeserializeOwned>(text: &str) -> Result<T, String> {
+    serde_json::from_value(text.into()).map_err(|error| error.to_string())
+}
+
+/// The name of such a thing.
+fn name(named: impl Serialize) -> Result<String> {
+    let name = serde_json::to_value(named)?;
+    name.as_str().map(str::to_owned).context("its name")
+}
+
+impl Child {
+    /// Started, calibrated (if it is not told what waking takes), listening.
+    pub fn start(
+        kind: Kind,
+        act: Option<Act>,
+        alarm: Option<Alarm>,
+        exit_latency: Option<Duration>,
+        margin: Option<Duration>,
+    ) -> Result<Self> {
+        let folder = tempfile::tempdir().context("a folder")?;
+        let roost = crate::product::roost()?;
+        let mut command = Command::new(roost);
+        command.arg("wake");
+        if kind == Kind::Disks {
+            command.arg("--disks");
+        }
+        if let Some(act) = act {
+            command.args(["--act", &name(act)?]);
+        }
+        if let Some(alarm) = alarm {
+            command.args(["--alarm", &name(alarm)?]);
+        }
+        for (option, time) in [("--exit-latency", exit_latency), ("--margin", margin)] {
+            if let Some(time) = time {
+                command.args([option, &format!("{}ns", time.as_nanos())]);
+            }
+        }
+        let mut process = command
+            .args(["--json", "--socket"])
+            .arg(folder.path().join("wake.sock"))
+            // What the bars hold it to is not what limits are for.
+            .args(["--max-share", "100"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .ends_with_parent()
+            .spawn()
+            .context("the planner")?;
+        let mut lines = BufReader::new(process.stderr.take().context("piped")?).lines();
+        let mut said = String::new();
+        for line in lines.by_ref() {
+            let line = line?;
+            if line.starts_with("listening") {
+                // What it says later is read, so that it never waits for us.
+                std::thread::spawn(move || lines.map_while(Result::ok).for_each(|line| eprintln!("{line}")));
+                return Ok(Self { process, folder, kind });
+            }
+            said += &(line + "\n");
+        }
+        let _ = process.wait();
+        bail!("the planner did not start: {said}");
+    }
+
+    /// A client with a ring, named as what it measures.
+    pub fn client(&self, part: Part) -> Result<WakeClient> {
+        Ok(WakeClient::connect(&self.folder.path().join("wake.sock"), &format!("bench {part:?}"))?)
+    }
+
+    /// How things are.
+    pub fn status(&self) -> Result<WakeStatus> {
+        let mut stream =
+            UnixStream::connect(self.folder.path().join("wake.sock")).context("the planner's socket")?;
+        stream.write_all((serde_json::to_string(&WakeAsk::Status)? + "\n").as_bytes())?;
+        let mut line = String::new();
+        BufReader::new(stream).read_line(&mut line)?;
+        match serde_json::from_str(&line)? {
+            WakeAnswer::Status(status) => Ok(*status),
+            other => bail!("the planner answers {other:?}"),
+        }
+    }
+
+    /// How its predictions fared: of a disk's reads, or of repeated runs.
+    pub fn record(&self) -> Result<Record> {
+        let name = match self.kind {
+            Kind::Asked => "kernels",
+            Kind::Disks => "disk reads",
+        };
+        let status = self.status()?;
+        let found = status.predictors.into_iter().find(|one| one.name == name);
+        Ok(found.map(|one| one.record).unwrap_or_default())
+    }
+
+    /// Told to end, and waited for.
+    pub fn end(&mut self) -> Result<()> {
+        kill_process(Pid::from_child(&self.process), Signal::TERM)
+            .context("the planner has ended by itself")?;
+        let status = self.process.wait()?;
+        if !status.success() {
+            bail!("the planner failed: {status}");
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// CPUs that may not sleep while this lives: asked of whoever holds their limit, which is the planner.
+pub struct Always(IdleHolder);
+
+impl Always {
+    pub fn hold(cpus: &[CpuId]) -> Result<Self> {
+        let list = CpuList(cpus.iter().copied().collect());
+        let mut holder = IdleHolder::open(&Root::system(), &list, "roost-bench wake", IdleActuator::PmQos)?;
+        for &cpu in cpus {
+            if let LimitState::Refused { reason } =
+                holder.limit("always", cpu, IdleLimit::ExitLatency(Duration::ZERO))
+            {
+                bail!("{cpu} cannot be kept awake: {reason}");
+            }
+        }
+        Ok(Self(holder))
+    }
+}
+
+impl Drop for Always {
+    fn drop(&mut self) {
+        self.0.withdraw("always");
+    }
+}
+
+/// How long each CPU has halted, by `cpu_idle` events.
+pub struct SleepMeter(IdleProgram);
+
+/// At a time.
+pub type Halted = (Instant, BTreeMap<CpuId, Duration>);
+
+impl SleepMeter {
+    pub fn open() -> Result<Self> {
+        Ok(Self(IdleProgram::load(false).context("time awake is measured by events of the kernel")?))
+    }
+
+    pub fn read(&self) -> Halted {
+        let root = Root::system();
+        let now = linux::now();
+        let halted = self.0.read().into_iter().map(|counts| {
+            let table = idle_table(&root, counts.cpu).unwrap_or_default();
+            let halts =
+                |state: usize| table.0.get(state).is_none_or(|state| state.kind == CstateKind::Halting);
+            let ended = counts.idle.iter().enumerate().filter(|(state, _)| halts(*state));
+            let mut halted = ended.fold(Duration::ZERO, |sum, (_, lengths)| sum + lengths.time());
+            if let IdleNow::Idle(state, since) = counts.now
+                && halts(state)
+            {
+                halted += now.since(since);
+            }
+            (counts.cpu, halted)
+        });
+        (now, halted.collect())
+    }
+}
+
+/// How long `cpu` was awake between two readings; polling is being awake.
+pub fn awake(before: &Halted, after: &Halted, cpu: CpuId) -> Duration {
+    let halted = |reading: &Halted| reading.1.get(&cpu).copied().unwrap_or_default();
+    after.0.since(before.0) - (halted(after) - halted(before))
+}
