@@ -18,25 +18,21 @@
 //! - [`active_idle`]: how deep the CPUs of active workers may sleep.
 //! - [`frequency`]: how fast the cores run.
 //! - [`hot`]: which function of a service tells that a request is being worked on, and the clock that light requests are cheapest at.
-//! - [`idle`]: which idle state a CPU goes to: menu, TEO, and what curbs or bounds them.
-//! - [`timing`]: when to be awake: work delayed as long as its goal allows.
 //! - [`wake_plan`]: which CPUs are awake in time for work that can be foreseen.
-//! - [`cores`]: how many cores are on, and when the whole machine may nap.
 //! - [`roost`]: our own: cores, clock and idle state chosen together, for the least power within a latency goal.
 //! - [`staging`]: requests held back and released together, so that the CPUs sleep together in between.
 //! - [`quiescence`]: background work stands still while what the user waits for is waiting itself.
 //! - [`check`]: what parameters can be, held against what a file says.
+//! - [`registry`]: what each policy says of itself: words, question, parameters, maturity.
 //! - [`log`]: a policy's inputs and outputs as lines of text, and their replay.
 
 pub mod active_idle;
 pub mod all_awake;
 pub mod carb;
 pub mod check;
-pub mod cores;
 pub mod frequency;
 pub mod governing;
 pub mod hot;
-pub mod idle;
 pub mod log;
 pub mod peafowl;
 pub mod quiescence;
@@ -44,13 +40,14 @@ pub mod registry;
 pub mod roost;
 mod roster;
 pub mod scheduling;
+mod sleep_state;
 pub mod spread;
 pub mod staging;
-pub mod timing;
 pub mod wake_plan;
 
 pub use roster::{Guidance, Movable, Moved, Placement, Why};
 pub use scheduling::Scheduling;
+pub use sleep_state::SleepState;
 
 /// What a record leaves out: a figure that older ones do not have either.
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {

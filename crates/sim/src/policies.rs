@@ -6,16 +6,15 @@
 
 use crate::Goal;
 use crate::engine::{Dispatch, Setup};
+use literature::cores::{auto_scale, dream_weaver};
+use literature::frequency::{Fixed, adrenaline, crescendo, ondemand, rubik, schedutil};
+use literature::idle::GovernorParams;
+use literature::timing::{Form, dyn_sleep, sleep_scale, tails, udpm};
 use machine::{Duration, Kilohertz, Microwatts, Platform, Ratio};
 use policy::active_idle::Mode;
 use policy::check::{Check, Wrong};
-use policy::cores::{auto_scale, dream_weaver};
-use policy::frequency::{
-    Fixed, adrenaline, crescendo, hurry_up, ondemand, pegasus, rubik, schedutil, sensitivity,
-};
-use policy::idle::GovernorParams;
+use policy::frequency::{hurry_up, pegasus, sensitivity};
 use policy::registry::{Parameter, clock, table, time};
-use policy::timing::{Form, dyn_sleep, sleep_scale, tails, udpm};
 use policy::{carb, peafowl, quiescence, roost, staging, wake_plan};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};

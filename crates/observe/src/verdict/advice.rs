@@ -46,7 +46,7 @@ pub struct Advice {
     pub because: String,
 }
 
-/// Above this share of premature sleeps `policy::idle::feedback` begins to curb: below, it would do
+/// Above this share of premature sleeps `literature::idle::feedback` begins to curb: below, it would do
 /// nothing.
 const PREMATURE_MANY: f64 = 0.25;
 /// The same for sleeps that were long enough for a deeper state.

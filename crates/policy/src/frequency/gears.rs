@@ -64,7 +64,8 @@ impl GearTable {
         Self::from_gears(&frequencies.gears)
     }
 
-    fn from_gears(from: &[Gear]) -> Result<Self, GearTableError> {
+    /// Those gears, from the slowest on.
+    pub fn from_gears(from: &[Gear]) -> Result<Self, GearTableError> {
         let &fastest = from.last().ok_or(GearTableError::Empty)?;
         if from.len() > Self::MAX_GEARS {
             return Err(GearTableError::TooMany(from.len()));

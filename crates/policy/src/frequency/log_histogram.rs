@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 /// Counts of lengths of time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct LogHistogram {
+pub struct LogHistogram {
     counts: Vec<u32>,
     total: u64,
     sum_ns: u64,
@@ -18,25 +18,25 @@ pub(super) struct LogHistogram {
 
 /// A bucket that is not empty: it holds the lengths from `from_ns` up to, not including, `to_ns`.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Bucket {
-    pub(super) from_ns: f64,
-    pub(super) to_ns: f64,
-    pub(super) count: u32,
+pub struct Bucket {
+    pub from_ns: f64,
+    pub to_ns: f64,
+    pub count: u32,
 }
 
 impl Bucket {
-    pub(super) fn middle_ns(self) -> f64 {
+    pub fn middle_ns(self) -> f64 {
         (self.from_ns + self.to_ns) / 2.0
     }
 }
 
 impl LogHistogram {
-    pub(super) fn new() -> Self {
+    pub fn new() -> Self {
         Self { counts: vec![0; BUCKETS], total: 0, sum_ns: 0 }
     }
 
     /// Counts a length; one beyond [`LONGEST_NS`] as that.
-    pub(super) fn record(&mut self, length: Duration) {
+    pub fn record(&mut self, length: Duration) {
         let nanos = length.as_nanos().min(LONGEST_NS);
         let bucket = &mut self.counts[place(nanos)];
         *bucket = bucket.saturating_add(1);
@@ -45,23 +45,23 @@ impl LogHistogram {
     }
 
     /// Forgets everything.
-    pub(super) fn clear(&mut self) {
+    pub fn clear(&mut self) {
         self.counts.fill(0);
         (self.total, self.sum_ns) = (0, 0);
     }
 
     /// How many lengths were counted.
-    pub(super) fn total(&self) -> u64 {
+    pub fn total(&self) -> u64 {
         self.total
     }
 
     /// Their exact mean; zero if there are none.
-    pub(super) fn mean_ns(&self) -> f64 {
+    pub fn mean_ns(&self) -> f64 {
         self.sum_ns as f64 / self.total.max(1) as f64
     }
 
     /// Buckets that are not empty, from short to long.
-    pub(super) fn buckets(&self) -> impl Iterator<Item = Bucket> + '_ {
+    pub fn buckets(&self) -> impl Iterator<Item = Bucket> + '_ {
         self.counts.iter().enumerate().filter(|(_, count)| **count > 0).map(|(place, &count)| Bucket {
             from_ns: start_ns(place) as f64,
             to_ns: start_ns(place + 1) as f64,
@@ -71,7 +71,7 @@ impl LogHistogram {
 
     /// The length that the share `quantile` of all is not above, interpolated within its bucket; `None` if there are
     /// no lengths.
-    pub(super) fn quantile(&self, quantile: f64) -> Option<Duration> {
+    pub fn quantile(&self, quantile: f64) -> Option<Duration> {
         let wanted = quantile.clamp(0.0, 1.0) * self.total as f64;
         let mut below = 0.0;
         let mut last = None;

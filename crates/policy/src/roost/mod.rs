@@ -51,8 +51,8 @@ mod waiting;
 
 pub use params::{Params, Queueing};
 
+use crate::SleepState;
 use crate::frequency::{GearIndex, GearTable};
-use crate::timing::SleepState;
 use arrivals::{Arrivals, Load};
 use correction::{Correction, Kind};
 use guard::Guard;

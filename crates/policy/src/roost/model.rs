@@ -34,8 +34,8 @@
 use super::params::Queueing;
 use super::service::{Part, Shape};
 use super::waiting::Waiting;
+use crate::SleepState;
 use crate::frequency::{GearIndex, GearTable};
-use crate::timing::SleepState;
 
 /// A load and a machine, as a plan is made for them. Times in nanoseconds, power in microwatts.
 #[derive(Clone, Copy, Debug)]

@@ -7,8 +7,8 @@
 use super::agenda::NEVER;
 use super::{Doing, Engine, Later, Setup};
 use crate::policies::{Anticipation, AnticipationSource};
+use literature::idle::WakeCause;
 use machine::{CpuId, Duration, Instant};
-use policy::idle::WakeCause;
 use policy::wake_plan::{
     CpuCosts, Device, Issued, KernelId, Kernels, Launched, Operation, Planner, Principal, RequestId,
     WakeCommand,

@@ -2,8 +2,8 @@
 
 use crate::statistics::Collector;
 use hdrhistogram::{Counter, Histogram};
+use literature::idle::IdleTable;
 use machine::Duration;
-use policy::idle::IdleTable;
 
 /// A histogram of response times with so many digits, from a nanosecond to an hour; what is longer counts as an hour.
 /// Its bounds are given, because one that grows by itself does not do so for `saturating_record`.

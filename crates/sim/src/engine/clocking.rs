@@ -11,16 +11,17 @@ use super::task::Task;
 use super::{Doing, Engine, Later, Setup};
 use crate::policies::ClockPolicy;
 use hdrhistogram::Histogram;
+use literature::frequency::adrenaline::Adrenaline;
+use literature::frequency::crescendo::Crescendo;
+use literature::frequency::rubik::{Head, Rubik};
+use literature::frequency::{Ondemand, Schedutil};
+use literature::timing::sleep_scale::{Served, SleepScale};
 use machine::{CpuId, Duration, Instant};
-use policy::frequency::adrenaline::Adrenaline;
-use policy::frequency::crescendo::Crescendo;
+use policy::SleepState;
 use policy::frequency::hurry_up::{HurryUp, ThreadId};
-use policy::frequency::rubik::{Head, Rubik};
 use policy::frequency::{
-    GearIndex, GearTable, Ondemand, Pegasus, Schedutil, Sensitivity, pegasus::Latency, sensitivity::Progress,
+    GearIndex, GearTable, Pegasus, Sensitivity, pegasus::Latency, sensitivity::Progress,
 };
-use policy::timing::SleepState;
-use policy::timing::sleep_scale::{Served, SleepScale};
 
 /// The policy and what it needs to remember between two calls.
 pub(super) struct Clocking {

@@ -11,12 +11,12 @@ use super::task::Task;
 use super::{Engine, Later, Setup, napping};
 use crate::policies::{ClockPolicy, CoresPolicy};
 use hdrhistogram::Histogram;
+use literature::cores::auto_scale::AutoScale;
 use machine::{Duration, Instant, Rate, Ratio};
+use policy::SleepState;
 use policy::carb::{Controller, Epoch, GoalSearch};
-use policy::cores::auto_scale::AutoScale;
 use policy::frequency::GearTable;
 use policy::roost::{Plan, Roost};
-use policy::timing::SleepState;
 
 /// The policy and what it has seen.
 pub(super) struct Counting {

@@ -7,11 +7,11 @@ use super::agenda::NEVER;
 use super::task::Task;
 use super::{Doing, Engine, Later, Setup};
 use crate::policies::DelayPolicy;
+use literature::timing::dyn_sleep::DynSleep;
+use literature::timing::udpm::UDpm;
 use machine::{Duration, Instant};
+use policy::SleepState;
 use policy::frequency::GearTable;
-use policy::timing::SleepState;
-use policy::timing::dyn_sleep::DynSleep;
-use policy::timing::udpm::UDpm;
 
 /// The policy.
 pub(super) struct Delaying {

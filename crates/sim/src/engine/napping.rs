@@ -5,10 +5,10 @@
 
 use super::counting::Kind;
 use super::{Doing, Engine, Setup};
+use literature::cores::Order;
+use literature::cores::dream_weaver::{DreamWeaver, Params, StallMark};
+use literature::cores::power_nap::PowerNap;
 use machine::Instant;
-use policy::cores::Order;
-use policy::cores::dream_weaver::{DreamWeaver, Params, StallMark};
-use policy::cores::power_nap::PowerNap;
 use std::collections::BTreeMap;
 
 /// Who decides, and who is stalled since when.

@@ -10,8 +10,8 @@ use super::agenda::NEVER;
 use super::setup::Dispatch;
 use super::{Doing, Engine, MAX_STATES};
 use crate::policies::{Clairvoyance, IdlePolicy};
+use literature::idle::{Governor, IdleEntry, IdleTable, Sleep, WakeCause, Woken};
 use machine::{CstateIndex, Duration, Instant};
-use policy::idle::{Governor, IdleEntry, IdleTable, Sleep, WakeCause, Woken};
 use std::collections::VecDeque;
 use workload::Job;
 

@@ -7,6 +7,7 @@ mod combinations;
 mod devices;
 mod exact;
 mod invariants;
+mod parameters;
 mod policies;
 mod queues;
 

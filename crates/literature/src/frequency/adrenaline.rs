@@ -1,0 +1,203 @@
+//! Adrenaline: a boost for requests that are on their way to become the tail (Hsu et al., HPCA 2015) \[R\].
+//!
+//! Requests come in classes that differ in how long they take (reads and writes, queries of few and of many words).
+//! Each class k has a threshold b_k: a request runs at the cruising clock until b_k after its arrival, and at the boost
+//! clock from then on. The thresholds come from an offline search over a grid, [`best_thresholds`], with whatever
+//! evaluates them: a simulation, or a run on a machine.
+//!
+//! What always holds: a request's gear never falls while it waits; a class that nobody configured is boosted from the
+//! start.
+
+use super::{GearIndex, GearTable};
+use machine::{Duration, Instant, Kilohertz};
+use policy::check::Check;
+use policy::registry::{Parameter, clock, list};
+use serde::{Deserialize, Serialize};
+
+/// What a class of requests gets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Class {
+    /// b_k, from the arrival; `never` for no boost at all.
+    #[serde(with = "machine::duration_text::optional")]
+    pub boost_after: Option<Duration>,
+}
+
+/// The constants of one Adrenaline.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Params {
+    pub cruise: Kilohertz,
+    pub boost: Kilohertz,
+    pub classes: Vec<Class>,
+}
+
+impl Check for Params {
+    const PARAMETERS: &'static [Parameter] = &[
+        clock("cruise", "before the threshold").not_above("boost").source("as Hurry-up's f_min"),
+        clock("boost", "after it").source("as Hurry-up's f_max"),
+        list("classes", "by class, `{ boost_after = \"1ms\" }`: the age at which a request is boosted")
+            .source("the paper searches them offline; none: all is boosted"),
+    ];
+}
+
+impl Default for Params {
+    fn default() -> Self {
+        Self { cruise: Kilohertz(1_000_000), boost: Kilohertz(2_600_000), classes: Vec::new() }
+    }
+}
+
+/// The thresholds, and the gears that they choose between.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Adrenaline {
+    classes: Vec<Class>,
+    cruise: GearIndex,
+    boost: GearIndex,
+}
+
+impl Adrenaline {
+    /// A boost clock below the cruising clock is taken as equal to it.
+    pub fn new(params: &Params, gears: &GearTable) -> Self {
+        let nominal = gears.khz(gears.fastest()).0 as f64;
+        let gear = |clock: Kilohertz| gears.at_least_speed(clock.0 as f64 / nominal);
+        let cruise = gear(params.cruise);
+        Self { classes: params.classes.clone(), cruise, boost: gear(params.boost).max(cruise) }
+    }
+
+    /// The gear for a request of this class, so long after its arrival.
+    pub fn choose(&self, class: usize, age: Duration) -> GearIndex {
+        let boosted = self.boost_after(class).is_some_and(|after| age >= after);
+        if boosted { self.boost } else { self.cruise }
+    }
+
+    /// When a request that is not boosted yet will be, unless it is done before.
+    pub fn boost_at(&self, class: usize, arrived: Instant) -> Option<Instant> {
+        self.boost_after(class).map(|after| arrived + after)
+    }
+
+    fn boost_after(&self, class: usize) -> Option<Duration> {
+        self.classes.get(class).map_or(Some(Duration::ZERO), |class| class.boost_after)
+    }
+}
+
+/// The cheapest combination of one candidate from each class's grid, with its cost. `cost` is asked about every
+/// combination, the last class changing fastest, and answers `None` for one that misses the goal. Of equals the first
+/// is taken; `None` if all miss the goal, or a class has no candidates.
+pub fn best_thresholds(
+    grids: &[Vec<Class>],
+    mut cost: impl FnMut(&[Class]) -> Option<f64>,
+) -> Option<(Vec<Class>, f64)> {
+    let mut best: Option<(Vec<Class>, f64)> = None;
+    let mut places = vec![0; grids.len()];
+    let mut tried = grids.iter().map(|grid| grid.first().copied()).collect::<Option<Vec<Class>>>()?;
+    loop {
+        if let Some(cost) = cost(&tried).filter(|cost| !cost.is_nan())
+            && best.as_ref().is_none_or(|(_, least)| cost < *least)
+        {
+            best = Some((tried.clone(), cost));
+        }
+        // As an odometer: the last wheel that has not come round moves on, those after it start over.
+        let Some(wheel) = (0..grids.len()).rfind(|&wheel| places[wheel] + 1 < grids[wheel].len()) else {
+            return best;
+        };
+        places[wheel] += 1;
+        places[wheel + 1..].fill(0);
+        for (class, (grid, &place)) in tried.iter_mut().zip(grids.iter().zip(&places)) {
+            *class = grid[place];
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frequency::gears::tests::gears_at;
+    use proptest::prelude::*;
+
+    fn after(micros: u64) -> Class {
+        Class { boost_after: Some(Duration::from_micros(micros)) }
+    }
+
+    const NEVER: Class = Class { boost_after: None };
+
+    fn adrenaline(classes: &[Class]) -> Adrenaline {
+        let params = Params { classes: classes.to_vec(), ..Params::default() };
+        Adrenaline::new(&params, &gears_at(&[800, 1_200, 2_000, 2_400]))
+    }
+
+    #[test]
+    fn a_request_is_boosted_from_its_threshold_on() {
+        let adrenaline = adrenaline(&[after(50), NEVER]);
+        let (cruise, boost) = (GearIndex(1), GearIndex(3));
+        let us = Duration::from_micros;
+        for (class, micros, gear) in [
+            (0, 0, cruise),
+            (0, 49, cruise),
+            (0, 50, boost),
+            (0, 999, boost),
+            (1, 999_999, cruise),
+            (7, 0, boost),
+        ] {
+            assert_eq!(adrenaline.choose(class, us(micros)), gear, "{class} {micros}");
+        }
+        let arrived = Instant::from_nanos(1_000);
+        assert_eq!(adrenaline.boost_at(0, arrived), Some(arrived + us(50)));
+        assert_eq!(adrenaline.boost_at(1, arrived), None);
+    }
+
+    #[test]
+    fn parameters_are_written_as_people_write_them() {
+        let json = r#"{"cruise":1200000,"classes":[{"boost_after":"50us"},{"boost_after":"never"}]}"#;
+        let params: Params = serde_json::from_str(json).unwrap();
+        assert_eq!(params.classes, [after(50), NEVER]);
+        assert!(serde_json::from_str::<Params>(r#"{"classes":[{"boost":"50us"}]}"#).is_err());
+        let read: Adrenaline =
+            serde_json::from_str(&serde_json::to_string(&adrenaline(&params.classes)).unwrap()).unwrap();
+        assert_eq!(read, adrenaline(&params.classes));
+    }
+
+    #[test]
+    fn the_search_sees_the_whole_grid_and_takes_the_cheapest() {
+        let grids = [vec![after(1), after(2), NEVER], vec![after(10), after(20)]];
+        let mut seen = Vec::new();
+        let best = best_thresholds(&grids, |classes| {
+            seen.push(classes.to_vec());
+            // The goal needs a boost of the first class; a later boost costs less.
+            let first = classes[0].boost_after?.as_micros();
+            Some(100.0 - (first * classes[1].boost_after?.as_micros()) as f64)
+        });
+        assert_eq!(best, Some((vec![after(2), after(20)], 60.0)));
+        assert_eq!(seen.len(), 6);
+        seen.dedup();
+        assert_eq!(seen.len(), 6);
+    }
+
+    #[test]
+    fn a_search_may_find_nothing() {
+        let grids = [vec![after(1), after(2)]];
+        assert_eq!(best_thresholds(&grids, |_| None), None);
+        assert_eq!(best_thresholds(&grids, |_| Some(f64::NAN)), None);
+        assert_eq!(best_thresholds(&[vec![after(1)], vec![]], |_| Some(1.0)), None);
+        assert_eq!(best_thresholds(&grids, |_| Some(1.0)), Some((vec![after(1)], 1.0)));
+    }
+
+    proptest! {
+        #[test]
+        fn waiting_never_lowers_the_gear(
+            thresholds in prop::collection::vec(prop::option::of(0_u64..1_000), 0..4),
+            class in 0_usize..5,
+            ages in (0_u64..2_000, 0_u64..2_000),
+            clocks in (500_000_u64..4_000_000, 500_000_u64..4_000_000),
+        ) {
+            let classes = thresholds.iter().map(|us| Class { boost_after: us.map(Duration::from_micros) });
+            let (cruise, boost) = (Kilohertz(clocks.0), Kilohertz(clocks.1));
+            let params = Params { cruise, boost, classes: classes.collect() };
+            let gears = gears_at(&[800, 1_200, 2_000, 2_400]);
+            let adrenaline = Adrenaline::new(&params, &gears);
+            let (young, old) = (ages.0.min(ages.1), ages.0.max(ages.1));
+            let gear = |age| adrenaline.choose(class, Duration::from_micros(age));
+            prop_assert!(gear(young) <= gear(old));
+            prop_assert!(gear(old) <= gears.fastest());
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! How fast the cores run: the kernel's governors and those of the literature.
+//!
+//! They speak in gears of a [`GearTable`], as `policy::frequency` says.
+//!
+//! - [`fixed`]: one gear, whatever happens.
+//! - [`ondemand`]: by how busy the core was.
+//! - [`schedutil`]: by the scheduler's average of how much it has to do.
+//! - [`rubik`]: at every arrival and completion, the slowest gear at which the whole queue keeps its goal.
+//! - [`crescendo`]: speed that grows with the stay of a request, as the distribution of work makes it cheapest.
+//! - [`adrenaline`]: a boost for requests that have waited for their class's threshold.
+
+pub mod adrenaline;
+pub mod crescendo;
+pub mod fixed;
+pub mod ondemand;
+pub mod rubik;
+pub mod schedutil;
+
+pub use adrenaline::Adrenaline;
+pub use crescendo::Crescendo;
+pub use fixed::Fixed;
+pub use ondemand::Ondemand;
+pub use rubik::Rubik;
+pub use schedutil::Schedutil;
+
+use policy::frequency::{GearIndex, GearTable};
+
+#[cfg(test)]
+pub(crate) mod gears {
+    pub(crate) mod tests {
+        use machine::{Gear, GearKind, Kilohertz, Microwatts};
+        use policy::frequency::GearTable;
+
+        /// Gears at these clocks, and power that rises with the cube of the clock: 10 W at the fastest.
+        pub(crate) fn gears_at(mhz: &[u64]) -> GearTable {
+            let fastest = mhz[mhz.len() - 1] as f64;
+            let gear = |&mhz: &u64| Gear {
+                frequency: Kilohertz(mhz * 1_000),
+                power: Microwatts::from_watts(10.0 * (mhz as f64 / fastest).powi(3)),
+                kind: GearKind::Pstate,
+            };
+            GearTable::from_gears(&mhz.iter().map(gear).collect::<Vec<_>>()).unwrap()
+        }
+
+        /// 1.0 to 2.6 GHz in steps of 200 MHz.
+        pub(crate) fn nine_gears() -> GearTable {
+            gears_at(&[1_000, 1_200, 1_400, 1_600, 1_800, 2_000, 2_200, 2_400, 2_600])
+        }
+    }
+}

@@ -1,0 +1,429 @@
+//! SleepScale: once an epoch, the idle state and the clock that would have been best for what just happened
+//! [R Liu, Draper and Kim, ISCA 2014].
+//!
+//! A deeper idle state and a slower clock both save power and both cost latency, and which mix is best depends on the
+//! load. SleepScale logs arrivals and what each request needed, and at the end of an epoch plays the log back through a
+//! queue in every idle state and every gear. Of those combinations whose tail is within the goal, the one that takes
+//! least energy is used in the next epoch; if none is, the shallowest state and the fastest gear. The paper's manager
+//! also predicts the load of the next epoch and may delay the entry into sleep; here an epoch is short against the
+//! changes of load that it can follow at all, and sleep is entered at once \[D\].
+//!
+//! The playback is a recursion over arrivals, not an event queue. A server (a core) that runs out of work sleeps; a
+//! request that finds servers asleep wakes the one that has slept longest and is served by it one exit latency later;
+//! one that finds none waits for the first to be free. With t the arrival and `free` the server's last completion:
+//!
+//! ```text
+//!   start = t + exit latency   if free <= t        done = start + compute / speed + memory
+//!           free               otherwise
+//! ```
+//!
+//! With one server that is Lindley's recursion. Energy is the gear's power from wake-up to completion, and the state's
+//! for the rest of the servers' time, up to now: a service that fell silent is worth a deep sleep.
+//!
+//! The playback begins with all servers asleep, and of a busy service the log is short: 4096 requests at 800 kRPS are
+//! five milliseconds, in which a queue that grows without end has hardly begun to. So a gear takes part only if the log
+//! says for certain that it keeps up (`steady`).
+//!
+//! What always holds: what is chosen keeps up and met the goal in the playback, if anything did, and nothing that did took
+//! less energy; the log is bounded; without a log nothing changes.
+
+mod steady;
+
+use super::SleepState;
+use machine::{CstateIndex, Duration, Instant, Ratio};
+use policy::check::Check;
+use policy::frequency::{GearIndex, GearTable};
+use policy::registry::{Parameter, count, one_of, quantile, time};
+use serde::{Deserialize, Serialize};
+
+/// How requests get to cores.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Queueing {
+    /// One queue for all.
+    #[default]
+    Shared,
+    /// Each core has its own, and gets the requests that it got.
+    PerCore,
+}
+
+/// What a [`SleepScale`] aims at.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Params {
+    #[serde(with = "machine::duration_text")]
+    pub goal: Duration,
+    pub quantile: Ratio,
+    #[serde(with = "machine::duration_text")]
+    pub epoch: Duration,
+    pub log: u32,
+    pub least: u32,
+    pub queueing: Queueing,
+}
+
+impl Check for Params {
+    const PARAMETERS: &'static [Parameter] = &[
+        time("goal", "the tail of the response time that shall hold")
+            .above_zero()
+            .given("the goal")
+            .source("the strictest goal of Peafowl, section 4.3"),
+        quantile("quantile", "which tail").given("the goal").source("Peafowl, section 4.3"),
+        time("epoch", "time between two choices")
+            .above_zero()
+            .source("as CARB's; the paper's traces change by the minute"),
+        count("log", "requests that are remembered at most")
+            .above_zero()
+            .source("ours: forty lie beyond a 99th percentile"),
+        count("least", "an epoch with fewer is filled up with earlier ones")
+            .above_zero()
+            .not_above("log")
+            .source("ours"),
+        one_of("queueing", "how requests get to cores", &["shared", "per_core"]).given("the dispatch"),
+    ];
+}
+
+impl Default for Params {
+    fn default() -> Self {
+        Self {
+            goal: Duration::from_micros(300),
+            quantile: Ratio::new(0.99),
+            epoch: Duration::from_secs(1),
+            log: 4096,
+            least: 100,
+            queueing: Queueing::Shared,
+        }
+    }
+}
+
+/// What all cores use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Choice {
+    /// The idle state that a core without work enters, by its place in the list that was handed in.
+    pub state: CstateIndex,
+    /// The gear.
+    pub gear: GearIndex,
+}
+
+/// A request that is done.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Served {
+    /// When it came.
+    pub arrived: Instant,
+    /// Who served it.
+    pub core: u16,
+    /// What it computed, at nominal speed.
+    pub compute: Duration,
+    /// What it waited for memory.
+    pub memory: Duration,
+}
+
+/// Chooses idle state and gear for a server.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SleepScale {
+    params: Params,
+    states: Vec<SleepState>,
+    gears: GearTable,
+    cores: u16,
+    /// A ring, once it is full.
+    log: Vec<Served>,
+    oldest: u32,
+    began: Instant,
+    choice: Choice,
+}
+
+/// What a playback says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Played {
+    tail: Duration,
+    /// Waking and serving, of all cores.
+    active: Duration,
+}
+
+impl SleepScale {
+    /// Begins with the shallowest of `states`, of which there is at least one, and the fastest gear.
+    pub fn new(params: Params, states: Vec<SleepState>, gears: GearTable, cores: u16, now: Instant) -> Self {
+        let choice = Choice { state: CstateIndex(0), gear: gears.fastest() };
+        Self { params, states, gears, cores, log: Vec::new(), oldest: 0, began: now, choice }
+    }
+
+    /// What to use now.
+    pub fn choice(&self) -> Choice {
+        self.choice
+    }
+
+    /// A request is done.
+    pub fn handle_completion(&mut self, served: Served) {
+        if self.log.len() < self.params.log.max(1) as usize {
+            self.log.push(served);
+        } else {
+            self.log[self.oldest as usize] = served;
+            self.oldest = (self.oldest + 1) % self.log.len() as u32;
+        }
+    }
+
+    /// When [`Self::handle_timeout`] wants to be called: at the end of the epoch.
+    pub fn poll_timeout(&self) -> Instant {
+        self.began + self.params.epoch
+    }
+
+    /// Chooses anew if the epoch is over; says so if that changes anything.
+    pub fn handle_timeout(&mut self, now: Instant) -> Option<Choice> {
+        if now < self.poll_timeout() {
+            return None;
+        }
+        let before = self.choice;
+        let requests = self.last_requests();
+        if let Some(first) = requests.first() {
+            // A log that is full tells nothing about the time before it.
+            let whole_log = requests.len() >= self.params.log as usize;
+            let since = if whole_log { first.arrived } else { first.arrived.min(self.began) };
+            let span = now.since(since);
+            self.choice = self.best(&requests, span);
+        }
+        self.began = now;
+        (self.choice != before).then_some(self.choice)
+    }
+
+    /// Those that arrived in this epoch, and if they are few, some before them; by arrival.
+    fn last_requests(&self) -> Vec<Served> {
+        let mut requests = self.log.clone();
+        requests.sort_by_key(|served| served.arrived);
+        let earlier = requests.partition_point(|served| served.arrived < self.began);
+        requests.split_off(earlier.min(requests.len().saturating_sub(self.params.least as usize)))
+    }
+
+    fn best(&self, requests: &[Served], span: Duration) -> Choice {
+        let all = f64::from(self.cores) * span.as_nanos() as f64;
+        let mut best: Option<(f64, Choice)> = None;
+        let keep_up = |&gear: &GearIndex| {
+            steady::keeps_up(requests, self.params.queueing, self.cores, self.gears.speed(gear))
+        };
+        // The slower, the more there is to do.
+        let gears: Vec<GearIndex> = self.gears.iter().rev().take_while(keep_up).collect();
+        for (place, state) in (0..).zip(&self.states) {
+            for &gear in &gears {
+                let played = self.play(requests, state.exit_latency, self.gears.speed(gear));
+                if played.tail > self.params.goal {
+                    // Slower gears only add to it.
+                    break;
+                }
+                let active = played.active.as_nanos() as f64;
+                let asleep = (all - active).max(0.0);
+                let energy = active * self.gears.power(gear).0 as f64 + asleep * state.power.0 as f64;
+                if best.is_none_or(|(least, _)| energy < least) {
+                    best = Some((energy, Choice { state: CstateIndex(place), gear }));
+                }
+            }
+        }
+        best.map_or(Choice { state: CstateIndex(0), gear: self.gears.fastest() }, |(_, choice)| choice)
+    }
+
+    fn play(&self, requests: &[Served], exit_latency: Duration, speed: f64) -> Played {
+        // Nobody has served yet: all sleep.
+        let mut free = vec![Instant::ZERO; usize::from(self.cores)];
+        let mut responses = Vec::with_capacity(requests.len());
+        let mut active = Duration::ZERO;
+        for served in requests {
+            let server = match self.params.queueing {
+                Queueing::PerCore => usize::from(served.core),
+                Queueing::Shared => (0..free.len()).min_by_key(|&server| free[server]).unwrap_or_default(),
+            };
+            let needs = served.compute.scale(1.0 / speed) + served.memory;
+            let (start, wake) = if free[server] <= served.arrived {
+                (served.arrived + exit_latency, exit_latency)
+            } else {
+                (free[server], Duration::ZERO)
+            };
+            free[server] = start + needs;
+            active += wake + needs;
+            responses.push(free[server].since(served.arrived));
+        }
+        let rank = (self.params.quantile.as_f64() * responses.len() as f64).ceil() as usize;
+        let (_, &mut tail, _) = responses.select_nth_unstable(rank.max(1) - 1);
+        Played { tail, active }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frequency::gears::tests::{gears_at, nine_gears};
+    use machine::Microwatts;
+    use proptest::prelude::*;
+    use std::collections::VecDeque;
+
+    /// C1, C1E and C6 of a Xeon Silver 4116: exit latencies in us and powers in W.
+    fn states() -> Vec<SleepState> {
+        [(2, 2.0), (10, 1.2), (133, 0.1)]
+            .map(|(micros, watts)| SleepState {
+                exit_latency: Duration::from_micros(micros),
+                power: Microwatts::from_watts(watts),
+            })
+            .to_vec()
+    }
+
+    fn served(at_us: u64, core: u16, compute_us: u64) -> Served {
+        let (arrived, compute) =
+            (Instant::ZERO + Duration::from_micros(at_us), Duration::from_micros(compute_us));
+        Served { arrived, core, compute, memory: Duration::ZERO }
+    }
+
+    /// What is chosen after one second of requests, 20 us each, at this distance, at one core.
+    fn chosen(gap_us: u64, goal_us: u64, gears: GearTable) -> Choice {
+        let params = Params { goal: Duration::from_micros(goal_us), log: 1_000, ..Params::default() };
+        let mut policy = SleepScale::new(params, states(), gears, 1, Instant::ZERO);
+        (0..1_000_000 / gap_us).for_each(|i| policy.handle_completion(served(i * gap_us, 0, 20)));
+        let end = policy.poll_timeout();
+        assert_eq!(end, Instant::ZERO + Duration::from_secs(1));
+        assert_eq!(policy.handle_timeout(end - Duration::from_nanos(1)), None);
+        policy.handle_timeout(end);
+        policy.choice()
+    }
+
+    #[test]
+    fn sparse_requests_get_the_deepest_state_and_dense_ones_a_shallow_one() {
+        let one_gear = || gears_at(&[2_000]);
+        assert_eq!(chosen(100_000, 300, one_gear()).state, CstateIndex(2));
+        // Waking for 10 us at 10 W saves 0.8 W for 300 us: C1E. For C6 the core would be awake half of the time.
+        assert_eq!(chosen(300, 300, one_gear()).state, CstateIndex(1));
+        // 20 of 40 us are idle: no room to wake from anything but C1.
+        assert_eq!(chosen(40, 300, one_gear()).state, CstateIndex(0));
+        // Sparse, but the goal is nearer than the way out of C6.
+        assert_eq!(chosen(100_000, 100, one_gear()).state, CstateIndex(1));
+    }
+
+    #[test]
+    fn slack_is_spent_on_the_clock_and_an_impossible_goal_on_nothing() {
+        // Nine gears, power with the cube of the clock: the slowest, 52 us a request, costs least.
+        assert_eq!(chosen(1_000, 300, nine_gears()).gear, GearIndex(0));
+        // No time for C1E, and 2 us for C1 leave 27 for 20 / speed: 26 at 2.0 GHz, but 28.9 at 1.8.
+        assert_eq!(chosen(1_000, 29, nine_gears()), Choice { state: CstateIndex(0), gear: GearIndex(5) });
+        assert_eq!(chosen(1_000, 10, nine_gears()), Choice { state: CstateIndex(0), gear: GearIndex(8) });
+    }
+
+    #[test]
+    fn a_gear_that_cannot_keep_up_is_not_taken_however_slowly_its_queue_grows() {
+        // 52 us each at 1.0 GHz, one every 51: after a thousand of them the last waits for 1 ms, well within the goal.
+        assert_eq!(chosen(51, 2_000, nine_gears()).gear, GearIndex(1));
+        assert_eq!(chosen(53, 2_000, nine_gears()).gear, GearIndex(0));
+        // Nothing keeps up: the fastest.
+        assert_eq!(chosen(19, 30_000, nine_gears()), Choice { state: CstateIndex(0), gear: GearIndex(8) });
+    }
+
+    #[test]
+    fn silence_leads_to_the_deepest_state_and_no_log_to_nothing() {
+        let mut policy = SleepScale::new(Params::default(), states(), gears_at(&[2_000]), 2, Instant::ZERO);
+        let second = |n| Instant::ZERO + Duration::from_secs(n);
+        assert_eq!(policy.handle_timeout(second(1)), None);
+        (0..25_000).for_each(|i| policy.handle_completion(served(1_000_000 + i * 40, 0, 20)));
+        assert_eq!((policy.handle_timeout(second(2)), policy.choice().state), (None, CstateIndex(0)));
+        // The last hundred requests are all there is to go by; two seconds later they look rare.
+        assert_eq!(policy.handle_timeout(second(4)).map(|choice| choice.state), Some(CstateIndex(2)));
+    }
+
+    /// The same queue as an event simulation: responses by order of arrival, and active time.
+    fn simulated(
+        requests: &[Served],
+        cores: usize,
+        exit: Duration,
+        speed: f64,
+        shared: bool,
+    ) -> (Vec<Duration>, Duration) {
+        let mut responses = vec![Duration::ZERO; requests.len()];
+        let mut active = Duration::ZERO;
+        let mut asleep: VecDeque<usize> = (0..cores).collect();
+        let mut queues = vec![VecDeque::new(); cores];
+        let mut serving: Vec<Option<(Instant, usize)>> = vec![None; cores];
+        let needs = |request: usize| requests[request].compute.scale(1.0 / speed) + requests[request].memory;
+        let mut next = 0;
+        loop {
+            let done = (0..cores).filter_map(|core| serving[core].map(|(at, _)| (at, core))).min();
+            let arrival = requests.get(next).map(|served| served.arrived);
+            match (done, arrival) {
+                (Some((at, core)), arrival) if arrival.is_none_or(|arrival| at <= arrival) => {
+                    let (_, request) = serving[core].take().unwrap();
+                    responses[request] = at.since(requests[request].arrived);
+                    if let Some(request) = queues[if shared { 0 } else { core }].pop_front() {
+                        serving[core] = Some((at + needs(request), request));
+                        active += needs(request);
+                    } else {
+                        asleep.push_back(core);
+                    }
+                }
+                (_, Some(at)) => {
+                    let home = usize::from(requests[next].core);
+                    let wakes = if shared {
+                        (!asleep.is_empty()).then_some(0)
+                    } else {
+                        asleep.iter().position(|&core| core == home)
+                    };
+                    if let Some(core) = wakes.and_then(|place| asleep.remove(place)) {
+                        serving[core] = Some((at + exit + needs(next), next));
+                        active += exit + needs(next);
+                    } else {
+                        queues[if shared { 0 } else { home }].push_back(next);
+                    }
+                    next += 1;
+                }
+                _ => return (responses, active),
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn the_recursion_is_the_event_simulation(
+            requests in prop::collection::vec((1_u64..90_000, 0_u16..4, 0_u64..60_000, 0_u64..20_000), 1..120),
+            shared in any::<bool>(),
+            exit_us in 0_u64..150,
+            quantile in 0.0..1.0_f64,
+        ) {
+            let mut at = Instant::ZERO;
+            let requests: Vec<_> = requests.into_iter().map(|(gap, core, compute, memory)| {
+                at += Duration::from_nanos(gap);
+                let (compute, memory) = (Duration::from_nanos(compute), Duration::from_nanos(memory));
+                Served { arrived: at, core, compute, memory }
+            }).collect();
+            let queueing = if shared { Queueing::Shared } else { Queueing::PerCore };
+            let params = Params { queueing, quantile: Ratio::new(quantile), ..Params::default() };
+            let policy = SleepScale::new(params, states(), nine_gears(), 4, Instant::ZERO);
+            let exit = Duration::from_micros(exit_us);
+            let (mut responses, active) = simulated(&requests, 4, exit, 0.7, shared);
+            responses.sort_unstable();
+            let tail = responses[((quantile * responses.len() as f64).ceil() as usize).max(1) - 1];
+            prop_assert_eq!(policy.play(&requests, exit, 0.7), Played { tail, active });
+        }
+
+        #[test]
+        fn the_choice_meets_the_goal_if_any_does_and_nothing_that_does_is_cheaper(
+            requests in prop::collection::vec((1_u64..900_000, 1_u64..60_000), 1..200),
+            goal_us in 20_u64..600,
+        ) {
+            let params = Params { goal: Duration::from_micros(goal_us), ..Params::default() };
+            let mut policy = SleepScale::new(params, states(), nine_gears(), 2, Instant::ZERO);
+            let mut at = Instant::ZERO;
+            let mut log = Vec::new();
+            for (gap, compute) in requests {
+                at += Duration::from_nanos(gap);
+                let compute = Duration::from_nanos(compute);
+                log.push(Served { arrived: at, core: 0, compute, memory: Duration::ZERO });
+            }
+            // In another order: they need not complete as they came.
+            log.iter().rev().for_each(|&served| policy.handle_completion(served));
+            policy.handle_timeout(Instant::ZERO + Duration::from_secs(1));
+            let energy = |choice: Choice| {
+                let state = states()[choice.state.index()];
+                let played = policy.play(&log, state.exit_latency, policy.gears.speed(choice.gear));
+                let active = played.active.as_nanos() as f64;
+                let joules = active * policy.gears.power(choice.gear).0 as f64 + (2e9 - active) * state.power.0 as f64;
+                let speed = policy.gears.speed(choice.gear);
+                let keeps_up = steady::keeps_up(&log, Queueing::Shared, 2, speed);
+                (keeps_up && played.tail <= params.goal).then_some(joules)
+            };
+            let places = (0..3).flat_map(|state| (0..9).map(move |gear| (state, gear)));
+            let choices = places.map(|(state, gear)| Choice { state: CstateIndex(state), gear: GearIndex(gear) });
+            let least = choices.filter_map(energy).min_by(f64::total_cmp);
+            prop_assert_eq!(energy(policy.choice()), least);
+        }
+    }
+}

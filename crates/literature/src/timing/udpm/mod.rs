@@ -1,0 +1,423 @@
+//! uDPM: sleep as long as the queue can bear, and run no faster than the queue needs [R Chou et al., HPCA 2019; C].
+//!
+//! As with [`super::dyn_sleep`], a core that runs out of work sleeps deeply at once and wakes just in time. But slack
+//! can be spent on sleep or on a slower clock, so with each arrival at a sleeping core all gears are compared, each
+//! with the wake-up that its own tails allow, and the one with the least average power is planned:
+//!
+//! ```text
+//!   since                        begin          up
+//!     |        asleep              |  waking     |switch|   busy: n mean service times     |
+//!     |        sleep power         |          the gear's power (switch: mean of both)      |   / total time
+//! ```
+//!
+//! Only gears that leave more than [`Params::least_sleep`], and the exit latency, until the core is up take part. If
+//! none does, it is the fastest; in the exact form the gear already planned stays as long as it keeps all deadlines. A
+//! change of gear costs [`Params::switch`] of everybody's slack. While a core is busy, an arrival whose tail behind
+//! the whole queue is beyond the goal has the gear raised at the next completion: to the slowest gear that keeps all
+//! deadlines ([`Form::Exact`]), or for which n tails of one are within the goal ([`Form::Published`]). A gear is
+//! lowered by the next sleep only.
+//!
+//! Which core an arrival goes to is for [`super::reschedule`] to say.
+//!
+//! What always holds, in the exact form: a core is up by every deadline, at the gear planned, that was still at least
+//! one exit latency away when its request arrived; a new request never delays a wake-up; a busy core's gear never
+//! falls. Until service times are known, nobody is delayed and the clock is the fastest.
+
+mod choice;
+#[cfg(test)]
+mod closed_loop;
+
+use super::{Deadline, Form, SleepState, reschedule, tails};
+use choice::behind;
+use machine::{Duration, Instant};
+use policy::check::Check;
+use policy::frequency::{GearIndex, GearTable};
+use policy::registry::{Parameter, one_of, table, time};
+use serde::{Deserialize, Serialize};
+use tails::Tails;
+
+/// With more requests than this at a busy core that is behind, it gets the fastest gear without counting further. What
+/// 64 requests need is the same, whichever of them is looked at \[D\].
+const COUNTED: u32 = 64;
+
+/// What a [`UDpm`] aims at.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Params {
+    #[serde(with = "machine::duration_text")]
+    pub goal: Duration,
+    pub form: Form,
+    #[serde(with = "machine::duration_text")]
+    pub least_sleep: Duration,
+    #[serde(with = "machine::duration_text")]
+    pub switch: Duration,
+    pub reschedule: reschedule::Params,
+    pub tails: tails::Params,
+}
+
+impl Check for Params {
+    const PARAMETERS: &'static [Parameter] = &[
+        time("goal", "L: the tail of the response time that shall hold")
+            .above_zero()
+            .given("the goal")
+            .source("the strictest goal of Peafowl, section 4.3"),
+        one_of("form", "which deadline counts", &["exact", "published"])
+            .source("ours; published is the authors' code"),
+        time("least_sleep", "a frequency takes part only if it leaves more than this")
+            .source("the authors' code"),
+        time("switch", "what a change of frequency takes from the slack")
+            .given("the machine")
+            .source("Peafowl, section 4.3"),
+        table("reschedule", "which core an arrival goes to", reschedule::Params::PARAMETERS),
+        table("tails", "how service times are learned", tails::Params::PARAMETERS),
+    ];
+}
+
+impl Default for Params {
+    fn default() -> Self {
+        Self {
+            goal: Duration::from_micros(300),
+            form: Form::Exact,
+            least_sleep: Duration::from_micros(100),
+            switch: Duration::from_micros(10),
+            reschedule: reschedule::Params::default(),
+            tails: tails::Params::default(),
+        }
+    }
+}
+
+/// A planned wake-up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WakeAt {
+    /// When it must begin. The core is up one exit latency later.
+    pub begin: Instant,
+    /// The gear to run in from then on.
+    pub gear: GearIndex,
+}
+
+/// Wake-ups and gears of all cores of a server.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct UDpm {
+    params: Params,
+    tails: Tails,
+    gears: GearTable,
+    sleep: SleepState,
+    cores: Vec<Core>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Core {
+    asleep: bool,
+    in_system: u32,
+    since: Instant,
+    arrived: Option<Instant>,
+    /// The gear it ran in last, or runs in.
+    gear: GearIndex,
+    plan: Option<WakeAt>,
+    /// An arrival was beyond the goal.
+    raise: bool,
+    /// One for each gear.
+    deadlines: Vec<Deadline>,
+}
+
+impl Core {
+    fn fall_asleep(&mut self, now: Instant) {
+        (self.asleep, self.since, self.plan, self.raise) = (true, now, None, false);
+        self.deadlines.fill(Deadline::new(now));
+    }
+}
+
+impl UDpm {
+    /// All cores sleep since `now`, in the fastest gear.
+    pub fn new(params: Params, gears: GearTable, sleep: SleepState, cores: usize, now: Instant) -> Self {
+        let core = Core {
+            asleep: true,
+            in_system: 0,
+            since: now,
+            arrived: None,
+            gear: gears.fastest(),
+            plan: None,
+            raise: false,
+            deadlines: vec![Deadline::new(now); gears.count()],
+        };
+        let tails = Tails::new(params.tails, gears.speed(gears.slowest()));
+        Self { params, tails, gears, sleep, cores: vec![core; cores] }
+    }
+
+    /// Which core a request shall go to that would by itself go to `home`. `draw` is a random number of the driver's;
+    /// the same numbers give the same choices.
+    pub fn route(&self, home: usize, now: Instant, draw: u64) -> usize {
+        let loads = (0..self.cores.len()).map(|core| self.load(core, now));
+        self.params.reschedule.choose(home, self.is_critical(home, now), self.params.goal, draw, loads)
+    }
+
+    /// A request has come to a core. Says when its wake-up must begin, which replaces what was said before; `None` if
+    /// it is awake.
+    pub fn handle_arrival(&mut self, core: usize, now: Instant) -> Option<WakeAt> {
+        let Self { params, tails, gears, .. } = self;
+        let at = &mut self.cores[core];
+        at.in_system += 1;
+        at.arrived = Some(now);
+        if at.asleep {
+            for (deadline, gear) in at.deadlines.iter_mut().zip(gears.iter()) {
+                deadline.add(params.form, now, params.goal, tails, gears.speed(gear));
+            }
+            let plan = self.plan(&self.cores[core], now, None);
+            self.cores[core].plan = Some(plan);
+            return Some(plan);
+        }
+        let tail = behind(params, tails, at.in_system, gears.speed(at.gear));
+        at.raise |= tail.is_none_or(|tail| tail > params.goal);
+        None
+    }
+
+    /// A core is up, for whatever reason, and runs in the gear planned if there was a plan.
+    pub fn handle_awake(&mut self, core: usize) {
+        let core = &mut self.cores[core];
+        core.asleep = false;
+        core.gear = core.plan.take().map_or(core.gear, |plan| plan.gear);
+    }
+
+    /// A core has nothing to do and sleeps. Said by itself when the last request of a core completes; to be said by
+    /// the driver when it was awake for another reason.
+    pub fn handle_idle(&mut self, core: usize, now: Instant) {
+        self.cores[core].fall_asleep(now);
+    }
+
+    /// A core has completed a request, which needed this much: compute at nominal speed, and memory. `waiting` are the
+    /// arrivals of those that are left, the next first; if there is none the core goes to sleep. Says which gear to
+    /// change to, if any.
+    pub fn handle_completion(
+        &mut self,
+        core: usize,
+        now: Instant,
+        needed: (Duration, Duration),
+        waiting: impl Iterator<Item = Instant> + Clone,
+    ) -> Option<GearIndex> {
+        self.tails.handle_completion(now, needed.0, needed.1);
+        let Self { params, tails, gears, .. } = self;
+        let at = &mut self.cores[core];
+        at.in_system = at.in_system.saturating_sub(1);
+        if at.in_system == 0 {
+            at.fall_asleep(now);
+            return None;
+        }
+        if !std::mem::take(&mut at.raise) {
+            return None;
+        }
+        let holds = |gear: GearIndex| {
+            let speed = gears.speed(gear);
+            if params.form == Form::Published {
+                return behind(params, tails, at.in_system, speed).is_some_and(|tail| tail <= params.goal);
+            }
+            let start = if gear == at.gear { now } else { now + params.switch };
+            let in_time = |(place, arrived): (u32, Instant)| {
+                tails.tail(place, speed).is_some_and(|tail| start + tail <= arrived + params.goal)
+            };
+            at.in_system <= COUNTED && (1..).zip(waiting.clone()).all(in_time)
+        };
+        let faster = gears.iter().skip(at.gear.index());
+        let gear = faster.into_iter().find(|&gear| holds(gear)).unwrap_or(gears.fastest());
+        let changed = gear != at.gear;
+        at.gear = gear;
+        changed.then_some(gear)
+    }
+
+    /// The wake-up of a core that is planned; `None` if it is awake or nothing waits for it.
+    pub fn wake(&self, core: usize) -> Option<WakeAt> {
+        self.cores[core].plan
+    }
+
+    /// When [`Self::handle_timeout`] wants to be called.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.tails.poll_timeout()
+    }
+
+    /// Learns, if it is time. What is planned stays planned.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        self.tails.handle_timeout(now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frequency::gears::tests::{gears_at, nine_gears};
+    use machine::{Gear, GearKind, Kilohertz, Microwatts};
+    use proptest::prelude::*;
+
+    pub(super) const EXIT: Duration = Duration::from_micros(50);
+    const SLEEP: SleepState = SleepState { exit_latency: EXIT, power: Microwatts(100_000) };
+    pub(super) const GOAL: Duration = Duration::from_micros(300);
+
+    pub(super) fn us(micros: u64) -> Instant {
+        Instant::ZERO + Duration::from_micros(micros)
+    }
+
+    /// One core that has slept since 0, and knows this service.
+    pub(super) fn knowing(params: Params, gears: GearTable, service: &[(u64, u64)]) -> UDpm {
+        let tails = tails::Params { least: service.len() as u32, ..tails::Params::default() };
+        let mut policy = UDpm::new(Params { tails, ..params }, gears, SLEEP, 1, Instant::ZERO);
+        for &(compute, memory) in service {
+            let needed = (Duration::from_nanos(compute), Duration::from_nanos(memory));
+            policy.handle_completion(0, Instant::ZERO, needed, std::iter::empty());
+        }
+        policy.handle_timeout(Instant::ZERO);
+        policy
+    }
+
+    #[test]
+    fn the_gear_of_least_average_power_is_planned() {
+        // Speeds 0.5 and 1, 1.25 and 10 W. A request takes 40 or 20 us.
+        let mut policy = knowing(Params::default(), gears_at(&[1_000, 2_000]), &[(20_000, 0)]);
+        // From 0. Slow: up at 100 + 300 - 40 - 10 = 350; 300 us at 0.1 W, 50 + 40 at 1.25 W, 10 at 5.6: 0.497 W.
+        // Fast: up at 380; 330 at 0.1 W, 70 at 10 W: 1.83 W.
+        assert_eq!(policy.handle_arrival(0, us(100)), Some(WakeAt { begin: us(300), gear: GearIndex(0) }));
+        // Slow: the fourth is due at 110 + 300 - 160 - 10 = 240. The fifth, at 200, would leave 90 us: too few. Fast:
+        // it is due at 310, but the wake-up is not moved back.
+        for _ in 2..4 {
+            policy.handle_arrival(0, us(110));
+        }
+        assert_eq!(policy.handle_arrival(0, us(110)), Some(WakeAt { begin: us(190), gear: GearIndex(0) }));
+        assert_eq!(policy.handle_arrival(0, us(110)), Some(WakeAt { begin: us(190), gear: GearIndex(1) }));
+    }
+
+    #[test]
+    fn without_enough_sleep_it_is_the_fastest_gear() {
+        let params = Params { goal: Duration::from_micros(120), ..Params::default() };
+        let mut policy = knowing(params, gears_at(&[1_000, 2_000]), &[(20_000, 0)]);
+        // Fast: up at 100 us from now, which is not more than 100.
+        assert_eq!(policy.handle_arrival(0, us(500)), Some(WakeAt { begin: us(550), gear: GearIndex(1) }));
+    }
+
+    #[test]
+    fn a_plan_that_keeps_the_new_deadline_stays_unless_published() {
+        for (form, gear) in [(Form::Exact, 0), (Form::Published, 1)] {
+            let mut policy =
+                knowing(Params { form, ..Params::default() }, gears_at(&[1_000, 2_000]), &[(20_000, 0)]);
+            let first = policy.handle_arrival(0, us(100)).unwrap();
+            assert_eq!(first.gear, GearIndex(0), "{form:?}");
+            // While the core is waking no gear leaves any sleep.
+            let second = policy.handle_arrival(0, first.begin + Duration::from_micros(5)).unwrap();
+            assert_eq!(second, WakeAt { begin: first.begin, gear: GearIndex(gear) }, "{form:?}");
+        }
+    }
+
+    #[test]
+    fn a_busy_core_speeds_up_at_the_next_completion_and_never_slows_down() {
+        let completed = |policy: &mut UDpm, at, waiting: &[Instant]| {
+            policy.handle_completion(
+                0,
+                at,
+                (Duration::from_micros(20), Duration::ZERO),
+                waiting.iter().copied(),
+            )
+        };
+        // Speeds 0.5, 0.8 and 1: a request takes 40, 25 or 20 us.
+        let mut policy = knowing(Params::default(), gears_at(&[1_000, 1_600, 2_000]), &[(20_000, 0)]);
+        policy.handle_arrival(0, us(100));
+        policy.handle_awake(0);
+        assert_eq!(policy.cores[0].gear, GearIndex(0));
+        // Seven take 280 us: no hurry. An eighth would be 320 us behind.
+        let mut waiting: Vec<Instant> = (0..6).map(|_| us(360)).collect();
+        for &at in &waiting {
+            policy.handle_arrival(0, at);
+        }
+        assert_eq!(completed(&mut policy, us(390), &waiting), None);
+        waiting.extend([us(395), us(395)]);
+        policy.handle_arrival(0, us(395));
+        assert_eq!(policy.handle_arrival(0, us(395)), None);
+        // 430 + 10 + 7 x 25 = 615 <= 660, and the two later ones by 665 <= 695.
+        assert_eq!(completed(&mut policy, us(430), &waiting[1..]), Some(GearIndex(1)));
+        assert_eq!(completed(&mut policy, us(455), &waiting[2..]), None);
+        for place in 3..=8 {
+            completed(&mut policy, us(455), &waiting[place..]);
+        }
+        assert!(policy.cores[0].asleep && policy.cores[0].gear == GearIndex(1));
+    }
+
+    #[test]
+    fn nobody_is_delayed_before_service_times_are_known() {
+        let mut policy = UDpm::new(Params::default(), nine_gears(), SLEEP, 1, Instant::ZERO);
+        assert_eq!(policy.handle_arrival(0, us(400)), Some(WakeAt { begin: us(400), gear: GearIndex(8) }));
+        assert_eq!(policy.handle_arrival(0, us(410)), Some(WakeAt { begin: us(400), gear: GearIndex(8) }));
+    }
+
+    #[test]
+    fn critical_requests_join_a_core_that_wakes_anyway() {
+        let reschedule = reschedule::Params { rule: reschedule::Rule::LeastCost, critical_only: true };
+        let params = Params { reschedule, ..Params::default() };
+        let one = knowing(params, gears_at(&[1_000, 2_000]), &[(20_000, 0)]);
+        let mut policy = UDpm { cores: vec![one.cores[0].clone(); 3], ..one };
+        policy.handle_arrival(1, us(100));
+        assert_eq!(policy.route(0, us(150), 0), 0, "home has slept for long");
+        policy.handle_arrival(0, us(150));
+        // Home sleeps until 400, which is late for one more; core 1 is up at 350.
+        assert_eq!(policy.route(0, us(155), 0), 1);
+        // Nobody else wakes in time: a second request at home has its wake-up moved.
+        policy.handle_awake(1);
+        for _ in 0..9 {
+            policy.handle_arrival(1, us(155));
+        }
+        assert_eq!(policy.route(0, us(155), 0), 0);
+        assert_eq!(policy.load(2, us(155)).latency, None);
+    }
+
+    #[test]
+    fn a_request_costs_its_service_or_a_higher_gear_for_all() {
+        let reschedule = reschedule::Params { rule: reschedule::Rule::LeastCost, critical_only: false };
+        let mut policy =
+            knowing(Params { reschedule, ..Params::default() }, gears_at(&[1_000, 2_000]), &[(20_000, 0)]);
+        policy.handle_arrival(0, us(100));
+        // 40 us at 1.25 W, asleep and awake.
+        let more = 40e3 * 1.25e6;
+        assert_eq!(policy.load(0, us(110)).cost, more);
+        policy.handle_awake(0);
+        assert_eq!(policy.load(0, us(360)).cost, more);
+        for _ in 2..8 {
+            policy.handle_arrival(0, us(360));
+        }
+        // The eighth takes 320 us in the slow gear: all eight in the fast one, and a change of gear.
+        let (slow, fast) = ((50e3 + 7.0 * 40e3) * 1.25e6, (50e3 + 8.0 * 20e3) * 10e6 + 10e3 * 5.625e6);
+        assert_eq!(policy.load(0, us(360)).cost, fast - slow);
+    }
+
+    proptest! {
+        #[test]
+        fn deadlines_that_can_be_kept_are_and_wake_ups_only_move_to_earlier(
+            gaps in prop::collection::vec(0_u64..150_000, 1..40),
+            service in prop::collection::vec((0_u64..60_000, 0_u64..20_000), 20),
+            watts in prop::collection::vec(1_u64..10, 4),
+        ) {
+            // Powers that make sometimes a fast gear the best, and sometimes a slow one.
+            let mut total = 0;
+            let gears = (1..).zip(watts).map(|(step, more)| {
+                total += more;
+                let (frequency, power) = (Kilohertz(step * 500_000), Microwatts(total * 1_000_000));
+                Gear { frequency, power, kind: GearKind::Pstate }
+            });
+            let gears = GearTable::try_from(gears.collect::<Vec<_>>()).unwrap();
+            let mut policy = knowing(Params::default(), gears, &service);
+            let (mut now, mut queue, mut last) = (us(10), Vec::new(), None);
+            for gap in gaps {
+                now += Duration::from_nanos(gap);
+                if policy.wake(0).is_some_and(|plan| plan.begin + EXIT <= now) {
+                    break;
+                }
+                queue.push(now);
+                let plan = policy.handle_arrival(0, now).unwrap();
+                prop_assert!(last.is_none_or(|last| plan.begin <= last));
+                last = Some(plan.begin);
+                let speed = policy.gears.speed(plan.gear);
+                let switch = if plan.gear == policy.gears.fastest() { Duration::ZERO } else { policy.params.switch };
+                let deadlines = (1..).zip(&queue).map(|(place, &arrived)| {
+                    arrived + GOAL - policy.tails.tail(place, speed).unwrap() - switch
+                });
+                // Kept, or the core is as early and as fast as it could be made.
+                let missed = deadlines.min().is_some_and(|deadline| plan.begin + EXIT > deadline);
+                prop_assert!(!missed || (plan.begin <= now && plan.gear == policy.gears.fastest()));
+                prop_assert!(plan.begin >= queue[0]);
+            }
+        }
+    }
+}

@@ -1,0 +1,11 @@
+use machine::{Duration, Microwatts};
+use serde::{Deserialize, Serialize};
+
+/// An idle state that cores enter, all of them the same.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SleepState {
+    /// From the beginning of the wake-up until the core executes.
+    pub exit_latency: Duration,
+    /// What it takes while it sleeps.
+    pub power: Microwatts,
+}
