@@ -449,8 +449,8 @@ fn every_scenario_that_comes_along_can_run() {
     }
     let text = fs::read_to_string(repository().join(MMK)).expect("the shortest one");
     assert!(text.lines().count() <= 12, "a plain queue is a scenario of at most 12 lines");
-    let readme = fs::read_to_string(repository().join("README.md")).expect("the README");
-    assert!(readme.contains(text.trim()), "the README shows another scenario than {MMK}");
+    let guide = fs::read_to_string(repository().join("GUIDE.md")).expect("the guide");
+    assert!(guide.contains(text.trim()), "the guide shows another scenario than {MMK}");
 }
 
 #[test]
