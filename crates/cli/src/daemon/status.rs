@@ -52,9 +52,33 @@ pub struct Set {
     socket: Option<PathBuf>,
 }
 
-/// A service or a controller of a running daemon.
+/// Pause a service or a controller: what it changed is put back
 #[derive(clap::Args)]
-pub struct Named {
+#[command(after_help = "\
+Examples:
+  roost pause port-11211
+  roost pause quiesce:search.service
+
+Exit codes: 0 done, 1 no daemon answers, 2 the name is wrong, 4 this user may only look.")]
+pub struct Pause {
+    #[command(flatten)]
+    named: Named,
+}
+
+/// Resume a service or a controller that was paused
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  roost resume port-11211
+
+Exit codes: 0 done, 1 no daemon answers, 2 the name is wrong, 4 this user may only look.")]
+pub struct Resume {
+    #[command(flatten)]
+    named: Named,
+}
+
+#[derive(clap::Args)]
+struct Named {
     /// The service or controller, as `roost status` names it
     name: String,
     /// The control socket of the daemon [default: /run/roost/roost.sock]
@@ -74,13 +98,13 @@ fn place(socket: Option<&PathBuf>) -> PathBuf {
 }
 
 /// Pauses a service or a controller: what it changed is put back until it is resumed.
-pub fn pause(args: &Named) -> Result<ExitCode> {
-    change_of(&args.name, ::daemon::Set::Pause, &place(args.socket.as_ref()))
+pub fn pause(args: &Pause) -> Result<ExitCode> {
+    change_of(&args.named.name, ::daemon::Set::Pause, &place(args.named.socket.as_ref()))
 }
 
 /// Resumes it.
-pub fn resume(args: &Named) -> Result<ExitCode> {
-    change_of(&args.name, ::daemon::Set::Resume, &place(args.socket.as_ref()))
+pub fn resume(args: &Resume) -> Result<ExitCode> {
+    change_of(&args.named.name, ::daemon::Set::Resume, &place(args.named.socket.as_ref()))
 }
 
 /// Changes it.
