@@ -48,8 +48,9 @@ bench: build ## side by side with a memcached of at least 1.6.35: make bench PEE
 	cargo build --release --locked -p roost-bench
 	./target/release/roost-bench serve --peer "$(PEER)"
 
-papers: build ## every figure of the papers simulated, claims judged, ESTIMATEs varied: docs/papers.md and runs/papers/report.html
-	./target/release/roost sim paper all --sensitivity --out runs/papers --markdown docs/papers.md
+papers: ## every figure of the papers simulated, claims judged, ESTIMATEs varied: docs/papers.md and runs/papers/report.html
+	cargo build --release --locked -p papers
+	./target/release/roost-papers all --sensitivity --out runs/papers --markdown docs/papers.md
 
 deb: build ## a Debian package of this machine's architecture: target/deb/roost_VERSION_ARCH.deb
 	scripts/deb target/release/roost target/deb

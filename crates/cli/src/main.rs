@@ -24,7 +24,6 @@ mod replay;
 mod report;
 mod restore;
 mod serve;
-mod shape_played;
 mod sim;
 mod size;
 mod stage;

@@ -42,6 +42,7 @@ mod random;
 pub mod rate_text;
 mod requests;
 mod shape;
+pub mod shape_played;
 mod sizes;
 mod text;
 mod trace;

@@ -212,7 +212,8 @@ impl Load {
             )),
             Arrivals::Closed => Ok(Pace::Closed { depth: self.depth.unwrap_or(1) }),
             Arrivals::Open(arrivals) => {
-                if let Some(short) = crate::shape_played::short(&self.shape, self.length(), self.compress) {
+                if let Some(short) = workload::shape_played::short(&self.shape, self.length(), self.compress)
+                {
                     eprintln!("--shape: {}", short.text("--compress "));
                 }
                 let profile = self.shape.profile(self.rate, self.length(), self.compress).map_err(usage)?;

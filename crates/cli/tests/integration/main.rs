@@ -22,7 +22,6 @@ mod jvm;
 mod leasing;
 mod observing;
 mod pages;
-mod papers;
 mod putting_back;
 mod quiescing;
 mod rogue_jvms;

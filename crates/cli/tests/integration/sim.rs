@@ -192,7 +192,6 @@ fn the_page_of_a_simulation_is_not_overwritten_by_a_report_of_a_recording() {
             "`roost sim sweep`",
         ),
         (&["fleet", MMK, "--policy", "menu", "--requests", "1k", "--servers", "2"], "`roost sim fleet`"),
-        (&["paper", "cpu-sleeps/2", "--quick"], "`roost sim paper`"),
     ];
     for (arguments, maker) in wanted {
         let (_folder, place) = somewhere();
@@ -214,6 +213,19 @@ fn the_page_of_a_simulation_is_not_overwritten_by_a_report_of_a_recording() {
         assert_eq!((code, said.contains("it has no report.html")), (Some(2), true), "{said}");
         assert!(said.contains("again") || said.contains("--resume"), "{said}");
     }
+}
+
+#[test]
+fn the_page_of_papers_figures_is_not_overwritten_by_a_report_of_a_recording() {
+    let (_folder, place) = somewhere();
+    fs::create_dir_all(&place).expect("the folder is ours");
+    for file in ["results.json", "report.html"] {
+        fs::write(Path::new(&place).join(file), file).expect("the folder is ours");
+    }
+    let output = Command::new(ROOST).args(["report", &place]).output().expect("roost runs");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!((output.status.code(), said.contains("`roost-papers`")), (Some(2), true), "{said}");
+    assert_eq!(fs::read_to_string(Path::new(&place).join("report.html")).expect("the page"), "report.html");
 }
 
 /// A scenario that is right, and what is put in its place or after it.

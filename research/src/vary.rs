@@ -4,15 +4,15 @@
 //! machine's preset has no value in the table but a `place`: that is varied on the machine as the figure has it, its own
 //! changes included.
 
-use super::super::grid::{self, Planned};
-use super::super::options;
 use super::board::Board;
 use super::library::{Library, Study};
-use crate::exit::usage;
 use anyhow::Result;
 use machine::{Duration, Platform};
+use report::exit::usage;
 use sim::Document;
 use std::collections::BTreeSet;
+use study::grid::{self, Planned};
+use study::options;
 use toml::{Table, Value};
 
 /// What can be varied.

@@ -249,7 +249,7 @@ pub fn tell_of_shape(document: &Document) -> Result<()> {
     let by_requests = profile.map(|profile| profile.time_of(scenario.run.requests as f64));
     let by_length = scenario.run.length.map(|length| length.0);
     let Some(run) = by_requests.into_iter().chain(by_length).min() else { return Ok(()) };
-    if let Some(short) = crate::shape_played::short(&shape, run, compression) {
+    if let Some(short) = workload::shape_played::short(&shape, run, compression) {
         let said = short.text("workload.compression = ");
         let requests = scenario.run.requests;
         let cause = match by_length {

@@ -1,6 +1,5 @@
 //! `docs/papers.md`: every claim with its number, what explains a miss, and what it rests on. Generated, never edited.
 
-use super::super::figures::Unit;
 use super::contest::Bout;
 use super::judged::{Judged, Verdict};
 use super::library::PAPERS;
@@ -8,6 +7,7 @@ use super::metrics::Metric;
 use super::sensitivity::{Moved, Sensitivity};
 use super::{Figured, Reproduction};
 use std::fmt::Write as _;
+use study::figures::Unit;
 
 /// The whole document.
 pub fn text(reproduction: &Reproduction<'_>) -> String {

@@ -49,7 +49,7 @@ pub const SCENARIO: &str = "scenario";
 pub fn maker(folder: &Path) -> Option<&'static str> {
     let has = |name: &str| folder.join(name).is_file();
     let Ok(text) = fs::read_to_string(folder.join(INFO)) else {
-        return has(PAPERS).then_some("roost sim paper");
+        return has(PAPERS).then_some("roost-papers");
     };
     // A recording that was written over a simulation has a `run.toml` of its own.
     let info: toml::Table = text.parse().ok()?;
@@ -67,7 +67,7 @@ pub fn maker(folder: &Path) -> Option<&'static str> {
 pub const OUTCOMES: &str = "outcomes.json";
 /// One row per contestant.
 pub const SUMMARY: &str = "summary.csv";
-/// What became of papers' figures; `sim paper` writes it, and no `run.toml`.
+/// What became of papers' figures; `roost-papers` writes it, and no `run.toml`.
 pub const PAPERS: &str = "results.json";
 /// Time series.
 pub const POINTS: &str = "points.csv";

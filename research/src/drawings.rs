@@ -1,8 +1,6 @@
 //! A figure as the paper shows it: curves over an axis, bars of variants, time series; the paper's own numbers as empty
 //! marks where it prints any.
 
-use super::super::figures::Figure as Named;
-use super::super::page::{Axis, Measured, Printed, against, lengths, over_time, residency, unit};
 use super::board::Place;
 use super::claim::Claim;
 use super::metrics::Metric;
@@ -10,6 +8,8 @@ use super::{Figured, Reproduction};
 use report::figures::{Bar, BarPart, Bars, Figure, Form, Quantity, Tone, Unit};
 use sim::Outcome;
 use sim::outcome::Estimate;
+use study::figures::Figure as Named;
+use study::page::{Axis, Measured, Printed, against, lengths, over_time, residency, unit};
 
 /// One run with its place.
 struct Run<'a> {

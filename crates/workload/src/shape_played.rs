@@ -3,8 +3,8 @@
 //! A shape has times of its own: a day, ninety minutes. A run that is shorter plays its beginning,
 //! which may be a level line; nothing about the figures would tell.
 
+use crate::Shape;
 use machine::Duration;
-use workload::Shape;
 
 /// A run that ends before its shape.
 #[derive(Clone, Copy, Debug, PartialEq)]

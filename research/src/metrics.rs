@@ -5,11 +5,11 @@
 //! calls overall latency: the mean of the 95th percentiles of its epochs; and Tradeoffs 7 asks how much of the time lies in
 //! periods below a millisecond.
 
-use super::super::figures::{Figure, Unit};
 use sim::Outcome;
 use sim::outcome::{Estimate, Lengths, Point, Verdict};
 use std::fmt;
 use std::str::FromStr;
+use study::figures::{Figure, Unit};
 
 /// What is compared.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,9 +1,9 @@
 //! A claim beside what came out, in words: for the terminal, the page and `docs/papers.md`.
 
-use super::super::figures::Unit;
 use super::board::{Board, Outcomes};
 use super::claim::{Claim, Form, Found};
 use serde::Serialize;
+use study::figures::Unit;
 
 /// What became of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

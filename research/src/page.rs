@@ -1,7 +1,5 @@
 //! The page of the papers' figures.
 
-use super::super::figures::Unit;
-use super::super::page::{Facts, head};
 use super::contest::{Bout, Contest};
 use super::judged::{Judged, Verdict};
 use super::library::PAPERS;
@@ -10,6 +8,8 @@ use super::sensitivity::Sensitivity;
 use super::{Figured, Reproduction, drawings};
 use report::figures::{Card, Part, Row, Section, Table};
 use std::collections::BTreeSet;
+use study::figures::Unit;
+use study::page::{Facts, head};
 
 /// The whole page.
 pub fn html(reproduction: &Reproduction<'_>, started: &str) -> String {
@@ -25,8 +25,8 @@ pub fn html(reproduction: &Reproduction<'_>, started: &str) -> String {
     let estimates: BTreeSet<String> = figures.iter().flat_map(|figured| figured.study.estimates()).collect();
     let mut page = head(&Facts {
         title: "The papers' figures, simulated".to_owned(),
-        name: if names.len() > 6 { "roost sim paper".to_owned() } else { names.join(", ") },
-        command: crate::run_folder::command(),
+        name: if names.len() > 6 { "roost-papers".to_owned() } else { names.join(", ") },
+        command: report::run_folder::command(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         started: started.to_owned(),
         seed: 1,

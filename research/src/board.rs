@@ -1,9 +1,9 @@
 //! A figure's runs and where each stands: its place on the axes, its variant, its policies.
 
-use super::super::grid::{self, Planned};
 use anyhow::Result;
 use sim::{Document, Outcome};
 use std::collections::BTreeMap;
+use study::grid::{self, Planned};
 
 /// One run of a figure.
 #[derive(Clone, Debug)]

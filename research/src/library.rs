@@ -9,8 +9,8 @@
 
 use super::claim::Claim;
 use super::contest::Contest;
-use crate::exit::usage;
 use anyhow::Result;
+use report::exit::usage;
 use serde::Deserialize;
 use sim::Document;
 use sim::scenario::{Estimates, Figure};
@@ -213,10 +213,10 @@ impl Library {
                     all.iter().map(|(paper, figure)| format!("{}/{figure}", paper.name)).collect();
                 let papers = PAPERS.iter().map(|paper| paper.name);
                 let candidates = papers.chain(names.iter().map(String::as_str)).chain(["all"]);
-                let likely = super::super::options::nearest(word, candidates);
+                let likely = study::options::nearest(word, candidates);
                 let hint = likely.map_or_else(String::new, |name| format!("did you mean `{name}`? "));
                 return Err(usage(format!(
-                    "no paper or figure is called `{word}`\n\nhint: {hint}`roost sim paper --list` has all"
+                    "no paper or figure is called `{word}`\n\nhint: {hint}`roost-papers --list` has all"
                 )));
             }
         }

@@ -4,17 +4,17 @@
 //! its goal, the tail that the paper's policy had in the same run; it wins there when its power is lower and its tail no
 //! higher, with intervals that do not touch in power. It wins a figure when it wins each of its runs.
 
-use super::super::grid::{self, Planned};
-use super::super::options;
 use super::board::{Board, Place};
 use super::library::Study;
 use super::metrics::Metric;
 use super::runs::Runs;
-use crate::exit::usage;
 use anyhow::Result;
+use report::exit::usage;
 use serde::{Deserialize, Serialize};
 use sim::Document;
 use sim::outcome::Estimate;
+use study::grid::{self, Planned};
+use study::options;
 use toml::Value;
 
 /// Where it is tried, as `papers/headlines.toml` has it.

@@ -6,8 +6,8 @@ use super::claim::Claim;
 use super::library::{Library, Study};
 use super::runs::Runs;
 use super::vary::{self, Estimate};
-use crate::exit::usage;
 use anyhow::Result;
+use report::exit::usage;
 use serde::Serialize;
 use sim::Document;
 use toml::Value;
@@ -63,7 +63,7 @@ impl<'a> Plan<'a> {
     }
 
     /// Every run that the claims need.
-    pub fn runs(&self) -> Vec<&super::super::grid::Planned> {
+    pub fn runs(&self) -> Vec<&study::grid::Planned> {
         let boards = self.varied.iter().flat_map(|(_, boards)| boards.iter().flatten());
         let needs = |board: &'_ Board| -> Vec<usize> {
             let mut places: Vec<usize> =

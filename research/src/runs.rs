@@ -4,18 +4,18 @@
 //! caption). So Peafowl's Figures 4 and 5 are the same nine runs, and a run of all figures that was killed goes on where it
 //! was. The file is that of `roost sim sweep`.
 
-use super::super::cells::{Cell, Cells, Key};
-use super::super::grid::Planned;
-use super::super::progress::Progress;
-use super::super::results::Entry;
-use crate::exit::usage;
 use anyhow::Result;
+use report::exit::usage;
 use sim::Outcome;
 use sim::runner::{self, Task};
 use sim::scenario::ScenarioError;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
+use study::cells::{Cell, Cells, Key};
+use study::grid::Planned;
+use study::progress::Progress;
+use study::results::Entry;
 use workload::{Load, Shape};
 
 /// Finished runs, on disk and in memory.

@@ -1,4 +1,4 @@
-//! `roost sim paper`: the papers' own figures, simulated, beside what the papers print.
+//! The papers' own figures, simulated, beside what the papers print.
 //!
 //! A figure is a scenario in `papers/`, and nothing in it may be chosen to please: what nobody publishes stands in one
 //! table of ESTIMATEs that was committed before the first run. What the papers claim stands in `papers/headlines.toml`; a
@@ -26,77 +26,47 @@ mod claim;
 mod contest;
 mod drawings;
 mod judged;
-mod library;
-mod markdown;
+pub mod library;
+pub mod markdown;
 mod metrics;
 mod page;
-mod results;
-mod runs;
+pub mod results;
+pub mod runs;
 mod sensitivity;
-mod terminal;
+pub mod terminal;
 mod vary;
 
-use super::folder;
-use crate::exit::usage;
 use anyhow::Result;
 use board::Board;
 use contest::{Bout, Contest, Round};
 use judged::Judged;
 use library::{Library, Study};
+use report::exit::usage;
 use results::Results;
 use runs::Runs;
 use sensitivity::{Plan, Sensitivity};
 use sim::Document;
 use std::io::Write as _;
 use std::num::NonZeroUsize;
-use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::path::Path;
+use study::folder;
 use toml::Value;
 
-/// Simulate the papers' figures: what they print beside what comes out here
-///
-/// A claim of a paper is met when its sign is right and its size within 30 %. Exit code 2: a name or a scenario is wrong;
-/// 4: another run writes to the folder.
-#[derive(clap::Args, Debug)]
-#[command(after_help = "\
-Examples:
-  roost sim paper --list                  every paper and figure, and what it costs
-  roost sim paper carb/4                  one figure
-  roost sim paper carb hurry-up/table1    a paper, and a table of another
-  roost sim paper all --out runs/papers   all of them; the same command again goes on after a kill
-  roost sim paper all --sensitivity       and which ESTIMATE moves each claim most
-  roost sim paper all --vary tradeoffs,carb/1    the same for these alone")]
-pub struct Args {
-    /// Papers and figures: `carb`, `carb/4`, `all`
-    #[arg(value_name = "NAME")]
-    names: Vec<String>,
-    /// Print what there is and what it costs
-    #[arg(long)]
-    list: bool,
-    /// Few requests: shows that everything works, and no figure that could be trusted
-    #[arg(long)]
-    quick: bool,
-    /// Vary each ESTIMATE that a claim rests on by 30 % to either side
-    #[arg(long)]
-    sensitivity: bool,
-    /// Vary only in these papers and figures; stories take long, a run for each ESTIMATE and side
-    #[arg(long, value_name = "NAME", value_delimiter = ',')]
-    vary: Vec<String>,
-    /// Print one JSON document instead of tables
-    #[arg(long)]
-    json: bool,
-    /// Runs at the same time; results do not depend on it [default: one per CPU]
-    #[arg(long, value_name = "N")]
-    threads: Option<NonZeroUsize>,
-    /// Folder for the run; finished runs in it are kept [default: runs/sim-papers-DATE-TIME]
-    #[arg(long, value_name = "DIR")]
-    out: Option<PathBuf>,
-    /// Write the tables as Markdown as well
-    #[arg(long, value_name = "FILE")]
-    markdown: Option<PathBuf>,
-    /// The folder of papers [default: papers, here or above]
-    #[arg(long, value_name = "DIR")]
-    papers: Option<PathBuf>,
+/// What is asked for.
+#[derive(Clone, Debug, Default)]
+pub struct Request {
+    /// Papers and figures: `carb`, `carb/4`, `all`.
+    pub names: Vec<String>,
+    /// Few requests: nothing that could be trusted.
+    pub is_quick: bool,
+    /// Vary each ESTIMATE that a claim rests on.
+    pub sensitivity: bool,
+    /// Vary only in these.
+    pub vary: Vec<String>,
+    /// Runs at the same time; all CPUs without it.
+    pub threads: Option<NonZeroUsize>,
+    /// Nothing on standard error.
+    pub is_silent: bool,
 }
 
 /// A figure and all that came of it.
@@ -136,43 +106,17 @@ pub struct Reproduction<'a> {
     pub is_quick: bool,
 }
 
-/// Does it.
-pub fn run(args: &Args) -> Result<ExitCode> {
-    let library = Library::open(args.papers.as_deref())?;
-    if args.list {
-        return terminal::list(&library, &args.names);
-    }
-    if args.names.is_empty() {
-        let problem =
-            "no figure was named\n\nhint: `roost sim paper --list` has all; `roost sim paper carb/4` is one";
-        return Err(usage(problem));
-    }
-    let planned = plan(&library, args)?;
-    let started = folder::started()?;
-    let name = format!("sim-papers-{}", started.replace(" UTC", "").replace([' ', ':'], "-"));
-    let place = folder::Place::of(args.out.as_deref(), &name, folder::PAPERS)?.make()?;
-    let mut runs = Runs::open(&place)?;
-    let reproduction = reproduce(&library, planned, &mut runs, args)?;
-    write(&reproduction, &place, &started, args)?;
-    if args.json {
-        super::print(&format!("{}\n", serde_json::to_string_pretty(&Results::new(&reproduction))?))?;
-    } else {
-        super::print(&format!("{}\nfolder: {}\n", terminal::text(&reproduction), place.display()))?;
-    }
-    Ok(ExitCode::SUCCESS)
-}
-
 /// The figures that were named, with their runs.
-fn plan(library: &Library, args: &Args) -> Result<Vec<(Study, Board)>> {
+fn plan(library: &Library, request: &Request) -> Result<Vec<(Study, Board)>> {
     let plan = |(paper, name): (library::Paper, String)| {
         let mut study = library.study(paper, &name, &library.estimates)?;
-        if args.quick {
+        if request.is_quick {
             study.document = quick(&study.document)?;
         }
         let board = Board::new(&study.document)?;
         Ok((study, board))
     };
-    library.select(&args.names)?.into_iter().map(plan).collect()
+    library.select(&request.names)?.into_iter().map(plan).collect()
 }
 
 /// Few requests, and stories told once and not to their end.
@@ -189,18 +133,18 @@ const QUICK_REQUESTS: u64 = 12_000;
 const REQUESTS_FOR_SENSITIVITY: u64 = 20_000;
 
 /// Runs what there is to run and judges it.
-fn reproduce<'a>(
+pub fn reproduce<'a>(
     library: &'a Library,
-    planned: Vec<(Study, Board)>,
     runs: &'a mut Runs,
-    args: &Args,
+    request: &Request,
 ) -> Result<Reproduction<'a>> {
-    let threads = args
+    let planned = plan(library, request)?;
+    let threads = request
         .threads
         .map_or_else(|| std::thread::available_parallelism().map_or(1, NonZeroUsize::get), NonZeroUsize::get);
     let all = planned.iter().flat_map(|(_, board)| board.places.iter().map(|place| &place.planned));
     let missing = runs.missing(all);
-    runs.make(&missing, threads, args.json)?;
+    runs.make(&missing, threads, request.is_silent)?;
     // The paper's policy first: its tail is ours's goal.
     let mut contests: Vec<Option<(&Contest, Vec<Round>)>> = Vec::new();
     for (study, board) in &planned {
@@ -216,11 +160,11 @@ fn reproduce<'a>(
         .flatten()
         .flat_map(|(_, rounds)| rounds.iter().filter_map(|round| round.ours.as_ref()));
     let missing = runs.missing(ours);
-    runs.make(&missing, threads, args.json)?;
+    runs.make(&missing, threads, request.is_silent)?;
     let mut plans: Vec<Option<Plan<'_>>> = Vec::new();
-    if args.sensitivity || !args.vary.is_empty() {
-        let most = if args.quick { QUICK_REQUESTS } else { REQUESTS_FOR_SENSITIVITY };
-        let only = if args.vary.is_empty() { None } else { Some(library.select(&args.vary)?) };
+    if request.sensitivity || !request.vary.is_empty() {
+        let most = if request.is_quick { QUICK_REQUESTS } else { REQUESTS_FOR_SENSITIVITY };
+        let only = if request.vary.is_empty() { None } else { Some(library.select(&request.vary)?) };
         for (study, _) in &planned {
             let is_varied = only.as_ref().is_none_or(|only| {
                 let (paper, figure) = (study.paper.name, &study.figure.name);
@@ -230,7 +174,7 @@ fn reproduce<'a>(
             plans.push(plan.transpose()?);
         }
         let missing = runs.missing(plans.iter().flatten().flat_map(Plan::runs));
-        runs.make(&missing, threads, args.json)?;
+        runs.make(&missing, threads, request.is_silent)?;
     }
     let runs: &Runs = runs;
     let mut tables: Vec<Vec<Sensitivity>> =
@@ -252,7 +196,7 @@ fn reproduce<'a>(
         };
         figures.push(Figured { study, board, headlines, printed, contest, sensitivities });
     }
-    Ok(Reproduction { library, figures, runs, is_quick: args.quick })
+    Ok(Reproduction { library, figures, runs, is_quick: request.is_quick })
 }
 
 /// Those of a figure.
@@ -260,18 +204,12 @@ fn claims<'a>(all: &'a [claim::Claim], study: &Study) -> Vec<&'a claim::Claim> {
     all.iter().filter(|claim| claim.paper == study.paper.name && claim.figure == study.figure.name).collect()
 }
 
-fn write(reproduction: &Reproduction<'_>, place: &Path, started: &str, args: &Args) -> Result<()> {
+/// Writes `results.json` and the page.
+pub fn write(reproduction: &Reproduction<'_>, place: &Path, started: &str) -> Result<()> {
     let json = serde_json::to_string(&Results::new(reproduction))?;
     folder::write(place, "results.json", |file| writeln!(file, "{json}"))?;
     let page = page::html(reproduction, started);
-    folder::write(place, folder::REPORT, |file| file.write_all(page.as_bytes()))?;
-    if let Some(path) = &args.markdown {
-        let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let name = path.file_name().and_then(|name| name.to_str());
-        let name = name.ok_or_else(|| usage(format!("--markdown {}: name a file", path.display())))?;
-        folder::write(folder, name, |file| file.write_all(markdown::text(reproduction).as_bytes()))?;
-    }
-    Ok(())
+    folder::write(place, folder::REPORT, |file| file.write_all(page.as_bytes()))
 }
 
 #[cfg(test)]
@@ -279,7 +217,7 @@ mod tests {
     use super::*;
 
     fn library() -> Library {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../papers");
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../papers");
         Library::open(Some(&root)).unwrap()
     }
 

@@ -4,13 +4,12 @@ use super::judged::{Judged, Verdict};
 use super::library::Library;
 use super::metrics::Metric;
 use super::{Board, Figured, Reproduction, runs};
-use crate::table::Table;
 use anyhow::Result;
+use report::table::Table;
 use std::fmt::Write as _;
-use std::process::ExitCode;
 
 /// Every figure, or those of some papers.
-pub fn list(library: &Library, names: &[String]) -> Result<ExitCode> {
+pub fn list(library: &Library, names: &[String]) -> Result<String> {
     let names = if names.is_empty() { library.names()? } else { library.select(names)? };
     let mut table = Table::new(1, ["", "runs", "requests", "minutes", "  title"].map(str::to_owned).to_vec());
     for (paper, name) in names {
@@ -26,8 +25,7 @@ pub fn list(library: &Library, names: &[String]) -> Result<ExitCode> {
         ]);
     }
     let note = "\nminutes of one core; figures that show the same runs make them once";
-    super::super::print(&format!("{}{note}\n", table.text()))?;
-    Ok(ExitCode::SUCCESS)
+    Ok(format!("{}{note}\n", table.text()))
 }
 
 /// What one core simulates in a minute: 4 million requests a second with connections and a policy, see `roost-bench sim`.

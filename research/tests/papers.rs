@@ -1,10 +1,12 @@
-//! `roost sim paper`: every figure of the papers can be run and every claim finds its runs; what is kept is not made again.
+//! `roost-papers`: every figure of the papers can be run and every claim finds its runs; what is kept is not made again.
 
-use crate::fixture::{ROOST, repository};
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+
+const PAPERS: &str = env!("CARGO_BIN_EXE_roost-papers");
+const REPOSITORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
 struct Ran {
     code: Option<i32>,
@@ -12,10 +14,9 @@ struct Ran {
     err: String,
 }
 
-/// Runs `roost sim paper` in the repository.
+/// Runs `roost-papers` in the repository.
 fn paper(arguments: &[&str]) -> Ran {
-    let output =
-        Command::new(ROOST).args(["sim", "paper"]).args(arguments).current_dir(repository()).output();
+    let output = Command::new(PAPERS).args(arguments).current_dir(REPOSITORY).output();
     let output = output.expect("roost runs");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     Ran { code: output.status.code(), out: text(&output.stdout), err: text(&output.stderr) }

@@ -1,0 +1,34 @@
+//! Studies: a scenario file, what is varied about it, its finished runs, and what is shown of them.
+//!
+//! The simulator runs one contestant in one scenario. A study is many of them: a person names a
+//! file and changes on the command line, a grid of cells comes of it, each cell is run once and
+//! kept, and tables, one JSON document and a page show all. `roost sim` and `roost-papers` are the
+//! programs.
+//!
+//! ```text
+//!   options.rs    a scenario file and what the command line changes about it
+//!   changes.rs    what `--set` changes
+//!   grid.rs       the cells, and which of them a changed scenario leaves
+//!   cells.rs      finished cells, kept in a file that survives a kill
+//!   figures.rs    the figures of a run by name: for tables, CSV files and plots
+//!   results.rs    what a machine reads: one JSON document, CSV files
+//!   folder.rs     files that are whole or not there
+//!   progress.rs   how far it is
+//!   page/         report.html
+//! ```
+
+// `println!` and its kin in all modules are those of `report::print`.
+#[macro_use(eprintln)]
+extern crate report as _;
+
+pub mod cells;
+pub mod changes;
+pub mod figures;
+pub mod folder;
+pub mod grid;
+pub mod options;
+pub mod page;
+pub mod progress;
+pub mod results;
+
+use report::{exit, machine_facts, run_folder};

@@ -1,0 +1,112 @@
+//! `roost-papers`: the papers' figures from a shell. The library does the work.
+
+use anyhow::Result;
+use clap::Parser;
+use papers::library::Library;
+use papers::results::Results;
+use papers::runs::Runs;
+use papers::{Request, markdown, terminal};
+use report::exit::{self, usage};
+use report::run_folder;
+use report::table::print;
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use study::folder;
+
+/// Simulate the papers' figures: what they print beside what comes out here
+///
+/// A claim of a paper is met when its sign is right and its size within 30 %. Exit code 2: a name or a scenario is wrong;
+/// 4: another run writes to the folder.
+#[derive(Parser, Debug)]
+#[command(name = "roost-papers", version, max_term_width = 110)]
+#[command(after_help = "\
+Examples:
+  roost-papers --list                  every paper and figure, and what it costs
+  roost-papers carb/4                  one figure
+  roost-papers carb hurry-up/table1    a paper, and a table of another
+  roost-papers all --out runs/papers   all of them; the same command again goes on after a kill
+  roost-papers all --sensitivity       and which ESTIMATE moves each claim most
+  roost-papers all --vary tradeoffs,carb/1    the same for these alone")]
+struct Args {
+    /// Papers and figures: `carb`, `carb/4`, `all`
+    #[arg(value_name = "NAME")]
+    names: Vec<String>,
+    /// Print what there is and what it costs
+    #[arg(long)]
+    list: bool,
+    /// Few requests: shows that everything works, and no figure that could be trusted
+    #[arg(long)]
+    quick: bool,
+    /// Vary each ESTIMATE that a claim rests on by 30 % to either side
+    #[arg(long)]
+    sensitivity: bool,
+    /// Vary only in these papers and figures; stories take long, a run for each ESTIMATE and side
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    vary: Vec<String>,
+    /// Print one JSON document instead of tables
+    #[arg(long)]
+    json: bool,
+    /// Runs at the same time; results do not depend on it [default: one per CPU]
+    #[arg(long, value_name = "N")]
+    threads: Option<NonZeroUsize>,
+    /// Folder for the run; finished runs in it are kept [default: runs/sim-papers-DATE-TIME]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Write the tables as Markdown as well
+    #[arg(long, value_name = "FILE")]
+    markdown: Option<PathBuf>,
+    /// The folder of papers [default: papers, here or above]
+    #[arg(long, value_name = "DIR")]
+    papers: Option<PathBuf>,
+}
+
+impl Args {
+    fn request(&self) -> Request {
+        Request {
+            names: self.names.clone(),
+            is_quick: self.quick,
+            sensitivity: self.sensitivity,
+            vary: self.vary.clone(),
+            threads: self.threads,
+            is_silent: self.json,
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    run(&Args::parse()).unwrap_or_else(|error| {
+        report::print::err(format_args!("roost-papers: {}\n", linux::printable(&exit::told(&error))));
+        exit::code_of(&error)
+    })
+}
+
+/// Does it.
+fn run(args: &Args) -> Result<ExitCode> {
+    let library = Library::open(args.papers.as_deref())?;
+    if args.list {
+        print(&terminal::list(&library, &args.names)?)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if args.names.is_empty() {
+        let problem =
+            "no figure was named\n\nhint: `roost-papers --list` has all; `roost-papers carb/4` is one";
+        return Err(usage(problem));
+    }
+    let started = folder::started()?;
+    let name = format!("sim-papers-{}", started.replace(" UTC", "").replace([' ', ':'], "-"));
+    let place = folder::Place::of(args.out.as_deref(), &name, folder::PAPERS)?.make()?;
+    let mut runs = Runs::open(&place)?;
+    let reproduction = papers::reproduce(&library, &mut runs, &args.request())?;
+    papers::write(&reproduction, &place, &started)?;
+    if let Some(path) = &args.markdown {
+        let text = markdown::text(&reproduction);
+        run_folder::write_named(path, "--markdown", &text)?;
+    }
+    if args.json {
+        print(&format!("{}\n", serde_json::to_string_pretty(&Results::new(&reproduction))?))?;
+    } else {
+        print(&format!("{}\nfolder: {}\n", terminal::text(&reproduction), place.display()))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
