@@ -14,3 +14,25 @@ pub mod cores;
 pub mod frequency;
 pub mod idle;
 pub mod timing;
+
+/// The policies of this crate.
+pub static POLICIES: &policy::registry::Registry = &[
+    &cores::auto_scale::ENTRY,
+    &cores::power_nap::ENTRY,
+    &cores::dream_weaver::ENTRY,
+    &idle::UNCHANGING,
+    &idle::MENU,
+    &idle::TEO,
+    &idle::MENU_FEEDBACK,
+    &idle::TEO_FEEDBACK,
+    &frequency::fixed::ENDS,
+    &frequency::fixed::USERSPACE,
+    &frequency::ondemand::ENTRY,
+    &frequency::schedutil::ENTRY,
+    &frequency::rubik::ENTRY,
+    &frequency::crescendo::ENTRY,
+    &frequency::adrenaline::ENTRY,
+    &timing::sleep_scale::ENTRY,
+    &timing::dyn_sleep::ENTRY,
+    &timing::udpm::ENTRY,
+];

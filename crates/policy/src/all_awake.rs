@@ -1,6 +1,7 @@
 //! No policy: every worker is awake and serves its own connections, as memcached does. The base of every comparison.
 
 use crate::Placement;
+use crate::registry::{Entry, Maturity, Runs, Word};
 use crate::roster::Roster;
 use machine::{CpuId, WorkerId};
 use serde::{Deserialize, Serialize};
@@ -10,6 +11,17 @@ use serde::{Deserialize, Serialize};
 pub struct AllAwake {
     roster: Roster,
 }
+
+/// What the registry says of it.
+pub static ENTRY: Entry = Entry {
+    words: &[Word::bare("all-awake", "all of them, always")],
+    help: "No policy: every worker is awake and serves its own connections, as memcached does. The base \
+           of every comparison.",
+    runs: Runs::Live,
+    maturity: Maturity::Production,
+    origin: "memcached",
+    ..Entry::PLAIN
+};
 
 impl AllAwake {
     /// For these workers.

@@ -45,6 +45,22 @@ pub mod spread;
 pub mod staging;
 pub mod wake_plan;
 
+/// The policies of this crate.
+pub static POLICIES: &registry::Registry = &[
+    &all_awake::ENTRY,
+    &carb::ENTRY,
+    &carb::GOAL_ENTRY,
+    &peafowl::ENTRY,
+    &roost::ENTRY,
+    &frequency::sensitivity::ENTRY,
+    &frequency::pegasus::ENTRY,
+    &frequency::hurry_up::ENTRY,
+    &wake_plan::DEVICE_ENTRY,
+    &wake_plan::KERNELS_ENTRY,
+    &quiescence::ENTRY,
+    &staging::ENTRY,
+];
+
 pub use roster::{Guidance, Movable, Moved, Placement, Why};
 pub use scheduling::Scheduling;
 pub use sleep_state::SleepState;

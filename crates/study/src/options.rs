@@ -179,12 +179,12 @@ pub struct Checked {
 /// Every word of a line of policies is one; else the error names the nearest.
 fn known_words(path: &Path, line: &str) -> Result<()> {
     for word in line.split('+').map(str::trim) {
-        if policies::WORDS.contains(&word) {
+        if policies::words().any(|known| known == word) {
             continue;
         }
         let path = path.display();
-        let all = policies::WORDS.join(", ");
-        let likely = nearest(word, policies::WORDS.iter().copied());
+        let all = policies::words().collect::<Vec<_>>().join(", ");
+        let likely = nearest(word, policies::words());
         let hint = likely.map_or_else(String::new, |name| format!("did you mean `{name}`? "));
         return Err(usage(format!(
             "{path}: policies: `{line}`: no policy is called `{word}`\n\nhint: {hint}There are {all}"
@@ -278,7 +278,7 @@ mod tests {
 
     #[test]
     fn a_misspelt_word_has_a_nearest_and_a_strange_one_has_none() {
-        let nearest = |word| nearest(word, policies::WORDS.iter().copied());
+        let nearest = |word| nearest(word, policies::words());
         assert_eq!(nearest("tio"), Some("teo"));
         assert_eq!(nearest("menue"), Some("menu"));
         assert_eq!(nearest("peafwol"), Some("peafowl"));

@@ -520,8 +520,8 @@ fn every_policy_and_preset_is_documented_and_every_documented_policy_is_known() 
     let rows = part.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next());
     let documented: Vec<&str> = rows.collect();
     let mut missing: Vec<String> = Vec::new();
-    for word in policies::WORDS {
-        if !documented.contains(word) {
+    for word in policies::words() {
+        if !documented.contains(&word) {
             missing.push(format!("the policy {word}"));
         }
         let unknown = parameters(word).into_iter().filter(|key| !part.contains(&format!("`{key}`")));
@@ -532,6 +532,9 @@ fn every_policy_and_preset_is_documented_and_every_documented_policy_is_known() 
     missing.extend(machines.chain(services).filter(|name| !text.contains(&format!("`{name}`"))));
     assert!(missing.is_empty(), "docs/scenarios.md does not tell of: {}", missing.join(", "));
     for word in documented {
-        assert!(policies::WORDS.contains(&word), "docs/scenarios.md has a policy `{word}` that nobody knows");
+        assert!(
+            policies::words().any(|known| known == word),
+            "docs/scenarios.md has a policy `{word}` that nobody knows"
+        );
     }
 }

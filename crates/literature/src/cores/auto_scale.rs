@@ -16,8 +16,20 @@
 
 use machine::{Duration, Instant};
 use policy::check::Check;
-use policy::registry::{Parameter, count, time};
+use policy::registry::{Entry, Parameter, Word, count, settings, time};
 use serde::{Deserialize, Serialize};
+
+/// What the registry says of it.
+pub static ENTRY: Entry = Entry {
+    words: &[Word::new("autoscale", "as many as the requests in the system need, for a while", |_| {
+        settings(Params::default())
+    })],
+    help: "AutoScale's rule for the cores of one server: so many requests in the system for each core. A \
+           core is on at once when needed, and off after a while without need; requests are packed on the \
+           first cores that have room.",
+    origin: "AutoScale (Gandhi et al., TOCS 2012), recalled",
+    ..Entry::of::<Params>()
+};
 
 /// What an [`AutoScale`] goes by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

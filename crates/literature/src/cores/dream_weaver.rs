@@ -18,8 +18,19 @@
 use super::Order;
 use machine::{Duration, Instant};
 use policy::check::Check;
-use policy::registry::{Parameter, count, time};
+use policy::registry::{Entry, Parameter, Word, count, settings, time};
 use serde::{Deserialize, Serialize};
+
+/// What the registry says of it.
+pub static ENTRY: Entry = Entry {
+    words: &[Word::new("dreamweaver", "the whole machine stops until enough requests wait", |_| {
+        settings(Params::default())
+    })],
+    help: "As soon as fewer than k cores have work, all are stopped and the machine naps; it wakes when k \
+           have, or when a request has been stalled for long enough.",
+    origin: "DreamWeaver (Meisner and Wenisch, ASPLOS 2012), recalled",
+    ..Entry::of::<Params>()
+};
 
 /// What a [`DreamWeaver`] goes by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -7,6 +7,7 @@
 //! What always holds: the machine naps if and only if nothing is in the system; every order changes something.
 
 use super::Order;
+use policy::registry::{Entry, Word};
 use serde::{Deserialize, Serialize};
 
 /// Whether the machine naps.
@@ -14,6 +15,15 @@ use serde::{Deserialize, Serialize};
 pub struct PowerNap {
     napping: bool,
 }
+
+/// What the registry says of it.
+pub static ENTRY: Entry = Entry {
+    words: &[Word::bare("powernap", "the whole machine stops when it has nothing to do")],
+    help: "Between full speed and one deep sleep of everything there is nothing: the machine naps if and \
+           only if no request is in the system, and the first one after that wakes it.",
+    origin: "PowerNap (Meisner et al., ASPLOS 2009), recalled",
+    ..Entry::PLAIN
+};
 
 impl PowerNap {
     /// Awake.

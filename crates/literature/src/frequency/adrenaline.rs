@@ -11,7 +11,7 @@
 use super::{GearIndex, GearTable};
 use machine::{Duration, Instant, Kilohertz};
 use policy::check::Check;
-use policy::registry::{Parameter, clock, list};
+use policy::registry::{Entry, Parameter, Question, Word, clock, list, settings};
 use serde::{Deserialize, Serialize};
 
 /// What a class of requests gets.
@@ -22,6 +22,18 @@ pub struct Class {
     #[serde(with = "machine::duration_text::optional")]
     pub boost_after: Option<Duration>,
 }
+
+/// What the registry says of it.
+pub static ENTRY: Entry = Entry {
+    words: &[Word::new("adrenaline", "fast for a request of some age, by class", |_| {
+        settings(Params::default())
+    })],
+    question: Question::Frequency,
+    help: "A request runs at the cruising frequency until its class's threshold after its arrival, and at \
+           the boost frequency from then on.",
+    origin: "Adrenaline (Hsu et al., HPCA 2015), recalled",
+    ..Entry::of::<Params>()
+};
 
 /// The constants of one Adrenaline.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

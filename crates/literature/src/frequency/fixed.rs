@@ -2,6 +2,8 @@
 
 use super::{GearIndex, GearTable};
 use machine::Kilohertz;
+use policy::check::Check;
+use policy::registry::{Entry, Parameter, Question, Word, clock, settings};
 use serde::{Deserialize, Serialize};
 
 /// Which gear.
@@ -15,6 +17,47 @@ pub enum Fixed {
     Powersave,
     /// The slowest with at least this clock; the fastest if none has it (the kernel's `CPUFREQ_RELATION_L`).
     Userspace(Kilohertz),
+}
+
+/// What the registry says of the two ends of the table.
+pub static ENDS: Entry = Entry {
+    words: &[Word::bare("performance", "the fastest"), Word::bare("powersave", "the slowest")],
+    question: Question::Frequency,
+    help: "One end of the table of frequencies, whatever happens.",
+    origin: "Linux; Hurry-up, section II-D",
+    ..Entry::PLAIN
+};
+
+/// What the registry says of any other.
+pub static USERSPACE: Entry = Entry {
+    words: &[Word::new("fixed", "one frequency", |around| {
+        let nominal = around.platform.and_then(|platform| platform.frequencies.gears.last());
+        settings(
+            nominal.map_or_else(UserspaceParams::default, |gear| UserspaceParams { khz: gear.frequency }),
+        )
+    })],
+    question: Question::Frequency,
+    help: "One frequency, whatever happens: the slowest of the machine's that is at least the one given.",
+    origin: "Linux, the userspace governor",
+    ..Entry::of::<UserspaceParams>()
+};
+
+/// The one parameter of `fixed`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct UserspaceParams {
+    pub khz: Kilohertz,
+}
+
+impl Check for UserspaceParams {
+    const PARAMETERS: &'static [Parameter] =
+        &[clock("khz", "which").given("the machine").source("the nominal frequency")];
+}
+
+impl Default for UserspaceParams {
+    fn default() -> Self {
+        Self { khz: Kilohertz(2_100_000) }
+    }
 }
 
 impl Fixed {

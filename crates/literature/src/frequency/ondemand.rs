@@ -25,8 +25,18 @@
 use super::{GearIndex, GearTable};
 use machine::{Duration, Kilohertz};
 use policy::check::Check;
-use policy::registry::{Parameter, count, percent, time};
+use policy::registry::{Entry, Parameter, Question, Word, count, percent, settings, time};
 use serde::{Deserialize, Serialize};
+
+/// What the registry says of it.
+pub static ENTRY: Entry = Entry {
+    words: &[Word::new("ondemand", "Linux's: by how busy each core was", |_| settings(Params::default()))],
+    question: Question::Frequency,
+    help: "Once a period it looks at the share of time that a core was not idle. Above a threshold the core \
+           goes to the fastest frequency at once; below it the frequency follows the load.",
+    origin: "Linux; Hurry-up, sections II-D and V-B",
+    ..Entry::of::<Params>()
+};
 
 /// The governor's tunables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

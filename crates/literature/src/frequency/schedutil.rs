@@ -24,8 +24,18 @@
 use super::{GearIndex, GearTable};
 use machine::{Duration, Instant};
 use policy::check::Check;
-use policy::registry::{Parameter, flag, number, time};
+use policy::registry::{Entry, Parameter, Question, Word, flag, number, settings, time};
 use serde::{Deserialize, Serialize};
+
+/// What the registry says of it.
+pub static ENTRY: Entry = Entry {
+    words: &[Word::new("schedutil", "Linux's: by the scheduler's average", |_| settings(Params::default()))],
+    question: Question::Frequency,
+    help: "Follows the scheduler's own average of how much a core has to do, with a headroom that keeps the \
+           core 80 % busy.",
+    origin: "Linux 6.9",
+    ..Entry::of::<Params>()
+};
 
 /// The governor's constants.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

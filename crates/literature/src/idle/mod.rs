@@ -31,7 +31,9 @@ mod teo;
 
 pub use feedback::{Feedback, FeedbackParams};
 pub use menu::{Menu, MenuParams};
-pub use params::{GovernorParams, MenuFeedbackParams, TeoFeedbackParams};
+pub use params::{
+    GovernorParams, MENU, MENU_FEEDBACK, MenuFeedbackParams, TEO, TEO_FEEDBACK, TeoFeedbackParams, UNCHANGING,
+};
 pub use table::{IdleTable, MAX_STATES};
 pub use teo::{Teo, TeoParams};
 
@@ -195,21 +197,27 @@ mod tests {
     }
 
     fn governors(table: &IdleTable) -> [Governor; 7] {
-        GovernorParams::NAMES.map(|name| GovernorParams::by_name(name).unwrap().governor(table))
+        [
+            GovernorParams::Poll,
+            GovernorParams::Shallow,
+            GovernorParams::Deep,
+            GovernorParams::Menu(MenuParams::default()),
+            GovernorParams::Teo(TeoParams::default()),
+            GovernorParams::MenuFeedback(MenuFeedbackParams::default()),
+            GovernorParams::TeoFeedback(TeoFeedbackParams::default()),
+        ]
+        .map(|params| params.governor(table))
     }
 
     #[test]
     fn the_bounds_do_what_they_are_called() {
         let table = sandy_bridge();
-        let select = |name: &str, limit| {
-            let mut governor = GovernorParams::by_name(name).unwrap().governor(&table);
-            governor.select(&table, &entry(limit))
-        };
+        let select = |params: GovernorParams, limit| params.governor(&table).select(&table, &entry(limit));
         let always = |state| Sleep::State { index: CstateIndex(state), keep_tick: false };
-        assert_eq!(select("poll", Duration::MAX), Sleep::Poll);
-        assert_eq!(select("shallow", Duration::MAX), always(0));
-        assert_eq!(select("deep", Duration::MAX), always(3));
-        assert_eq!(select("deep", US(104)), always(2));
+        assert_eq!(select(GovernorParams::Poll, Duration::MAX), Sleep::Poll);
+        assert_eq!(select(GovernorParams::Shallow, Duration::MAX), always(0));
+        assert_eq!(select(GovernorParams::Deep, Duration::MAX), always(3));
+        assert_eq!(select(GovernorParams::Deep, US(104)), always(2));
     }
 
     #[test]

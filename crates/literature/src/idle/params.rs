@@ -1,31 +1,94 @@
-//! The governors by name, each with its parameters beside it.
+//! The governors, each with its parameters beside it, and what the registry says of them.
 
 use super::{Feedback, FeedbackParams, Governor, IdleTable, Menu, MenuParams, Teo, TeoParams};
-use machine::Duration;
-use policy::check::{Check, Wrong};
-use policy::registry::{Parameter, table};
+use policy::check::Check;
+use policy::registry::{Entry, Parameter, Question, Surroundings, Word, settings, table};
 use serde::{Deserialize, Serialize};
 
-/// Which governor, with its parameters, as a configuration file says it: `{ governor = "menu", tick = "1ms" }`.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "governor", rename_all = "snake_case", deny_unknown_fields)]
+/// Which governor, with its parameters.
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum GovernorParams {
     /// Always spins.
-    Poll {},
+    Poll,
     /// Always the shallowest state.
-    Shallow {},
+    Shallow,
     /// Always the deepest state.
-    Deep {},
+    Deep,
     /// Linux's menu.
     Menu(MenuParams),
     /// Linux's TEO.
     Teo(TeoParams),
     /// Menu, curbed.
-    #[serde(alias = "menu-feedback")]
     MenuFeedback(MenuFeedbackParams),
     /// TEO, curbed.
-    #[serde(alias = "teo-feedback")]
     TeoFeedback(TeoFeedbackParams),
+}
+
+/// What the registry says of the governors that do not look at a CPU's past.
+pub static UNCHANGING: Entry = Entry {
+    words: &[
+        Word::bare("shallow", "always the shallowest"),
+        Word::bare("deep", "always the deepest"),
+        Word::bare("poll", "spins"),
+    ],
+    question: Question::Idle,
+    help: "The bounds of what an idle governor can do: always the shallowest state, always the deepest, or \
+           no sleep at all.",
+    origin: "Tradeoffs, section III-C",
+    ..Entry::PLAIN
+};
+
+/// What the registry says of menu.
+pub static MENU: Entry = Entry {
+    words: &[Word::new("menu", "Linux's menu governor", |around| settings(menu(around)))],
+    question: Question::Idle,
+    help: "The deepest state that pays in the predicted time: the shorter of the time to the next timer, \
+           corrected by how much of it sleeps really lasted, and the typical length of the last eight \
+           sleeps.",
+    origin: "Linux 6.18, drivers/cpuidle/governors/menu.c",
+    ..Entry::of::<MenuParams>()
+};
+
+/// What the registry says of TEO.
+pub static TEO: Entry = Entry {
+    words: &[Word::new("teo", "Linux's timer-events-oriented governor", |around| settings(teo(around)))],
+    question: Question::Idle,
+    help: "Trusts the next timer until sleeps that were cut short before it outweigh those that reached \
+           it; then it goes down to a state that more than half of them reached.",
+    origin: "Linux 6.18, drivers/cpuidle/governors/teo.c",
+    ..Entry::of::<TeoParams>()
+};
+
+/// What the registry says of menu with feedback.
+pub static MENU_FEEDBACK: Entry = Entry {
+    words: &[Word::new("menu-feedback", "menu, capped while too many sleeps were premature", |around| {
+        settings(MenuFeedbackParams { menu: menu(around), ..MenuFeedbackParams::default() })
+    })],
+    question: Question::Idle,
+    help: "Menu's choice is limited by a cap that goes one state shallower while too many sleeps are \
+           shorter than their target residency, and one deeper after a run of good ones.",
+    origin: "Tradeoffs, section III-C; the rule is ours",
+    ..Entry::of::<MenuFeedbackParams>()
+};
+
+/// What the registry says of TEO with feedback.
+pub static TEO_FEEDBACK: Entry = Entry {
+    words: &[Word::new("teo-feedback", "TEO, capped in the same way", |around| {
+        settings(TeoFeedbackParams { teo: teo(around), ..TeoFeedbackParams::default() })
+    })],
+    question: Question::Idle,
+    help: "TEO's choice is limited by a cap that goes one state shallower while too many sleeps are \
+           shorter than their target residency, and one deeper after a run of good ones.",
+    origin: "Tradeoffs, section III-C; the rule is ours",
+    ..Entry::of::<TeoFeedbackParams>()
+};
+
+fn menu(around: &Surroundings<'_>) -> MenuParams {
+    around.tick.map_or_else(MenuParams::default, |tick| MenuParams { tick })
+}
+
+fn teo(around: &Surroundings<'_>) -> TeoParams {
+    around.tick.map_or_else(TeoParams::default, |tick| TeoParams { tick })
 }
 
 /// Menu and the loop that curbs it.
@@ -58,68 +121,13 @@ impl Check for TeoFeedbackParams {
     ];
 }
 
-impl Check for GovernorParams {
-    const PARAMETERS: &'static [Parameter] = &[];
-
-    fn check(&self) -> Result<(), Wrong> {
-        match self {
-            Self::Poll {} | Self::Shallow {} | Self::Deep {} => Ok(()),
-            Self::Menu(params) => params.check(),
-            Self::Teo(params) => params.check(),
-            Self::MenuFeedback(params) => params.check(),
-            Self::TeoFeedback(params) => params.check(),
-        }
-    }
-}
-
 impl GovernorParams {
-    /// What [`by_name`](Self::by_name) knows.
-    pub const NAMES: [&str; 7] = ["poll", "shallow", "deep", "menu", "teo", "menu-feedback", "teo-feedback"];
-
-    /// The governor of this name, with its default parameters.
-    pub fn by_name(name: &str) -> Option<Self> {
-        Some(match name {
-            "poll" => Self::Poll {},
-            "shallow" => Self::Shallow {},
-            "deep" => Self::Deep {},
-            "menu" => Self::Menu(Default::default()),
-            "teo" => Self::Teo(Default::default()),
-            "menu-feedback" => Self::MenuFeedback(Default::default()),
-            "teo-feedback" => Self::TeoFeedback(Default::default()),
-            _ => return None,
-        })
-    }
-
-    /// Its name, as in [`NAMES`](Self::NAMES).
-    pub fn name(&self) -> &'static str {
-        match self {
-            Self::Poll {} => "poll",
-            Self::Shallow {} => "shallow",
-            Self::Deep {} => "deep",
-            Self::Menu(_) => "menu",
-            Self::Teo(_) => "teo",
-            Self::MenuFeedback(_) => "menu-feedback",
-            Self::TeoFeedback(_) => "teo-feedback",
-        }
-    }
-
-    /// The same governor on a machine whose scheduler ticks with this period.
-    #[must_use]
-    pub fn with_tick(mut self, period: Duration) -> Self {
-        match &mut self {
-            Self::Poll {} | Self::Shallow {} | Self::Deep {} => {}
-            Self::Menu(menu) | Self::MenuFeedback(MenuFeedbackParams { menu, .. }) => menu.tick = period,
-            Self::Teo(teo) | Self::TeoFeedback(TeoFeedbackParams { teo, .. }) => teo.tick = period,
-        }
-        self
-    }
-
     /// The governor of a CPU with these idle states.
     pub fn governor(&self, table: &IdleTable) -> Governor {
         match *self {
-            Self::Poll {} => Governor::Poll,
-            Self::Shallow {} => Governor::Shallow,
-            Self::Deep {} => Governor::Deep,
+            Self::Poll => Governor::Poll,
+            Self::Shallow => Governor::Shallow,
+            Self::Deep => Governor::Deep,
             Self::Menu(menu) => Governor::Menu(Menu::new(menu)),
             Self::Teo(teo) => Governor::Teo(Teo::new(teo)),
             Self::MenuFeedback(MenuFeedbackParams { menu, feedback }) => {
@@ -129,39 +137,5 @@ impl GovernorParams {
                 Governor::Feedback(Feedback::around_teo(teo, feedback, table))
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_governor_answers_to_its_name() {
-        for name in GovernorParams::NAMES {
-            let params = GovernorParams::by_name(name).unwrap();
-            assert_eq!(params.name(), name);
-            let text = serde_json::to_string(&params).unwrap();
-            assert_eq!(serde_json::from_str::<GovernorParams>(&text).unwrap(), params, "{text}");
-            let short = format!(r#"{{"governor": "{name}"}}"#);
-            assert_eq!(serde_json::from_str::<GovernorParams>(&short).unwrap(), params);
-            let unknown = format!(r#"{{"governor": "{name}", "depth": 3}}"#);
-            assert!(serde_json::from_str::<GovernorParams>(&unknown).is_err(), "{unknown}");
-        }
-        assert_eq!(GovernorParams::by_name("Menu"), None);
-    }
-
-    #[test]
-    fn the_tick_is_a_parameter() {
-        let text = r#"{"governor": "menu", "tick": "1ms"}"#;
-        let read: GovernorParams = serde_json::from_str(text).unwrap();
-        let ms = Duration::from_millis(1);
-        assert_eq!(read, GovernorParams::Menu(MenuParams { tick: ms }));
-        let feedback = GovernorParams::by_name("teo-feedback").unwrap().with_tick(ms);
-        let expected = GovernorParams::TeoFeedback(TeoFeedbackParams {
-            teo: TeoParams { tick: ms },
-            ..Default::default()
-        });
-        assert_eq!(feedback, expected);
     }
 }

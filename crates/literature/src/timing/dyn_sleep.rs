@@ -11,9 +11,36 @@
 use super::{Deadline, Form, SleepState, tails};
 use machine::{Duration, Instant};
 use policy::check::Check;
-use policy::registry::{Parameter, one_of, table, time};
+use policy::registry::{Entry, Parameter, Question, Surroundings, Word, one_of, settings, table, time};
 use serde::{Deserialize, Serialize};
 use tails::Tails;
+
+/// What the registry says of it.
+pub static ENTRY: Entry = Entry {
+    words: &[
+        Word::new("dynsleep", "a sleeping core wakes as late as the goal allows", |around| {
+            settings(Params::around(around, Form::Exact))
+        }),
+        Word::new("dynsleep-published", "the same with the deadline of the published code", |around| {
+            settings(Params::around(around, Form::Published))
+        }),
+    ],
+    question: Question::Waking,
+    also: &[Question::Idle],
+    help: "A core that runs out of work sleeps in the deepest state at once. Requests that arrive \
+           meanwhile wait, and the core is up for the earliest deadline among them. Needs a queue per \
+           core.",
+    origin: "DynSleep (Chou et al., ISLPED 2016), recalled",
+    needs_goal: true,
+    ..Entry::of::<Params>()
+};
+
+impl Params {
+    fn around(around: &Surroundings<'_>, form: Form) -> Self {
+        let plain = Self::default();
+        Self { goal: around.latency_or(plain.goal), form, tails: tails::Params::around(around) }
+    }
+}
 
 /// What a [`DynSleep`] aims at.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

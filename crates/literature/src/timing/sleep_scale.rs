@@ -33,7 +33,7 @@ use super::SleepState;
 use machine::{CstateIndex, Duration, Instant, Ratio};
 use policy::check::Check;
 use policy::frequency::{GearIndex, GearTable};
-use policy::registry::{Parameter, count, one_of, quantile, time};
+use policy::registry::{Entry, Parameter, Question, Queues, Word, count, one_of, quantile, settings, time};
 use serde::{Deserialize, Serialize};
 
 /// How requests get to cores.
@@ -46,6 +46,29 @@ pub enum Queueing {
     /// Each core has its own, and gets the requests that it got.
     PerCore,
 }
+
+/// What the registry says of it.
+pub static ENTRY: Entry = Entry {
+    words: &[Word::new("sleepscale", "by playing back the last epoch", |around| {
+        let plain = Params::default();
+        settings(Params {
+            goal: around.latency_or(plain.goal),
+            quantile: Ratio::new(around.quantile_or(plain.quantile.as_f64())),
+            queueing: match around.queues {
+                Queues::Shared => Queueing::Shared,
+                Queues::PerCore | Queues::Connections => Queueing::PerCore,
+            },
+            ..plain
+        })
+    })],
+    question: Question::Frequency,
+    also: &[Question::Idle],
+    help: "At the end of an epoch its arrivals are played back through a queue in every idle state and at \
+           every frequency; of those whose tail is within the goal, the one of least energy is used next.",
+    origin: "SleepScale (Liu, Draper and Kim, ISCA 2014), recalled",
+    needs_goal: true,
+    ..Entry::of::<Params>()
+};
 
 /// What a [`SleepScale`] aims at.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

@@ -21,7 +21,7 @@
 
 use machine::{Duration, Instant, Ratio};
 use policy::check::Check;
-use policy::registry::{Parameter, count, quantile, time};
+use policy::registry::{Parameter, Surroundings, count, quantile, time};
 use serde::{Deserialize, Serialize};
 
 /// Sums of up to so many service times are convolved. 16 [C Rubik's tables].
@@ -33,6 +33,14 @@ const STEPS: usize = 127;
 /// Mass that a convolution may forget at its far end, as a share of 1 - q; what is forgotten counts as beyond the
 /// quantile. One part in a thousand \[D\] moves no tail that a few thousand completions could tell apart.
 const FORGOTTEN: f64 = 1e-3;
+
+impl Params {
+    /// What a scenario's goal makes of the defaults.
+    pub fn around(around: &Surroundings<'_>) -> Self {
+        let plain = Self::default();
+        Self { quantile: Ratio::new(around.quantile_or(plain.quantile.as_f64())), ..plain }
+    }
+}
 
 /// What a [`Tails`] looks at.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

@@ -28,7 +28,7 @@
 
 use super::{Epoch, Threshold};
 use crate::check::Check;
-use crate::registry::{Parameter, count, rate, share, time};
+use crate::registry::{Entry, Maturity, Parameter, Runs, Word, count, rate, settings, share, time};
 use machine::{Duration, Goal, Rate, Ratio};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -79,6 +79,21 @@ impl Default for GoalParams {
         }
     }
 }
+
+/// What the registry says of the search with a goal.
+pub static GOAL_ENTRY: Entry = Entry {
+    words: &[Word::new("carb-goal", "the fewest that keep the goal, as `roost govern --goal` does", |_| {
+        settings(GoalParams::default())
+    })],
+    help: "The fewest workers with which the tail stays below the goal. Each epoch leaves a point: at this \
+           load, with so many workers, the tail was so long. The search jumps to where it has been \
+           before, and tries where it has not. It needs work that any core can take.",
+    runs: Runs::Live,
+    maturity: Maturity::Production,
+    origin: "ours, with CARB's jump to all workers",
+    needs_goal: true,
+    ..Entry::of::<GoalParams>()
+};
 
 /// Why the number of workers is what it is.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

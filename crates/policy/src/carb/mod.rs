@@ -34,6 +34,6 @@ mod params;
 mod scheduler;
 
 pub use controller::{Controller, Epoch, State};
-pub use goal::{GoalParams, GoalSearch, Why};
-pub use params::{Params, Threshold};
+pub use goal::{GOAL_ENTRY, GoalParams, GoalSearch, Why};
+pub use params::{ENTRY, Params, Threshold};
 pub use scheduler::Scheduler;

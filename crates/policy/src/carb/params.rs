@@ -1,7 +1,9 @@
 //! Every constant of the CARB controller.
 
 use crate::check::Check;
-use crate::registry::{Parameter, count, flag, number, rate, share, time};
+use crate::registry::{
+    Entry, Maturity, Parameter, Runs, Word, count, flag, number, rate, settings, share, time,
+};
 use machine::{Duration, Rate};
 use serde::{Deserialize, Serialize};
 
@@ -24,6 +26,23 @@ impl Threshold {
         }
     }
 }
+
+/// What the registry says of the search by slope.
+pub static ENTRY: Entry = Entry {
+    words: &[
+        Word::new("carb", "a search on mean and tail of the response time, with its gaps repaired", |_| {
+            settings(Params::default())
+        }),
+        Word::new("carb-paper", "the same as printed", |_| settings(Params::paper())),
+    ],
+    help: "Too few awake cores make requests queue, too many make each of them sleep more deeply and wake \
+           more slowly. Once an epoch the search looks at request rate and response time; it holds until \
+           one of them changes, then scales up or down step by step while that does no harm.",
+    runs: Runs::Live,
+    maturity: Maturity::Experimental,
+    origin: "CARB, section 3",
+    ..Entry::of::<Params>()
+};
 
 /// The constants of one controller.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

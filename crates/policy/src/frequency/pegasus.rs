@@ -30,9 +30,26 @@
 
 use super::{GearIndex, GearTable};
 use crate::check::Check;
-use crate::registry::{Parameter, number, share, time};
+use crate::registry::{Entry, Maturity, Parameter, Question, Runs, Word, number, settings, share, time};
 use machine::{Duration, Instant, Microwatts, Ratio};
 use serde::{Deserialize, Serialize};
+
+/// What the registry says of it.
+pub static ENTRY: Entry = Entry {
+    words: &[Word::new("pegasus", "by the measured tail, all cores alike", |around| {
+        let plain = Params::default();
+        settings(Params { target: around.latency_or(plain.target), ..plain })
+    })],
+    question: Question::Frequency,
+    help: "Once an epoch the measured tail is compared with the target, and the share of full power that \
+           the machine may draw moves by a few per cent; far above the target it is all of it, for \
+           minutes.",
+    runs: Runs::Live,
+    maturity: Maturity::Experimental,
+    origin: "Pegasus (Lo et al., ISCA 2014), recalled",
+    needs_goal: true,
+    ..Entry::of::<Params>()
+};
 
 /// The controller's constants, recalled from the paper where nothing else is said. Thresholds are shares of the target,
 /// changes points of full power.

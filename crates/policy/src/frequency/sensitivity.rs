@@ -34,7 +34,9 @@
 
 use super::{GearIndex, GearTable};
 use crate::check::Check;
-use crate::registry::{Parameter, count, number, one_of, share, time};
+use crate::registry::{
+    Entry, Maturity, Parameter, Question, Runs, Word, count, number, one_of, settings, share, time,
+};
 use machine::{Duration, Ratio};
 use serde::{Deserialize, Serialize};
 
@@ -48,6 +50,26 @@ pub enum Model {
     #[default]
     Stalls,
 }
+
+/// What the registry says of it.
+pub static ENTRY: Entry = Entry {
+    words: &[
+        Word::new("sensitivity", "as slow as each core's work hardly notices", |_| {
+            settings(Params::default())
+        }),
+        Word::new("sensitivity-paper", "the same with the paper's linear model", |_| {
+            settings(Params::paper())
+        }),
+    ],
+    question: Question::Frequency,
+    help: "Each core takes, step by step, the lowest frequency whose predicted loss of instructions per \
+           second stays within the slack. How much a core's work minds a slow clock is measured while it \
+           runs.",
+    runs: Runs::Live,
+    maturity: Maturity::Experimental,
+    origin: "Tradeoffs, section IV-B",
+    ..Entry::of::<Params>()
+};
 
 /// The policy's constants.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

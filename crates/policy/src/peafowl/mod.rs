@@ -46,6 +46,6 @@ mod worker;
 pub use connection::ConnectionLoad;
 pub use exchange::{Answer, Departure, Order, Sample, Transfer, Verdict};
 pub use limit::LearnedLimit;
-pub use params::{Load, Params};
+pub use params::{ENTRY, Load, Params};
 pub use scheduler::Scheduler;
 pub use worker::Worker;

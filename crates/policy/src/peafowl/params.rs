@@ -7,9 +7,29 @@
 //! busy time, so that no count of requests, however it came about, is ever taken for what a worker can carry.
 
 use crate::check::Check;
-use crate::registry::{Parameter, count, flag, number, one_of, share, time};
+use crate::registry::{
+    Entry, Maturity, Parameter, Runs, Word, count, flag, number, one_of, settings, share, time,
+};
 use machine::{Duration, Ratio};
 use serde::{Deserialize, Serialize};
+
+/// What the registry says of it.
+pub static ENTRY: Entry = Entry {
+    words: &[
+        Word::new("peafowl", "connections packed on as few workers as the load needs", |around| {
+            let latency_goal = around.goal.map(|goal| goal.latency);
+            settings(Params { latency_goal, ..Params::default() })
+        }),
+        Word::new("peafowl-paper", "the same as printed", |_| settings(Params::paper())),
+    ],
+    help: "The load is packed onto few workers, which do not sleep deeply, so that the others sleep for \
+           long. A worker may be as full as its residents have filled it at the peak; above that it sends \
+           guests home by itself. Needs dispatch = \"connections\"; in the store it is the default.",
+    runs: Runs::Live,
+    maturity: Maturity::Production,
+    origin: "Peafowl, section 3",
+    ..Entry::of::<Params>()
+};
 
 /// What a load is counted in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -59,7 +59,9 @@ mod recorded;
 mod scenarios;
 
 use crate::check::Check;
-use crate::registry::{Parameter, count, share, table, time};
+use crate::registry::{
+    Entry, Maturity, Parameter, Question, Runs, Word, count, settings, share, table, time,
+};
 pub use controller::{Outlook, Quiescence, QuiescenceCommand, Record};
 pub use graph::{Edge, Graph, Seen};
 pub use learned::{CLEAN_MIN, Nature, Site, Waits};
@@ -195,6 +197,22 @@ pub enum Role {
     /// It may be frozen.
     Background,
 }
+
+/// What the registry says of it.
+pub static ENTRY: Entry = Entry {
+    words: &[Word::new("quiesce", "background work waits while every request waits for the device", |_| {
+        settings(Params::default())
+    })],
+    question: Question::Background,
+    help: "While all that works on a response is blocked on input or output, background tasks stand \
+           still, so that all CPUs sleep at once; they run again when the response goes on. Live, it is \
+           tried out whether that brings idle time and slows nothing. In simulation it holds back noise \
+           that is deferrable.",
+    runs: Runs::Live,
+    maturity: Maturity::Experimental,
+    origin: "CPU sleeps, section 3",
+    ..Entry::of::<Params>()
+};
 
 /// The constants of quiescence.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

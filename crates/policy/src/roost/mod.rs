@@ -49,7 +49,7 @@ mod search;
 mod service;
 mod waiting;
 
-pub use params::{Params, Queueing};
+pub use params::{ENTRY, Params, Queueing};
 
 use crate::SleepState;
 use crate::frequency::{GearIndex, GearTable};

@@ -1,9 +1,50 @@
 //! Every constant of roost that somebody may want to change.
 
 use crate::check::Check;
-use crate::registry::{Parameter, count, flag, list, number, one_of, quantile, share, time};
+use crate::registry::{
+    Entry, Parameter, Question, Queues, Surroundings, Word, count, flag, list, number, one_of, quantile,
+    settings, share, time,
+};
 use machine::Duration;
 use serde::{Deserialize, Serialize};
+
+/// What the registry says of it.
+pub static ENTRY: Entry = Entry {
+    words: &[
+        Word::new("roost", "all three together, frequencies request by request as `crescendo`", |around| {
+            settings(Params { paced_elsewhere: true, ..Params::around(around) })
+        }),
+        Word::new("roost-plan", "the same, with the frequencies of its plan alone", |around| {
+            settings(Params::around(around))
+        }),
+    ],
+    also: &[Question::Idle],
+    unless_named: &[Question::Frequency],
+    help: "As few awake cores, as slow a clock and as deep a sleep as the latency goal allows, chosen \
+           together. A queueing model predicts tail and power of every plan from what was measured; the \
+           plan of least power within the goal is taken, and more cores wake within microseconds when the \
+           queue says that the goal is in danger. Where connections are packed, it does that as `peafowl` \
+           and takes the parameters of that.",
+    origin: "ours; Peafowl, section 6, names the combination as future work",
+    needs_goal: true,
+    ..Entry::of::<Params>()
+};
+
+impl Params {
+    fn around(around: &Surroundings<'_>) -> Self {
+        let plain = Self::default();
+        Self {
+            target: around.latency_or(plain.target),
+            quantile: around.quantile_or(plain.quantile),
+            dvfs_delay: around.frequency_switch_or(plain.dvfs_delay),
+            queueing: match around.queues {
+                Queues::Shared => Queueing::Shared,
+                Queues::PerCore | Queues::Connections => Queueing::PerCore,
+            },
+            ..plain
+        }
+    }
+}
 
 /// How requests get to cores.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

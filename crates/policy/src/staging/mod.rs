@@ -41,7 +41,9 @@ mod stager;
 mod tails;
 
 use crate::check::Check;
-use crate::registry::{Parameter, count, one_of, share, time};
+use crate::registry::{
+    Entry, Maturity, Parameter, Question, Runs, Word, count, one_of, settings, share, time,
+};
 pub use apart::{Coming, timetable};
 pub use replay::{Input, Output};
 pub use stager::{Record, Release, StagedId, Stager, Verdict};
@@ -63,6 +65,25 @@ pub enum Mode {
     /// At the end of every [`Params::period`], and before it when the deadline of a staged request is in danger.
     Guarded,
 }
+
+/// What the registry says of it.
+pub static ENTRY: Entry = Entry {
+    words: &[
+        Word::new("staged", "requests are let in together, before a deadline is in danger", |_| {
+            settings(Params::default())
+        }),
+        Word::new("staged-paper", "the same, with every period", |_| settings(Params::paper())),
+    ],
+    question: Question::Admission,
+    help: "Requests are held back and released together, so that the CPUs are busy side by side and \
+           asleep side by side. When a burst must begin follows from the deadlines and from how long \
+           bursts of each size have taken.",
+    runs: Runs::Live,
+    maturity: Maturity::Experimental,
+    origin: "CPU sleeps, section 3",
+    needs_goal: true,
+    ..Entry::of::<Params>()
+};
 
 /// The constants of a stage.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

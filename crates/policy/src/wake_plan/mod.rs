@@ -27,6 +27,7 @@
 //! A predictor keeps no table of what is under way: it hands out a slip that the driver gives back at the end.
 
 mod allowance;
+mod anticipation;
 mod band;
 mod cpu_plan;
 mod io;
@@ -44,6 +45,7 @@ mod table;
 mod timers;
 
 pub use allowance::AllowanceParams;
+pub use anticipation::{DEVICE_ENTRY, DeviceAnticipation, KERNELS_ENTRY, KernelAnticipation};
 pub use band::BandParams;
 pub use cpu_plan::CpuCosts;
 pub use io::{Device, DeviceParams, Issued, Operation};

@@ -3,7 +3,7 @@
 use super::{Document, Machine, Scenario, ScenarioError, Turbo};
 use crate::Goal;
 use crate::engine::{Closed, Device, Dispatch, MAX_CPUS, Nic, Noise, Setup};
-use crate::policies::{Policies, WITHOUT_PARAMETERS, WORDS, words_of};
+use crate::policies::{Policies, takes_parameters, words_of};
 use crate::statistics::Horizon;
 use machine::{CstateTable, Duration, Kilohertz, Microwatts, PackageState, Platform, TurboBin};
 use workload::{Distribution, Jobs, Sampler};
@@ -205,7 +205,7 @@ impl Document {
                 continue;
             };
             // Those that take none are told of elsewhere too.
-            if WORDS.contains(&word) && !WITHOUT_PARAMETERS.contains(&word) && !is_used(word) {
+            if takes_parameters(word) && !is_used(word) {
                 let has: Vec<String> = lines.iter().map(|line| format!("`{line}`")).collect();
                 let problem = format!("no contestant has the policy `{word}`: there are {}", has.join(", "));
                 let fix = format!("leave it out, or add `{word}` to a line of policies");

@@ -2,7 +2,7 @@
 
 use literature::cores::{auto_scale, dream_weaver};
 use literature::frequency::{adrenaline, ondemand, rubik, schedutil};
-use literature::idle::GovernorParams;
+use literature::idle::{MenuFeedbackParams, MenuParams, TeoFeedbackParams, TeoParams};
 use literature::timing::{dyn_sleep, sleep_scale, udpm};
 use policy::carb;
 use policy::check::{Check, Wrong};
@@ -118,10 +118,10 @@ fn no_parameter_of_any_policy_takes_what_cannot_be() {
     check(&faults("dreamweaver", &weaver, &["max_stall"]));
     let roost = ["dvfs_delay", "rate_z", "correction_gains", "worth_changing"];
     check(&faults("roost", &roost::Params::default(), &roost));
-    for name in GovernorParams::NAMES {
-        let zeros: &[&str] = if name.ends_with("feedback") { &["feedback.relax_below"] } else { &[] };
-        check(&faults(name, &GovernorParams::by_name(name).unwrap(), zeros));
-    }
+    check(&faults("menu", &MenuParams::default(), &[]));
+    check(&faults("teo", &TeoParams::default(), &[]));
+    check(&faults("menu-feedback", &MenuFeedbackParams::default(), &["feedback.relax_below"]));
+    check(&faults("teo-feedback", &TeoFeedbackParams::default(), &["feedback.relax_below"]));
     check(&faults("ondemand", &ondemand::Params::default(), &[]));
     check(&faults("schedutil", &schedutil::Params::default(), &["rate_limit"]));
     let sensitivity = ["slack", "min_change", "min_busy"];

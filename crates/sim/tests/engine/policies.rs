@@ -1,20 +1,20 @@
 //! Every word that a line of policies may have runs on a service that fits it.
 
 use super::{document, run, task};
-use sim::policies::WORDS;
+use sim::policies::words;
 use toml::Value;
 
 #[test]
 fn every_policy_runs() {
     let text = |text: &str| Value::String(text.to_owned());
     let table = |text: &str| Value::Table(text.parse().expect("a table"));
-    for word in WORDS {
+    for word in words() {
         let mut set = vec![
             ("run.requests", Value::Integer(20_000)),
             ("run.utilisation", Value::Float(0.3)),
             ("workload.connections", Value::Integer(64)),
         ];
-        match *word {
+        match word {
             "peafowl" | "peafowl-paper" => set.push(("server.dispatch", text("connections"))),
             "anticipate" | "anticipate-paper" | "anticipate-kernels" | "quiesce" => set.push((
                 "server.device",
@@ -38,7 +38,7 @@ fn a_line_that_makes_no_sense_is_refused_with_its_fix() {
         ("menu + teo", "both menu and teo"),
         ("menuu", "no policy is called `menuu`"),
         ("peafowl", "connections"),
-        ("udpm + rubik", "which gear is decided already"),
+        ("udpm + rubik", "which frequency is decided already"),
         ("anticipate", "[server.device]"),
         ("clairvoyant", "which core each request will go to"),
     ] {

@@ -22,7 +22,7 @@
 mod params;
 mod schedule;
 
-pub use params::Params;
+pub use params::{ENTRY, Params};
 
 use super::rubik::{Head, Rubik};
 use super::{GearIndex, GearTable};

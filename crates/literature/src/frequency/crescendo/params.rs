@@ -3,8 +3,34 @@
 use crate::frequency::rubik;
 use machine::Microwatts;
 use policy::check::Check;
-use policy::registry::{Parameter, power, table};
+use policy::registry::{Entry, Parameter, Question, Queues, Word, power, settings, table};
 use serde::{Deserialize, Serialize};
+
+/// What the registry says of it.
+pub static ENTRY: Entry = Entry {
+    words: &[Word::new("crescendo", "as `rubik`, and each request faster the longer it stays", |around| {
+        let mut params = Params { rubik: rubik::Params::around(around), ..Params::default() };
+        if let Some(platform) = around.platform {
+            // Where connections are packed, active cores wait in their shallowest state; others in their deepest.
+            let states = &platform.cstates.0;
+            let packed = around.queues == Queues::Connections;
+            let waits = if packed { states.first() } else { states.last() };
+            params.asleep = waits.and_then(|state| state.power).unwrap_or_default();
+            // Nothing is saved where the package never sleeps.
+            params.shared = platform.package.map_or(Microwatts(0), |package| {
+                Microwatts(platform.uncore.0.saturating_sub(package.power.0))
+            });
+        }
+        settings(params)
+    })],
+    question: Question::Frequency,
+    help: "A request begins slowly and gains speed the longer it stays, along the schedule of least energy \
+           with which the longest request that the goal speaks of would still be in time. Requests that \
+           wait are served as Rubik serves them.",
+    origin: "ours, after PACE and Rubik",
+    needs_goal: true,
+    ..Entry::of::<Params>()
+};
 
 /// The constants of one Crescendo.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -31,7 +31,7 @@ mod feedback;
 mod params;
 mod tables;
 
-pub use params::Params;
+pub use params::{ENTRY, Params};
 
 use super::{GearIndex, GearTable};
 use convolver::Convolver;

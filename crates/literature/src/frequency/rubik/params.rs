@@ -2,8 +2,37 @@
 
 use machine::Duration;
 use policy::check::Check;
-use policy::registry::{Parameter, count, list, number, quantile, time};
+use policy::registry::{
+    Entry, Parameter, Question, Surroundings, Word, count, list, number, quantile, settings, time,
+};
 use serde::{Deserialize, Serialize};
+
+/// What the registry says of it.
+pub static ENTRY: Entry = Entry {
+    words: &[Word::new("rubik", "by what the queue still needs, at every request", |around| {
+        settings(Params::around(around))
+    })],
+    question: Question::Frequency,
+    help: "At every arrival and completion a core takes the slowest frequency at which each request that \
+           waits would still be in time, from learned distributions of what requests compute; feedback \
+           from the measured tail corrects the target.",
+    origin: "Rubik (Kasture et al., MICRO 2015), recalled; Peafowl, Figures 9 and 10",
+    needs_goal: true,
+    ..Entry::of::<Params>()
+};
+
+impl Params {
+    /// What a scenario's goal and machine make of the defaults.
+    pub fn around(around: &Surroundings<'_>) -> Self {
+        let plain = Self::default();
+        Self {
+            target: around.latency_or(plain.target),
+            quantile: around.quantile_or(plain.quantile),
+            dvfs_delay: around.frequency_switch_or(plain.dvfs_delay),
+            ..plain
+        }
+    }
+}
 
 /// The constants of one Rubik.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

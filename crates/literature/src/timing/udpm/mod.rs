@@ -32,13 +32,46 @@ use choice::behind;
 use machine::{Duration, Instant};
 use policy::check::Check;
 use policy::frequency::{GearIndex, GearTable};
-use policy::registry::{Parameter, one_of, table, time};
+use policy::registry::{Entry, Parameter, Question, Surroundings, Word, one_of, settings, table, time};
 use serde::{Deserialize, Serialize};
 use tails::Tails;
 
 /// With more requests than this at a busy core that is behind, it gets the fastest gear without counting further. What
 /// 64 requests need is the same, whichever of them is looked at \[D\].
 const COUNTED: u32 = 64;
+
+/// What the registry says of it.
+pub static ENTRY: Entry = Entry {
+    words: &[
+        Word::new("udpm", "as `dynsleep`, with the frequency that costs least", |around| {
+            settings(Params::around(around, Form::Exact))
+        }),
+        Word::new("udpm-published", "the same with the deadline of the published code", |around| {
+            settings(Params::around(around, Form::Published))
+        }),
+    ],
+    question: Question::Waking,
+    also: &[Question::Idle, Question::Frequency],
+    help: "As DynSleep, a core sleeps as long as its queue can bear. With each arrival at a sleeping core \
+           all frequencies are compared, each with the wake-up that its own tails allow, and the one of \
+           the least average power is planned. Needs a queue per core.",
+    origin: "uDPM (Chou et al., HPCA 2019), recalled",
+    needs_goal: true,
+    ..Entry::of::<Params>()
+};
+
+impl Params {
+    fn around(around: &Surroundings<'_>, form: Form) -> Self {
+        let plain = Self::default();
+        Self {
+            goal: around.latency_or(plain.goal),
+            form,
+            switch: around.frequency_switch_or(plain.switch),
+            tails: tails::Params::around(around),
+            ..plain
+        }
+    }
+}
 
 /// What a [`UDpm`] aims at.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

@@ -45,7 +45,7 @@ mod properties;
 
 pub use input::Happened;
 pub use levels::{Level, Work};
-pub use params::{Learned, Params, Threshold};
+pub use params::{ENTRY, Learned, Params, Threshold};
 
 use super::log_histogram::LogHistogram;
 use super::{GearIndex, GearTable};

@@ -1,9 +1,29 @@
 //! Every constant of Hurry-up.
 
 use crate::check::Check;
-use crate::registry::{Parameter, clock, count, flag, share, table, time};
+use crate::registry::{
+    Entry, Maturity, Parameter, Question, Runs, Word, clock, count, flag, settings, share, table, time,
+};
 use machine::{Duration, Kilohertz};
 use serde::{Deserialize, Serialize};
+
+/// What the registry says of it.
+pub static ENTRY: Entry = Entry {
+    words: &[
+        Word::new("hurry-up", "fast for requests long in the hot function, with a learned threshold", |_| {
+            settings(Params::default())
+        }),
+        Word::new("hurry-up-paper", "the same as printed", |_| settings(Params::paper())),
+    ],
+    question: Question::Frequency,
+    help: "Outside the hot function a thread's core runs at f_min, inside at f_mid, at which light \
+           requests take the least energy, and at f_max once the thread has been inside for longer than \
+           the threshold: a heavy request sets the tail.",
+    runs: Runs::Live,
+    maturity: Maturity::Experimental,
+    origin: "Hurry-up, section IV",
+    ..Entry::of::<Params>()
+};
 
 /// When a call counts as heavy.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
