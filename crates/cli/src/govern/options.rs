@@ -347,14 +347,14 @@ mod tests {
     fn what_is_wrong_is_told_with_its_fix() {
         for (words, told) in [
             (&["--port", "1", "--pid", "2"][..], "cannot be used with"),
-            (&["--goal", "500us@p99"], "required"),
+            (&["--goal", "500us@p99"], "name a service: --port 11211"),
             (&["--port", "1", "--goal", "fast"], "such as 300us@p99"),
             (&["--port", "1", "--cores", "2"], "needs policy = \"fixed\""),
             (&["--port", "1", "--epoch", "1ms"], "the command line: epoch = 1.00ms: write 20ms to 1h"),
             (&["--port", "1", "--frequency", "1700"], "such as 1700MHz"),
             (&["--port", "1", "--goal", "1ms@p99", "--frequency", "pegasus"], "write policy = \"fixed\""),
             (&["--port", "1", "--slack", "0.1"], "leave slack out"),
-            (&["--frequency", "pegasus"], "required"),
+            (&["--frequency", "pegasus"], "`roost daemon` governs"),
             (&["--port", "1", "--frequency-actuator", "msr"], "duty-cycle"),
             (&["--port", "1", "--frequency-actuator", "duty-cycle"], "--allow-msr"),
             (
@@ -365,7 +365,7 @@ mod tests {
             (&["--port", "1", "--telemetry", "http://h/"], "--telemetry-rate"),
             (&["--port", "1", "--telemetry", "http://h/", "--telemetry-rate", "x"], "add tail"),
             (&["--port", "1", "--telemetry", "memcached", "--telemetry-tail", "x"], "leave it out"),
-            (&["--config", "/nowhere.toml"], "cannot read /nowhere.toml"),
+            (&["--config", "/nowhere.toml"], "unexpected argument"),
         ] {
             let error = format!("{:#}", configured(words).expect_err("it is wrong"));
             assert!(error.contains(told), "{words:?}: {error}");
