@@ -289,19 +289,39 @@ fn what_critical_work_needs_through_a_third_process_is_not_frozen_for_long() {
     const TEST: &str = "what_critical_work_needs_through_a_third_process_is_not_frozen_for_long";
     let Some(group) = Group::make(TEST, "backend") else { return };
     let chain = Example::chain(&group);
-    let mut command = Command::new(ROOST);
-    command.args(["quiesce", "--json", "--socket"]).arg(chain.folder.path().join("roost.sock"));
-    command.args(["--critical", &chain.client.id().to_string(), "--background"]);
-    let mut child = command
-        .arg(&group.folder)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .ends_with_parent()
-        .spawn()
-        .unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let mut next = || lines.next().map(|line| serde_json::from_str::<Value>(&line.unwrap()).unwrap());
+    let start = || {
+        let mut command = Command::new(ROOST);
+        command.args(["quiesce", "--json", "--socket"]).arg(chain.folder.path().join("roost.sock"));
+        command.args(["--critical", &chain.client.id().to_string(), "--background"]);
+        command
+            .arg(&group.folder)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .ends_with_parent()
+            .spawn()
+            .unwrap()
+    };
+    let parsed = |line: std::io::Result<String>| serde_json::from_str::<Value>(&line.unwrap()).unwrap();
+    // Freezing that was measured beside other work may take so long that no wait of the example
+    // counts: then it is measured anew.
+    let mut calm = None;
+    for _ in 0..60 {
+        let mut child = start();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let first = lines.next().map(parsed);
+        if first.as_ref().is_none_or(|told| told["min_wait_us"].as_f64().unwrap() < 40_000.0) {
+            calm = Some((child, lines, first));
+            break;
+        }
+        signal(child.id(), "TERM");
+        assert!(child.wait().unwrap().success());
+        std::thread::sleep(std::time::Duration::from_secs(2));
+    }
+    let Some((mut child, mut lines, mut first)) = calm else {
+        return skipped(TEST, "freezing a group takes too long beside other work");
+    };
+    let mut next = || first.take().or_else(|| lines.next().map(parsed));
     let settled = loop {
         let Some(told) = next() else {
             let mut said = String::new();
