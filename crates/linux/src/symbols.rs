@@ -249,7 +249,7 @@ mod tests {
     #[test]
     fn names_are_read_as_people_write_them() {
         assert_eq!(readable("_ZN6Server6searchEi"), "Server::search(int)");
-        assert_eq!(readable("_ZN4host7symbols8function17h0123456789abcdefE"), "linux::symbols::function");
+        assert_eq!(readable("_ZN5linux7symbols8function17h0123456789abcdefE"), "linux::symbols::function");
         assert_eq!(readable("process_command"), "process_command");
     }
 

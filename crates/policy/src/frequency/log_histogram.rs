@@ -30,6 +30,12 @@ impl Bucket {
     }
 }
 
+impl Default for LogHistogram {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl LogHistogram {
     pub fn new() -> Self {
         Self { counts: vec![0; BUCKETS], total: 0, sum_ns: 0 }
