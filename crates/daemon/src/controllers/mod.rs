@@ -1,7 +1,7 @@
 //! Controllers: a room for each decision that is carried out on a live machine.
 //!
 //! `cores` decides once an epoch and runs in the daemon's own loop ([`crate::Daemon`]). The others
-//! follow events that come far more often, so each instance has a thread of its own ([`Hosted`]).
+//! follow events that come far more often, so each instance has a thread of its own (`host.rs`).
 //!
 //! | room | table | decides |
 //! |---|---|---|
