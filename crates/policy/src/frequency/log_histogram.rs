@@ -41,7 +41,7 @@ impl LogHistogram {
         Self { counts: vec![0; BUCKETS], total: 0, sum_ns: 0 }
     }
 
-    /// Counts a length; one beyond [`LONGEST_NS`] as that.
+    /// Counts a length; one beyond `LONGEST_NS` as that.
     pub fn record(&mut self, length: Duration) {
         let nanos = length.as_nanos().min(LONGEST_NS);
         let bucket = &mut self.counts[place(nanos)];
