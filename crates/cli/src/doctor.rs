@@ -23,13 +23,7 @@ use tempfile::TempDir;
 /// are listed, with the reason. --probe measures the real latency of wake-ups too; it limits one
 /// CPU's idle states for that, which is journalled and put back, also on Ctrl-C.
 #[derive(clap::Args, Debug)]
-#[command(after_help = "\
-Examples:
-  roost doctor                        one page about this machine
-  roost doctor --probe                the same, and measured wake latencies (about 10 s)
-  roost doctor --json                 all facts: lengths in ns, clocks in kHz, sizes in bytes
-  roost doctor --record machine.txt   what doctor reads here, as one text file to send by mail
-  roost doctor --root machine.txt     the page about a recorded machine, on any other")]
+#[command(after_help = include_str!("../help/doctor.txt"))]
 pub struct Args {
     /// Print one JSON object instead of a page
     #[arg(long)]

@@ -10,6 +10,8 @@ extern crate report as _;
 mod daemon;
 mod demo;
 mod doctor;
+#[cfg(test)]
+mod examples;
 mod frames;
 mod govern;
 mod hot;
@@ -40,6 +42,7 @@ use std::process::ExitCode;
 /// Keeps a latency-critical service inside its tail-latency goal on the fewest awake CPU cores.
 #[derive(Parser)]
 #[command(name = "roost", version, max_term_width = 110, arg_required_else_help = true)]
+#[command(after_help = include_str!("../help/roost.txt"))]
 struct Cli {
     #[command(subcommand)]
     command: Command,

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 /// Write the manual pages, one for each command
 #[derive(clap::Args, Debug)]
-#[command(after_help = "Example:\n  roost man /usr/local/share/man/man1")]
+#[command(after_help = include_str!("../help/man.txt"))]
 pub struct Man {
     /// The folder for `roost.1`, `roost-govern.1` and so on
     #[arg(value_name = "DIR")]
@@ -18,7 +18,7 @@ pub struct Man {
 
 /// Print the script with which a shell completes commands and options
 #[derive(clap::Args, Debug)]
-#[command(after_help = "Example:\n  roost completions bash > /etc/bash_completion.d/roost")]
+#[command(after_help = include_str!("../help/completions.txt"))]
 pub struct Completions {
     /// The shell
     #[arg(value_enum)]
@@ -51,7 +51,7 @@ pub fn completions(args: &Completions) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn command() -> Command {
+pub fn command() -> Command {
     crate::Cli::command()
 }
 

@@ -15,17 +15,12 @@ use std::process::ExitCode;
 
 /// Replay a recorded run: the same inputs must give the same commands
 ///
-/// Reads a recording of `roost govern --record DIR`, `roost quiesce --record DIR` or
-/// `roost stage --out DIR --record`: readings, changes by `set` and reloads, whether writes were
-/// refused. Exit code 1 means that this version of Roost decides otherwise than the run did. With
+/// Reads a recording of `roost govern --record DIR`, `roost quiesce --record DIR` or `roost stage
+/// --out DIR --record`: readings, changes by `set` and reloads, whether writes were refused. With
 /// --policy, says when and how another policy would have decided; the readings depended on the
 /// cores that the service really had, so that is no forecast.
 #[derive(clap::Args, Debug)]
-#[command(after_help = "Examples:\n  \
-    roost replay runs/night                         the same commands again, or where they differ\n  \
-    roost replay runs/night --policy other.toml     what `goal = \"300us@p99\"` in that file would have decided\n\n\
-A policy file holds the keys of a service (policy, goal, cores, min_cores, idle); for a run of `roost quiesce` the constants of quiescence, such as
-max_share = 0.5 (docs/scenarios.md, `quiesce`), under which the recording is gone through in simulated time.")]
+#[command(after_help = include_str!("../help/replay.txt"))]
 pub struct Args {
     /// The folder of the recording
     #[arg(value_name = "DIR")]

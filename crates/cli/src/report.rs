@@ -12,11 +12,7 @@ use std::process::ExitCode;
 
 /// Make the HTML page of a recorded run, and print its figures
 #[derive(clap::Args, Debug)]
-#[command(after_help = "Examples:\n  \
-    roost report runs/demo-20261120                  writes runs/demo-20261120/report.html\n  \
-    roost report runs/demo-20261120 --output a.html  writes the page elsewhere\n  \
-    roost report runs/demo-20261120 --json           the summary for a machine; writes the page too\n  \
-    roost report runs/hurry-up/page.json             draws the figures that a script wrote; writes report.html beside it")]
+#[command(after_help = include_str!("../help/report.txt"))]
 pub struct Args {
     /// The run's folder, or a page's figures as JSON
     #[arg(value_name = "DIR|PAGE.json")]

@@ -9,14 +9,9 @@ use std::process::ExitCode;
 ///
 /// A run that was killed leaves a journal under /run/roost of every kernel file it changed. Each
 /// file that still holds that run's text gets its earlier text back; one that another program has
-/// changed since is left alone; runs that are still alive are passed over. Exit code 1 means that a
-/// file could not be put back, or that a journal is not understood: it is kept, so it can be tried
-/// again. Exit code 4 means that another process has been putting back for too long, or that the
-/// folder is not this user's or root's alone.
+/// changed since is left alone; runs that are still alive are passed over.
 #[derive(clap::Args, Debug)]
-#[command(after_help = "Examples:\n  \
-    roost restore            put everything back and say what was done\n  \
-    roost restore --json     the same for a machine, such as an ExecStopPost= of a unit")]
+#[command(after_help = include_str!("../help/restore.txt"))]
 pub struct Args {
     /// Folder that holds the machine's sys and run folders, for tests and recorded machines
     #[arg(long, value_name = "DIR", default_value = "/")]

@@ -18,17 +18,7 @@ const MIN_ITEM: usize = 1 << 10;
 
 /// A memcached-compatible store that puts idle cores to sleep
 #[derive(Parser)]
-#[command(after_help = "\
-Examples:
-  roost serve                                     all CPUs, 1 GiB, on 127.0.0.1:11211
-  roost serve --cpus 2-7 --memory-limit 8g        six workers on six CPUs
-  roost serve --latency-goal 500us@p99            wake workers by the measured tail as well
-  roost serve --stage 50ms@p99 --stage-period 25ms     clients that may wait: served in bursts, asleep in between
-  roost serve --policy all-awake --active-idle stock   the baseline: behave like any other store
-
-A plain memcached client works: printf 'set k 0 0 1\\r\\nv\\r\\nget k\\r\\n' | nc -q1 127.0.0.1 11211
-`roost top` shows a running store; `stats roost` tells the same over the protocol, and `stats roost-reset-limits`
-makes it forget the load limits that it has learned.")]
+#[command(after_help = include_str!("../help/serve.txt"))]
 pub struct Args {
     /// Address to listen at; may be given several times
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]

@@ -19,11 +19,7 @@ use store::status::Status;
 
 /// Watch a running store: who is awake, how near its limit each worker is, and the tail
 #[derive(clap::Args, Debug)]
-#[command(after_help = "Examples:\n  \
-    roost top                                   the store at 127.0.0.1:11211; q quits\n  \
-    roost top --server unix:/run/roost.sock     over a Unix socket\n  \
-    roost top --once                            two readings, one table, for a script\n  \
-    roost top --json | jq .workers              one reading as the store gives it")]
+#[command(after_help = include_str!("../help/top.txt"))]
 pub struct Args {
     /// Where the store listens: HOST:PORT, or unix:PATH
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:11211")]

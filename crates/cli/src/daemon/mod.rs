@@ -40,15 +40,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// as `roost govern --port 11211` adds its service for as long as it runs. Every change is journalled
 /// first and put back at the end, however that comes; after a SIGKILL `roost restore` does it.
 #[derive(clap::Args)]
-#[command(after_help = "\
-Examples:
-  roost daemon                                what /etc/roost/roost.toml and its conf.d say
-  roost daemon --config ./roost.toml --dry-run
-  roost daemon --print-config
-  roost status
-
-Exit codes: 0 told to stop, 2 the configuration is wrong, 3 this machine lacks what it needs, 4 another \
-daemon runs or another program holds the knob.")]
+#[command(after_help = include_str!("../../help/daemon.txt"))]
 pub struct Args {
     /// The configuration
     #[arg(long, value_name = "FILE", default_value = "/etc/roost/roost.toml")]

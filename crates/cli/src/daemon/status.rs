@@ -15,13 +15,7 @@ use std::time::SystemTime;
 
 /// The services and controllers of a running daemon
 #[derive(clap::Args)]
-#[command(after_help = "\
-Examples:
-  roost status
-  roost status --json | jq '.governed[].cores'
-  roost status --wakeups                      # what wakes the CPUs that are parked
-
-Exit codes: 0 it answers, 1 no daemon answers, 4 this user may not ask.")]
+#[command(after_help = include_str!("../../help/status.txt"))]
 pub struct Status {
     /// The control socket of the daemon [default: /run/roost/roost.sock]
     #[arg(long, value_name = "PATH")]
@@ -36,11 +30,7 @@ pub struct Status {
 
 /// Change the goal of a service that is governed
 #[derive(clap::Args)]
-#[command(after_help = "\
-Examples:
-  roost set port-11211 goal=600us@p99
-
-Exit codes: 0 done, 1 no daemon answers, 2 the name or the change is wrong, 4 this user may only look.")]
+#[command(after_help = include_str!("../../help/set.txt"))]
 pub struct Set {
     /// The service, as `roost status` names it
     name: String,
@@ -54,12 +44,7 @@ pub struct Set {
 
 /// Pause a service or a controller: what it changed is put back
 #[derive(clap::Args)]
-#[command(after_help = "\
-Examples:
-  roost pause port-11211
-  roost pause quiesce:search.service
-
-Exit codes: 0 done, 1 no daemon answers, 2 the name is wrong, 4 this user may only look.")]
+#[command(after_help = include_str!("../../help/pause.txt"))]
 pub struct Pause {
     #[command(flatten)]
     named: Named,
@@ -67,11 +52,7 @@ pub struct Pause {
 
 /// Resume a service or a controller that was paused
 #[derive(clap::Args)]
-#[command(after_help = "\
-Examples:
-  roost resume port-11211
-
-Exit codes: 0 done, 1 no daemon answers, 2 the name is wrong, 4 this user may only look.")]
+#[command(after_help = include_str!("../../help/resume.txt"))]
 pub struct Resume {
     #[command(flatten)]
     named: Named,

@@ -71,11 +71,7 @@ const PEAK_SHARE: f64 = 0.15;
 
 /// The whole story on this machine in a minute: server, load, scheduler off and on
 #[derive(clap::Args, Debug)]
-#[command(after_help = "\
-Examples:
-  roost demo                              live view, then a table and runs/<name>/report.html
-  roost demo --web 127.0.0.1:8090         the same charts live in a browser
-  roost demo --phase-length 60s           longer phases, narrower intervals")]
+#[command(after_help = include_str!("../../help/demo.txt"))]
 pub struct Args {
     /// Show the charts live at this address as well
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = crate::exit::parse_address)]

@@ -17,19 +17,7 @@ use std::path::{Path, PathBuf};
 #[derive(Parser)]
 #[command(
     args_conflicts_with_subcommands = true,
-    after_help = "\
-Examples:
-  roost govern --port 11211 --goal 500us@p99        keep that service's p99 below 500 us on the fewest cores
-  roost govern --port 11211                         CARB without a goal: by the slope of the tail
-  roost govern --unit memcached --policy fixed --cores 4
-  roost govern --port 11211 --policy fixed --goal 500us@p99 --frequency pegasus   all cores, as slow as the goal allows
-  roost govern --port 11211 --policy fixed --goal 500us@p99 --frequency pegasus --frequency-actuator rapl   by the socket's power
-  roost govern plan --port 11211 --goal 500us@p99   what would be done, and touch nothing
-  roost status                                      the services of a running daemon
-  roost set port-11211 goal=600us@p99               change something; also: roost pause, roost resume
-  roost govern hurry-up --slots FILE                speed for the requests that are long in the hot function
-
-Exit codes: 2 a name or the configuration is wrong, 3 this machine lacks what it needs, 4 somebody else holds the knob."
+    after_help = include_str!("../../help/govern.txt")
 )]
 pub struct Args {
     #[command(subcommand)]
@@ -41,7 +29,8 @@ pub struct Args {
 /// What else can be asked.
 #[derive(Subcommand)]
 pub enum Subject {
-    /// Say what would be governed, by what and within which bounds; touch nothing
+    /// Say what would be governed, by which means and within which bounds; change nothing
+    #[command(after_help = include_str!("../../help/plan.txt"))]
     Plan(Box<Governing>),
     HurryUp(Box<super::hurry_up::Args>),
 }

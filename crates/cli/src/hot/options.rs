@@ -11,15 +11,9 @@ use std::path::PathBuf;
 /// a shard) and holds nearly all of the work. Send the service its usual load meanwhile. A JVM is
 /// profiled by async-profiler and counted by Roost's agent, which both go in by the JVM's own
 /// attach mechanism and are without effect afterwards; a native program by perf and by uprobes, a
-/// trap of some microseconds a call for as long as is counted. Exit code 3: this user or this
-/// machine may not look; 5: no function fits.
+/// trap of some microseconds a call for as long as is counted.
 #[derive(clap::Args, Debug)]
-#[command(after_help = "\
-Examples:
-  roost hot --pid $(pgrep -f elasticsearch) --for 15s      a JVM; prints the agent's option
-  roost hot --pid $(pidof memcached)                       a native program, with its debug symbols installed
-  roost hot --pid 4711 --shards 5                          a search over five shards: five calls a request are right
-  roost hot --pid 4711 --energy --machine xeon-gold-6126   and the clock that its light requests are cheapest at")]
+#[command(after_help = include_str!("../../help/hot.txt"))]
 pub struct Args {
     /// The service's process
     #[arg(long, value_name = "PID")]

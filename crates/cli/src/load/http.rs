@@ -1,6 +1,6 @@
 //! `roost load http`: an HTTP server, such as a search engine.
 
-use super::{Load, shapes};
+use super::Load;
 use crate::exit::usage;
 use anyhow::Result;
 use loadgen::{Body, Plan, Url};
@@ -13,18 +13,9 @@ use workload::{Keywords, Popularity, Words};
 /// As `roost load memcache`, over kept-alive connections of HTTP/1.1. A request takes any free
 /// connection; if none is free it waits, and its latency counts on. {words} in the URL and in the
 /// body stands for the query's keywords. The server's own time in the answers of Elasticsearch,
-/// OpenSearch (took) and Solr (QTime) is shown beside the latency. Exit code 6: the run is INVALID,
-/// the median or --percentile is the generator's own lateness; 1: a connection was lost, an answer
-/// had a status from 400 on or did not come; 2: bad usage.
+/// OpenSearch (took) and Solr (QTime) is shown next to the latency.
 #[derive(clap::Args, Debug)]
-#[command(after_help = concat!("\
-Examples:
-  roost load http http://127.0.0.1:8080/ --rate 500               the same page, 500 times a second
-  roost load http http://127.0.0.1:9200/pages/_search --words words.txt --rate 40 \\
-      --body '{\"query\":{\"match\":{\"text\":\"{words}\"}}}'          queries of 1 to 18 keywords, as the Hurry-up paper mixes them
-  roost load http 'http://127.0.0.1:8983/solr/pages/select?wt=json&q=text:({words})' --words words.txt \\
-      --keywords heavy --rate 10                                  Solr, 12 to 18 keywords
-  roost load http URL --words words.txt --arrivals closed --connections 4      as fast as 4 clients get answers\n\n", shapes!()))]
+#[command(after_help = concat!(include_str!("../../help/load-http.txt"), include_str!("../../help/shapes.txt")))]
 pub(super) struct Http {
     /// The target: http://HOST:PORT/PATH?QUERY
     #[arg(value_name = "URL")]

@@ -1,6 +1,6 @@
 //! `roost load memcache`: a memcached server, or the store.
 
-use super::{Load, shapes};
+use super::Load;
 use anyhow::Result;
 use loadgen::{Items, Plan, Target};
 use machine::Ratio;
@@ -10,17 +10,9 @@ use workload::{KeySize, Popularity, ValueSize, Workload};
 ///
 /// Requests are sent when they are due, whatever the server does, and latency counts from then. A
 /// figure is marked `late` if over a tenth of it is the generator's own lateness. The run is
-/// INVALID (exit code 6) when that is so of the median or of --percentile. Exit code 1: a value was
-/// wrong, a connection lost or a request unanswered; 2: bad usage.
+/// INVALID when that is so of the median or of --percentile.
 #[derive(clap::Args, Debug)]
-#[command(after_help = concat!("\
-Examples:
-  roost load memcache --rate 50k --preload                        ten seconds of Poisson arrivals
-  roost load memcache --rate 200k --cpus 6,7 --threads 2 --connections 512 --for 1m
-  roost load memcache --shape etc --compress 3600 --rate 100k     ETC's day in 24 seconds
-  roost load memcache --shape ramp:10k..1M --key-size etc --value-size etc --popularity zipf:0.99
-  roost load memcache --arrivals closed --depth 16                as fast as the server answers
-  roost load memcache --rate 20k --preload --verify --json        check every value\n\n", shapes!()))]
+#[command(after_help = concat!(include_str!("../../help/load-memcache.txt"), include_str!("../../help/shapes.txt")))]
 pub(super) struct Memcache {
     /// The server: HOST:PORT or unix:PATH
     #[arg(long, value_name = "SERVER", default_value = "127.0.0.1:11211")]

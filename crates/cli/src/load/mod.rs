@@ -19,30 +19,11 @@ use workload::{ArrivalKind, Shape, SpecError};
 
 /// Open-loop load with latency counted from the intended send time
 #[derive(clap::Args, Debug)]
+#[command(after_help = include_str!("../../help/load.txt"))]
 pub struct Args {
     #[command(subcommand)]
     protocol: Protocol,
 }
-
-/// The common end of both help texts.
-macro_rules! shapes {
-    () => {
-        "\
-Shapes:
-  constant                     --rate throughout
-  ramp:A..B[..C]               straight from A to B (to C ...) over the run
-  steps:A,B,C                  equal parts of the run; steps:A@10s,B@5s: own times, repeated
-  burst                        Peafowl's figure 7: --rate, a fall to 5%, then 65% at once
-  burst:A..B[@P+L]             A, then B at once; with @P+L: A for P, B for L, repeated
-  diurnal[:A..B]               a sinus over 24 hours, from half of --rate (or A) to --rate (or B)
-  etc, microsoft, nlanr        a day of published traces; decay: 24 falling steps
-  etc-gaps                     a day of ETC's published gaps, with --arrivals etc
-  google                       1M/s for 15 minutes, then 230k/s
-  carb-slow, carb-fast         90 minutes of CARB's load, changing slowly or fast
-  csv:FILE                     lines of seconds,rate; each rate holds until the next line"
-    };
-}
-use shapes;
 
 #[derive(Subcommand, Debug)]
 enum Protocol {

@@ -8,25 +8,10 @@ use std::path::PathBuf;
 
 /// See how a service sleeps: lengths, states, wrong choices, their cost, and the first thing to try
 ///
-/// Watches this machine, or reads a recording of another. Nothing is changed. Exit code 2: a flag
-/// or the recording is of no use; 3: this machine shows nothing of its sleeps.
+/// Watches this machine, or reads a recording of another. Nothing is changed, but by --verify and
+/// --sweep.
 #[derive(clap::Args, Debug)]
-#[command(after_help = "\
-Examples:
-  roost observe --port 11211                       the service on that port, for a minute
-  roost observe --unit memcached --for 10s --live     a systemd unit, drawn as it goes; q ends it early
-  roost observe --port 11211 --scrape memcached:127.0.0.1:11211      the server's own count beside the kernel's
-  roost observe --for 0s --metrics 127.0.0.1:9464      for Prometheus, until a signal comes
-  roost observe --port 11211 --verify              and whether idle states move no more than the verdict says
-  roost observe --port 11211 --sweep rate=1k..50k --for 5s
-  roost doctor --json --probe > here.json; roost observe --port 11211 --wake-latency here.json
-  roost observe --port 9200 --power-command 'ipmitool dcmi power reading | awk \"/Instantaneous/ {print \\$4}\"'
-
-  perf record -e power:cpu_idle -a -- sleep 10; perf script > rec.txt      on another machine, as root
-  roost observe --from rec.txt --machine xeon-gold-6126                  read it here; it says which states that machine has
-
-A recording also tells what woke the CPUs if it holds their interrupts:
-  perf record -e power:cpu_idle,irq_vectors:local_timer_entry,irq_vectors:reschedule_entry,irq:irq_handler_entry -a ...")]
+#[command(after_help = include_str!("../../help/observe.txt"))]
 pub struct Args {
     /// Watch the requests of this process and its children
     #[arg(long, value_name = "PID", group = "service")]

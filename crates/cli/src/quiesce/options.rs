@@ -30,18 +30,7 @@ use std::path::PathBuf;
 /// The frozen may notice: epoll_wait returns EINTR once. Everything is journalled first and thawed in whatever way this ends; after a
 /// SIGKILL `roost restore` does it.
 #[derive(clap::Args, Debug)]
-#[command(after_help = "\
-Examples:
-  roost quiesce --critical search.service --background updater.service indexer.service
-  roost quiesce --critical 4711 --background /sys/fs/cgroup/batch --max-pause 100ms
-  roost quiesce --critical search --background updater --trigger accept     only what answers a request is critical, wherever it goes
-  roost quiesce --critical search --background updater --domain socket:1    only that socket's CPUs need sleep
-  roost quiesce --critical search --background updater --dry-run            show what would be frozen, and touch nothing
-
-A UNIT is a systemd unit (`.service` may be left out), the path of a cgroup (with a slash), or a process's number.
-
-Exit codes: 0 it was told to stop, 1 nobody critical is left, 2 something named is wrong, 3 the scheduler's events cannot be seen here, 4 a \
-unit must not be frozen, or another process holds it.")]
+#[command(after_help = include_str!("../../help/quiesce.txt"))]
 pub struct Args {
     /// What matters
     #[arg(long, value_name = "UNIT", required = true, num_args = 1..)]

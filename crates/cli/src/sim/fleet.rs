@@ -28,17 +28,10 @@ use toml::{Table, Value};
 
 /// Simulate many servers behind a root that asks several for each request and waits for the slowest
 ///
-/// Every server is simulated in full, under its own policies, with its share of the root's requests. Exit code 5: the
-/// root missed the scenario's goal; 2: something in the scenario or the flags is wrong.
+/// Every server is simulated in full, under its own policies, with its share of the root's
+/// requests.
 #[derive(clap::Args, Debug)]
-#[command(after_help = "\
-Examples:
-  roost sim fleet scenarios/fleet.toml                        a search cluster's day, 100 leaves
-  roost sim fleet scenarios/fleet.toml --servers 1000 --fanout 1000
-  roost sim fleet scenarios/memcached.toml --servers 200 --fanout 10 --requests 1M
-  roost sim fleet scenarios/fleet.toml --policy menu --policy teo --json > fleet.json
-
-Fleets in scenarios, and what they cost to simulate: docs/scenarios.md")]
+#[command(after_help = include_str!("../../help/sim-fleet.txt"))]
 pub struct Args {
     /// The scenario file; one without a fleet table needs --servers
     #[arg(value_name = "SCENARIO")]

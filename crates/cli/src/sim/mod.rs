@@ -22,6 +22,7 @@ use study::{cells, figures, folder, grid, options, page, progress, results};
 
 /// Simulate a service under every policy: power, tails with their intervals, residency
 #[derive(clap::Args, Debug)]
+#[command(after_help = include_str!("../../help/sim.txt"))]
 pub struct Args {
     #[command(subcommand)]
     command: Command,

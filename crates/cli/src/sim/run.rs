@@ -16,18 +16,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Simulate one scenario: every contestant with the same load, figures with 95% intervals
-///
-/// Exit code 5: a contestant missed the scenario's goal, or the precision asked for was not reached; 2: something in
-/// the scenario or the flags is wrong.
 #[derive(clap::Args, Debug)]
-#[command(after_help = "\
-Examples:
-  roost sim run scenarios/mmk.toml                            a queue with ten servers, five idle policies
-  roost sim run scenarios/mmk.toml --policy menu --policy \"carb + teo\"
-  roost sim run scenarios/memcached.toml --set workload.rate=80k --precision 1%@p99
-  roost sim run scenarios/compare.toml --json > compare.json
-
-The format of scenarios, and every policy with its parameters: docs/scenarios.md")]
+#[command(after_help = include_str!("../../help/sim-run.txt"))]
 pub struct Args {
     /// The scenario file
     #[arg(value_name = "SCENARIO")]

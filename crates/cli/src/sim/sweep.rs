@@ -29,17 +29,11 @@ use std::sync::{Mutex, PoisonError};
 
 /// Simulate a grid over any keys of a scenario; can be resumed after a kill
 ///
-/// Axes are those of the scenario's sweep table and every --set with several values. Finished cells are kept: the same
-/// command with --resume does the others. The table is DIR/cells.csv, one row per cell. Exit code 2: something in the
-/// scenario or the flags is wrong, or the folder has cells of another scenario; 4: another sweep writes there.
+/// Axes are those of the scenario's sweep table and every --set with several values. Finished cells
+/// are kept: the same command with --resume does the others. The table is DIR/cells.csv, one row
+/// per cell.
 #[derive(clap::Args, Debug)]
-#[command(after_help = "\
-Examples:
-  roost sim sweep scenarios/memcached.toml --set workload.rate=20k,40k,80k,160k
-  roost sim sweep scenarios/mmk.toml --set run.utilisation=0.1,0.5,0.9 --set machine.cores=4,10 --metrics p99,cpu_watts
-  roost sim sweep --resume runs/sim-mmk-2026-11-20-16-17-35            goes on after a kill
-
-A value that has commas in it stands in quotes: --set 'workload.shape=\"steps:1k,2k\",constant'")]
+#[command(after_help = include_str!("../../help/sim-sweep.txt"))]
 pub struct Args {
     /// The scenario file; with --resume, that of the folder if none is named
     #[arg(value_name = "SCENARIO")]

@@ -12,20 +12,11 @@ use std::path::PathBuf;
 ///
 /// A reverse proxy for HTTP/1.1 and HTTP/2. Requests go at the end of every period, earlier when
 /// the learned length of bursts puts the goal in danger, and at once when the stage is full or the
-/// load is high. Exit code 1: on the way out a client was not answered; 2: bad usage.
+/// load is high.
 #[derive(clap::Args, Debug)]
 #[command(
     args_conflicts_with_subcommands = true,
-    after_help = "\
-Examples:
-  roost stage --to http://127.0.0.1:9200 --period 250ms --goal 500ms@p99.9     a search engine, the paper's setting
-  roost stage --to http://127.0.0.1:8081 --to http://127.0.0.1:8082            two replicas, their bursts kept apart
-  roost stage --to http://127.0.0.1:9200 --never-stage /health --class 'batch;header=X-Batch;deadline=5s'
-  roost stage --config stage.toml --out runs/night --live --metrics 127.0.0.1:9151
-  roost stage --config stage.toml --print-config                               every key that is in force
-  roost stage status 127.0.0.1:9151                                            of a running one
-
-A class is NAME;path=/BEGINNING;header=NAME: VALUE;deadline=TIME or NAME;path=/BEGINNING;never. The first that fits counts."
+    after_help = include_str!("../../help/stage.txt")
 )]
 pub struct Args {
     #[command(subcommand)]
@@ -91,6 +82,7 @@ pub struct Args {
 #[derive(Debug, Subcommand)]
 pub(super) enum Ask {
     /// Show a running proxy's status, asked at the address of its metrics
+    #[command(after_help = include_str!("../../help/stage-status.txt"))]
     Status {
         /// Where it serves its metrics
         #[arg(value_name = "ADDRESS:PORT")]

@@ -16,12 +16,7 @@ pub const SOCKET: &str = "/run/roost/wake.sock";
 ///
 /// What was asked is taken back when the caller ends, so this stays until the window has passed.
 #[derive(clap::Args)]
-#[command(after_help = "\
-Examples:
-  roost wake at --cpus 1 --in 400us --stay 1ms
-  roost wake at --cpus 0-1 --in 1s --stay 50ms --json
-
-Exit codes: 0 it was done, 1 nobody answers, 2 something named is wrong, 4 it was refused.")]
+#[command(after_help = include_str!("../../help/wake-at.txt"))]
 pub struct At {
     /// Which CPUs, up to four
     #[arg(long, value_name = "LIST")]
@@ -42,10 +37,7 @@ pub struct At {
 
 /// Ask a running planner how things are
 #[derive(clap::Args)]
-#[command(after_help = "\
-Examples:
-  roost wake status
-  roost wake status --json | jq '.accounts[] | {name, joules}'")]
+#[command(after_help = include_str!("../../help/wake-status.txt"))]
 pub struct Status {
     /// The planner's socket
     #[arg(long, value_name = "FILE", default_value = SOCKET)]

@@ -37,18 +37,7 @@ use std::sync::{Arc, Mutex};
 #[derive(clap::Args)]
 #[command(
     args_conflicts_with_subcommands = true,
-    after_help = "\
-Examples:
-  roost wake                                                      plan for all CPUs; callers connect to /run/roost/wake.sock
-  roost wake --calibrate                                          what waking takes here, and by what CPUs are best kept awake
-  roost wake --udp 127.0.0.1:7800 --http 127.0.0.1:7801 --token-file /etc/roost/wake.token --remote-cpus 1
-  roost wake at --cpus 1 --in 400us --stay 1ms                    from the shell: CPU 1 shall be ready then
-  roost wake status                                               who asked, who paid, what was late
-  echo '{\"wake\":{\"cpus\":\"1\",\"in\":\"400us\",\"stay\":\"1ms\"}}' | nc -U /run/roost/wake.sock      from anything
-
-Clients: include/roost_wake.h (C, C++), crate slots (Rust), a line of JSON over the socket (all others; docs/formats.md).
-
-Exit codes: 0 it was told to stop, 2 something named is wrong, 3 no CPU can be kept awake here, 4 somebody else holds the knob and shares it not."
+    after_help = include_str!("../../help/wake.txt")
 )]
 pub struct Args {
     #[command(subcommand)]

@@ -13,17 +13,7 @@ use std::path::PathBuf;
 /// it is idle, at the middle one while anything runs, and at the highest while a thread has been inside for longer than most calls take.
 /// Everything that is changed is journalled first and put back at the end, in whatever way that comes; after a SIGKILL `roost restore` does it.
 #[derive(clap::Args)]
-#[command(after_help = "\
-Examples:
-  roost govern hurry-up --slots /dev/shm/search.slots                        the threshold is learned: p95 of the calls seen
-  roost govern hurry-up --slots FILE --threshold p75 --mid 1700MHz
-  roost govern hurry-up --slots FILE --preset paper                          the paper's flowchart: 450 ms, looked at every 50 ms
-  roost govern hurry-up --slots FILE --pid 4711                              a service in a container, by its number here
-  roost govern hurry-up --pid 4711 --uprobe '/usr/bin/searchd:run_query'     a native program that cannot be changed
-  roost govern hurry-up --slots FILE --dry-run                               show who is inside, and touch nothing
-
-Exit codes: 0 it was told to stop, 1 the service or its slot file broke off, 2 something named is wrong, 3 no clock can be set here, 4 somebody else \
-holds the knob.")]
+#[command(after_help = include_str!("../../../help/hurry-up.txt"))]
 pub struct Args {
     /// The slot file, as the agent's `file=` names it
     #[arg(long, value_name = "FILE")]

@@ -1,0 +1,144 @@
+//! Every example that a reader can paste is pasted here: those of each `--help`, and the shell
+//! blocks of README.md and GUIDE.md.
+//!
+//! bash runs them, in a folder where `roost` and all other programs are stand-ins that write their
+//! arguments down. So quotes, remarks, pipes and continued lines count as in a shell. Each command
+//! line of `roost` must then parse as the real program parses it. The integration tests run those
+//! that are short and harmless.
+
+use crate::manual::command;
+use clap::Command;
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+/// Writes its arguments, each with a NUL behind it and one more at the end, and takes its input.
+const STAND_IN: &str =
+    "#!/bin/bash\n[ $# = 0 ] || printf '%s\\0' \"$@\" >> \"$TOLD\"\nprintf '\\0' >> \"$TOLD\"\n";
+
+/// Programs besides `roost` that examples call.
+const OTHERS: [&str; 13] =
+    ["apt", "cargo", "install", "ip", "java", "jq", "make", "nc", "perf", "pgrep", "pidof", "sleep", "tee"];
+
+/// Pastes `text` and returns the arguments of each `roost` in it.
+fn paste(text: &str) -> Result<Vec<Vec<String>>, String> {
+    let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
+    let bin = folder.path().join("bin");
+    fs::create_dir(&bin).unwrap();
+    let program = |name: &str, text: &str| {
+        let path = bin.join(name);
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    };
+    program("roost", STAND_IN);
+    program("sudo", "#!/bin/bash\nexec \"$@\"\n");
+    for name in OTHERS {
+        program(name, "#!/bin/bash\necho 4711\n");
+    }
+    let told = folder.path().join("told");
+    fs::write(&told, "").unwrap();
+    // `kill %1` ends a job of a session; the stand-in has ended by then.
+    let script = format!("kill() {{ :; }}\nset -e\n{text}\nwait\n");
+    // One example writes into a folder of the system.
+    let script = script.replace("> /etc/bash_completion.d/roost", "> completions");
+    let output = std::process::Command::new("/bin/bash")
+        .arg("-c")
+        .arg(&script)
+        .current_dir(folder.path())
+        .env_clear()
+        .env("PATH", &bin)
+        .env("TOLD", &told)
+        .output()
+        .map_err(|error| error.to_string())?;
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    if !output.status.success() || !stderr.is_empty() {
+        return Err(format!("{}: {stderr}", output.status));
+    }
+    let told = fs::read_to_string(told).map_err(|error| error.to_string())?;
+    let mut all = vec![Vec::new()];
+    for word in told.split('\0') {
+        if word.is_empty() {
+            all.push(Vec::new());
+        } else {
+            all.last_mut().unwrap().push(word.to_owned());
+        }
+    }
+    all.truncate(all.len().saturating_sub(2));
+    Ok(all)
+}
+
+/// Pastes `text`, which calls `roost` at least `least` times, and parses all that it calls.
+fn check(place: &str, text: &str, least: usize) {
+    let calls = paste(text).unwrap_or_else(|error| panic!("{place}: {error}\n{text}"));
+    assert!(calls.len() >= least, "{place}: {calls:?}\n{text}");
+    for call in calls {
+        let whole = std::iter::once("roost".to_owned()).chain(call.iter().cloned());
+        if let Err(error) = command().try_get_matches_from(whole) {
+            panic!("{place}: roost {call:?}: {error}");
+        }
+    }
+}
+
+/// The indented lines below `Examples:`.
+fn examples_of(help: &str) -> String {
+    let lines = help.lines().skip_while(|line| *line != "Examples:").skip(1);
+    lines.take_while(|line| line.starts_with("  ")).map(|line| format!("{line}\n")).collect()
+}
+
+fn walk(name: &str, command: &Command, visit: &mut impl FnMut(&str, &Command)) {
+    visit(name, command);
+    for below in command.get_subcommands().filter(|below| !below.is_hide_set()) {
+        walk(&format!("{name} {}", below.get_name()), below, visit);
+    }
+}
+
+fn all_commands(mut visit: impl FnMut(&str, &Command)) {
+    let mut whole = command().disable_help_subcommand(true);
+    whole.build();
+    walk("roost", &whole, &mut visit);
+}
+
+#[test]
+fn each_example_of_each_help_can_be_pasted() {
+    all_commands(|name, command| {
+        let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+        let examples = examples_of(&help);
+        let calls = examples.lines().filter(|line| line.trim_start().starts_with("roost ")).count();
+        assert!(calls > 0, "{name} --help has no example");
+        check(name, &examples, calls);
+    });
+}
+
+/// clap breaks lines that are wider than the terminal, and a broken example cannot be pasted.
+#[test]
+fn no_line_below_the_options_of_a_help_is_wider_than_a_small_terminal() {
+    all_commands(|name, command| {
+        let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+        for line in help.lines() {
+            assert!(line.chars().count() <= 80, "{name}: {line}");
+        }
+    });
+}
+
+#[test]
+fn each_shell_block_of_the_readme_and_of_the_guide_can_be_pasted() {
+    for name in ["README.md", "GUIDE.md"] {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(name);
+        let text = fs::read_to_string(&path).unwrap();
+        let mut pasted = 0;
+        for (at, block) in text.split("```").enumerate().filter(|(at, _)| at % 2 == 1) {
+            let place = format!("{name}, block {}", at / 2 + 1);
+            let lines: String = match block.split_once('\n') {
+                Some(("sh", shell)) => shell.to_owned(),
+                Some(("console", session)) => session
+                    .lines()
+                    .filter_map(|line| line.strip_prefix("$ ").map(|line| format!("{line}\n")))
+                    .collect(),
+                _ => continue,
+            };
+            check(&place, &lines, 0);
+            pasted += 1;
+        }
+        assert!(pasted > 2, "{name} has {pasted} blocks");
+    }
+}
