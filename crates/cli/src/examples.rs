@@ -79,7 +79,6 @@ fn check(place: &str, text: &str, least: usize) {
     }
 }
 
-/// The indented lines below `Examples:`.
 fn examples_of(help: &str) -> String {
     let lines = help.lines().skip_while(|line| *line != "Examples:").skip(1);
     lines.take_while(|line| line.starts_with("  ")).map(|line| format!("{line}\n")).collect()

@@ -211,7 +211,6 @@ impl Room {
         self.peers.len() < self.limits.connections
     }
 
-    /// After connections have ended.
     fn tidy(&mut self) {
         while self.tasks.try_join_next().is_some() {}
         self.peers.retain(|peer| !peer.task.is_finished());

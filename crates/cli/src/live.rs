@@ -69,7 +69,6 @@ impl Live {
         let _ = out.flush();
     }
 
-    /// The last text stays.
     pub fn end(&mut self) {
         if self.is_live {
             println!();
@@ -95,7 +94,6 @@ fn fitted(text: &str, width: usize) -> String {
 /// Of a terminal that does not say it.
 const WIDTH: usize = 80;
 
-/// A line of JSON.
 pub fn print_line(value: &impl Serialize) {
     println!("{}", serde_json::to_string(value).expect("plain data"));
 }

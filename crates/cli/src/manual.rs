@@ -25,7 +25,6 @@ pub struct Completions {
     shell: clap_complete::Shell,
 }
 
-/// Writes the pages.
 pub fn man(args: &Man) -> Result<ExitCode> {
     let folder = &args.folder;
     run_folder::create(folder)?;
@@ -43,7 +42,6 @@ fn pages(command: &Command, folder: &Path) -> Result<()> {
     run_folder::write(folder, &page.get_filename(), |file| page.render(file))
 }
 
-/// Prints the completions.
 pub fn completions(args: &Completions) -> Result<ExitCode> {
     let mut text = Vec::new();
     clap_complete::generate(args.shell, &mut command(), "roost", &mut text);

@@ -36,7 +36,6 @@ pub struct Args {
     json: bool,
 }
 
-/// Does it.
 pub fn run(args: &Args) -> Result<ExitCode> {
     if quiescence::is_here(&args.folder) {
         return quiescence::replay(&args.folder, args.policy.as_deref(), args.json);

@@ -27,7 +27,6 @@ pub struct Args {
     ended_by: Option<i32>,
 }
 
-/// Does it.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     // Who misspells it shall not hear that there is nothing to put back.
     if !args.sysfs_root.is_dir() {

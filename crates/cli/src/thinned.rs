@@ -14,7 +14,6 @@ pub struct Thinned<T> {
 }
 
 impl<T> Thinned<T> {
-    /// None yet.
     pub fn new(at_most: usize) -> Self {
         Self { kept: Vec::new(), at_most, step: 1, skipped: 0 }
     }

@@ -38,7 +38,6 @@ pub struct Args {
     json: bool,
 }
 
-/// Does it.
 pub fn run(args: &Args) -> Result<ExitCode> {
     if args.interval < INTERVAL_MIN {
         return Err(usage(format!("--interval {} is too short: use at least {INTERVAL_MIN}", args.interval)));
@@ -180,7 +179,6 @@ impl Store {
         Ok(Self { address: address.to_owned(), stream: BufReader::new(stream) })
     }
 
-    /// Asks for a reading.
     fn status(&mut self) -> Result<Status> {
         let gone = || format!("the store at {} is gone", self.address);
         self.stream.get_mut().write_all(b"stats roost-json\r\n").with_context(gone)?;

@@ -76,7 +76,6 @@ pub struct Args {
     root: Option<PathBuf>,
 }
 
-/// Runs it.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let mut config = Config::load(&args.config).map_err(usage)?;
     config.socket = args.socket.clone().unwrap_or(config.socket);
@@ -121,7 +120,6 @@ pub struct Request<'a> {
 
 /// What a person or a program sees meanwhile.
 pub trait View: Send {
-    /// A line that stays.
     fn say(&mut self, line: &str);
     /// An epoch of a service is over.
     fn epoch(&mut self, _governed: &Governed) {}

@@ -83,17 +83,14 @@ pub fn pause(args: &Pause) -> Result<ExitCode> {
     change_of(&args.named.name, ::daemon::Set::Pause, &place(args.named.socket.as_ref()))
 }
 
-/// Resumes it.
 pub fn resume(args: &Resume) -> Result<ExitCode> {
     change_of(&args.named.name, ::daemon::Set::Resume, &place(args.named.socket.as_ref()))
 }
 
-/// Changes it.
 pub fn set(args: &Set) -> Result<ExitCode> {
     change_of(&args.name, args.change, &place(args.socket.as_ref()))
 }
 
-/// Prints it.
 pub fn show(args: &Status) -> Result<ExitCode> {
     let answer = ask(&place(args.socket.as_ref()), &Ask::Status).map_err(unheard)?;
     let Answer::Status { governed, waiting, asked, controllers, dry_run } = answer else {

@@ -28,7 +28,6 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Finds it.
 pub fn run(args: &Args) -> Result<ExitCode> {
     if args.length < Duration::from_secs(1) || args.slots_for < Duration::from_millis(200) {
         return Err(usage("--for needs a second or more, and --slots-for 200ms or more"));

@@ -102,7 +102,6 @@ pub struct Row {
 }
 
 impl PoolFound {
-    /// As observed.
     pub fn of(pool: &Pool) -> Self {
         let Pool { name, threads, share, reads, serves } = pool.clone();
         Self { name, threads, share, reads, serves }
@@ -110,7 +109,6 @@ impl PoolFound {
 }
 
 impl Found {
-    /// Whether a function fits.
     pub fn is_found(&self) -> bool {
         self.option.is_some()
     }
@@ -124,7 +122,6 @@ fn cells(row: &Row) -> Vec<String> {
     vec![row.share.to_string(), calls, length(row.p50), length(row.p99), row.verdict.to_string()]
 }
 
-/// For people.
 pub fn text(found: &Found) -> String {
     let mut text = String::new();
     let serving: Vec<String> = found
@@ -347,7 +344,5 @@ pub fn maker(folder: &Path) -> Option<&'static str> {
     folder.join(HOT).is_file().then_some("roost hot")
 }
 
-/// All that was found.
 const HOT: &str = "hot.json";
-/// Collapsed, for other tools.
 const STACKS: &str = "stacks.folded";

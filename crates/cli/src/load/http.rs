@@ -48,7 +48,6 @@ pub(super) struct Http {
 }
 
 impl Http {
-    /// The arguments as a plan.
     pub(super) fn plan(&self) -> Result<Plan<loadgen::Http>> {
         let body = match self.body.as_deref().map(|text| (text, text.strip_prefix('@'))) {
             Some((_, Some(file))) => Some(

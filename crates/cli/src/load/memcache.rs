@@ -46,7 +46,6 @@ pub(super) struct Memcache {
 }
 
 impl Memcache {
-    /// The arguments as a plan.
     pub(super) fn plan(&self) -> Result<Plan> {
         let workload = Workload {
             seed: self.load.seed,

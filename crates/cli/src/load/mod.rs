@@ -105,7 +105,6 @@ impl FromStr for Arrivals {
     }
 }
 
-/// Sends the load.
 pub fn run(args: &Args) -> Result<ExitCode> {
     match &args.protocol {
         Protocol::Memcache(args) => send(&args.load, &args.plan()?),
@@ -221,7 +220,6 @@ impl Load {
     }
 }
 
-/// p99.9 as a share.
 fn parse_percentile(text: &str) -> Result<f64, String> {
     match text.strip_prefix('p').and_then(|percent| percent.parse::<f64>().ok()) {
         Some(percent) if percent > 0.0 && percent < 100.0 => Ok(percent / 100.0),

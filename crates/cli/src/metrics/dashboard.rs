@@ -20,7 +20,6 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The labels of each sample of a page, by its name.
 type Names<'a> = BTreeMap<&'a str, BTreeSet<&'a str>>;
 
-/// Grafana's width.
 const COLUMNS: u64 = 24;
 /// Prometheus adds these to the scraped ones.
 const ADDED: [&str; 2] = ["instance", "job"];

@@ -204,7 +204,6 @@ fn own_word(own: &Now, page: &mut Page<'_, '_>) -> fmt::Result {
     page.gauge("scraped_connections", "The service's own count of its connections.", None, connections)
 }
 
-/// One bucket to a doubling.
 fn of_lengths(lengths: &LengthHistogram) -> Buckets {
     const PER_DOUBLING: usize = 4;
     let last = LengthHistogram::BUCKETS - 1;
@@ -241,7 +240,6 @@ pub(crate) mod tests {
     use observe::scrape::Step;
     use observe::sleep::{CpuPattern, SleepSource, Wakers};
 
-    /// One CPU, and no service.
     pub fn seen() -> Seen {
         let state = |name: &str, kind, exit, residency| Cstate {
             name: name.to_owned(),

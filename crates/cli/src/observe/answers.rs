@@ -55,7 +55,6 @@ pub struct Times {
 }
 
 impl Times {
-    /// `None` if nothing was seen.
     pub fn of(times: &Histogram<u64>) -> Option<Self> {
         let at = |percent| percentile(times, percent);
         Some(Self {
@@ -71,7 +70,6 @@ impl Times {
 }
 
 impl Answers {
-    /// The requests of `service`.
     pub fn of(service: String, seen: &RequestPattern) -> Self {
         let times = |times: &Option<Histogram<u64>>| times.as_ref().and_then(Times::of);
         Self {

@@ -14,7 +14,6 @@ use std::io::{self, BufReader};
 use std::path::Path;
 use std::process::ExitCode;
 
-/// Does it.
 pub fn run(args: &Args, file: &Path) -> Result<ExitCode> {
     let mut watched = args.machine.as_deref().map_or_else(|| Ok(Watched::default()), Watched::named)?;
     if let Some(file) = &args.wake_latency {

@@ -27,7 +27,6 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Does it.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let root = Root::system();
     if let Some(rates) = args.sweep {

@@ -34,7 +34,6 @@ pub use results::maker;
 use anyhow::Result;
 use std::process::ExitCode;
 
-/// Observes.
 pub fn run(args: &Args) -> Result<ExitCode> {
     match &args.from {
         Some(file) => from::run(args, file),

@@ -132,7 +132,6 @@ impl Args {
         self.length.unwrap_or(if self.sweep.is_some() { POINT } else { WATCH })
     }
 
-    /// As the watcher takes it.
     pub fn without(&self) -> Without {
         match self.without {
             None => Without::Nothing,

@@ -62,7 +62,6 @@ impl Source {
         }
     }
 
-    /// As a figure's source.
     pub fn name(&self) -> String {
         match self {
             Self::File(path) => format!("measured: {}", path.display()),

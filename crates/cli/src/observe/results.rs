@@ -104,14 +104,12 @@ pub struct HardwareState {
     pub share: Ratio,
 }
 
-/// As an observation keeps it.
 pub fn work(counted: &[CpuWork]) -> Vec<Work> {
     let one =
         |work: &CpuWork| Work { cpu: work.cpu, per_cycle: work.per_cycle(), stalled: work.stall_ratio() };
     counted.iter().map(one).collect()
 }
 
-/// As an observation keeps it.
 pub fn hardware(counted: &[StateShare]) -> Vec<HardwareState> {
     let one =
         |share: &StateShare| HardwareState { cpu: share.cpu, state: share.state.clone(), share: share.share };
@@ -157,5 +155,4 @@ pub fn maker(folder: &Path) -> Option<&'static str> {
     folder.join(SLEEPS).is_file().then_some("roost observe")
 }
 
-/// All that was found.
 const SLEEPS: &str = "sleeps.json";

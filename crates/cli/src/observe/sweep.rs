@@ -119,7 +119,6 @@ struct Sweep {
     points: Vec<Measured>,
 }
 
-/// Does it.
 pub fn run(args: &Args, rates: Rates, ended: &AtomicBool) -> Result<ExitCode> {
     let Some(port) = args.port else {
         return Err(usage("--sweep sends its own load: name the store's port with --port"));
@@ -250,7 +249,6 @@ fn point(
     })
 }
 
-/// All that was found.
 const SWEEP: &str = "sweep.json";
 
 fn finish(args: &Args, sweep: &Sweep) -> Result<ExitCode> {

@@ -15,18 +15,15 @@ pub struct View {
 }
 
 impl View {
-    /// Before anything was seen.
     pub fn new(title: &str, length: Duration) -> Self {
         let shown = SleepView { title: title.to_owned(), length, ..SleepView::default() };
         Self { shown, idle: LengthHistogram::default(), active: LengthHistogram::default() }
     }
 
-    /// The content of the view.
     pub fn shown(&self) -> &SleepView {
         &self.shown
     }
 
-    /// Takes in a tick.
     pub fn tick(
         &mut self,
         at: Duration,

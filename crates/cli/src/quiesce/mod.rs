@@ -22,12 +22,10 @@ use machine::{Duration, Instant};
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
 
-/// A person reads no faster.
 const DRAW_EVERY: Duration = Duration::from_millis(200);
 /// A line of JSON, and a point of the page's figures.
 const SAMPLE_EVERY: Duration = Duration::from_secs(1);
 
-/// Does it.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let config = Config {
         quiesce: vec![args.table()],

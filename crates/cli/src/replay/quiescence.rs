@@ -13,7 +13,6 @@ use sim::recorded_waits::{self, StoodStill};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// The names of the logs.
 const INSTANCE: &str = "quiesce";
 
 /// A run, replayed.

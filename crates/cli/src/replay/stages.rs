@@ -10,7 +10,6 @@ use serde::Serialize;
 use std::path::Path;
 use std::process::ExitCode;
 
-/// How the logs' names begin.
 const PREFIX: &str = "stage-";
 
 /// One stage, replayed.
@@ -27,7 +26,6 @@ pub fn is_here(folder: &Path) -> bool {
     !segments::logs(folder, PREFIX).is_empty()
 }
 
-/// Repeats them all.
 pub fn replay(folder: &Path, json: bool) -> Result<ExitCode> {
     let mut all = Vec::new();
     for (stage, files) in segments::logs(folder, PREFIX) {

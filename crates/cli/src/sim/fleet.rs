@@ -49,7 +49,6 @@ pub struct Args {
     out: Option<PathBuf>,
 }
 
-/// Does it.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let document = document(args)?;
     let contestants = options::contestants(&document)?;
@@ -135,7 +134,6 @@ fn with_fleet(document: Document, servers: Option<u32>, fanout: Option<u32>) -> 
 
 /// Response times by number of leaves waited for.
 const FANOUTS: &str = "fanouts.csv";
-/// Servers by policies.
 const GROUPS: &str = "groups.csv";
 
 #[cfg(test)]

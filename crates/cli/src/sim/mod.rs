@@ -35,7 +35,6 @@ enum Command {
     Fleet(Box<fleet::Args>),
 }
 
-/// Simulates.
 pub fn run(args: &Args) -> Result<ExitCode> {
     match &args.command {
         Command::Run(args) => run::run(args),

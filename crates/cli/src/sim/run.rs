@@ -29,7 +29,6 @@ pub struct Args {
     out: Option<PathBuf>,
 }
 
-/// Does it.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let document = document(args)?;
     let contestants = options::contestants(&document)?;
@@ -98,7 +97,6 @@ fn document(args: &Args) -> Result<Document> {
     Ok(document)
 }
 
-/// All of them in parallel.
 fn simulate(checked: &[Checked], options: &Options) -> Result<Vec<Outcome>> {
     let tasks: Vec<Task> = checked.iter().map(|run| run.task.clone()).collect();
     let progress = Progress::new(tasks.len(), options.json);

@@ -69,7 +69,6 @@ fn setting(results: &Results) -> String {
     format!("{}: {requests} requests each", machines.collect::<Vec<_>>().join("; "))
 }
 
-/// `1234567` as `1,234,567`.
 fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let groups = digits.as_bytes().rchunks(3).rev().map(|group| String::from_utf8_lossy(group).into_owned());

@@ -51,7 +51,6 @@ pub struct Args {
     metrics: Vec<Figure>,
 }
 
-/// Does it.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let document = document(args)?;
     options::tell_of_shape(&document)?;
@@ -105,7 +104,6 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// One row per cell.
 const CSV: &str = "cells.csv";
 
 /// What is swept: the scenario named, or that of the folder, with the changes of the command line.
@@ -216,7 +214,6 @@ fn in_order(planned: &[Planned], cells: Vec<Cell>) -> Result<Vec<Cell>> {
     taken.collect::<Option<_>>().context("a finished cell is not in cells.jsonl; run the sweep again")
 }
 
-/// Axes, contestant, figures.
 fn write_csv(cells: &[Cell], to: impl Write) -> io::Result<()> {
     let mut csv = csv::Writer::from_writer(to);
     let figures = Figure::of_all(cells.iter().map(|cell| &cell.run.outcome));
@@ -268,7 +265,6 @@ fn told(args: &Args, scenario: &Scenario, about: &Results, cells: &[Cell]) -> St
 /// What is printed of each cell if nobody says.
 const DEFAULT_METRICS: [&str; 4] = ["mean", "p99", "cpu_watts", "joules_per_request"];
 
-/// More rows are for files.
 const ROWS_SHOWN: usize = 100;
 
 fn table_of(cells: &[Cell], figures: &[Figure]) -> Table {

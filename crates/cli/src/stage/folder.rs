@@ -14,7 +14,6 @@ use std::fs::File;
 use std::io::{BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 
-/// How the figures are got.
 const METHOD: [&str; 4] = [
     "Latencies run from the arrival of a request's head at the proxy until the last byte of the answer came from the server; what the client's network takes \
      is not in them.",
@@ -23,11 +22,8 @@ const METHOD: [&str; 4] = [
     "Nothing here is an energy: no meter is read. How the server's CPUs slept is what `roost observe` sees, and `roost-bench stage` compares.",
 ];
 
-/// Seconds and the status then.
 const READINGS: &str = "readings.jsonl";
-/// Each burst that went.
 const COMMANDS: &str = "commands.jsonl";
-/// The results.
 const SUMMARY: &str = "summary.json";
 
 /// One moment, as the page needs it.
@@ -95,7 +91,6 @@ impl Folder {
         })
     }
 
-    /// One more moment.
     pub fn reading(&mut self, status: &Status) -> Result<()> {
         let at_s = linux::now().since(self.began).as_secs_f64();
         let reading = Reading { at_s, status: status.clone() };

@@ -31,7 +31,6 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 use told::View;
 
-/// Does it.
 pub fn run(args: &Args) -> Result<ExitCode> {
     if let Some(options::Ask::Status { address, json }) = &args.ask {
         return status(address, *json);

@@ -94,7 +94,6 @@ pub(super) enum Ask {
 }
 
 impl Args {
-    /// The subject of the question.
     pub(super) fn config(&self) -> Result<Config> {
         let mut config = match &self.config {
             None => Config::default(),

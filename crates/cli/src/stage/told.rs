@@ -9,7 +9,6 @@ use serde_json::Value;
 use std::collections::VecDeque;
 use std::fmt::Write as _;
 
-/// The results, as text.
 pub fn summary(status: &Status) -> String {
     let [classes, servers] = [cells::classes(status), cells::servers(status)].map(|cells| {
         let mut table = Table::new(1, cells.head);
@@ -87,12 +86,10 @@ impl View {
         Self { shown: StageView::default(), is_wanted, last: None }
     }
 
-    /// The content of the view.
     pub fn shown(&self) -> &StageView {
         &self.shown
     }
 
-    /// Takes in a tick.
     pub fn tick(&mut self, at: Duration, status: &Status, bursts: &[VecDeque<Burst>]) {
         if !self.is_wanted {
             return;

@@ -9,7 +9,6 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Where a planner listens.
 pub const SOCKET: &str = "/run/roost/wake.sock";
 
 /// Ask that CPUs be ready at a time from now, and wait until that is over
@@ -47,7 +46,6 @@ pub struct Status {
     json: bool,
 }
 
-/// Asks, and waits.
 pub fn at(args: &At) -> Result<ExitCode> {
     let mut caller = Caller::connect(&args.socket)?;
     let ask = WakeAsk::Wake {
@@ -73,7 +71,6 @@ pub fn at(args: &At) -> Result<ExitCode> {
     }
 }
 
-/// Asks and prints.
 pub fn status(args: &Status) -> Result<ExitCode> {
     match Caller::connect(&args.socket)?.ask(&WakeAsk::Status)? {
         WakeAnswer::Status(status) if args.json => println!("{}", serde_json::to_string_pretty(&status)?),

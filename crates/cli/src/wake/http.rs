@@ -13,7 +13,6 @@ use axum::routing::post;
 use std::net::TcpListener;
 use std::sync::{Mutex, PoisonError};
 
-/// A message is no longer.
 const BODY_MAX: usize = 1024;
 
 /// The place where announcements come over HTTP, until a planner hears them.

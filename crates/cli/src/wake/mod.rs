@@ -52,10 +52,8 @@ enum Client {
     Status(at::Status),
 }
 
-/// A person reads no faster.
 const DRAW_EVERY: Duration = Duration::from_millis(500);
 
-/// Does it.
 pub fn run(args: &Args) -> Result<ExitCode> {
     match &args.client {
         Some(Client::At(at)) => return at::at(at),

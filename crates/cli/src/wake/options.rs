@@ -98,7 +98,6 @@ pub enum ActName {
 }
 
 impl ActName {
-    /// As it is typed.
     pub fn name(self) -> &'static str {
         match self {
             Self::Polling => "polling",
@@ -135,7 +134,6 @@ pub enum AlarmName {
 }
 
 impl AlarmName {
-    /// As it is typed.
     pub fn name(self) -> &'static str {
         match self {
             Self::Thread => "thread",

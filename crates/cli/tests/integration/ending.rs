@@ -207,7 +207,6 @@ fn a_view_gives_the_terminal_back_on_every_signal() {
     }
 }
 
-/// Processes whose parent this is.
 fn children(of: u32) -> Vec<u32> {
     let tasks = fs::read_dir(format!("/proc/{of}/task")).into_iter().flatten().flatten();
     let lists = tasks.map(|task| fs::read_to_string(task.path().join("children")).unwrap_or_default());

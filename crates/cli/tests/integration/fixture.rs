@@ -20,7 +20,6 @@ pub fn roost_bench() -> PathBuf {
     file
 }
 
-/// The repository's root.
 pub fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the repository is there")
 }
@@ -111,7 +110,6 @@ impl Server {
         self.child.id()
     }
 
-    /// Resident memory now, bytes.
     pub fn rss(&self) -> usize {
         let statm = std::fs::read_to_string(format!("/proc/{}/statm", self.pid())).expect("the server runs");
         let pages: usize = statm.split(' ').nth(1).expect("second field").parse().expect("a number");
@@ -123,7 +121,6 @@ impl Server {
         self.end_by("TERM")
     }
 
-    /// The same by another signal.
     pub fn end_by(mut self, name: &str) -> (Option<i32>, String) {
         signal(self.pid(), name);
         let status = self.child.wait().expect("the server ends");
@@ -217,7 +214,6 @@ impl Client {
         bytes
     }
 
-    /// One statistic.
     pub fn stat(&mut self, group: &str, name: &str) -> Option<String> {
         self.send(format!("stats {group}\r\n").replace(" \r", "\r"));
         let mut found = None;

@@ -130,7 +130,6 @@ impl Governor {
         self.end_by("TERM")
     }
 
-    /// The same by another signal.
     pub fn end_by(mut self, name: &str) -> (Option<i32>, String) {
         signal(self.child.id(), name);
         // Its pipe must not fill.

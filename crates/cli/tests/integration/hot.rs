@@ -47,7 +47,6 @@ impl Loaded {
         Self { process, ended, clients }
     }
 
-    /// Its process.
     pub fn id(&self) -> u32 {
         self.process.id()
     }

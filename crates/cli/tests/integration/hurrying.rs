@@ -240,7 +240,6 @@ fn is_at(status: &Value, name: &str, level: &str) -> bool {
     hot(status, name).is_some_and(|hot| hot["level"] == level)
 }
 
-/// Levels of all CPUs.
 fn levels(status: &Value) -> Vec<&str> {
     status["cpus"].as_array().unwrap().iter().map(|cpu| cpu["level"].as_str().unwrap()).collect()
 }

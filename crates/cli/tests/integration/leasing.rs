@@ -131,7 +131,6 @@ fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// On one CPU.
 fn is_packed(server: &Memcached) -> bool {
     server.place().0.values().all(|cpus| cpus.parse::<u32>().is_ok())
 }

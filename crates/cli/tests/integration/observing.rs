@@ -13,7 +13,6 @@ const RECORDING: &str = "crates/observe/testdata/recordings/lab-perf-script.txt"
 const WITH_WAKERS: &str = "crates/observe/testdata/recordings/lab-tracefs.txt";
 const PROBED: &str = "crates/observe/testdata/doctor/lab-probe.json";
 
-/// Runs `roost` in the repository.
 fn roost(arguments: &[&str]) -> Output {
     Command::new(ROOST).args(arguments).current_dir(repository()).output().expect("roost runs")
 }

@@ -247,7 +247,6 @@ impl Group {
         self.folder.to_str().unwrap()
     }
 
-    /// The root of its tree.
     fn tree(&self) -> PathBuf {
         let is_root = |folder: &&Path| !folder.to_str().unwrap().contains("roost-test-");
         self.folder.ancestors().find(is_root).unwrap().to_owned()

@@ -10,7 +10,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use store::{Config, Log, Policy, Server};
 use workload::{ArrivalKind, Profile, Segment, ValueSize, Workload};
 
-/// Orders per second.
 const MOVES_PER_S: u64 = 1000;
 
 fn config(workers: usize, policy: Policy) -> Config {

@@ -80,7 +80,6 @@ impl Stage {
         self.end_by("TERM")
     }
 
-    /// The same by another signal.
     pub fn end_by(mut self, name: &str) -> (Option<i32>, String) {
         signal(self.child.id(), name);
         let mut text = String::new();

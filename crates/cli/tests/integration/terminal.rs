@@ -70,7 +70,6 @@ impl Terminal {
         Some(Self { folder, child, _keys: keys, shown, text: Vec::new() })
     }
 
-    /// Waits until this was written.
     pub fn until(&mut self, what: &str) -> &mut Self {
         let patience = Instant::now() + PATIENCE;
         while !String::from_utf8_lossy(&self.text).contains(what) {
@@ -93,7 +92,6 @@ impl Terminal {
         false
     }
 
-    /// The command's process.
     pub fn pid(&self) -> u32 {
         loop {
             if let Ok(text) = fs::read_to_string(self.folder.path().join("pid")) {
@@ -103,7 +101,6 @@ impl Terminal {
         }
     }
 
-    /// Waits for its end.
     pub fn left(mut self) -> Left {
         while let Ok(bytes) = self.shown.recv_timeout(PATIENCE) {
             self.text.extend(bytes);

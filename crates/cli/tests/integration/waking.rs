@@ -99,7 +99,6 @@ impl Planner {
         self.ask("\"status\"")["status"].clone()
     }
 
-    /// One line, one answer.
     fn ask(&self, line: &str) -> Value {
         let mut lines = self.lines();
         lines.say(line)
@@ -125,7 +124,6 @@ impl Planner {
         self.end_by("TERM")
     }
 
-    /// The same by another signal.
     pub fn end_by(mut self, name: &str) -> String {
         signal(self.child.id(), name);
         let status = self.child.wait().expect("it ends");

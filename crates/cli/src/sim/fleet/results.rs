@@ -69,7 +69,6 @@ impl FleetResults {
         }
     }
 
-    /// `summary.csv`: one row per fleet.
     pub fn write_summary(&self, to: impl Write) -> io::Result<()> {
         let mut csv = csv::Writer::from_writer(to);
         let first =
