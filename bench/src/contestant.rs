@@ -3,7 +3,7 @@
 use crate::exit::usage;
 use crate::run_folder;
 use anyhow::{Context as _, Result, bail};
-use linux::Offspring as _;
+use linux::EndsWithParent as _;
 use loadgen::Target;
 use machine::{CpuList, Duration};
 use rustix::process::{Pid, Signal, getuid, kill_process};

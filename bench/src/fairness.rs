@@ -265,7 +265,7 @@ fn answer_bytes(value_bytes: usize) -> usize {
 fn ask_nothing(mut stream: TcpStream, length: Duration) -> Result<Vec<f64>> {
     // Without the right to a priority the probes share the lateness of everything else, on both
     // servers alike.
-    let _ = linux::run_before_others();
+    let _ = linux::schedule_fifo();
     let mut latencies = Vec::new();
     let began = Instant::now();
     let mut due = began;

@@ -15,7 +15,7 @@ use crate::exit::{Exit, usage};
 use crate::machine_facts::this_machine;
 use crate::table::print;
 use anyhow::{Context as _, Result, bail};
-use linux::Offspring as _;
+use linux::EndsWithParent as _;
 use loadgen::{Items, Pace, Plan};
 use machine::{Duration, Rate};
 use rustix::process::{Pid, Signal, kill_process};
@@ -408,7 +408,7 @@ mod tests {
         let cpus = linux::online_cpus(&root).unwrap();
         assert_eq!(cpus.0.len(), 40);
         assert_eq!(linux::idle_table(&root, machine::CpuId(39)).unwrap().0.len(), STATES.len());
-        let mut sleeps = linux::PrematureSleeps::start(&root, &cpus);
+        let mut sleeps = linux::IdleMisprediction::start(&root, &cpus);
         let mut premature = 0;
         for epoch in 1..=PERIOD {
             machine.advance(epoch).unwrap();

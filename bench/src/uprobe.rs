@@ -8,7 +8,7 @@ use crate::exit::{Exit, coded};
 use crate::machine_facts::this_machine;
 use crate::table::{Table, print};
 use anyhow::{Context as _, Result};
-use linux::Offspring as _;
+use linux::EndsWithParent as _;
 use linux::Root;
 use observe::functions::{FunctionError, FunctionName, FunctionWatch};
 use serde::Serialize;

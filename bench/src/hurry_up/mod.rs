@@ -18,7 +18,7 @@ use crate::exit::{Exit, usage};
 use crate::machine_facts::this_machine;
 use crate::table::print;
 use anyhow::{Context as _, Result, bail};
-use linux::Offspring as _;
+use linux::EndsWithParent as _;
 use machine::{CpuList, Duration};
 use rustix::process::{Pid, Signal, kill_process};
 use serde::Serialize;

@@ -3,8 +3,8 @@
 use super::{Args, Block};
 use crate::exit::{Exit, coded};
 use anyhow::{Context as _, Result, bail};
-use linux::Offspring as _;
-use linux::bpf::{AllIdle, BpfError, WaitProgram};
+use linux::EndsWithParent as _;
+use linux::probes::{AllIdle, BpfError, WaitProgram};
 use linux::{CgroupVersion, EnergyMeter, Gaps, Root, UsageMeter};
 use machine::{CpuList, Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};

@@ -2,7 +2,7 @@
 //! it and computes, an updater; and, for the chain, what the server asks of the updater before it
 //! answers.
 //!
-//! Each ends with the bench, whichever way that ends ([`linux::Offspring`]). Nobody waits for a pipe to close, which would be a wait for
+//! Each ends with the bench, whichever way that ends ([`linux::EndsWithParent`]). Nobody waits for a pipe to close, which would be a wait for
 //! something else than the network.
 
 use anyhow::{Context as _, Result};

@@ -11,7 +11,7 @@ use super::{Args, plan, verdict};
 use crate::exit::{Exit, coded, usage};
 use anyhow::Result;
 use hdrhistogram::Histogram;
-use linux::bpf::{Activity, ActivityProgram, Whose};
+use linux::probes::{Activity, ActivityProgram, Whose};
 use loadgen::{Part, Url};
 use machine::{Duration, Goal};
 use report::run::Verdict;

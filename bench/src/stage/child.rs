@@ -2,7 +2,7 @@
 
 use crate::product::{own, roost};
 use anyhow::{Context as _, Result};
-use linux::Offspring as _;
+use linux::EndsWithParent as _;
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;

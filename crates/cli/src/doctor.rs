@@ -70,7 +70,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     // Only the running kernel can be asked which programs it takes.
-    let programs = args.root.is_none().then(|| linux::bpf::survey(&root));
+    let programs = args.root.is_none().then(|| linux::probes::survey(&root));
     let facts = gather(&root, programs);
     let policies = verdicts(&facts);
     if !args.json {

@@ -19,7 +19,7 @@ use thiserror::Error;
 pub struct Replay {
     /// Its name.
     pub service: String,
-    /// Segments read.
+    /// RotatingLog read.
     pub segments: usize,
     /// Steps repeated.
     pub steps: usize,
@@ -87,7 +87,7 @@ impl Replay {
         P: Recorded<Output = Vec<C>>,
     {
         let mut done = Self::nothing(name);
-        // Segments follow each other seamlessly, so that they are one text; a mistake is told by its file's line.
+        // RotatingLog follow each other seamlessly, so that they are one text; a mistake is told by its file's line.
         let mut reached: Option<P> = None;
         for (at, path) in files.iter().enumerate() {
             let (text, torn) = whole_lines(path, at + 1 == files.len())?;
@@ -209,7 +209,7 @@ fn cpus_of(output: &[Decided]) -> Option<CpuList> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use linux::{SegmentBounds, Segments};
+    use linux::{RotatingLog, SegmentBounds};
     use machine::{CpuId, Duration, Rate, Reading, ServiceReading};
     use policy::carb::GoalParams;
     use policy::governing::{Cores, IdleMode, Place};
@@ -249,13 +249,13 @@ mod tests {
         // Short segments, so that there are seams.
         let bounds = SegmentBounds { size: 4000, kept: 100 };
         let mut segments =
-            Segments::begin(folder, "service-cache", bounds, &log::state_line(&policy)).unwrap();
+            RotatingLog::begin(folder, "service-cache", bounds, &log::state_line(&policy)).unwrap();
         for (second, input) in (1..).zip(inputs()) {
             let at = Instant::ZERO + Duration::from_secs(second);
             let output = policy.apply(at, &input);
             segments.write(&log::step_line::<Governing>(at, &input, &output)).unwrap();
             if segments.is_full() {
-                segments.turn(&log::state_line(&policy)).unwrap();
+                segments.rotate(&log::state_line(&policy)).unwrap();
             }
         }
         segments.flush().unwrap();

@@ -15,7 +15,7 @@
 //!       |-- duty cycle           a register, where allowed   dev/cpu/N/msr
 //!       `-- power cap            of a socket                 sys/class/powercap/intel-rapl:N/...
 //!   holder::ActiveCpus       which CPUs are needed           run/roost/active.lock
-//!       |-- Surroundings     everybody else, off parked CPUs run/roost/surroundings.lock
+//!       |-- CpuIsolation     everybody else, off parked CPUs run/roost/surroundings.lock
 //!       `-- Hotplug          parked CPUs, offline            run/roost/hotplug.lock
 //!   Freezer --- a lock per group                             run/roost/frozen-DEVICE-INODE.lock
 //!       |-- Journal              the same
@@ -33,100 +33,73 @@
 
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests write into folders of their own"))]
 
-mod affinity;
-pub mod bpf;
-mod brief;
-mod cache;
-mod cgroups;
-mod clock;
-mod confine;
-mod counters;
+mod adaptive_lock;
 mod cpufreq;
 mod cpuidle;
+mod cpuset;
 mod energy;
 #[cfg(test)]
 mod fake;
+mod files;
 pub mod freezer;
-mod frequency_control;
 pub mod holder;
 mod hotplug;
-mod idle_control;
-mod inner_threads;
-mod interrupts;
 mod journal;
-mod kept_file;
-mod kernel_command_line;
 mod knob;
 mod lock;
-pub mod mapped;
-mod offspring;
 pub mod perf;
-mod platform;
-mod pm_qos;
-mod premature;
 mod printable;
-mod privileges;
-mod process;
-mod programs;
-mod realtime;
+pub mod probes;
+mod processes;
 mod root;
 mod run_place;
-mod safe_files;
-mod segments;
-pub mod service;
-pub mod signals;
-mod surroundings;
-pub mod symbols;
-mod thread_places;
-mod threads;
-mod topology;
-mod tracepoints;
-mod usage;
+mod system;
 
-pub use affinity::{
-    AffinityError, allowed_cpus, check_allowed, name_current_thread, pin_current_thread,
-    pin_current_thread_to,
+pub use adaptive_lock::lock_spinning;
+pub use cpufreq::control::{
+    FrequencyActuator, FrequencyControl, FrequencyDrift, FrequencyError, FrequencyOptions, FrequencyState,
+    Speeds, speeds, speeds_by,
 };
-pub use brief::lock_soon;
-pub use cache::{Cache, caches};
-pub use cgroups::{CgroupPlace, CgroupVersion, Cgroups, cgroups};
-pub use clock::{now, sleep_until, want_exact_timers};
-pub use confine::{
-    ConfineActuator, ConfineError, ConfineOptions, Confined, Confiner, Drift, Foreign, cpus_of,
-};
-pub use counters::{CounterUnit, counter_units};
 pub use cpufreq::{FrequencyDomain, frequency_domains, pstate_mode, turbo};
+pub use cpuidle::control::{IdleActuator, IdleControl, IdleOptions, LimitState};
+pub use cpuidle::misprediction::IdleMisprediction;
+pub use cpuidle::pm_qos::{cpu_limit, global_limit, may_limit, try_global_limit};
 pub use cpuidle::{
     IdleDriver, Residency, StateCounts, StateSettings, c1_demotion, idle_driver, idle_parameters, idle_table,
     state_counts, state_settings,
 };
-pub use energy::{EnergyMeter, MeterZone, meter_zones, processor};
-pub use frequency_control::{
-    FrequencyActuator, FrequencyControl, FrequencyDrift, FrequencyError, FrequencyOptions, FrequencyState,
-    Speeds, speeds, speeds_by,
+pub use cpuset::cgroups::{CgroupPlace, CgroupVersion, Cgroups, cgroups};
+pub use cpuset::confine::{
+    ConfineActuator, ConfineError, ConfineOptions, Confined, Confiner, Drift, Foreign, cpus_of,
 };
+pub use cpuset::isolation::Scope;
+pub use energy::{EnergyMeter, MeterZone, meter_zones, processor};
+pub use files::rotating_log::{RotatingLog, SegmentBounds};
+pub use files::safe_folder::{SafeError, SafeFolder};
 pub use hotplug::{Hotplug, HotplugError};
-pub use idle_control::{IdleActuator, IdleControl, IdleOptions, LimitState};
-pub use inner_threads::{InnerThreads, OuterThread};
 pub use journal::{Account, Checkpoint, Held, RestoreError, Restored, Step, restore};
-pub use kernel_command_line::{BootWord, boot_words, meaningful};
 pub use lock::{CpuHolder, CpuLocks, LockError, cpu_holders, end_of_waiting};
-pub use offspring::Offspring;
-pub use platform::{Identity, identity};
-pub use pm_qos::{cpu_limit, global_limit, may_limit, try_global_limit};
-pub use premature::PrematureSleeps;
 pub use printable::{printable, printable_name};
-pub use privileges::{Capability, Privileges, privileges};
-pub use process::{CpuTime, cpu_time, resident_bytes};
-pub use programs::{Contested, LatencyHolders, Program, Rival, latency_holders, rivals};
-pub use realtime::{RealtimeError, run_at_once, run_before_others, run_where_idle};
+pub use probes::tracepoints::{TRACEPOINTS, Tracepoint, Tracing, described, tracing};
+pub use processes::affinity::{
+    AffinityError, allowed_cpus, check_allowed, name_current_thread, pin_current_thread,
+    pin_current_thread_to,
+};
+pub use processes::cpu_time::{CpuTime, cpu_time, resident_bytes};
+pub use processes::ends_with_parent::EndsWithParent;
+pub use processes::pid_namespace::{HostThread, NamespacedThreads};
+pub use processes::privileges::{Capability, Privileges, privileges};
+pub use processes::programs::{Contested, LatencyHolders, Program, Rival, latency_holders, rivals};
+pub use processes::realtime::{RealtimeError, schedule_fifo, schedule_fifo_bounded, schedule_idle};
+pub use processes::thread_places::{Kick, Occupant, PlaceState, ThreadPlace, ThreadPlaces};
+pub use processes::threads::cpus_of_process;
+pub use processes::{code_files, service, signals, symbols};
 pub use root::{FileError, Gaps, Root};
 pub use run_place::run_place;
-pub use safe_files::{SafeError, SafeFolder};
-pub use segments::{SegmentBounds, Segments};
-pub use surroundings::Scope;
-pub use thread_places::{Kick, Occupant, PlaceState, ThreadPlace, ThreadPlaces};
-pub use threads::cpus_of_process;
-pub use topology::{NumaNode, clusters, numa_nodes, online_cpus, smt_active, topology, topology_of};
-pub use tracepoints::{TRACEPOINTS, Tracepoint, Tracing, described, tracing};
-pub use usage::{CpuUsage, UsageMeter};
+pub use system::cache::{Cache, caches};
+pub use system::clock::{now, sleep_until, want_exact_timers};
+pub use system::counters::{CounterUnit, counter_units};
+pub use system::kernel_command_line::{BootWord, boot_words, meaningful};
+pub use system::platform::{Identity, identity};
+pub use system::topology::{NumaNode, clusters, numa_nodes, online_cpus, smt_active, topology, topology_of};
+pub use system::usage::{CpuUsage, UsageMeter};

@@ -38,7 +38,7 @@ pub enum LockError {
     },
     /// Another process tells everybody else where to be.
     #[error("what is not governed is kept off parked CPUs by {holder} already: stop it (its lock is {path})", path = path.display())]
-    Surroundings {
+    CpuIsolation {
         /// Name and process of the holder, as it wrote them.
         holder: String,
         /// The lock file.
@@ -322,7 +322,7 @@ pub(crate) fn needed_by_others(root: &Root) -> BTreeMap<CpuId, String> {
             continue;
         }
         let cpu = cpu.and_then(|number| number.parse().ok()).map(CpuId);
-        let service = process.and_then(|number| crate::threads::cpus(number.parse().ok()?).ok());
+        let service = process.and_then(|number| crate::processes::threads::cpus(number.parse().ok()?).ok());
         let cpus = cpu.into_iter().chain(service.unwrap_or_default().0);
         needed.extend(cpus.map(|cpu| (cpu, holder.to_owned())));
     }
@@ -354,7 +354,7 @@ fn holder_of(file: &mut File) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Offspring as _;
+    use crate::EndsWithParent as _;
     use std::os::unix::fs::PermissionsExt;
 
     fn cpus(text: &str) -> CpuList {

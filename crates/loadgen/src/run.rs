@@ -128,7 +128,7 @@ fn load<A: Asks>(
                     }
                     // Not before: this wait is a long one.
                     if plan.realtime {
-                        linux::run_before_others()?;
+                        linux::schedule_fifo()?;
                     }
                     lane.phase(source, window, Some(reporter), stop)
                 };

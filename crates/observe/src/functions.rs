@@ -1,4 +1,4 @@
-//! Functions of a program that cannot be changed, as hot-function slots: `linux::bpf`'s probes
+//! Functions of a program that cannot be changed, as hot-function slots: `linux::probes`'s probes
 //! behind the very [`slots::Reader`] that reads an agent's file. A policy that decides from slots
 //! need not know where they come from.
 //!
@@ -15,8 +15,10 @@
 //! - It costs the service a trap at each enter and each exit (`roost-bench uprobe` measures it),
 //!   and nothing after this is dropped.
 
-use linux::bpf::{BpfError, FunctionProgram, FunctionTally, ImageRings, Probe, SLOT_COUNT, stack_of_sleeper};
-use linux::mapped::{code_file_named, code_files, seen_from_here};
+use linux::code_files::{code_file_named, code_files, seen_from_here};
+use linux::probes::{
+    BpfError, FunctionProgram, FunctionTally, ImageRings, Probe, SLOT_COUNT, stack_of_sleeper,
+};
 use linux::symbols::{SymbolError, build_id, function, readable};
 use linux::{FileError, Root};
 use machine::{Duration, Instant};

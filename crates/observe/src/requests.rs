@@ -6,7 +6,7 @@
 //!                                                |------------------- response --------------------|
 //! ```
 //!
-//! Times are from the first byte in to the first byte out, by the programs of `linux::bpf`, and
+//! Times are from the first byte in to the first byte out, by the programs of `linux::probes`, and
 //! hold no time outside of this machine. A client that measures them itself sees more: its own
 //! wake-up, the wire, and, if it keeps to a schedule, the time that a request waited to be sent.
 //!
@@ -16,8 +16,8 @@
 
 use hdrhistogram::Histogram;
 use linux::Root;
-use linux::bpf::{
-    Bell, BpfError, Pulse, RequestAlarm, RequestCounts, RequestProgram, RequestTimes, RequestWay, Watched,
+use linux::probes::{
+    BpfError, Notifier, Pulse, RequestAlarm, RequestCounts, RequestProgram, RequestTimes, RequestWay, Watched,
 };
 use linux::service::Service;
 use machine::{CpuId, Duration, Instant, Rate};
@@ -123,8 +123,8 @@ impl RequestWatch {
     }
 
     /// Calls `heard` at each alarm, on a thread of its own, until the bell is dropped.
-    pub fn bell(&self, heard: impl FnMut(RequestAlarm) + Send + 'static) -> Result<Bell, BpfError> {
-        self.program.bell(heard)
+    pub fn notifier(&self, heard: impl FnMut(RequestAlarm) + Send + 'static) -> Result<Notifier, BpfError> {
+        self.program.notifier(heard)
     }
 
     /// Takes the programs off their events, as another process might; for tests that such a loss is

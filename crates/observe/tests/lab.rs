@@ -2,7 +2,7 @@
 //! emulator.
 
 mod lab {
-    use linux::bpf::RequestWay;
+    use linux::probes::RequestWay;
     use linux::{IdleControl, IdleOptions, Root, pin_current_thread};
     use machine::{CpuId, CpuList, Duration, IdleLimit, LengthHistogram};
     use observe::doctor::{gather, page, verdicts};
@@ -62,7 +62,7 @@ mod lab {
     #[ignore = "needs a kernel with four idle states: make lab"]
     fn doctor_sees_the_states_the_clocks_and_what_each_policy_finds() {
         let (_folder, root) = machine();
-        let facts = gather(&root, Some(linux::bpf::survey(&root)));
+        let facts = gather(&root, Some(linux::probes::survey(&root)));
         let text = page(&facts, &verdicts(&facts));
         eprintln!("{text}");
         for part in
@@ -76,10 +76,10 @@ mod lab {
     #[test]
     #[ignore = "needs a kernel with four idle states: make lab"]
     fn what_doctor_says_of_this_kernel_is_what_the_commands_then_find() {
-        use linux::bpf::{AlarmProgram, ThreadProgram, WaitProgram};
+        use linux::probes::{AlarmProgram, ThreadProgram, WaitProgram};
         use observe::doctor::VerdictKind;
         let (_folder, root) = machine();
-        let facts = gather(&root, Some(linux::bpf::survey(&root)));
+        let facts = gather(&root, Some(linux::probes::survey(&root)));
         let verdicts = verdicts(&facts);
         let of = |family: &str| verdicts.iter().find(|verdict| verdict.family == family).unwrap();
         let tells = |family: &str, words: &str| of(family).reasons.iter().any(|why| why.contains(words));

@@ -1,7 +1,7 @@
 //! The log of a stage's policy, inputs and answers, for replay (`policy::log`): a ring of bounded
 //! segments.
 
-use linux::{SegmentBounds, Segments};
+use linux::{RotatingLog, SegmentBounds};
 use machine::Instant;
 use policy::log::{Recorded as _, state_line, step_line};
 use policy::staging::{Input, Output, Stager};
@@ -10,14 +10,14 @@ use std::path::Path;
 
 #[derive(Debug)]
 pub(crate) struct Recording {
-    segments: Segments,
+    segments: RotatingLog,
     /// The disk was full, or the like: said once, and no more is written.
     has_failed: bool,
 }
 
 impl Recording {
     pub(crate) fn begin(folder: &Path, name: &str, stager: &Stager) -> io::Result<Self> {
-        let segments = Segments::begin(folder, &file_name(name), BOUNDS, &state_line(stager))?;
+        let segments = RotatingLog::begin(folder, &file_name(name), BOUNDS, &state_line(stager))?;
         Ok(Self { segments, has_failed: false })
     }
 
@@ -40,7 +40,7 @@ impl Recording {
 
     fn write(&mut self, stager: &Stager, now: Instant, input: &Input, output: &Output) -> io::Result<()> {
         self.segments.write(&step_line::<Stager>(now, input, output))?;
-        if self.segments.is_full() { self.segments.turn(&state_line(stager)) } else { Ok(()) }
+        if self.segments.is_full() { self.segments.rotate(&state_line(stager)) } else { Ok(()) }
     }
 
     pub(crate) fn flush(&mut self) -> io::Result<()> {

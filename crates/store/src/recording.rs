@@ -9,7 +9,7 @@
 //! Not recording costs one comparison per turn.
 
 use crate::config::{Config, Log};
-use linux::{SegmentBounds, Segments};
+use linux::{RotatingLog, SegmentBounds};
 use machine::{Command, ConnId, Duration, Instant, Reading, WorkerId, WorkerReading};
 use policy::log::{Recorded, SchedulingInput, WorkerInput, WorkerOutput, state_line, step_line};
 use policy::peafowl::{Answer, ConnectionLoad, Departure, LearnedLimit, Order, Sample, Transfer, Verdict};
@@ -167,7 +167,7 @@ fn tell<P: Recorded>(
     if let Some(Recording { segments, operator }) = log {
         let written = segments.write(&step_line::<P>(now, input, &output));
         let turned = written
-            .and_then(|()| if segments.is_full() { segments.turn(&state_line(policy)) } else { Ok(()) });
+            .and_then(|()| if segments.is_full() { segments.rotate(&state_line(policy)) } else { Ok(()) });
         if let Err(error) = turned {
             operator.say(&format!("recording ends here: {}: {error}", segments.folder().display()));
             *log = None;
@@ -178,7 +178,7 @@ fn tell<P: Recorded>(
 
 /// The log of one instance, and the receiver of its end.
 struct Recording {
-    segments: Segments,
+    segments: RotatingLog,
     operator: Log,
 }
 
@@ -191,7 +191,7 @@ impl Recording {
         policy: &P,
     ) -> std::io::Result<Option<Self>> {
         let Some(folder) = folder else { return Ok(None) };
-        let segments = Segments::begin(folder, instance, BOUNDS, &state_line(policy))?;
+        let segments = RotatingLog::begin(folder, instance, BOUNDS, &state_line(policy))?;
         Ok(Some(Self { segments, operator: operator.clone() }))
     }
 }

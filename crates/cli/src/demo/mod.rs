@@ -370,7 +370,7 @@ struct Piece {
 /// Whether a thread of this user may send before all others, which keeps the generator punctual on
 /// a busy machine.
 fn may_be_realtime() -> bool {
-    std::thread::spawn(|| linux::run_before_others().is_ok()).join().unwrap_or(false)
+    std::thread::spawn(|| linux::schedule_fifo().is_ok()).join().unwrap_or(false)
 }
 
 /// One round of one treatment, from the server's start to its end.

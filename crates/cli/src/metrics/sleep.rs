@@ -235,7 +235,7 @@ fn of_times(times: &Histogram<u64>) -> Buckets {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use linux::bpf::RequestWay;
+    use linux::probes::RequestWay;
     use machine::{CpuId, Cstate, CstateKind, CstateTable, Duration};
     use observe::scrape::Step;
     use observe::sleep::{CpuPattern, SleepSource, Wakers};

@@ -586,7 +586,7 @@ mod tests {
         let times = hdrhistogram::Histogram::<u64>::new(3).unwrap();
         let kernel = RequestPattern {
             elapsed: Duration::from_secs(1),
-            way: linux::bpf::RequestWay::ALL[0],
+            way: linux::probes::RequestWay::ALL[0],
             requests: 1_200,
             timed: 1_200,
             merged: 0,

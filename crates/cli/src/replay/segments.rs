@@ -1,4 +1,4 @@
-//! Logs in segments, as `linux::Segments` writes them: `INSTANCE.000042.jsonl` and so on.
+//! Logs in segments, as `linux::RotatingLog` writes them: `INSTANCE.000042.jsonl` and so on.
 
 use crate::exit::usage;
 use anyhow::Result;

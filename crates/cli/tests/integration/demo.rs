@@ -1,7 +1,7 @@
 //! `roost demo`: what it says and leaves behind, never how fast this machine is.
 
 use crate::fixture::{IdleLimits, ROOST, signal};
-use linux::Offspring as _;
+use linux::EndsWithParent as _;
 use serde_json::Value;
 use std::fs;
 use std::io::{BufRead as _, BufReader};

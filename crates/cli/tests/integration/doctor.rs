@@ -1,7 +1,7 @@
 //! `roost doctor` as a person or a program calls it: on this machine, on a recorded one, and on nothing at all.
 
 use crate::fixture::{IdleLimits, ROOST, repository, signal};
-use linux::Offspring as _;
+use linux::EndsWithParent as _;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Output, Stdio};

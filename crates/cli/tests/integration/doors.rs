@@ -3,7 +3,7 @@
 
 use crate::fixture::{ROOST, Server, is_installed, repository, skipped};
 use crate::governing::{Memcached, cannot};
-use linux::Offspring as _;
+use linux::EndsWithParent as _;
 use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};

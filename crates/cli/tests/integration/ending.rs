@@ -8,7 +8,7 @@ use crate::quiescing::{self, Example};
 use crate::staging::{self, Stage};
 use crate::terminal::Terminal;
 use crate::waking::{self, Planner};
-use linux::Offspring as _;
+use linux::EndsWithParent as _;
 use machine::Duration;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _};

@@ -1,6 +1,6 @@
 //! A running `roost serve`, and plain sockets to it.
 
-use linux::Offspring as _;
+use linux::EndsWithParent as _;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
 //! `roost govern` on a real memcached that knows nothing of it: parked, held, and found as it was.
 
 use crate::fixture::{Client, IdleLimits, ROOST, is_installed, signal, skipped};
-use linux::Offspring as _;
+use linux::EndsWithParent as _;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;

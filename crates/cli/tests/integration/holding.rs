@@ -2,7 +2,7 @@
 
 use crate::fixture::{IdleLimits, ROOST, Server, signal, skipped};
 use crate::governing::{Governor, Memcached, cannot};
-use linux::Offspring as _;
+use linux::EndsWithParent as _;
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;

@@ -2,7 +2,7 @@
 
 use crate::fixture::{Client, Server, is_installed, signal, skipped};
 use crate::putting_back::{machine, start};
-use linux::Offspring as _;
+use linux::EndsWithParent as _;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::time::{Duration, Instant};

@@ -2,7 +2,7 @@
 //! the test passes.
 
 use crate::fixture::{ROOST, repository};
-use linux::Offspring as _;
+use linux::EndsWithParent as _;
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;

@@ -5,7 +5,7 @@
 
 use crate::fixture::{ROOST, repository, signal};
 use crate::jvm::Jvm;
-use linux::Offspring as _;
+use linux::EndsWithParent as _;
 use machine::CpuId;
 use observe::functions::{FunctionError, FunctionName, FunctionWatch};
 use serde_json::Value;

@@ -1,7 +1,7 @@
 //! What commands say of their own figures, and whether it is true: a generator that was late, runs that overwrite each other.
 
 use crate::fixture::{ROOST, Server, repository, signal};
-use linux::Offspring as _;
+use linux::EndsWithParent as _;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::process::{Command, Stdio};

@@ -3,7 +3,7 @@
 
 use crate::fixture::{IdleLimits, ROOST, Server, signal, skipped};
 use crate::governing::{Memcached, cannot};
-use linux::Offspring as _;
+use linux::EndsWithParent as _;
 use serde_json::Value;
 use std::fs;
 use std::io::{BufRead as _, BufReader};

@@ -1,7 +1,7 @@
 //! Pages that answer when it is needed most: without a descriptor, among strangers, and not to a stranger's name.
 
 use crate::fixture::{Client, ROOST, signal};
-use linux::Offspring as _;
+use linux::EndsWithParent as _;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};

@@ -2,7 +2,7 @@
 //! still meanwhile, here by signals.
 
 use crate::fixture::{ROOST, roost_bench, signal, skipped};
-use linux::Offspring as _;
+use linux::EndsWithParent as _;
 use serde_json::Value;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};

@@ -4,7 +4,7 @@
 
 use crate::fixture::ROOST;
 use crate::hot::{Loaded, jars};
-use linux::Offspring as _;
+use linux::EndsWithParent as _;
 use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink};

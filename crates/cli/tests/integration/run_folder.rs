@@ -2,7 +2,7 @@
 
 use crate::fixture::{ROOST, is_installed, signal, skipped};
 use crate::putting_back::{limits, machine, restore, start, wait_for_limits};
-use linux::Offspring as _;
+use linux::EndsWithParent as _;
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink};
 use std::path::Path;

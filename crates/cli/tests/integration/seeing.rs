@@ -1,7 +1,7 @@
 //! What a running store tells: `stats roost`, the metrics page, a state file.
 
 use crate::fixture::Server;
-use linux::Offspring as _;
+use linux::EndsWithParent as _;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 

@@ -1,7 +1,7 @@
 //! `roost stage` as a person starts it: the proxy, its folder, its metrics, its replay.
 
 use crate::fixture::{ROOST, Server, signal};
-use linux::Offspring as _;
+use linux::EndsWithParent as _;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};

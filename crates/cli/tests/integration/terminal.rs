@@ -1,7 +1,7 @@
 //! A terminal on which a command runs; at its other end, `script` of util-linux.
 
 use crate::fixture::{ROOST, is_installed, skipped};
-use linux::Offspring as _;
+use linux::EndsWithParent as _;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::Path;

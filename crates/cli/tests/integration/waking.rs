@@ -1,7 +1,7 @@
 //! A planner of wake-ups with its callers: over shared memory from Rust and C, over lines from Python, remote, late, absurd, dead and hostile.
 
 use crate::fixture::{IdleLimits, ROOST, repository, signal, skipped};
-use linux::Offspring as _;
+use linux::EndsWithParent as _;
 use machine::{CpuId, Duration};
 use serde_json::Value;
 use slots::wake::{Outcome, WakeClient};

@@ -1,7 +1,7 @@
 //! `roost observe` on this machine: a real server that knows nothing of it, and services that are not there.
 
 use crate::fixture::{ROOST, Server, skipped};
-use linux::Offspring as _;
+use linux::EndsWithParent as _;
 use serde_json::Value;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};

@@ -119,7 +119,7 @@ impl Host {
 
     fn host<C: Controller>(self, config: &C::Config) {
         if self.realtime {
-            let line = match linux::run_at_once() {
+            let line = match linux::schedule_fifo_bounded() {
                 Ok(()) => "runs at real-time priority 1, at most 100 ms at a stretch".to_owned(),
                 Err(error) => format!("runs as an ordinary thread: {error}"),
             };

@@ -4,7 +4,7 @@
 //! it is parked on one core; then many ask at once, and it gets all of them.
 
 use daemon::{Config, Daemon, Event, Options, Policy, ServiceConfig, Status, Target};
-use linux::Offspring as _;
+use linux::EndsWithParent as _;
 use linux::{ConfineActuator, Root, state_counts};
 use machine::{CpuId, Duration};
 use policy::governing::IdleMode;

@@ -6,8 +6,8 @@
 
 use crate::lab_ports::commanded;
 use daemon::hurry_up::{ClocksAsked, Ending, Hurry, HurryOptions, Preset, SlotSource, Stop};
-use linux::bpf::ThreadProgram;
 use linux::holder::ClockMeans;
+use linux::probes::ThreadProgram;
 use linux::{Root, restore};
 use machine::{CpuList, Duration};
 use policy::frequency::hurry_up::Threshold;

@@ -13,7 +13,7 @@ mod rapl;
 pub use rapl::{MeterZone, meter_zones};
 
 use crate::root::Root;
-use crate::usage::{CpuUsage, UsageMeter};
+use crate::system::usage::{CpuUsage, UsageMeter};
 use machine::{
     CpuId, CpuList, CstateKind, CstateTable, EnergyReading, EnergySource, Instant, Microjoules, PowerModel,
     Processor,

@@ -2,8 +2,8 @@
 
 use crate::journal::ChangeError;
 use crate::lock::LockError;
+use crate::processes::service::ServiceError;
 use crate::root::FileError;
-use crate::service::ServiceError;
 use std::path::PathBuf;
 
 /// A group that cannot be frozen.

@@ -8,8 +8,8 @@ use super::{FreezerError, Frozen};
 use crate::Root;
 use crate::journal::{ChangeError, Journal};
 use crate::knob::{STOPPED, StopName, is_let_go, stands_still};
+use crate::processes::service::family;
 use crate::root::FileError;
-use crate::service::family;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 

@@ -11,7 +11,7 @@
 
 use crate::Root;
 use crate::printable::printable_name;
-use crate::service::{collect_members, command, parent};
+use crate::processes::service::{collect_members, command, parent};
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs;

@@ -2,10 +2,10 @@
 
 use super::{FreezerError, FreezerWay, members, named, needed};
 use crate::Root;
-use crate::cgroups::cgroups;
+use crate::cpuset::cgroups::cgroups;
 use crate::knob::CGROUPS;
+use crate::processes::service::{ServiceError, cgroup_folder, family, unit_folder};
 use crate::root::Gaps;
-use crate::service::{ServiceError, cgroup_folder, family, unit_folder};
 use std::collections::BTreeSet;
 
 /// What is frozen.

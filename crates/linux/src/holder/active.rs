@@ -5,7 +5,7 @@
 //! takes CPUs offline, for all who asked for that:
 //!
 //! ```text
-//!   roost govern ---------------- holds active.lock --> Register --> Surroundings, Hotplug   (while somebody asks for that)
+//!   roost govern ---------------- holds active.lock --> Register --> CpuIsolation, Hotplug   (while somebody asks for that)
 //!   roost govern, another ------- Lease ----------------^   claims: active, could, whom it concerns, what goes offline
 //!   roost serve ----------------- Lease ----------------'
 //! ```

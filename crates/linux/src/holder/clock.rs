@@ -8,7 +8,7 @@ use super::Wish;
 use super::laws::fastest;
 use super::per_cpu::{Holder, Knob, Taken};
 use super::wire::{Answer, Ask};
-use crate::frequency_control::{
+use crate::cpufreq::control::{
     FrequencyActuator, FrequencyControl, FrequencyDrift, FrequencyError, FrequencyOptions, FrequencyState,
 };
 use crate::lock::LockError;

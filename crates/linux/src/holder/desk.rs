@@ -11,9 +11,9 @@
 
 use super::lease::ASKED_AT;
 use super::wire::{Answer, Ask, LINE_MAX, line, request};
+use crate::files::safe_folder::{SafeError, SafeFolder};
 use crate::lock::{LockError, run_folder};
 use crate::root::Root;
-use crate::safe_files::{SafeError, SafeFolder};
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::geteuid;
 use std::fs;
@@ -123,7 +123,7 @@ impl<H: Held> Handle<H> {
 
     /// The same for who must not sleep.
     pub(super) fn held_soon(&self) -> MutexGuard<'_, H> {
-        crate::lock_soon(&self.0.held)
+        crate::lock_spinning(&self.0.held)
     }
 }
 

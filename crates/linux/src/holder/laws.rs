@@ -10,7 +10,7 @@
 //! withdrawn leaves the combination of the rest, as if it had never been.
 
 use super::wire::list;
-use crate::surroundings::Scope;
+use crate::cpuset::isolation::Scope;
 use machine::{CpuId, CpuList, Duration, FrequencyLimit, IdleLimit};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};

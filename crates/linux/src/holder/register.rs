@@ -7,11 +7,11 @@ use super::desk::{Held, Who};
 use super::laws::{Claim, going, needed, open_to};
 use super::now_unix_s;
 use super::wire::{Answer, Ask, Needed};
+use crate::cpuset::isolation::{CpuIsolation, Placement};
 use crate::hotplug::Hotplug;
 use crate::journal::restore_at_start;
 use crate::lock::LockError;
 use crate::root::Root;
-use crate::surroundings::{Surroundings, Whereabouts};
 use machine::{CpuList, Duration, Instant};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -26,9 +26,9 @@ pub(super) struct Register {
     /// Nothing is parked before then.
     quiet_until: Option<Instant>,
     /// There from the first time that somebody else is to be told.
-    around: Option<Surroundings>,
+    around: Option<CpuIsolation>,
     /// What they were told last.
-    told: Whereabouts,
+    told: Placement,
     /// While somebody wants CPUs offline.
     hotplug: Option<Hotplug>,
     /// What was put back since it was asked.
@@ -52,7 +52,7 @@ impl Register {
             claims: BTreeMap::new(),
             quiet_until,
             around: None,
-            told: Whereabouts::default(),
+            told: Placement::default(),
             hotplug: None,
             put_back: Vec::new(),
             notices,
@@ -130,7 +130,7 @@ impl Register {
         let going = if is_quiet { CpuList::default() } else { going(&there, claims()) };
         // Where all are open, everybody goes back to where they were.
         let narrower = |cpus: CpuList| (cpus != there && !is_quiet).then_some(cpus);
-        let now = Whereabouts {
+        let now = Placement {
             everybody: narrower(open_to(&there, claims(), |scope| scope.everybody)),
             interrupts: narrower(open_to(&there, claims(), |scope| scope.interrupts)),
             own: claims().flat_map(|claim| claim.places.iter().cloned()).collect(),
@@ -160,17 +160,17 @@ impl Register {
     }
 
     /// Tells them where to be, where that has changed.
-    fn tell_surroundings(&mut self, now: Whereabouts) -> Result<(), String> {
+    fn tell_surroundings(&mut self, now: Placement) -> Result<(), String> {
         if now == self.told || (now.is_nowhere() && self.told.is_nowhere()) {
             return Ok(());
         }
         if now.is_nowhere() {
-            self.put_back.extend(self.around.iter_mut().flat_map(Surroundings::release));
+            self.put_back.extend(self.around.iter_mut().flat_map(CpuIsolation::release));
         } else {
             let around = match &mut self.around {
                 Some(around) => around,
                 none => none
-                    .insert(Surroundings::open(&self.root, &self.name).map_err(|error| error.to_string())?),
+                    .insert(CpuIsolation::open(&self.root, &self.name).map_err(|error| error.to_string())?),
             };
             around.keep_on(&now);
         }
@@ -179,7 +179,7 @@ impl Register {
     }
 
     pub(super) fn drain_notices(&mut self) -> Vec<String> {
-        let around = self.around.as_mut().map(Surroundings::drain_notices).unwrap_or_default();
+        let around = self.around.as_mut().map(CpuIsolation::drain_notices).unwrap_or_default();
         let hotplug = self.hotplug.as_mut().map(Hotplug::drain_notices).unwrap_or_default();
         self.notices.drain(..).chain(around).chain(hotplug).collect()
     }

@@ -8,7 +8,7 @@ use super::idle::IdleHolder;
 use super::lease::Lease;
 use super::per_cpu::Shared;
 use super::wire::{Answer, Ask};
-use crate::idle_control::{IdleControl, LimitState};
+use crate::cpuidle::control::{IdleControl, LimitState};
 use machine::{CpuId, Duration, IdleLimit};
 
 /// The window of one CPU: closed at first, and when it is dropped.

@@ -11,8 +11,8 @@
 //! socket, so that any bytes may be tried (`fuzz/src/holder.rs`).
 
 use super::laws::Claim;
-use crate::frequency_control::FrequencyState;
-use crate::idle_control::LimitState;
+use crate::cpufreq::control::FrequencyState;
+use crate::cpuidle::control::LimitState;
 use machine::{CpuId, CpuList, FrequencyLimit, IdleLimit};
 use serde::{Deserialize, Serialize};
 

@@ -9,15 +9,15 @@
 //! read just before the CPU comes back is set again after. What could be read may have been changed by anybody, and stays.
 
 use super::Hotplug;
-use crate::cgroups::cgroups;
 use crate::cpufreq::{FOLDER as CLOCKS, spaced_list};
 use crate::cpuidle::disable_file;
-use crate::interrupts::masks_of_interrupts;
+use crate::cpuset::cgroups::cgroups;
 use crate::journal::ChangeError;
 use crate::knob::{CGROUPS, cpus_of, mask_of};
+use crate::processes::threads::{self, AFFINITY, ThreadName, is_gone};
 use crate::root::{FileError, Gaps, Root, cpu_folder};
-use crate::threads::{self, AFFINITY, ThreadName, is_gone};
-use crate::topology::online_cpus;
+use crate::system::interrupts::masks_of_interrupts;
+use crate::system::topology::online_cpus;
 use machine::{CpuId, CpuList, CstateIndex};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};

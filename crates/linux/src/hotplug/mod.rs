@@ -26,15 +26,15 @@
 //! - The threads of a core go together or not at all.
 //! - A CPU that cannot go (no `online` file, the last one, a refusal) stays online; that is told once and is no error.
 
+mod able_to_go;
 mod belongings;
-mod who_stays;
 
 use crate::journal::{Checkpoint, Journal, restore_at_start};
 use crate::knob::switch_of;
 use crate::lock::{LockError, Refusal, run_folder, take};
+use crate::processes::threads::{kernel_release, remembers_pins};
 use crate::root::{FileError, Root};
-use crate::threads::{kernel_release, remembers_pins};
-use crate::topology::{online_cpus, topology};
+use crate::system::topology::{online_cpus, topology};
 use machine::{CpuId, CpuList};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;

@@ -2,7 +2,7 @@
 //! comes back after a SIGKILL, on real kernels, is shown by `tests/it/hotplug_lab.rs`.
 
 use super::*;
-use crate::Offspring as _;
+use crate::EndsWithParent as _;
 use crate::fake::FakeMachine;
 use crate::journal::Step;
 use crate::knob::{cpu_of_switch, cpus_of, mask_of};

@@ -15,7 +15,7 @@
 //! Whatever prefix of the lines survives, [`Held::ours`] contains every value of ours that the file can have, and
 //! `before` what belongs there. An intent adds a value to `ours`; a settled record leaves only its own.
 
-use crate::threads::AFFINITY;
+use crate::processes::threads::AFFINITY;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 

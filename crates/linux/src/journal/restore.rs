@@ -16,12 +16,12 @@ use super::record::{Account, namespaces};
 use super::undo::{Undone, undo_all};
 use super::{SUFFIX, UNKNOWN_BOOT, boot_id};
 use crate::Root;
+use crate::files::safe_folder::SafeFolder;
 use crate::knob::StopName;
 use crate::knob::{Knob, cpu_of_switch};
 use crate::lock::{LockError, take_soon};
+use crate::processes::threads::{self, ThreadName};
 use crate::run_place::{OpenInError, check, open_in, run_place};
-use crate::safe_files::SafeFolder;
-use crate::threads::{self, ThreadName};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
@@ -476,7 +476,7 @@ mod tests {
 
     #[test]
     fn who_begins_waits_for_the_end_of_a_process_that_was_killed() {
-        use crate::Offspring as _;
+        use crate::EndsWithParent as _;
         let machine = FakeMachine::intel_server(2);
         machine.write(KNOB, "2\n");
         // Killed and not waited for: it stays among the processes, as one that the kernel is not yet through with.

@@ -12,9 +12,9 @@
 use super::record::Held;
 use crate::Root;
 use crate::knob::{Knob, called, same_cpus};
+use crate::processes::service::{parent, with_descendants};
+use crate::processes::threads::{self, AFFINITY, ThreadName};
 use crate::root::FileError;
-use crate::service::{parent, with_descendants};
-use crate::threads::{self, AFFINITY, ThreadName};
 use machine::CpuList;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

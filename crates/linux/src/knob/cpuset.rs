@@ -86,7 +86,7 @@ impl FolderKnob {
             for process in members.lines() {
                 match overwrite(&above, process) {
                     // It ended in between.
-                    Err(cause) if crate::threads::is_gone(&cause) => {}
+                    Err(cause) if crate::processes::threads::is_gone(&cause) => {}
                     result => result?,
                 }
             }

@@ -1,6 +1,6 @@
 //! One kernel file that can be read and written: its descriptor is kept open between uses.
 
-use crate::kept_file::text_of;
+use crate::files::persistent::text_of;
 use crate::root::FileError;
 use std::fs::{File, OpenOptions};
 use std::io;

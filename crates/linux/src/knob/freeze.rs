@@ -1,7 +1,7 @@
 //! Whether a control group of version 1, or a process where there is no freezer, stands still.
 
+use crate::processes::threads::{self, is_gone};
 use crate::root::{FileError, overwrite};
-use crate::threads::{self, is_gone};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::fs;
 use std::io;
@@ -162,7 +162,7 @@ fn state(process: u32) -> io::Result<Option<char>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Offspring as _;
+    use crate::EndsWithParent as _;
     use std::process::Command;
 
     #[test]

@@ -40,10 +40,10 @@ mod power;
 mod thread;
 mod unit;
 
-use crate::idle_control::is_parameter;
+use crate::cpuidle::control::is_parameter;
+use crate::processes::threads::ThreadName;
 use crate::root::{FileError, Root, cpu_folder};
-use crate::threads::ThreadName;
-use crate::topology::online_cpus;
+use crate::system::topology::online_cpus;
 use cpuset::{ControllerKnob, CpusKnob, FolderKnob};
 use file::FileKnob;
 use freeze::{StateKnob, StopKnob};

@@ -1,7 +1,7 @@
 //! One thread's affinity.
 
+use crate::processes::threads::{self, ThreadName, is_gone};
 use crate::root::FileError;
-use crate::threads::{self, ThreadName, is_gone};
 use machine::CpuList;
 use std::io;
 use std::path::PathBuf;

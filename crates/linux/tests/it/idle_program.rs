@@ -1,6 +1,6 @@
 //! What the program in the kernel counts, against what cpuidle counts: two eyes on the same sleeps.
 
-use linux::bpf::{IdleCounts, IdleProgram};
+use linux::probes::{IdleCounts, IdleProgram};
 use linux::{Root, StateCounts, idle_table, pin_current_thread, state_counts};
 use machine::{CpuId, CpuList};
 

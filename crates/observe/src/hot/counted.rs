@@ -3,7 +3,7 @@
 //! error.
 
 use hdrhistogram::Histogram;
-use linux::bpf::{FunctionTally, RequestTimes};
+use linux::probes::{FunctionTally, RequestTimes};
 use machine::{Duration, Instant};
 use std::collections::BTreeMap;
 use thiserror::Error;

@@ -3,8 +3,8 @@
 use super::counted::{Counted, CountedState};
 use super::stacks::{Frame, StackError, Stacks, read_perf_script};
 use crate::functions::{FunctionError, FunctionName, FunctionWatch};
-use linux::bpf::FUNCTIONS_MAX;
-use linux::{Offspring as _, Root};
+use linux::probes::FUNCTIONS_MAX;
+use linux::{EndsWithParent as _, Root};
 use machine::Duration;
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, Read as _};

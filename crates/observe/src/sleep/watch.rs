@@ -8,8 +8,8 @@
 //! ```
 
 use super::{CpuPattern, Recorder, SleepPattern, SleepSource, Wakers};
-use linux::bpf::{IdleNow, IdleProgram};
 use linux::perf::{IdleEvent, IdleEvents};
+use linux::probes::{IdleNow, IdleProgram};
 use linux::{Root, idle_table, online_cpus, state_counts};
 use machine::{CpuId, CpuList, CstateTable, Duration, Instant, LengthHistogram};
 use std::collections::BTreeMap;
@@ -95,7 +95,7 @@ impl SleepWatch {
             Backend::Bpf(program) => {
                 let counts: Vec<_> = program.read();
                 let lost = counts.iter().map(|counts| counts.odd).sum();
-                let cpu = |counts: linux::bpf::IdleCounts| {
+                let cpu = |counts: linux::probes::IdleCounts| {
                     let table = table(counts.cpu);
                     let [timer, device, ipi, unseen] = counts.wakers;
                     let wakers = program.sees_wakers().then_some(Wakers { timer, device, ipi, unseen });

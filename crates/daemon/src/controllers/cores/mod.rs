@@ -37,10 +37,10 @@ use crate::audit::Entry;
 use crate::clocks::{Clocks, Pace};
 use crate::config::{ServiceConfig, Target};
 use crate::park::Park;
-use linux::bpf::RequestAlarm;
 use linux::holder::{Claim, ClockMeans, IdleHolder};
+use linux::probes::RequestAlarm;
 use linux::service::Service;
-use linux::{Confiner, CpuUsage, PrematureSleeps, Root, Segments, UsageMeter};
+use linux::{Confiner, CpuUsage, IdleMisprediction, Root, RotatingLog, UsageMeter};
 use machine::Duration;
 use machine::{
     CpuId, CpuList, CpuReading, CstateTable, FrequencyLimit, Goal, IdleLimit, Instant, Kilohertz, Rate,
@@ -61,7 +61,7 @@ pub struct Governed {
     /// `None` in a dry run.
     confiner: Option<Confiner>,
     usage: UsageMeter,
-    premature: PrematureSleeps,
+    premature: IdleMisprediction,
     /// How its CPUs get on, where that decides their clocks.
     pace: Option<Pace>,
     /// By what its clocks are chosen.
@@ -71,7 +71,7 @@ pub struct Governed {
     /// Knows who needs which CPUs, and tells everybody else where to be.
     park: Option<Park>,
     last_usage: Vec<CpuUsage>,
-    recording: Option<Segments>,
+    recording: Option<RotatingLog>,
     /// What could not be carried out yet.
     owed: Option<Decided>,
     owed_clocks: BTreeMap<CpuId, Decided>,
@@ -196,7 +196,7 @@ impl Governed {
         self.tell(now, Input::Alarm, holder, news);
         let took = linux::now().since(alarm.at);
         let (name, arrivals) = (&self.config.name, alarm.arrivals);
-        let window = linux::bpf::ALARM_WINDOW;
+        let window = linux::probes::ALARM_WINDOW;
         news.notices
             .push(format!("{name}: alarm: {arrivals} requests within {window}; all cores {took} later"));
     }
@@ -314,7 +314,7 @@ impl Governed {
         if let Some(recording) = &mut self.recording {
             let written = recording.write(&step_line::<Governing>(now, input, &output));
             let turned = written.and_then(|()| {
-                if recording.is_full() { recording.turn(&state_line(&self.policy)) } else { Ok(()) }
+                if recording.is_full() { recording.rotate(&state_line(&self.policy)) } else { Ok(()) }
             });
             if let Err(error) = turned {
                 news.notices.push(format!("{}: recording ends here: {error}", self.config.name));

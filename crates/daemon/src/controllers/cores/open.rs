@@ -7,7 +7,7 @@ use crate::controllers::cores::telemetry::Telemetry;
 use linux::holder::ClockMeans;
 use linux::service::{Service, ServiceError};
 use linux::{
-    ConfineError, ConfineOptions, Confiner, PrematureSleeps, Root, SegmentBounds, Segments, UsageMeter,
+    ConfineError, ConfineOptions, Confiner, IdleMisprediction, Root, RotatingLog, SegmentBounds, UsageMeter,
 };
 use machine::{CpuId, CpuList, CstateKind, Duration, Instant, ServiceReading};
 use policy::governing::{FrequencyMode, Governing, IdleMode, Place, seats};
@@ -137,7 +137,7 @@ impl Governed {
         }
         let recording = daemon.record.as_deref().map(|folder| {
             let instance = unused_instance(folder, &config.name);
-            Segments::begin(folder, &instance, BOUNDS, &state_line(&policy))
+            RotatingLog::begin(folder, &instance, BOUNDS, &state_line(&policy))
                 .map_err(|cause| OpenError::Record { folder: folder.display().to_string(), cause })
         });
         let recording = recording.transpose()?;
@@ -212,11 +212,11 @@ pub(super) fn premature_sleeps(
     config: &ServiceConfig,
     cpus: &CpuList,
     news: &mut News,
-) -> PrematureSleeps {
+) -> IdleMisprediction {
     if !config.idle.any(|mode| mode == IdleMode::Feedback) {
-        return PrematureSleeps::start(root, &CpuList::default());
+        return IdleMisprediction::start(root, &CpuList::default());
     }
-    let sleeps = PrematureSleeps::start(root, cpus);
+    let sleeps = IdleMisprediction::start(root, cpus);
     if sleeps.is_blind() {
         news.notices.push(format!(
             "{}: idle = \"feedback\" has no effect here: the kernel counts no premature sleeps (`above`, since 5.1)",

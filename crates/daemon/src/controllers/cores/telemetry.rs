@@ -1,6 +1,6 @@
 //! What a service does, epoch by epoch.
 //!
-//! The kernel's programs of `linux::bpf` count requests and their times; a server may count its own ([`TelemetrySource`]). An
+//! The kernel's programs of `linux::probes` count requests and their times; a server may count its own ([`TelemetrySource`]). An
 //! epoch of a quiet service holds few requests, and a percentile of few is chance: a p99 wants a thousand (ten beyond it). So
 //! the tail is taken over as many of the last epochs as it needs, and is *missing* where even a minute holds too few. A
 //! missing tail holds the policy; it is never zero.
@@ -26,7 +26,7 @@ use crate::controllers::cores::own_word::OwnWord;
 use crate::controllers::cores::sources::TelemetrySource;
 use hdrhistogram::Histogram;
 use linux::Root;
-use linux::bpf::{Bell, BpfError, RequestAlarm};
+use linux::probes::{BpfError, Notifier, RequestAlarm};
 use linux::service::Service;
 use machine::{CpuList, Duration, Goal, Instant, ServiceReading};
 use observe::requests::{RequestPattern, RequestWatch, percentile};
@@ -59,7 +59,7 @@ struct Requests {
     /// Readings in a row without a heartbeat.
     silent: u32,
     heard: Option<AlarmSink>,
-    bell: Option<Bell>,
+    bell: Option<Notifier>,
 }
 
 impl Telemetry {
@@ -241,7 +241,7 @@ impl Requests {
 
     fn hang(&mut self, notices: &mut Vec<String>) {
         let Some(heard) = self.heard.clone() else { return };
-        match self.watch.bell(move |alarm| heard(alarm)) {
+        match self.watch.notifier(move |alarm| heard(alarm)) {
             Ok(bell) => self.bell = Some(bell),
             Err(error) => notices.push(format!("no alarm between epochs: {error}")),
         }
@@ -323,7 +323,7 @@ const EPOCHS: usize = 60;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use linux::bpf::RequestWay;
+    use linux::probes::RequestWay;
     use machine::Rate;
     use std::io::{Read as _, Write as _};
     use std::net::{SocketAddr, TcpListener, TcpStream};

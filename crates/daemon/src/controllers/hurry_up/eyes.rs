@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   slots::Reader -----> who is inside, since when -------+
-//!   linux::InnerThreads -> which thread of ours that is ---+--> Happened, only what has changed since the last look
+//!   linux::NamespacedThreads -> which thread of ours that is ---+--> Happened, only what has changed since the last look
 //!   linux::ThreadPlaces -> where it is; what CPUs do ------+
 //! ```
 //!
@@ -13,7 +13,7 @@
 //! What always holds: only threads that are inside are asked where they are; a slot without a number, or with that of no thread of this
 //! service, is passed over; nothing here is as long as a stranger's number says.
 
-use linux::{InnerThreads, Kick, Occupant, OuterThread, PlaceState, ThreadPlace, ThreadPlaces};
+use linux::{HostThread, Kick, NamespacedThreads, Occupant, PlaceState, ThreadPlace, ThreadPlaces};
 use machine::{CpuId, CpuList, Duration, Instant};
 use policy::frequency::hurry_up::{Happened, ThreadId, Work};
 use slots::{Activity, Reader, ReaderError, Slot};
@@ -23,7 +23,7 @@ use std::collections::BTreeMap;
 #[derive(Debug)]
 pub(super) struct Eyes {
     pub(super) reader: Reader,
-    pub(super) threads: InnerThreads,
+    pub(super) threads: NamespacedThreads,
     pub(super) places: ThreadPlaces,
     slots: BTreeMap<u32, Seen>,
     cpus: BTreeMap<CpuId, Option<Work>>,
@@ -39,7 +39,7 @@ struct Seen {
     claims: u32,
     tid: u32,
     /// `None`: no thread of this number was found.
-    thread: Option<OuterThread>,
+    thread: Option<HostThread>,
     sequence: u32,
     /// What the policy was told.
     is_inside: bool,
@@ -80,7 +80,12 @@ const ASK_NAME_AGAIN: Duration = Duration::from_secs(10);
 const TICK: Duration = Duration::from_millis(10);
 
 impl Eyes {
-    pub(super) fn new(reader: Reader, threads: InnerThreads, places: ThreadPlaces, cpus: &CpuList) -> Self {
+    pub(super) fn new(
+        reader: Reader,
+        threads: NamespacedThreads,
+        places: ThreadPlaces,
+        cpus: &CpuList,
+    ) -> Self {
         Self {
             reader,
             threads,
@@ -279,6 +284,6 @@ fn is_runtime_name(name: &str) -> bool {
 }
 
 /// A thread that began after the call is another one that got its number.
-fn is_old_enough(thread: OuterThread, since: Instant) -> bool {
+fn is_old_enough(thread: HostThread, since: Instant) -> bool {
     thread.began_at().as_nanos() <= (since + TICK + TICK).as_nanos()
 }

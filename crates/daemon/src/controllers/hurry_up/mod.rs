@@ -47,8 +47,8 @@ use crate::audit::{Audit, Entry, now_unix_s};
 use crate::clocks::{Clocks, Repair};
 use crate::controllers::{Controller, ControllerStatus, Machine, Refusal, Seen};
 use eyes::Eyes;
-use linux::bpf::Bell;
-use linux::{FrequencyActuator, Segments};
+use linux::probes::Notifier;
+use linux::{FrequencyActuator, RotatingLog};
 use machine::{CpuId, Duration, FrequencyLimit, Instant};
 use observe::functions::FunctionWatch;
 use policy::frequency::HurryUp;
@@ -70,7 +70,7 @@ pub struct Hurry {
     clocks: Option<Clocks>,
     actuator: Option<FrequencyActuator>,
     tally: Tally,
-    recording: Option<Segments>,
+    recording: Option<RotatingLog>,
     audit: Audit,
     notices: Vec<String>,
     stop: Stop,
@@ -85,7 +85,7 @@ pub struct Hurry {
     ask_from: Instant,
     /// How often they did so since somebody was inside.
     disturbed: u32,
-    _kicks: Option<Bell>,
+    _kicks: Option<Notifier>,
     _end: OwnedFd,
     /// Of a program that was not changed.
     _probes: Option<FunctionWatch>,
@@ -353,7 +353,7 @@ impl Hurry {
         let Some(recording) = &mut self.recording else { return };
         let written = recording.write(&step_line::<HurryUp>(now, happened, shifts));
         let turned = written.and_then(|()| {
-            if recording.is_full() { recording.turn(&state_line(&self.policy)) } else { Ok(()) }
+            if recording.is_full() { recording.rotate(&state_line(&self.policy)) } else { Ok(()) }
         });
         if let Err(error) = turned {
             self.notices.push(format!("the recording ends here: {error}"));
@@ -366,7 +366,7 @@ impl Hurry {
         self.eyes.ask_no_kicks();
         // A file that is cut short, or whose service is gone, needs it no more.
         let _ = self.eyes.reader.enable(Enable::On);
-        if let Some(Err(error)) = self.recording.as_mut().map(Segments::flush) {
+        if let Some(Err(error)) = self.recording.as_mut().map(RotatingLog::flush) {
             self.notices.push(format!("the recording ends here: {error}"));
         }
         self.tell("clocks", "by who is inside", "as before", "the end".to_owned());

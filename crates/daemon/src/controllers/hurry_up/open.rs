@@ -6,10 +6,10 @@ use super::{FLAPPING, Hurry, HurryError, Stop, Tally};
 use crate::audit::Audit;
 use crate::clocks::{Clocks, gears};
 use crate::controllers::cores::unused_name;
-use linux::bpf::knows_thread_numbers;
 use linux::holder::ClockMeans;
+use linux::probes::knows_thread_numbers;
 use linux::service::Service;
-use linux::{InnerThreads, Root, SegmentBounds, Segments, ThreadPlaces};
+use linux::{NamespacedThreads, Root, RotatingLog, SegmentBounds, ThreadPlaces};
 use machine::{CpuId, CpuList, Gear, GearKind, Instant, Kilohertz, Microwatts};
 use observe::functions::{FunctionError, FunctionName, FunctionWatch};
 use policy::check::Check as _;
@@ -179,7 +179,7 @@ impl Hurry {
 struct Source {
     reader: Reader,
     process: u32,
-    threads: InnerThreads,
+    threads: NamespacedThreads,
     /// They are there for as long as this is.
     probes: Option<FunctionWatch>,
 }
@@ -200,7 +200,8 @@ impl Source {
             SlotSource::Functions { process, names } => {
                 let process = *process;
                 // Programs in the kernel tell threads by its own numbers, wherever the service lives.
-                let threads = InnerThreads::by_our_numbers(process).ok_or(HurryError::NoProcess(process))?;
+                let threads =
+                    NamespacedThreads::by_our_numbers(process).ok_or(HurryError::NoProcess(process))?;
                 knows_thread_numbers("functions").map_err(FunctionError::from)?;
                 // Real processes run on the machine itself, whatever machine's clocks are written.
                 let probes = FunctionWatch::attach(&Root::system(), process, names, false)?;
@@ -246,17 +247,21 @@ fn about(reader: &Reader) -> Result<Vec<String>, HurryError> {
 }
 
 /// The process that writes the file, as it is seen here.
-fn writer_of(reader: &Reader, path: &Path, asked: Option<u32>) -> Result<(u32, InnerThreads), HurryError> {
+fn writer_of(
+    reader: &Reader,
+    path: &Path,
+    asked: Option<u32>,
+) -> Result<(u32, NamespacedThreads), HurryError> {
     let writer = reader.identity();
     let path = path.to_owned();
     let Some(process) = asked else {
         // Its number is that of its own namespace; the time at which it began tells whether that is ours.
-        let threads = InnerThreads::of(writer.pid).filter(|_| writer.is_alive());
+        let threads = NamespacedThreads::of(writer.pid).filter(|_| writer.is_alive());
         return threads
             .map(|threads| (writer.pid, threads))
             .ok_or(HurryError::Left { path, writer: writer.pid });
     };
-    let threads = InnerThreads::of(process).ok_or(HurryError::NoProcess(process))?;
+    let threads = NamespacedThreads::of(process).ok_or(HurryError::NoProcess(process))?;
     let here = Identity::own().boot_id;
     let is_writer =
         (writer.pid, writer.started, writer.boot_id) == (threads.inner_process(), threads.began(), here);
@@ -315,9 +320,9 @@ fn made_up(asked: ClocksAsked) -> Result<GearTable, HurryError> {
     gears.try_into().map_err(|error| HurryError::NoClocks(format!("clocks to show: {error}")))
 }
 
-fn record(folder: &Path, process: u32, policy: &HurryUp) -> Result<Segments, HurryError> {
+fn record(folder: &Path, process: u32, policy: &HurryUp) -> Result<RotatingLog, HurryError> {
     let instance = unused_name(folder, &format!("hurry-up-{process}"));
-    Segments::begin(folder, &instance, BOUNDS, &state_line(policy)).map_err(|cause| HurryError::Output {
+    RotatingLog::begin(folder, &instance, BOUNDS, &state_line(policy)).map_err(|cause| HurryError::Output {
         path: folder.to_owned(),
         cause,
         flag: "--record",
@@ -325,7 +330,7 @@ fn record(folder: &Path, process: u32, policy: &HurryUp) -> Result<Segments, Hur
 }
 
 /// Tells when the service ends, from a thread that waits for it and for nothing else, until what is returned is dropped.
-fn watch_end(threads: &InnerThreads, ended: Arc<AtomicBool>, bell: slots::Bell) -> io::Result<OwnedFd> {
+fn watch_end(threads: &NamespacedThreads, ended: Arc<AtomicBool>, bell: slots::Bell) -> io::Result<OwnedFd> {
     let end = threads.end().ok_or_else(|| {
         io::Error::new(
             io::ErrorKind::NotFound,

@@ -1,7 +1,7 @@
 //! The policy, and the log of all that it is told: replayed, it must command the same (`policy::log`).
 
 use super::QuiesceError;
-use linux::{SegmentBounds, Segments};
+use linux::{RotatingLog, SegmentBounds};
 use machine::{Duration, Instant};
 use policy::log::{Recorded as _, state_line, step_line};
 use policy::quiescence::{
@@ -14,7 +14,7 @@ use std::path::Path;
 #[derive(Debug)]
 pub(super) struct Decider {
     policy: Quiescence,
-    recording: Option<Segments>,
+    recording: Option<RotatingLog>,
     /// Why the recording has ended.
     notice: Option<String>,
 }
@@ -32,7 +32,7 @@ impl Decider {
                 // Their segments would be mixed.
                 Err(io::Error::new(io::ErrorKind::AlreadyExists, "it has a recording already"))
             } else {
-                Segments::begin(folder, INSTANCE, BOUNDS, &state_line(&policy))
+                RotatingLog::begin(folder, INSTANCE, BOUNDS, &state_line(&policy))
             };
             begun.map_err(|cause| QuiesceError::Record { folder: folder.to_owned(), cause })
         };
@@ -48,7 +48,7 @@ impl Decider {
         }
         let written = recording.write(&step_line::<Quiescence>(now, &input, &commands));
         let written = written.and_then(|()| {
-            if recording.is_full() { recording.turn(&state_line(&self.policy)) } else { Ok(()) }
+            if recording.is_full() { recording.rotate(&state_line(&self.policy)) } else { Ok(()) }
         });
         if let Err(error) = written {
             self.notice = Some(format!("the recording ends here: {error}"));
@@ -122,7 +122,7 @@ impl Decider {
 
     /// What was recorded is in its files. What there is to say of that since the last call.
     pub(super) fn flush(&mut self) -> Option<String> {
-        if let Some(Err(error)) = self.recording.as_mut().map(Segments::flush) {
+        if let Some(Err(error)) = self.recording.as_mut().map(RotatingLog::flush) {
             self.notice = Some(format!("the recording ends here: {error}"));
             self.recording = None;
         }

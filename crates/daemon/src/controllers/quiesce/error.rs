@@ -1,7 +1,7 @@
 //! Why background work is not frozen.
 
-use linux::bpf::BpfError;
 use linux::freezer::FreezerError;
+use linux::probes::BpfError;
 use std::io;
 use std::path::PathBuf;
 use thiserror::Error;

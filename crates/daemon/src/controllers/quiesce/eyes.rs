@@ -2,7 +2,7 @@
 
 use super::decider::Decider;
 use super::open::Trigger;
-use linux::bpf::{WaitChannel, WaitEvent, WaitHappened, WaitKind, WaitTask};
+use linux::probes::{WaitChannel, WaitEvent, WaitHappened, WaitKind, WaitTask};
 use machine::Instant;
 use policy::quiescence::{
     ChannelId, Edge, Event, Graph, GroupId, InteractionId, Nature, Site, Task, TaskId, Waits,

@@ -1,7 +1,7 @@
 //! Slack-enabled quiescence on a live machine: `policy::quiescence`, fed by the scheduler's events, with the kernel's freezers as its hands.
 //!
 //! ```text
-//!   linux::bpf::WaitProgram --> Eyes ---------> Quiescence --> Freeze, Thaw --> linux::freezer::Freezer
+//!   linux::probes::WaitProgram --> Eyes ---------> Quiescence --> Freeze, Thaw --> linux::freezer::Freezer
 //!     who blocks on what,      learned waits,      |                              journal, then the kernel's file
 //!     who wakes whom           learned graph       +-- min wait <-- what freezing and thawing take, as measured
 //! ```
@@ -42,8 +42,8 @@ use decider::Decider;
 use eyes::Eyes;
 use joules::Joules;
 use linux::Root;
-use linux::bpf::{WaitProgram, WaitRole};
 use linux::freezer::{Freezer, FreezerWay, Frozen, processes_of};
+use linux::probes::{WaitProgram, WaitRole};
 use machine::{Duration, Instant};
 use policy::quiescence::{GroupId, QuiescenceCommand};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -408,7 +408,7 @@ impl Quiesce {
         let nanos = at_most.as_nanos();
         let timeout =
             Timespec { tv_sec: (nanos / 1_000_000_000) as i64, tv_nsec: (nanos % 1_000_000_000) as _ };
-        let bell = self.program.bell();
+        let bell = self.program.notifier();
         let mut ends = [PollFd::new(&bell, PollFlags::IN), PollFd::new(&self.stopped, PollFlags::IN)];
         match poll(&mut ends, Some(&timeout)) {
             Ok(_) | Err(Errno::INTR) => Ok(!ends[1].revents().is_empty()),

@@ -7,8 +7,8 @@ use super::{
     Background, Critical, Domain, Eyes, Quiesce, QuiesceError, Stop, role_of_background, role_of_critical,
 };
 use linux::Root;
-use linux::bpf::WaitProgram;
 use linux::freezer::{Freezer, FreezerOptions, FreezerWay, name_of, processes_of, survey};
+use linux::probes::WaitProgram;
 use machine::{Duration, Ratio};
 use policy::quiescence::{GroupId, Params, PayoffParams, Quiescence, Role};
 use rustix::pipe::{PipeFlags, pipe_with};

@@ -1,7 +1,7 @@
 //! What a run adds up: of each group, of what freezing and thawing take, of how late thaws come.
 
 use hdrhistogram::Histogram;
-use linux::bpf::AllIdle;
+use linux::probes::AllIdle;
 use machine::{Duration, Instant};
 
 /// Of one background group.

@@ -2,7 +2,7 @@
 //! meanwhile. It takes root; what is missing is said.
 
 use super::*;
-use linux::Offspring as _;
+use linux::EndsWithParent as _;
 use machine::Ratio;
 use std::fs;
 use std::io::{Read as _, Write as _};

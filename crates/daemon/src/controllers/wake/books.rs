@@ -11,7 +11,7 @@
 //! is a meter, its total is shared out in these proportions.
 
 use super::status::BooksCheck;
-use linux::bpf::{IdleNow, IdleProgram};
+use linux::probes::{IdleNow, IdleProgram};
 use linux::{EnergyMeter, Root, idle_table, state_counts};
 use machine::{CpuId, CpuList, CstateKind, CstateTable, Duration, EnergySource, Instant, PowerModel};
 use std::collections::BTreeMap;

@@ -11,8 +11,8 @@
 
 use super::{Act, Alarm};
 use linux::AffinityError;
-use linux::bpf::AlarmProgram;
 use linux::holder::IdleHolder;
+use linux::probes::AlarmProgram;
 use machine::{CpuId, CpuList, Duration};
 use observe::probe::{percentile, timer_lateness, wake_latency};
 use serde::{Deserialize, Serialize};
@@ -93,7 +93,7 @@ impl Calibration {
             let spinning = scope.spawn(|| {
                 linux::pin_current_thread(sleeper)?;
                 // Whoever is woken shall run at once, as beside a helper that spins.
-                let _ = linux::run_where_idle();
+                let _ = linux::schedule_idle();
                 while !has_ended.load(Ordering::Relaxed) {
                     std::hint::spin_loop();
                 }
@@ -185,14 +185,14 @@ fn on_each(
 fn kernel_timer_lateness(cpu: CpuId, alarms: &AlarmProgram) -> Result<Vec<Duration>, AffinityError> {
     linux::pin_current_thread(cpu)?;
     let Ok(alarm) = alarms.alarm(cpu) else { return Ok(Vec::new()) };
-    let Ok(mut ear) = alarm.ear() else { return Ok(Vec::new()) };
+    let Ok(mut waiter) = alarm.waiter() else { return Ok(Vec::new()) };
     let mut found = Vec::with_capacity(SAMPLES);
     // No alarm goes off on a CPU that is busy all the time.
     let end = linux::now() + SLEEP * (3 * SAMPLES as u64);
     while found.len() < SAMPLES && linux::now() < end {
         alarm.set(Some(linux::now() + SLEEP));
         // Whatever wakes it for nothing is no sample, nor is a time at which the CPU was busy.
-        if let Some(fell) = ear.wait(Some(SLEEP * 10)).filter(|fell| fell.was_asleep) {
+        if let Some(fell) = waiter.wait(Some(SLEEP * 10)).filter(|fell| fell.was_asleep) {
             found.push(linux::now().since(fell.due));
         }
     }

@@ -11,7 +11,7 @@
 
 use super::plan::Shared;
 use super::{PrincipalKind, Roll};
-use linux::bpf::{Bell, BlockEvent, BlockProgram, BpfError};
+use linux::probes::{BlockEvent, BlockProgram, BpfError, Notifier};
 use machine::{CpuId, CpuList};
 use policy::wake_plan::{Device, DeviceParams, Issued, Operation, Principal, Record, RequestId};
 use std::collections::BTreeMap;
@@ -25,7 +25,7 @@ const UNDER_WAY_MAX: usize = 1024;
 pub(super) struct Disks {
     known: Arc<Mutex<Known>>,
     program: BlockProgram,
-    _bells: Vec<Bell>,
+    _notifiers: Vec<Notifier>,
 }
 
 #[derive(Debug)]
@@ -49,10 +49,10 @@ impl Disks {
         let known = Known { principal, devices: BTreeMap::new(), under_way: BTreeMap::new() };
         let known = Arc::new(Mutex::new(known));
         let heard = Arc::clone(&known);
-        let bells = program.hear("wake-disk", cpus, move |event| {
+        let notifiers = program.hear("wake-disk", cpus, move |event| {
             heard.lock().unwrap_or_else(PoisonError::into_inner).hear(&shared, event);
         })?;
-        Ok(Self { known, program, _bells: bells })
+        Ok(Self { known, program, _notifiers: notifiers })
     }
 
     /// How the predictions fared: of reads, of writes.

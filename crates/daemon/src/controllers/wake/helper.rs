@@ -9,11 +9,11 @@
 //!
 //! By [`Act::Spin`] the thread stays on its CPU through the window instead of limiting the idle states, for kernels without the limit, and gives
 //! way to every other. Another thread's wake-up then has to interrupt it. A low priority would not do for that: one wake-up in a hundred then
-//! waits for the end of the window (`linux::run_where_idle`).
+//! waits for the end of the window (`linux::schedule_idle`).
 
 use super::Act;
 use super::plan::Shared;
-use linux::bpf::{Ear, FellDue, KernelAlarm};
+use linux::probes::{AlarmWaiter, FellDue, KernelAlarm};
 use machine::{CpuId, Instant};
 use rustix::thread::futex;
 use rustix::time::Timespec;
@@ -102,7 +102,7 @@ impl Helper {
     pub fn ring(&self) {
         self.calls.fetch_add(1, Ordering::Release);
         match &self.alarm {
-            Some(alarm) => alarm.ring(),
+            Some(alarm) => alarm.notify(),
             None => _ = futex::wake(&self.calls, futex::Flags::PRIVATE, 1),
         }
     }
@@ -113,14 +113,14 @@ impl Helper {
     }
 
     /// For when it was to wake, if the time had come while its CPU slept; not if it was called.
-    fn wait(&self, ear: Option<&mut Ear<'_>>) -> Option<Instant> {
+    fn wait(&self, waiter: Option<&mut AlarmWaiter<'_>>) -> Option<Instant> {
         let calls = self.calls.load(Ordering::Acquire);
         let due = self.due.load(Ordering::Acquire);
         if self.has_ended.load(Ordering::Acquire) || linux::now().as_nanos() >= due {
             return None;
         }
-        if let Some(ear) = ear {
-            return ear.wait(None).filter(|fell| fell.was_asleep).map(|FellDue { due, .. }| due);
+        if let Some(waiter) = waiter {
+            return waiter.wait(None).filter(|fell| fell.was_asleep).map(|FellDue { due, .. }| due);
         }
         let until = (due != NEVER).then(|| Timespec {
             tv_sec: (due / 1_000_000_000).try_into().unwrap_or(i64::MAX),
@@ -154,8 +154,8 @@ fn run(helper: &Helper, shared: &Shared, ready: &Sender<Result<Option<String>, S
         let _ = ready.send(Err(error.to_string()));
         return;
     }
-    let mut ear = match helper.alarm.as_ref().map(KernelAlarm::ear).transpose() {
-        Ok(ear) => ear,
+    let mut waiter = match helper.alarm.as_ref().map(KernelAlarm::waiter).transpose() {
+        Ok(waiter) => waiter,
         Err(error) => {
             let _ = ready.send(Err(error.to_string()));
             return;
@@ -163,12 +163,12 @@ fn run(helper: &Helper, shared: &Shared, ready: &Sender<Result<Option<String>, S
     };
     // Who spins must not keep anybody from running.
     let notice = match helper.act {
-        Act::Polling => linux::run_at_once().err().map(|error| error.to_string()),
-        Act::Spin => linux::run_where_idle().err().map(|error| error.to_string()),
+        Act::Polling => linux::schedule_fifo_bounded().err().map(|error| error.to_string()),
+        Act::Spin => linux::schedule_idle().err().map(|error| error.to_string()),
     };
     let _ = ready.send(Ok(notice));
     while !helper.has_ended.load(Ordering::Acquire) {
-        let due = helper.wait(ear.as_mut());
+        let due = helper.wait(waiter.as_mut());
         let now = linux::now();
         if helper.has_ended.load(Ordering::Acquire) {
             break;

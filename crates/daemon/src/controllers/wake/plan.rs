@@ -24,13 +24,13 @@ impl Shared {
 
     /// To look at.
     pub fn look(&self) -> impl Deref<Target = Plan> + '_ {
-        linux::lock_soon(&self.0)
+        linux::lock_spinning(&self.0)
     }
 
     /// Changes it. The helpers are called afterwards, once each, and without the lock: who says the end of one event and the time of the next in one
     /// breath so calls a helper while its CPU is still awake for the first, and a helper that takes its caller's CPU finds the lock free.
     pub fn change<T>(&self, work: impl FnOnce(&mut Plan) -> T) -> T {
-        let mut plan = linux::lock_soon(&self.0);
+        let mut plan = linux::lock_spinning(&self.0);
         let done = work(&mut plan);
         let mut called = plan.set_timers();
         drop(plan);

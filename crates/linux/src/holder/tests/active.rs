@@ -1,6 +1,6 @@
 use super::super::register::GRACE;
 use super::*;
-use crate::surroundings::Scope;
+use crate::cpuset::isolation::Scope;
 
 const QUEUES: &str = "sys/devices/virtual/workqueue/cpumask";
 const REST: &str = "sys/fs/cgroup/rest/cpuset.cpus";

@@ -1,5 +1,5 @@
 use super::*;
-use crate::frequency_control::{FrequencyError, FrequencyState};
+use crate::cpufreq::control::{FrequencyError, FrequencyState};
 use machine::Kilohertz;
 
 const POLICY: &str = "sys/devices/system/cpu/cpufreq/policy0";

@@ -1,7 +1,7 @@
 //! What a peer may do, out of malice or by mistake.
 
 use super::*;
-use crate::idle_control::LimitState;
+use crate::cpuidle::control::LimitState;
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;

@@ -1,6 +1,6 @@
 use super::*;
+use crate::cpuidle::control::{IdleOptions, LimitState};
 use crate::cpuidle::idle_table;
-use crate::idle_control::{IdleOptions, LimitState};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 

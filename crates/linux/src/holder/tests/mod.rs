@@ -7,8 +7,8 @@ mod hostile;
 mod idle;
 
 use super::*;
+use crate::cpuidle::control::IdleActuator;
 use crate::fake::FakeMachine;
-use crate::idle_control::IdleActuator;
 use machine::CpuId;
 use std::path::PathBuf;
 

@@ -7,7 +7,7 @@
 //! kept, without terminal control sequences.
 
 use super::JvmError;
-use linux::{Offspring as _, printable_name};
+use linux::{EndsWithParent as _, printable_name};
 use machine::Duration;
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::fs::File;

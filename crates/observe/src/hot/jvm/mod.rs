@@ -28,7 +28,7 @@ mod child;
 
 use super::counted::{CountError, Counted, read_counts};
 use super::stacks::{StackError, Stacks, read_async_profiler};
-use linux::mapped::code_files;
+use linux::code_files::code_files;
 use linux::{FileError, Root, SafeError, SafeFolder};
 use machine::Duration;
 use std::collections::BTreeMap;

@@ -1,0 +1,88 @@
+//! Why a service cannot be kept on its CPUs.
+
+use super::ConfineActuator;
+use crate::journal::ChangeError;
+use crate::lock::LockError;
+use crate::processes::affinity::AffinityError;
+use crate::root::FileError;
+use machine::CpuList;
+use std::io;
+use std::path::PathBuf;
+
+/// A service that is not kept on its CPUs, with the reason.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfineError {
+    /// Nothing to confine.
+    #[error(
+        "{service} has no process that this user can see, other than this one\nhint: run as root, or name it by --pid"
+    )]
+    NoProcess {
+        /// As a person calls it.
+        service: String,
+    },
+    /// It was there, and is no more.
+    #[error("the service has ended: none of its processes lives")]
+    Ended,
+    /// Another Roost process has it.
+    #[error("process {process} is confined by {holder}: stop that first (its lock is {path})", path = path.display())]
+    Held {
+        /// A process of the service.
+        process: u32,
+        /// Name and process of the holder, as it wrote them.
+        holder: String,
+        /// The lock file.
+        path: PathBuf,
+    },
+    /// No lock or no journal can be kept, so nothing may be changed.
+    #[error(transparent)]
+    Unavailable(#[from] LockError),
+    /// This actuator does not work here, or none does.
+    #[error("cannot confine the service by {actuator}: {reason}")]
+    Unsupported {
+        /// Which.
+        actuator: ConfineActuator,
+        /// Why.
+        reason: String,
+    },
+    /// A set without a CPU.
+    #[error("no CPU to keep the service on: a service needs at least one")]
+    Empty,
+    /// CPUs that the service had not before.
+    #[error("the service may not have them: {0}")]
+    NotAllowed(#[from] AffinityError),
+    /// CPUs that are all offline.
+    #[error("CPU {asked} is offline: online are {online}")]
+    NoneOnline {
+        /// What was asked for.
+        asked: CpuList,
+        /// What there is.
+        online: CpuList,
+    },
+    /// The kernel took it and does otherwise.
+    #[error(
+        "{what} was set to `{asked}`, but `{reads}` is in force: a cgroup above it allows no more, or not these"
+    )]
+    NotInForce {
+        /// Which file.
+        what: String,
+        /// What we wrote.
+        asked: CpuList,
+        /// What holds.
+        reads: String,
+    },
+    /// The kernel or the journal refused.
+    #[error("{0}")]
+    Refused(String),
+    /// A file could not be read.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// The threads could not be listed.
+    #[error("cannot look at the service's threads: {0}")]
+    Threads(#[source] io::Error),
+}
+
+impl From<ChangeError> for ConfineError {
+    fn from(error: ChangeError) -> Self {
+        Self::Refused(error.to_string())
+    }
+}

@@ -1,0 +1,166 @@
+//! Where threads of one process are, and what each CPU does: by the program in the kernel (`bpf::threads`), or, where that is
+//! refused, by each thread's `stat`, kept open.
+//!
+//! | | the program | the files |
+//! |---|---|---|
+//! | a look at one thread | a load | a system call, 3 us |
+//! | what a CPU does | told | not known |
+//! | a CPU that begins to work | kicks | tells nobody |
+//!
+//! What always holds: a thread that has ended has no place; what is not known is `None`, never a guess.
+
+use crate::probes::{BpfError, Notifier, ThreadProgram};
+use crate::processes::threads;
+use machine::CpuId;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+
+/// Where a thread is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ThreadPlace {
+    /// Where it runs, or ran last.
+    pub cpu: CpuId,
+    /// Whether it can run.
+    pub state: PlaceState,
+}
+
+/// Whether a thread can run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PlaceState {
+    /// It runs, or waits for its turn to.
+    Runs,
+    /// It waits for something else.
+    Waits,
+}
+
+/// What a CPU does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Occupant {
+    /// Nothing.
+    Idle,
+    /// It runs this thread of the process.
+    Own {
+        /// By its number.
+        thread: u32,
+    },
+    /// It runs something else.
+    Other,
+}
+
+/// When a CPU shall tell of itself, once. The numbers are those of the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kick {
+    /// Not at all.
+    Never = 0,
+    /// When it has worked for `bpf::KICK_PATIENCE` at a stretch.
+    WhenItWorks = 1,
+    /// When it is idle.
+    WhenItIsIdle = 2,
+}
+
+/// The threads of one process.
+#[derive(Debug)]
+pub struct ThreadPlaces {
+    process: u32,
+    way: Way,
+}
+
+#[derive(Debug)]
+enum Way {
+    Program(Box<ThreadProgram>),
+    Files(BTreeMap<u32, File>),
+}
+
+impl ThreadPlaces {
+    /// Of `process`, none of which is watched yet. Where there is no program, this also says why.
+    pub fn open(process: u32) -> (Self, Option<BpfError>) {
+        match ThreadProgram::load(process) {
+            Ok(program) => (Self { process, way: Way::Program(Box::new(program)) }, None),
+            Err(why) => (Self::by_files(process), Some(why)),
+        }
+    }
+
+    /// By the files alone.
+    pub fn by_files(process: u32) -> Self {
+        Self { process, way: Way::Files(BTreeMap::new()) }
+    }
+
+    /// True if what CPUs do is known, so that idle ones can be told.
+    pub fn sees_cpus(&self) -> bool {
+        matches!(self.way, Way::Program(_))
+    }
+
+    /// Follows this thread from now on. One that has ended is not followed.
+    pub fn watch(&mut self, thread: u32) {
+        match &mut self.way {
+            Way::Program(program) => program.watch(thread),
+            Way::Files(files) => {
+                if let Ok(file) = File::open(format!("/proc/{}/task/{thread}/stat", self.process)) {
+                    files.insert(thread, file);
+                }
+            }
+        }
+    }
+
+    /// Follows it no longer.
+    pub fn forget(&mut self, thread: u32) {
+        match &mut self.way {
+            Way::Program(program) => program.forget(thread),
+            Way::Files(files) => drop(files.remove(&thread)),
+        }
+    }
+
+    /// Where a watched thread is; `None` if it is not watched, or has ended.
+    pub fn place(&self, thread: u32) -> Option<ThreadPlace> {
+        match &self.way {
+            Way::Program(program) => program.place(thread),
+            Way::Files(files) => threads::place_from(files.get(&thread)?),
+        }
+    }
+
+    /// What a CPU does, the calling process aside; `None` if that is not known.
+    pub fn occupant(&self, cpu: CpuId) -> Option<Occupant> {
+        match &self.way {
+            Way::Program(program) => program.occupant(cpu),
+            Way::Files(_) => None,
+        }
+    }
+
+    /// Asks a CPU to kick, instead of what it was asked before.
+    pub fn ask_kick(&self, cpu: CpuId, kick: Kick) {
+        if let Way::Program(program) = &self.way {
+            program.ask_kick(cpu, kick);
+        }
+    }
+
+    /// Calls `heard` at each kick, on a thread of its own, until the notifier is dropped; `None` where no CPU kicks.
+    pub fn hear_kicks(&self, heard: impl FnMut() + Send + 'static) -> io::Result<Option<Notifier>> {
+        match &self.way {
+            Way::Program(program) => program.hear_kicks(heard).map(Some),
+            Way::Files(_) => Ok(None),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_a_program_the_files_tell_of_threads_and_of_nothing_else() {
+        let mut places = ThreadPlaces::by_files(std::process::id());
+        let me = u32::try_from(rustix::thread::gettid().as_raw_nonzero().get()).unwrap();
+        assert_eq!(places.place(me), None);
+        places.watch(me);
+        assert_eq!(places.place(me).map(|place| place.state), Some(PlaceState::Runs));
+        places.watch(u32::MAX);
+        assert_eq!(
+            (places.place(u32::MAX), places.occupant(CpuId(0)), places.sees_cpus()),
+            (None, None, false)
+        );
+        places.forget(me);
+        assert_eq!(places.place(me), None);
+        assert!(places.hear_kicks(|| ()).unwrap().is_none());
+    }
+}
