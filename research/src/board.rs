@@ -28,7 +28,7 @@ impl Place {
 }
 
 /// The word for the policy that no paper has.
-const OURS: &str = "roost";
+const OURS: &str = "joint";
 
 /// All of them.
 #[derive(Clone, Debug)]

@@ -1,6 +1,6 @@
 //! Roost's own policy in the papers' figures: no part of what they show, run beside it.
 //!
-//! The question is whether the power of a paper's own policy can be had for less at the same tail. So `roost` is given, as
+//! The question is whether the power of a paper's own policy can be had for less at the same tail. So `joint` is given, as
 //! its goal, the tail that the paper's policy had in the same run; it wins there when its power is lower and its tail no
 //! higher, with intervals that do not touch in power. It wins a figure when it wins each of its runs.
 

@@ -32,7 +32,7 @@ pub fn text(reproduction: &Reproduction<'_>) -> String {
         let contests: Vec<&&Figured<'_>> =
             figures.iter().filter(|figured| figured.contest.is_some()).collect();
         if !contests.is_empty() {
-            text += "\n### `roost` beside its own policy\n";
+            text += "\n### `joint` beside its own policy\n";
             contests.iter().for_each(|figured| contest(&mut text, figured));
         }
         let tables: Vec<(&Figured<'_>, &Sensitivity)> = (figures.iter())
@@ -67,7 +67,7 @@ gives back what was put in and is not counted. \"±\" is half of the 95 % interv
 
 fn summary(reproduction: &Reproduction<'_>) -> String {
     let mut text = String::from(
-        "\n| paper | claims met | missed | set-up checks | other numbers and directions met | figures that `roost` wins |\n|---|---|---|---|---|---|\n",
+        "\n| paper | claims met | missed | set-up checks | other numbers and directions met | figures that `joint` wins |\n|---|---|---|---|---|---|\n",
     );
     for paper in PAPERS {
         let figures = || reproduction.figures.iter().filter(|figured| figured.study.paper.name == paper.name);

@@ -93,7 +93,7 @@ fn cards(figures: &[Figured<'_>], met: usize, missed: usize, checks: usize) -> V
     }
     if contests > 0 {
         cards.push(card(
-            "figures that roost wins",
+            "figures that joint wins",
             format!("{won} of {contests}"),
             "lower power, no higher tail",
         ));

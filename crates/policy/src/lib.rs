@@ -19,7 +19,7 @@
 //! - [`frequency`]: how fast the cores run.
 //! - [`hot`]: which function of a service tells that a request is being worked on, and the clock that light requests are cheapest at.
 //! - [`wake_plan`]: which CPUs are awake in time for work that can be foreseen.
-//! - [`roost`]: our own: cores, clock and idle state chosen together, for the least power within a latency goal.
+//! - [`joint`]: cores, frequency and idle state chosen together, for the least power within a latency goal.
 //! - [`staging`]: requests held back and released together, so that the CPUs sleep together in between.
 //! - [`quiescence`]: background work stands still while what the user waits for is waiting itself.
 //! - [`check`]: what parameters can be, held against what a file says.
@@ -33,11 +33,11 @@ pub mod check;
 pub mod frequency;
 pub mod governing;
 pub mod hot;
+pub mod joint;
 pub mod log;
 pub mod peafowl;
 pub mod quiescence;
 pub mod registry;
-pub mod roost;
 mod roster;
 pub mod scheduling;
 mod sleep_state;
@@ -51,7 +51,7 @@ pub static POLICIES: &registry::Registry = &[
     &carb::ENTRY,
     &carb::GOAL_ENTRY,
     &peafowl::ENTRY,
-    &roost::ENTRY,
+    &joint::ENTRY,
     &frequency::sensitivity::ENTRY,
     &frequency::pegasus::ENTRY,
     &frequency::hurry_up::ENTRY,

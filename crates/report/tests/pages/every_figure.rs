@@ -109,7 +109,7 @@ const NAMES: [&str; 12] = [
     "dynsleep",
     "powernap",
     "hurry-up",
-    "roost",
+    "joint",
 ];
 
 fn section(title: &str, figures: Vec<Figure>) -> Section {

@@ -16,7 +16,7 @@ use machine::{Duration, Instant, Rate, Ratio};
 use policy::SleepState;
 use policy::carb::{Controller, Epoch, GoalSearch};
 use policy::frequency::GearTable;
-use policy::roost::{Plan, Roost};
+use policy::joint::{Joint, Plan};
 
 /// The policy and what it has seen.
 pub(super) struct Counting {
@@ -31,7 +31,7 @@ pub(super) enum Kind {
     Carb(Box<Carb>),
     AutoScale(Box<AutoScale>),
     Napping(Box<napping::Nap>),
-    Roost(Box<Roost>),
+    Joint(Box<Joint>),
 }
 
 pub(super) struct Carb {
@@ -74,7 +74,7 @@ impl Counting {
             CoresPolicy::DreamWeaver(params) => {
                 Kind::Napping(Box::new(napping::Nap::dream_weaver(*params, setup)))
             }
-            CoresPolicy::Roost(params) => {
+            CoresPolicy::Joint(params) => {
                 let platform = &setup.platform;
                 let gears = GearTable::new(&platform.frequencies).expect("a checked platform has gears");
                 let states = platform.cstates.0.iter().map(|state| SleepState {
@@ -82,7 +82,7 @@ impl Counting {
                     power: state.power.unwrap_or_default(),
                 });
                 let states: Vec<SleepState> = states.collect();
-                Kind::Roost(Box::new(Roost::new(*params, workers, &gears, &states, Instant::ZERO)))
+                Kind::Joint(Box::new(Joint::new(*params, workers, &gears, &states, Instant::ZERO)))
             }
             CoresPolicy::AllAwake | CoresPolicy::Peafowl(_) => Kind::All,
         };
@@ -109,14 +109,14 @@ impl Engine {
                 self.activate(on);
             }
             Kind::Napping(_) => self.nap_change(),
-            Kind::Roost(policy) => {
+            Kind::Joint(policy) => {
                 let plan = policy.plan();
-                self.obey_roost(Some(plan));
+                self.obey_joint(Some(plan));
             }
         }
     }
 
-    fn obey_roost(&mut self, plan: Option<Plan>) {
+    fn obey_joint(&mut self, plan: Option<Plan>) {
         if let Some(plan) = plan {
             let deepest = (self.sleepers.table.len() - 1) as u8;
             if !self.place_on(usize::from(plan.active)) {
@@ -128,7 +128,7 @@ impl Engine {
                 (0..self.hardware.cpus()).for_each(|cpu| self.wish(cpu, plan.gear));
             }
         }
-        if let Kind::Roost(policy) = &self.counting.kind
+        if let Kind::Joint(policy) = &self.counting.kind
             && let Some(due) = policy.poll_timeout()
         {
             self.counting_timer_at(due.as_nanos().max(self.now + 1));
@@ -157,10 +157,10 @@ impl Engine {
                 nap.enter(now, arrived_ns);
                 self.nap_change();
             }
-            Kind::Roost(policy) => {
+            Kind::Joint(policy) => {
                 let plan = policy.handle_arrival(now, in_system);
                 if plan.is_some() || self.counting.timer_ns == NEVER {
-                    self.obey_roost(plan);
+                    self.obey_joint(plan);
                 }
             }
         }
@@ -183,13 +183,13 @@ impl Engine {
                 nap.leave(task.arrived_ns);
                 self.nap_change();
             }
-            Kind::Roost(policy) => {
+            Kind::Joint(policy) => {
                 let (compute, memory) =
                     (Duration::from_nanos(task.compute_ns), Duration::from_nanos(task.memory_ns));
                 let response = Duration::from_nanos(response_ns);
                 let plan = policy.handle_completion(now, compute, memory, response, in_system);
                 if plan.is_some() {
-                    self.obey_roost(plan);
+                    self.obey_joint(plan);
                 }
             }
         }
@@ -241,9 +241,9 @@ impl Engine {
                 self.auto_scale_timer();
             }
             Kind::Napping(_) => self.nap_timer(),
-            Kind::Roost(policy) => {
+            Kind::Joint(policy) => {
                 let plan = policy.handle_timeout(now);
-                self.obey_roost(plan);
+                self.obey_joint(plan);
             }
         }
     }

@@ -83,7 +83,7 @@ impl Placing {
         let (scheduling, params) = match &setup.policies.cores {
             CoresPolicy::Peafowl(params) => (Scheduling::peafowl(*params, &places), *params),
             CoresPolicy::Carb(params) => (Scheduling::carb(*params, &places), Params::default()),
-            CoresPolicy::Roost(_) => (Scheduling::counted(&places), Params::default()),
+            CoresPolicy::Joint(_) => (Scheduling::counted(&places), Params::default()),
             _ => return None,
         };
         let params = scheduling.worker_params(params);

@@ -56,7 +56,7 @@ impl Chosen<'_> {
             "autoscale" => Answer::Cores(CoresPolicy::AutoScale(self.params())),
             "powernap" => Answer::Cores(CoresPolicy::PowerNap),
             "dreamweaver" => Answer::Cores(CoresPolicy::DreamWeaver(self.params())),
-            "roost" => Answer::Cores(CoresPolicy::Roost(self.params())),
+            "joint" => Answer::Cores(CoresPolicy::Joint(self.params())),
             "shallow" => Answer::Idle(IdlePolicy::Governor(match self.word {
                 "shallow" => GovernorParams::Shallow,
                 "deep" => GovernorParams::Deep,

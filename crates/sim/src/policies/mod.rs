@@ -21,7 +21,7 @@ use policy::active_idle::Mode;
 use policy::check::Wrong;
 use policy::frequency::{hurry_up, pegasus, sensitivity};
 use policy::registry::{self, Entry, Question, Queues, Refused, Registry, Surroundings, Word};
-use policy::{carb, peafowl, quiescence, roost, staging, wake_plan};
+use policy::{carb, joint, peafowl, quiescence, staging, wake_plan};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use toml::Table;
@@ -53,8 +53,8 @@ pub enum CoresPolicy {
     PowerNap,
     /// The whole machine sleeps when some cores have nothing to do.
     DreamWeaver(dream_weaver::Params),
-    /// Cores, gear and idle states together, towards a goal: ours.
-    Roost(roost::Params),
+    /// Cores, frequency and idle states together, towards a goal.
+    Joint(joint::Params),
     /// Learned limits, connection by connection.
     Peafowl(peafowl::Params),
 }
@@ -177,7 +177,7 @@ pub fn words_of(line: &str) -> Vec<&str> {
 
 /// The word that stands for others: for [`PACKING`] where connections are packed, and with
 /// [`PACING`] where the line names no frequency policy.
-const JOINT: &str = "roost";
+const JOINT: &str = "joint";
 const PACKING: &str = "peafowl";
 const PACING: &str = "crescendo";
 const STOCK_IDLE: &str = "menu";

@@ -8,7 +8,7 @@ use policy::carb;
 use policy::check::{Check, Wrong};
 use policy::frequency::{hurry_up, pegasus, sensitivity};
 use policy::wake_plan::{DeviceParams, KernelParams};
-use policy::{peafowl, quiescence, roost, staging, wake_plan};
+use policy::{joint, peafowl, quiescence, staging, wake_plan};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use toml::{Table, Value};
@@ -116,8 +116,8 @@ fn no_parameter_of_any_policy_takes_what_cannot_be() {
     check(&faults("autoscale", &auto_scale::Params::default(), &["t_wait"]));
     let weaver = dream_weaver::Params { busy_cores: Some(2), ..Default::default() };
     check(&faults("dreamweaver", &weaver, &["max_stall"]));
-    let roost = ["dvfs_delay", "rate_z", "correction_gains", "worth_changing"];
-    check(&faults("roost", &roost::Params::default(), &roost));
+    let joint = ["dvfs_delay", "rate_z", "correction_gains", "worth_changing"];
+    check(&faults("joint", &joint::Params::default(), &joint));
     check(&faults("menu", &MenuParams::default(), &[]));
     check(&faults("teo", &TeoParams::default(), &[]));
     check(&faults("menu-feedback", &MenuFeedbackParams::default(), &["feedback.relax_below"]));
@@ -189,6 +189,6 @@ fn bounds_that_cross_are_refused_with_both_names() {
             said::<rubik::Params>(&format!("factor_bounds = {bounds}")).contains("factor_bounds"),
             "{bounds}"
         );
-        assert!(said::<roost::Params>(&format!("correction_bounds = {bounds}")).contains("[0.5, 1.5]"));
+        assert!(said::<joint::Params>(&format!("correction_bounds = {bounds}")).contains("[0.5, 1.5]"));
     }
 }

@@ -1,4 +1,4 @@
-//! Roost on the simulated server. What is checked is what nobody told it: that the tail stays within the goal,
+//! The policy on the simulated server. What is checked is what nobody told it: that the tail stays within the goal,
 //! whatever the load does, and how much power that takes.
 
 use super::simulated::{CORES, Seen, Server, gears, states};
@@ -122,8 +122,8 @@ fn a_load_that_stops_ends_in_the_deepest_sleep_of_one_core_within_an_epoch() {
         assert_eq!((server.plan.active, server.plan.idle), (1, CstateIndex(2)), "{way:?}");
         let seen = run(&mut server, 1_000.0, 0.0);
         assert!(seen.watts < 1.001, "{way:?} {seen:?}");
-        let roost = server.roost.as_ref().unwrap();
-        assert_eq!(roost.poll_timeout(), None, "a silent server needs no timer");
+        let joint = server.joint.as_ref().unwrap();
+        assert_eq!(joint.poll_timeout(), None, "a silent server needs no timer");
         // And it is there again at once.
         let woken = run(&mut server, 10.0, 400e3);
         assert!(woken.p99_us < 350.0 && server.plan.active >= 5, "{way:?} {woken:?}");
@@ -187,13 +187,13 @@ fn requests_that_come_by_the_dozen_are_no_surprise() {
 #[test]
 fn a_clock_that_changes_slowly_is_not_asked_to_follow_the_queue() {
     let params = Params { dvfs_delay: US(270), target: US(900), ..Params::default() };
-    let mut roost = Roost::new(params, CORES, &gears(), &states(), Instant::ZERO);
+    let mut joint = Joint::new(params, CORES, &gears(), &states(), Instant::ZERO);
     for request in 0..40_000_u64 {
         let now = Instant::from_nanos(request * 5_000);
-        roost.handle_timeout(now);
-        roost.handle_arrival(now, 2);
-        roost.handle_completion(now, US(5 + request % 12), Duration::ZERO, US(30), 1);
+        joint.handle_timeout(now);
+        joint.handle_arrival(now, 2);
+        joint.handle_completion(now, US(5 + request % 12), Duration::ZERO, US(30), 1);
     }
-    assert!(matches!(roost.base.speed, Speed::Steady(_)) && roost.base.active < CORES, "{:?}", roost.base);
-    assert_eq!(roost.handle_arrival(Instant::from_nanos(200_000_000), roost.watch_above), None);
+    assert!(matches!(joint.base.speed, Speed::Steady(_)) && joint.base.active < CORES, "{:?}", joint.base);
+    assert_eq!(joint.handle_arrival(Instant::from_nanos(200_000_000), joint.watch_above), None);
 }

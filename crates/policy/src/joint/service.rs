@@ -1,6 +1,6 @@
 //! What requests need, as measured: how long at the nominal clock, and how much of that is waiting for memory.
 //!
-//! A slower clock stretches the computing part only. Roost takes the memory part as the same share of every request:
+//! A slower clock stretches the computing part only. The policy takes the memory part as the same share of every request:
 //! then one distribution serves all gears, stretched by one factor for each. Where memory time is independent of
 //! computing the tail is a little shorter than that.
 

@@ -42,37 +42,37 @@ fn params() -> impl Strategy<Value = Params> {
 
 /// One event; how the plan changes, and whether by an arrival.
 fn play(
-    roost: &mut Roost,
+    joint: &mut Joint,
     now: Instant,
     event: Event,
     in_system: &mut u32,
-    mut see: impl FnMut(&Roost, bool, Plan),
+    mut see: impl FnMut(&Joint, bool, Plan),
 ) {
     match event {
         Event::Arrivals(count) => {
             for _ in 0..count {
                 *in_system += 1;
-                let before = roost.plan();
-                let said = roost.handle_arrival(now, *in_system);
-                assert_eq!(said, (roost.plan() != before).then(|| roost.plan()));
-                see(roost, true, before);
+                let before = joint.plan();
+                let said = joint.handle_arrival(now, *in_system);
+                assert_eq!(said, (joint.plan() != before).then(|| joint.plan()));
+                see(joint, true, before);
             }
         }
         Event::Completions(count, compute_us, memory_us) => {
             for _ in 0..count.min(*in_system) {
                 *in_system -= 1;
-                let before = roost.plan();
+                let before = joint.plan();
                 let [compute, memory] = [compute_us, memory_us].map(Duration::from_micros);
-                let said = roost.handle_completion(now, compute, memory, (compute + memory) * 3, *in_system);
-                assert_eq!(said, (roost.plan() != before).then(|| roost.plan()));
-                see(roost, false, before);
+                let said = joint.handle_completion(now, compute, memory, (compute + memory) * 3, *in_system);
+                assert_eq!(said, (joint.plan() != before).then(|| joint.plan()));
+                see(joint, false, before);
             }
         }
         Event::Timeout => {
-            let before = roost.plan();
-            let said = roost.handle_timeout(now);
-            assert_eq!(said, (roost.plan() != before).then(|| roost.plan()));
-            see(roost, false, before);
+            let before = joint.plan();
+            let said = joint.handle_timeout(now);
+            assert_eq!(said, (joint.plan() != before).then(|| joint.plan()));
+            see(joint, false, before);
         }
     }
 }
@@ -85,28 +85,28 @@ proptest! {
         events in events(),
     ) {
         let gears = nine_gears();
-        let mut roost = Roost::new(params, cores, &gears, &states(), Instant::ZERO);
+        let mut joint = Joint::new(params, cores, &gears, &states(), Instant::ZERO);
         let (mut now, mut in_system) = (Instant::ZERO, 0);
         for (gap_us, event) in events {
             now += Duration::from_micros(gap_us);
             let mut failed = None;
-            play(&mut roost, now, event, &mut in_system, |roost, arrival, before| {
-                let plan = roost.plan();
+            play(&mut joint, now, event, &mut in_system, |joint, arrival, before| {
+                let plan = joint.plan();
                 let possible = (1..=cores).contains(&plan.active)
                     && plan.gear.index() < gears.count()
                     && plan.idle.index() < states().len();
                 let stronger = !arrival || plan.stronger(before) == plan;
-                let gears_rise = (0..100).all(|queued| roost.gear(queued) <= roost.gear(queued + 1));
-                if !(possible && stronger && gears_rise && roost.gear(0) >= plan.gear) {
+                let gears_rise = (0..100).all(|queued| joint.gear(queued) <= joint.gear(queued + 1));
+                if !(possible && stronger && gears_rise && joint.gear(0) >= plan.gear) {
                     failed = Some((plan, before));
                 }
             });
             prop_assert_eq!(failed, None);
-            if let Some(due) = roost.poll_timeout()
+            if let Some(due) = joint.poll_timeout()
                 && due <= now
             {
-                roost.handle_timeout(now);
-                prop_assert!(roost.poll_timeout().is_none_or(|next| next > now), "a timer must not be due for ever");
+                joint.handle_timeout(now);
+                prop_assert!(joint.poll_timeout().is_none_or(|next| next > now), "a timer must not be due for ever");
             }
         }
     }
@@ -117,7 +117,7 @@ proptest! {
         events in events(),
         at in 0_usize..400,
     ) {
-        let mut one = Roost::new(params, 8, &nine_gears(), &states(), Instant::ZERO);
+        let mut one = Joint::new(params, 8, &nine_gears(), &states(), Instant::ZERO);
         let mut other = one.clone();
         let (mut now, mut in_system, mut in_other) = (Instant::ZERO, 0, 0);
         for (step, (gap_us, event)) in events.into_iter().enumerate() {
@@ -135,15 +135,15 @@ proptest! {
 
     #[test]
     fn timeouts_that_nobody_asked_for_change_nothing(params in params(), events in events()) {
-        let mut roost = Roost::new(params, 8, &nine_gears(), &states(), Instant::ZERO);
+        let mut joint = Joint::new(params, 8, &nine_gears(), &states(), Instant::ZERO);
         let (mut now, mut in_system) = (Instant::ZERO, 0);
         for (gap_us, event) in events {
             now += Duration::from_micros(gap_us);
-            play(&mut roost, now, event, &mut in_system, |_, _, _| {});
-            if roost.poll_timeout().is_none_or(|due| due > now) {
-                let before = roost.clone();
-                prop_assert_eq!(roost.handle_timeout(now), None);
-                prop_assert_eq!(&roost, &before);
+            play(&mut joint, now, event, &mut in_system, |_, _, _| {});
+            if joint.poll_timeout().is_none_or(|due| due > now) {
+                let before = joint.clone();
+                prop_assert_eq!(joint.handle_timeout(now), None);
+                prop_assert_eq!(&joint, &before);
             }
         }
     }

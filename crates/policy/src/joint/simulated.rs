@@ -66,7 +66,7 @@ struct Core {
 pub(super) struct Server {
     queueing: Queueing,
     /// What decides; `None` if the plan is fixed.
-    pub roost: Option<Roost>,
+    pub joint: Option<Joint>,
     pub plan: Plan,
     cores: Vec<Core>,
     shared: VecDeque<(f64, f64)>,
@@ -105,9 +105,9 @@ fn p99(responses: &[f64]) -> f64 {
 impl Server {
     pub fn new(params: Params, fixed: Option<Plan>, seed: u64) -> Self {
         let gears = gears();
-        let roost = Roost::new(params, CORES, &gears, &states(), Instant::ZERO);
-        let plan = fixed.unwrap_or(roost.plan());
-        let roost = fixed.is_none().then_some(roost);
+        let joint = Joint::new(params, CORES, &gears, &states(), Instant::ZERO);
+        let plan = fixed.unwrap_or(joint.plan());
+        let joint = fixed.is_none().then_some(joint);
         let core = |at: u16| Core {
             doing: Doing::Asleep {
                 state: if at < plan.active { plan.idle.index() } else { states().len() - 1 },
@@ -118,7 +118,7 @@ impl Server {
         };
         Self {
             queueing: params.queueing,
-            roost,
+            joint,
             plan,
             cores: (0..CORES).map(core).collect(),
             shared: VecDeque::new(),
@@ -189,7 +189,7 @@ impl Server {
             let change = |core: &Core| core.gear_changes.map_or(f64::INFINITY, |(at, _)| at);
             let changes = self.cores.iter().map(change).enumerate();
             let (clock, clock_at) = changes.min_by(|a, b| a.1.total_cmp(&b.1)).unwrap();
-            let timer = self.roost.as_ref().and_then(Roost::poll_timeout);
+            let timer = self.joint.as_ref().and_then(Joint::poll_timeout);
             let timer_at = timer.map_or(f64::INFINITY, |at| at.as_nanos() as f64);
             let next = core_at.min(clock_at).min(timer_at.max(self.now)).min(until);
             self.pass(next - self.now);
@@ -200,8 +200,8 @@ impl Server {
                 core.gear = core.gear_changes.take().unwrap().1;
             } else if next == until {
                 return;
-            } else if let Some(roost) = &mut self.roost {
-                let plan = roost.handle_timeout(Instant::from_nanos(next as u64));
+            } else if let Some(joint) = &mut self.joint {
+                let plan = joint.handle_timeout(Instant::from_nanos(next as u64));
                 self.obey(plan);
             }
         }
@@ -221,7 +221,7 @@ impl Server {
         }
         self.energy += watts * length;
         self.active_ns += f64::from(self.plan.active) * length;
-        if self.roost.as_ref().is_some_and(|roost| roost.surge_until.is_some()) {
+        if self.joint.as_ref().is_some_and(|joint| joint.surge_until.is_some()) {
             self.surging_ns += length;
         }
         self.now += length;
@@ -229,8 +229,8 @@ impl Server {
 
     fn arrive(&mut self) {
         self.in_system += 1;
-        if let Some(roost) = &mut self.roost {
-            let plan = roost.handle_arrival(Instant::from_nanos(self.now as u64), self.in_system);
+        if let Some(joint) = &mut self.joint {
+            let plan = joint.handle_arrival(Instant::from_nanos(self.now as u64), self.in_system);
             self.obey(plan);
         }
         let request = (self.now, WORK_NS * self.random.exponential());
@@ -275,9 +275,9 @@ impl Server {
             self.responses.push(response);
             let nanos = |ns: f64| Duration::from_nanos(ns as u64);
             let (now, in_system) = (self.at(), self.in_system);
-            if let Some(roost) = &mut self.roost {
+            if let Some(joint) = &mut self.joint {
                 let plan =
-                    roost.handle_completion(now, nanos(whole_ns), Duration::ZERO, nanos(response), in_system);
+                    joint.handle_completion(now, nanos(whole_ns), Duration::ZERO, nanos(response), in_system);
                 self.cores[core].doing = Doing::Asleep { state: 0 };
                 self.obey(plan);
             }
@@ -298,8 +298,8 @@ impl Server {
     fn shift(&mut self, core: usize) {
         let at = &self.cores[core];
         let own = at.queue.len() as u32 + u32::from(matches!(at.doing, Doing::Working { .. }));
-        let gear = match &self.roost {
-            Some(roost) if self.queueing == Queueing::PerCore => roost.gear(own),
+        let gear = match &self.joint {
+            Some(joint) if self.queueing == Queueing::PerCore => joint.gear(own),
             _ => self.plan.gear,
         };
         let core = &mut self.cores[core];

@@ -1,4 +1,4 @@
-//! Every constant of roost that somebody may want to change.
+//! Every constant of the policy, and what the registry says of it.
 
 use crate::check::Check;
 use crate::registry::{
@@ -11,10 +11,10 @@ use serde::{Deserialize, Serialize};
 /// What the registry says of it.
 pub static ENTRY: Entry = Entry {
     words: &[
-        Word::new("roost", "all three together, frequencies request by request as `crescendo`", |around| {
+        Word::new("joint", "all three together, frequencies request by request as `crescendo`", |around| {
             settings(Params { paced_elsewhere: true, ..Params::around(around) })
         }),
-        Word::new("roost-plan", "the same, with the frequencies of its plan alone", |around| {
+        Word::new("joint-plan", "the same, with the frequencies of its plan alone", |around| {
             settings(Params::around(around))
         }),
     ],
@@ -57,7 +57,7 @@ pub enum Queueing {
     PerCore,
 }
 
-/// What one roost aims at, and how it learns.
+/// What the policy aims at, and how it learns.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Params {

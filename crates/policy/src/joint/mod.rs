@@ -1,5 +1,6 @@
-//! Roost's own policy: as few awake cores, as slow a clock and as deep a sleep as the latency goal allows, chosen
-//! together, and more within microseconds when the queue says that the goal is in danger.
+//! Cores, frequency and idle states chosen jointly: as few awake cores, as slow a clock and as
+//! deep a sleep as the latency goal allows, and more within microseconds when the queue says that
+//! the goal is in danger.
 //!
 //! **The problem.** Packing (CARB, Peafowl) lets most cores sleep, but knows no latency goal and runs the rest at
 //! full speed; DVFS (Rubik, Pegasus) knows the goal, but keeps all cores awake, most of the time for nothing;
@@ -7,7 +8,7 @@
 //! combination as future work (section 6). The three are one choice: the slack that the goal leaves can be spent on
 //! fewer cores, on a slower clock, or on longer exits from sleep, and which is worth most depends on the load.
 //!
-//! **The approach.** Once an epoch, which lasts until some dozens of requests were seen, roost knows the arrival rate,
+//! **The approach.** Once an epoch, which lasts until some dozens of requests were seen, the policy knows the arrival rate,
 //! its irregularity, and the distribution of service times. A model predicts tail and power of every *plan*: how many
 //! cores are active, how fast they run, in which idle state they spend their gaps; the others are *parked* in the
 //! deepest. The plan of least power within the goal is the *base*. How fast is a *pace*: one gear, or gears that follow
@@ -87,7 +88,7 @@ impl Plan {
 
 /// The policy of one server.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Roost {
+pub struct Joint {
     params: Params,
     cores: u16,
     gears: GearTable,
@@ -112,7 +113,7 @@ pub struct Roost {
     reserve: Reserve,
 }
 
-impl Roost {
+impl Joint {
     /// For `cores` cores with these gears and these idle states, shallow to deep. Nothing is known yet.
     ///
     /// # Panics
