@@ -1,11 +1,13 @@
-//! What a paper claims, as a figure that can be met or missed; see the header of `papers/headlines.toml`.
+//! What a paper claims, as a figure that can be met or missed; see the header of
+//! `papers/headlines.toml`.
 //!
-//! A claim names runs of one figure by their coordinates (variant, policy, values of the axes), takes a metric of each, and
-//! makes one number of it: the value itself, a change against other runs, a ratio, points of a third, or the value of an
-//! axis at which the metric is least. Several runs become one number by their mean, least or greatest, or each must hold.
+//! A claim names runs of one figure by their coordinates (variant, policy, values of the axes),
+//! takes a metric of each, and makes one number of it: the value itself, a change against other
+//! runs, a ratio, points of a third, or the value of an axis at which the metric is least. Several
+//! runs become one number by their mean, least or greatest, or each must hold.
 //!
-//! Intervals are carried along as if runs were independent. Contestants of a figure share their arrivals, so differences are
-//! known somewhat better than that.
+//! Intervals are carried along as if runs were independent. Contestants of a figure share their
+//! arrivals, so differences are known somewhat better than that.
 
 use super::board::{Board, Outcomes, Place};
 use super::metrics::Metric;
@@ -205,7 +207,8 @@ impl Claim {
         Ok(Some((estimate, name(place))))
     }
 
-    /// The value of the axis `over` at which the metric is least, and those that are as good within the intervals.
+    /// The value of the axis `over` at which the metric is least, and those that are as good within
+    /// the intervals.
     fn best_value(
         &self,
         part: &Part,
@@ -296,7 +299,8 @@ impl Claim {
         (low - ours).max(ours - high) - 1e-9
     }
 
-    /// The one run that a printed number is of, and the number in the metric's unit; `None` for what is computed from more.
+    /// The one run that a printed number is of, and the number in the metric's unit; `None` for
+    /// what is computed from more.
     pub fn pin(&self, board: &Board) -> Option<(usize, f64)> {
         let has_time = self.subject.contains_key("time");
         let value =

@@ -1,8 +1,9 @@
 //! Roost's own policy in the papers' figures: no part of what they show, run beside it.
 //!
-//! The question is whether the power of a paper's own policy can be had for less at the same tail. So `joint` is given, as
-//! its goal, the tail that the paper's policy had in the same run; it wins there when its power is lower and its tail no
-//! higher, with intervals that do not touch in power. It wins a figure when it wins each of its runs.
+//! The question is whether the power of a paper's own policy can be had for less at the same tail.
+//! So `joint` is given, as its goal, the tail that the paper's policy had in the same run; it wins
+//! there when its power is lower and its tail no higher, with intervals that do not touch in power.
+//! It wins a figure when it wins each of its runs.
 
 use super::board::{Board, Place};
 use super::library::Study;
@@ -33,7 +34,8 @@ pub struct Contest {
     pub tail: String,
     /// Which power.
     pub power: String,
-    /// The last of the figure's background work is that of the paper's agent, which does not run for ours.
+    /// The last of the figure's background work is that of the paper's agent, which does not run
+    /// for ours.
     #[serde(default)]
     pub without_agent: bool,
 }
@@ -118,8 +120,9 @@ impl Contest {
     }
 }
 
-/// Whose goal is a tail keeps it by a hair or misses it by one, and chance decides which. So ours's is a fiftieth lower:
-/// more than the tails of these runs are uncertain by, and to ours's disadvantage.
+/// Whose goal is a tail keeps it by a hair or misses it by one, and chance decides which. So ours's
+/// is a fiftieth lower: more than the tails of these runs are uncertain by, and to ours's
+/// disadvantage.
 const AIM: f64 = 0.98;
 
 /// A scenario without the last of its background work.

@@ -1,5 +1,5 @@
-//! A figure as the paper shows it: curves over an axis, bars of variants, time series; the paper's own numbers as empty
-//! marks where it prints any.
+//! A figure as the paper shows it: curves over an axis, bars of variants, time series; the paper's
+//! own numbers as empty marks where it prints any.
 
 use super::board::Place;
 use super::claim::Claim;

@@ -13,7 +13,8 @@ pub enum Verdict {
     Met,
     /// Not.
     Missed,
-    /// What comes out is what was put in: shows that the scenario is set up as meant, and nothing else.
+    /// What comes out is what was put in: shows that the scenario is set up as meant, and nothing
+    /// else.
     Check,
 }
 

@@ -1,8 +1,9 @@
 //! The papers' own figures, simulated, beside what the papers print.
 //!
-//! A figure is a scenario in `papers/`, and nothing in it may be chosen to please: what nobody publishes stands in one
-//! table of ESTIMATEs that was committed before the first run. What the papers claim stands in `papers/headlines.toml`; a
-//! claim is met when its sign is right and its size is within 30 %. A miss is printed as a miss.
+//! A figure is a scenario in `papers/`, and nothing in it may be chosen to please: what nobody
+//! publishes stands in one table of ESTIMATEs that was committed before the first run. What the
+//! papers claim stands in `papers/headlines.toml`; a claim is met when its sign is right and its
+//! size is within 30 %. A miss is printed as a miss.
 //!
 //! ```text
 //!   library.rs      the folder papers/: figures, claims, ESTIMATEs

@@ -1,4 +1,5 @@
-//! The folder `papers/`: a scenario for each figure, what the papers claim, and the table of ESTIMATEs.
+//! The folder `papers/`: a scenario for each figure, what the papers claim, and the table of
+//! ESTIMATEs.
 //!
 //! ```text
 //!   papers/estimates.toml       what nobody publishes, one table for all figures
@@ -194,8 +195,8 @@ impl Library {
         Ok(names)
     }
 
-    /// The figures that `wanted` means: `all`, a paper, `PAPER/FIGURE` or `PAPER-FIGURE`, where `sleeps` is as good as `cpu-sleeps`; each
-    /// once, in the library's order.
+    /// The figures that `wanted` means: `all`, a paper, `PAPER/FIGURE` or `PAPER-FIGURE`, where
+    /// `sleeps` is as good as `cpu-sleeps`; each once, in the library's order.
     pub fn select(&self, wanted: &[String]) -> Result<Vec<(Paper, String)>> {
         let all = self.names()?;
         let means = |word: &str, (paper, figure): &(Paper, String)| {
@@ -223,7 +224,8 @@ impl Library {
         Ok(all.into_iter().filter(|name| wanted.iter().any(|word| means(word, name))).collect())
     }
 
-    /// A figure with the ESTIMATEs of `estimates`, which are the library's own or a variation of them.
+    /// A figure with the ESTIMATEs of `estimates`, which are the library's own or a variation of
+    /// them.
     pub fn study(&self, paper: Paper, name: &str, estimates: &Estimates) -> Result<Study> {
         let path = self.root.join(paper.name).join(format!("{name}.toml"));
         let document = Document::read(&path, estimates).map_err(usage)?;

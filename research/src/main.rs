@@ -16,8 +16,8 @@ use study::folder;
 
 /// Simulate the papers' figures: what they print beside what comes out here
 ///
-/// A claim of a paper is met when its sign is right and its size within 30 %. Exit code 2: a name or a scenario is wrong;
-/// 4: another run writes to the folder.
+/// A claim of a paper is met when its sign is right and its size within 30 %. Exit code 2: a name
+/// or a scenario is wrong; 4: another run writes to the folder.
 #[derive(Parser, Debug)]
 #[command(name = "roost-papers", version, max_term_width = 110)]
 #[command(after_help = "\

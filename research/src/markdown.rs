@@ -1,4 +1,5 @@
-//! `docs/papers.md`: every claim with its number, what explains a miss, and what it rests on. Generated, never edited.
+//! `docs/papers.md`: every claim with its number, what explains a miss, and what it rests on.
+//! Generated, never edited.
 
 use super::contest::Bout;
 use super::judged::{Judged, Verdict};

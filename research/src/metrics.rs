@@ -1,9 +1,10 @@
 //! The figures of a run as the papers' claims and axes name them, each with its interval.
 //!
-//! One list of names serves all of `roost sim` ([`Figure`]). Some things are added here. A server's power is known as well as
-//! that of its processors, because the rest of it is a constant; so it has their interval. And `mean_p95` is what CARB
-//! calls overall latency: the mean of the 95th percentiles of its epochs; and Tradeoffs 7 asks how much of the time lies in
-//! periods below a millisecond.
+//! One list of names serves all of `roost sim` ([`Figure`]). Some things are added here. A server's
+//! power is known as well as that of its processors, because the rest of it is a constant; so it
+//! has their interval. And `mean_p95` is what CARB calls overall latency: the mean of the 95th
+//! percentiles of its epochs; and Tradeoffs 7 asks how much of the time lies in periods below a
+//! millisecond.
 
 use sim::Outcome;
 use sim::outcome::{Estimate, Lengths, Point, Verdict};
@@ -77,8 +78,8 @@ impl Metric {
     }
 }
 
-/// Everything but the processors is a constant, so the whole is as uncertain, in watts, as they are. Cores alone are no
-/// more so: the uncore moves with them.
+/// Everything but the processors is a constant, so the whole is as uncertain, in watts, as they
+/// are. Cores alone are no more so: the uncore moves with them.
 fn power_interval(figure: &Figure, run: &Outcome) -> Option<f64> {
     let half_width = run.power.cpu_half_width_watts?;
     match figure {
@@ -101,7 +102,8 @@ fn mean_of_p95(points: &[Point]) -> Option<Estimate> {
     value.is_finite().then_some(Estimate { value, half_width: squares.map(|sum| sum.sqrt() / n) })
 }
 
-/// The share of a histogram's time below a millisecond: its buckets double, and 2^20 ns is the bound that is nearest.
+/// The share of a histogram's time below a millisecond: its buckets double, and 2^20 ns is the
+/// bound that is nearest.
 fn short(lengths: &Lengths) -> Option<Estimate> {
     const MILLISECOND: u64 = 1 << 20;
     let all: f64 = lengths.time_share.iter().sum();

@@ -1,4 +1,5 @@
-//! Everything that came out, as one JSON document: figures with their runs, claims, contests, sensitivities.
+//! Everything that came out, as one JSON document: figures with their runs, claims, contests,
+//! sensitivities.
 
 use super::contest::Bout;
 use super::judged::Judged;

@@ -1,8 +1,8 @@
 //! Runs that are made once, whichever figures show them, and kept on disk as they finish.
 //!
-//! A run is known by the digest of the scenario it was made in, without what is only said about it (title, assumptions,
-//! caption). So Peafowl's Figures 4 and 5 are the same nine runs, and a run of all figures that was killed goes on where it
-//! was. The file is that of `roost sim sweep`.
+//! A run is known by the digest of the scenario it was made in, without what is only said about it
+//! (title, assumptions, caption). So Peafowl's Figures 4 and 5 are the same nine runs, and a run of
+//! all figures that was killed goes on where it was. The file is that of `roost sim sweep`.
 
 use anyhow::Result;
 use report::exit::usage;
@@ -37,7 +37,8 @@ impl Runs {
         self.finished.get(&planned.key.scenario)
     }
 
-    /// Those that are still to be made, each once, the longest first: the last to end leave no thread idle for long.
+    /// Those that are still to be made, each once, the longest first: the last to end leave no
+    /// thread idle for long.
     pub fn missing<'a>(&self, wanted: impl Iterator<Item = &'a Planned>) -> Vec<&'a Planned> {
         let mut seen = BTreeSet::new();
         let missing = wanted.filter(|planned| self.of(planned).is_none());
@@ -69,7 +70,8 @@ impl Runs {
     }
 
     fn keep(&mut self, planned: &Planned, mut outcome: Outcome) -> Result<()> {
-        // Steady runs are looked at as a whole; hundreds of time series of them would be most of the file.
+        // Steady runs are looked at as a whole; hundreds of time series of them would be most of
+        // the file.
         if is_steady(planned) {
             outcome.points.clear();
         }

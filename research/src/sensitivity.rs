@@ -1,5 +1,6 @@
-//! Which ESTIMATE moves a claim most: each that its figure uses is varied by 30 % to either side, and only the runs that the
-//! claim needs are made again, with the same seed, so that the same requests arrive and differences are not chance.
+//! Which ESTIMATE moves a claim most: each that its figure uses is varied by 30 % to either side,
+//! and only the runs that the claim needs are made again, with the same seed, so that the same
+//! requests arrive and differences are not chance.
 
 use super::board::Board;
 use super::claim::Claim;
@@ -52,7 +53,8 @@ impl<'a> Plan<'a> {
         let shorten = |document: &Document| shortened(document, most);
         let base = Board::new(&shorten(&study.document)?)?;
         let board = |estimate: &Estimate, factor| {
-            // A value that the machine cannot have (a sleep that takes more than work) is told and not run.
+            // A value that the machine cannot have (a sleep that takes more than work) is told and
+            // not run.
             estimate.vary(library, study, factor, shorten).map_err(|error| reason(&error))
         };
         let varied = vary::used(library, study)?.into_iter().map(|estimate| {
@@ -115,8 +117,8 @@ fn reason(error: &anyhow::Error) -> String {
     line.split_once(".toml: ").map_or(line, |(_, rest)| rest).to_owned()
 }
 
-/// Differences between runs of the same requests are known better than each run's figures: fewer requests do, and a story
-/// is told once.
+/// Differences between runs of the same requests are known better than each run's figures: fewer
+/// requests do, and a story is told once.
 fn shortened(document: &Document, most: u64) -> Result<Document> {
     let run = document.scenario().map_err(usage)?.run;
     let requests = if run.length.is_some() { run.requests } else { run.requests.min(most) };

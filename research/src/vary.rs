@@ -1,8 +1,8 @@
 //! ESTIMATEs, one at a time, 30 % more and 30 % less.
 //!
-//! A value of the table is varied where scenarios read it, so it changes wherever a figure uses it. One that lives in a
-//! machine's preset has no value in the table but a `place`: that is varied on the machine as the figure has it, its own
-//! changes included.
+//! A value of the table is varied where scenarios read it, so it changes wherever a figure uses it.
+//! One that lives in a machine's preset has no value in the table but a `place`: that is varied on
+//! the machine as the figure has it, its own changes included.
 
 use super::board::Board;
 use super::library::{Library, Study};
@@ -31,7 +31,8 @@ struct Place {
     path: String,
 }
 
-/// The entries that a figure uses: those that its scenario names, and those of its machine and load.
+/// The entries that a figure uses: those that its scenario names, and those of its machine and
+/// load.
 pub fn used(library: &Library, study: &Study) -> Result<Vec<Estimate>> {
     let named: BTreeSet<&String> = study.document.estimates().iter().collect();
     let mut used: Vec<Estimate> =
@@ -59,7 +60,8 @@ fn names_own_uncore(board: &Board) -> bool {
 }
 
 impl Estimate {
-    /// The board of a figure with this one multiplied by `factor`, and every run shortened by `shorten`.
+    /// The board of a figure with this one multiplied by `factor`, and every run shortened by
+    /// `shorten`.
     pub fn vary(
         &self,
         library: &Library,

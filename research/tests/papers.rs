@@ -1,4 +1,5 @@
-//! `roost-papers`: every figure of the papers can be run and every claim finds its runs; what is kept is not made again.
+//! `roost-papers`: every figure of the papers can be run and every claim finds its runs; what is
+//! kept is not made again.
 
 use serde_json::Value;
 use std::fs;
@@ -57,7 +58,8 @@ fn figures_are_run_once_judged_and_varied() {
     assert_eq!(results["quick"], true);
     let figures = results["figures"].as_array().expect("figures");
     assert_eq!(figures.len(), 4);
-    // A median of two sleeping CPUs against two awake ones is no matter of chance: 2.4 in the paper, here by its sign.
+    // A median of two sleeping CPUs against two awake ones is no matter of chance: 2.4 in the
+    // paper, here by its sign.
     let ratio = &figures[0]["headlines"][0];
     assert_eq!(ratio["id"], "tradeoffs-rpc-median");
     assert!(ratio["ours"].as_f64().is_some_and(|ours| (1.2..5.0).contains(&ours)), "{ratio}");

@@ -1,11 +1,13 @@
-//! How deep a CPU may sleep (Peafowl, section 3.2): idle states are for the CPUs of inactive workers only.
+//! How deep a CPU may sleep (Peafowl, section 3.2): idle states are for the CPUs of inactive
+//! workers only.
 //!
-//! An active worker sleeps between requests, for too short a time to gain anything from a deep state, and the next
-//! request would pay for its exit. So the CPUs of active workers are limited to their shallowest state that halts, or
-//! to polling; the others have no limit of ours. Several workers may share a CPU: it is inactive only when all of
-//! them are.
+//! An active worker sleeps between requests, for too short a time to gain anything from a deep
+//! state, and the next request would pay for its exit. So the CPUs of active workers are limited to
+//! their shallowest state that halts, or to polling; the others have no limit of ours. Several
+//! workers may share a CPU: it is inactive only when all of them are.
 //!
-//! What always holds: a limit is asked for only when it changes; a CPU without any worker is never named.
+//! What always holds: a limit is asked for only when it changes; a CPU without any worker is never
+//! named.
 
 use machine::{Command, CpuId, Duration, IdleLimit, WorkerId};
 use serde::{Deserialize, Serialize};
@@ -34,8 +36,8 @@ pub struct ActiveIdle {
 }
 
 impl ActiveIdle {
-    /// `shallowest_halt`: by CPU, the exit latency of its shallowest state that does not poll. A CPU that is missing
-    /// there has no table and is never limited to a halt.
+    /// `shallowest_halt`: by CPU, the exit latency of its shallowest state that does not poll. A
+    /// CPU that is missing there has no table and is never limited to a halt.
     pub fn new(
         mode: Mode,
         workers: &[(WorkerId, CpuId)],

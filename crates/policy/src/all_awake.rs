@@ -1,4 +1,5 @@
-//! No policy: every worker is awake and serves its own connections, as memcached does. The base of every comparison.
+//! No policy: every worker is awake and serves its own connections, as memcached does. The base of
+//! every comparison.
 
 use crate::Placement;
 use crate::registry::{Entry, Maturity, Runs, Word};
@@ -12,7 +13,6 @@ pub struct AllAwake {
     roster: Roster,
 }
 
-/// What the registry says of it.
 pub static ENTRY: Entry = Entry {
     words: &[Word::bare("all-awake", "all of them, always")],
     help: "No policy: every worker is awake and serves its own connections, as memcached does. The base \

@@ -1,12 +1,12 @@
 //! Every decision of Roost, as pure code: `now` and readings go in, commands come out.
 //!
-//! No clock, no file, no thread, no unordered map, no unseeded random number (a `clippy.toml` of this crate forbids
-//! them). The same inputs give the same outputs, always; so a live run can be replayed from its log, and a simulator
-//! drives the code that the live server runs.
+//! No clock, no file, no thread, no unordered map, no unseeded random number (a `clippy.toml` of
+//! this crate forbids them). The same inputs give the same outputs, always; so a live run can be
+//! replayed from its log, and a simulator drives the code that the live server runs.
 //!
-//! The world speaks through `handle_*`, a policy answers through `poll_*`, and `poll_timeout` says when to come back.
-//! Timeouts that come late, early or twice do no harm. All state is plain data that serde can write and read back
-//! exactly.
+//! The world speaks through `handle_*`, a policy answers through `poll_*`, and `poll_timeout` says
+//! when to come back. Timeouts that come late, early or twice do no harm. All state is plain data
+//! that serde can write and read back exactly.
 //!
 //! - [`peafowl`]: how many workers of the store stay awake, decided by what each can carry in the
 //!   CPU time that it gets.
@@ -17,10 +17,13 @@
 //! - [`scheduling`]: one of them, or none, as the store drives it.
 //! - [`active_idle`]: how deep the CPUs of active workers may sleep.
 //! - [`frequency`]: how fast the cores run.
-//! - [`hot`]: which function of a service tells that a request is being worked on, and the clock that light requests are cheapest at.
+//! - [`hot`]: which function of a service tells that a request is being worked on, and the clock
+//!   that light requests are cheapest at.
 //! - [`wake_plan`]: which CPUs are awake in time for work that can be foreseen.
-//! - [`joint`]: cores, frequency and idle state chosen together, for the least power within a latency goal.
-//! - [`staging`]: requests held back and released together, so that the CPUs sleep together in between.
+//! - [`joint`]: cores, frequency and idle state chosen together, for the least power within a
+//!   latency goal.
+//! - [`staging`]: requests held back and released together, so that the CPUs sleep together in
+//!   between.
 //! - [`quiescence`]: background work stands still while what the user waits for is waiting itself.
 //! - [`check`]: what parameters can be, held against what a file says.
 //! - [`registry`]: what each policy says of itself: words, question, parameters, maturity.

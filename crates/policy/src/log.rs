@@ -1,9 +1,10 @@
-//! The replay log: what a policy was told and what it answered, as lines of JSON, and the proof that it would say the
-//! same again.
+//! The replay log: what a policy was told and what it answered, as lines of JSON, and the proof
+//! that it would say the same again.
 //!
-//! Every instance (each worker's, and the scheduler's) has a log of its own, because each is driven by one thread in an
-//! order of its own. A log is a sequence of segments; the server bounds their size and number. A segment begins with
-//! the policy's whole state, parameters included, so that it can be replayed without those before it:
+//! Every instance (each worker's, and the scheduler's) has a log of its own, because each is driven
+//! by one thread in an order of its own. A log is a sequence of segments; the server bounds their
+//! size and number. A segment begins with the policy's whole state, parameters included, so that it
+//! can be replayed without those before it:
 //!
 //! ```text
 //! {"state":{...}}
@@ -11,11 +12,13 @@
 //! {"step":{"at":81290012,"input":{"order":{"move":{"target":0,"pick":"next_served"}}},"output":{"answer":"accepted"}}}
 //! ```
 //!
-//! [`replay`] restores the state, feeds the inputs and compares the outputs, to the last bit of every number: floats
-//! are written in the shortest form that reads back as the same float. Where segments follow each other in one text,
-//! the state that the next begins with must be the one that the last has led to.
+//! [`replay`] restores the state, feeds the inputs and compares the outputs, to the last bit of
+//! every number: floats are written in the shortest form that reads back as the same float. Where
+//! segments follow each other in one text, the state that the next begins with must be the one that
+//! the last has led to.
 //!
-//! Recording goes through [`Recorded::apply`], the same calls that an unrecorded driver makes by name.
+//! Recording goes through [`Recorded::apply`], the same calls that an unrecorded driver makes by
+//! name.
 
 use crate::peafowl::{Answer, ConnectionLoad, Departure, Order, Sample, Transfer, Verdict, Worker};
 use crate::{Guidance, Movable, Moved, Placement, Scheduling};
@@ -136,7 +139,8 @@ pub enum SchedulingInput {
     Wanted { workers: u16 },
 }
 
-/// What a scheduling policy answers: the commands that the input led to, all of them, and a placement if asked for.
+/// What a scheduling policy answers: the commands that the input led to, all of them, and a
+/// placement if asked for.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SchedulingOutput {

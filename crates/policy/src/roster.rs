@@ -1,8 +1,10 @@
-//! The workers as a policy that places connections sees them, and the words it exchanges with its driver.
+//! The workers as a policy that places connections sees them, and the words it exchanges with its
+//! driver.
 //!
-//! A reading arrives once per report period; between two of them the picture is kept right by what completed
-//! transfers, new connections and closes say. A worker may therefore be believed to have a connection more or less
-//! than it has, for a moment; nothing here relies on an exact count, and the next reading corrects it.
+//! A reading arrives once per report period; between two of them the picture is kept right by what
+//! completed transfers, new connections and closes say. A worker may therefore be believed to have
+//! a connection more or less than it has, for a moment; nothing here relies on an exact count, and
+//! the next reading corrects it.
 
 use machine::{Command, ConnId, CpuId, Duration, Instant, Rate, Reading, WorkerId};
 use serde::{Deserialize, Serialize};
@@ -145,7 +147,8 @@ impl Roster {
         home
     }
 
-    /// The least loaded seat of those that `admits`; ties go to the one with fewer connections, then to the first.
+    /// The least loaded seat of those that `admits`; ties go to the one with fewer connections,
+    /// then to the first.
     pub fn least_loaded(&self, admits: impl Fn(usize, &Seat) -> bool) -> Option<usize> {
         (0..self.seats.len()).filter(|&at| admits(at, &self.seats[at])).min_by(|&a, &b| self.by_load(a, b))
     }
@@ -156,7 +159,8 @@ impl Roster {
         a.load.as_per_second().total_cmp(&b.load.as_per_second()).then(a.connections.cmp(&b.connections))
     }
 
-    /// Takes over what the workers report. A worker with connections is active, whatever was thought.
+    /// Takes over what the workers report. A worker with connections is active, whatever was
+    /// thought.
     pub fn handle_reading(&mut self, reading: &Reading, commands: &mut VecDeque<Command>) {
         for report in &reading.workers {
             let Some(at) = self.place_of(report.worker) else { continue };

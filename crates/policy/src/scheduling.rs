@@ -1,7 +1,7 @@
 //! How the store's connections are placed, whichever policy does it: what the live server drives.
 //!
-//! The workers measure their load under every policy; only under [`Scheduling::Peafowl`] do they send guests home by
-//! themselves. [`Scheduling::worker_params`] sees to that.
+//! The workers measure their load under every policy; only under [`Scheduling::Peafowl`] do they
+//! send guests home by themselves. [`Scheduling::worker_params`] sees to that.
 
 use crate::all_awake::AllAwake;
 use crate::spread::Spread;
@@ -44,8 +44,9 @@ impl Scheduling {
         Self::AllAwake(AllAwake::new(workers))
     }
 
-    /// The parameters for the workers under this policy: those given, but only Peafowl's workers send guests home, and
-    /// only Peafowl compares loads with limits; the others compare rates with rates.
+    /// The parameters for the workers under this policy: those given, but only Peafowl's workers
+    /// send guests home, and only Peafowl compares loads with limits; the others compare rates with
+    /// rates.
     pub fn worker_params(&self, params: peafowl::Params) -> peafowl::Params {
         if matches!(self, Self::Peafowl(_)) {
             return params;
@@ -58,7 +59,8 @@ impl Scheduling {
         }
     }
 
-    /// So many workers shall be awake from now on. Means nothing to policies that decide it themselves.
+    /// So many workers shall be awake from now on. Means nothing to policies that decide it
+    /// themselves.
     pub fn set_wanted(&mut self, now: Instant, wanted: u16) {
         if let Self::Counted(spread) = self {
             spread.set_wanted(wanted);

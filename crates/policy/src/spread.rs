@@ -1,12 +1,14 @@
-//! Getting connections onto the workers that shall be awake, when their number is decided elsewhere.
+//! Getting connections onto the workers that shall be awake, when their number is decided
+//! elsewhere.
 //!
-//! Given "c workers awake", this chooses which (those that are stay, the least loaded leave first, the first named come
-//! first), moves the connections of the others to the chosen ones one at a time, evens out the load among the chosen,
-//! and lets the emptied ones rest.
+//! Given "c workers awake", this chooses which (those that are stay, the least loaded leave first,
+//! the first named come first), moves the connections of the others to the chosen ones one at a
+//! time, evens out the load among the chosen, and lets the emptied ones rest.
 //!
-//! What always holds: every chosen worker is active; a worker with connections is active; one order is under way at a
-//! time, and one that nobody answers is forgotten; evening out stops, because every move that is ordered lessens the
-//! difference between two workers, whichever connection is taken.
+//! What always holds: every chosen worker is active; a worker with connections is active; one order
+//! is under way at a time, and one that nobody answers is forgotten; evening out stops, because
+//! every move that is ordered lessens the difference between two workers, whichever connection is
+//! taken.
 
 use crate::roster::{Flight, Roster, Seat};
 use crate::{Moved, Placement};
@@ -14,15 +16,16 @@ use machine::{Command, CpuId, Duration, Instant, Pick, Reading, WorkerId};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
-/// An order that nobody answers for this long is forgotten. The worker's own patience (10 ms) ends long before.
+/// An order that nobody answers for this long is forgotten. The worker's own patience (10 ms) ends
+/// long before.
 const ORDER_DEADLINE: Duration = Duration::from_millis(200);
 /// A connection may be under way to a worker for this long after it was sent.
 const ARRIVAL_GRACE: Duration = Duration::from_millis(50);
 /// Differences of load below this share of the mean are not evened out: they are noise.
 const UNEVEN: f64 = 0.2;
 
-/// A move makes two workers more even if the connection is lighter than their difference. By so much lighter at least,
-/// whichever it is: loads are measured with an error.
+/// A move makes two workers more even if the connection is lighter than their difference. By so
+/// much lighter at least, whichever it is: loads are measured with an error.
 const FITTING: f64 = 1.25;
 
 /// Connections spread over a given number of workers.
@@ -81,7 +84,8 @@ impl Spread {
         self.step(now);
     }
 
-    /// A worker could not obey. The next order waits for the next reading, or it would be refused again.
+    /// A worker could not obey. The next order waits for the next reading, or it would be refused
+    /// again.
     pub fn handle_refused(&mut self, worker: WorkerId) {
         if self.flight.is_some_and(|flight| self.roster.seats[flight.source].id == worker) {
             self.flight = None;
@@ -162,7 +166,8 @@ impl Spread {
         Some((source, target))
     }
 
-    /// From the most to the least loaded of the chosen, if that brings them closer whichever connection is taken.
+    /// From the most to the least loaded of the chosen, if that brings them closer whichever
+    /// connection is taken.
     fn even_out(&self) -> Option<(usize, usize)> {
         let chosen = || (0..self.chosen.len()).filter(|&at| self.chosen[at]);
         let target = chosen().min_by(|&a, &b| self.roster.by_load(a, b))?;
@@ -210,7 +215,8 @@ mod tests {
         Reading { workers: (0..).zip(loads).map(report).collect(), ..Reading::default() }
     }
 
-    /// Obeys every command at once, moving the connection that `pick` chooses; returns the number of moves.
+    /// Obeys every command at once, moving the connection that `pick` chooses; returns the number
+    /// of moves.
     fn obey(spread: &mut Spread, loads: &mut Loads, mut pick: impl FnMut(usize) -> usize) -> usize {
         let mut now = Instant::ZERO;
         let mut moves = 0;

@@ -1,7 +1,7 @@
 //! What a run has shown: the figures that tables, plots and comparisons are made of.
 //!
-//! Units stand in the names. A figure that is an estimate comes with its 95 % interval, where the run was long enough to
-//! tell. Energy is modelled, always, and says by which machine's table.
+//! Units stand in the names. A figure that is an estimate comes with its 95 % interval, where the
+//! run was long enough to tell. Energy is modelled, always, and says by which machine's table.
 
 use crate::engine::{Coarse, End, Ended, IdleLengths, Setup};
 use crate::statistics::{
@@ -23,7 +23,8 @@ pub enum Verdict {
     Imprecise,
     /// More came than the machine can do. Its times mean nothing and are not given.
     Unstable,
-    /// Response times still changed in the middle of the run: too few requests. Estimates are given without intervals.
+    /// Response times still changed in the middle of the run: too few requests. Estimates are given
+    /// without intervals.
     Unsettled,
 }
 
@@ -32,7 +33,8 @@ pub enum Verdict {
 pub struct Estimate {
     /// The best guess.
     pub value: f64,
-    /// How far the truth may lie to either side, with 95 % confidence; `None` if the run was too short to tell.
+    /// How far the truth may lie to either side, with 95 % confidence; `None` if the run was too
+    /// short to tell.
     pub half_width: Option<f64>,
 }
 
@@ -134,7 +136,8 @@ pub struct Power {
     pub cpu_watts: f64,
     /// All of it.
     pub server_watts: f64,
-    /// How far the cores' and uncore's power may be off, with 95 % confidence; `None` from too short a run.
+    /// How far the cores' and uncore's power may be off, with 95 % confidence; `None` from too
+    /// short a run.
     pub cpu_half_width_watts: Option<f64>,
     /// Joules of the server by request answered.
     pub joules_per_request: f64,
@@ -266,7 +269,8 @@ pub struct Outcome {
     pub classes: Vec<ClassCount>,
     /// Connections moved, and how many of them a worker sent home by itself.
     pub transfers: Option<(u64, u64)>,
-    /// Share of the device's answers that came within the time for which they were foreseen; `None` if nobody foresees.
+    /// Share of the device's answers that came within the time for which they were foreseen; `None`
+    /// if nobody foresees.
     pub foreseen: Option<f64>,
     /// Idle periods.
     pub idle_lengths: Lengths,
@@ -392,8 +396,8 @@ fn power_of(ended: &Ended) -> RatioEstimator {
 }
 
 impl Outcome {
-    /// Several runs of one story with other seeds: the figures of the first, but response times and power with what all
-    /// of them say.
+    /// Several runs of one story with other seeds: the figures of the first, but response times and
+    /// power with what all of them say.
     pub fn of_all(contestant: &str, runs: &[Ended]) -> Option<Self> {
         let first = runs.first()?;
         let mut outcome = Self::new(contestant, first);
@@ -430,7 +434,8 @@ impl Outcome {
     }
 }
 
-/// One stretch of a story as several runs saw it: the mean of each figure, and how far it may be off.
+/// One stretch of a story as several runs saw it: the mean of each figure, and how far it may be
+/// off.
 fn mean_point<'a>(runs: impl Iterator<Item = &'a Point> + Clone) -> Point {
     let all = |figure: fn(&Point) -> f64| runs.clone().map(figure).collect::<Vec<f64>>();
     let some = |figure: fn(&Point) -> Option<f64>| runs.clone().filter_map(figure).collect::<Vec<f64>>();

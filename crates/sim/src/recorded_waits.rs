@@ -1,8 +1,10 @@
 //! A recorded run of quiescence, once more in simulated time under other constants.
 //!
-//! What happened on the machine (who blocked on what, who was woken by whom, what freezing took, for how long all CPUs were idle) is told to
-//! the policy again at the recorded times; when it commands and when its own timers fall due is up to it. Waits last as long as they did,
-//! whoever would have stood still, so this says when others would have been frozen and for how long, and no more.
+//! What happened on the machine (who blocked on what, who was woken by whom, what freezing took,
+//! for how long all CPUs were idle) is told to the policy again at the recorded times; when it
+//! commands and when its own timers fall due is up to it. Waits last as long as they did, whoever
+//! would have stood still, so this says when others would have been frozen and for how long, and no
+//! more.
 
 use machine::{Duration, Instant};
 use policy::quiescence::{GroupId, Quiescence, QuiescenceCommand, QuiescenceInput, Record};
@@ -80,7 +82,8 @@ pub fn again(steps: &[Step], mut policy: Quiescence) -> (StoodStill, Record) {
             QuiescenceInput::LeaveAlone(group) => policy.leave_alone(*at, group),
             QuiescenceInput::Lost => policy.handle_lost(*at),
             QuiescenceInput::Stop => policy.handle_stop(*at),
-            // Its own are at other times. A recording has its events in batches, which were decided upon as one.
+            // Its own are at other times. A recording has its events in batches, which were decided
+            // upon as one.
             QuiescenceInput::Timeout => continue,
             QuiescenceInput::Poll => {}
         }

@@ -1,7 +1,7 @@
 //! Many runs, each on one thread.
 //!
-//! A run depends on its scenario, its policies and its seed alone, so results are the same whatever the number of
-//! threads, and come back in the order in which they were asked for.
+//! A run depends on its scenario, its policies and its seed alone, so results are the same whatever
+//! the number of threads, and come back in the order in which they were asked for.
 
 use crate::engine::{End, Ended, Engine};
 use crate::outcome::Outcome;
@@ -45,7 +45,8 @@ impl Task {
     }
 }
 
-/// Runs all of them on `threads` threads. `done` is told of each as it ends, with its place, from any thread.
+/// Runs all of them on `threads` threads. `done` is told of each as it ends, with its place, from
+/// any thread.
 pub fn run_all(
     tasks: &[Task],
     threads: usize,

@@ -1,8 +1,9 @@
 //! Finished cells of a sweep, kept in a file that survives a kill.
 //!
-//! One line of JSON for each, appended in one write as the cell finishes. A line that a kill tore in two has no end: it is
-//! cut off when the file is opened again, and its cell is done again. Tables are made from what the file holds and from
-//! nothing else, so a sweep that was resumed ends with the same files as one that was not.
+//! One line of JSON for each, appended in one write as the cell finishes. A line that a kill tore
+//! in two has no end: it is cut off when the file is opened again, and its cell is done again.
+//! Tables are made from what the file holds and from nothing else, so a sweep that was resumed ends
+//! with the same files as one that was not.
 
 use super::results::Entry;
 use crate::exit::{Exit, coded, usage};
@@ -106,8 +107,8 @@ impl Cells {
     }
 }
 
-/// FNV-1a with 64 bits, as 16 hexadecimal digits: the same on every machine and in every version, which the standard
-/// library's hashes do not promise. Against mistakes, not against malice.
+/// FNV-1a with 64 bits, as 16 hexadecimal digits: the same on every machine and in every version,
+/// which the standard library's hashes do not promise. Against mistakes, not against malice.
 pub fn digest(text: &str) -> String {
     const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
     const PRIME: u64 = 0x0100_0000_01b3;

@@ -1,7 +1,9 @@
-//! The figures of a run by name: what `--metrics`, a scenario's `[figure]`, CSV files and tables call them.
+//! The figures of a run by name: what `--metrics`, a scenario's `[figure]`, CSV files and tables
+//! call them.
 //!
-//! One list for all of them, so that a name means the same wherever it stands. A figure that a run has not got (an idle
-//! state that its machine lacks, a deadline that nobody set, the times of an unstable run) is absent, never zero.
+//! One list for all of them, so that a name means the same wherever it stands. A figure that a run
+//! has not got (an idle state that its machine lacks, a deadline that nobody set, the times of an
+//! unstable run) is absent, never zero.
 
 use sim::Outcome;
 use sim::outcome::{Estimate, StateShare, Verdict};

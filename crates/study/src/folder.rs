@@ -12,7 +12,8 @@ use sim::Document;
 use std::fs;
 use std::path::Path;
 
-/// What `run.toml` says: the command, the scenario in force with every default, the machine that simulated.
+/// What `run.toml` says: the command, the scenario in force with every default, the machine that
+/// simulated.
 pub fn info(document: &Document, name: String, title: String, started: String) -> Result<RunInfo> {
     let scenario = document.scenario().map_err(usage)?;
     let mut config = toml::Table::new();
@@ -45,7 +46,8 @@ pub const FILE: &str = "file";
 /// Where `run.toml` keeps the scenario, below `config`.
 pub const SCENARIO: &str = "scenario";
 
-/// Which `roost sim` command made a folder, if one did. Such a folder keeps figures and no recording.
+/// Which `roost sim` command made a folder, if one did. Such a folder keeps figures and no
+/// recording.
 pub fn maker(folder: &Path) -> Option<&'static str> {
     let has = |name: &str| folder.join(name).is_file();
     let Ok(text) = fs::read_to_string(folder.join(INFO)) else {

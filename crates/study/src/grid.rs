@@ -21,7 +21,8 @@ pub struct Planned {
 /// More would be a typing error.
 const MOST_CELLS: usize = 100_000;
 
-/// What says who runs and how it is called, but not what a run is: changing it takes nothing from finished cells.
+/// What says who runs and how it is called, but not what a run is: changing it takes nothing from
+/// finished cells.
 const BESIDE_THE_RUN: [&str; 6] = ["title", "assumptions", "policies", "sweep", "figure", "variant"];
 
 /// `document` with the changes of the command line: single values are set, several become an axis.
@@ -128,7 +129,8 @@ fn substance(scenario: &Scenario) -> Result<String> {
     Ok(toml::to_string(&table)?)
 }
 
-/// The keys of which two scenarios differ so that cells of one are none of the other, with both values.
+/// The keys of which two scenarios differ so that cells of one are none of the other, with both
+/// values.
 pub fn differences(before: &Table, after: &Table) -> Vec<String> {
     let flat = |table: &Table| {
         let mut flat = BTreeMap::new();

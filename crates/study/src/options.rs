@@ -1,7 +1,7 @@
 //! A scenario file and what the command line changes about it.
 //!
-//! Everything is read and checked before the first request is simulated: after [`task`] only a trace that turns out
-//! broken in its middle can still stop a run.
+//! Everything is read and checked before the first request is simulated: after [`task`] only a
+//! trace that turns out broken in its middle can still stop a run.
 
 use super::changes::Change;
 use super::folder::Place;
@@ -45,8 +45,8 @@ pub struct Options {
     pub no_report: bool,
 }
 
-/// With a precision to reach and no limit of one's own, a run gives up after so many requests: a p99.9 at high load needs
-/// some ten million for 1 %.
+/// With a precision to reach and no limit of one's own, a run gives up after so many requests: a
+/// p99.9 at high load needs some ten million for 1 %.
 const REQUESTS_FOR_PRECISION: i64 = 100_000_000;
 
 impl Options {
@@ -79,7 +79,8 @@ impl Options {
         Ok(changes)
     }
 
-    /// `document` with `--policy`'s contestants instead of its own, and room to reach its precision in.
+    /// `document` with `--policy`'s contestants instead of its own, and room to reach its precision
+    /// in.
     pub fn complete(&self, mut document: Document) -> Result<Document> {
         if !self.policies.is_empty() {
             let lines = self.policies.iter().cloned().map(Value::String).collect();
@@ -135,7 +136,8 @@ fn with_nearest(message: &str) -> String {
     }
 }
 
-/// The sentence of a message of the TOML reader, without the excerpt of a file that was never written so.
+/// The sentence of a message of the TOML reader, without the excerpt of a file that was never
+/// written so.
 fn said(message: &str) -> &str {
     message.trim_end().lines().last().unwrap_or(message)
 }
@@ -199,7 +201,8 @@ pub fn nearest<'a>(word: &str, names: impl Iterator<Item = &'a str>) -> Option<&
     alike.filter(|(likeness, _)| *likeness > 0.7).max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, name)| name)
 }
 
-/// The table of ESTIMATEs that a scenario's `estimate:` values mean: `estimates.toml` in its folder or one above.
+/// The table of ESTIMATEs that a scenario's `estimate:` values mean: `estimates.toml` in its folder
+/// or one above.
 fn estimates_for(scenario: &Path) -> Result<Estimates> {
     let Ok(place) = scenario.canonicalize() else { return Ok(Estimates::default()) };
     let found =
@@ -237,7 +240,8 @@ hint: roost sim run scenarios/mmk.toml
           utilisation = 0.3
       docs/scenarios.md has every key";
 
-/// Says how much of a load's shape a run plays, where that is not all of it: the beginning of a day is no day.
+/// Says how much of a load's shape a run plays, where that is not all of it: the beginning of a day
+/// is no day.
 pub fn tell_of_shape(document: &Document) -> Result<()> {
     let scenario = document.scenario().map_err(usage)?;
     let shape = scenario.workload.shape.shape().map_err(usage)?;
@@ -261,7 +265,8 @@ pub fn tell_of_shape(document: &Document) -> Result<()> {
     Ok(())
 }
 
-/// Where a run's folder goes: as named, or `runs/sim-NAME-DATE-TIME`. All runs of a kind have the file `mark`.
+/// Where a run's folder goes: as named, or `runs/sim-NAME-DATE-TIME`. All runs of a kind have the
+/// file `mark`.
 pub fn folder(out: Option<&Path>, document: &Document, started: &str, mark: &str) -> Result<Place> {
     Place::of(out, &run_name(document, started), mark)
 }

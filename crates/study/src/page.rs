@@ -1,8 +1,10 @@
-//! `report.html` of simulated runs: what came out, first as a sentence, then as figures, then with what it rests on.
+//! `report.html` of simulated runs: what came out, first as a sentence, then as figures, then with
+//! what it rests on.
 //!
-//! `report` draws numbers with units and knows no simulator; here runs become such numbers. A contestant keeps its colour
-//! and its mark through a page. Intervals are drawn wherever a run has them. An unstable queue has no figures: it is a
-//! gap in a line, a hatched cell in a map, a word in a table, and an alarm at the top.
+//! `report` draws numbers with units and knows no simulator; here runs become such numbers. A
+//! contestant keeps its colour and its mark through a page. Intervals are drawn wherever a run has
+//! them. An unstable queue has no figures: it is a gap in a line, a hatched cell in a map, a word
+//! in a table, and an alarm at the top.
 //!
 //! ```text
 //!   axis.rs     the values of a key as an axis

@@ -1,4 +1,5 @@
-//! How far it is, on standard error: a bar on a terminal, now and then a line elsewhere, nothing at all beside JSON.
+//! How far it is, on standard error: a bar on a terminal, now and then a line elsewhere, nothing at
+//! all beside JSON.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal as _;

@@ -1,4 +1,5 @@
-//! What came out, for machines: one JSON document, and CSV files that pandas and DuckDB open as they stand.
+//! What came out, for machines: one JSON document, and CSV files that pandas and DuckDB open as
+//! they stand.
 
 use super::figures::Figure;
 use super::options::Checked;
@@ -49,7 +50,8 @@ pub struct Results {
     pub estimates: Vec<String>,
     /// The machines, each once, with their sources.
     pub machines: Vec<Platform>,
-    /// The requests are a recorded trace, the same in every replication: no interval tells how it was sampled.
+    /// The requests are a recorded trace, the same in every replication: no interval tells how it
+    /// was sampled.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub is_trace: bool,
     /// The contestants, in order.

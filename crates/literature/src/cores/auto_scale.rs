@@ -1,25 +1,26 @@
-//! AutoScale's rule for the cores of one server [R Gandhi et al., TOCS 2012, where servers are switched].
+//! AutoScale's rule for the cores of one server [R Gandhi et al., TOCS 2012, where servers are
+//! switched].
 //!
-//! With `n` requests in the system, k = ceil(n / p) cores are needed, where p is the number of requests that one core
-//! can be given at a time. A core that is needed is switched on at once. One that is needed no longer stays on for
-//! `t_wait`, in case load returns, because switching it on again takes time. What makes the rule work is *index
-//! packing* ([`AutoScale::route`]): an arriving request goes to the first core that has room, so that the load
-//! concentrates on the first cores and the last ones are left alone for long enough to be switched off. Spare capacity
+//! With `n` requests in the system, k = ceil(n / p) cores are needed, where p is the number of
+//! requests that one core can be given at a time. A core that is needed is switched on at once. One
+//! that is needed no longer stays on for `t_wait`, in case load returns, because switching it on
+//! again takes time. What makes the rule work is *index packing* ([`AutoScale::route`]): an
+//! arriving request goes to the first core that has room, so that the load concentrates on the
+//! first cores and the last ones are left alone for long enough to be switched off. Spare capacity
 //! then is in proportion to how much the load varied within the last `t_wait`.
 //!
-//! Cores are numbered from 0 in the order in which they are switched on. With that packing, core i has been without
-//! need since `n` was last above i p; the rule switches it off then, without asking whether a straggler still runs
-//! on it.
+//! Cores are numbered from 0 in the order in which they are switched on. With that packing, core i
+//! has been without need since `n` was last above i p; the rule switches it off then, without
+//! asking whether a straggler still runs on it.
 //!
-//! What always holds: at least as many cores are on as are needed, up to all; a core goes off no sooner than `t_wait`
-//! after it was last needed; never fewer than `min_on`.
+//! What always holds: at least as many cores are on as are needed, up to all; a core goes off no
+//! sooner than `t_wait` after it was last needed; never fewer than `min_on`.
 
 use machine::{Duration, Instant};
 use policy::check::Check;
 use policy::registry::{Entry, Parameter, Word, count, settings, time};
 use serde::{Deserialize, Serialize};
 
-/// What the registry says of it.
 pub static ENTRY: Entry = Entry {
     words: &[Word::new("autoscale", "as many as the requests in the system need, for a while", |_| {
         settings(Params::default())
@@ -64,7 +65,8 @@ pub struct AutoScale {
     params: Params,
     needed: u16,
     on: u16,
-    /// When each core was last needed; of those that are not needed. Never rises from one core to the next.
+    /// When each core was last needed; of those that are not needed. Never rises from one core to
+    /// the next.
     last_needed: Vec<Instant>,
 }
 
@@ -103,8 +105,9 @@ impl AutoScale {
         self.on
     }
 
-    /// The core that an arriving request goes to: the first that is on and has fewer than p requests; if all are full,
-    /// the one with the fewest. `loads` are the requests of each core that is on, from the first.
+    /// The core that an arriving request goes to: the first that is on and has fewer than p
+    /// requests; if all are full, the one with the fewest. `loads` are the requests of each core
+    /// that is on, from the first.
     pub fn route(&self, loads: impl Iterator<Item = u32> + Clone) -> usize {
         let loads = loads.take(usize::from(self.on)).enumerate();
         let room = loads.clone().find(|&(_, load)| load < self.params.requests_per_core);

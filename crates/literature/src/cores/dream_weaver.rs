@@ -1,19 +1,23 @@
-//! DreamWeaver: the whole machine sleeps whenever any core is without work [R Meisner and Wenisch, ASPLOS 2012; C].
+//! DreamWeaver: the whole machine sleeps whenever any core is without work [R Meisner and Wenisch,
+//! ASPLOS 2012; C].
 //!
-//! The more cores, the rarer all of them are idle at once, and the rarer a sleep of everything (PowerNap's). This
-//! rule makes idle times coincide: as soon as fewer than k cores have work it stops them all and naps, and it wakes
-//! when k have. Requests that were stopped, or that came meanwhile, are *stalled*. Each may be stalled for D in all; when the
-//! first of them is about to reach it, the machine wakes, and stays awake until that request is done.
+//! The more cores, the rarer all of them are idle at once, and the rarer a sleep of everything
+//! (PowerNap's). This rule makes idle times coincide: as soon as fewer than k cores have work it
+//! stops them all and naps, and it wakes when k have. Requests that were stopped, or that came
+//! meanwhile, are *stalled*. Each may be stalled for D in all; when the first of them is about to
+//! reach it, the machine wakes, and stays awake until that request is done.
 //!
-//! Two things need care. How long a request has been stalled is the sum over several naps; but each of them stalls all
-//! who are there, so one clock that runs while the machine does not ([`DreamWeaver::mark`]) serves all: a request
-//! carries its reading at arrival, and who came first has been stalled longest. And the wake-up itself takes time,
-//! in which nobody is served: it must begin one exit latency before D is reached, and a nap begins only if D leaves
-//! more than that. A D below the exit latency cannot be kept by anybody who naps at all; then D is the exit latency.
+//! Two things need care. How long a request has been stalled is the sum over several naps; but each
+//! of them stalls all who are there, so one clock that runs while the machine does not
+//! ([`DreamWeaver::mark`]) serves all: a request carries its reading at arrival, and who came first
+//! has been stalled longest. And the wake-up itself takes time, in which nobody is served: it must
+//! begin one exit latency before D is reached, and a nap begins only if D leaves more than that. A
+//! D below the exit latency cannot be kept by anybody who naps at all; then D is the exit latency.
 //!
-//! What always holds: no request is stalled for longer than D; the machine never naps while k cores have work; every
-//! order changes something. D counts from when the machine is told to nap, so the driver's wake-up must not take longer
-//! than the exit latency that was handed in, which therefore covers entry and exit together, as Linux's does.
+//! What always holds: no request is stalled for longer than D; the machine never naps while k cores
+//! have work; every order changes something. D counts from when the machine is told to nap, so the
+//! driver's wake-up must not take longer than the exit latency that was handed in, which therefore
+//! covers entry and exit together, as Linux's does.
 
 use super::Order;
 use machine::{Duration, Instant};
@@ -21,7 +25,6 @@ use policy::check::Check;
 use policy::registry::{Entry, Parameter, Word, count, settings, time};
 use serde::{Deserialize, Serialize};
 
-/// What the registry says of it.
 pub static ENTRY: Entry = Entry {
     words: &[Word::new("dreamweaver", "the whole machine stops until enough requests wait", |_| {
         settings(Params::default())
@@ -59,7 +62,8 @@ impl Default for Params {
     }
 }
 
-/// A reading of the clock that runs while the machine does not. The smaller, the longer the request was stalled.
+/// A reading of the clock that runs while the machine does not. The smaller, the longer the request
+/// was stalled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct StallMark(Duration);
@@ -100,8 +104,8 @@ impl DreamWeaver {
         StallMark(self.stalled + running)
     }
 
-    /// A request came or is done. `busy` cores have work now, or had it if the machine were awake, and `oldest` is the
-    /// least of the marks of all requests in the system.
+    /// A request came or is done. `busy` cores have work now, or had it if the machine were awake,
+    /// and `oldest` is the least of the marks of all requests in the system.
     pub fn handle_change(&mut self, now: Instant, busy: u16, oldest: Option<StallMark>) -> Option<Order> {
         let enough = busy >= self.busy_cores;
         let left = oldest.map(|mark| self.max_stall - (self.mark(now).0 - mark.0));

@@ -1,15 +1,17 @@
-//! How many cores are on, and when the whole machine may nap: three rules from the literature that count requests.
+//! How many cores are on, and when the whole machine may nap: three rules from the literature that
+//! count requests.
 //!
-//! They look at nothing but the number of requests in the system, and so need neither a model of the service nor a
-//! measured tail. That makes them what more careful policies are compared with.
+//! They look at nothing but the number of requests in the system, and so need neither a model of
+//! the service nor a measured tail. That makes them what more careful policies are compared with.
 //!
-//! - [`auto_scale`]: some cores on, the others off; on at once when needed, off after a while without need.
+//! - [`auto_scale`]: some cores on, the others off; on at once when needed, off after a while
+//!   without need.
 //! - [`power_nap`]: the whole machine sleeps whenever there is nothing to do at all.
-//! - [`dream_weaver`]: the whole machine sleeps whenever any core has nothing to do, and the requests of the others
-//!   are stalled, each for a bounded time.
+//! - [`dream_weaver`]: the whole machine sleeps whenever any core has nothing to do, and the
+//!   requests of the others are stalled, each for a bounded time.
 //!
-//! Whoever drives them carries out what they say: keeps a queue, lets cores that are switched off finish what they
-//! have, stops and resumes requests.
+//! Whoever drives them carries out what they say: keeps a queue, lets cores that are switched off
+//! finish what they have, stops and resumes requests.
 
 pub mod auto_scale;
 pub mod dream_weaver;

@@ -1,10 +1,13 @@
-//! PowerNap: the whole machine sleeps whenever it has nothing to do [R Meisner et al., ASPLOS 2009; C].
+//! PowerNap: the whole machine sleeps whenever it has nothing to do [R Meisner et al., ASPLOS 2009;
+//! C].
 //!
-//! Between full speed and one deep sleep of everything there is nothing: no idle states of single cores, no slower
-//! clocks. All then depends on how fast the transition is, and on idle periods of the machine, which get rarer with
-//! the number of cores. The first request of a nap pays the way out, and so does whoever comes during it.
+//! Between full speed and one deep sleep of everything there is nothing: no idle states of single
+//! cores, no slower clocks. All then depends on how fast the transition is, and on idle periods of
+//! the machine, which get rarer with the number of cores. The first request of a nap pays the way
+//! out, and so does whoever comes during it.
 //!
-//! What always holds: the machine naps if and only if nothing is in the system; every order changes something.
+//! What always holds: the machine naps if and only if nothing is in the system; every order changes
+//! something.
 
 use super::Order;
 use policy::registry::{Entry, Word};
@@ -16,7 +19,6 @@ pub struct PowerNap {
     napping: bool,
 }
 
-/// What the registry says of it.
 pub static ENTRY: Entry = Entry {
     words: &[Word::bare("powernap", "the whole machine stops when it has nothing to do")],
     help: "Between full speed and one deep sleep of everything there is nothing: the machine naps if and \
@@ -31,8 +33,8 @@ impl PowerNap {
         Self::default()
     }
 
-    /// A request came or is done, or the machine is up; `in_system` are there now. An order to wake stands until the
-    /// machine naps again: to whom comes meanwhile nothing is said.
+    /// A request came or is done, or the machine is up; `in_system` are there now. An order to wake
+    /// stands until the machine naps again: to whom comes meanwhile nothing is said.
     pub fn handle_change(&mut self, in_system: u32) -> Option<Order> {
         let nap = in_system == 0;
         let order = if nap { Order::Nap } else { Order::Wake };

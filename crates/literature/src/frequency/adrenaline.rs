@@ -1,12 +1,14 @@
-//! Adrenaline: a boost for requests that are on their way to become the tail (Hsu et al., HPCA 2015) \[R\].
+//! Adrenaline: a boost for requests that are on their way to become the tail (Hsu et al.,
+//! HPCA 2015) \[R\].
 //!
-//! Requests come in classes that differ in how long they take (reads and writes, queries of few and of many words).
-//! Each class k has a threshold b_k: a request runs at the cruising clock until b_k after its arrival, and at the boost
-//! clock from then on. The thresholds come from an offline search over a grid, [`best_thresholds`], with whatever
-//! evaluates them: a simulation, or a run on a machine.
+//! Requests come in classes that differ in how long they take (reads and writes, queries of few and
+//! of many words). Each class k has a threshold b_k: a request runs at the cruising clock until b_k
+//! after its arrival, and at the boost clock from then on. The thresholds come from an offline
+//! search over a grid, [`best_thresholds`], with whatever evaluates them: a simulation, or a run on
+//! a machine.
 //!
-//! What always holds: a request's gear never falls while it waits; a class that nobody configured is boosted from the
-//! start.
+//! What always holds: a request's gear never falls while it waits; a class that nobody configured
+//! is boosted from the start.
 
 use super::{GearIndex, GearTable};
 use machine::{Duration, Instant, Kilohertz};
@@ -23,7 +25,6 @@ pub struct Class {
     pub boost_after: Option<Duration>,
 }
 
-/// What the registry says of it.
 pub static ENTRY: Entry = Entry {
     words: &[Word::new("adrenaline", "fast for a request of some age, by class", |_| {
         settings(Params::default())
@@ -92,9 +93,10 @@ impl Adrenaline {
     }
 }
 
-/// The cheapest combination of one candidate from each class's grid, with its cost. `cost` is asked about every
-/// combination, the last class changing fastest, and answers `None` for one that misses the goal. Of equals the first
-/// is taken; `None` if all miss the goal, or a class has no candidates.
+/// The cheapest combination of one candidate from each class's grid, with its cost. `cost` is asked
+/// about every combination, the last class changing fastest, and answers `None` for one that misses
+/// the goal. Of equals the first is taken; `None` if all miss the goal, or a class has no
+/// candidates.
 pub fn best_thresholds(
     grids: &[Vec<Class>],
     mut cost: impl FnMut(&[Class]) -> Option<f64>,
@@ -108,7 +110,8 @@ pub fn best_thresholds(
         {
             best = Some((tried.clone(), cost));
         }
-        // As an odometer: the last wheel that has not come round moves on, those after it start over.
+        // As an odometer: the last wheel that has not come round moves on, those after it start
+        // over.
         let Some(wheel) = (0..grids.len()).rfind(|&wheel| places[wheel] + 1 < grids[wheel].len()) else {
             return best;
         };

@@ -1,4 +1,5 @@
-//! One gear, whatever happens: Linux's `performance`, `powersave` and `userspace` governors (Hurry-up, section II-D).
+//! One gear, whatever happens: Linux's `performance`, `powersave` and `userspace` governors
+//! (Hurry-up, section II-D).
 
 use super::{GearIndex, GearTable};
 use machine::Kilohertz;
@@ -15,11 +16,12 @@ pub enum Fixed {
     Performance,
     /// The slowest.
     Powersave,
-    /// The slowest with at least this clock; the fastest if none has it (the kernel's `CPUFREQ_RELATION_L`).
+    /// The slowest with at least this clock; the fastest if none has it (the kernel's
+    /// `CPUFREQ_RELATION_L`).
     Userspace(Kilohertz),
 }
 
-/// What the registry says of the two ends of the table.
+/// The entry of the two ends of the table.
 pub static ENDS: Entry = Entry {
     words: &[Word::bare("performance", "the fastest"), Word::bare("powersave", "the slowest")],
     question: Question::Frequency,
@@ -28,7 +30,7 @@ pub static ENDS: Entry = Entry {
     ..Entry::PLAIN
 };
 
-/// What the registry says of any other.
+/// The entry of any other frequency.
 pub static USERSPACE: Entry = Entry {
     words: &[Word::new("fixed", "one frequency", |around| {
         let nominal = around.platform.and_then(|platform| platform.frequencies.gears.last());

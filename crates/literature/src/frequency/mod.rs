@@ -5,8 +5,10 @@
 //! - [`fixed`]: one gear, whatever happens.
 //! - [`ondemand`]: by how busy the core was.
 //! - [`schedutil`]: by the scheduler's average of how much it has to do.
-//! - [`rubik`]: at every arrival and completion, the slowest gear at which the whole queue keeps its goal.
-//! - [`crescendo`]: speed that grows with the stay of a request, as the distribution of work makes it cheapest.
+//! - [`rubik`]: at every arrival and completion, the slowest gear at which the whole queue keeps
+//!   its goal.
+//! - [`crescendo`]: speed that grows with the stay of a request, as the distribution of work makes
+//!   it cheapest.
 //! - [`adrenaline`]: a boost for requests that have waited for their class's threshold.
 
 pub mod adrenaline;
@@ -31,7 +33,8 @@ pub(crate) mod gears {
         use machine::{Gear, GearKind, Kilohertz, Microwatts};
         use policy::frequency::GearTable;
 
-        /// Gears at these clocks, and power that rises with the cube of the clock: 10 W at the fastest.
+        /// Gears at these clocks, and power that rises with the cube of the clock: 10 W at the
+        /// fastest.
         pub(crate) fn gears_at(mhz: &[u64]) -> GearTable {
             let fastest = mhz[mhz.len() - 1] as f64;
             let gear = |&mhz: &u64| Gear {

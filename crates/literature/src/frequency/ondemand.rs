@@ -1,26 +1,29 @@
-//! ondemand: the kernel's governor that looks at how busy a core was (Hurry-up, sections II-D and V-B).
+//! ondemand: the kernel's governor that looks at how busy a core was (Hurry-up, sections II-D and
+//! V-B).
 //!
-//! Once a period it takes the load, the share of time that the core was not idle, in whole percent. Above a threshold
-//! the core goes to the fastest gear at once; below it the clock follows the load on a straight line,
-//! f = f_min + load * (f_max - f_min), and the nearest gear is taken (`od_update`, `CPUFREQ_RELATION_C`). (Kernels
-//! of some years before had load * f_max, which left a dead band at the bottom.) The load is not scaled by the clock it
-//! was measured at: a core that works as much at half the clock is twice as busy, and that is the feedback.
+//! Once a period it takes the load, the share of time that the core was not idle, in whole percent.
+//! Above a threshold the core goes to the fastest gear at once; below it the clock follows the load
+//! on a straight line, f = f_min + load * (f_max - f_min), and the nearest gear is taken
+//! (`od_update`, `CPUFREQ_RELATION_C`). (Kernels of some years before had load * f_max, which left
+//! a dead band at the bottom.) The load is not scaled by the clock it was measured at: a core that
+//! works as much at half the clock is twice as busy, and that is the feedback.
 //!
-//! A sample is taken when the core executes, not while it sleeps. So the gear stays during a long sleep, and the first
-//! sample after it would find the core almost idle; ondemand then uses the load of before the sleep, once
-//! (`dbs_update`).
+//! A sample is taken when the core executes, not while it sleeps. So the gear stays during a long
+//! sleep, and the first sample after it would find the core almost idle; ondemand then uses the
+//! load of before the sleep, once (`dbs_update`).
 //!
-//! Where it settles. Work that only computes and keeps a core busy for the share u at full speed has the load u / f at
-//! speed f (the share of f_max). It settles at f^2 - f_min f = u (1 - f_min). That point is stable: with each sample an
-//! error changes its sign and shrinks to 1 - f_min / f of itself. Between two gears it feels nothing: of nine, each
-//! takes 12 points of load. And it is blind to latency: a burst waits for the end of the period, whatever its deadline.
+//! Where it settles. Work that only computes and keeps a core busy for the share u at full speed
+//! has the load u / f at speed f (the share of f_max). It settles at f^2 - f_min f = u (1 - f_min).
+//! That point is stable: with each sample an error changes its sign and shrinks to 1 - f_min / f of
+//! itself. Between two gears it feels nothing: of nine, each takes 12 points of load. And it is
+//! blind to latency: a burst waits for the end of the period, whatever its deadline.
 //!
-//! What always holds: in the same situation more load never gives a slower gear; a load above the threshold gives the
-//! fastest.
+//! What always holds: in the same situation more load never gives a slower gear; a load above the
+//! threshold gives the fastest.
 //!
-//! Not here: `powersave_bias`, `ignore_nice_load`. Whether waiting for I/O counts as busy (`io_is_busy`) is for the
-//! driver to say. Of cores that share a clock the kernel takes the highest load, which is the same as the fastest
-//! answer.
+//! Not here: `powersave_bias`, `ignore_nice_load`. Whether waiting for I/O counts as busy
+//! (`io_is_busy`) is for the driver to say. Of cores that share a clock the kernel takes the
+//! highest load, which is the same as the fastest answer.
 
 use super::{GearIndex, GearTable};
 use machine::{Duration, Kilohertz};
@@ -28,7 +31,6 @@ use policy::check::Check;
 use policy::registry::{Entry, Parameter, Question, Word, count, percent, settings, time};
 use serde::{Deserialize, Serialize};
 
-/// What the registry says of it.
 pub static ENTRY: Entry = Entry {
     words: &[Word::new("ondemand", "Linux's: by how busy each core was", |_| settings(Params::default()))],
     question: Question::Frequency,
@@ -89,7 +91,8 @@ impl Ondemand {
         self.params.period * u64::from(self.periods)
     }
 
-    /// Of the time since the last sample, `span`, the core was not idle for `busy`: its gear from now on.
+    /// Of the time since the last sample, `span`, the core was not idle for `busy`: its gear from
+    /// now on.
     pub fn handle_sample(&mut self, gears: &GearTable, span: Duration, busy: Duration) -> GearIndex {
         let load = self.load(span, busy.min(span));
         if load > u64::from(self.params.up_threshold_percent) {

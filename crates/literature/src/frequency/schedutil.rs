@@ -1,25 +1,30 @@
-//! schedutil: the kernel's governor that follows the scheduler's own measure of how much a core has to do.
+//! schedutil: the kernel's governor that follows the scheduler's own measure of how much a core has
+//! to do.
 //!
-//! The measure is *utilisation* (PELT, `kernel/sched/pelt.c`): the share of time that the core executed, averaged
-//! with weights that halve every 32 ms into the past. It is made *frequency-invariant*: time at a share s of full speed
-//! counts as s times as much, followed, as soon as the core falls idle, by the idle time that full speed would have
-//! left. So the same work gives the same utilisation in any gear, and a core that is never idle comes to 1 in every
+//! The measure is *utilisation* (PELT, `kernel/sched/pelt.c`): the share of time that the core
+//! executed, averaged with weights that halve every 32 ms into the past. It is
+//! made *frequency-invariant*: time at a share s of full speed counts as s times as much, followed,
+//! as soon as the core falls idle, by the idle time that full speed would have left. So the same
+//! work gives the same utilisation in any gear, and a core that is never idle comes to 1 in every
 //! gear, only later in a slow one.
 //!
-//! The clock asked for is 1.25 * utilisation * f_max, rounded up to a gear (`get_next_freq`): a core is meant to be
-//! 80 % busy. Two more rules of the kernel: no change sooner than a limit after the last, and nothing slower unless the
-//! core was idle since it was last looked at (`sugov_hold_freq`). And as the average fades while a task sleeps,
-//! the scheduler remembers, for when the task runs again, what it came to before (`util_est`); here all that runs on
-//! the core is one task, which is exact for a worker pinned to its core.
+//! The clock asked for is 1.25 * utilisation * f_max, rounded up to a gear (`get_next_freq`): a
+//! core is meant to be 80 % busy. Two more rules of the kernel: no change sooner than a limit after
+//! the last, and nothing slower unless the core was idle since it was last looked at
+//! (`sugov_hold_freq`). And as the average fades while a task sleeps, the scheduler remembers, for
+//! when the task runs again, what it came to before (`util_est`); here all that runs on the core is
+//! one task, which is exact for a worker pinned to its core.
 //!
-//! What always holds: utilisation is within 0 and 1, and does not depend on how often anybody asked.
+//! What always holds: utilisation is within 0 and 1, and does not depend on how often anybody
+//! asked.
 //!
-//! How it behaves. From idle to the fastest gear (utilisation 0.8) takes 2.3 half-lives, 76 ms at full speed and 1 / s
-//! times that in gear s: for requests of a millisecond it is a slow average of load, blind to each of them. With short
-//! periods of work it is stable by construction, since utilisation does not depend on the gear chosen.
+//! How it behaves. From idle to the fastest gear (utilisation 0.8) takes 2.3 half-lives, 76 ms at
+//! full speed and 1 / s times that in gear s: for requests of a millisecond it is a slow average of
+//! load, blind to each of them. With short periods of work it is stable by construction, since
+//! utilisation does not depend on the gear chosen.
 //!
-//! Not here: real-time and deadline tasks (which ask for the fastest gear), the boost after waiting for I/O, clamps
-//! (`uclamp`), and the rounding of time to units of 1024 ns and 1024 us.
+//! Not here: real-time and deadline tasks (which ask for the fastest gear), the boost after waiting
+//! for I/O, clamps (`uclamp`), and the rounding of time to units of 1024 ns and 1024 us.
 
 use super::{GearIndex, GearTable};
 use machine::{Duration, Instant};
@@ -27,7 +32,6 @@ use policy::check::Check;
 use policy::registry::{Entry, Parameter, Question, Word, flag, number, settings, time};
 use serde::{Deserialize, Serialize};
 
-/// What the registry says of it.
 pub static ENTRY: Entry = Entry {
     words: &[Word::new("schedutil", "Linux's: by the scheduler's average", |_| settings(Params::default()))],
     question: Question::Frequency,
@@ -97,8 +101,8 @@ impl Schedutil {
         Self { params, core, estimate: 0.0, asked: None, idled: true }
     }
 
-    /// How often to call [`handle_change`](Self::handle_change) with nothing changed, while the core executes. A call
-    /// within the rate limit is lost, and this is what makes up for it.
+    /// How often to call [`handle_change`](Self::handle_change) with nothing changed, while the
+    /// core executes. A call within the rate limit is lost, and this is what makes up for it.
     pub fn period(&self) -> Duration {
         self.params.tick
     }
@@ -108,8 +112,8 @@ impl Schedutil {
         self.core.value
     }
 
-    /// From `now` on the core executes or not, at `speed` (a share of the nominal clock); nothing may have changed, as
-    /// at a tick. The gear to change to, if any.
+    /// From `now` on the core executes or not, at `speed` (a share of the nominal clock); nothing
+    /// may have changed, as at a tick. The gear to change to, if any.
     pub fn handle_change(
         &mut self,
         now: Instant,
@@ -141,8 +145,8 @@ impl Schedutil {
         Some(wanted)
     }
 
-    /// The task sleeps: its estimate rises at once and falls by quarters, but not for a difference of 1 %
-    /// (`util_est_update`).
+    /// The task sleeps: its estimate rises at once and falls by quarters, but not for a difference
+    /// of 1 % (`util_est_update`).
     fn remember(&mut self) {
         const WEIGHT: f64 = 0.25;
         const MARGIN: f64 = 0.01;
@@ -168,7 +172,8 @@ struct Utilisation {
 }
 
 impl Utilisation {
-    /// A core at this utilisation was never idle, and no idle time was taken from it (`update_idle_rq_clock_pelt`).
+    /// A core at this utilisation was never idle, and no idle time was taken from it
+    /// (`update_idle_rq_clock_pelt`).
     const FULL: f64 = 0.999;
 
     fn new(half_life: Duration) -> Self {
@@ -236,7 +241,8 @@ mod tests {
         let gears = nine_gears();
         let mut governor = Schedutil::new(Params::default());
         assert_eq!(governor.handle_change(at(0), &gears, true, 1.0), Some(GearIndex(0)));
-        // After one half-life 0.5 * 1.25 * 2.6 GHz = 1.625 GHz; after two 0.75 gives 2.44, after three the fastest.
+        // After one half-life 0.5 * 1.25 * 2.6 GHz = 1.625 GHz; after two 0.75 gives 2.44, after
+        // three the fastest.
         for (half_lives, gear) in [(1, 4), (2, 8)] {
             let asked = governor.handle_change(at(HALF_LIFE_US * half_lives), &gears, true, 1.0);
             assert_eq!(asked, Some(GearIndex(gear)), "{half_lives}");
@@ -262,7 +268,8 @@ mod tests {
         assert_eq!(governor.handle_change(at(90_000), &gears, true, 1.0), Some(GearIndex(8)));
         governor.handle_change(at(100_000), &gears, false, 1.0);
         assert_eq!(governor.handle_change(at(200_000), &gears, true, 1.0), None);
-        // Falling idle, when the estimate no longer counts: it has executed ever since the last look.
+        // Falling idle, when the estimate no longer counts: it has executed ever since the last
+        // look.
         assert_eq!(governor.handle_change(at(201_000), &gears, false, 1.0), None);
         assert!(governor.utilisation() < 0.2);
         assert_eq!(governor.handle_change(at(210_000), &gears, false, 1.0), Some(GearIndex(0)));
@@ -308,8 +315,8 @@ mod tests {
         assert_eq!(governor, before);
     }
 
-    /// Utilisation at the end of each of `cycles` periods that begin with work of `work_us` at full speed, in a gear of
-    /// `speed`.
+    /// Utilisation at the end of each of `cycles` periods that begin with work of `work_us` at full
+    /// speed, in a gear of `speed`.
     fn cycles(governor: &mut Schedutil, cycles: u64, period_us: u64, work_us: u64, speed: f64) -> f64 {
         let gears = nine_gears();
         let busy_us = (work_us as f64 / speed) as u64;
@@ -324,8 +331,8 @@ mod tests {
     proptest! {
         #[test]
         fn utilisation_converges_to_the_running_share(work_us in 100_u64..1_900, speed in 0.5..1.0_f64) {
-            // Periods of 4 ms, in which it swings by less than 4 %; at half speed too, since it is what full speed
-            // takes.
+            // Periods of 4 ms, in which it swings by less than 4 %; at half speed too, since it is
+            // what full speed takes.
             let mut governor = Schedutil::new(Params::default());
             let share = work_us as f64 / 4_000.0;
             let utilisation = cycles(&mut governor, 200, 4_000, work_us, speed);
@@ -334,7 +341,8 @@ mod tests {
 
         #[test]
         fn utilisation_is_the_same_in_every_gear(work_us in 100_u64..1_900, eighths in 4_u64..8) {
-            // Work of whole multiples, so that the busy time at this speed is a whole number of microseconds.
+            // Work of whole multiples, so that the busy time at this speed is a whole number of
+            // microseconds.
             let speed = eighths as f64 / 8.0;
             let work_us = work_us / eighths * eighths;
             let slow = cycles(&mut Schedutil::new(Params::default()), 50, 4_000, work_us, speed);

@@ -1,21 +1,23 @@
 //! Feedback from premature wake-ups, around menu or TEO.
 //!
-//! **Problem.** A sleep shorter than its state's target residency costs latency and saves nothing, yet nothing in menu
-//! counts how often that happens. Sleeps that scatter widely are the bad case: the prediction is that of the timer,
-//! again and again.
+//! **Problem.** A sleep shorter than its state's target residency costs latency and saves nothing,
+//! yet nothing in menu counts how often that happens. Sleeps that scatter widely are the bad case:
+//! the prediction is that of the timer, again and again.
 //!
-//! **Approach** (Tradeoffs paper, section III-C: "a feedback loop that curbs too aggressive sleep (measured by the
-//! frequency of pre-mature wakeups)"; it prints no more of it, so the rule is ours \[D\]). The governor's choice is
-//! limited by a *cap*. The share of premature sleeps is averaged with a weight of 1/8. Above a quarter the cap goes to
-//! one state shallower than the one that was just left too early; below 5 % for 32 sleeps it goes one deeper, to try
-//! again. Either way the average then starts from zero, so that the new cap is judged by its own sleeps: what is left
-//! of the old average would push it further at once.
+//! **Approach** (Tradeoffs paper, section III-C: "a feedback loop that curbs too aggressive sleep
+//! (measured by the frequency of pre-mature wakeups)"; it prints no more of it, so the rule is ours
+//! \[D\]). The governor's choice is limited by a *cap*. The share of premature sleeps is averaged
+//! with a weight of 1/8. Above a quarter the cap goes to one state shallower than the one that was
+//! just left too early; below 5 % for 32 sleeps it goes one deeper, to try again. Either way the
+//! average then starts from zero, so that the new cap is judged by its own sleeps: what is left of
+//! the old average would push it further at once.
 //!
-//! A capped sleep keeps the tick. The cap knows nothing of the sleep at hand; should that be a long one, the tick ends
-//! it, and 32 ticks later the cap is one deeper. With the tick stopped, an idle CPU would stay shallow for good.
+//! A capped sleep keeps the tick. The cap knows nothing of the sleep at hand; should that be a long
+//! one, the tick ends it, and 32 ticks later the cap is one deeper. With the tick stopped, an idle
+//! CPU would stay shallow for good.
 //!
-//! What always holds: the state is never deeper than the governor's own choice, nor than the cap; the cap is in the
-//! table.
+//! What always holds: the state is never deeper than the governor's own choice, nor than the cap;
+//! the cap is in the table.
 
 use super::{IdleEntry, IdleTable, Menu, MenuParams, Sleep, SleepStats, Teo, TeoParams, Woken};
 use machine::{CstateIndex, Duration, Ratio};
@@ -214,7 +216,8 @@ mod tests {
             })
             .collect();
         assert_eq!((caps[30], caps[31], caps[62], caps[63], caps[96]), (1, 2, 2, 3, 3));
-        // One premature sleep weighs 1/8; its share is below 5 % after seven more, the seventh being the first good one.
+        // One premature sleep weighs 1/8; its share is below 5 % after seven more, the seventh
+        // being the first good one.
         feedback.cap = 1;
         feedback.reflect(&table, &woken(1, US(40)));
         let good = (1..).find(|_| {

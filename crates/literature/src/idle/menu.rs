@@ -1,25 +1,30 @@
 //! menu: the idle governor of most Linux machines.
 //!
-//! **Problem.** When a CPU goes idle it knows when its next timer is due, but not when the next interrupt comes.
+//! **Problem.** When a CPU goes idle it knows when its next timer is due, but not when the next
+//! interrupt comes.
 //!
 //! **Approach.** Two estimates, of which the shorter counts.
 //!
-//! - *The timer, corrected.* How much of the time to the next timer did sleeps really last? A running average of that
-//!   share, the *correction factor*, is kept for each order of magnitude of the time to the timer.
-//! - *The typical interval.* If the last eight sleeps, or all but one or two outliers, were of about the same length,
-//!   the next will be too. Sleeps that scatter, as those of Poisson arrivals do, have no typical interval; then only
-//!   the timer is left, and a network interrupt is nothing that a timer foretells.
+//! - *The timer, corrected.* How much of the time to the next timer did sleeps really last? A
+//!   running average of that share, the *correction factor*, is kept for each order of magnitude of
+//!   the time to the timer.
+//! - *The typical interval.* If the last eight sleeps, or all but one or two outliers, were of
+//!   about the same length, the next will be too. Sleeps that scatter, as those of Poisson arrivals
+//!   do, have no typical interval; then only the timer is left, and a network interrupt is nothing
+//!   that a timer foretells.
 //!
-//! The state is the deepest that pays in the predicted time, within the latency limit. A sleep predicted shorter than
-//! the scheduler's tick keeps the tick: should the prediction be wrong, the tick wakes the CPU, and it may think again.
-//! Woken so, it notes a long sleep and not one that ended with the tick.
+//! The state is the deepest that pays in the predicted time, within the latency limit. A sleep
+//! predicted shorter than the scheduler's tick keeps the tick: should the prediction be wrong, the
+//! tick wakes the CPU, and it may think again. Woken so, it notes a long sleep and not one that
+//! ended with the tick.
 //!
 //! From Linux 6.18, `drivers/cpuidle/governors/menu.c` \[K\]; what differs is in
-//! `docs/journal/2026-11-20-idle-governors.md`. The Tradeoffs paper (section III-C) finds that menu realises much of
-//! what could be gained; the Peafowl paper (4.3) calls it inaccurate for key-value stores.
+//! `docs/journal/2026-11-20-idle-governors.md`. The Tradeoffs paper (section III-C) finds that menu
+//! realises much of what could be gained; the Peafowl paper (4.3) calls it inaccurate for key-value
+//! stores.
 //!
-//! What always holds: the prediction is never longer than the time to the next timer; a factor is never above one; the
-//! state's exit latency is within the limit if that of any state is.
+//! What always holds: the prediction is never longer than the time to the next timer; a factor is
+//! never above one; the state's exit latency is within the limit if that of any state is.
 
 use super::{IdleEntry, IdleTable, Sleep, WakeCause, Woken};
 use machine::{CstateIndex, Duration};
@@ -94,8 +99,8 @@ impl Menu {
 
         let deeper = state + 1;
         let deeper_is_allowed = deeper < table.len() && table.exit_latency(deeper) <= entry.limit;
-        // Long enough to stop the tick, but not for the next deeper state: then what counts is whether this state is a
-        // shallow one, in which the tick does no harm.
+        // Long enough to stop the tick, but not for the next deeper state: then what counts is
+        // whether this state is a shallow one, in which the tick does no harm.
         let stays_shallow = deeper_is_allowed && predicted >= self.params.tick;
         let expected = if stays_shallow { table.target_residency(state) } else { predicted };
         let keep_tick = entry.next_tick != Duration::MAX && expected < self.params.tick;
@@ -146,7 +151,8 @@ impl Menu {
         self.typical_interval().map_or(corrected, |typical| typical.min(corrected))
     }
 
-    /// The mean of those intervals that lie close together, if they are at least six, or all within about 20 us.
+    /// The mean of those intervals that lie close together, if they are at least six, or all within
+    /// about 20 us.
     fn typical_interval(&self) -> Option<Duration> {
         let (mut sum, mut squares) = (self.sum_us, self.squares_us2);
         // What is left of the sorted lengths: its ends are what is farthest from its mean.

@@ -1,27 +1,30 @@
 //! Which idle state a CPU goes to when it has nothing to do: cpuidle's governors, as plain calls.
 //!
-//! **Problem.** A deep state saves power only in a sleep of at least its *target residency*, and whoever wakes the CPU
-//! pays the *exit latency*. How long the sleep will last is not known when the state is chosen.
+//! **Problem.** A deep state saves power only in a sleep of at least its *target residency*, and
+//! whoever wakes the CPU pays the *exit latency*. How long the sleep will last is not known when
+//! the state is chosen.
 //!
-//! **Approach.** At every idle entry [`Governor::select`] gets what the CPU knows, an [`IdleEntry`], and answers with a
-//! [`Sleep`]; when the CPU is back at work [`Governor::reflect`] is told how it went, [`Woken`]. Both are plain calls
-//! that allocate nothing: a simulator makes millions of them a second. The tables are small arrays, arithmetic is on
-//! integers.
+//! **Approach.** At every idle entry [`Governor::select`] gets what the CPU knows, an
+//! [`IdleEntry`], and answers with a [`Sleep`]; when the CPU is back at work [`Governor::reflect`]
+//! is told how it went, [`Woken`]. Both are plain calls that allocate nothing: a simulator makes
+//! millions of them a second. The tables are small arrays, arithmetic is on integers.
 //!
-//! - [`Governor::Poll`], [`Governor::Shallow`], [`Governor::Deep`]: the bounds. The Tradeoffs paper (section III-C)
-//!   measures the room for all others between the latter two.
+//! - [`Governor::Poll`], [`Governor::Shallow`], [`Governor::Deep`]: the bounds. The Tradeoffs paper
+//!   (section III-C) measures the room for all others between the latter two.
 //! - [`Menu`], [`Teo`]: Linux's, which predict.
 //! - [`Feedback`]: either, curbed when it proves too bold; the Tradeoffs paper's extension.
 //!
 //! The governor that knows the future is the simulator's.
 //!
-//! Terms. A sleep is *premature* if the CPU idled for less than the state's target residency, and a *missed deep* one
-//! if it idled for the residency of a deeper state that was allowed; cpuidle's own counters call them `above` and
-//! `below`. The *tick* is the scheduler's periodic timer, which a CPU may stop while it sleeps.
+//! Terms. A sleep is *premature* if the CPU idled for less than the state's target residency, and
+//! a *missed deep* one if it idled for the residency of a deeper state that was allowed; cpuidle's
+//! own counters call them `above` and `below`. The *tick* is the scheduler's periodic timer, which
+//! a CPU may stop while it sleeps.
 //!
-//! What always holds: no state is chosen whose exit latency is above the limit; under a limit that no state meets, or
-//! of zero, every governor polls; the answer is a place in the table; the same calls in the same order give the same
-//! answers, also if the governor was written out and read back in between.
+//! What always holds: no state is chosen whose exit latency is above the limit; under a limit that
+//! no state meets, or of zero, every governor polls; the answer is a place in the table; the same
+//! calls in the same order give the same answers, also if the governor was written out and read
+//! back in between.
 
 mod feedback;
 mod menu;
@@ -92,8 +95,9 @@ pub struct Woken {
 }
 
 impl Woken {
-    /// How long the CPU idled before it was woken: the residency without the advertised exit latency. Where that would
-    /// leave less than half, half \[K\], as menu does: so short a sleep was never as deep as to take all of it.
+    /// How long the CPU idled before it was woken: the residency without the advertised exit
+    /// latency. Where that would leave less than half, half \[K\], as menu does: so short a sleep
+    /// was never as deep as to take all of it.
     #[inline]
     pub fn idle(&self, table: &IdleTable) -> Duration {
         let (residency, exit_latency) = (self.residency, table.exit_latency(self.selected.index()));
@@ -166,8 +170,8 @@ impl Governor {
         }
     }
 
-    /// The CPU is back at work after the sleep that was selected last. Not for [`Sleep::Poll`], of which there is
-    /// nothing to learn.
+    /// The CPU is back at work after the sleep that was selected last. Not for [`Sleep::Poll`], of
+    /// which there is nothing to learn.
     #[inline]
     pub fn reflect(&mut self, table: &IdleTable, woken: &Woken) {
         match self {

@@ -1,4 +1,4 @@
-//! The governors, each with its parameters beside it, and what the registry says of them.
+//! The governors, each with its parameters beside it, and the registry entries.
 
 use super::{Feedback, FeedbackParams, Governor, IdleTable, Menu, MenuParams, Teo, TeoParams};
 use policy::check::Check;
@@ -24,7 +24,7 @@ pub enum GovernorParams {
     TeoFeedback(TeoFeedbackParams),
 }
 
-/// What the registry says of the governors that do not look at a CPU's past.
+/// The entry of the governors that do not look at a CPU's past.
 pub static UNCHANGING: Entry = Entry {
     words: &[
         Word::bare("shallow", "always the shallowest"),
@@ -38,7 +38,7 @@ pub static UNCHANGING: Entry = Entry {
     ..Entry::PLAIN
 };
 
-/// What the registry says of menu.
+/// The entry of menu.
 pub static MENU: Entry = Entry {
     words: &[Word::new("menu", "Linux's menu governor", |around| settings(menu(around)))],
     question: Question::Idle,
@@ -49,7 +49,7 @@ pub static MENU: Entry = Entry {
     ..Entry::of::<MenuParams>()
 };
 
-/// What the registry says of TEO.
+/// The entry of TEO.
 pub static TEO: Entry = Entry {
     words: &[Word::new("teo", "Linux's timer-events-oriented governor", |around| settings(teo(around)))],
     question: Question::Idle,
@@ -59,7 +59,7 @@ pub static TEO: Entry = Entry {
     ..Entry::of::<TeoParams>()
 };
 
-/// What the registry says of menu with feedback.
+/// The entry of menu with feedback.
 pub static MENU_FEEDBACK: Entry = Entry {
     words: &[Word::new("menu-feedback", "menu, capped while too many sleeps were premature", |around| {
         settings(MenuFeedbackParams { menu: menu(around), ..MenuFeedbackParams::default() })
@@ -71,7 +71,7 @@ pub static MENU_FEEDBACK: Entry = Entry {
     ..Entry::of::<MenuFeedbackParams>()
 };
 
-/// What the registry says of TEO with feedback.
+/// The entry of TEO with feedback.
 pub static TEO_FEEDBACK: Entry = Entry {
     words: &[Word::new("teo-feedback", "TEO, capped in the same way", |around| {
         settings(TeoFeedbackParams { teo: teo(around), ..TeoFeedbackParams::default() })

@@ -1,11 +1,13 @@
 //! A CPU's idle states as the governors see them.
 //!
-//! What a governor asks at every idle entry is one of two questions: which is the deepest state that may be used, and
-//! which the deepest that will also pay. So the table holds just what Linux advertises of a state, exit latency and
-//! target residency, in a small array without a pointer, and answers by looking through it.
+//! What a governor asks at every idle entry is one of two questions: which is the deepest state
+//! that may be used, and which the deepest that will also pay. So the table holds just what Linux
+//! advertises of a state, exit latency and target residency, in a small array without a pointer,
+//! and answers by looking through it.
 //!
-//! What always holds: every answer is a place in the table; as exit latencies rise with depth, no state deeper than an
-//! answer has an exit latency within the limit and a residency within the length.
+//! What always holds: every answer is a place in the table; as exit latencies rise with depth, no
+//! state deeper than an answer has an exit latency within the limit and a residency within the
+//! length.
 
 use machine::{CstateTable, Duration};
 
@@ -26,8 +28,9 @@ struct Advertised {
 }
 
 impl IdleTable {
-    /// The states in the order of `states`, which stays the numbering. A polling state has no place here: polling is
-    /// what a governor answers when no state may be used ([`Sleep::Poll`](super::Sleep)).
+    /// The states in the order of `states`, which stays the numbering. A polling state has no place
+    /// here: polling is what a governor answers when no state may be used
+    /// ([`Sleep::Poll`](super::Sleep)).
     ///
     /// # Panics
     /// Without a state, or with more than [`MAX_STATES`].
@@ -67,8 +70,8 @@ impl IdleTable {
         self.states[i].target_residency
     }
 
-    /// True if there is a state that may be used under `limit`. Under a limit of zero there is none, though a plain
-    /// `HLT` may advertise no latency at all: to Linux, zero means polling.
+    /// True if there is a state that may be used under `limit`. Under a limit of zero there is
+    /// none, though a plain `HLT` may advertise no latency at all: to Linux, zero means polling.
     #[inline]
     pub fn halts_within(&self, limit: Duration) -> bool {
         !limit.is_zero() && self.states[0].exit_latency <= limit
@@ -80,13 +83,14 @@ impl IdleTable {
         self.deepest_for(Duration::MAX, limit)
     }
 
-    /// The deepest state that pays in a sleep of this length and has an exit latency of at most `limit`; the
-    /// shallowest if there is none.
+    /// The deepest state that pays in a sleep of this length and has an exit latency of at most
+    /// `limit`; the shallowest if there is none.
     #[inline]
     pub fn deepest_for(&self, length: Duration, limit: Duration) -> usize {
         let mut deepest = 0;
         for (at, state) in self.states[..self.len].iter().enumerate() {
-            // No short cut: what fits differs from sleep to sleep, and a branch would be guessed wrong.
+            // No short cut: what fits differs from sleep to sleep, and a branch would be guessed
+            // wrong.
             let fits = (state.target_residency <= length) & (state.exit_latency <= limit);
             deepest = if fits { at } else { deepest };
         }

@@ -2,23 +2,25 @@
 //!
 //! **Problem.** As menu's: the next timer is known, the next interrupt is not.
 //!
-//! **Approach.** No prediction of a length, only of a state. The residencies of the states cut time into *bins*, one a
-//! state: the lengths for which it is the deepest that pays. A sleep whose length fell into the bin of its timer is a
-//! *hit* of that bin: the timer could have been trusted. A sleep cut short into a shallower bin is an *intercept* of
-//! that shallower bin. Both counts decay by an eighth with every sleep.
+//! **Approach.** No prediction of a length, only of a state. The residencies of the states cut time
+//! into *bins*, one a state: the lengths for which it is the deepest that pays. A sleep whose
+//! length fell into the bin of its timer is a *hit* of that bin: the timer could have been trusted.
+//! A sleep cut short into a shallower bin is an *intercept* of that shallower bin. Both counts
+//! decay by an eighth with every sleep.
 //!
-//! Choice starts with the deepest state. When sleeps that were cut short before it outweigh those that reached it,
-//! it goes down to the deepest state that more than half of them reached. Then the latency limit is applied, and
-//! then the timer: no state that does not pay until it is due.
+//! Choice starts with the deepest state. When sleeps that were cut short before it outweigh those
+//! that reached it, it goes down to the deepest state that more than half of them reached. Then the
+//! latency limit is applied, and then the timer: no state that does not pay until it is due.
 //!
-//! The tick is kept when the timer is due within a tick, or when intercepts within a tick dominate and the state is
-//! not one that needs more than a tick: then an interrupt will come, and stopping the tick is trouble for nothing.
+//! The tick is kept when the timer is due within a tick, or when intercepts within a tick dominate
+//! and the state is not one that needs more than a tick: then an interrupt will come, and stopping
+//! the tick is trouble for nothing.
 //!
 //! From Linux 6.18, `drivers/cpuidle/governors/teo.c` \[K\]; what differs is in
 //! `docs/journal/2026-11-20-idle-governors.md`.
 //!
-//! What always holds: the state pays until the next timer, unless it is the shallowest; its exit latency is within the
-//! limit if that of any state is.
+//! What always holds: the state pays until the next timer, unless it is the shallowest; its exit
+//! latency is within the limit if that of any state is.
 
 use super::{IdleEntry, IdleTable, MAX_STATES, Sleep, WakeCause, Woken};
 use machine::{CstateIndex, Duration};
@@ -119,8 +121,8 @@ impl Teo {
         }
     }
 
-    /// The deepest state, unless most sleeps were cut short before it paid; then the deepest that paid in more than
-    /// half of those.
+    /// The deepest state, unless most sleeps were cut short before it paid; then the deepest that
+    /// paid in more than half of those.
     fn deepest_reached(&self, table: &IdleTable) -> usize {
         let deepest = table.deepest();
         let cut_short: u32 = self.intercepts[..deepest].iter().sum();
@@ -198,11 +200,13 @@ mod tests {
         let seen: Vec<_> = (0..4).map(|_| sleep(&mut teo, &table, MS(10), MS(10)).0).collect();
         assert_eq!(seen, [3; 4]);
         assert_eq!(teo.hits[3], 1024 + 896 + 784 + 686);
-        // Cut short after 200 us, in C3's bin: it takes three, 2704, to outweigh what is left of the hits, 2273.
+        // Cut short after 200 us, in C3's bin: it takes three, 2704, to outweigh what is left of
+        // the hits, 2273.
         let seen: Vec<_> = (0..4).map(|_| sleep(&mut teo, &table, MS(10), US(200)).0).collect();
         assert_eq!(seen, [3, 3, 3, 1]);
         assert_eq!((teo.hits[3], teo.intercepts[1]), (1989, 3390));
-        // 5 us, in C1's bin: after three of them, C3 was reached in less than half of the short sleeps, 2273 of 4977.
+        // 5 us, in C1's bin: after three of them, C3 was reached in less than half of the short
+        // sleeps, 2273 of 4977.
         let seen: Vec<_> = (0..6).map(|_| sleep(&mut teo, &table, MS(10), US(5)).0).collect();
         assert_eq!(seen, [1, 1, 1, 0, 0, 0]);
         let seen: Vec<_> = (0..8).map(|_| sleep(&mut teo, &table, MS(10), MS(10)).0).collect();

@@ -1,12 +1,14 @@
-//! DynSleep: each core sleeps for as long as the requests in its queue can wait [R Chou et al., ISLPED 2016; C].
+//! DynSleep: each core sleeps for as long as the requests in its queue can wait [R Chou et al.,
+//! ISLPED 2016; C].
 //!
-//! A core that runs out of work enters the deepest idle state at once. Requests that arrive meanwhile wait. With each,
-//! the core's wake-up is planned anew, for the earliest deadline of all that wait (see [`super`] for terms and forms),
-//! and it is only ever moved to an earlier time. Once up, the core serves until its queue is empty. The clock stays
-//! where it is.
+//! A core that runs out of work enters the deepest idle state at once. Requests that arrive
+//! meanwhile wait. With each, the core's wake-up is planned anew, for the earliest deadline of all
+//! that wait (see [`super`] for terms and forms), and it is only ever moved to an earlier time.
+//! Once up, the core serves until its queue is empty. The clock stays where it is.
 //!
-//! What always holds, in the exact form: the core is up by every deadline that was at least one exit latency away when
-//! its request arrived, and a new request never delays the wake-up. Until service times are known, nobody is delayed.
+//! What always holds, in the exact form: the core is up by every deadline that was at least one
+//! exit latency away when its request arrived, and a new request never delays the wake-up. Until
+//! service times are known, nobody is delayed.
 
 use super::{Deadline, Form, SleepState, tails};
 use machine::{Duration, Instant};
@@ -15,7 +17,6 @@ use policy::registry::{Entry, Parameter, Question, Surroundings, Word, one_of, s
 use serde::{Deserialize, Serialize};
 use tails::Tails;
 
-/// What the registry says of it.
 pub static ENTRY: Entry = Entry {
     words: &[
         Word::new("dynsleep", "a sleeping core wakes as late as the goal allows", |around| {
@@ -95,8 +96,8 @@ impl DynSleep {
         Self { params, tails: Tails::new(params.tails, speed), speed, sleep, cores: vec![core; cores] }
     }
 
-    /// A request has come to a core. Says when its wake-up must begin, which replaces what was said before; `None` if
-    /// it is awake.
+    /// A request has come to a core. Says when its wake-up must begin, which replaces what was said
+    /// before; `None` if it is awake.
     pub fn handle_arrival(&mut self, core: usize, now: Instant) -> Option<Instant> {
         let core = &mut self.cores[core];
         core.in_system += 1;
@@ -113,15 +114,15 @@ impl DynSleep {
         (core.deadline, core.wake) = (None, None);
     }
 
-    /// A core has nothing to do and sleeps. Said by itself when the last request of a core completes; to be said by
-    /// the driver when it was awake for another reason.
+    /// A core has nothing to do and sleeps. Said by itself when the last request of a core
+    /// completes; to be said by the driver when it was awake for another reason.
     pub fn handle_idle(&mut self, core: usize, now: Instant) {
         let core = &mut self.cores[core];
         (core.deadline, core.wake) = (Some(Deadline::new(now)), None);
     }
 
-    /// A core has completed a request, which needed this much: compute at nominal speed, and memory. True if it was the
-    /// last, so that the core goes to sleep.
+    /// A core has completed a request, which needed this much: compute at nominal speed, and
+    /// memory. True if it was the last, so that the core goes to sleep.
     pub fn handle_completion(
         &mut self,
         core: usize,
@@ -198,7 +199,8 @@ mod tests {
         for _ in 8..13 {
             policy.handle_arrival(0, us(210));
         }
-        // The thirteenth, due at 215 + 300 - 260 less 50: past, so wake now. One that comes later does not change that.
+        // The thirteenth, due at 215 + 300 - 260 less 50: past, so wake now. One that comes later
+        // does not change that.
         assert_eq!(policy.handle_arrival(0, us(215)), Some(us(215)));
         assert_eq!(policy.handle_arrival(0, us(220)), Some(us(215)));
         policy.handle_awake(0);

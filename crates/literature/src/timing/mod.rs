@@ -1,23 +1,27 @@
-//! When to be awake: work that is delayed as long as its goal allows, so that cores sleep deeply in between.
+//! When to be awake: work that is delayed as long as its goal allows, so that cores sleep deeply in
+//! between.
 //!
-//! A service with a tail-latency goal of L and requests that need less than L has slack. One may spend it on a slower
-//! clock, or on sleep: leave requests in the queue of a sleeping core, and wake it just in time for all of them. Short
-//! idle periods so become long ones, and each wake-up serves a batch.
+//! A service with a tail-latency goal of L and requests that need less than L has slack. One may
+//! spend it on a slower clock, or on sleep: leave requests in the queue of a sleeping core, and
+//! wake it just in time for all of them. Short idle periods so become long ones, and each wake-up
+//! serves a batch.
 //!
-//! - [`tails`]: how long `n` requests in a row take at worst, learned while they run. What all slack is computed from.
+//! - [`tails`]: how long `n` requests in a row take at worst, learned while they run. What all
+//!   slack is computed from.
 //! - [`dyn_sleep`]: every core sleeps as long as its queue can bear, at one clock frequency.
 //! - [`udpm`]: the same, and for each busy period the frequency that costs least.
 //! - [`reschedule`]: which core an arrival goes to, by rules that uDPM's authors tried.
-//! - [`sleep_scale`]: nobody waits on purpose; but idle state and frequency are the ones that would have been best for
-//!   the last second's requests.
+//! - [`sleep_scale`]: nobody waits on purpose; but idle state and frequency are the ones that would
+//!   have been best for the last second's requests.
 //!
-//! Terms. Requests that arrived at t_1 <= t_2 <= ... wait at one core; tail_i is the q-quantile of the time that `i` of
-//! them take. The i-th keeps its goal with probability q if the core is up at t_i + L - tail_i: its *deadline*. The
-//! core is *up* one exit latency after its wake-up *begins*.
+//! Terms. Requests that arrived at t_1 <= t_2 <= ... wait at one core; tail_i is the q-quantile of
+//! the time that `i` of them take. The i-th keeps its goal with probability q if the core is up at
+//! t_i + L - tail_i: its *deadline*. The core is *up* one exit latency after its wake-up *begins*.
 //!
-//! Two [`Form`]s. [`Form::Exact`] is up at the earliest deadline. [`Form::Published`] is what the authors' simulator
-//! does: up at mean(t_i) + L - n tail_1 / 2, near the mean of all deadlines if tails add up. The mean is late for
-//! every request whose deadline is before it, and even for a single one: that one gets half of its own tail.
+//! Two [`Form`]s. [`Form::Exact`] is up at the earliest deadline. [`Form::Published`] is what the
+//! authors' simulator does: up at mean(t_i) + L - n tail_1 / 2, near the mean of all deadlines if
+//! tails add up. The mean is late for every request whose deadline is before it, and even for a
+//! single one: that one gets half of its own tail.
 
 pub mod dyn_sleep;
 pub mod reschedule;
@@ -58,7 +62,8 @@ impl Deadline {
         Self { since, waiting: 0, arrivals: Duration::ZERO, up_by: Instant::ZERO + Duration::MAX }
     }
 
-    /// One more request. As long as nothing is known about service times, the core is needed at once.
+    /// One more request. As long as nothing is known about service times, the core is needed at
+    /// once.
     fn add(&mut self, form: Form, arrived: Instant, goal: Duration, tails: &Tails, speed: f64) {
         self.waiting += 1;
         match form {

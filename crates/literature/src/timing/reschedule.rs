@@ -1,15 +1,17 @@
-//! Which core an arriving request goes to, if not the one that it would go to by itself, its *home* [C, the rules that
-//! uDPM's authors tried].
+//! Which core an arriving request goes to, if not the one that it would go to by itself, its *home*
+//! [C, the rules that uDPM's authors tried].
 //!
-//! A request that comes to a core which has slept long, and will sleep on, makes no trouble. One that follows closely
-//! on another is *critical*: it may have the wake-up moved, or the clock raised, where another core would take it
-//! along for nothing. Candidates are cores that are awake or have a wake-up planned anyway, and of which it may be
-//! expected that they serve one request more within the goal; among them decides the [`Rule`], and of equals the first.
-//! Without a candidate the request stays at home.
+//! A request that comes to a core which has slept long, and will sleep on, makes no trouble. One
+//! that follows closely on another is *critical*: it may have the wake-up moved, or the clock
+//! raised, where another core would take it along for nothing. Candidates are cores that are awake
+//! or have a wake-up planned anyway, and of which it may be expected that they serve one request
+//! more within the goal; among them decides the [`Rule`], and of equals the first. Without a
+//! candidate the request stays at home.
 //!
-//! Two of the published rules carry names that do not fit what they do, because the authors count P-states from the
-//! fastest: their `max_f` takes the slowest core, `min_f` the fastest. Ours are named for what they do. Their cost of a
-//! core that sleeps with nothing to do counts from zero; here it is no candidate, as in their other rules.
+//! Two of the published rules carry names that do not fit what they do, because the authors count
+//! P-states from the fastest: their `max_f` takes the slowest core, `min_f` the fastest. Ours are
+//! named for what they do. Their cost of a core that sleeps with nothing to do counts from zero;
+//! here it is no candidate, as in their other rules.
 
 use machine::Duration;
 use policy::check::Check;

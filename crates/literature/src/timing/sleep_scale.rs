@@ -1,31 +1,34 @@
-//! SleepScale: once an epoch, the idle state and the clock that would have been best for what just happened
-//! [R Liu, Draper and Kim, ISCA 2014].
+//! SleepScale: once an epoch, the idle state and the clock that would have been best for what just
+//! happened [R Liu, Draper and Kim, ISCA 2014].
 //!
-//! A deeper idle state and a slower clock both save power and both cost latency, and which mix is best depends on the
-//! load. SleepScale logs arrivals and what each request needed, and at the end of an epoch plays the log back through a
-//! queue in every idle state and every gear. Of those combinations whose tail is within the goal, the one that takes
-//! least energy is used in the next epoch; if none is, the shallowest state and the fastest gear. The paper's manager
-//! also predicts the load of the next epoch and may delay the entry into sleep; here an epoch is short against the
-//! changes of load that it can follow at all, and sleep is entered at once \[D\].
+//! A deeper idle state and a slower clock both save power and both cost latency, and which mix is
+//! best depends on the load. SleepScale logs arrivals and what each request needed, and at the end
+//! of an epoch plays the log back through a queue in every idle state and every gear. Of those
+//! combinations whose tail is within the goal, the one that takes least energy is used in the next
+//! epoch; if none is, the shallowest state and the fastest gear. The paper's manager also predicts
+//! the load of the next epoch and may delay the entry into sleep; here an epoch is short against
+//! the changes of load that it can follow at all, and sleep is entered at once \[D\].
 //!
-//! The playback is a recursion over arrivals, not an event queue. A server (a core) that runs out of work sleeps; a
-//! request that finds servers asleep wakes the one that has slept longest and is served by it one exit latency later;
-//! one that finds none waits for the first to be free. With t the arrival and `free` the server's last completion:
+//! The playback is a recursion over arrivals, not an event queue. A server (a core) that runs out
+//! of work sleeps; a request that finds servers asleep wakes the one that has slept longest and is
+//! served by it one exit latency later; one that finds none waits for the first to be free. With t
+//! the arrival and `free` the server's last completion:
 //!
 //! ```text
 //!   start = t + exit latency   if free <= t        done = start + compute / speed + memory
 //!           free               otherwise
 //! ```
 //!
-//! With one server that is Lindley's recursion. Energy is the gear's power from wake-up to completion, and the state's
-//! for the rest of the servers' time, up to now: a service that fell silent is worth a deep sleep.
+//! With one server that is Lindley's recursion. Energy is the gear's power from wake-up to
+//! completion, and the state's for the rest of the servers' time, up to now: a service that fell
+//! silent is worth a deep sleep.
 //!
-//! The playback begins with all servers asleep, and of a busy service the log is short: 4096 requests at 800 kRPS are
-//! five milliseconds, in which a queue that grows without end has hardly begun to. So a gear takes part only if the log
-//! says for certain that it keeps up (`steady`).
+//! The playback begins with all servers asleep, and of a busy service the log is short: 4096
+//! requests at 800 kRPS are five milliseconds, in which a queue that grows without end has hardly
+//! begun to. So a gear takes part only if the log says for certain that it keeps up (`steady`).
 //!
-//! What always holds: what is chosen keeps up and met the goal in the playback, if anything did, and nothing that did took
-//! less energy; the log is bounded; without a log nothing changes.
+//! What always holds: what is chosen keeps up and met the goal in the playback, if anything did,
+//! and nothing that did took less energy; the log is bounded; without a log nothing changes.
 
 mod steady;
 
@@ -47,7 +50,6 @@ pub enum Queueing {
     PerCore,
 }
 
-/// What the registry says of it.
 pub static ENTRY: Entry = Entry {
     words: &[Word::new("sleepscale", "by playing back the last epoch", |around| {
         let plain = Params::default();
@@ -163,7 +165,8 @@ struct Played {
 }
 
 impl SleepScale {
-    /// Begins with the shallowest of `states`, of which there is at least one, and the fastest gear.
+    /// Begins with the shallowest of `states`, of which there is at least one, and the fastest
+    /// gear.
     pub fn new(params: Params, states: Vec<SleepState>, gears: GearTable, cores: u16, now: Instant) -> Self {
         let choice = Choice { state: CstateIndex(0), gear: gears.fastest() };
         Self { params, states, gears, cores, log: Vec::new(), oldest: 0, began: now, choice }
@@ -307,7 +310,8 @@ mod tests {
     fn sparse_requests_get_the_deepest_state_and_dense_ones_a_shallow_one() {
         let one_gear = || gears_at(&[2_000]);
         assert_eq!(chosen(100_000, 300, one_gear()).state, CstateIndex(2));
-        // Waking for 10 us at 10 W saves 0.8 W for 300 us: C1E. For C6 the core would be awake half of the time.
+        // Waking for 10 us at 10 W saves 0.8 W for 300 us: C1E. For C6 the core would be awake half
+        // of the time.
         assert_eq!(chosen(300, 300, one_gear()).state, CstateIndex(1));
         // 20 of 40 us are idle: no room to wake from anything but C1.
         assert_eq!(chosen(40, 300, one_gear()).state, CstateIndex(0));
@@ -326,7 +330,8 @@ mod tests {
 
     #[test]
     fn a_gear_that_cannot_keep_up_is_not_taken_however_slowly_its_queue_grows() {
-        // 52 us each at 1.0 GHz, one every 51: after a thousand of them the last waits for 1 ms, well within the goal.
+        // 52 us each at 1.0 GHz, one every 51: after a thousand of them the last waits for 1 ms,
+        // well within the goal.
         assert_eq!(chosen(51, 2_000, nine_gears()).gear, GearIndex(1));
         assert_eq!(chosen(53, 2_000, nine_gears()).gear, GearIndex(0));
         // Nothing keeps up: the fastest.

@@ -1,23 +1,28 @@
-//! How long `n` requests in a row take at worst: the q-quantile of a sum of service times, at any speed.
+//! How long `n` requests in a row take at worst: the q-quantile of a sum of service times, at any
+//! speed.
 //!
-//! To know how long a request may be delayed one must know what it, and those before it, may still need. Nobody tells;
-//! so it is learned from completed requests, each of which used some time that shrinks with the clock (*compute*,
-//! stated at nominal speed) and some that does not (*memory*). At speed v a request takes compute / v + memory.
+//! To know how long a request may be delayed one must know what it, and those before it, may still
+//! need. Nobody tells; so it is learned from completed requests, each of which used some time that
+//! shrinks with the clock (*compute*, stated at nominal speed) and some that does not (*memory*).
+//! At speed v a request takes compute / v + memory.
 //!
-//! Approach. The last [`Params::log`] completions are kept, and every [`Params::rebuild`] turned into a table.
-//! - Service times are put on 128 equidistant points from zero to the longest; one between two points counts in part
-//!   for each, so that the mean stays exact and the variance grows by at most a quarter of the square of their
-//!   distance. All sums of up to [`EXACT`] of them follow by convolution on the same points, without rounding again.
-//! - That is done twice: at nominal speed and at the slowest. Between the two a tail is read off the chord over the
-//!   slowdown 1 / v. The chord is exact if the share of compute is the same in all requests, and an upper bound where
-//!   the quantile is convex in the slowdown, as it is for every sum that is near a Gaussian. The sum of a compute and a
-//!   memory quantile, the other cheap way (Rubik's), is further off when the two are independent.
-//! - Longer sums are Gaussian in what `n` adds: n mean + z sd sqrt(n), and a constant for the skew, which is what the
-//!   Cornish-Fisher expansion says it is, chosen to fit the last convolution.
+//! Approach. The last [`Params::log`] completions are kept, and every [`Params::rebuild`] turned
+//! into a table.
+//! - Service times are put on 128 equidistant points from zero to the longest; one between two
+//!   points counts in part for each, so that the mean stays exact and the variance grows by at most
+//!   a quarter of the square of their distance. All sums of up to [`EXACT`] of them follow by
+//!   convolution on the same points, without rounding again.
+//! - That is done twice: at nominal speed and at the slowest. Between the two a tail is read off
+//!   the chord over the slowdown 1 / v. The chord is exact if the share of compute is the same in
+//!   all requests, and an upper bound where the quantile is convex in the slowdown, as it is for
+//!   every sum that is near a Gaussian. The sum of a compute and a memory quantile, the other cheap
+//!   way (Rubik's), is further off when the two are independent.
+//! - Longer sums are Gaussian in what `n` adds: n mean + z sd sqrt(n), and a constant for the skew,
+//!   which is what the Cornish-Fisher expansion says it is, chosen to fit the last convolution.
 //!
-//! What always holds: tails grow with `n` and with the slowdown; a service time that never varies gives exactly `n`
-//! times itself; with fewer than [`Params::least`] completions there is no answer, because a quantile guessed from a
-//! handful is their maximum at best.
+//! What always holds: tails grow with `n` and with the slowdown; a service time that never varies
+//! gives exactly `n` times itself; with fewer than [`Params::least`] completions there is no
+//! answer, because a quantile guessed from a handful is their maximum at best.
 
 use machine::{Duration, Instant, Ratio};
 use policy::check::Check;
@@ -30,8 +35,9 @@ pub const EXACT: usize = 16;
 /// Distances between the points that service times are put on: 128 points [C Rubik's histograms].
 const STEPS: usize = 127;
 
-/// Mass that a convolution may forget at its far end, as a share of 1 - q; what is forgotten counts as beyond the
-/// quantile. One part in a thousand \[D\] moves no tail that a few thousand completions could tell apart.
+/// Mass that a convolution may forget at its far end, as a share of 1 - q; what is forgotten counts
+/// as beyond the quantile. One part in a thousand \[D\] moves no tail that a few thousand
+/// completions could tell apart.
 const FORGOTTEN: f64 = 1e-3;
 
 impl Params {
@@ -113,7 +119,8 @@ struct Table {
 }
 
 impl Tails {
-    /// Nothing is known yet. `slowest` is the least speed that anyone will ask about, as a share of the nominal.
+    /// Nothing is known yet. `slowest` is the least speed that anyone will ask about, as a share of
+    /// the nominal.
     pub fn new(params: Params, slowest: f64) -> Self {
         let slowest = (1.0 / slowest).max(1.0);
         Self { params, log: Vec::new(), oldest: 0, due: None, table: None, slowest }
@@ -229,7 +236,8 @@ impl Sums {
     }
 }
 
-/// For each number of summands the least point that the sum does not exceed with probability `quantile`.
+/// For each number of summands the least point that the sum does not exceed with probability
+/// `quantile`.
 fn quantiles(one: &[f64; STEPS + 1], quantile: f64) -> [usize; EXACT + 1] {
     let forgotten = (1.0 - quantile) * FORGOTTEN / EXACT as f64;
     let mut found = [0; EXACT + 1];
@@ -263,7 +271,8 @@ fn quantiles(one: &[f64; STEPS + 1], quantile: f64) -> [usize; EXACT + 1] {
     found
 }
 
-/// z with P(Z <= z) = `quantile` of at least a half; off by less than 4.5e-4 (Abramowitz and Stegun, 26.2.23).
+/// z with P(Z <= z) = `quantile` of at least a half; off by less than 4.5e-4 (Abramowitz and
+/// Stegun, 26.2.23).
 fn normal_quantile(quantile: f64) -> f64 {
     let t = (-2.0 * (1.0 - quantile).max(1e-12).ln()).sqrt();
     let above = 2.515_517 + t * (0.802_853 + t * 0.010_328);
@@ -328,7 +337,8 @@ pub(crate) mod tests {
 
     #[test]
     fn the_chord_is_above_the_tail_when_compute_and_memory_are_independent() {
-        // 64 x 64 combinations of two exponentials: all of the joint distribution, so that the truth is enumerable.
+        // 64 x 64 combinations of two exponentials: all of the joint distribution, so that the
+        // truth is enumerable.
         let axis: Vec<u64> = (0..64).map(|i| (-(1.0 - (i as f64 + 0.5) / 64.0).ln() * 1e4) as u64).collect();
         let demands: Vec<_> = axis.iter().flat_map(|&c| axis.iter().map(move |&m| (c, m))).collect();
         let tails = learned(Params::default(), 0.3, &demands);
@@ -380,7 +390,8 @@ pub(crate) mod tests {
             times in prop::collection::vec(0_u64..=127, 1..40),
             quantile in 0.5..0.999_f64,
         ) {
-            // With the longest at 127 the points are whole numbers, and the sum of three can be counted out.
+            // With the longest at 127 the points are whole numbers, and the sum of three can be
+            // counted out.
             let times: Vec<u64> = times.into_iter().chain([127]).collect();
             let params = Params { quantile: Ratio::new(quantile), ..Params::default() };
             let demands: Vec<_> = times.iter().map(|&time| (time, 0)).collect();

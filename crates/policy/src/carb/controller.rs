@@ -10,11 +10,13 @@ use serde::{Deserialize, Serialize};
 pub struct Epoch {
     /// Requests per second; `None` if it could not be measured.
     pub rate: Option<Rate>,
-    /// The tail of the response time (the paper takes the 95th percentile); `None` if there was no request.
+    /// The tail of the response time (the paper takes the 95th percentile); `None` if there was no
+    /// request.
     pub tail: Option<Duration>,
     /// The mean response time.
     pub mean: Option<Duration>,
-    /// How busy the awake workers were on average; `None` if that is not known. The search by slope does not ask.
+    /// How busy the awake workers were on average; `None` if that is not known. The search by slope
+    /// does not ask.
     pub busy: Option<Ratio>,
 }
 
@@ -46,8 +48,8 @@ pub struct Controller {
     state: State,
     /// The epoch before.
     previous: Option<Mark>,
-    /// The last settled epoch; while searching, the one that the search is judged by. Just after settling its tail is
-    /// not measured yet.
+    /// The last settled epoch; while searching, the one that the search is judged by. Just after
+    /// settling its tail is not measured yet.
     anchor: Mark,
     /// Epochs in S0.
     held: u32,
@@ -107,7 +109,8 @@ impl Controller {
         self.active
     }
 
-    /// Something between two epochs says that all workers are needed now; they are, and the search begins anew.
+    /// Something between two epochs says that all workers are needed now; they are, and the search
+    /// begins anew.
     pub fn handle_alarm(&mut self) -> u16 {
         self.begin_at_the_top();
         self.active
@@ -171,7 +174,8 @@ impl Controller {
             State::Up => self.settle_after(State::Down),
             State::Down if rate_rose || worse => self.settle_after(State::Up),
             State::Down => {
-                // A tail that fell on the way becomes the measure, so that it cannot creep back unseen.
+                // A tail that fell on the way becomes the measure, so that it cannot creep back
+                // unseen.
                 self.anchor.tail = match (anchor.tail, now.tail) {
                     (Some(a), Some(b)) => Some(a.min(b)),
                     (a, b) => a.or(b),
@@ -181,7 +185,8 @@ impl Controller {
         }
     }
 
-    /// One step, after which the controller is in `towards`; a step that the bounds forbid settles instead.
+    /// One step, after which the controller is in `towards`; a step that the bounds forbid settles
+    /// instead.
     fn step(&mut self, towards: State) {
         let next = match towards {
             State::Up => self.active.saturating_add(self.params.step_up),
@@ -205,8 +210,8 @@ impl Controller {
     fn settle(&mut self) {
         self.state = State::Hold;
         self.held = 0;
-        // The rate is that of now, so that no change is missed; the tail is that of the next epoch, the first that is
-        // measured with the workers settled upon.
+        // The rate is that of now, so that no change is missed; the tail is that of the next epoch,
+        // the first that is measured with the workers settled upon.
         let rate = self.previous.map_or(Rate::ZERO, |previous| previous.rate);
         self.anchor = Mark { rate, tail: None };
     }

@@ -1,30 +1,34 @@
 //! CARB with a latency goal: the fewest workers with which the tail stays below a limit.
 //!
-//! **Problem.** CARB as printed steers by the slope of the tail: it stops where one worker less makes things worse, and
-//! does not know whether worse is bad. An operator has a number (`500us@p99`): below it nobody gains from a lower tail, above
-//! it somebody is paged.
+//! **Problem.** CARB as printed steers by the slope of the tail: it stops where one worker less
+//! makes things worse, and does not know whether worse is bad. An operator has a number
+//! (`500us@p99`): below it nobody gains from a lower tail, above it somebody is paged.
 //!
-//! **Approach** \[ours; the paper's search and its jump to all workers are kept\]. Each epoch leaves a point on a *curve*: at
-//! this load, with so many workers, the tail was so long. From the curve the search *jumps* where it has been before, and where
-//! it has not, it tries.
+//! **Approach** \[ours; the paper's search and its jump to all workers are kept\]. Each epoch
+//! leaves a point on a *curve*: at this load, with so many workers, the tail was so long. From the
+//! curve the search *jumps* where it has been before, and where it has not, it tries.
 //!
-//! - The goal is missed: to the fewest workers that are known to keep it at such a load, else to all of them. A user waits, so
-//!   there is no stepping.
-//! - It is kept with room to spare for some epochs: to one worker less, or straight to the fewest that are known to do. Not to
-//!   a number that was too few at this load or a lower one; such a number is *barred* for a time that doubles with each
-//!   failure, so that a goal just at the edge makes no saw-tooth.
+//! - The goal is missed: to the fewest workers that are known to keep it at such a load, else to
+//!   all of them. A user waits, so there is no stepping.
+//! - It is kept with room to spare for some epochs: to one worker less, or straight to the fewest
+//!   that are known to do. Not to a number that was too few at this load or a lower one; such a
+//!   number is *barred* for a time that doubles with each failure, so that a goal just at the edge
+//!   makes no saw-tooth.
 //! - The rate jumps: to all workers at once, before the tail can tell (the paper's r_th).
-//! - It is missed with all workers: cores are not what is lacking. Perhaps there are too many of them, each sleeping too deeply
-//!   (CARB, Figure 3), so the search tries fewer while that helps, and stays where the tail was shortest. [`Why::OutOfReach`]
-//!   then says that the goal cannot be kept by any number.
+//! - It is missed with all workers: cores are not what is lacking. Perhaps there are too many of
+//!   them, each sleeping too deeply (CARB, Figure 3), so the search tries fewer while that helps,
+//!   and stays where the tail was shortest. [`Why::OutOfReach`] then says that the goal cannot be
+//!   kept by any number.
 //! - No request at all: the fewest that are allowed.
 //!
-//! Terms. *Load* is the rate in buckets a fifth wide: a service's tail differs little within one. The epoch after workers were
-//! added answers what had queued up before, so it judges nothing but a jump of the rate; the driver begins to count anew when a
-//! change is in force, so that fewer workers are judged by what they cause.
+//! Terms. *Load* is the rate in buckets a fifth wide: a service's tail differs little within one.
+//! The epoch after workers were added answers what had queued up before, so it judges nothing but a
+//! jump of the rate; the driver begins to count anew when a change is in force, so that fewer
+//! workers are judged by what they cause.
 //!
-//! What always holds: the number stays within its bounds; an epoch without a rate or without a tail changes nothing; under
-//! load and tails that stay the same the number settles, and the times between two trials only grow.
+//! What always holds: the number stays within its bounds; an epoch without a rate or without a tail
+//! changes nothing; under load and tails that stay the same the number settles, and the times
+//! between two trials only grow.
 
 use super::{Epoch, Threshold};
 use crate::check::Check;
@@ -80,7 +84,7 @@ impl Default for GoalParams {
     }
 }
 
-/// What the registry says of the search with a goal.
+/// The search with a goal, as the registry lists it.
 pub static GOAL_ENTRY: Entry = Entry {
     words: &[Word::new("carb-goal", "the fewest that keep the goal, as `roost govern --goal` does", |_| {
         settings(GoalParams::default())
@@ -371,7 +375,8 @@ impl GoalSearch {
         seen.tail_ns += (tail.as_nanos() as f64 - seen.tail_ns) / f64::from(seen.epochs.min(4));
     }
 
-    /// The fewest workers that were seen to keep the goal with room at this load or a little above, and are not barred.
+    /// The fewest workers that were seen to keep the goal with room at this load or a little above,
+    /// and are not barred.
     fn known_to_do(&self, load: i16) -> Option<u16> {
         let room = self.goal.latency.scale(self.params.room.as_f64()).as_nanos() as f64;
         let near = self.curve.range(load..=load.saturating_add(1));
@@ -403,7 +408,8 @@ impl GoalSearch {
     fn go(&mut self, active: u16, why: Why) {
         let active = active.clamp(self.min_active(), self.max_active);
         self.roomy = 0;
-        // What queued up before is answered in the epoch after. Fewer have only what they cause themselves.
+        // What queued up before is answered in the epoch after. Fewer have only what they cause
+        // themselves.
         self.changed = active > self.active;
         self.active = active;
         self.why = why;
@@ -439,7 +445,8 @@ mod tests {
         Epoch { rate: Some(Rate::per_second(krps * 1000.0)), tail, ..Epoch::default() }
     }
 
-    /// A server whose tail depends on load and workers alone; the worker counts of the epochs, in order.
+    /// A server whose tail depends on load and workers alone; the worker counts of the epochs, in
+    /// order.
     fn play(search: &mut GoalSearch, krps: f64, epochs: u32, tail_us: impl Fn(u16) -> u64) -> Vec<u16> {
         (0..epochs)
             .map(|_| {
@@ -511,7 +518,8 @@ mod tests {
         let mut search = search(4);
         let seen = Epoch { busy: Some(Ratio::new(0.5)), ..epoch(50.0, 100) };
         let played: Vec<u16> = (0..20).map(|_| search.handle_epoch(&seen)).collect();
-        // Three would be busy for 0.67 of the time; then two for 0.75, as this service always tells a half.
+        // Three would be busy for 0.67 of the time; then two for 0.75, as this service always tells
+        // a half.
         assert_eq!(*played.last().unwrap(), 2, "one alone would have no time left");
     }
 
@@ -559,7 +567,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever it is told, the number stays within its bounds, and the state survives being written and read.
+        /// Whatever it is told, the number stays within its bounds, and the state survives being
+        /// written and read.
         #[test]
         fn any_epochs_are_harmless(
             max_active in 1u16..40,
@@ -582,8 +591,8 @@ mod tests {
             prop_assert_eq!(serde_json::from_str::<GoalSearch>(&text).unwrap(), search);
         }
 
-        /// Under load and tails that stay the same it settles: ten epochs without a change come within sixty, wherever the
-        /// edge is.
+        /// Under load and tails that stay the same it settles: ten epochs without a change come
+        /// within sixty, wherever the edge is.
         #[test]
         fn steady_load_settles(enough in 1u16..9, krps in 1.0f64..200.0) {
             let mut search = search(8);
@@ -593,8 +602,8 @@ mod tests {
             prop_assert_eq!(played.iter().filter(|&&active| active == enough).count() > 60, true);
         }
 
-        /// More load never gets fewer workers than a tail that grows with it allows: no epoch beyond the second after a
-        /// change may miss a goal that all of them would keep.
+        /// More load never gets fewer workers than a tail that grows with it allows: no epoch
+        /// beyond the second after a change may miss a goal that all of them would keep.
         #[test]
         fn a_goal_that_all_would_keep_is_not_missed_for_three_epochs(
             loads in proptest::collection::vec(1.0f64..100.0, 1..12),

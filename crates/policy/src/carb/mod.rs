@@ -1,8 +1,9 @@
 //! CARB: how many workers shall be awake, found by trying (the CARB paper, section 3).
 //!
-//! Too few awake cores make requests queue; too many make each of them sleep more deeply and wake more slowly. In
-//! between is an optimum that moves with the load. CARB looks for it once per epoch with request rate and response
-//! time alone: it *holds* until one of them changes, then *scales up* or *down* step by step while that does no harm.
+//! Too few awake cores make requests queue; too many make each of them sleep more deeply and wake
+//! more slowly. In between is an optimum that moves with the load. CARB looks for it once per epoch
+//! with request rate and response time alone: it *holds* until one of them changes, then *scales
+//! up* or *down* step by step while that does no harm.
 //!
 //! ```text
 //!            rate or tail rose                     rate fell
@@ -12,21 +13,24 @@
 //!        no better any more                  worse, or at the bound            all workers awake
 //! ```
 //!
-//! Two presets. [`Params::paper`] is the paper's three algorithms as printed, with one rule added: a step that the
-//! bounds forbid counts as settled (as printed, the controller stays in S1 at the top or in S2 at the bottom for ever
-//! and never sees another change of load). The default also mends what measuring shows to be wrong:
-//! - compared is with the last *settled* epoch, the anchor, and not with the last epoch: a ramp slower than a
-//!   threshold per epoch is seen, and a tail cannot creep up by less than a threshold at a time;
-//! - thresholds are shares of the highest rate seen instead of 5 and 20 kRPS, and never below what Poisson counts and
-//!   the tail's own scatter do by chance;
-//! - scaling up goes on while the tail is worse than at the anchor, instead of giving a worker back when the tail
-//!   rises, and a worker that did not help is given back;
+//! Two presets. [`Params::paper`] is the paper's three algorithms as printed, with one rule added:
+//! a step that the bounds forbid counts as settled (as printed, the controller stays in S1 at the
+//! top or in S2 at the bottom for ever and never sees another change of load). The default also
+//! mends what measuring shows to be wrong:
+//! - compared is with the last *settled* epoch, the anchor, and not with the last epoch: a ramp
+//!   slower than a threshold per epoch is seen, and a tail cannot creep up by less than a threshold
+//!   at a time;
+//! - thresholds are shares of the highest rate seen instead of 5 and 20 kRPS, and never below what
+//!   Poisson counts and the tail's own scatter do by chance;
+//! - scaling up goes on while the tail is worse than at the anchor, instead of giving a worker back
+//!   when the tail rises, and a worker that did not help is given back;
 //! - after a minute of holding it looks again whether one worker less will do;
-//! - a store with no requests has no tail: it scales down; a store that cannot measure wakes everybody.
+//! - a store with no requests has no tail: it scales down; a store that cannot measure wakes
+//!   everybody.
 //!
-//! [`GoalSearch`] looks for the fewest workers within a latency goal instead. [`Controller`] is the search by slope;
-//! [`Scheduler`] drives it with the store's readings and turns its number into commands
-//! with [`crate::spread`].
+//! [`GoalSearch`] looks for the fewest workers within a latency goal instead. [`Controller`] is the
+//! search by slope; [`Scheduler`] drives it with the store's readings and turns its number into
+//! commands with [`crate::spread`].
 
 mod controller;
 mod goal;

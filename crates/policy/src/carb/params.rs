@@ -27,7 +27,7 @@ impl Threshold {
     }
 }
 
-/// What the registry says of the search by slope.
+/// The search by slope, as the registry lists it.
 pub static ENTRY: Entry = Entry {
     words: &[
         Word::new("carb", "a search on mean and tail of the response time, with its gaps repaired", |_| {
@@ -116,8 +116,8 @@ impl Params {
         }
     }
 
-    /// The same controller for load that changes `factor` times as fast; an epoch is not below 20 ms, which is time
-    /// for a few hundred requests.
+    /// The same controller for load that changes `factor` times as fast; an epoch is not below 20
+    /// ms, which is time for a few hundred requests.
     pub fn scaled(self, factor: f64) -> Self {
         let epoch = self.epoch.scale(1.0 / factor).max(Duration::from_millis(20)).min(self.epoch);
         Self { epoch, ..self }

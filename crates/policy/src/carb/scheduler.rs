@@ -1,7 +1,8 @@
 //! CARB on a live store: readings in, commands out.
 //!
-//! Readings come more often than epochs end. Over an epoch the rate is the mean of the readings', the tail their mean
-//! weighted by rate: percentiles cannot be averaged exactly, but they are compared with ones made in the same way.
+//! Readings come more often than epochs end. Over an epoch the rate is the mean of the readings',
+//! the tail their mean weighted by rate: percentiles cannot be averaged exactly, but they are
+//! compared with ones made in the same way.
 
 use super::{Controller, Epoch, Params};
 use crate::spread::Spread;

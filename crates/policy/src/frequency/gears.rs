@@ -1,12 +1,13 @@
 //! A core's gears as the frequency policies see them: by place, from slow to fast.
 //!
-//! A *gear* is one clock setting ([`machine::Gear`]), its *speed* the share of the nominal frequency that it runs at.
-//! Work that only computes takes 1 / speed times as long; work that waits for memory less. Whether a gear lowers the
-//! voltage too, or stops the clock for part of the time, shows in its power alone.
+//! A *gear* is one clock setting ([`machine::Gear`]), its *speed* the share of the nominal
+//! frequency that it runs at. Work that only computes takes 1 / speed times as long; work that
+//! waits for memory less. Whether a gear lowers the voltage too, or stops the clock for part of the
+//! time, shows in its power alone.
 //!
-//! What always holds: at least one gear and at most [`GearTable::MAX_GEARS`]; frequencies rise from gear to gear,
-//! power never falls; the fastest has speed 1. Turbo is not in the table: it is the fastest gear while few cores are
-//! awake, and no policy may count on it.
+//! What always holds: at least one gear and at most [`GearTable::MAX_GEARS`]; frequencies rise from
+//! gear to gear, power never falls; the fastest has speed 1. Turbo is not in the table: it is the
+//! fastest gear while few cores are awake, and no policy may count on it.
 
 use machine::{FrequencyTable, Gear, Kilohertz, Microwatts};
 use serde::{Deserialize, Serialize};
@@ -30,7 +31,8 @@ impl fmt::Display for GearIndex {
     }
 }
 
-/// Frequency, speed and power of every gear. It holds no pointer, and questions to it neither allocate nor divide.
+/// Frequency, speed and power of every gear. It holds no pointer, and questions to it neither
+/// allocate nor divide.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "Vec<Gear>", into = "Vec<Gear>")]
 pub struct GearTable {
@@ -103,8 +105,8 @@ impl GearTable {
         GearIndex(self.count - 1)
     }
 
-    /// The clock of a gear. As in all questions about a gear, one that is not in the table is the caller's bug and
-    /// panics.
+    /// The clock of a gear. As in all questions about a gear, one that is not in the table is the
+    /// caller's bug and panics.
     pub fn khz(&self, gear: GearIndex) -> Kilohertz {
         self.gears[..self.count()][gear.index()].frequency
     }
@@ -119,7 +121,8 @@ impl GearTable {
         self.gears[..self.count()][gear.index()].power
     }
 
-    /// The slowest gear with at least this speed; the fastest if none has it, or if `speed` is undefined.
+    /// The slowest gear with at least this speed; the fastest if none has it, or if `speed` is
+    /// undefined.
     pub fn at_least_speed(&self, speed: f64) -> GearIndex {
         // Negated, so that NaN finds no gear that will do.
         #[expect(clippy::neg_cmp_op_on_partial_ord)]

@@ -1,9 +1,11 @@
 //! Lengths of time, counted in buckets that grow with what they hold: quantiles in bounded memory.
 //!
-//! Below 128 ns a bucket is one nanosecond wide; above, each octave is cut into 64 equal buckets, so that a bucket is at
-//! most 1/64 as wide as what it holds is long. Counting is a shift, an addition and one write.
+//! Below 128 ns a bucket is one nanosecond wide; above, each octave is cut into 64 equal buckets,
+//! so that a bucket is at most 1/64 as wide as what it holds is long. Counting is a shift, an
+//! addition and one write.
 //!
-//! What always holds: nothing is allocated after `new`; the order in which lengths were counted leaves no trace.
+//! What always holds: nothing is allocated after `new`; the order in which lengths were counted
+//! leaves no trace.
 
 use machine::Duration;
 use serde::{Deserialize, Serialize};
@@ -75,8 +77,8 @@ impl LogHistogram {
         })
     }
 
-    /// The length that the share `quantile` of all is not above, interpolated within its bucket; `None` if there are
-    /// no lengths.
+    /// The length that the share `quantile` of all is not above, interpolated within its bucket;
+    /// `None` if there are no lengths.
     pub fn quantile(&self, quantile: f64) -> Option<Duration> {
         let wanted = quantile.clamp(0.0, 1.0) * self.total as f64;
         let mut below = 0.0;
@@ -106,7 +108,8 @@ fn start_ns(place: usize) -> u64 {
     ((place - (octave << OCTAVE_BITS)) as u64) << octave
 }
 
-/// 64 buckets to an octave: half as fine as 128 linear buckets are at the upper end of their range, and finer below.
+/// 64 buckets to an octave: half as fine as 128 linear buckets are at the upper end of their range,
+/// and finer below.
 const OCTAVE_BITS: usize = 6;
 
 /// 18 minutes. Requests that take longer have no tail to speak of.

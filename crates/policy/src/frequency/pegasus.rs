@@ -1,8 +1,9 @@
-//! Pegasus: as little power as keeps the service just inside its latency target (iso-latency; Lo et al., ISCA 2014,
-//! recalled).
+//! Pegasus: as little power as keeps the service just inside its latency target (iso-latency; Lo et
+//! al., ISCA 2014, recalled).
 //!
-//! One controller for a machine. Once an epoch it compares the measured latency X, whatever statistic the target T is
-//! stated for, with T and moves a *cap*, a share of the machine's full power:
+//! One controller for a machine. Once an epoch it compares the measured latency X, whatever
+//! statistic the target T is stated for, with T and moves a *cap*, a share of the machine's full
+//! power:
 //!
 //! | X | cap |
 //! |---|---|
@@ -12,21 +13,24 @@
 //! | below 0.85 T | - 1 % |
 //! | below 0.60 T | - 3 % |
 //!
-//! Percent are read as points of full power, which is our reading: a step is then a larger share of a low cap than of a
-//! high one, and below a cap of 7 % it would cross the band of 15 % in which nothing is done. The cap does not fall
-//! below the power of the slowest gear, where it would do nothing but delay the way up; that is ours too.
+//! Percent are read as points of full power, which is our reading: a step is then a larger share of
+//! a low cap than of a high one, and below a cap of 7 % it would cross the band of 15 % in which
+//! nothing is done. The cap does not fall below the power of the slowest gear, where it would do
+//! nothing but delay the way up; that is ours too.
 //!
-//! **The actuator** is one gear for all cores: the fastest that takes no more than the cap while it executes, as a
-//! share of the fastest gear's power. A cap on power, as in the paper, and not on frequency: a point then means the
-//! same watts everywhere. (RAPL caps an average, and lets a half idle package run faster; this does not.)
+//! **The actuator** is one gear for all cores: the fastest that takes no more than the cap while it
+//! executes, as a share of the fastest gear's power. A cap on power, as in the paper, and not on
+//! frequency: a point then means the same watts everywhere. (RAPL caps an average, and lets a half
+//! idle package run faster; this does not.)
 //!
-//! What always holds: the cap is between the slowest gear's share and 1; for 5 minutes after a violation it is 1; a
-//! service that cannot be measured has full power.
+//! What always holds: the cap is between the slowest gear's share and 1; for 5 minutes after a
+//! violation it is 1; a service that cannot be measured has full power.
 //!
-//! Where it fails. It settles only if some gear's latency is in the band. If one gear leaves X below 0.85 T and the
-//! next slower brings it above T, a ratio of 1.18, it goes back and forth between them; and if that takes X above 1.35
-//! T, it spends 5 minutes at full power each time. It comes down by a point per epoch, from full to half power in about
-//! a minute at epochs of a second; load that changes faster is served at the power of the last peak.
+//! Where it fails. It settles only if some gear's latency is in the band. If one gear leaves X
+//! below 0.85 T and the next slower brings it above T, a ratio of 1.18, it goes back and forth
+//! between them; and if that takes X above 1.35 T, it spends 5 minutes at full power each time. It
+//! comes down by a point per epoch, from full to half power in about a minute at epochs of a
+//! second; load that changes faster is served at the power of the last peak.
 
 use super::{GearIndex, GearTable};
 use crate::check::Check;
@@ -34,7 +38,6 @@ use crate::registry::{Entry, Maturity, Parameter, Question, Runs, Word, number, 
 use machine::{Duration, Instant, Microwatts, Ratio};
 use serde::{Deserialize, Serialize};
 
-/// What the registry says of it.
 pub static ENTRY: Entry = Entry {
     words: &[Word::new("pegasus", "by the measured tail, all cores alike", |around| {
         let plain = Params::default();
@@ -51,8 +54,8 @@ pub static ENTRY: Entry = Entry {
     ..Entry::of::<Params>()
 };
 
-/// The controller's constants, recalled from the paper where nothing else is said. Thresholds are shares of the target,
-/// changes points of full power.
+/// The controller's constants, recalled from the paper where nothing else is said. Thresholds are
+/// shares of the target, changes points of full power.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Params {
@@ -142,7 +145,8 @@ impl Pegasus {
         self.params.epoch
     }
 
-    /// Another target from now on. The cap stays; it was found for this load, and is moved from where it is.
+    /// Another target from now on. The cap stays; it was found for this load, and is moved from
+    /// where it is.
     pub fn set_target(&mut self, target: Duration) {
         self.params.target = target;
     }

@@ -1,36 +1,41 @@
-//! Sensitivity DVFS: as slow as costs no more than a given share of the core's own progress (Tradeoffs, section IV-B).
+//! Sensitivity DVFS: as slow as costs no more than a given share of the core's own progress
+//! (Tradeoffs, section IV-B).
 //!
-//! Utilisation says nothing about how much a program minds a slow clock; how much of its time it waits for memory does.
-//! The *sensitivity* s = (dIPS / IPS) / (df / f) is measured: 1 for work that only computes, 0 for work that only
-//! waits. Each core takes, every step of 1 ms, the lowest gear whose predicted *loss* of instructions per second (IPS)
-//! is within the *slack*: 0 is the paper's zero tolerance, 20 % its relaxed setting.
+//! Utilisation says nothing about how much a program minds a slow clock; how much of its time it
+//! waits for memory does. The *sensitivity* s = (dIPS / IPS) / (df / f) is measured: 1 for work
+//! that only computes, 0 for work that only waits. Each core takes, every step of 1 ms, the lowest
+//! gear whose predicted *loss* of instructions per second (IPS) is within the *slack*: 0 is the
+//! paper's zero tolerance, 20 % its relaxed setting.
 //!
-//! **Slack does not compound.** Every prediction is against the fastest gear: loss = s (f_max - f) / f_max. Against the
-//! gear in effect, 20 % would be given away again at every step, down to the slowest gear. (The paper does not say;
-//! this is our reading.)
+//! **Slack does not compound.** Every prediction is against the fastest gear: loss = s (f_max - f)
+//! / f_max. Against the gear in effect, 20 % would be given away again at every step, down to the
+//! slowest gear. (The paper does not say; this is our reading.)
 //!
-//! **The model.** The line through two measured points (f, IPS) is the paper's, [`Model::Linear`]. IPS is concave in f:
-//! a line between the slowest and the fastest gear overstates every loss between them, a line through two fast gears
-//! understates that of a slow one. For work that computes for a part of its time and waits for the rest, 1 / IPS is
-//! exactly linear in 1 / f; so have it Hsu and Feng, whom the paper follows: [`Model::Stalls`], the default.
+//! **The model.** The line through two measured points (f, IPS) is the paper's, [`Model::Linear`].
+//! IPS is concave in f: a line between the slowest and the fastest gear overstates every loss
+//! between them, a line through two fast gears understates that of a slow one. For work that
+//! computes for a part of its time and waits for the rest, 1 / IPS is exactly linear in 1 / f; so
+//! have it Hsu and Feng, whom the paper follows: [`Model::Stalls`], the default.
 //!
-//! **Freshness.** A sample is taken from every two busy steps in succession whose speeds lie at least `min_change` of
-//! the table's range apart; the difference of neighbours does not see slow changes of the work. The model is stale when
-//! `stale_after` busy steps brought no sample. Then, and at the start, the core is *perturbed* (the paper's footnote
-//! 7): one step in the slowest gear, one in the fastest. If the core is idle meanwhile, the next try is when the model
-//! is stale again. So the price is bounded: one step of `stale_after` in the slowest gear.
+//! **Freshness.** A sample is taken from every two busy steps in succession whose speeds lie at
+//! least `min_change` of the table's range apart; the difference of neighbours does not see slow
+//! changes of the work. The model is stale when `stale_after` busy steps brought no sample. Then,
+//! and at the start, the core is *perturbed* (the paper's footnote 7): one step in the slowest
+//! gear, one in the fastest. If the core is idle meanwhile, the next try is when the model is stale
+//! again. So the price is bounded: one step of `stale_after` in the slowest gear.
 //!
-//! What always holds: without a sample the gear is the fastest; with one, its predicted loss is within the slack and
-//! the next slower gear's is not, except while perturbing.
+//! What always holds: without a sample the gear is the fastest; with one, its predicted loss is
+//! within the slack and the next slower gear's is not, except while perturbing.
 //!
-//! Where it fails. A sample believes that two neighbouring steps did the same work. Work that differs from step to step
-//! makes the sensitivity wander, to both sides of the truth; see the journal for how far. In between it is insensitive:
-//! a change of the work is seen when the next sample is taken, up to `stale_after` busy steps later. The price of a
-//! perturbation is highest where the slowest gear is very slow: at 0.38 of the nominal clock 0.6 % of the throughput of
+//! Where it fails. A sample believes that two neighbouring steps did the same work. Work that
+//! differs from step to step makes the sensitivity wander, to both sides of the truth; see the
+//! journal for how far. In between it is insensitive: a change of the work is seen when the next
+//! sample is taken, up to `stale_after` busy steps later. The price of a perturbation is highest
+//! where the slowest gear is very slow: at 0.38 of the nominal clock 0.6 % of the throughput of
 //! pure computing, and up to 1.6 ms for a request that meets it.
 //!
-//! Hyperthreads share a clock: the driver keeps one policy for a physical core, adds the instructions of its threads,
-//! and counts as busy the time in which any of them executed.
+//! Hyperthreads share a clock: the driver keeps one policy for a physical core, adds the
+//! instructions of its threads, and counts as busy the time in which any of them executed.
 
 use super::{GearIndex, GearTable};
 use crate::check::Check;
@@ -51,7 +56,6 @@ pub enum Model {
     Stalls,
 }
 
-/// What the registry says of it.
 pub static ENTRY: Entry = Entry {
     words: &[
         Word::new("sensitivity", "as slow as each core's work hardly notices", |_| {
@@ -133,7 +137,8 @@ impl Params {
 pub struct Progress {
     /// Instructions executed, or work done in any other unit that stays the same.
     pub instructions: f64,
-    /// The speed it executed at (a share of the nominal clock): that of the gear in effect, averaged over busy time.
+    /// The speed it executed at (a share of the nominal clock): that of the gear in effect,
+    /// averaged over busy time.
     pub speed: f64,
     /// How long it executed.
     pub busy: Duration,
@@ -160,7 +165,8 @@ pub struct Sensitivity {
     last: Option<Point>,
     /// Busy steps since the last sample or perturbation.
     without_sample: u32,
-    /// The step that is under way is in the slowest gear, to see what it does; the next will be in the fastest.
+    /// The step that is under way is in the slowest gear, to see what it does; the next will be in
+    /// the fastest.
     at_slowest: bool,
 }
 
@@ -175,7 +181,8 @@ impl Sensitivity {
         self.params.step
     }
 
-    /// The sensitivity at the nominal clock, between 0 and 1; `None` as long as the speed has never changed.
+    /// The sensitivity at the nominal clock, between 0 and 1; `None` as long as the speed has never
+    /// changed.
     pub fn sensitivity(&self) -> Option<f64> {
         self.sensitivity.map(|measured| measured.clamp(0.0, 1.0))
     }
@@ -221,8 +228,8 @@ impl Sensitivity {
             return;
         }
         self.without_sample = 0;
-        // Noise may take it beyond 0 or 1. Cut there, the mean would be biased; without bounds, one sample could ruin
-        // it.
+        // Noise may take it beyond 0 or 1. Cut there, the mean would be biased; without bounds, one
+        // sample could ruin it.
         let measured = measured.clamp(-1.0, 2.0);
         let weight = self.sensitivity.map_or(1.0, |_| (self.params.gain * change / range).clamp(0.0, 1.0));
         let before = self.sensitivity.unwrap_or(0.0);
@@ -240,7 +247,8 @@ impl Model {
         let ((x0, y0), (x1, y1)) = (axes(one), axes(other));
         let slope = (y1 - y0) / (x1 - x0);
         let at_nominal = y0 + slope * (1.0 - x0);
-        // Two points so noisy that the line is below zero at the nominal clock: all of the time is computing.
+        // Two points so noisy that the line is below zero at the nominal clock: all of the time is
+        // computing.
         if at_nominal > 0.0 { slope / at_nominal } else { 1.0 }
     }
 

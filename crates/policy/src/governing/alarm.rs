@@ -1,18 +1,20 @@
 //! How much may arrive before the epoch's end is too far away.
 //!
-//! **Problem.** A service that was parked for its silence and is asked at once by everybody has few cores until the epoch
-//! ends, a second later. A program in the kernel can count arrivals in short windows and ring at a threshold; which one?
-//! Too low, and a load that is merely lumpy never sleeps; too high, and nobody is woken.
+//! **Problem.** A service that was parked for its silence and is asked at once by everybody has few
+//! cores until the epoch ends, a second later. A program in the kernel can count arrivals in short
+//! windows and ring at a threshold; which one? Too low, and a load that is merely lumpy never
+//! sleeps; too high, and nobody is woken.
 //!
-//! **Approach** \[ours; CARB's r_th between epochs\]. Compare like with like: not with the mean rate, since requests come in
-//! lumps, but with the highest window of each of the last epochs. Twice as much as ever lately is news. What comes again
-//! within [`REMEMBERED`] epochs is what this service does: its tail has told, at the end of those epochs, whether the cores
-//! were enough for it, and ringing at each lump would keep all cores awake for ever.
+//! **Approach** \[ours; CARB's r_th between epochs\]. Compare like with like: not with the mean
+//! rate, since requests come in lumps, but with the highest window of each of the last epochs.
+//! Twice as much as ever lately is news. What comes again within [`REMEMBERED`] epochs is what this
+//! service does: its tail has told, at the end of those epochs, whether the cores were enough for
+//! it, and ringing at each lump would keep all cores awake for ever.
 //!
 //! What always holds:
 //! - No threshold before an epoch was seen, and none where there is nothing to wake.
-//! - It is at least [`FLOOR`], and at least [`JUMP`] times the highest window remembered: a load whose windows stay below
-//!   twice their highest so far never rings.
+//! - It is at least [`FLOOR`], and at least [`JUMP`] times the highest window remembered: a load
+//!   whose windows stay below twice their highest so far never rings.
 
 use std::collections::VecDeque;
 
@@ -32,7 +34,8 @@ pub struct Expected {
 }
 
 impl Tripwire {
-    /// An epoch is over, and its highest window held so many arrivals. `wanted`: there are cores that an alarm would wake.
+    /// An epoch is over, and its highest window held so many arrivals. `wanted`: there are cores
+    /// that an alarm would wake.
     pub fn handle_epoch(&mut self, peak: u64, wanted: bool) -> Expected {
         self.peaks.push_back(peak);
         if self.peaks.len() > REMEMBERED {
@@ -47,15 +50,18 @@ impl Tripwire {
 /// Epochs whose highest windows are remembered.
 pub const REMEMBERED: usize = 30;
 
-/// Windows of a steady load differ by chance: with m arrivals in the mean the highest of thousands is about m + 4 sqrt(m), so
-/// twice the highest is beyond all chance, and still reached within a window by a load that doubles and a half.
+/// Windows of a steady load differ by chance: with m arrivals in the mean the highest of thousands
+/// is about m + 4 sqrt(m), so twice the highest is beyond all chance, and still reached within a
+/// window by a load that doubles and a half.
 pub const JUMP: u64 = 2;
 
-/// In a window of 4.2 ms this is 7600 requests a second: less than one core of a server whose requests take a tenth of a
-/// millisecond. Below it the end of the epoch is early enough, and a health check that asks for ten pages at once is no alarm.
+/// In a window of 4.2 ms this is 7600 requests a second: less than one core of a server whose
+/// requests take a tenth of a millisecond. Below it the end of the epoch is early enough, and a
+/// health check that asks for ten pages at once is no alarm.
 pub const FLOOR: u64 = 32;
 
-/// CPUs share one counter, and add to it in parts of the threshold so small that it is met within a sixty-fourth for each.
+/// CPUs share one counter, and add to it in parts of the threshold so small that it is met within a
+/// sixty-fourth for each.
 const BATCHES: u64 = 64;
 
 #[cfg(test)]
@@ -88,7 +94,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever its windows are, a load that repeats within the memory never rings once its highest was seen.
+        /// Whatever its windows are, a load that repeats within the memory never rings once its
+        /// highest was seen.
         #[test]
         fn a_load_that_repeats_never_rings(lump in prop::collection::vec(0_u64..1_000_000, 1..REMEMBERED)) {
             let mut wire = Tripwire::default();
@@ -97,7 +104,8 @@ mod tests {
             }
             for &peak in lump.iter().cycle().take(200) {
                 let expected = wire.handle_epoch(peak, true);
-                // The next epoch is of the same kind, and even three quarters more would be too little.
+                // The next epoch is of the same kind, and even three quarters more would be too
+                // little.
                 let next = lump.iter().max().unwrap();
                 prop_assert!(expected.arrivals.unwrap() > next + next / 2 + next / 4 || *next < FLOOR);
                 prop_assert!(expected.batch >= 1 && expected.batch * 32 <= expected.arrivals.unwrap());

@@ -1,23 +1,28 @@
 //! How fast the CPUs of a governed service may run.
 //!
-//! The kernel's own governor sees how busy a CPU is, and not whether anybody minds. Two policies know better, one by what a core
-//! gets done and one by what the service's clients feel: [`Sensitivity`] for each core, [`Pegasus`] for all of them; they are the
-//! simulator's very own. What they answer is asked for as a *cap*: below it the kernel still chooses, so nothing here makes a
-//! machine faster, or hotter, than it was.
+//! The kernel's own governor sees how busy a CPU is, and not whether anybody minds. Two policies
+//! know better, one by what a core gets done and one by what the service's clients feel:
+//! [`Sensitivity`] for each core, [`Pegasus`] for all of them; they are the simulator's very own.
+//! What they answer is asked for as a *cap*: below it the kernel still chooses, so nothing here
+//! makes a machine faster, or hotter, than it was.
 //!
-//! Terms. A *seat* is a physical core with all its threads: they share a clock, so their instructions are added, and the seat was
-//! busy while any of them was. That share is not seen; threads that come and go by chance are assumed, 1 - (1 - a)(1 - b). *Free*
-//! is no cap: the fastest gear, and turbo above it. A seat is *dark* when it worked and nothing was counted of it.
+//! Terms. A *seat* is a physical core with all its threads: they share a clock, so their
+//! instructions are added, and the seat was busy while any of them was. That share is not seen;
+//! threads that come and go by chance are assumed, 1 - (1 - a)(1 - b). *Free* is no cap: the
+//! fastest gear, and turbo above it. A seat is *dark* when it worked and nothing was counted of it.
 //!
 //! What always holds:
-//! - A cap is asked for when it changes and not otherwise, and is a gear of the table or what a person wrote.
-//! - A parked CPU has the freest cap of the active ones: what else runs there is no worse off than the service, and where CPUs
-//!   share a clock, parked ones do not keep it fast.
+//! - A cap is asked for when it changes and not otherwise, and is a gear of the table or what a
+//!   person wrote.
+//! - A parked CPU has the freest cap of the active ones: what else runs there is no worse off than
+//!   the service, and where CPUs share a clock, parked ones do not keep it fast.
 //! - A seat that is dark for `lost_after` epochs is free, and learns anew when it is seen again.
-//! - At most one seat at a time makes its first trial in the slowest gear: they begin two epochs apart.
+//! - At most one seat at a time makes its first trial in the slowest gear: they begin two epochs
+//!   apart.
 //!
-//! Where it fails: a step is an epoch here, not the paper's millisecond. A trial costs a core an epoch in its slowest gear out
-//! of every hundred, and at epochs of a second some client meets it; short epochs make it cheap.
+//! Where it fails: a step is an epoch here, not the paper's millisecond. A trial costs a core an
+//! epoch in its slowest gear out of every hundred, and at epochs of a second some client meets it;
+//! short epochs make it cheap.
 
 use super::Place;
 use crate::frequency::sensitivity::Progress;
@@ -204,7 +209,8 @@ impl ServiceFrequency {
         &self.in_force
     }
 
-    /// An epoch is over, in which so many seats were active. Dark for `lost_after` of them means free.
+    /// An epoch is over, in which so many seats were active. Dark for `lost_after` of them means
+    /// free.
     pub fn handle_epoch(
         &mut self,
         now: Instant,
@@ -269,7 +275,8 @@ impl ServiceFrequency {
                 changed.extend(self.change(cpu, cap, why.clone()));
             }
         }
-        // Whoever may run faster is told first: on a clock that is shared, no step between is slower than both ends.
+        // Whoever may run faster is told first: on a clock that is shared, no step between is
+        // slower than both ends.
         changed.sort_by_key(|(command, _)| match command {
             Command::SetFrequency { limit, .. } => std::cmp::Reverse(freedom(*limit)),
             _ => std::cmp::Reverse(u64::MAX),
@@ -346,7 +353,8 @@ fn latency(service: &ServiceReading) -> pegasus::Latency {
     }
 }
 
-/// What a seat did in an epoch; `None` if it worked and nothing was counted, or nothing is known at all.
+/// What a seat did in an epoch; `None` if it worked and nothing was counted, or nothing is known at
+/// all.
 fn progress(
     gears: &GearTable,
     step: Duration,
@@ -416,7 +424,8 @@ mod tests {
         })
     }
 
-    /// What a core's first thread shows that computes for this share of its time, under the cap that is in force.
+    /// What a core's first thread shows that computes for this share of its time, under the cap
+    /// that is in force.
     fn works(frequency: &ServiceFrequency, cpu: CpuId, busy: f64, computing: f64) -> CpuReading {
         let clock = match frequency.in_force().get(&cpu) {
             Some(FrequencyLimit::AtMost(clock) | FrequencyLimit::Exactly(clock)) => *clock,
@@ -575,7 +584,8 @@ mod tests {
     }
 
     proptest! {
-        /// With any slack and any work: once learned, the cap is the lowest gear whose true loss is within the slack.
+        /// With any slack and any work: once learned, the cap is the lowest gear whose true loss is
+        /// within the slack.
         #[test]
         fn what_is_settled_on_costs_no_more_than_the_slack(slack in 0.0..0.5_f64, computing in 0.0..1.0_f64) {
             let place = place(1);
@@ -590,7 +600,8 @@ mod tests {
             }
         }
 
-        /// Nonsense in every field of a reading makes no cap that is not of the table, and none that is told twice.
+        /// Nonsense in every field of a reading makes no cap that is not of the table, and none
+        /// that is told twice.
         #[test]
         fn whatever_is_read_caps_are_gears(
             readings in prop::collection::vec(

@@ -1,15 +1,16 @@
 //! How deep the CPUs of a governed service may sleep.
 //!
-//! A parked CPU has no limit of ours: it shall sleep as deeply as it can. For an active one there is a choice. `feedback` is the
-//! Tradeoffs paper's loop (section III-C) around the kernel's own governor, which cannot be replaced from outside: what it
-//! chose too deeply it counts in `above`, and what can be bounded is the exit latency. So the bound goes one state shallower
-//! where more than a quarter of an epoch's sleeps were premature, and one deeper after so many good epochs \[D\]; never below the
-//! shallowest state that halts, since polling is no sleep.
+//! A parked CPU has no limit of ours: it shall sleep as deeply as it can. For an active one there
+//! is a choice. `feedback` is the Tradeoffs paper's loop (section III-C) around the kernel's own
+//! governor, which cannot be replaced from outside: what it chose too deeply it counts in `above`,
+//! and what can be bounded is the exit latency. So the bound goes one state shallower where more
+//! than a quarter of an epoch's sleeps were premature, and one deeper after so many good epochs
+//! \[D\]; never below the shallowest state that halts, since polling is no sleep.
 //!
 //! CPUs of one service may have modes of their own ([`IdleModes`]).
 //!
-//! What always holds: a limit is asked for when it changes and not otherwise; a CPU without a known table is never limited
-//! but by a number that a person gave.
+//! What always holds: a limit is asked for when it changes and not otherwise; a CPU without a known
+//! table is never limited but by a number that a person gave.
 
 use machine::{Command, CpuId, CpuList, CpuReading, Duration, IdleLimit};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -169,7 +170,8 @@ impl ServiceIdle {
         self.modes = modes;
     }
 
-    /// True if the mode can change nothing here: no CPU has a second state that halts, and polling was not asked for.
+    /// True if the mode can change nothing here: no CPU has a second state that halts, and polling
+    /// was not asked for.
     pub fn has_no_effect(&self) -> bool {
         let asks = |cpu: &CpuId| self.modes.mode(*cpu) != IdleMode::Stock;
         let changes = |cpu: &CpuId| match self.modes.mode(*cpu) {
@@ -240,7 +242,8 @@ const CURB_ABOVE: f64 = 0.25;
 /// A smaller share is good \[D\].
 const RELAX_BELOW: f64 = 0.05;
 
-/// So many good epochs relax: an epoch holds hundreds of sleeps, where the loop inside a governor counts 32 of them \[D\].
+/// So many good epochs relax: an epoch holds hundreds of sleeps, where the loop inside a governor
+/// counts 32 of them \[D\].
 const RELAX_AFTER: u32 = 5;
 
 #[cfg(test)]

@@ -1,13 +1,14 @@
-//! Governing a service that was not changed: how many cores it gets, which ones, how deeply they may sleep and how fast
-//! they run.
+//! Governing a service that was not changed: how many cores it gets, which ones, how deeply they
+//! may sleep and how fast they run.
 //!
-//! **Problem.** [`crate::carb`] says how many. Somebody must feed it whole epochs, turn its number into CPUs, and above all know
-//! when not to be clever: a daemon that loses sight of its service, or whose writes are refused, must leave the machine as if
-//! it were not there.
+//! **Problem.** [`crate::carb`] says how many. Somebody must feed it whole epochs, turn its number
+//! into CPUs, and above all know when not to be clever: a daemon that loses sight of its service,
+//! or whose writes are refused, must leave the machine as if it were not there.
 //!
-//! **Approach.** One state machine per service. A driver tells it what was seen once an epoch ([`Input::Reading`]) and what went
-//! wrong in between; it answers with commands, each with its reason ([`Decided`]). All of it is data, so a run can be recorded,
-//! replayed, and asked what it would have done under other parameters.
+//! **Approach.** One state machine per service. A driver tells it what was seen once an epoch
+//! ([`Input::Reading`]) and what went wrong in between; it answers with commands, each with its
+//! reason ([`Decided`]). All of it is data, so a run can be recorded, replayed, and asked what it
+//! would have done under other parameters.
 //!
 //! ```text
 //!                 readings without a rate, N in a row; refusals, N in a row; drift that comes back
@@ -17,15 +18,18 @@
 //!      +--> paused: a person asked for all cores (`set`)
 //! ```
 //!
-//! Terms. A *seat* is a physical core with all its threads ([`seats`]); numbers of cores are numbers of seats. *Open* is
-//! failing open: all cores, no limit, and a wait that doubles before it tries again. *Silence* is a rate of zero, and no failure:
-//! nobody waits, so the service gets its fewest cores. Drift is somebody else's change of what we have set.
+//! Terms. A *seat* is a physical core with all its threads ([`seats`]); numbers of cores are
+//! numbers of seats. *Open* is failing open: all cores, no limit, and a wait that doubles before it
+//! tries again. *Silence* is a rate of zero, and no failure: nobody waits, so the service gets its
+//! fewest cores. Drift is somebody else's change of what we have set.
 //!
 //! What always holds:
-//! - Whatever is told, the CPUs in force are a non-empty prefix of the seats, and their limits are those of the active ones.
+//! - Whatever is told, the CPUs in force are a non-empty prefix of the seats, and their limits are
+//!   those of the active ones.
 //! - When open or paused, all CPUs are active and no limit is in force, on sleep or speed.
 //! - A command is given when something changes and not otherwise.
-//! - A timeout that comes late, early or twice does no harm: there are none, epochs are the only clock.
+//! - A timeout that comes late, early or twice does no harm: there are none, epochs are the only
+//!   clock.
 
 mod alarm;
 mod frequency;
@@ -71,7 +75,8 @@ pub struct Params {
     pub frequency: Frequency,
     /// So many epochs without a rate, or refusals in a row, and it fails open. 3.
     pub lost_after: u32,
-    /// Epochs until it tries again after failing open; twice as many after each further failure, up to 64 times. 10.
+    /// Epochs until it tries again after failing open; twice as many after each further failure, up
+    /// to 64 times. 10.
     pub retry_epochs: u32,
 }
 
@@ -493,7 +498,8 @@ impl Governing {
         let limits = self.idle.limits(&self.active_set());
         let set =
             changes.then(|| Decided { command: Command::SetActiveCpus(self.active()), why: why.clone() });
-        // More room first: a CPU that is about to be used may be limited a moment too late, not used too late.
+        // More room first: a CPU that is about to be used may be limited a moment too late, not
+        // used too late.
         if grows {
             self.decided.extend(set);
             self.decide(limits, &why);

@@ -1,15 +1,16 @@
 //! In which order cores are kept awake, and so which are parked first.
 //!
-//! What saves power is a whole physical core without work, and more so a whole socket: hyperthreads share a core's clock and
-//! caches, sockets an uncore and, where the machine has them, package sleep states. So the unit is a physical core with all its
-//! threads, a *seat*, and seats are filled socket by socket: those that are parked are as whole as can be.
+//! What saves power is a whole physical core without work, and more so a whole socket: hyperthreads
+//! share a core's clock and caches, sockets an uncore and, where the machine has them, package
+//! sleep states. So the unit is a physical core with all its threads, a *seat*, and seats are
+//! filled socket by socket: those that are parked are as whole as can be.
 
 use machine::{CpuId, CpuList, Topology};
 use std::collections::BTreeMap;
 
-/// The seats that `allowed` leaves, in the order in which they are taken. The socket with the most of them comes first, so
-/// that the service stays on one as long as possible; among equals the lowest number. A CPU that the topology does not know
-/// is a seat of its own at the end.
+/// The seats that `allowed` leaves, in the order in which they are taken. The socket with the most
+/// of them comes first, so that the service stays on one as long as possible; among equals the
+/// lowest number. A CPU that the topology does not know is a seat of its own at the end.
 pub fn seats(topology: &Topology, allowed: &CpuList) -> Vec<Vec<CpuId>> {
     let mut sockets: BTreeMap<u16, BTreeMap<u16, Vec<CpuId>>> = BTreeMap::new();
     for cpu in topology.0.iter().filter(|cpu| allowed.0.contains(&cpu.id)) {

@@ -1,29 +1,36 @@
-//! The clock at which light requests take the least energy (Hurry-up, Figure 2, observation 4: not the lowest).
+//! The clock at which light requests take the least energy (Hurry-up, Figure 2, observation 4: not
+//! the lowest).
 //!
-//! The problem: a slower core takes less power, and longer. While it works longer, what a working core keeps from sleeping is
-//! on longer too. Where the sum is least is Hurry-up's *middle* level.
+//! The problem: a slower core takes less power, and longer. While it works longer, what a working
+//! core keeps from sleeping is on longer too. Where the sum is least is Hurry-up's *middle* level.
 //!
-//! The approach: for each gear of a machine's table, a request's CPU time is stretched as the simulator stretches it (all of it
-//! with the clock, but the part that waits for memory), and is charged what there would not be without it: what the core takes above its
-//! deepest sleep, and its share of what its socket takes beside the cores, above what that takes in *its* deepest sleep.
+//! The approach: for each gear of a machine's table, a request's CPU time is stretched as the
+//! simulator stretches it (all of it with the clock, but the part that waits for memory), and is
+//! charged what there would not be without it: what the core takes above its deepest sleep, and its
+//! share of what its socket takes beside the cores, above what that takes in *its* deepest sleep.
 //!
 //! ```text
 //!   time(gear)   = time x (waiting + (1 - waiting) x measured at / gear)
 //!   energy(gear) = time(gear) x (power(gear) - core asleep + uncore share x (uncore - package asleep))
 //! ```
 //!
-//! Where that comes from: the first line is the simulator's law of speed (`sim`, and Hurry-up III: nearly threefold the time at 1.0 of
-//! 2.6 GHz). The second is the difference of two machines, one that works on the request and one that sleeps as deep as it can: what is
-//! there either way (fans, memory that is refreshed, the other socket, an uncore that has no sleep) is in both, and so in neither. The powers are
-//! those of the machine's table, each with its source ([`Platform::sources`]).
+//! Where that comes from: the first line is the simulator's law of speed (`sim`, and Hurry-up III:
+//! nearly threefold the time at 1.0 of 2.6 GHz). The second is the difference of two machines, one
+//! that works on the request and one that sleeps as deep as it can: what is there either way (fans,
+//! memory that is refreshed, the other socket, an uncore that has no sleep) is in both, and so in
+//! neither. The powers are those of the machine's table, each with its source
+//! ([`Platform::sources`]).
 //!
-//! *Uncore share* is 1 where this core alone keeps its socket awake, as with one client that asks again when it was answered. Where
-//! many cores work it is less: [`even_share`] divides a socket's among its cores. The truth lies between, and moves the best clock: the larger
-//! the share, the faster. With an even share Hurry-up's own machine reproduces both of its observations: light requests take the least energy
-//! in between, and more at 1.0 GHz than at 2.6 (III, observations 3 and 4).
+//! *Uncore share* is 1 where this core alone keeps its socket awake, as with one client that asks
+//! again when it was answered. Where many cores work it is less: [`even_share`] divides a socket's
+//! among its cores. The truth lies between, and moves the best clock: the larger the share, the
+//! faster. With an even share Hurry-up's own machine reproduces both of its observations: light
+//! requests take the least energy in between, and more at 1.0 GHz than at 2.6 (III, observations 3
+//! and 4).
 //!
-//! What always holds: a figure for every gear, in the table's order; the choice is the one of least energy among those that can
-//! carry the load, the faster of two equals; energies are finite and never negative.
+//! What always holds: a figure for every gear, in the table's order; the choice is the one of least
+//! energy among those that can carry the load, the faster of two equals; energies are finite and
+//! never negative.
 
 use machine::{Duration, Kilohertz, Microwatts, Platform, Ratio};
 use serde::{Deserialize, Serialize};
@@ -133,7 +140,8 @@ mod tests {
     fn a_light_request_is_cheapest_in_between_and_dearer_slow_than_fast() {
         let platform = platform();
         let found = least_energy(&platform, &work(even_share(&platform).as_f64(), 0.0));
-        // Hurry-up, Figure 2: the least at 2.0 GHz, with 1.7 and 2.3 near it; Figure 3: more at 1.0 than at 2.6 GHz.
+        // Hurry-up, Figure 2: the least at 2.0 GHz, with 1.7 and 2.3 near it; Figure 3: more at 1.0
+        // than at 2.6 GHz.
         let best = found.clocks[found.best.unwrap()];
         assert!((1_700_000..=2_300_000).contains(&best.frequency.0), "{best:?}");
         let (slowest, fastest) = (found.clocks[0], found.clocks[found.clocks.len() - 1]);

@@ -1,25 +1,29 @@
-//! Which function of a service is its *hot function*: the one whose enter and exit tell that a request is being worked
-//! on, and for how long already.
+//! Which function of a service is its *hot function*: the one whose enter and exit tell that a
+//! request is being worked on, and for how long already.
 //!
-//! The problem: Hurry-up (section IV-B) reads it off a flame graph by eye, as the topmost frame of the right package. A
-//! share of the CPU time alone does not choose: of a thread that serves requests, the loop that it lives in has the most.
-//! What tells the loop, the request and the request's parts from one another is how often each is *called*: the loop
-//! never, the parts many times, and the function that is wanted once for each request (once a shard, where a search is
+//! The problem: Hurry-up (section IV-B) reads it off a flame graph by eye, as the topmost frame of
+//! the right package. A share of the CPU time alone does not choose: of a thread that serves
+//! requests, the loop that it lives in has the most. What tells the loop, the request and the
+//! request's parts from one another is how often each is *called*: the loop never, the parts many
+//! times, and the function that is wanted once for each request (once a shard, where a search is
 //! divided among shards).
 //!
 //! The approach, in two steps, because counting costs the service something and sampling does not:
 //! 1. [`shortlist`]: from a profile, the functions that hold most of the request threads' time.
-//! 2. [`rank`]: with the calls of those few counted, the *innermost* of those that are called once a request (or a shard)
-//!    and still hold nearly as much as the best of them.
+//! 2. [`rank`]: with the calls of those few counted, the *innermost* of those that are called once
+//!    a request (or a shard) and still hold nearly as much as the best of them.
 //!
 //! Terms:
-//! - *Share*: of the CPU time of the threads that serve requests, the part spent in the function or in what it called.
-//! - *Depth*: frames between the thread's first and the function, on average. A deeper one is the inner one.
+//! - *Share*: of the CPU time of the threads that serve requests, the part spent in the function or
+//!   in what it called.
+//! - *Depth*: frames between the thread's first and the function, on average. A deeper one is the
+//!   inner one.
 //! - *Calls per request*: from outside; recursion is one call.
 //!
-//! What always holds ([`rank`]): each candidate comes once; the order that they are given in does not matter; a function
-//! that is called too often, too seldom or was not counted never stands before one that fits; the first, if any fits, has at least
-//! [`ENOUGH`] of the largest share among those that fit, and none of those lies deeper.
+//! What always holds ([`rank`]): each candidate comes once; the order that they are given in does
+//! not matter; a function that is called too often, too seldom or was not counted never stands
+//! before one that fits; the first, if any fits, has at least [`ENOUGH`] of the largest share among
+//! those that fit, and none of those lies deeper.
 
 mod least_energy;
 
@@ -30,12 +34,14 @@ use serde::{Deserialize, Serialize};
 use std::cmp::Ordering;
 use std::fmt;
 
-/// How far from a whole number of calls a request may be: requests are counted at sockets, calls in functions, and
-/// neither begins nor ends with the measurement.
+/// How far from a whole number of calls a request may be: requests are counted at sockets, calls in
+/// functions, and neither begins nor ends with the measurement.
 pub const TOLERANCE: f64 = 0.15;
-/// An inner function is as good as the best if it holds this part of the best one's share (`jvm.md`: 90 %).
+/// An inner function is as good as the best if it holds this part of the best one's share
+/// (`jvm.md`: 90 %).
 pub const ENOUGH: f64 = 0.9;
-/// Below this share a function is no candidate: to speed up what a thread hardly does gains nothing.
+/// Below this share a function is no candidate: to speed up what a thread hardly does gains
+/// nothing.
 pub const LEAST_SHARE: f64 = 0.1;
 /// More calls than this are parts of a request, and no shards.
 pub const SHARDS_MAX: u32 = 64;
@@ -102,8 +108,8 @@ pub struct Ranked {
     pub verdict: Verdict,
 }
 
-/// The functions whose calls are to be counted: of those with [`LEAST_SHARE`] the `most` with the largest shares, the
-/// inner ones first among equals. Places in `profiled`.
+/// The functions whose calls are to be counted: of those with [`LEAST_SHARE`] the `most` with the
+/// largest shares, the inner ones first among equals. Places in `profiled`.
 pub fn shortlist(profiled: &[Profiled], most: usize) -> Vec<usize> {
     let mut chosen: Vec<usize> =
         (0..profiled.len()).filter(|&at| profiled[at].share.as_f64() >= LEAST_SHARE).collect();
@@ -112,7 +118,8 @@ pub fn shortlist(profiled: &[Profiled], most: usize) -> Vec<usize> {
     chosen
 }
 
-/// The candidates, best first. `shards`: calls for each request that are right; `None` to find that out.
+/// The candidates, best first. `shards`: calls for each request that are right; `None` to find that
+/// out.
 pub fn rank(candidates: &[Candidate], shards: Option<u32>) -> Vec<Ranked> {
     let calls = shards.or_else(|| likely_shards(candidates)).unwrap_or(1).max(1);
     let best = candidates
@@ -188,7 +195,8 @@ mod tests {
         Candidate { profiled: Profiled { share: Ratio::new(share), depth }, calls_per_request: calls }
     }
 
-    /// A search server's stack: the pool's loop, two wrappers, the function, what it calls once, what it calls often.
+    /// A search server's stack: the pool's loop, two wrappers, the function, what it calls once,
+    /// what it calls often.
     fn search_server() -> Vec<Candidate> {
         vec![
             candidate(0.99, 1.0, Some(0.0)),

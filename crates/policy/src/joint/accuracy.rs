@@ -1,5 +1,5 @@
-//! How wrong the predicted tail is: against exact values where there are any, and against Kiefer and Wolfowitz's
-//! recursion, a simulation of nothing but the queue, where there are none.
+//! How wrong the predicted tail is: against exact values where there are any, and against Kiefer
+//! and Wolfowitz's recursion, a simulation of nothing but the queue, where there are none.
 
 use super::chain::{Chain, Links};
 use super::pace::Pace;
@@ -139,8 +139,8 @@ fn predicted_graded(shape: &Shape, servers: u16, load: f64, patience: f64) -> (f
     (chain.tail_ns() / shape.mean_ns, chain.running().work_power / 1e6)
 }
 
-/// P(at most n in the system) of M/D/1, by the chain at departures. In it as much probability goes up across each n
-/// as down, which gives one from those before without a subtraction.
+/// P(at most n in the system) of M/D/1, by the chain at departures. In it as much probability goes
+/// up across each n as down, which gives one from those before without a subtraction.
 fn md1_number(load: f64, most: usize) -> f64 {
     // P(more than so many arrivals in a service).
     let mut more = vec![1.0 - (-load).exp()];
@@ -256,8 +256,8 @@ fn tail_and_power_of_a_plan_are_what_the_server_measures() {
         let base = Base { active, speed: Speed::Steady(plan.gear), idle: plan.idle };
         let rated = Search::new(model, 0.0).rate(base).unwrap();
         let (tail, watts) = (rated.tail_ns / 1e3 / seen.p99_us, rated.power / 1e6 / seen.watts);
-        // Everybody is said to pay the whole exit latency. Of a shared queue that is far too much: others are free
-        // before.
+        // Everybody is said to pay the whole exit latency. Of a shared queue that is far too much:
+        // others are free before.
         let most = if queueing == Queueing::Shared && active > 1 { 1.7 } else { 1.3 };
         assert!((0.95..most).contains(&tail), "{plan:?}: {} us for {seen:?}", rated.tail_ns / 1e3);
         assert!((0.97..1.05).contains(&watts), "{plan:?}: {} W for {seen:?}", rated.power / 1e6);

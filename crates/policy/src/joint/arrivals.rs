@@ -1,14 +1,15 @@
 //! How many requests come, and how irregularly.
 //!
-//! Arrivals are counted in *blocks* of sixteen. The spread of the blocks' lengths gives the irregularity: for n gaps
-//! in a row, var(sum) / (n mean^2) is the squared coefficient of variation of a gap if gaps are independent, and more
-//! if short ones come together; so bursts of a dozen requests show where the gaps alone would not tell. What it costs
-//! is one addition per arrival and a few per block. The last one to two blocks tell the rate of this moment.
+//! Arrivals are counted in *blocks* of sixteen. The spread of the blocks' lengths gives the
+//! irregularity: for n gaps in a row, var(sum) / (n mean^2) is the squared coefficient of variation
+//! of a gap if gaps are independent, and more if short ones come together; so bursts of a dozen
+//! requests show where the gaps alone would not tell. What it costs is one addition per arrival and
+//! a few per block. The last one to two blocks tell the rate of this moment.
 //!
 //! Four blocks in a row tell how high the rate was at its peak.
 //!
-//! Rate and irregularity are kept from window to window, the older counting half, for as long as the rate does not
-//! change by more than chance explains; when it does, the older is forgotten.
+//! Rate and irregularity are kept from window to window, the older counting half, for as long as
+//! the rate does not change by more than chance explains; when it does, the older is forgotten.
 
 use machine::Instant;
 use serde::{Deserialize, Serialize};
@@ -19,11 +20,11 @@ const BLOCK: u32 = 16;
 const PEAK_BLOCKS: u32 = 4;
 /// A rate has changed when it is off by so many standard deviations \[D\].
 const SURPRISE: f64 = 4.0;
-/// The most irregular that a plan is made for; beyond it is a load that switches on and off, which is for the surge
-/// \[D\].
+/// The most irregular that a plan is made for; beyond it is a load that switches on and off, which
+/// is for the surge \[D\].
 const MOST_SCV: f64 = 4.0;
-/// A window has so many arrivals, unless they stop \[D\]: they tell a rate to 12 %. A search engine with four requests a
-/// second has as many in sixteen seconds.
+/// A window has so many arrivals, unless they stop \[D\]: they tell a rate to 12 %. A search engine
+/// with four requests a second has as many in sixteen seconds.
 const WINDOW_LEAST: f64 = 64.0;
 /// A load has stopped if nothing came for so many mean gaps \[D\].
 const SILENCE: f64 = 30.0;
@@ -224,8 +225,8 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// Arrivals for `millis` from `from` on with gaps of this mean, drawn by `gap` from a mean of 1; then the window
-    /// ends.
+    /// Arrivals for `millis` from `from` on with gaps of this mean, drawn by `gap` from a mean of
+    /// 1; then the window ends.
     fn window(
         arrivals: &mut Arrivals,
         from: Instant,

@@ -1,17 +1,20 @@
-//! A queue whose gear follows its length: how long it is, how long requests take, and what it costs.
+//! A queue whose gear follows its length: how long it is, how long requests take, and what it
+//! costs.
 //!
-//! With exponential service and Poisson arrivals the number in the system is a birth-death chain: from n - 1 to n
-//! with lambda, back with min(n, servers) / E S in the gear for n. Its distribution is a product of ratios. Four
-//! things are added:
-//! - *Other services and arrivals*: while all servers work, the ratio of neighbouring probabilities sigma is taken
-//!   with ln sigma = ln rho (1 + rho) / (c_a^2 + rho c_s^2). For M/M that is rho, near rho = 1 the diffusion limit,
-//!   and for M/D/1 it is within 4 % at rho = 0.9.
-//! - *Time*: requests behind one that waits are those that came while it did. Where the number falls off as sigma^n,
-//!   the wait falls off with lambda (1 / sigma - 1) (Little's law for distributions: Keilson and Servi 1988); so one
-//!   request of queue stands for ln(1 / sigma) / (lambda (1 / sigma - 1)) of waiting, which is exact in one gear.
-//!   Below the length at which a queue holds itself, where sigma > 1, it stands for a gap between two arrivals: who
-//!   waits there waits while the queue keeps its length.
-//! - *Balance*: as much work is done as comes. The probability of a queue is scaled so that this holds.
+//! With exponential service and Poisson arrivals the number in the system is a birth-death chain:
+//! from n - 1 to n with lambda, back with min(n, servers) / E S in the gear for n. Its distribution
+//! is a product of ratios. Four things are added:
+//! - *Other services and arrivals*: while all servers work, the ratio of neighbouring probabilities
+//!   sigma is taken with ln sigma = ln rho (1 + rho) / (c_a^2 + rho c_s^2). For M/M that is rho,
+//!   near rho = 1 the diffusion limit, and for M/D/1 it is within 4 % at rho = 0.9.
+//! - *Time*: requests behind one that waits are those that came while it did. Where the number
+//!   falls off as sigma^n, the wait falls off with lambda (1 / sigma - 1) (Little's law for
+//!   distributions: Keilson and Servi 1988); so one request of queue stands for ln(1 / sigma) /
+//!   (lambda (1 / sigma - 1)) of waiting, which is exact in one gear. Below the length at which a
+//!   queue holds itself, where sigma > 1, it stands for a gap between two arrivals: who waits there
+//!   waits while the queue keeps its length.
+//! - *Balance*: as much work is done as comes. The probability of a queue is scaled so that this
+//!   holds.
 //! - *Service*: a request that has waited is served in the gear for as many as came behind it.
 //!
 //! Many levels are taken together where the queue may be long.

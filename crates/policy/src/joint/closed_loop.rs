@@ -1,5 +1,5 @@
-//! The policy on the simulated server. What is checked is what nobody told it: that the tail stays within the goal,
-//! whatever the load does, and how much power that takes.
+//! The policy on the simulated server. Checked is a thing that it is not told: that the tail stays
+//! within the goal, whatever the load does, and how much power that takes.
 
 use super::simulated::{CORES, Seen, Server, gears, states};
 use super::*;
@@ -24,8 +24,8 @@ fn run(server: &mut Server, millis: f64, per_second: f64) -> Seen {
     server.take()
 }
 
-/// Watts that no policy comes below: all work in the gear that takes least energy, or in one that is just fast
-/// enough, and the rest of the time in the deepest state.
+/// Watts that no policy comes below: all work in the gear that takes least energy, or in one that
+/// is just fast enough, and the rest of the time in the deepest state.
 fn least_watts(per_second: f64) -> f64 {
     let gears = gears();
     let asleep = states()[2].power.as_watts();

@@ -1,18 +1,20 @@
 //! What the model gets wrong, learned from the measured tail.
 //!
-//! Plans are chosen by a predicted tail; what is learned is by what factor the measured tail is longer, and
-//! predictions are multiplied by it. That is an integral controller on the logarithm of the error, with its reference
-//! in the model: it compares with what was predicted for the plan in force and not with the goal. So it does not wind
-//! up while the weakest plan is better than the goal or the strongest worse, and a plan that is better than it need
-//! be, because the next weaker one is too weak, is not mistaken for slack.
+//! Plans are chosen by a predicted tail; what is learned is by what factor the measured tail is
+//! longer, and predictions are multiplied by it. That is an integral controller on the logarithm of
+//! the error, with its reference in the model: it compares with what was predicted for the plan in
+//! force and not with the goal. So it does not wind up while the weakest plan is better than the
+//! goal or the strongest worse, and a plan that is better than it need be, because the next weaker
+//! one is too weak, is not mistaken for slack.
 //!
-//! Errors count by their direction: a tail longer than predicted is believed quickly, a shorter one slowly. By chance
-//! alone the factor then settles a little above the truth: the safe side.
+//! Errors count by their direction: a tail longer than predicted is believed quickly, a shorter one
+//! slowly. By chance alone the factor then settles a little above the truth: the safe side.
 //!
 //! Steady and graded plans have a factor each, as the models err differently.
 //!
-//! A window lasts until it has seen enough misses, over as many epochs as that takes; what was predicted for it is
-//! the mean over its requests. An epoch in which the load changed says nothing about the model and ends the window.
+//! A window lasts until it has seen enough misses, over as many epochs as that takes; what was
+//! predicted for it is the mean over its requests. An epoch in which the load changed says nothing
+//! about the model and ends the window.
 //!
 //! What always holds: the factor stays within its bounds.
 
@@ -38,12 +40,13 @@ pub(super) enum Kind {
     Graded,
 }
 
-/// Where the factor of graded plans begins, with a queue for each core: the model is known to predict 1.05 to 1.15
-/// times the tail then, and 1.0 to 1.05 times with a shared queue (`accuracy`).
+/// Where the factor of graded plans begins, with a queue for each core: the model is known to
+/// predict 1.05 to 1.15 times the tail then, and 1.0 to 1.05 times with a shared queue
+/// (`accuracy`).
 const ONE_CORE: f64 = 0.9;
 
-/// As many misses as a window sees where the goal is just kept \[D\]: a fifth more or less of them is chance, a few
-/// percent of the tail.
+/// As many misses as a window sees where the goal is just kept \[D\]: a fifth more or less of them
+/// is chance, a few percent of the tail.
 const MISSES: f64 = 30.0;
 
 impl Correction {
@@ -66,8 +69,8 @@ impl Correction {
         self.responses.record(response);
     }
 
-    /// An epoch is over for which this tail had been predicted, uncorrected; `None` if nothing could be. To be called
-    /// with one kind until [`Self::forget`].
+    /// An epoch is over for which this tail had been predicted, uncorrected; `None` if nothing
+    /// could be. To be called with one kind until [`Self::forget`].
     pub fn end_epoch(&mut self, kind: Kind, predicted_ns: Option<f64>, params: &Params) {
         let Some(predicted_ns) = predicted_ns else { return self.forget() };
         let count = self.responses.total();

@@ -1,24 +1,25 @@
-//! Between two plans: how many requests in the system are too many for the active cores, and how many cores it takes
-//! then.
+//! Between two plans: how many requests in the system are too many for the active cores, and how
+//! many cores it takes then.
 //!
-//! A plan is made for the load of the last epoch; what comes before the next shows in the number of requests in the
-//! system at once. A request that finds `n` before `k` cores waits for n - k services, one after each E S / k, and
-//! then takes a service itself. In a steady gear it is in danger when that, with the tail of a service, exceeds the
-//! goal:
+//! A plan is made for the load of the last epoch; what comes before the next shows in the number of
+//! requests in the system at once. A request that finds `n` before `k` cores waits for n - k
+//! services, one after each E S / k, and then takes a service itself. In a steady gear it is in
+//! danger when that, with the tail of a service, exceeds the goal:
 //!
 //! ```text
 //!   (n - k) E S / k + tail(S) + exit latency  >  goal
 //! ```
 //!
-//! and from there on the gear is the fastest. The *alarm* is where the fastest gear is needed. From there on it is
-//! asked whether that is enough. The goal leaves a `budget` besides a service's tail; k cores that are awake work
-//! through k budget of it, those that have to be woken through what is left after their exit latency. If the requests
-//! in the system, and those that will come in excess meanwhile, do not fit, as many cores are woken as make them fit,
-//! and as many as the present rate needs, if it is above the plan's by more than chance.
+//! and from there on the gear is the fastest. The *alarm* is where the fastest gear is needed. From
+//! there on it is asked whether that is enough. The goal leaves a `budget` besides a service's
+//! tail; k cores that are awake work through k budget of it, those that have to be woken through
+//! what is left after their exit latency. If the requests in the system, and those that will come
+//! in excess meanwhile, do not fit, as many cores are woken as make them fit, and as many as the
+//! present rate needs, if it is above the plan's by more than chance.
 //!
-//! With a queue per core the number in the whole system says little about any one queue, but it says when the load is
-//! another. The alarm is five standard deviations above its mean then, if that is less, and not less than what would
-//! be one for a single queue.
+//! With a queue per core the number in the whole system says little about any one queue, but it
+//! says when the load is another. The alarm is five standard deviations above its mean then, if
+//! that is less, and not less than what would be one for a single queue.
 
 use super::model::{Model, STABLE};
 use super::pace::Pace;
@@ -51,10 +52,12 @@ pub(super) struct Guard {
     pub hold: Duration,
 }
 
-/// Standard deviations of the number in the system that are an alarm, where each core has its own queue \[D\].
+/// Standard deviations of the number in the system that are an alarm, where each core has its own
+/// queue \[D\].
 const UNUSUAL: f64 = 5.0;
-/// Standard deviations by which the present rate must be above the plan's to be another \[D\]. Greater than two
-/// because it is looked at when the queue is long, and then it is high by chance more often than not.
+/// Standard deviations by which the present rate must be above the plan's to be another \[D\].
+/// Greater than two because it is looked at when the queue is long, and then it is high by chance
+/// more often than not.
 const JUMPED: f64 = 3.0;
 /// Cores are woken for the present rate so that they are busy for this share of time \[D\].
 const WOKEN_LOAD: f64 = 0.8;
@@ -136,7 +139,8 @@ impl Guard {
         }
     }
 
-    /// How many cores `in_system` requests need, when `present` is the rate of the last arrivals and their number.
+    /// How many cores `in_system` requests need, when `present` is the rate of the last arrivals
+    /// and their number.
     pub fn cores_for(&self, in_system: u32, present: Option<(f64, u32)>) -> u16 {
         let active = f64::from(self.active);
         let surely = present.map_or(0.0, at_least);

@@ -1,7 +1,8 @@
 //! Lengths of time, counted in buckets that grow with what they hold, and forgotten by halves.
 //!
-//! Below 64 ns a bucket is one nanosecond wide; above, each octave is cut into 32 equal buckets, so that a bucket is
-//! at most 1/32 as wide as what it holds is long. Counting is a shift, two additions and one write.
+//! Below 64 ns a bucket is one nanosecond wide; above, each octave is cut into 32 equal buckets, so
+//! that a bucket is at most 1/32 as wide as what it holds is long. Counting is a shift, two
+//! additions and one write.
 
 use machine::Duration;
 use serde::{Deserialize, Serialize};
@@ -53,8 +54,8 @@ impl Lengths {
         self.total = 0;
     }
 
-    /// Forgets half. Odd counts are rounded up in every other bucket and every other time: rounded down always, the
-    /// long end would be lost first; up, single lengths would stay for ever.
+    /// Forgets half. Odd counts are rounded up in every other bucket and every other time: rounded
+    /// down always, the long end would be lost first; up, single lengths would stay for ever.
     pub fn halve(&mut self) {
         self.total = 0;
         self.halvings = self.halvings.wrapping_add(1);
@@ -73,7 +74,8 @@ impl Lengths {
         })
     }
 
-    /// The length that the share `quantile` is not above, interpolated within its bucket; `None` if there is none.
+    /// The length that the share `quantile` is not above, interpolated within its bucket; `None` if
+    /// there is none.
     pub fn quantile(&self, quantile: f64) -> Option<f64> {
         let wanted = quantile * self.total as f64;
         let mut below = 0.0;

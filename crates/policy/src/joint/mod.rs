@@ -2,40 +2,47 @@
 //! deep a sleep as the latency goal allows, and more within microseconds when the queue says that
 //! the goal is in danger.
 //!
-//! **The problem.** Packing (CARB, Peafowl) lets most cores sleep, but knows no latency goal and runs the rest at
-//! full speed; DVFS (Rubik, Pegasus) knows the goal, but keeps all cores awake, most of the time for nothing;
-//! governors that choose sleeps (menu, uDPM) find only the gaps that the others leave. The Peafowl paper names the
-//! combination as future work (section 6). The three are one choice: the slack that the goal leaves can be spent on
-//! fewer cores, on a slower clock, or on longer exits from sleep, and which is worth most depends on the load.
+//! **The problem.** Packing (CARB, Peafowl) lets most cores sleep, but knows no latency goal and
+//! runs the rest at full speed; DVFS (Rubik, Pegasus) knows the goal, but keeps all cores awake,
+//! most of the time for nothing; governors that choose sleeps (menu, uDPM) find only the gaps that
+//! the others leave. The Peafowl paper names the combination as future work (section 6). The three
+//! are one choice: the slack that the goal leaves can be spent on fewer cores, on a slower clock,
+//! or on longer exits from sleep, and which is worth most depends on the load.
 //!
-//! **The approach.** Once an epoch, which lasts until some dozens of requests were seen, the policy knows the arrival rate,
-//! its irregularity, and the distribution of service times. A model predicts tail and power of every *plan*: how many
-//! cores are active, how fast they run, in which idle state they spend their gaps; the others are *parked* in the
-//! deepest. The plan of least power within the goal is the *base*. How fast is a *pace*: one gear, or gears that follow
-//! the length of the queue at each event, which keeps the speed even at whatever the load needs. Three things make up
-//! for what the model cannot know:
-//! - the measured tail corrects the predicted one by a factor (`correction`), and a goal that is missed by jumps of
-//!   the load, which teach the model nothing, has plans made for the peaks (`reserve`);
-//! - more requests in the system than the active cores can do in time are an *alarm*. If the fastest gear is not
-//!   enough, it begins a *surge*: as many cores as the queue and the present rate need are woken, and all run in the
-//!   fastest gear until the queue is short again and their wake-up has paid (`guard`);
-//! - an alarm at which the rate turns out to be another ends the epoch early; a load that stops ends it with the
-//!   least plan at its regular end.
+//! **The approach.** Once an epoch, which lasts until some dozens of requests were seen, the policy
+//! knows the arrival rate, its irregularity, and the distribution of service times. A model
+//! predicts tail and power of every *plan*: how many cores are active, how fast they run, in which
+//! idle state they spend their gaps; the others are *parked* in the deepest. The plan of least
+//! power within the goal is the *base*. How fast is a *pace*: one gear, or gears that follow the
+//! length of the queue at each event, which keeps the speed even at whatever the load needs. Three
+//! things make up for what the model cannot know:
+//! - the measured tail corrects the predicted one by a factor (`correction`), and a goal that is
+//!   missed by jumps of the load, which teach the model nothing, has plans made for the peaks
+//!   (`reserve`);
+//! - more requests in the system than the active cores can do in time are an *alarm*. If the
+//!   fastest gear is not enough, it begins a *surge*: as many cores as the queue and the present
+//!   rate need are woken, and all run in the fastest gear until the queue is short again and their
+//!   wake-up has paid (`guard`);
+//! - an alarm at which the rate turns out to be another ends the epoch early; a load that stops
+//!   ends it with the least plan at its regular end.
 //!
-//! **Anticipation.** Active cores sleep more deeply than C1 where the goal has room for the exit latency; a surge
-//! counts what will have come by the time that a core is awake.
+//! **Anticipation.** Active cores sleep more deeply than C1 where the goal has room for the exit
+//! latency; a surge counts what will have come by the time that a core is awake.
 //!
-//! **Terms.** Times that are learned are nanoseconds at the nominal clock. The *tail* is the goal's quantile of the
-//! response time. A *core* is one server of the queue: with hyperthreads, a hyperthread.
+//! **Terms.** Times that are learned are nanoseconds at the nominal clock. The *tail* is the goal's
+//! quantile of the response time. A *core* is one server of the queue: with hyperthreads, a
+//! hyperthread.
 //!
-//! **What always holds.** At least one core is active and at most all; gear and state are in their tables; a base
-//! plan's cores are busy for at most 98 % of the time in their fastest gear at the rate that it is made for, and if
-//! no such plan keeps the goal it is all cores in the fastest gear and *ready*, in the deepest state whose exit is no
-//! matter to the goal, as it is until enough is known; an arrival lowers nothing (cores, gear, readiness); the same calls give the same plans; timeouts may come
-//! early, late or twice. Work per event is constant, and nothing is allocated but when a plan is made.
+//! **What always holds.** At least one core is active and at most all; gear and state are in their
+//! tables; a base plan's cores are busy for at most 98 % of the time in their fastest gear at the
+//! rate that it is made for, and if no such plan keeps the goal it is all cores in the fastest gear
+//! and *ready*, in the deepest state whose exit is no matter to the goal, as it is until enough is
+//! known; an arrival lowers nothing (cores, gear, readiness); the same calls give the same plans;
+//! timeouts may come early, late or twice. Work per event is constant, and nothing is allocated but
+//! when a plan is made.
 //!
-//! Files: `arrivals`, `service` and `lengths` measure; `waiting`, `model` and `chain` predict for a `pace`; `search`
-//! chooses; `guard` watches; `correction` and `reserve` learn.
+//! Files: `arrivals`, `service` and `lengths` measure; `waiting`, `model` and `chain` predict for a
+//! `pace`; `search` chooses; `guard` watches; `correction` and `reserve` learn.
 
 mod arrivals;
 mod chain;
@@ -67,7 +74,8 @@ use service::Service;
 /// What all cores are to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
-    /// So many cores take requests. The others finish what they have and sleep in the deepest state.
+    /// So many cores take requests. The others finish what they have and sleep in the deepest
+    /// state.
     pub active: u16,
     /// The gear of the active cores.
     pub gear: GearIndex,
@@ -114,7 +122,8 @@ pub struct Joint {
 }
 
 impl Joint {
-    /// For `cores` cores with these gears and these idle states, shallow to deep. Nothing is known yet.
+    /// For `cores` cores with these gears and these idle states, shallow to deep. Nothing is known
+    /// yet.
     ///
     /// # Panics
     /// Without a core or an idle state.
@@ -150,14 +159,16 @@ impl Joint {
         self.plan
     }
 
-    /// The gear for a core whose own queue holds so many requests, that in service included: not slower than the
-    /// plan's. To be asked whenever that number changes, with [`Queueing::PerCore`] and [`Params::graded`].
+    /// The gear for a core whose own queue holds so many requests, that in service included: not
+    /// slower than the plan's. To be asked whenever that number changes, with [`Queueing::PerCore`]
+    /// and [`Params::graded`].
     #[inline]
     pub fn gear(&self, queued: u32) -> GearIndex {
         self.plan.gear.max(self.guard.pace.gear(queued))
     }
 
-    /// A request has come; there are `in_system` with it. Says what to do from now on, if that is something else.
+    /// A request has come; there are `in_system` with it. Says what to do from now on, if that is
+    /// something else.
     #[inline]
     pub fn handle_arrival(&mut self, now: Instant, in_system: u32) -> Option<Plan> {
         self.in_system = in_system;
@@ -168,8 +179,9 @@ impl Joint {
         if in_system > self.watch_above { self.hurry(now) } else { None }
     }
 
-    /// A request is done: what it computed (at the nominal clock), how long it waited for memory, how long it took
-    /// from its arrival; `in_system` are left. Says what to do from now on, if that is something else.
+    /// A request is done: what it computed (at the nominal clock), how long it waited for memory,
+    /// how long it took from its arrival; `in_system` are left. Says what to do from now on, if
+    /// that is something else.
     #[inline]
     pub fn handle_completion(
         &mut self,
@@ -196,8 +208,8 @@ impl Joint {
         }
     }
 
-    /// Makes a new plan at the end of an epoch, ends a surge that is over. Says what to do from now on, if that is
-    /// something else.
+    /// Makes a new plan at the end of an epoch, ends a surge that is over. Says what to do from now
+    /// on, if that is something else.
     pub fn handle_timeout(&mut self, now: Instant) -> Option<Plan> {
         let before = self.plan;
         if self.epoch_ends.is_some_and(|due| due <= now) {
@@ -238,7 +250,8 @@ impl Joint {
     fn answer_alarm(&mut self, now: Instant) {
         let present = self.arrivals.at_present(now);
         let active = self.guard.cores_for(self.in_system, present).max(self.plan.active);
-        // Where each core has its own queue and nobody asks for its gear, more than usual is reason enough.
+        // Where each core has its own queue and nobody asks for its gear, more than usual is reason
+        // enough.
         let blind = self.params.queueing == Queueing::PerCore && !self.params.graded;
         if active > self.base.active || blind {
             let idle = self.plan.idle.min(self.ready);
@@ -268,7 +281,8 @@ impl Joint {
         (self.plan != before).then_some(self.plan)
     }
 
-    /// The queue is short again. Back to the base plan, unless the rate is above what that was made for.
+    /// The queue is short again. Back to the base plan, unless the rate is above what that was made
+    /// for.
     fn calm_down(&mut self, now: Instant) {
         if self.guard.has_jumped(self.arrivals.at_present(now)) {
             self.surge_until = Some(now + self.guard.hold);
@@ -375,8 +389,9 @@ impl Joint {
     }
 }
 
-/// An exit latency of this part of the goal is no matter to it \[D\]: a search engine's cores, with a goal of half a second,
-/// are as ready in the deepest state as in the shallowest; a store's, with 300 us, are not.
+/// An exit latency of this part of the goal is no matter to it \[D\]: a search engine's cores, with
+/// a goal of half a second, are as ready in the deepest state as in the shallowest; a store's, with
+/// 300 us, are not.
 const NO_MATTER: f64 = 0.01;
 
 #[cfg(test)]

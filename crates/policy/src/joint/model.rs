@@ -1,33 +1,34 @@
-//! What a plan would do: the tail of the response time, and the power. Here for cores that run in one gear; with a
-//! gear that follows the queue, `chain` says how many wait and how long.
+//! What a plan would do: the tail of the response time, and the power. Here for cores that run in
+//! one gear; with a gear that follows the queue, `chain` says how many wait and how long.
 //!
-//! Terms. `k` cores are active, in a gear in which everything takes `stretch` as long as at the nominal clock; a mean
-//! service then takes E S. The load is rho = lambda E S / k.
+//! Terms. `k` cores are active, in a gear in which everything takes `stretch` as long as at the
+//! nominal clock; a mean service then takes E S. The load is rho = lambda E S / k.
 //!
 //! **Tail.** Response = wait + service (+ exit latency).
-//! - *A queue per core*: each core is an M/G/1 queue with lambda / k. A request waits with probability rho, and then
-//!   as [`Waiting`] says: exact.
-//! - *A shared queue*: it waits with the probability of M/M/k, Erlang's C, and those that wait, wait as at one server
-//!   that is k times as fast: exact for M/M/k, a good approximation for others (Tijms, A First Course in Stochastic
-//!   Models, 9.6.2).
-//! - *Irregular arrivals* stretch the wait of those that wait by (c_a^2 + c_s^2) / (1 + c_s^2), Allen and Cunneen's
-//!   correction (Allen, Probability, Statistics and Queueing Theory, 1990). c_a^2 of one core out of k that requests
-//!   are dealt to at random is 1 + (c_a^2 - 1) / k.
-//! - *Exit latency*: everybody pays all of it. Of M/G/1 with set-up the truth is a random part of it that is
-//!   independent of the rest (Welch 1964), never more. From a shared queue it is often much less: another core is
-//!   free before the one that was woken is ready. Deep states are so taken for slower than they are, until the
-//!   measured tail says so.
+//! - *A queue per core*: each core is an M/G/1 queue with lambda / k. A request waits with
+//!   probability rho, and then as [`Waiting`] says: exact.
+//! - *A shared queue*: it waits with the probability of M/M/k, Erlang's C, and those that wait,
+//!   wait as at one server that is k times as fast: exact for M/M/k, a good approximation for
+//!   others (Tijms, A First Course in Stochastic Models, 9.6.2).
+//! - *Irregular arrivals* stretch the wait of those that wait by (c_a^2 + c_s^2) / (1 + c_s^2),
+//!   Allen and Cunneen's correction (Allen, Probability, Statistics and Queueing Theory, 1990).
+//!   c_a^2 of one core out of k that requests are dealt to at random is 1 + (c_a^2 - 1) / k.
+//! - *Exit latency*: everybody pays all of it. Of M/G/1 with set-up the truth is a random part of
+//!   it that is independent of the rest (Welch 1964), never more. From a shared queue it is often
+//!   much less: another core is free before the one that was woken is ready. Deep states are so
+//!   taken for slower than they are, until the measured tail says so.
 //!
-//! **Power.** A core works lambda E S / k of its time. A sleep begins whenever a core runs out of work and costs one
-//! exit latency at the gear's power. With nu sleeps per second, k - lambda E S idle or waking cores and exit latency
-//! x:
+//! **Power.** A core works lambda E S / k of its time. A sleep begins whenever a core runs out of
+//! work and costs one exit latency at the gear's power. With nu sleeps per second, k - lambda E S
+//! idle or waking cores and exit latency x:
 //!
 //! ```text
 //!   nu = lambda (1 - P(wait)) / (1 + lambda (1 - P(wait)) x / (k - lambda E S))
 //! ```
 //!
-//! which is exact for M/G/1 with set-up; x nu of the idle time are spent waking, the rest asleep. Target residencies
-//! play no part: what they say is said by exit latencies and powers, for each gear by itself.
+//! which is exact for M/G/1 with set-up; x nu of the idle time are spent waking, the rest asleep.
+//! Target residencies play no part: what they say is said by exit latencies and powers, for each
+//! gear by itself.
 //!
 //! Error: `accuracy` tests it against exact values and simulation.
 
@@ -73,8 +74,8 @@ pub(super) struct Running {
     pub deviation: f64,
 }
 
-/// No core is planned to be busy for more than this share of time: the tail would be longer than any goal, and the
-/// estimate of the rate is not so good \[D\].
+/// No core is planned to be busy for more than this share of time: the tail would be longer than
+/// any goal, and the estimate of the rate is not so good \[D\].
 pub(super) const STABLE: f64 = 0.98;
 
 impl Model<'_> {
@@ -94,7 +95,8 @@ impl Model<'_> {
         }
     }
 
-    /// `active` cores in one gear, and the quantile of their response time; `None` beyond the stability bound.
+    /// `active` cores in one gear, and the quantile of their response time; `None` beyond the
+    /// stability bound.
     pub fn steady(&self, active: u16, gear: GearIndex) -> Option<(Running, f64)> {
         let cores = f64::from(active);
         let stretch = self.shape.stretch(self.gears.speed(gear));
@@ -106,7 +108,8 @@ impl Model<'_> {
         let Queue { servers, scv, .. } = self.queue(active);
         let waits = erlang_c(servers as u16, load * servers);
         let waiting = Waiting::at(load.max(1e-6), &self.shape.residual);
-        // Wait and service at the nominal clock; the wait in mean services of a server that does the work of all.
+        // Wait and service at the nominal clock; the wait in mean services of a server that does
+        // the work of all.
         let longer = (scv + self.shape.scv) / (1.0 + self.shape.scv);
         let scale = servers / (longer.max(1e-3) * self.shape.mean_ns);
         let beyond = |time_ns: f64| {
@@ -149,7 +152,8 @@ impl Model<'_> {
         work + f64::from(active) * power(idle) + f64::from(self.cores - active) * power(self.states.len() - 1)
     }
 
-    /// The gear in which work costs least, against sleeping in this state for the time that it saves.
+    /// The gear in which work costs least, against sleeping in this state for the time that it
+    /// saves.
     pub fn frugal_gear(&self, idle: usize) -> GearIndex {
         let cheapest = self.gears.iter().min_by(|&a, &b| self.cost(a, idle).total_cmp(&self.cost(b, idle)));
         cheapest.unwrap_or(self.gears.fastest())
@@ -161,8 +165,8 @@ impl Model<'_> {
     }
 }
 
-/// The probability that all of `cores` are busy in M/M/k at an offered load of `busy` cores (Erlang 1917, by the
-/// recursion of his B formula).
+/// The probability that all of `cores` are busy in M/M/k at an offered load of `busy` cores (Erlang
+/// 1917, by the recursion of his B formula).
 fn erlang_c(cores: u16, busy: f64) -> f64 {
     let blocked = (1..=cores).fold(1.0, |blocked, k| busy * blocked / (f64::from(k) + busy * blocked));
     blocked / (1.0 - busy / f64::from(cores) * (1.0 - blocked))

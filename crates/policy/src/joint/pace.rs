@@ -1,11 +1,12 @@
 //! Which gear a queue of some length needs.
 //!
 //! A *pace* says for each gear up to how many requests it is quick enough for. Two kinds:
-//! - *graded*: whatever is in the system shall be done within the *patience*, n E S <= patience for each core; so the
-//!   gear rises with the queue, from the one that works at least energy to the fastest. A queue then holds itself at
-//!   the length at which work is done as fast as it comes, which is what makes this frugal: the speed is even,
-//!   although no gear need fit the load.
-//! - *steady*: one gear, and the fastest from where the goal is in danger. For clocks that change slowly.
+//! - *graded*: whatever is in the system shall be done within the *patience*, n E S <= patience for
+//!   each core; so the gear rises with the queue, from the one that works at least energy to the
+//!   fastest. A queue then holds itself at the length at which work is done as fast as it comes,
+//!   which is what makes this frugal: the speed is even, although no gear need fit the load.
+//! - *steady*: one gear, and the fastest from where the goal is in danger. For clocks that change
+//!   slowly.
 
 use crate::frequency::{GearIndex, GearTable};
 use serde::{Deserialize, Serialize};
@@ -31,8 +32,8 @@ impl Pace {
         Self { lowest: gear, fastest: gears.fastest(), limits: [danger; GearTable::MAX_GEARS] }
     }
 
-    /// From `lowest` upwards, each for as many requests as `servers` cores do in it within `patience_ns`; a mean
-    /// service takes `service_ns` in each.
+    /// From `lowest` upwards, each for as many requests as `servers` cores do in it within
+    /// `patience_ns`; a mean service takes `service_ns` in each.
     pub fn graded(
         lowest: GearIndex,
         servers: f64,
@@ -60,8 +61,8 @@ impl Pace {
         if gear >= self.fastest { u32::MAX } else { self.limits[gear.index()] }
     }
 
-    /// With so few requests a slower gear than `gear` will do, with an eighth of them to spare; `None` if there is
-    /// none.
+    /// With so few requests a slower gear than `gear` will do, with an eighth of them to spare;
+    /// `None` if there is none.
     pub fn slower_at(&self, gear: GearIndex) -> Option<u32> {
         let below = (gear > self.lowest).then(|| self.limits[gear.index() - 1])?;
         // The greatest n with n + n / 8 + 1 <= limit.

@@ -1,4 +1,4 @@
-//! Every constant of the policy, and what the registry says of it.
+//! Every constant of the policy, and the registry entries.
 
 use crate::check::Check;
 use crate::registry::{
@@ -8,7 +8,6 @@ use crate::registry::{
 use machine::Duration;
 use serde::{Deserialize, Serialize};
 
-/// What the registry says of it.
 pub static ENTRY: Entry = Entry {
     words: &[
         Word::new("joint", "all three together, frequencies request by request as `crescendo`", |around| {
@@ -162,8 +161,8 @@ impl Params {
         self.epoch_after_jump.min(self.epoch).max(LEAST_EPOCH)
     }
 
-    /// The tail to be expected where the model says this one: somebody else who chooses gears spends what is left of the
-    /// goal.
+    /// The tail to be expected where the model says this one: somebody else who chooses gears
+    /// spends what is left of the goal.
     pub(super) fn expected_ns(&self, modelled_ns: f64) -> f64 {
         if self.paced_elsewhere { modelled_ns.max(self.target_ns()) } else { modelled_ns }
     }

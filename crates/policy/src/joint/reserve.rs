@@ -1,17 +1,18 @@
 //! Readiness for a load that jumps again and again.
 //!
-//! A surge answers a jump of the load within microseconds, but not at once: cores have to wake, and requests that are
-//! queued at a busy core stay there. If jumps are rare that costs nobody the goal. If they come every few
-//! milliseconds, a plan for the mean of them misses it for good, and nothing else here would notice: epochs in which
-//! the load changed teach the model nothing.
+//! A surge answers a jump of the load within microseconds, but not at once: cores have to wake, and
+//! requests that are queued at a busy core stay there. If jumps are rare that costs nobody the
+//! goal. If they come every few milliseconds, a plan for the mean of them misses it for good, and
+//! nothing else here would notice: epochs in which the load changed teach the model nothing.
 //!
-//! So misses are counted whatever happened meanwhile, unless all cores were planned for anyway. When the load jumped
-//! and they are clearly more than the goal allows, plans are made for a rate between the present one and the recent
-//! peak; every further window with too many moves it up, every window with few enough a little down. Without jumps
-//! peak and present are the same, and nothing changes.
+//! So misses are counted whatever happened meanwhile, unless all cores were planned for anyway.
+//! When the load jumped and they are clearly more than the goal allows, plans are made for a rate
+//! between the present one and the recent peak; every further window with too many moves it up,
+//! every window with few enough a little down. Without jumps peak and present are the same, and
+//! nothing changes.
 //!
-//! What always holds: the rate that is planned for is not below the present one, nor above the greater of it and the
-//! peak.
+//! What always holds: the rate that is planned for is not below the present one, nor above the
+//! greater of it and the peak.
 
 use super::params::Params;
 use machine::{Duration, Instant};
@@ -29,7 +30,8 @@ pub(super) struct Reserve {
     peak_at: Instant,
 }
 
-/// A window lasts until the goal would have allowed so many misses \[D\]: 30 of them are 20 % of chance.
+/// A window lasts until the goal would have allowed so many misses \[D\]: 30 of them are 20 % of
+/// chance.
 const MISSES: f64 = 30.0;
 /// So many times as many as allowed are too many \[D\]: beyond chance.
 const TOO_MANY: f64 = 1.3;
@@ -52,7 +54,8 @@ impl Reserve {
         self.jumped = true;
     }
 
-    /// At the end of an epoch with arrivals at `rate`, and at `peak` for a while: the rate to plan for.
+    /// At the end of an epoch with arrivals at `rate`, and at `peak` for a while: the rate to plan
+    /// for.
     pub fn plan_for(&mut self, now: Instant, rate: f64, peak: f64, params: &Params) -> f64 {
         let half_lives =
             now.since(self.peak_at).as_secs_f64() / params.peak_half_life.as_secs_f64().max(1e-9);

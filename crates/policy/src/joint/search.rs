@@ -1,14 +1,16 @@
 //! The plan of least power among those that keep the goal.
 //!
-//! Three numbers make a plan: how many cores are active, in which idle state they spend their gaps, and how fast they
-//! run. Work costs least in one gear, the *frugal* one: slower, it takes so long that the core's leakage and the
-//! sleep that it misses cost more than voltage saves. So for given cores and state nothing is better than the frugal
-//! gear if it keeps the goal; if it does not, the slowest steady gear that does, or a pace that is graded from the
-//! frugal gear upwards, with the most patience that does. More cores never need a faster gear, so the search for it
-//! descends the gears once while it ascends the cores; patience is found by halving.
+//! Three numbers make a plan: how many cores are active, in which idle state they spend their gaps,
+//! and how fast they run. Work costs least in one gear, the *frugal* one: slower, it takes so long
+//! that the core's leakage and the sleep that it misses cost more than voltage saves. So for given
+//! cores and state nothing is better than the frugal gear if it keeps the goal; if it does not, the
+//! slowest steady gear that does, or a pace that is graded from the frugal gear upwards, with the
+//! most patience that does. More cores never need a faster gear, so the search for it descends the
+//! gears once while it ascends the cores; patience is found by halving.
 //!
-//! For a given state, power falls with the number of cores, because they may run slower, and then rises, because more
-//! of them idle. The search ends where it has risen twice in a row, or where nothing could beat the best so far.
+//! For a given state, power falls with the number of cores, because they may run slower, and then
+//! rises, because more of them idle. The search ends where it has risen twice in a row, or where
+//! nothing could beat the best so far.
 
 use super::chain::{Chain, Links};
 use super::correction::Kind;
@@ -84,15 +86,15 @@ struct Candidate {
     power: f64,
 }
 
-/// The patience that is tried, in goals: from 1 down to a fifteenth in steps of an eighth of an octave, [`PATIENCES`]
-/// of them \[D\].
+/// The patience that is tried, in goals: from 1 down to a fifteenth in steps of an eighth of an
+/// octave, [`PATIENCES`] of them \[D\].
 const PATIENCE_STEP: f64 = 0.917_004_043_204_671_2;
 const PATIENCES: i32 = 31;
 /// A pace is followed if its patience is so many times what the clock takes to change \[D\].
 const QUICK_CLOCK: f64 = 4.0;
 
-/// A state with a longer exit latency is taken if it saves so much of the power for each share of the goal that it takes
-/// longer \[D\]: the room that it leaves is the room for mistakes.
+/// A state with a longer exit latency is taken if it saves so much of the power for each share of
+/// the goal that it takes longer \[D\]: the room that it leaves is the room for mistakes.
 const WORTH_OF_GOAL: f64 = 0.1;
 
 impl<'a> Search<'a> {
@@ -116,8 +118,8 @@ impl<'a> Search<'a> {
         Some(Rated { base, power, tail_ns: tail_ns + exit_ns, running })
     }
 
-    /// The plan of least power with a predicted tail of at most `goal_ns`, if there is one; for graded plans that is
-    /// another, if they may be.
+    /// The plan of least power with a predicted tail of at most `goal_ns`, if there is one; for
+    /// graded plans that is another, if they may be.
     pub fn best(&mut self, goal_ns: f64, graded_goal_ns: Option<f64>) -> Option<Rated> {
         let mut best: Option<Candidate> = None;
         for idle in 0..self.model.states.len() {
@@ -193,8 +195,8 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// The slowest gear, but not slower than `frugal`, that takes half of the misses at most for requests that never
-    /// waited.
+    /// The slowest gear, but not slower than `frugal`, that takes half of the misses at most for
+    /// requests that never waited.
     fn lowest_gear(&self, frugal: GearIndex, room_ns: f64) -> GearIndex {
         let Model { shape, gears, quantile, .. } = self.model;
         let long_ns = shape.quantile_ns(1.0 - (1.0 - quantile) / 2.0);
@@ -203,8 +205,8 @@ impl<'a> Search<'a> {
         gears.iter().find(quick).unwrap_or(gears.fastest())
     }
 
-    /// The most patience with which responses stay within `room_ns`, and what the cores do then. `known` is its step
-    /// with fewer cores; and then with these.
+    /// The most patience with which responses stay within `room_ns`, and what the cores do then.
+    /// `known` is its step with fewer cores; and then with these.
     fn most_patient(
         &self,
         active: u16,
@@ -274,7 +276,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// By idle state, the least power of all steady plans, and of graded ones from the same lowest gears, asked one by one.
+    /// By idle state, the least power of all steady plans, and of graded ones from the same lowest
+    /// gears, asked one by one.
     fn exhaustive(search: &mut Search<'_>, goal_ns: f64) -> Vec<f64> {
         let mut all = Vec::new();
         for idle in 0..search.model.states.len() {

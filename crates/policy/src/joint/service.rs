@@ -1,8 +1,9 @@
-//! What requests need, as measured: how long at the nominal clock, and how much of that is waiting for memory.
+//! What requests need, as measured: how long at the nominal clock, and how much of that is waiting
+//! for memory.
 //!
-//! A slower clock stretches the computing part only. The policy takes the memory part as the same share of every request:
-//! then one distribution serves all gears, stretched by one factor for each. Where memory time is independent of
-//! computing the tail is a little shorter than that.
+//! A slower clock stretches the computing part only. The policy takes the memory part as the same
+//! share of every request: then one distribution serves all gears, stretched by one factor for
+//! each. Where memory time is independent of computing the tail is a little shorter than that.
 
 use super::lengths::Lengths;
 use super::waiting::Residual;
@@ -17,7 +18,8 @@ pub(super) struct Service {
     memory_ns: f64,
 }
 
-/// From here on what is older is halved: 160 beyond a 99th percentile, a fifth of a second at 80 kRPS \[D\].
+/// From here on what is older is halved: 160 beyond a 99th percentile, a fifth of a second at 80
+/// kRPS \[D\].
 const REMEMBERED: u64 = 16_384;
 
 impl Service {
@@ -37,8 +39,8 @@ impl Service {
         self.lengths.total()
     }
 
-    /// As a distribution, good at the quantile `quantile`; `None` if nothing takes any time. To be called now and
-    /// then: it forgets.
+    /// As a distribution, good at the quantile `quantile`; `None` if nothing takes any time. To be
+    /// called now and then: it forgets.
     pub fn shape(&mut self, quantile: f64) -> Option<Shape> {
         let total = self.lengths.total();
         let shape = (self.sum_ns > 0.0).then(|| {

@@ -1,9 +1,9 @@
-//! A server for tests: ten cores with the clocks, idle states and powers of the Peafowl paper's section 4.3,
-//! exponential service of 10 us.
+//! A server for tests: ten cores with the clocks, idle states and powers of the Peafowl paper's
+//! section 4.3, exponential service of 10 us.
 //!
-//! A request finds its queue; a core without work sleeps in the plan's state, or if it is parked in the
-//! deepest; waking takes the exit latency at the gear's power; a clock changes 10 us after it was asked to, the work
-//! in progress with it. A core that is parked finishes what it has.
+//! A request finds its queue; a core without work sleeps in the plan's state, or if it is parked in
+//! the deepest; waking takes the exit latency at the gear's power; a clock changes 10 us after it
+//! was asked to, the work in progress with it. A core that is parked finishes what it has.
 
 use super::*;
 use machine::{ClockDomain, FrequencyTable, Gear, GearKind, Kilohertz, Microwatts};
@@ -42,7 +42,8 @@ pub(super) fn states() -> Vec<SleepState> {
 
 #[derive(Clone, Copy, Debug)]
 enum Doing {
-    /// What is left of the work, at the nominal clock; when the request came; how much it is in all.
+    /// What is left of the work, at the nominal clock; when the request came; how much it is in
+    /// all.
     Working {
         left_ns: f64,
         arrived: f64,
@@ -135,14 +136,15 @@ impl Server {
         }
     }
 
-    /// Runs for so many milliseconds with `rate` arrivals per second, each of `batch` requests, by the time since
-    /// the beginning of this call in milliseconds.
+    /// Runs for so many milliseconds with `rate` arrivals per second, each of `batch` requests, by
+    /// the time since the beginning of this call in milliseconds.
     pub fn run(&mut self, millis: f64, batch: u32, rate: impl Fn(f64) -> f64) {
         let (begin, end) = (self.now, self.now + millis * 1e6);
         while self.now < end {
             let per_ns = rate((self.now - begin) / 1e6) / 1e9;
             let gap = self.random.exponential() / per_ns.max(1e-18);
-            // Memoryless: what was not due within a tenth of a millisecond is drawn anew at the rate then.
+            // Memoryless: what was not due within a tenth of a millisecond is drawn anew at the
+            // rate then.
             let until = (self.now + gap.min(1e5)).min(end);
             self.advance(until);
             if gap <= 1e5 && until < end {

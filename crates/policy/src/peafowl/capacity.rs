@@ -1,18 +1,22 @@
-//! What a worker can carry, where load is busy time: a fixed share of the time that it gets of its CPU.
+//! What a worker can carry, where load is busy time: a fixed share of the time that it gets of its
+//! CPU.
 //!
-//! A count of requests says nothing of what a worker can carry: a pipelined preload brings fifty times the requests of
-//! the same work asked one by one, a multi-get of large values a thousandth. Work is what fills a CPU, so the limit is
-//! [`Params::full_busy`] of it, from the first report on, and no history can spoil it.
+//! A count of requests says nothing of what a worker can carry: a pipelined preload brings fifty
+//! times the requests of the same work asked one by one, a multi-get of large values a thousandth.
+//! Work is what fills a CPU, so the limit is [`Params::full_busy`] of it, from the first report on,
+//! and no history can spoil it.
 //!
-//! **Taken time.** The CPU may be taken away, by a hypervisor or by other programs. A turn that lasts for longer than
-//! any turn works ([`Params::turn_most`], and four times what as many requests took of late) was interrupted. Only work is charged to connections; the ratio of charged time
-//! to the time between waits, taken time included, is the *share got*. A worker that gets half of its CPU is full at half the work.
+//! **Taken time.** The CPU may be taken away, by a hypervisor or by other programs. A turn that
+//! lasts for longer than any turn works ([`Params::turn_most`], and four times what as many
+//! requests took of late) was interrupted. Only work is charged to connections; the ratio of
+//! charged time to the time between waits, taken time included, is the *share got*. A worker that
+//! gets half of its CPU is full at half the work.
 //!
-//! **In requests.** For the detector between two reports, and for people, the same limit is also given in requests per
-//! second, by what a request cost of late.
+//! **In requests.** For the detector between two reports, and for people, the same limit is also
+//! given in requests per second, by what a request cost of late.
 //!
-//! What always holds: the limit is between a twentieth of `full_busy` and `full_busy`; two seconds after the load is the
-//! same, so is the limit.
+//! What always holds: the limit is between a twentieth of `full_busy` and `full_busy`; two seconds
+//! after the load is the same, so is the limit.
 
 use super::Params;
 use machine::{Duration, Instant, Rate, Ratio};
@@ -61,7 +65,8 @@ impl Capacity {
     /// Requests were served in a turn that took `busy`; what of that is work.
     #[inline]
     pub fn charge(&mut self, requests: u32, busy: Duration, params: &Params) -> Duration {
-        // Many requests at once may take long; by how much is known from those before, and learned where it is not.
+        // Many requests at once may take long; by how much is known from those before, and learned
+        // where it is not.
         let usual = TURN_SPREAD * self.cost_ns.unwrap_or(0.0) * f64::from(requests);
         let work = busy.min(params.turn_most.max(Duration::from_nanos(usual as u64)));
         self.requests += u64::from(requests);
@@ -99,7 +104,8 @@ impl Capacity {
         Rate::per_second(params.full_busy.as_f64() * self.got)
     }
 
-    /// The work, in seconds per second, of a worker that is outside its wait for this share of the time.
+    /// The work, in seconds per second, of a worker that is outside its wait for this share of the
+    /// time.
     pub fn got_of(&self, busy: Ratio) -> Rate {
         Rate::per_second(busy.as_f64() * self.got)
     }
@@ -118,7 +124,8 @@ mod tests {
 
     const PERIOD: Duration = Duration::from_millis(100);
 
-    /// Reports of the same kind; each period holds `turns` of `requests` that take `busy`, and `worked` in all.
+    /// Reports of the same kind; each period holds `turns` of `requests` that take `busy`, and
+    /// `worked` in all.
     fn play(
         capacity: &mut Capacity,
         reports: u64,

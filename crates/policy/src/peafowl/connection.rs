@@ -1,13 +1,14 @@
-//! The load of one connection (section 3.3): n divided by the time in which the last n requests came; or, where load
-//! is busy time, the work that these n took divided by that time.
+//! The load of one connection (section 3.3): n divided by the time in which the last n requests
+//! came; or, where load is busy time, the work that these n took divided by that time.
 //!
-//! A counter and two instants, so that a request costs an addition and a comparison. The figure travels with its
-//! connection from worker to worker.
+//! A counter and two instants, so that a request costs an addition and a comparison. The figure
+//! travels with its connection from worker to worker.
 //!
-//! The published code keeps the last rate of a connection that went silent for ever. Here time itself bounds it:
-//! with k requests since the window began, t ago, the rate is hardly above (k + 2 + 2 sqrt(k + 1)) / t, two standard
-//! deviations of a Poisson count and a little; the smaller of this bound and the last measurement is the load. A
-//! steady connection never meets the bound, a silent one decays as 1/t.
+//! The published code keeps the last rate of a connection that went silent for ever. Here time
+//! itself bounds it: with k requests since the window began, t ago, the rate is hardly above (k +
+//! 2 + 2 sqrt(k + 1)) / t, two standard deviations of a Poisson count and a little; the smaller of
+//! this bound and the last measurement is the load. A steady connection never meets the bound, a
+//! silent one decays as 1/t.
 
 use super::{Load, Params};
 use machine::{Duration, Instant, Rate};
@@ -42,7 +43,8 @@ impl ConnectionLoad {
         let mut is_over = self.requests >= params.window_requests;
         if params.load == Load::BusyTime {
             self.busy += busy;
-            // Few requests may be heavy ones, and what they cost shall not be remembered until n have come.
+            // Few requests may be heavy ones, and what they cost shall not be remembered until n
+            // have come.
             is_over |= now.since(self.window_start) >= params.window_span * WINDOW_SPANS_MOST;
         }
         if is_over {
@@ -87,8 +89,8 @@ impl ConnectionLoad {
                 let bound = requests + 2.0 + 2.0 * (requests + 1.0).sqrt();
                 measured.min(Rate::per_second(bound * 1e9 / elapsed.as_nanos().max(1) as f64))
             }
-            // The first window is still open. Judged over a report at least, so that the first requests of a new
-            // connection are no huge rate.
+            // The first window is still open. Judged over a report at least, so that the first
+            // requests of a new connection are no huge rate.
             None => {
                 let span = elapsed.max(params.report_period).max(Duration::from_nanos(1));
                 Rate::of(u64::from(self.requests), span)

@@ -37,8 +37,8 @@ pub enum Order {
     Guidance(Guidance),
     /// Forget the learned limit (an operator's wish; section 3.3).
     ResetLimit,
-    /// A connection that is home here closed at another worker. A driver that cannot tell may leave it out: the limit
-    /// is then learned from fewer samples.
+    /// A connection that is home here closed at another worker. A driver that cannot tell may leave
+    /// it out: the limit is then learned from fewer samples.
     ClosedAway,
 }
 

@@ -1,8 +1,9 @@
 //! Seeing an overload before the next report does.
 //!
-//! A burst must have all the workers it needs within about two milliseconds, so a worker judges itself at every
-//! request, in a few nanoseconds. It keeps two leaky buckets: each request pours one in, and time drains them at a
-//! multiple of the limit. A bucket above its depth is an overload; it ends when the bucket is half empty again.
+//! A burst must have all the workers it needs within about two milliseconds, so a worker judges
+//! itself at every request, in a few nanoseconds. It keeps two leaky buckets: each request pours
+//! one in, and time drains them at a multiple of the limit. A bucket above its depth is an
+//! overload; it ends when the bucket is half empty again.
 //!
 //! ```text
 //!            drain        depth   sees
@@ -10,14 +11,16 @@
 //!   swell    1.00 limit     150   a load little above the limit, after 150 / (excess) seconds
 //! ```
 //!
-//! A bucket is scale free: depth is in requests, and the chance that Poisson arrivals at a fraction r of the drain
-//! fill it falls as exp(-theta depth), where r (e^theta - 1) = theta, whatever the rate. For pipelined requests,
-//! which come in lumps, the depth grows with the size-weighted mean lump, by which the noise grows.
+//! A bucket is scale free: depth is in requests, and the chance that Poisson arrivals at a fraction
+//! r of the drain fill it falls as exp(-theta depth), where r (e^theta - 1) = theta, whatever the
+//! rate. For pipelined requests, which come in lumps, the depth grows with the size-weighted mean
+//! lump, by which the noise grows.
 //!
-//! **Stalls.** When the CPU was taken away for a while, the requests that arrived meanwhile come all at once and look
-//! like a burst. The gap before them gives them away: at the known load it should have held `load x gap` requests.
-//! That many are credited, for no more than [`Params::stall_memory`], within which the credit fades again. At low load
-//! the credit is small whatever the gap, so that a true burst is seen at once.
+//! **Stalls.** When the CPU was taken away for a while, the requests that arrived meanwhile come
+//! all at once and look like a burst. The gap before them gives them away: at the known load it
+//! should have held `load x gap` requests. That many are credited, for no more than
+//! [`Params::stall_memory`], within which the credit fades again. At low load the credit is small
+//! whatever the gap, so that a true burst is seen at once.
 
 use super::Params;
 use machine::{Instant, Rate};

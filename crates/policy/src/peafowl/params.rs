@@ -1,10 +1,11 @@
 //! Every constant of the Peafowl policy, with its default and the reason for it.
 //!
-//! The paper prints few numbers: Z-score 2.5, a block of 30 s, limits that are compared as they are, and that the
-//! first measured rate is the first limit. It leaves open the length of a measuring window, the report period and
-//! what "approaches the limit" means. [`Params::paper`] keeps to what is printed and switches off what is ours;
-//! what the paper leaves open has the same value in both presets. [`Params::live`] is what the store runs by: load is
-//! busy time, so that no count of requests, however it came about, is ever taken for what a worker can carry.
+//! The paper prints few numbers: Z-score 2.5, a block of 30 s, limits that are compared as they
+//! are, and that the first measured rate is the first limit. It leaves open the length of a
+//! measuring window, the report period and what "approaches the limit" means. [`Params::paper`]
+//! keeps to what is printed and switches off what is ours; what the paper leaves open has the same
+//! value in both presets. [`Params::live`] is what the store runs by: load is busy time, so that no
+//! count of requests, however it came about, is ever taken for what a worker can carry.
 
 use crate::check::Check;
 use crate::registry::{
@@ -13,7 +14,6 @@ use crate::registry::{
 use machine::{Duration, Ratio};
 use serde::{Deserialize, Serialize};
 
-/// What the registry says of it.
 pub static ENTRY: Entry = Entry {
     words: &[
         Word::new("peafowl", "connections packed on as few workers as the load needs", |around| {
@@ -38,7 +38,8 @@ pub enum Load {
     /// Requests per second; the limit is the highest that was seen (the paper, section 3.3).
     #[default]
     Requests,
-    /// Seconds of work per second; the limit is [`Params::full_busy`] of the time that the worker gets of its CPU.
+    /// Seconds of work per second; the limit is [`Params::full_busy`] of the time that the worker
+    /// gets of its CPU.
     BusyTime,
 }
 
@@ -221,11 +222,12 @@ impl Default for Params {
 }
 
 impl Params {
-    /// What the store runs by: load is busy time, and what was decided is soon open to be decided again, since a limit
-    /// that needs no learning is not learned anew by mistakes.
+    /// What the store runs by: load is busy time, and what was decided is soon open to be decided
+    /// again, since a limit that needs no learning is not learned anew by mistakes.
     ///
-    /// A worker cannot be busy for more than all the time, so the detector's drain lies at the limit and one depth
-    /// serves: at 0.8 of the limit it trips by chance once in e^26 requests, and a saturated worker fills it within 300.
+    /// A worker cannot be busy for more than all the time, so the detector's drain lies at the
+    /// limit and one depth serves: at 0.8 of the limit it trips by chance once in e^26 requests,
+    /// and a saturated worker fills it within 300.
     pub fn live() -> Self {
         Self {
             load: Load::BusyTime,
@@ -239,8 +241,8 @@ impl Params {
         }
     }
 
-    /// The rules that the paper prints, and nothing else. What it leaves open keeps the default, and so does what
-    /// mends its published faults (silent connections move, orders expire).
+    /// The rules that the paper prints, and nothing else. What it leaves open keeps the default,
+    /// and so does what mends its published faults (silent connections move, orders expire).
     pub fn paper() -> Self {
         Self {
             window_span: Duration::ZERO,
@@ -257,12 +259,14 @@ impl Params {
         }
     }
 
-    /// The same policy for load that changes `factor` times as fast, as when a day is played in a minute.
+    /// The same policy for load that changes `factor` times as fast, as when a day is played in a
+    /// minute.
     ///
-    /// Divided are the times in which load changes: block, learning, report period and with it the measuring window,
-    /// patience with a fit or an imbalance. A report period is not below 20 ms: requests come no faster in a compressed
-    /// day, and a rate needs some to be measured from. Not divided are the times of single requests and transfers:
-    /// order patience and deadline, arrival grace, stall memory.
+    /// Divided are the times in which load changes: block, learning, report period and with it the
+    /// measuring window, patience with a fit or an imbalance. A report period is not below 20 ms:
+    /// requests come no faster in a compressed day, and a rate needs some to be measured from. Not
+    /// divided are the times of single requests and transfers: order patience and deadline, arrival
+    /// grace, stall memory.
     pub fn scaled(self, factor: f64) -> Self {
         let divided = |length: Duration| length.scale(1.0 / factor);
         let report_period =
@@ -282,13 +286,14 @@ impl Params {
 
     /// The sample count at which the online mean and variance stop growing older.
     ///
-    /// With N samples of memory, a step that has lasted for k samples makes up p = 1 - (1 - 1/N)^k of it, and its
-    /// Z-score is at most sqrt((1 - p) / p). That falls to z when (1 - 1/N)^k = z^2 / (1 + z^2); solved for N with
-    /// k = `learn_after` / `report_period`.
+    /// With N samples of memory, a step that has lasted for k samples makes up p = 1 - (1 - 1/N)^k
+    /// of it, and its Z-score is at most sqrt((1 - p) / p). That falls to z when (1 - 1/N)^k = z^2
+    /// / (1 + z^2); solved for N with k = `learn_after` / `report_period`.
     pub fn sample_cap(&self) -> u64 {
         let samples = self.learn_after.as_nanos() as f64 / self.report_period.as_nanos().max(1) as f64;
         let forgetting = (1.0 + self.outlier_z.powi(-2)).ln();
-        // Fewer than eight samples cannot have an outlier at all, and would forget too fast to mean anything.
+        // Fewer than eight samples cannot have an outlier at all, and would forget too fast to mean
+        // anything.
         ((samples / forgetting).floor() as u64).max(8)
     }
 }

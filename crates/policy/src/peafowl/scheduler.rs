@@ -12,23 +12,26 @@
 //!                                    <----        guidance        for every worker, after each reading
 //! ```
 //!
-//! **Scale down.** When the load of the least loaded active worker fits on the others, it becomes the *scale-down
-//! worker* and gives its connections away one at a time, each to the then least loaded *destination*, until it is
-//! empty and is deactivated. One order is under way at any time; the next follows as soon as the last was carried
-//! out. An empty worker is never a victim: it has nothing to give, and is deactivated at once. (In the published code
-//! it is chosen, and everything stops.)
+//! **Scale down.** When the load of the least loaded active worker fits on the others, it becomes
+//! the *scale-down worker* and gives its connections away one at a time, each to the then least
+//! loaded *destination*, until it is empty and is deactivated. One order is under way at any time;
+//! the next follows as soon as the last was carried out. An empty worker is never a victim: it has
+//! nothing to give, and is deactivated at once. (In the published code it is chosen, and everything
+//! stops.)
 //!
-//! **Scale up** is the workers' own affair ([`super::Worker`]); the scheduler learns of it and bars both workers from
-//! giving and taking for [`Params::block`].
+//! **Scale up** is the workers' own affair ([`super::Worker`]); the scheduler learns of it and bars
+//! both workers from giving and taking for [`Params::block`].
 //!
-//! **Beyond the paper.** *Relief*: a worker that stays well above the mean load while another stays well below gives
-//! that one a connection of fitting size. *Latency goal*: when the service's tail is above the goal for several
-//! readings, one more worker is woken and given its share. *Overload*: the same when a worker works for more than
-//! [`Params::overload_busy`] of the time for several readings, and another sleeps: its connections may all be its own.
+//! **Beyond the paper.** *Relief*: a worker that stays well above the mean load while another stays
+//! well below gives that one a connection of fitting size. *Latency goal*: when the service's tail
+//! is above the goal for several readings, one more worker is woken and given its
+//! share. *Overload*: the same when a worker works for more than [`Params::overload_busy`] of the
+//! time for several readings, and another sleeps: its connections may all be its own.
 //!
 //! What always holds:
 //! - At least [`Params::min_active`] workers are active, and every worker that has connections is.
-//! - An order that nobody answers is forgotten after [`Params::order_deadline`]; no close can stop the scheduler.
+//! - An order that nobody answers is forgotten after [`Params::order_deadline`]; no close can stop
+//!   the scheduler.
 //! - No order names a barred worker, an inactive target (but to wake it), or the same worker twice.
 //! - Timers run by `handle_timeout`, not by requests.
 
@@ -103,7 +106,8 @@ impl Scheduler {
         self.step(now);
     }
 
-    /// The connection that a worker could give away to come closest to its share (`Worker::movable`), with its report.
+    /// The connection that a worker could give away to come closest to its share
+    /// (`Worker::movable`), with its report.
     pub fn handle_movable(&mut self, worker: WorkerId, movable: Option<Movable>) {
         if let Some(at) = self.roster.place_of(worker) {
             self.movable[at] = movable;
@@ -125,8 +129,8 @@ impl Scheduler {
         self.step(now);
     }
 
-    /// A worker could not obey an order, or the connection closed in mid-transfer. The next order waits for the next
-    /// reading or timeout, or it would be refused again.
+    /// A worker could not obey an order, or the connection closed in mid-transfer. The next order
+    /// waits for the next reading or timeout, or it would be refused again.
     pub fn handle_refused(&mut self, worker: WorkerId) {
         if self.flight.is_some_and(|flight| self.roster.seats[flight.source].id == worker) {
             self.give_up();
@@ -157,9 +161,9 @@ impl Scheduler {
         self.commands.pop_front()
     }
 
-    /// Where a new connection goes: home by round robin. A home that is inactive, or is about to be, lets the least
-    /// loaded active worker serve, unless that has no room either, or the home has learned nothing yet: then the
-    /// connection wakes its home.
+    /// Where a new connection goes: home by round robin. A home that is inactive, or is about to
+    /// be, lets the least loaded active worker serve, unless that has no room either, or the home
+    /// has learned nothing yet: then the connection wakes its home.
     pub fn place(&mut self, now: Instant) -> Placement {
         let home = self.roster.next_home();
         let seat = &self.roster.seats[home];
@@ -228,7 +232,8 @@ impl Scheduler {
         self.waking = None;
     }
 
-    /// Deactivates active workers that have no connection and expect none; the last ones named go first.
+    /// Deactivates active workers that have no connection and expect none; the last ones named go
+    /// first.
     fn rest_the_empty(&mut self, now: Instant) {
         for at in (0..self.roster.seats.len()).rev() {
             let seat = &self.roster.seats[at];
@@ -266,7 +271,8 @@ impl Scheduler {
         true
     }
 
-    /// The scale-down worker, `draining` if it still can be, and the destination of its next connection.
+    /// The scale-down worker, `draining` if it still can be, and the destination of its next
+    /// connection.
     fn fit(&self, now: Instant, draining: Option<usize>) -> Option<(usize, usize)> {
         let is_occupied = |at: usize| self.roster.seats[at].active && self.roster.seats[at].connections > 0;
         let is_free = |at: usize| !self.is_barred(at, now);
@@ -285,7 +291,8 @@ impl Scheduler {
         if room < seat.load {
             return None;
         }
-        // Which connection will be served next is not known: the usual one must fit with headroom, the heaviest at all.
+        // Which connection will be served next is not known: the usual one must fit with headroom,
+        // the heaviest at all.
         let mean = seat.load.scale(1.0 / f64::from(seat.connections));
         let heaviest = seat.heaviest.min(seat.load);
         let fits = |at: usize| self.room(at, self.params.headroom) >= mean && self.room(at, 1.0) >= heaviest;
@@ -293,7 +300,8 @@ impl Scheduler {
         Some((victim, target))
     }
 
-    /// After several readings with the tail above the goal, or with a worker that is busy all the time: gives one more worker its share of the connections.
+    /// After several readings with the tail above the goal, or with a worker that is busy all the
+    /// time: gives one more worker its share of the connections.
     fn wake(&mut self, now: Instant) -> bool {
         let patience = self.params.goal_readings.max(1);
         let too_much = self.goal_missed >= patience || self.swamped >= patience;
@@ -327,7 +335,8 @@ impl Scheduler {
         true
     }
 
-    /// A lasting imbalance between active workers: moves the connection that fits best from the one to the other.
+    /// A lasting imbalance between active workers: moves the connection that fits best from the one
+    /// to the other.
     fn relieve(&mut self, now: Instant) -> bool {
         let Some(patience) = self.params.imbalance_patience else { return false };
         let share = self.share();
@@ -342,7 +351,8 @@ impl Scheduler {
             return false;
         };
         let (above, below) = (self.roster.seats[most].load, self.roster.seats[least].load);
-        // Three standard deviations of the measurement's own noise, or small loads would never look even.
+        // Three standard deviations of the measurement's own noise, or small loads would never look
+        // even.
         let span_s = self.params.window_span.max(self.params.report_period).as_secs_f64();
         let noise = match self.params.load {
             Load::Requests => Rate::per_second(3.0 * (share.as_per_second() / span_s).sqrt()),

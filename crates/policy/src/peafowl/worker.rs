@@ -1,4 +1,5 @@
-//! What a worker decides by itself (Algorithm 1): after each request, whether its connection goes elsewhere.
+//! What a worker decides by itself (Algorithm 1): after each request, whether its connection goes
+//! elsewhere.
 //!
 //! ```text
 //!   driver                                   Worker
@@ -10,8 +11,9 @@
 //!   a connection closed or was sent ---->    handle_departure ----> what must travel with it
 //! ```
 //!
-//! A decision names a connection by its *slot*, the driver's index of it: small numbers, reused. Nothing changes in
-//! the books until the driver says so with `handle_departure`, so a refused or failed transfer needs no undoing.
+//! A decision names a connection by its *slot*, the driver's index of it: small numbers, reused.
+//! Nothing changes in the books until the driver says so with `handle_departure`, so a refused or
+//! failed transfer needs no undoing.
 //!
 //! What always holds:
 //! - `handle_served` is O(1), without allocation, lock or clock.
@@ -159,8 +161,8 @@ impl Worker {
         Departure { conn: connection.id, home: connection.home, load: connection.load, rate }
     }
 
-    /// `requests` of the connection in `slot` were served in a turn that took `busy`: the request path. Where load is
-    /// requests, `busy` means nothing.
+    /// `requests` of the connection in `slot` were served in a turn that took `busy`: the request
+    /// path. Where load is requests, `busy` means nothing.
     #[inline]
     pub fn handle_served(&mut self, now: Instant, slot: u32, requests: u32, busy: Duration) -> Verdict {
         let work = match &mut self.capacity {
@@ -239,8 +241,8 @@ impl Worker {
         self.order.map(|order| order.due)
     }
 
-    /// Time passed: an order whose patience ended takes the named or the quietest connection, or lapses if there is
-    /// none. Follow with `poll_transfer`.
+    /// Time passed: an order whose patience ended takes the named or the quietest connection, or
+    /// lapses if there is none. Follow with `poll_transfer`.
     pub fn handle_timeout(&mut self, now: Instant) {
         let Some(order) = self.order.filter(|order| order.due <= now) else {
             return;
@@ -275,9 +277,10 @@ impl Worker {
         self.tail_missed > 0 || self.swamped > 0
     }
 
-    /// A connection that is moved by name, or while this worker has too much to do, is moved because this worker
-    /// has more than it should. If it lived here, it lives at the target from now on: as a guest there it would come
-    /// back with the next burst, to where there is no room for it.
+    /// A connection that is moved by name, or while this worker has too much to do, is moved
+    /// because this worker has more than it should. If it lived here, it lives at the target from
+    /// now on: as a guest there it would come back with the next burst, to where there is no room
+    /// for it.
     fn rehome(&mut self, slot: u32, target: WorkerId) {
         if let Some(connection) = &mut self.connections[slot as usize]
             && connection.home == self.id
@@ -287,7 +290,8 @@ impl Worker {
         }
     }
 
-    /// The report period is over: sums the loads, learns the limit, judges the load. O(connections).
+    /// The report period is over: sums the loads, learns the limit, judges the load.
+    /// O(connections).
     pub fn handle_report(&mut self, now: Instant, sample: &Sample) -> WorkerReading {
         let (mut load, mut resident_load, mut heaviest) = (Rate::ZERO, Rate::ZERO, Rate::ZERO);
         let mut requests = Rate::ZERO;
@@ -302,8 +306,9 @@ impl Worker {
         }
         let is_swamped = sample.busy > self.params.overload_busy;
         if let Some(capacity) = self.capacity.filter(|_| is_swamped) {
-            // With a queue, turns are long and far apart, and the silence between them makes connections look
-            // lighter than they are. A worker that never waits carries all that it can.
+            // With a queue, turns are long and far apart, and the silence between them makes
+            // connections look lighter than they are. A worker that never waits carries all that it
+            // can.
             load = load.max(capacity.got_of(sample.busy));
         }
         self.load = load;
@@ -346,7 +351,8 @@ impl Worker {
         }
     }
 
-    /// The connection whose move would bring this worker closest to its share, as of the last report.
+    /// The connection whose move would bring this worker closest to its share, as of the last
+    /// report.
     pub fn movable(&self) -> Option<Movable> {
         self.movable
     }
@@ -361,12 +367,14 @@ impl Worker {
         self.open
     }
 
-    /// What was learned, to be kept across restarts: in requests per second, whatever the policy counts.
+    /// What was learned, to be kept across restarts: in requests per second, whatever the policy
+    /// counts.
     pub fn learned(&self) -> &LearnedLimit {
         &self.learned
     }
 
-    /// The limit in force, in what the policy counts: this worker's own, else what the scheduler made of the others'.
+    /// The limit in force, in what the policy counts: this worker's own, else what the scheduler
+    /// made of the others'.
     pub fn limit(&self) -> Option<Rate> {
         self.own_limit().or(self.guidance.fallback_limit)
     }
@@ -383,8 +391,8 @@ impl Worker {
         self.load
     }
 
-    /// The connection whose load is closest to `excess`. Half as much again still evens things out: it overshoots by
-    /// less than it mends.
+    /// The connection whose load is closest to `excess`. Half as much again still evens things out:
+    /// it overshoots by less than it mends.
     fn closest_to(&self, excess: Rate, now: Instant) -> Option<Movable> {
         if excess <= self.load.scale(self.params.imbalance / 2.0) {
             return None;
@@ -437,7 +445,8 @@ impl Worker {
     }
 }
 
-/// Reports in a row with too much work, before guests go home for that: one may be the hypervisor's.
+/// Reports in a row with too much work, before guests go home for that: one may be the
+/// hypervisor's.
 const SWAMPED_REPORTS: u32 = 2;
 
 /// A load that is more uncertain than this is no ground to wait for.

@@ -1,9 +1,10 @@
 //! Who is critical: marks that spread from trigger to response along what causes what.
 //!
-//! Each interaction under way is one bit of a word. A task's *marks* are the interactions that have reached it, a
-//! channel's those that were written into it. Marks are added along every event that carries cause from one task to
-//! another and taken away everywhere when their interaction ends; nothing else takes them from a living task, so what
-//! is marked may be more than what truly matters, never less. Only marked tasks and channels are remembered.
+//! Each interaction under way is one bit of a word. A task's *marks* are the interactions that have
+//! reached it, a channel's those that were written into it. Marks are added along every event that
+//! carries cause from one task to another and taken away everywhere when their interaction ends;
+//! nothing else takes them from a living task, so what is marked may be more than what truly
+//! matters, never less. Only marked tasks and channels are remembered.
 
 use super::{ChannelId, Event, GroupId, InteractionId, Params, Role, Task, TaskId, Wait};
 use machine::{Duration, Instant};
@@ -56,7 +57,8 @@ pub(super) struct Causal {
     critical: Vec<Critical>,
     /// By channel.
     channels: Vec<Channel>,
-    /// There was no room for a task of a critical group: somebody is critical of whom nothing is known.
+    /// There was no room for a task of a critical group: somebody is critical of whom nothing is
+    /// known.
     is_short: bool,
 }
 
@@ -79,7 +81,8 @@ impl Causal {
         self.roles.iter().copied()
     }
 
-    /// Follows one event. The background group of which a critical task has just received something, if one has.
+    /// Follows one event. The background group of which a critical task has just received
+    /// something, if one has.
     pub fn handle_event(&mut self, now: Instant, event: &Event) -> Result<Option<GroupId>, Overflow> {
         match *event {
             Event::Trigger { task, interaction } => {
@@ -143,7 +146,8 @@ impl Causal {
         self.critical.iter().any(|critical| critical.task.group == group)
     }
 
-    /// True if something is critical and all that is waits for input or output, or for others of its own process.
+    /// True if something is critical and all that is waits for input or output, or for others of
+    /// its own process.
     pub fn is_waiting(&self) -> bool {
         let is_io = |critical: &Critical| {
             matches!(critical.blocked, Some((_, Wait::Io { .. } | Wait::Punctual { .. })))
@@ -156,8 +160,8 @@ impl Causal {
             && self.channels.iter().all(|channel| channel.undelivered == 0)
     }
 
-    /// The first moment, from `now` on, at which all waits are far from their expected ends: `min_wait` before, or,
-    /// overdue, as much after.
+    /// The first moment, from `now` on, at which all waits are far from their expected ends:
+    /// `min_wait` before, or, overdue, as much after.
     pub fn is_worthwhile_from(&self, now: Instant, min_wait: Duration) -> Instant {
         let expected_ends = || {
             self.critical.iter().filter_map(|critical| match critical.blocked? {

@@ -1,8 +1,9 @@
 //! Which groups stand still now: what the causal graph allows, and for no longer than is fair.
 //!
-//! Fairness is a debt, kept for each group: it grows while the group is frozen and is paid back while it runs, at such
-//! a rate that the frozen share stays below [`Params::max_share`]. At [`Params::max_freeze`] the group is thawed,
-//! whoever waits for what; it may be frozen again when half of that is paid back.
+//! Fairness is a debt, kept for each group: it grows while the group is frozen and is paid back
+//! while it runs, at such a rate that the frozen share stays below [`Params::max_share`]. At
+//! [`Params::max_freeze`] the group is thawed, whoever waits for what; it may be frozen again when
+//! half of that is paid back.
 
 use super::causal::{Causal, Overflow};
 use super::payoff::Payoff;
@@ -30,7 +31,8 @@ pub struct Record {
     pub ended_by_bound: u64,
     /// Times for which groups were frozen, all together; up to the last thaw of each.
     pub frozen: Duration,
-    /// Times that a background group was left alone because a critical task received something from it.
+    /// Times that a background group was left alone because a critical task received something from
+    /// it.
     pub left_alone: u64,
     /// Times that knowledge was lost and everything thawed.
     pub losses: u64,
@@ -44,11 +46,13 @@ pub struct Record {
 pub enum Outlook {
     /// A critical task runs, or waits for something else, or there is none.
     Busy,
-    /// All wait, and nothing is frozen: the wait is not worth it yet, or groups are owed time, or helped lately.
+    /// All wait, and nothing is frozen: the wait is not worth it yet, or groups are owed time, or
+    /// helped lately.
     Waiting,
     /// Something is frozen.
     Frozen,
-    /// All wait, and nothing is frozen because that does not pay, or because it is found out whether it does.
+    /// All wait, and nothing is frozen because that does not pay, or because it is found out
+    /// whether it does.
     LeftOff,
     /// Events were lost: nobody knows who is critical.
     Blind,
@@ -78,7 +82,8 @@ pub struct Quiescence {
     /// Knowledge was lost: nothing is frozen before this.
     blind_until: Option<Instant>,
     is_stopped: bool,
-    /// It takes so long to thaw, at most: so much before the end of a punctual wait everybody goes on.
+    /// It takes so long to thaw, at most: so much before the end of a punctual wait everybody goes
+    /// on.
     lead: Duration,
     payoff: Payoff,
     due: Option<Instant>,
@@ -150,8 +155,8 @@ impl Quiescence {
         self.decide(now);
     }
 
-    /// Events were lost: nobody knows who is critical now. Right after this the driver says again of each task of the
-    /// critical groups whether it is blocked.
+    /// Events were lost: nobody knows who is critical now. Right after this the driver says again
+    /// of each task of the critical groups whether it is blocked.
     pub fn handle_lost(&mut self, now: Instant) {
         self.causal.forget_all();
         self.payoff.forget_all();
@@ -159,7 +164,8 @@ impl Quiescence {
         self.decide(now);
     }
 
-    /// Freezing and thawing take this, as measured: from now on a wait is worth it that is [`Params::worth`] times as long.
+    /// Freezing and thawing take this, as measured: from now on a wait is worth it that is
+    /// [`Params::worth`] times as long.
     pub fn handle_cost(&mut self, now: Instant, cost: Duration) {
         self.params.min_wait = cost * u64::from(self.params.worth);
         self.lead = cost;
@@ -167,13 +173,14 @@ impl Quiescence {
         self.decide(now);
     }
 
-    /// All CPUs have been idle at once for so long, since some beginning. A driver that can tell says so before each event; then it is
-    /// tried out whether freezing pays.
+    /// All CPUs have been idle at once for so long, since some beginning. A driver that can tell
+    /// says so before each event; then it is tried out whether freezing pays.
     pub fn handle_idle(&mut self, idle: Duration) {
         self.payoff.handle_idle(idle);
     }
 
-    /// False while nothing is frozen because that does not pay, or because it is found out whether it does.
+    /// False while nothing is frozen because that does not pay, or because it is found out whether
+    /// it does.
     pub fn is_on(&self) -> bool {
         self.payoff.is_on()
     }
@@ -260,7 +267,8 @@ impl Quiescence {
         self.record.losses += 1;
     }
 
-    /// Brings every group into the state that it should be in, and sets the time of the next decision.
+    /// Brings every group into the state that it should be in, and sets the time of the next
+    /// decision.
     fn decide(&mut self, now: Instant) {
         let Params { min_wait, max_freeze, max_interaction, .. } = self.params;
         self.blind_until = self.blind_until.filter(|&until| until > now);
@@ -327,7 +335,8 @@ impl Background {
         if self.debt <= rest {
             return self.as_of;
         }
-        // Rounded up: what is paid by then is rounded down, and a timer that comes a nanosecond too early is set again for the next one, and so on.
+        // Rounded up: what is paid by then is rounded down, and a timer that comes a nanosecond too
+        // early is set again for the next one, and so on.
         let nano = Duration::from_nanos(1);
         self.as_of + (self.debt - rest + nano).scale(1.0 / repayment) + nano
     }

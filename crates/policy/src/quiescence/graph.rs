@@ -1,8 +1,10 @@
 //! The learned graph: which groups took part in answering requests of each type, and how.
 //!
-//! Marks ([`super::Event`]) follow one request as it goes; they know a helper only once it was reached. A request of the same type mostly
-//! goes the same way, so a background group that took part in one of the last [`MEMORY`] requests of a type is left alone from the next
-//! one's trigger on, before it is reached. A *type* is what the driver tells requests apart by, such as the port to which they come.
+//! Marks ([`super::Event`]) follow one request as it goes; they know a helper only once it was
+//! reached. A request of the same type mostly goes the same way, so a background group that took
+//! part in one of the last [`MEMORY`] requests of a type is left alone from the next one's trigger
+//! on, before it is reached. A *type* is what the driver tells requests apart by, such as the port
+//! to which they come.
 
 use super::GroupId;
 use serde::{Deserialize, Serialize};
@@ -41,7 +43,8 @@ pub struct Graph {
     types: BTreeMap<u32, OfType>,
 }
 
-/// A group that took part in none of so many requests of a type is no longer spared for it. 16 (ours).
+/// A group that took part in none of so many requests of a type is no longer spared for it. 16
+/// (ours).
 pub const MEMORY: u64 = 16;
 /// Types and edges at a time; what comes after is not learned.
 const TYPES_MAX: usize = 64;

@@ -1,13 +1,16 @@
-//! What was learned of waits: how long each of its kind lasts, and whether a background group may be who is waited for.
+//! What was learned of waits: how long each of its kind lasts, and whether a background group may
+//! be who is waited for.
 //!
-//! A driver sees that a thread is blocked in `recv` on a connection to elsewhere, or in `epoll_wait`, but neither how long that will take
-//! nor, in the second case, what for. Both are learned per *site*: the group, the kind of the wait and its place (the port at the other
-//! end, the descriptor). What is expected is short of what was seen: of the last [`LENGTHS_MAX`] lengths one in eight was shorter, so that
-//! a wait that is taken to be worth freezing for mostly is.
+//! A driver sees that a thread is blocked in `recv` on a connection to elsewhere, or in
+//! `epoll_wait`, but neither how long that will take nor, in the second case, what for. Both are
+//! learned per *site*: the group, the kind of the wait and its place (the port at the other end,
+//! the descriptor). What is expected is short of what was seen: of the last [`LENGTHS_MAX`] lengths
+//! one in eight was shorter, so that a wait that is taken to be worth freezing for mostly is.
 //!
-//! A wait whose end may come from within the machine (several things at once, a socket to here) is [`Nature::Doubtful`]. It counts as one
-//! for input or output only after it ended [`CLEAN_MIN`] times running without a background thread having ended it; until then, and from
-//! the first time that one does, nobody stands still for it.
+//! A wait whose end may come from within the machine (several things at once, a socket to here) is
+//! [`Nature::Doubtful`]. It counts as one for input or output only after it ended [`CLEAN_MIN`]
+//! times running without a background thread having ended it; until then, and from the first time
+//! that one does, nobody stands still for it.
 
 use super::{GroupId, TaskId, Wait};
 use machine::{Duration, Instant};
@@ -61,11 +64,12 @@ pub struct Waits {
 pub const LENGTHS_MAX: usize = 16;
 /// With fewer lengths nothing is expected.
 const LENGTHS_MIN: usize = 4;
-/// Ends without a background thread after which a doubtful wait is believed. Eight in a row: one that is ended by a background thread
-/// every other time is believed once in 256 times.
+/// Ends without a background thread after which a doubtful wait is believed. Eight in a row: one
+/// that is ended by a background thread every other time is believed once in 256 times.
 pub const CLEAN_MIN: u32 = 8;
-/// A kind of wait is punctual if all but the shortest and the longest eighth of the last ones differ by this part of their length at most: a
-/// fiftieth is what is lost where everybody goes on too early.
+/// A kind of wait is punctual if all but the shortest and the longest eighth of the last ones
+/// differ by this part of their length at most: a fiftieth is what is lost where everybody goes on
+/// too early.
 const PUNCTUAL: u64 = 50;
 /// Sites at a time; the one that was not used for longest goes.
 const SITES_MAX: usize = 1024;

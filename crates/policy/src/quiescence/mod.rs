@@ -1,10 +1,11 @@
-//! Slack-enabled quiescence: background work stands still while what the user waits for is waiting itself (the CPU
-//! sleeps paper, section 3).
+//! Slack-enabled quiescence: background work stands still while what the user waits for is waiting
+//! itself (the CPU sleeps paper, section 3).
 //!
-//! Background tasks (an update, a backup, an indexer) run a little now and a little then, and each time wake a CPU and
-//! what it shares with the others. While a response is being computed, they might as well: the CPUs are up anyway. But
-//! when all that works on the response is blocked, on the network or a disk, nobody would notice if they stood
-//! still; then all CPUs sleep at once, and the background runs again, piggybacked, when the response goes on.
+//! Background tasks (an update, a backup, an indexer) run a little now and a little then, and each
+//! time wake a CPU and what it shares with the others. While a response is being computed, they
+//! might as well: the CPUs are up anyway. But when all that works on the response is blocked, on
+//! the network or a disk, nobody would notice if they stood still; then all CPUs sleep at once, and
+//! the background runs again, piggybacked, when the response goes on.
 //!
 //! ```text
 //!   critical path    ####....wait for the network....####......disk......##   response
@@ -13,36 +14,41 @@
 //!                          ^ Freeze                  ^ Thaw
 //! ```
 //!
-//! **Who is critical.** An *interaction* begins with a trigger (a touch, an accepted request) in some task and ends
-//! with its response. Critical is the task of the trigger, and whatever a critical task causes: a child that it forks,
-//! a task that it signals or wakes, the reader of a pipe or socket that it wrote to. This is followed event by event;
-//! the paper names these events, and offline graphs per user interface component: [`Graph`] is learned as requests go, per type of
-//! request. Besides, whole groups may be declared [`Role::Critical`].
+//! **Who is critical.** An *interaction* begins with a trigger (a touch, an accepted request) in
+//! some task and ends with its response. Critical is the task of the trigger, and whatever a
+//! critical task causes: a child that it forks, a task that it signals or wakes, the reader of a
+//! pipe or socket that it wrote to. This is followed event by event; the paper names these events,
+//! and offline graphs per user interface component: [`Graph`] is learned as requests go, per type
+//! of request. Besides, whole groups may be declared [`Role::Critical`].
 //!
-//! **Who is background.** Only groups declared [`Role::Background`]. A task of which nothing is known is never frozen;
-//! a background task that an interaction reaches is critical, and its group runs.
+//! **Who is background.** Only groups declared [`Role::Background`]. A task of which nothing is
+//! known is never frozen; a background task that an interaction reaches is critical, and its group
+//! runs.
 //!
-//! **When.** All critical tasks are blocked on input or output (or some of them on each other, within their process), nothing that one sent is still undelivered, and the
-//! wait is worth it: it will last [`Params::min_wait`] longer, or, where nobody can tell, has lasted that long already.
-//! Blocked on anything else (a lock, a pipe of another process) is no such wait: it may be a background task that is
-//! waited for. For the same reason a background group from which a critical task has lately received anything is left
-//! alone.
+//! **When.** All critical tasks are blocked on input or output (or some of them on each other,
+//! within their process), nothing that one sent is still undelivered, and the wait is worth it: it
+//! will last [`Params::min_wait`] longer, or, where nobody can tell, has lasted that long already.
+//! Blocked on anything else (a lock, a pipe of another process) is no such wait: it may be a
+//! background task that is waited for. For the same reason a background group from which a critical
+//! task has lately received anything is left alone.
 //!
-//! **Whether at all.** Freezing costs something too, and what piles up has to be run. Where the driver reads for how long all CPUs are idle
-//! ([`Quiescence::handle_idle`]), it is tried out whether there is more of that with freezing than without; it is left off where there is not,
-//! and where it cannot be excluded that critical threads' cycles or waits get longer by it (`payoff/mod.rs`).
+//! **Whether at all.** Freezing costs something too, and what piles up has to be run. Where the
+//! driver reads for how long all CPUs are idle ([`Quiescence::handle_idle`]), it is tried out
+//! whether there is more of that with freezing than without; it is left off where there is not, and
+//! where it cannot be excluded that critical threads' cycles or waits get longer by it
+//! (`payoff/mod.rs`).
 //!
-//! **Until when.** Until a critical task goes on; of waits that always last equally long ([`Wait::Punctual`]) until just before, so that
-//! thawing is over when the critical work goes on.
+//! **Until when.** Until a critical task goes on; of waits that always last equally long
+//! ([`Wait::Punctual`]) until just before, so that thawing is over when the critical work goes on.
 //!
-//! **Fail open.** When events were lost, or there is more to know than the tables hold, everything thaws, and stays so
-//! until every interaction that may have been going on must be over.
+//! **Fail open.** When events were lost, or there is more to know than the tables hold, everything
+//! thaws, and stays so until every interaction that may have been going on must be over.
 //!
 //! What always holds, in whatever order events arrive:
-//! - a group is frozen only while none of its tasks is critical, and while every critical task is blocked on input or
-//!   output, or within its process while another is;
-//! - with a driver that is on time no group is frozen for longer than [`Params::max_freeze`] at a time, nor in the long
-//!   run for more than [`Params::max_share`] of the time;
+//! - a group is frozen only while none of its tasks is critical, and while every critical task is
+//!   blocked on input or output, or within its process while another is;
+//! - with a driver that is on time no group is frozen for longer than [`Params::max_freeze`] at a
+//!   time, nor in the long run for more than [`Params::max_share`] of the time;
 //! - after [`Quiescence::handle_stop`] everything is thawed, for good.
 
 mod causal;
@@ -81,7 +87,8 @@ pub struct TaskId(pub u32);
 #[serde(transparent)]
 pub struct GroupId(pub u32);
 
-/// A thread and where it is, as every event tells: nothing need be remembered of threads that do not matter.
+/// A thread and where it is, as every event tells: nothing need be remembered of threads that do
+/// not matter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Task {
     /// Which.
@@ -96,7 +103,8 @@ pub struct Task {
 pub enum ChannelId {
     /// A pipe.
     Pipe(u64),
-    /// A connection between two sockets of this machine. One to elsewhere is no channel: nobody here receives from it.
+    /// A connection between two sockets of this machine. One to elsewhere is no channel: nobody
+    /// here receives from it.
     Socket(u64),
 }
 
@@ -119,7 +127,8 @@ pub enum Wait {
         /// For so long, or hardly longer.
         length: Duration,
     },
-    /// Another thread of its own process, or a time of its own choosing: nobody who may be frozen, and no slack by itself.
+    /// Another thread of its own process, or a time of its own choosing: nobody who may be frozen,
+    /// and no slack by itself.
     Within,
     /// Anything else, or unknown.
     Other,
@@ -192,13 +201,13 @@ pub enum Event {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
-    /// All its tasks are critical, always. The driver says of each of them whether it is blocked, at the start.
+    /// All its tasks are critical, always. The driver says of each of them whether it is blocked,
+    /// at the start.
     Critical,
     /// It may be frozen.
     Background,
 }
 
-/// What the registry says of it.
 pub static ENTRY: Entry = Entry {
     words: &[Word::new("quiesce", "background work waits while every request waits for the device", |_| {
         settings(Params::default())

@@ -1,4 +1,5 @@
-//! What always holds of quiescence, tried with events in any order against a plain account of who is critical.
+//! What always holds of quiescence, tried with events in any order against a plain account of who
+//! is critical.
 
 use super::*;
 use machine::Instant;
@@ -206,7 +207,8 @@ proptest! {
             *frozen_for.entry(group).or_default() += now.since(since);
         }
         prop_assert!(frozen.is_empty());
-        // So much standing still is paid for by running; the last debt may be unpaid, and each time a nanosecond is lost.
+        // So much standing still is paid for by running; the last debt may be unpaid, and each time
+        // a nanosecond is lost.
         let paid = max_share / (1.0 - max_share);
         for total in frozen_for.values() {
             let running = now.since(Instant::ZERO) - *total;
@@ -239,7 +241,8 @@ mod wait_graphs {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(24))]
 
-        /// Critical threads, each with a chain of third parties, of which some ask background groups.
+        /// Critical threads, each with a chain of third parties, of which some ask background
+        /// groups.
         #[test]
         fn freezing_never_pays_where_it_delays_who_waits_through_third_parties(
             programs in prop::collection::vec(program(2), 1..4),

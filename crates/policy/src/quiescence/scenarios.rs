@@ -1,4 +1,5 @@
-//! Hand-made traces of a phone: a browser that waits for the network, an updater and an indexer behind it.
+//! Hand-made traces of a phone: a browser that waits for the network, an updater and an indexer
+//! behind it.
 
 use super::QuiescenceCommand::{Freeze, Thaw};
 use super::chain::{Chain, Own, Part, Program};
@@ -81,7 +82,8 @@ fn of_waits_that_always_last_as_long_the_end_is_not_waited_for() {
     phone.0.handle_timeout(Instant::ZERO + ends);
     assert_eq!(phone.commands(), [Thaw(UPDATER), Thaw(INDEXER)]);
     assert_eq!(phone.0.record().ended_early, 2);
-    // It lasts for longer than ever: worth it again, when it has done so for twenty times what freezing takes.
+    // It lasts for longer than ever: worth it again, when it has done so for twenty times what
+    // freezing takes.
     assert_eq!(phone.timeout(114), []);
     assert_eq!(phone.0.poll_timeout(), Some(at(115)));
     assert_eq!(phone.timeout(115), [Freeze(UPDATER), Freeze(INDEXER)]);

@@ -12,7 +12,8 @@ pub struct Parameter {
     /// The name of a parameter beside it that it must not exceed.
     pub not_above: Option<&'static str>,
     pub meaning: &'static str,
-    /// Where the default comes from: a paper's section, the kernel, a measurement, or why we chose it.
+    /// Where the default comes from: a paper's section, the kernel, a measurement, or why we chose
+    /// it.
     pub source: &'static str,
     /// What the driver sets it to, where it knows better than the default.
     pub given: Option<&'static str>,

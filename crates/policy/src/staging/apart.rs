@@ -1,12 +1,14 @@
 //! Bursts of several servers, kept apart where no period does it.
 //!
-//! The problem: servers that share a machine, a disk, a database or a feed of power feel each other's bursts. With a period
-//! their phases keep them apart ([`super::phases`]); where each stage goes when its own deadlines say so, two may meet, each takes longer,
-//! and both stages learn to go earlier for no reason of their own.
+//! The problem: servers that share a machine, a disk, a database or a feed of power feel each
+//! other's bursts. With a period their phases keep them apart ([`super::phases`]); where each stage
+//! goes when its own deadlines say so, two may meet, each takes longer, and both stages learn to go
+//! earlier for no reason of their own.
 //!
-//! The approach: each stage says when its next burst is due at the latest, and how long such a burst lasts ([`Coming`]). A burst can be made
-//! earlier and never later, so the timetable is filled from its end: who would be over last keeps its time, and of the others each is
-//! over before the next one begins. That is the latest timetable in which no two meet.
+//! The approach: each stage says when its next burst is due at the latest, and how long such a
+//! burst lasts ([`Coming`]). A burst can be made earlier and never later, so the timetable is
+//! filled from its end: who would be over last keeps its time, and of the others each is over
+//! before the next one begins. That is the latest timetable in which no two meet.
 //!
 //! ```text
 //!   due, each for itself       A ######            in the timetable     A ######
@@ -14,9 +16,10 @@
 //!                              C      ####                                             C ####      (C keeps its time)
 //! ```
 //!
-//! Going early has a price, a shorter rest for the server; so a stage gives way down to its [`Coming::floor`] only, half of
-//! what its most urgent request may take, which is how long it waits when it knows nothing. Beyond that bursts meet: many servers
-//! with long bursts do not fit one after the other, and staging is worth more than distance.
+//! Going early has a price, a shorter rest for the server; so a stage gives way down to its
+//! [`Coming::floor`] only, half of what its most urgent request may take, which is how long it
+//! waits when it knows nothing. Beyond that bursts meet: many servers with long bursts do not fit
+//! one after the other, and staging is worth more than distance.
 //!
 //! What always holds:
 //! - nobody goes later than it would alone, nor earlier than its floor;
@@ -32,7 +35,8 @@ pub struct Coming {
     pub due: Instant,
     /// It is not made earlier than this; not above `due`.
     pub floor: Instant,
-    /// How long it lasts, as far as is known. Zero: nothing is, and nobody gives way to it, nor it to others.
+    /// How long it lasts, as far as is known. Zero: nothing is, and nobody gives way to it, nor it
+    /// to others.
     pub span: Duration,
 }
 
@@ -153,7 +157,8 @@ mod tests {
         gave_way: u64,
     }
 
-    /// Three servers with eight CPUs each, asked 100 times a second, for 6 ms in the mean and an answer within 500.
+    /// Three servers with eight CPUs each, asked 100 times a second, for 6 ms in the mean and an
+    /// answer within 500.
     fn serve(is_kept_apart: bool) -> Seen {
         const SERVERS: usize = 3;
         let mut stagers: Vec<Stager> = (0..SERVERS).map(|_| Stager::new(Params::default())).collect();

@@ -1,8 +1,9 @@
 //! Staged bursts: requests are held back and released together (the CPU sleeps paper, section 3).
 //!
-//! A request that may take 500 ms and needs 12 need not begin at once. If requests wait and then run together, the CPUs
-//! are busy side by side for a short while and asleep side by side for the rest, which is when a multicore saves most:
-//! its last awake core costs as much as several more. This is deliberately not work-conserving.
+//! A request that may take 500 ms and needs 12 need not begin at once. If requests wait and then
+//! run together, the CPUs are busy side by side for a short while and asleep side by side for the
+//! rest, which is when a multicore saves most: its last awake core costs as much as several more.
+//! This is deliberately not work-conserving.
 //!
 //! ```text
 //!   arrivals     |  | |     |    | ||       |   |  |   |
@@ -11,27 +12,32 @@
 //!                                     ^ released               ^ the most urgent deadline, less a burst's tail
 //! ```
 //!
-//! When to release: [`Mode::Period`] is what the paper measured (every 250 ms for a target of 500: 68 W became 53 W and
-//! the 99.9th percentile stayed below the target); [`Mode::Deadline`] is what it proposes ("when some staged
-//! requests are in danger of missing their latency deadlines") and does not build; [`Mode::Guarded`] is both, whichever
-//! comes first: a regular rhythm for as long as the deadlines allow it. In all of them a full stage is released too.
+//! When to release: [`Mode::Period`] is what the paper measured (every 250 ms for a target of 500:
+//! 68 W became 53 W and the 99.9th percentile stayed below the target); [`Mode::Deadline`] is what
+//! it proposes ("when some staged requests are in danger of missing their latency deadlines") and
+//! does not build; [`Mode::Guarded`] is both, whichever comes first: a regular rhythm for as long
+//! as the deadlines allow it. In all of them a full stage is released too.
 //!
 //! Several stages need not burst together: [`Params::phase`] shifts the ends of one's periods, and
-//! [`phases`] gives each of several its own; in deadline mode [`timetable`] says whose burst goes a little earlier.
+//! [`phases`] gives each of several its own; in deadline mode [`timetable`] says whose burst goes a
+//! little earlier.
 //!
-//! What danger is, is learned. [`Tails`] knows how long requests take from release to completion in bursts of each
-//! size; and beyond what it foresees stands a margin that every miss widens and every success narrows a little, in such
-//! a proportion that in the long run only the tolerated share of held requests misses. Before bursts of a size
-//! are known, a request is held for half of its time at most: the paper's own proportion.
+//! What danger is, is learned. [`Tails`] knows how long requests take from release to completion in
+//! bursts of each size; and beyond what it foresees stands a margin that every miss widens and
+//! every success narrows a little, in such a proportion that in the long run only the tolerated
+//! share of held requests misses. Before bursts of a size are known, a request is held for half of
+//! its time at most: the paper's own proportion.
 //!
-//! At high load, when the tail of a burst takes all the time there is, every request is in danger on arrival and is
-//! released at once: staging is off, by itself, until bursts are short again.
+//! At high load, when the tail of a burst takes all the time there is, every request is in danger
+//! on arrival and is released at once: staging is off, by itself, until bursts are short again.
 //!
 //! What always holds:
-//! - every request is released exactly once, in the order of arrival, unless it was withdrawn before;
-//! - in deadline mode, with a driver that is on time, no request is held beyond its deadline less the tail, as known at
-//!   each moment of its wait;
-//! - never more than [`Params::max_staged`] requests are held, and nobody is held without a timeout.
+//! - every request is released exactly once, in the order of arrival, unless it was withdrawn
+//!   before;
+//! - in deadline mode, with a driver that is on time, no request is held beyond its deadline less
+//!   the tail, as known at each moment of its wait;
+//! - never more than [`Params::max_staged`] requests are held, and nobody is held without a
+//!   timeout.
 
 mod apart;
 #[cfg(test)]
@@ -56,17 +62,17 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
-    /// At the end of every [`Params::period`], whatever the deadlines are. Periods are counted from the driver's epoch,
-    /// so that several stages on one machine burst together.
+    /// At the end of every [`Params::period`], whatever the deadlines are. Periods are counted from
+    /// the driver's epoch, so that several stages on one machine burst together.
     Period,
     /// When the deadline of a staged request is in danger.
     #[default]
     Deadline,
-    /// At the end of every [`Params::period`], and before it when the deadline of a staged request is in danger.
+    /// At the end of every [`Params::period`], and before it when the deadline of a staged request
+    /// is in danger.
     Guarded,
 }
 
-/// What the registry says of it.
 pub static ENTRY: Entry = Entry {
     words: &[
         Word::new("staged", "requests are let in together, before a deadline is in danger", |_| {
@@ -162,7 +168,8 @@ impl Params {
     }
 }
 
-/// The phases of `count` stages with the same period, so that their bursts are as far apart as they can be.
+/// The phases of `count` stages with the same period, so that their bursts are as far apart as they
+/// can be.
 pub fn phases(period: Duration, count: u32) -> impl Iterator<Item = Duration> {
     (0..u64::from(count)).map(move |number| {
         Duration::from_nanos(

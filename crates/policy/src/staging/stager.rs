@@ -16,7 +16,8 @@ pub struct StagedId(pub u64);
 pub enum Verdict {
     /// It waits.
     Hold,
-    /// A burst begins with it: all that is staged is to be had from [`Stager::poll_release`], this one last.
+    /// A burst begins with it: all that is staged is to be had from [`Stager::poll_release`], this
+    /// one last.
     ReleaseNow,
 }
 
@@ -188,7 +189,8 @@ impl Stager {
         }
     }
 
-    /// All that is staged shall go before its time, so as not to meet another server's burst ([`super::timetable`]).
+    /// All that is staged shall go before its time, so as not to meet another server's burst
+    /// ([`super::timetable`]).
     pub fn handle_give_way(&mut self, now: Instant) {
         if self.held() > 0 {
             self.begin(now);
@@ -225,8 +227,8 @@ impl Stager {
         Some(release)
     }
 
-    /// The next burst, as the timetable of several stages needs it; `None` if nothing is staged. Where there are periods, their phases keep
-    /// bursts apart, and this one is not to be moved.
+    /// The next burst, as the timetable of several stages needs it; `None` if nothing is staged.
+    /// Where there are periods, their phases keep bursts apart, and this one is not to be moved.
     pub fn coming(&self) -> Option<Coming> {
         let due = self.due()?;
         let span = match self.params.mode {
@@ -246,7 +248,8 @@ impl Stager {
         &self.tails
     }
 
-    /// How long before its deadline a request goes if `size` would then be in service: tail and margin.
+    /// How long before its deadline a request goes if `size` would then be in service: tail and
+    /// margin.
     pub fn lead(&self, size: u32) -> Option<Duration> {
         Some(self.tails.tail(size)? + Duration::from_nanos(self.margin_ns as u64))
     }
@@ -282,7 +285,8 @@ impl Stager {
             |known: Option<Instant>, other: Instant| Some(known.map_or(other, |known| known.min(other)));
         if self.params.mode != Mode::Deadline {
             let (period, phase) = (self.params.period.as_nanos().max(1), self.params.phase.as_nanos());
-            // Periods of a phase end at phase, phase + period, ...; the first end after the arrival is meant.
+            // Periods of a phase end at phase, phase + period, ...; the first end after the arrival
+            // is meant.
             let phase = phase % period;
             let arrived = request.arrived.as_nanos();
             let end = match arrived.checked_sub(phase) {

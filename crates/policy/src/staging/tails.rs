@@ -1,13 +1,15 @@
 //! How long requests take in bursts, by the size of the burst: learned from completions.
 //!
-//! The *size* of a burst is the number of requests in service just after its release, those of an earlier burst
-//! included: that is what they compete with. Sizes are taken together in classes that double (1, 2, 3-4, 5-8, ...).
-//! The *tail* of a class is the longest of its last completions. The next one of n is longer than all before with
-//! probability 1/(n + 1), whatever the distribution; and what is old is forgotten.
+//! The *size* of a burst is the number of requests in service just after its release, those of an
+//! earlier burst included: that is what they compete with. Sizes are taken together in classes that
+//! double (1, 2, 3-4, 5-8, ...). The *tail* of a class is the longest of its last completions. The
+//! next one of n is longer than all before with probability 1/(n + 1), whatever the distribution;
+//! and what is old is forgotten.
 //!
-//! A class that is not known is taken to be slower than the next smaller known one in proportion to its size, as if
-//! requests queued for a single CPU; where no smaller one is known, as slow as the next larger. What a class remembers
-//! fades while others are in use: or a class that was slow once would be avoided, never seen again, and slow for ever.
+//! A class that is not known is taken to be slower than the next smaller known one in proportion to
+//! its size, as if requests queued for a single CPU; where no smaller one is known, as slow as the
+//! next larger. What a class remembers fades while others are in use: or a class that was slow once
+//! would be avoided, never seen again, and slow for ever.
 //!
 //! What always holds: something is known of every size as soon as it is of any.
 
@@ -18,8 +20,8 @@ use serde::{Deserialize, Serialize};
 /// Classes of size: the last begins at 2^14 + 1.
 const CLASSES: usize = 16;
 
-/// Every so many completions each class but the one in use forgets its oldest. 16 (ours): a class out of use is
-/// forgotten after some thousands.
+/// Every so many completions each class but the one in use forgets its oldest. 16 (ours): a class
+/// out of use is forgotten after some thousands.
 const FADING: u64 = 16;
 
 /// Completions by the size of their burst.
@@ -48,7 +50,8 @@ impl Tails {
         }
     }
 
-    /// How long the slowest request of a burst of `size` is expected to take; `None` while no class is known.
+    /// How long the slowest request of a burst of `size` is expected to take; `None` while no class
+    /// is known.
     pub fn tail(&self, size: u32) -> Option<Duration> {
         let class = class(size);
         let longest = |class: usize| Some(Duration::from_nanos(self.classes[class].max()?.max(0) as u64));

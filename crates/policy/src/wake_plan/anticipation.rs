@@ -1,4 +1,4 @@
-//! What the registry says of anticipatory wake-ups, where a device's answer is foreseen.
+//! The registry entries of anticipatory wake-ups, where a device's answer is foreseen.
 
 use super::{DeviceParams, KernelParams, Params};
 use crate::check::Check;
@@ -45,7 +45,8 @@ pub static KERNELS_ENTRY: Entry = Entry {
     ..Entry::of::<KernelAnticipation>()
 };
 
-/// The CPU sleeps paper (section 2) begins to wake 80 us after the submission of a read that takes 100.
+/// The CPU sleeps paper (section 2) begins to wake 80 us after the submission of a read that
+/// takes 100.
 const PAPERS_LEAD: Duration = Duration::from_micros(20);
 
 /// Parameters of `anticipate`.

@@ -1,12 +1,13 @@
 //! From an expectation to a window: the band in which the errors of the last expectations lay.
 //!
-//! Whatever model says "540 us", its own past errors say how far to trust it. The band reaches from a low to a high one
-//! of the last errors, so that it holds the next with a chosen probability (see `recent`): lopsided where errors
-//! are, narrow where the model is good, wider as soon as it is not. Confidence is a window, in the planner's currency:
-//! what a worse model costs is time awake, and the energy of that is on the bill of whoever asked.
+//! Whatever model says "540 us", its own past errors say how far to trust it. The band reaches from
+//! a low to a high one of the last errors, so that it holds the next with a chosen probability (see
+//! `recent`): lopsided where errors are, narrow where the model is good, wider as soon as it is
+//! not. Confidence is a window, in the planner's currency: what a worse model costs is time awake,
+//! and the energy of that is on the bill of whoever asked.
 //!
-//! Before there are errors enough for the promised probability, the band is also no narrower than a first guess.
-//! A band so wide that a CPU would hardly sleep before it is no prediction.
+//! Before there are errors enough for the promised probability, the band is also no narrower than a
+//! first guess. A band so wide that a CPU would hardly sleep before it is no prediction.
 
 use super::{Prediction, Record, recent::Recent};
 use crate::check::Check;
@@ -69,7 +70,8 @@ impl Band {
         (self.errors.len() >= 4).then_some(self.errors.quartile_distance()? as f64)
     }
 
-    /// The window about `expected`, `stretch` times as wide as its errors were. `None` if it is too wide to be of use.
+    /// The window about `expected`, `stretch` times as wide as its errors were. `None` if it is too
+    /// wide to be of use.
     pub fn around(&self, expected: Duration, stretch: f64) -> Option<Prediction> {
         let guess = expected.scale(self.params.first_guess);
         let prediction = self.around_with(expected, guess, stretch);
@@ -93,7 +95,8 @@ impl Band {
         Prediction { earliest, expected: moved(middle), latest }
     }
 
-    /// An event came after `actual`, had `prediction`, and the model behind it, if it had an opinion, said `expected`.
+    /// An event came after `actual`, had `prediction`, and the model behind it, if it had an
+    /// opinion, said `expected`.
     pub fn handle_came(
         &mut self,
         prediction: Option<Prediction>,

@@ -1,8 +1,9 @@
 //! The plan of one CPU: the windows that its requests merge into, and which of them is open now.
 //!
-//! A request begins early by the CPU's exit latency and the margin. Requests that overlap or touch are one window; so
-//! are two with a gap between them in which sleeping would not pay (shorter than `min_sleep`): the later one begins at
-//! the end of the earlier, and its principal pays for that too.
+//! A request begins early by the CPU's exit latency and the margin. Requests that overlap or touch
+//! are one window; so are two with a gap between them in which sleeping would not pay (shorter than
+//! `min_sleep`): the later one begins at the end of the earlier, and its principal pays for that
+//! too.
 //!
 //! ```text
 //!   requests     |== a ==|            |= c =|
@@ -11,9 +12,10 @@
 //!                from                      until
 //! ```
 //!
-//! What always holds: windows are in order and more than `min_sleep` apart; each begins
-//! where a request begins and ends where one ends; every request lies in one. What is open is charged from
-//! the moment that it opened to the moment that it closed, by the driver's clock, so late timeouts are paid for too.
+//! What always holds: windows are in order and more than `min_sleep` apart; each begins where a
+//! request begins and ends where one ends; every request lies in one. What is open is charged from
+//! the moment that it opened to the moment that it closed, by the driver's clock, so late timeouts
+//! are paid for too.
 
 use super::ledger::Ledger;
 use super::{Principal, RequestId, Window};
@@ -25,10 +27,11 @@ use serde::{Deserialize, Serialize};
 pub struct CpuCosts {
     /// Which CPU.
     pub cpu: CpuId,
-    /// What waking takes from the state that it would sleep in: measured, a high percentile; advertised where nobody
-    /// has measured.
+    /// What waking takes from the state that it would sleep in: measured, a high percentile;
+    /// advertised where nobody has measured.
     pub exit_latency: Duration,
-    /// A sleep shorter than this saves nothing: the target residency of its shallowest state that halts.
+    /// A sleep shorter than this saves nothing: the target residency of its shallowest state that
+    /// halts.
     pub min_sleep: Duration,
     /// What keeping it awake takes.
     pub power: Microwatts,
@@ -110,7 +113,8 @@ impl CpuPlan {
         before - self.standing.len()
     }
 
-    /// After [`Self::advance`] and whatever changed the requests: opens, moves or closes the window. True if it did.
+    /// After [`Self::advance`] and whatever changed the requests: opens, moves or closes the
+    /// window. True if it did.
     pub fn settle(&mut self, now: Instant) -> bool {
         // An open window goes on over a gap in which sleeping would not pay.
         let mut end = self.open.map(|_| now);

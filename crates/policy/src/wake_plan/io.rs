@@ -1,18 +1,20 @@
-//! When a disk will answer (the CPU sleeps paper, section 2): from the kind of operation and its size.
+//! When a disk will answer (the CPU sleeps paper, section 2): from the kind of operation and its
+//! size.
 //!
-//! A flash disk's time for one operation is linear in its size, separately for reads and writes (the paper's disk:
-//! correlation 1.00 and 0.91). The line is learned while the disk is used, and forgets. An outlier (the disk collects
-//! garbage) pulls it little: its weight falls with its distance (Huber's).
+//! A flash disk's time for one operation is linear in its size, separately for reads and writes
+//! (the paper's disk: correlation 1.00 and 0.91). The line is learned while the disk is used, and
+//! forgets. An outlier (the disk collects garbage) pulls it little: its weight falls with its
+//! distance (Huber's).
 //!
-//! "If the OS dispatches multiple I/O operations to the SSD [...] the I/O time prediction would be more difficult",
-//! says the paper, and stops. Ours: each class of depth (1, 2, 3-4, 5-8, 9-16, more outstanding, itself included) has a
-//! line and errors of its own. What queueing adds on average is then in the line, and what it scatters is in the
-//! window, which widens with depth just as much as this disk makes it; where it becomes too wide to be of use, nothing
-//! is predicted.
+//! "If the OS dispatches multiple I/O operations to the SSD [...] the I/O time prediction would be
+//! more difficult", says the paper, and stops. Ours: each class of depth (1, 2, 3-4, 5-8, 9-16,
+//! more outstanding, itself included) has a line and errors of its own. What queueing adds on
+//! average is then in the line, and what it scatters is in the window, which widens with depth just
+//! as much as this disk makes it; where it becomes too wide to be of use, nothing is predicted.
 //!
-//! What always holds: nothing is predicted before four operations of the kind and depth were seen, nor for a size about
-//! which those seen say nothing; a slip handed back twice or never leaves the count of outstanding operations at or
-//! above zero, and at worst in a wrong class.
+//! What always holds: nothing is predicted before four operations of the kind and depth were seen,
+//! nor for a size about which those seen say nothing; a slip handed back twice or never leaves the
+//! count of outstanding operations at or above zero, and at worst in a wrong class.
 
 use super::band::{Band, BandParams};
 use super::line::Line;
@@ -77,7 +79,8 @@ pub struct Issued {
 /// Classes of depth.
 const CLASSES: usize = 6;
 
-/// Operations of a kind and depth before the first prediction. With fewer, one outlier would be all that is known.
+/// Operations of a kind and depth before the first prediction. With fewer, one outlier would be all
+/// that is known.
 const FIRST: u32 = 4;
 
 /// What is known of one disk.

@@ -1,16 +1,21 @@
-//! When a repeated computation will be done (the CPU sleeps paper, section 2): after about as long as the last times.
+//! When a repeated computation will be done (the CPU sleeps paper, section 2): after about as long
+//! as the last times.
 //!
-//! How long a kernel on a GPU runs cannot be known in general; but programs iterate, and each iteration runs the same
-//! kernel on as much data. The paper predicts from history and does not say how: 540 us +- 25 (K-means) and 500 us +-
-//! 50 with a few outliers (StreamCluster), the first invocation apart, were predicted "with about 87% accuracy".
+//! How long a kernel on a GPU runs cannot be known in general; but programs iterate, and each
+//! iteration runs the same kernel on as much data. The paper predicts from history and does not say
+//! how: 540 us +- 25 (K-means) and 500 us +- 50 with a few outliers (StreamCluster), the first
+//! invocation apart, were predicted "with about 87% accuracy".
 //!
-//! Ours, for each kernel by itself: the mean of the last runs without an eighth of them at either end, the very first run
-//! left out (it compiles, or fills caches); about that the band of the last errors. How many runs? Eight follow a change, and
-//! carry their own scatter into the expectation: an error 7 % larger than that of who knows the law. Thirty-two are nearly as
-//! good as the law, and late by sixteen runs when it changes. So both are kept, and the one speaks whose expectations were
-//! nearer lately. Nothing here is particular to GPUs: any begin and end that repeat will do.
+//! Ours, for each kernel by itself: the mean of the last runs without an eighth of them at either
+//! end, the very first run left out (it compiles, or fills caches); about that the band of the last
+//! errors. How many runs? Eight follow a change, and carry their own scatter into the expectation:
+//! an error 7 % larger than that of who knows the law. Thirty-two are nearly as good as the law,
+//! and late by sixteen runs when it changes. So both are kept, and the one speaks whose
+//! expectations were nearer lately. Nothing here is particular to GPUs: any begin and end that
+//! repeat will do.
 //!
-//! What always holds: the first to speak are the eight; a single outlier does not decide who speaks.
+//! What always holds: the first to speak are the eight; a single outlier does not decide who
+//! speaks.
 
 use super::band::{Band, BandParams};
 use super::recent::Recent;
@@ -21,7 +26,8 @@ use crate::registry::{Parameter, count, table};
 use machine::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
-/// A kernel and what its run time depends on (its grid, its data's size), as the driver numbers them.
+/// A kernel and what its run time depends on (its grid, its data's size), as the driver numbers
+/// them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct KernelId(pub u64);
@@ -132,8 +138,8 @@ impl Kernels {
         });
         let prediction = known.expected().and_then(|expected| {
             let band = known.band.around(expected, 1.0)?;
-            // The errors move the window. But the middle of the last runs is what it is of: the middle of their errors would only add
-            // its own scatter.
+            // The errors move the window. But the middle of the last runs is what it is of: the
+            // middle of their errors would only add its own scatter.
             Some(Prediction { expected: expected.clamp(band.earliest, band.latest), ..band })
         });
         Launched { kernel, at: now, prediction }
@@ -225,8 +231,8 @@ mod tests {
 
     #[test]
     fn the_papers_kernels_are_predicted() {
-        // Twice the standard deviation is +- 25 and +- 50 us; 2 % of the second's runs take three times as long; both
-        // drift by 1 us in 100 runs.
+        // Twice the standard deviation is +- 25 and +- 50 us; 2 % of the second's runs take three
+        // times as long; both drift by 1 us in 100 runs.
         for (kernel, mean, sigma, outliers) in [(1, 540.0, 12.5, 0), (2, 500.0, 25.0, 50)] {
             let mut kernels = Kernels::new(KernelParams::default());
             let mut normal = normal(kernel);

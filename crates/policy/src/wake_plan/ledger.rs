@@ -1,18 +1,21 @@
 //! Who pays for the time that CPUs are kept awake.
 //!
-//! The paper: "the energy use of a resource principal should include that of its anticipatory CPU wakeups even if the
-//! system idles for much of the wakeup durations". It leaves open how to share. Ours: an instant that several
-//! principals asked for is paid by them in equal parts, however many requests each has there (or asking twice would
-//! double what the others save). Time that a CPU was kept awake although no request asked for it (the driver came late
-//! to end the window) is nobody's: it is in the ledger under no name, so that the sum is right.
+//! The paper: "the energy use of a resource principal should include that of its anticipatory CPU
+//! wakeups even if the system idles for much of the wakeup durations". It leaves open how to share.
+//! Ours: an instant that several principals asked for is paid by them in equal parts, however many
+//! requests each has there (or asking twice would double what the others save). Time that a CPU was
+//! kept awake although no request asked for it (the driver came late to end the window) is
+//! nobody's: it is in the ledger under no name, so that the sum is right.
 //!
-//! Accounts are of principals, which are names. What may be asked for is the *purse*'s of a payer, and an instant is paid
-//! by payers in equal parts before it is paid by the names of each: whatever names a payer invents, it pays and may ask
-//! for the same. An account that is closed goes on in [`Ledger::closed`]; its purse stays until it is settled, or coming
-//! again under another name would be free.
+//! Accounts are of principals, which are names. What may be asked for is the *purse*'s of a payer,
+//! and an instant is paid by payers in equal parts before it is paid by the names of each: whatever
+//! names a payer invents, it pays and may ask for the same. An account that is closed goes on in
+//! [`Ledger::closed`]; its purse stays until it is settled, or coming again under another name
+//! would be free.
 //!
-//! What always holds: the accounts, the closed and the unowned one sum to the time that CPUs were kept awake, to the nanosecond,
-//! and to the energy of that time, to the microwatt times nanosecond.
+//! What always holds: the accounts, the closed and the unowned one sum to the time that CPUs were
+//! kept awake, to the nanosecond, and to the energy of that time, to the microwatt times
+//! nanosecond.
 
 use super::allowance::{Allowance, AllowanceParams};
 use super::{Payer, Principal, Refused};
@@ -131,13 +134,14 @@ impl Ledger {
         self.purse_place(self.payer(principal)).map_or(0, |at| self.purses[at].1.outstanding)
     }
 
-    /// Time for which CPUs were kept awake on behalf of the payer of `principal`, under whatever names.
+    /// Time for which CPUs were kept awake on behalf of the payer of `principal`, under whatever
+    /// names.
     pub fn awake_for(&self, principal: Principal) -> Duration {
         self.purse_place(self.payer(principal)).map_or(Duration::ZERO, |at| self.purses[at].1.awake)
     }
 
-    /// `length` of one CPU kept awake at `power`: paid in equal parts by the payers of `sharers`, and by each payer's
-    /// principals in equal parts; or by nobody. Each sharer is named once.
+    /// `length` of one CPU kept awake at `power`: paid in equal parts by the payers of `sharers`,
+    /// and by each payer's principals in equal parts; or by nobody. Each sharer is named once.
     pub fn charge(
         &mut self,
         sharers: impl Iterator<Item = Principal> + Clone,
@@ -193,7 +197,8 @@ impl Ledger {
         }
     }
 
-    /// `principal` uses the allowance of all of this number, from now on and until its account is closed.
+    /// `principal` uses the allowance of all of this number, from now on and until its account is
+    /// closed.
     pub(super) fn share(&mut self, principal: Principal, number: u64) {
         match self.sharing.binary_search_by_key(&principal, |(principal, _)| *principal) {
             Ok(at) => self.sharing[at].1 = number,
@@ -201,8 +206,8 @@ impl Ledger {
         }
     }
 
-    /// One request of `principal`, which has an account, by the bounds of its payer and of all together, who share so
-    /// many CPUs. What is refused takes nothing.
+    /// One request of `principal`, which has an account, by the bounds of its payer and of all
+    /// together, who share so many CPUs. What is refused takes nothing.
     pub(super) fn take(
         &mut self,
         principal: Principal,
@@ -230,7 +235,8 @@ impl Ledger {
         Ok(())
     }
 
-    /// The account of `principal`, opened now if it has none; `None` if there are already `limit` of them.
+    /// The account of `principal`, opened now if it has none; `None` if there are already `limit`
+    /// of them.
     pub(super) fn open(&mut self, principal: Principal, limit: u16) -> Option<&mut Account> {
         let at = match self.place(principal) {
             Ok(at) => at,
@@ -260,7 +266,8 @@ impl Ledger {
         }
     }
 
-    /// Closes the account of `principal`, of which no request stands. What its payer owes stays until `is_settled`.
+    /// Closes the account of `principal`, of which no request stands. What its payer owes stays
+    /// until `is_settled`.
     pub(super) fn close(
         &mut self,
         principal: Principal,

@@ -1,9 +1,11 @@
-//! Anticipatory wake-ups: a CPU begins to wake before the event that needs it (the CPU sleeps paper, section 2).
+//! Anticipatory wake-ups: a CPU begins to wake before the event that needs it (the CPU sleeps
+//! paper, section 2).
 //!
-//! A sleeping CPU answers late by its exit latency: 20 us are a fifth of a fast disk's read, 100 us double it. Never
-//! letting it sleep costs 2 to 5 times the power. But often somebody knows when the CPU will be needed: the disk's
-//! reads take the same time again and again, an iteration of a kernel takes as long as the last, an application has
-//! set a timer, a client says that it is about to send. Then the CPU can be up just in time and asleep until then.
+//! A sleeping CPU answers late by its exit latency: 20 us are a fifth of a fast disk's read, 100 us
+//! double it. Never letting it sleep costs 2 to 5 times the power. But often somebody knows when
+//! the CPU will be needed: the disk's reads take the same time again and again, an iteration of a
+//! kernel takes as long as the last, an application has set a timer, a client says that it is about
+//! to send. Then the CPU can be up just in time and asleep until then.
 //!
 //! ```text
 //!   io, kernels, timers, remote            planner                                   driver
@@ -14,17 +16,19 @@
 //!       +-----------------------------------------------------------------------------
 //! ```
 //!
-//! Terms. A *principal* is who asked and who pays. A *request* says: this CPU shall be ready from `ready` on, and stay
-//! so for `stay`. The paper's request is the time to begin waking; the exit latency is the machine's business and ours
-//! leaves it to the planner. A *window* is a length of time for which a CPU is kept awake: all requests of the CPU,
-//! merged. An event whose notice passes several CPUs (the one that takes the device's interrupt, and the one that
-//! waits) takes a request for each.
+//! Terms. A *principal* is who asked and who pays. A *request* says: this CPU shall be ready from
+//! `ready` on, and stay so for `stay`. The paper's request is the time to begin waking; the exit
+//! latency is the machine's business and ours leaves it to the planner. A *window* is a length of
+//! time for which a CPU is kept awake: all requests of the CPU, merged. An event whose notice
+//! passes several CPUs (the one that takes the device's interrupt, and the one that waits) takes a
+//! request for each.
 //!
 //! A *payer* is whose allowance is used: principals that are one user's share one ([`Payer`]).
 //!
-//! [`Planner`] makes the plan. The predictors answer when something will happen, each with the [`Record`] of how often
-//! it was right: [`Device`] for disks, [`Kernels`] for repeated computations, [`Timers`], [`Announcements`] of clients.
-//! A predictor keeps no table of what is under way: it hands out a slip that the driver gives back at the end.
+//! [`Planner`] makes the plan. The predictors answer when something will happen, each with the
+//! [`Record`] of how often it was right: [`Device`] for disks, [`Kernels`] for repeated
+//! computations, [`Timers`], [`Announcements`] of clients. A predictor keeps no table of what is
+//! under way: it hands out a slip that the driver gives back at the end.
 
 mod allowance;
 mod anticipation;

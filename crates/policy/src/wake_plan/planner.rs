@@ -1,16 +1,17 @@
 //! The sleep plan of the machine: requests in, the begin and end of windows out.
 //!
-//! The driver calls [`Planner::handle_timeout`] when [`Planner::poll_timeout`] fell due, and after every call drains
-//! [`Planner::poll_command`]. On the way into an idle state it may also ask [`Planner::awake_until`], which is a plain
-//! look-up.
+//! The driver calls [`Planner::handle_timeout`] when [`Planner::poll_timeout`] fell due, and after
+//! every call drains [`Planner::poll_command`]. On the way into an idle state it may also ask
+//! [`Planner::awake_until`], which is a plain look-up.
 //!
 //! What always holds, with a driver that is on time:
-//! - a CPU is awake throughout `[ready, ready + stay)` of every accepted request, unless the request was withdrawn or
-//!   its event came; and from the exit latency and the margin before that, unless the request itself came later;
+//! - a CPU is awake throughout `[ready, ready + stay)` of every accepted request, unless the
+//!   request was withdrawn or its event came; and from the exit latency and the margin before that,
+//!   unless the request itself came later;
 //! - windows of a CPU never overlap, and each ends: none is longer than its requests;
 //! - the ledger sums to the time between [`WakeCommand::KeepAwake`] and [`WakeCommand::MaySleep`];
-//! - requests that are late, over, absurd or too many, withdrawals that come twice or too late, timeouts that come
-//!   early, late or twice, do no harm. A refused request changes nothing.
+//! - requests that are late, over, absurd or too many, withdrawals that come twice or too late,
+//!   timeouts that come early, late or twice, do no harm. A refused request changes nothing.
 
 use super::allowance::Allowance;
 use super::cpu_plan::{CpuCosts, CpuPlan, Standing};
@@ -111,7 +112,8 @@ impl Planner {
         Self { params, plans, ledger: Ledger::default(), accepted: 0, due: None, changed: false }
     }
 
-    /// Before it first asks: `principal` uses the allowance of `payer`. Without this it has one of its own.
+    /// Before it first asks: `principal` uses the allowance of `payer`. Without this it has one of
+    /// its own.
     pub fn handle_entered(&mut self, principal: Principal, payer: Payer) {
         if let Payer::Shared(number) = payer {
             self.ledger.share(principal, number);
@@ -137,7 +139,8 @@ impl Planner {
         answer
     }
 
-    /// The event came: the CPU has work now, and the window ends unless others need it. False if the request was over.
+    /// The event came: the CPU has work now, and the window ends unless others need it. False if
+    /// the request was over.
     pub fn handle_came(&mut self, now: Instant, id: RequestId) -> bool {
         self.end(now, id, |account| account.came += 1)
     }
@@ -147,8 +150,8 @@ impl Planner {
         self.end(now, id, |account| account.withdrawn += 1)
     }
 
-    /// A principal is gone: its requests are withdrawn and its account is closed and handed out. What its payer has used
-    /// up of its allowance stays used up.
+    /// A principal is gone: its requests are withdrawn and its account is closed and handed out.
+    /// What its payer has used up of its allowance stays used up.
     pub fn handle_departed(&mut self, now: Instant, principal: Principal) -> Option<Account> {
         for at in 0..self.plans.len() {
             self.plans[at].advance(now, &mut self.ledger);
@@ -163,7 +166,8 @@ impl Planner {
         self.ledger.close(principal, is_settled)
     }
 
-    /// Waking `cpu` takes this long, as was measured. Requests that were accepted before keep their time.
+    /// Waking `cpu` takes this long, as was measured. Requests that were accepted before keep their
+    /// time.
     pub fn handle_exit_latency(&mut self, cpu: CpuId, exit_latency: Duration) {
         if let Some(at) = self.place(cpu) {
             self.plans[at].costs.exit_latency = exit_latency;
@@ -187,7 +191,8 @@ impl Planner {
         self.due
     }
 
-    /// When the next window of `cpu` opens, or its open one closes: for drivers with a timer on each CPU.
+    /// When the next window of `cpu` opens, or its open one closes: for drivers with a timer on
+    /// each CPU.
     pub fn due_of(&self, cpu: CpuId) -> Option<Instant> {
         self.plans[self.place(cpu)?].due()
     }
@@ -221,7 +226,8 @@ impl Planner {
         Some(self.plans[self.place(cpu)?].open()?.until)
     }
 
-    /// The plan of `cpu`: windows in order, of requests that were outstanding when it was last looked at.
+    /// The plan of `cpu`: windows in order, of requests that were outstanding when it was last
+    /// looked at.
     pub fn windows(&self, cpu: CpuId) -> impl Iterator<Item = Window> {
         self.place(cpu).into_iter().flat_map(|at| self.plans[at].windows())
     }

@@ -64,8 +64,9 @@ impl Record {
         share(self.within_tenth as f64, self.predicted())
     }
 
-    /// One less the mean relative error of those that came. Whether this or [`Self::within_tenth_rate`] is meant by the
-    /// paper's "predicted with about 87% accuracy" it does not say.
+    /// One less the mean relative error of those that came. Whether this or
+    /// [`Self::within_tenth_rate`] is meant by the paper's "predicted with about 87% accuracy" it
+    /// does not say.
     pub fn accuracy(&self) -> Ratio {
         let came = self.predicted() - self.absent;
         share(came as f64 - self.error_sum, came)

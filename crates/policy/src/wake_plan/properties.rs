@@ -148,8 +148,8 @@ fn any_said() -> impl Strategy<Value = Said> {
 }
 
 proptest! {
-    /// One payer asks under as many names as it likes, or under one: it is allowed the same, pays the same, and the
-    /// others do, too.
+    /// One payer asks under as many names as it likes, or under one: it is allowed the same, pays
+    /// the same, and the others do, too.
     #[test]
     fn names_that_a_payer_invents_change_nothing(
         steps in prop::collection::vec(any_said(), 1..80),
@@ -184,8 +184,8 @@ proptest! {
                     principal, cpu: step.cpu, ready: now + us(step.ahead), stay: us(step.stay),
                 };
                 answers.push(planner.handle_request(now, &request).map(|id| id.number));
-                // A name that has nothing under way goes, and may come again, at no gain. Somebody goes each time: that
-                // brings the books of all CPUs up to date.
+                // A name that has nothing under way goes, and may come again, at no gain. Somebody
+                // goes each time: that brings the books of all CPUs up to date.
                 if let Some(name) = leaves {
                     let gone = many_names(*name);
                     let account = planner.ledger().account(gone);

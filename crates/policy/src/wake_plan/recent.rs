@@ -1,13 +1,15 @@
 //! The last values of a measurement, in order of arrival and of size.
 //!
-//! Order statistics of a short past answer what a predictor needs without any assumption about the distribution. If
-//! the next value is as likely as any of the last n to be at any place among them (they are exchangeable), then it lies
-//! between the j-th smallest and the k-th largest with probability 1 - (j + k)/(n + 1). That is exact, for any distribution;
-//! 39 values with j + k = 4 give 90 %. And what is old is forgotten at once, so that a change is learned after n values.
+//! Order statistics of a short past answer what a predictor needs without any assumption about the
+//! distribution. If the next value is as likely as any of the last n to be at any place among them
+//! (they are exchangeable), then it lies between the j-th smallest and the k-th largest with
+//! probability 1 - (j + k)/(n + 1). That is exact, for any distribution; 39 values with j + k = 4
+//! give 90 %. And what is old is forgotten at once, so that a change is learned after n values.
 //!
-//! Which j and k? Lengths have outliers on one side: with j = k = 2 two of them among 39 values, of which one in fifty is such, made
-//! a window three times as long as need be, or none at all. So the narrowest of the intervals that leave out as many. That they are
-//! chosen by the values they are to hold costs up to 2 points of the probability (normal and uniform values; with heavy tails
+//! Which j and k? Lengths have outliers on one side: with j = k = 2 two of them among 39 values, of
+//! which one in fifty is such, made a window three times as long as need be, or none at all. So the
+//! narrowest of the intervals that leave out as many. That they are chosen by the values they are
+//! to hold costs up to 2 points of the probability (normal and uniform values; with heavy tails
 //! nothing).
 
 use machine::Ratio;
@@ -57,7 +59,8 @@ impl Recent {
         Some(midpoint(self.sorted[low], self.sorted[high]))
     }
 
-    /// The mean of all but an eighth at either end, at least the smallest and the largest; of fewer than three values, of all.
+    /// The mean of all but an eighth at either end, at least the smallest and the largest; of fewer
+    /// than three values, of all.
     pub fn trimmed_mean(&self) -> Option<i64> {
         let count = self.sorted.len();
         let cut = if count < 3 { 0 } else { (count / 8).max(1) };
@@ -66,8 +69,8 @@ impl Recent {
         (!inner.is_empty()).then(|| (sum / inner.len() as i128) as i64)
     }
 
-    /// The two nearest values between which the next will lie with about the given probability; with too few values for that, the
-    /// smallest and the largest.
+    /// The two nearest values between which the next will lie with about the given probability;
+    /// with too few values for that, the smallest and the largest.
     pub fn interval(&self, coverage: Ratio) -> Option<(i64, i64)> {
         let missed = (self.sorted.len() + 1) as f64 * (1.0 - coverage.as_f64());
         // Not to be one short because 0.1 is no binary fraction.
@@ -147,7 +150,8 @@ mod tests {
 
         #[test]
         fn the_interval_covers_what_it_promises(seed in any::<u64>()) {
-            // A heavy tail, from a generator that is no part of the product: 2000 values, 1961 tried.
+            // A heavy tail, from a generator that is no part of the product: 2000 values, 1961
+            // tried.
             let mut state = seed | 1;
             let mut next = || {
                 state ^= state << 13;
@@ -165,7 +169,8 @@ mod tests {
                 inside += i32::from((low..=high).contains(&value));
                 recent.push(value);
             }
-            // 90 % of 1961 is 1765; consecutive intervals share 38 of 39 values, which widens the scatter.
+            // 90 % of 1961 is 1765; consecutive intervals share 38 of 39 values, which widens the
+            // scatter.
             prop_assert!((1680..=1850).contains(&inside), "{}", inside);
         }
     }

@@ -1,11 +1,12 @@
 //! When a remote client will send: when it says so (the CPU sleeps paper, section 2).
 //!
-//! A server cannot foresee independent clients; "anticipatory wakeups may only be possible if they are requested in
-//! advance by remote clients". The paper stops there. Two things stand between what a client says and what arrives: the
-//! network and the client's own scheduling jitter, both learned as a band of errors, client by client; and
-//! announcements that nothing follows. A client that breaks its word costs energy and gains nothing, so it is not
-//! believed while fewer than half of its announcements were kept. It may earn belief again: what it announces is still
-//! compared with what it does.
+//! A server cannot foresee independent clients; "anticipatory wakeups may only be possible if they
+//! are requested in advance by remote clients". The paper stops there. Two things stand between
+//! what a client says and what arrives: the network and the client's own scheduling jitter, both
+//! learned as a band of errors, client by client; and announcements that nothing follows. A client
+//! that breaks its word costs energy and gains nothing, so it is not believed while fewer than half
+//! of its announcements were kept. It may earn belief again: what it announces is still compared
+//! with what it does.
 
 use super::band::{Band, BandParams};
 use super::table::Table;

@@ -4,7 +4,8 @@ use machine::{CpuId, Duration, Instant, Ratio};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Who asks for wake-ups and pays for them: a process, a service, a remote client, as the driver numbers them.
+/// Who asks for wake-ups and pays for them: a process, a service, a remote client, as the driver
+/// numbers them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Principal(pub u32);
@@ -15,8 +16,8 @@ impl fmt::Display for Principal {
     }
 }
 
-/// Whose allowance a principal uses. Names are given freely and are for the books; users and tokens are not, so
-/// principals of one user share one allowance.
+/// Whose allowance a principal uses. Names are given freely and are for the books; users and tokens
+/// are not, so principals of one user share one allowance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Payer {
@@ -65,7 +66,8 @@ pub enum Refused {
     /// The CPU has as many requests outstanding as it may have.
     #[error("the CPU has {0} requests outstanding: withdraw some or wait until they are over")]
     CpuFull(u16),
-    /// The principal has as many requests outstanding as it may have, with those that share its allowance.
+    /// The principal has as many requests outstanding as it may have, with those that share its
+    /// allowance.
     #[error("the principal has {0} requests outstanding: withdraw some or wait until they are over")]
     PrincipalFull(u16),
     /// The ledger has as many accounts as it may have.
@@ -92,7 +94,8 @@ pub enum Refused {
     MachineTooMuch(Ratio),
 }
 
-/// A length of time for which a CPU is kept awake, waking included: `from` belongs to it, `until` does not.
+/// A length of time for which a CPU is kept awake, waking included: `from` belongs to it, `until`
+/// does not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Window {
     /// When the CPU begins to wake.
@@ -105,8 +108,9 @@ pub struct Window {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WakeCommand {
-    /// The CPU shall wake now, if it sleeps, and not sleep before `until`. Said again, with the same `from`, when the
-    /// end has moved: so a driver may arm a timer of its own for the end, and nobody stays awake if the planner dies.
+    /// The CPU shall wake now, if it sleeps, and not sleep before `until`. Said again, with the
+    /// same `from`, when the end has moved: so a driver may arm a timer of its own for the end, and
+    /// nobody stays awake if the planner dies.
     KeepAwake {
         /// Which CPU.
         cpu: CpuId,

@@ -1,8 +1,8 @@
 //! When a timer will fire: when it was set to, and a little later.
 //!
-//! A timer's expiry is known, for once. What is learned is how late it fires (the kernel groups timers, the interrupt
-//! takes its time), so that the window is neither shorter nor longer than that needs. A periodic timer is armed anew
-//! for every period.
+//! A timer's expiry is known, for once. What is learned is how late it fires (the kernel groups
+//! timers, the interrupt takes its time), so that the window is neither shorter nor longer than
+//! that needs. A periodic timer is armed anew for every period.
 
 use super::band::{Band, BandParams};
 use super::{Prediction, Record};
@@ -13,11 +13,12 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TimerParams {
-    /// How late (or early) a timer is taken to be before any has fired. 50 us: Linux's default timer slack (the
-    /// kernel's).
+    /// How late (or early) a timer is taken to be before any has fired. 50 us: Linux's default
+    /// timer slack (the kernel's).
     #[serde(with = "machine::duration_text")]
     pub slack: Duration,
-    /// The window. Its `first_guess` and `widest` mean nothing here: lateness is no fraction of the wait.
+    /// The window. Its `first_guess` and `widest` mean nothing here: lateness is no fraction of the
+    /// wait.
     pub band: BandParams,
 }
 

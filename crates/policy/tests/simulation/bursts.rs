@@ -1,4 +1,5 @@
-//! A burst wakes all the workers it needs within milliseconds; what only looks like one wakes nobody.
+//! A burst wakes all the workers it needs within milliseconds; what only looks like one wakes
+//! nobody.
 
 use crate::store::Store;
 use machine::{Duration, Instant, Rate};

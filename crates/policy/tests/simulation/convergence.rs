@@ -10,7 +10,8 @@ fn secs(secs: u64) -> Duration {
     Duration::from_secs(secs)
 }
 
-/// Half-second blocks and a learning time of a second: the same policy, for tests that shall not take long.
+/// Half-second blocks and a learning time of a second: the same policy, for tests that shall not
+/// take long.
 fn brisk() -> Params {
     Params::default().scaled(60.0)
 }

@@ -1,5 +1,5 @@
-//! The faults of the published Peafowl code that are of the policy's making, one test each. Each fails when its fix
-//! is taken out.
+//! The faults of the published Peafowl code that are of the policy's making, one test each. Each
+//! fails when its fix is taken out.
 
 use crate::store::{Place, Store};
 use machine::{Duration, Instant, WorkerId};
@@ -20,7 +20,8 @@ fn settles_on(store: &mut Store, serving: usize, within: Duration) {
 
 #[test]
 fn an_empty_worker_does_not_stop_the_others_from_being_packed() {
-    // Published: the empty worker has the least load, is picked as victim, can give nothing up, and that is all.
+    // Published: the empty worker has the least load, is picked as victim, can give nothing up, and
+    // that is all.
     let mut store = Store::new(Params::default(), 4, 1);
     store.teach(1_000.0);
     for client in 0..9 {

@@ -1,5 +1,5 @@
-//! What a worker may carry does not depend on what it has lived through: two seconds after the load is the same, so
-//! are the limits and the workers awake.
+//! What a worker may carry does not depend on what it has lived through: two seconds after the load
+//! is the same, so are the limits and the workers awake.
 
 use crate::store::{Place, Store};
 use machine::{Duration, Instant, Rate};
@@ -48,7 +48,8 @@ fn pasts() -> impl Strategy<Value = Vec<(Past, Duration)>> {
     prop::collection::vec((past, length), 1..6)
 }
 
-/// All ordinary clients do the same: requests of `cost`, `lump` at once, that keep all workers busy for `share`.
+/// All ordinary clients do the same: requests of `cost`, `lump` at once, that keep all workers busy
+/// for `share`.
 fn all_alike(store: &mut Store, share: f64, cost: Duration, lump: u32) {
     let rate = share * store.seats.len() as f64 / (cost.as_secs_f64() * f64::from(lump));
     let rate = rate / (store.seats.len() * CLIENTS) as f64;
@@ -105,7 +106,8 @@ fn opened(params: Params, workers: u16, seed: u64) -> Store {
     store
 }
 
-/// The workers that serve, and the limits that they show, after two seconds of `share` of all workers' time.
+/// The workers that serve, and the limits that they show, after two seconds of `share` of all
+/// workers' time.
 fn after_two_seconds(store: &mut Store, share: f64) -> (usize, Vec<f64>) {
     all_alike(store, share, COST, 1);
     // What had piled up is answered before the two seconds begin: it is load as well.
@@ -203,8 +205,8 @@ proptest! {
         is_light in any::<bool>(),
         share in 0.0..1.0_f64,
     ) {
-        // Between what is packed onto one worker and what takes all there is room for either, on purpose: what was
-        // packed stays, and what was spread stays.
+        // Between what is packed onto one worker and what takes all there is room for either, on
+        // purpose: what was packed stays, and what was spread stays.
         let share = if is_light { (0.1 + 0.4 * share) / f64::from(workers) } else { 0.78 + 0.1 * share };
         prop_assert_eq!(compared(Params::live(), workers, seed, &past, share), Ok(()));
     }

@@ -1,7 +1,9 @@
-//! Several workers, their scheduler and many clients in simulated time: what the policies do together.
+//! Several workers, their scheduler and many clients in simulated time: what the policies do
+//! together.
 //!
-//! `store` is the fixture: it drives the policies exactly as the live server does, by messages that take time, and
-//! keeps its own books of who serves whom, so that a lost or doubled connection is seen at once.
+//! `store` is the fixture: it drives the policies exactly as the live server does, by messages that
+//! take time, and keeps its own books of who serves whom, so that a lost or doubled connection is
+//! seen at once.
 
 mod bursts;
 mod carb;

@@ -6,7 +6,8 @@ use policy::log::{Divergence, Recorded, replay};
 use policy::peafowl::{Params, Worker};
 use policy::{Scheduling, Why};
 
-/// A run with everything in it: packing, a burst, relief, closes, and segments that follow each other.
+/// A run with everything in it: packing, a burst, relief, closes, and segments that follow each
+/// other.
 fn recorded() -> Store {
     let mut store = Store::new(Params::default().scaled(30.0), 4, 11);
     store.teach(1_500.0);
@@ -76,6 +77,7 @@ fn one_changed_sample_changes_what_a_worker_reports() {
     let log = &store.logs[0];
     let changed = log.replacen("\"requests\":1}", "\"requests\":3}", 1);
     assert_ne!(*log, changed);
-    // The request is counted in the books, so the state that the next segment begins with differs if no output did.
+    // The request is counted in the books, so the state that the next segment begins with differs
+    // if no output did.
     assert!(matches!(replay::<Worker>(&changed), Err(Divergence::Output { .. } | Divergence::State { .. })));
 }

@@ -1,4 +1,5 @@
-//! A store of simulated workers. All chance comes from one seed; two runs with the same seed are the same run.
+//! A store of simulated workers. All chance comes from one seed; two runs with the same seed are
+//! the same run.
 
 use machine::{
     Command, ConnId, CpuId, Duration, Instant, Rate, Ratio, Reading, ServiceReading, WorkerId, WorkerReading,
@@ -96,7 +97,8 @@ pub struct Store {
     pub readings: Vec<WorkerReading>,
     /// What one request costs a worker. Zero: it is served at once.
     pub service_time: Duration,
-    /// Requests before this instant find no worker awake, as when the machine was busy with something else.
+    /// Requests before this instant find no worker awake, as when the machine was busy with
+    /// something else.
     pub stalled_until: Instant,
     /// The transfers that get lost on the way, notice and all, counted from the next.
     pub lose_transfers: u32,
@@ -254,7 +256,8 @@ impl Store {
         self.seats.iter().filter(|seat| seat.policy.connections() > 0).count()
     }
 
-    /// Every open connection is with exactly one worker or on its way, every worker that serves is active.
+    /// Every open connection is with exactly one worker or on its way, every worker that serves is
+    /// active.
     pub fn check(&self) {
         let mut found = vec![0; self.clients.len()];
         for (worker, seat) in self.seats.iter().enumerate() {
@@ -274,7 +277,8 @@ impl Store {
         assert!(self.active.len() >= usize::from(self.params.min_active), "somebody is awake");
     }
 
-    /// After quiet: no connection flies, workers that serve are active and no others but the minimum.
+    /// After quiet: no connection flies, workers that serve are active and no others but the
+    /// minimum.
     pub fn check_settled(&self) {
         self.check();
         assert!(self.clients.iter().all(|client| client.place != Place::Flying), "nobody is lost on the way");

@@ -1,13 +1,14 @@
 //! What happens next.
 //!
-//! Nearly every event belongs to a core, and a core waits for one thing at a time: the end of its work, of its wake-up,
-//! or of a sleep that a timer ends. So there is one slot per core, and a *tournament* over the slots: a tree, in an array,
-//! in which every node is the least of the four below it. The next event is the one at its top. Moving an event is
-//! overwriting its slot and playing again the matches on the way up, two for ten cores: no branch depends on who wins
-//! them, and nothing is cancelled lazily. What is rare, or has no core, lies in a heap.
+//! Nearly every event belongs to a core, and a core waits for one thing at a time: the end of its
+//! work, of its wake-up, or of a sleep that a timer ends. So there is one slot per core, and
+//! a *tournament* over the slots: a tree, in an array, in which every node is the least of the four
+//! below it. The next event is the one at its top. Moving an event is overwriting its slot and
+//! playing again the matches on the way up, two for ten cores: no branch depends on who wins them,
+//! and nothing is cancelled lazily. What is rare, or has no core, lies in a heap.
 //!
-//! A slot holds the time with the core's number in its lowest bits, so that the least slot names its core and equal
-//! times fall due in order of number.
+//! A slot holds the time with the core's number in its lowest bits, so that the least slot names
+//! its core and equal times fall due in order of number.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -17,13 +18,15 @@ use std::hint::select_unpredictable;
 pub const NEVER: u64 = (1 << 52) - 1;
 /// So many bits of a slot name the core: 1024 CPUs.
 const CORE_BITS: u32 = 10;
-/// As many as the largest machine needs, 1024 slots above 256 and so on: indices masked to it need no check.
+/// As many as the largest machine needs, 1024 slots above 256 and so on: indices masked to it need
+/// no check.
 const NODES: usize = 2 << CORE_BITS;
 
 /// The events ahead.
 #[derive(Clone, Debug)]
 pub struct Agenda<R> {
-    /// The tournament: below node n are 4 n to 4 n + 3, at the top is node 1. The slots are the lowest row.
+    /// The tournament: below node n are 4 n to 4 n + 3, at the top is node 1. The slots are the
+    /// lowest row.
     nodes: Box<[u64; NODES]>,
     /// The first slot's node, a power of four.
     slots: usize,

@@ -1,8 +1,9 @@
 //! Waking CPUs before a device answers (the CPU sleeps paper, section 2).
 //!
-//! When a request calls the device, a predictor says when the answer will come, and the planner turns that into a time
-//! for which the CPUs on its way are kept awake: the one that takes the device's interrupt, and the one whose thread
-//! waits. They wake early enough to be up, poll until the event comes, and may sleep again if it does not.
+//! When a request calls the device, a predictor says when the answer will come, and the planner
+//! turns that into a time for which the CPUs on its way are kept awake: the one that takes the
+//! device's interrupt, and the one whose thread waits. They wake early enough to be up, poll until
+//! the event comes, and may sleep again if it does not.
 
 use super::agenda::NEVER;
 use super::{Doing, Engine, Later, Setup};

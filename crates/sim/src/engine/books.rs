@@ -5,14 +5,16 @@ use hdrhistogram::{Counter, Histogram};
 use literature::idle::IdleTable;
 use machine::Duration;
 
-/// A histogram of response times with so many digits, from a nanosecond to an hour; what is longer counts as an hour.
-/// Its bounds are given, because one that grows by itself does not do so for `saturating_record`.
+/// A histogram of response times with so many digits, from a nanosecond to an hour; what is longer
+/// counts as an hour. Its bounds are given, because one that grows by itself does not do so for
+/// `saturating_record`.
 pub(crate) fn histogram<T: Counter>(digits: u8) -> Histogram<T> {
     const HOUR_NS: u64 = 3_600_000_000_000;
     Histogram::new_with_bounds(1, HOUR_NS, digits).expect("the bounds and up to five digits are allowed")
 }
 
-/// Lengths of idle or active periods, in buckets that double: bucket b holds lengths from 2^b to 2^(b+1) - 1 ns.
+/// Lengths of idle or active periods, in buckets that double: bucket b holds lengths from 2^b to
+/// 2^(b+1) - 1 ns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IdleLengths {
     /// How many.
@@ -47,7 +49,8 @@ pub struct SleepCounts {
     pub missed_deep: u64,
 }
 
-/// Response times of a stretch of time, coarsely: eight buckets per doubling. For plots over time, not for figures.
+/// Response times of a stretch of time, coarsely: eight buckets per doubling. For plots over time,
+/// not for figures.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Coarse {
     counts: Vec<u32>,
@@ -263,7 +266,8 @@ impl Books {
         self.samples.push(sample);
     }
 
-    /// If there are too many samples: merges neighbours; true if the next ones shall be twice as long.
+    /// If there are too many samples: merges neighbours; true if the next ones shall be twice as
+    /// long.
     pub(super) fn thin(&mut self) -> bool {
         if self.samples.len() < 2 * SAMPLES {
             return false;
@@ -313,8 +317,8 @@ impl Books {
         self.response_sum_ns as f64 / self.left.max(1) as f64
     }
 
-    /// Little's law over the whole run: the mean number in the system against rate times mean response. Both are sums
-    /// over the same visits, so with nobody left inside they are equal.
+    /// Little's law over the whole run: the mean number in the system against rate times mean
+    /// response. Both are sums over the same visits, so with nobody left inside they are equal.
     pub(super) fn littles_law_holds(&self) -> bool {
         self.in_system() > 0 || self.area_ns == self.response_sum_ns
     }

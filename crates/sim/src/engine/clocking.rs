@@ -1,8 +1,10 @@
-//! Gears: the frequency policy is told what the cores do, and its answers become wishes of the clocks.
+//! Gears: the frequency policy is told what the cores do, and its answers become wishes of the
+//! clocks.
 //!
-//! Three kinds. *Sampled* ones look at each core once a period (ondemand, sensitivity) or at the whole service
-//! (Pegasus). *Following* ones are called whenever a core begins or ends to execute (schedutil, Hurry-up, Adrenaline).
-//! Rubik decides at every arrival, begin and completion, from the queue; Crescendo also as the work goes on.
+//! Three kinds. *Sampled* ones look at each core once a period (ondemand, sensitivity) or at the
+//! whole service (Pegasus). *Following* ones are called whenever a core begins or ends to execute
+//! (schedutil, Hurry-up, Adrenaline). Rubik decides at every arrival, begin and completion, from
+//! the queue; Crescendo also as the work goes on.
 
 use super::agenda::{Agenda, NEVER};
 use super::books::histogram;
@@ -40,7 +42,8 @@ enum Kind {
     Schedutil(Vec<Schedutil>),
     Pegasus(Box<(Pegasus, Histogram<u64>, f64)>),
     Rubik(Box<Rubik>),
-    /// And when each core is to be looked at again: of its reviews only the one at that time counts.
+    /// And when each core is to be looked at again: of its reviews only the one at that time
+    /// counts.
     Crescendo(Box<Crescendo>, Vec<u64>),
     HurryUp(Box<HurryUp>),
     Adrenaline(Box<Adrenaline>),
@@ -80,7 +83,8 @@ impl Clocking {
                 Kind::Crescendo(Box::new(Crescendo::new(*params, &gears)), vec![NEVER; cpus])
             }
             ClockPolicy::HurryUp(params) => {
-                // Each worker has a thread of its own, bound to it; the hot function is all that a request does.
+                // Each worker has a thread of its own, bound to it; the hot function is all that a
+                // request does.
                 let threads = (0..setup.workers).map(|cpu| (ThreadId(cpu as u32), CpuId(cpu as u16)));
                 Kind::HurryUp(Box::new(HurryUp::new(*params, &gears, threads)))
             }
@@ -191,7 +195,8 @@ impl Engine {
         }
     }
 
-    /// A request joined the shared queue while all cores were busy: those that could take it decide anew.
+    /// A request joined the shared queue while all cores were busy: those that could take it decide
+    /// anew.
     #[inline]
     pub(super) fn clock_arrival_shared(&mut self) {
         // The queue is served by all; the request is counted to one of them in turn.
@@ -458,7 +463,8 @@ impl Engine {
 }
 
 impl super::Core {
-    /// Work done so far, in ns of work at the nominal clock: what a counter of instructions would say.
+    /// Work done so far, in ns of work at the nominal clock: what a counter of instructions would
+    /// say.
     fn work_done(&self, now: u64) -> f64 {
         let open = if self.doing == Doing::Working && self.ends > self.began {
             let all = (self.task.compute_ns + self.task.memory_ns) as f64;

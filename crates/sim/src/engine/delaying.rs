@@ -1,7 +1,8 @@
 //! Waking later than one could: DynSleep and uDPM.
 //!
-//! Under these a core that runs out of work sleeps in the deepest state at once, and an arrival does not wake it: the
-//! policy says when the wake-up must begin, and in which gear the core runs from then on. Each core has its own queue.
+//! Under these a core that runs out of work sleeps in the deepest state at once, and an arrival
+//! does not wake it: the policy says when the wake-up must begin, and in which gear the core runs
+//! from then on. Each core has its own queue.
 
 use super::agenda::NEVER;
 use super::task::Task;

@@ -1,14 +1,18 @@
-//! The simulated machine: which mode and gear each CPU is in, how long it takes to get out of them, and what that draws.
+//! The simulated machine: which mode and gear each CPU is in, how long it takes to get out of them,
+//! and what that draws.
 //!
 //! It knows nothing of requests. Time is in nanoseconds since the run began.
 //!
-//! Rules (the default rules of the delaying-policies literature, see the Peafowl paper, section 4.3):
-//! - Waking takes the *true* exit latency where one is known, else the advertised one, and burns as much as working.
-//!   Where a state has an entry latency, a wake-up that comes during the entry waits for its end.
-//! - A change of gear takes effect `delay` after it was asked for. Meanwhile the core runs on at the old speed and draws
-//!   the mean of both levels; then it stands still for `stall`. While one change is under way a newer wish replaces its
-//!   goal, not its time.
-//! - A package sleeps while all its cores are deep enough; the core that ends it pays its exit latency too.
+//! Rules (the default rules of the delaying-policies literature, see the Peafowl paper, section
+//! 4.3):
+//! - Waking takes the *true* exit latency where one is known, else the advertised one, and burns as
+//!   much as working. Where a state has an entry latency, a wake-up that comes during the entry
+//!   waits for its end.
+//! - A change of gear takes effect `delay` after it was asked for. Meanwhile the core runs on at
+//!   the old speed and draws the mean of both levels; then it stands still for `stall`. While one
+//!   change is under way a newer wish replaces its goal, not its time.
+//! - A package sleeps while all its cores are deep enough; the core that ends it pays its exit
+//!   latency too.
 //! - Turbo clocks are in `turbo`.
 
 use super::meter::{Meter, Mode, Modes, Residency};
@@ -19,7 +23,8 @@ use machine::{ClockDomain, Platform};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CpuSet([u64; MAX_CPUS / 64]);
 
-/// So many CPUs one simulated machine may have: two sockets of the largest preset, or one with hyperthreads.
+/// So many CPUs one simulated machine may have: two sockets of the largest preset, or one with
+/// hyperthreads.
 pub const MAX_CPUS: usize = 256;
 
 impl CpuSet {
@@ -112,7 +117,8 @@ pub struct Hardware {
     sockets: Vec<Socket>,
     socket_of_core: Vec<usize>,
     package_from: Option<Mode>,
-    /// From this mode on a core does not count as awake: the package's, any sleep for a turbo clock, or none.
+    /// From this mode on a core does not count as awake: the package's, any sleep for a turbo
+    /// clock, or none.
     deep_from: Mode,
     package_exit_ns: u64,
     turbo: Turbo,
@@ -227,8 +233,8 @@ impl Hardware {
         self.socket_of_core[cpu % self.socket_of_core.len()]
     }
 
-    /// A piece of work of this much computing and memory time (at the nominal clock, alone on its core) begins or goes
-    /// on: what it takes here. That settles the core's turbo clock.
+    /// A piece of work of this much computing and memory time (at the nominal clock, alone on its
+    /// core) begins or goes on: what it takes here. That settles the core's turbo clock.
     #[inline]
     pub fn begin_ns(&mut self, cpu: usize, compute_ns: u64, memory_ns: u64, now: u64) -> u64 {
         if self.is_plain && self.is_fastest(cpu) {
@@ -365,7 +371,8 @@ impl Hardware {
         exit
     }
 
-    /// A policy wants this gear for the CPU. If that begins a change of its clock: when it takes effect.
+    /// A policy wants this gear for the CPU. If that begins a change of its clock: when it takes
+    /// effect.
     #[inline]
     pub fn wish(&mut self, cpu: usize, gear: u8, now: u64) -> Option<(u64, usize)> {
         if self.wish[cpu] == gear {
@@ -389,8 +396,8 @@ impl Hardware {
         self.cpus_of_domain[domain].iter().map(|&cpu| self.wish[cpu]).max().unwrap_or(0)
     }
 
-    /// The change of the domain's clock takes effect: if the gear is a new one, it and the time that executing cores
-    /// stand still. The caller re-times their work.
+    /// The change of the domain's clock takes effect: if the gear is a new one, it and the time
+    /// that executing cores stand still. The caller re-times their work.
     pub fn take_effect(&mut self, domain: usize, now: u64) -> Option<u64> {
         let change = self.change[domain].take()?;
         let first = *self.cpus_of_domain[domain].first()?;
@@ -440,7 +447,8 @@ impl Hardware {
         self.threads.awake_ns(&self.modes, cpu, now)
     }
 
-    /// Time of all CPUs by mode; joules are those of the threads as if each had a core, see [`Self::core_joules`].
+    /// Time of all CPUs by mode; joules are those of the threads as if each had a core, see
+    /// [`Self::core_joules`].
     pub fn residency(&self, now: u64) -> Residency {
         self.threads.residency(&self.modes, 0..self.cpus, now)
     }
@@ -472,8 +480,8 @@ impl Hardware {
 mod tests {
     use super::*;
 
-    /// Mean watts of one core while its clock goes from the fastest gear to the slowest, with so many threads at work;
-    /// and the mean of both gears.
+    /// Mean watts of one core while its clock goes from the fastest gear to the slowest, with so
+    /// many threads at work; and the mean of both gears.
     fn watts_of_a_change(working: usize) -> (f64, f64) {
         let mut platform = Platform::by_name("xeon-silver-4116").expect("a preset");
         (platform.sockets, platform.cores_per_socket, platform.threads_per_core) = (1, 1, 2);

@@ -1,8 +1,9 @@
 //! What preempts requests: interrupts of devices and of the network card, and other people's work.
 //!
-//! On a CPU that works on a request they run at once and the request ends that much later. On a CPU that sleeps they
-//! cost a wake-up first: an interrupt that lands on a deeply sleeping core delays the request that it announces, although
-//! the core that will serve it is awake (the Peafowl paper, section 5 and Figure 11).
+//! On a CPU that works on a request they run at once and the request ends that much later. On a CPU
+//! that sleeps they cost a wake-up first: an interrupt that lands on a deeply sleeping core delays
+//! the request that it announces, although the core that will serve it is awake (the Peafowl paper,
+//! section 5 and Figure 11).
 
 use super::setup::{NoiseOn, Target};
 use super::task::Task;

@@ -1,16 +1,18 @@
 //! Where each core's time goes, and the energy that follows from it.
 //!
-//! A core is in one *mode* at a time: working, waking up or polling in a gear, or asleep in an idle state. The meter
-//! adds up the time in each mode and nothing else; energy is computed from the sums when somebody asks. So a change of
-//! mode costs one addition, and joules cannot drift away from residencies. Energy that belongs to no mode (the mean of
-//! two levels while a clock changes, a turbo clock's surplus) is added beside.
+//! A core is in one *mode* at a time: working, waking up or polling in a gear, or asleep in an idle
+//! state. The meter adds up the time in each mode and nothing else; energy is computed from the
+//! sums when somebody asks. So a change of mode costs one addition, and joules cannot drift away
+//! from residencies. Energy that belongs to no mode (the mean of two levels while a clock changes,
+//! a turbo clock's surplus) is added beside.
 //!
-//! Hyperthreads: each thread has its own modes; the physical core, which draws the power, is in the most awake of its
-//! threads' modes.
+//! Hyperthreads: each thread has its own modes; the physical core, which draws the power, is in the
+//! most awake of its threads' modes.
 
 use machine::Platform;
 
-/// A core's mode, as an index; smaller is more awake. Working, waking and polling come once per gear.
+/// A core's mode, as an index; smaller is more awake. Working, waking and polling come once per
+/// gear.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Mode(u8);
 
@@ -130,8 +132,8 @@ impl Meter {
         self.cores[core].mode
     }
 
-    /// Books `length_ns` of the core's past, counted in its present mode so far, as `mode`: the entry into a sleep,
-    /// say, once it is known how long it lasted.
+    /// Books `length_ns` of the core's past, counted in its present mode so far, as `mode`: the
+    /// entry into a sleep, say, once it is known how long it lasted.
     #[inline]
     pub fn rebook(&mut self, core: usize, mode: Mode, length_ns: u64) {
         self.cores[core].since += length_ns;

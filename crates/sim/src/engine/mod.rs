@@ -9,17 +9,19 @@
 //!           something rare --> a clock changes, an interrupt ends, a device answers, a policy's time has come
 //! ```
 //!
-//! Policies decide, the engine carries out: it asks the idle governor at every idle entry, tells the frequency policy
-//! of every begin and end of work if it wants to know, and turns the commands of the slow ones into changes. Everything
-//! is plain calls on enums: one run is one thread, without allocation once its queues have grown.
+//! Policies decide, the engine carries out: it asks the idle governor at every idle entry, tells
+//! the frequency policy of every begin and end of work if it wants to know, and turns the commands
+//! of the slow ones into changes. Everything is plain calls on enums: one run is one thread,
+//! without allocation once its queues have grown.
 //!
-//! What always holds, and is checked at the end of every run: each core's time adds up to the run's length (energy is a
-//! sum over it); the work done is the work that arrived and left, plus what was begun; Little's law between the mean
-//! number in the system and the mean time in it, exactly, because both are sums over the same visits.
+//! What always holds, and is checked at the end of every run: each core's time adds up to the run's
+//! length (energy is a sum over it); the work done is the work that arrived and left, plus what was
+//! begun; Little's law between the mean number in the system and the mean time in it, exactly,
+//! because both are sums over the same visits.
 //!
-//! Files: `working` is the request path, `sleeping` idle entry and exit, `interrupts` what preempts, `pieces` requests
-//! with devices or shards, `clocking` gears, `placing` connections on workers, `counting` how many cores, `delaying` when
-//! to wake, `books` what was seen.
+//! Files: `working` is the request path, `sleeping` idle entry and exit, `interrupts` what
+//! preempts, `pieces` requests with devices or shards, `clocking` gears, `placing` connections on
+//! workers, `counting` how many cores, `delaying` when to wake, `books` what was seen.
 
 mod agenda;
 mod anticipating;
@@ -180,7 +182,8 @@ pub struct Engine {
     outside_ns: u64,
     /// Somebody has to be told of every answer.
     is_watched: bool,
-    /// A policy may answer overload with more speed or cores; a queue that grows for a while is no verdict then.
+    /// A policy may answer overload with more speed or cores; a queue that grows for a while is no
+    /// verdict then.
     adapts: bool,
     /// Requests in the system when the last one came.
     backlog: u64,

@@ -1,7 +1,7 @@
 //! The whole machine stops and sleeps, and goes on where it stopped: PowerNap and DreamWeaver.
 //!
-//! In a nap nothing runs: a core that was executing keeps its task and what is left of it, arrivals queue, interrupts
-//! wait. Waking takes the deepest state's exit latency on every core.
+//! In a nap nothing runs: a core that was executing keeps its task and what is left of it, arrivals
+//! queue, interrupts wait. Waking takes the deepest state's exit latency on every core.
 
 use super::counting::Kind;
 use super::{Doing, Engine, Setup};

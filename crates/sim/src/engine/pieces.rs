@@ -1,7 +1,9 @@
-//! Requests of several pieces: shards that run side by side, or a device call between two phases of one thread.
+//! Requests of several pieces: shards that run side by side, or a device call between two phases of
+//! one thread.
 //!
-//! A device's interrupt lands on a CPU of its own choosing. If that CPU sleeps its wake-up is on the request's path,
-//! and then the thread's own CPU may have to wake as well: two exits for one event (the CPU-sleeps paper, section 2).
+//! A device's interrupt lands on a CPU of its own choosing. If that CPU sleeps its wake-up is on
+//! the request's path, and then the thread's own CPU may have to wake as well: two exits for one
+//! event (the CPU-sleeps paper, section 2).
 
 use super::agenda::NEVER;
 use super::interrupts::{Interrupt, Then};
@@ -17,7 +19,8 @@ impl Engine {
         let left = cores.len() as u16;
         let request = self.pieces.insert(Pieces { left, arrived_ns: task.arrived_ns, ..Pieces::default() });
         for core in cores.iter() {
-            // Each shard is searched anew: its own draw of the same demand, so that the slowest decides.
+            // Each shard is searched anew: its own draw of the same demand, so that the slowest
+            // decides.
             let scale =
                 self.setup.shard.as_ref().map_or(1.0, |shard| shard.draw(&mut self.chance).as_secs_f64());
             let part = |ns: u64| (ns as f64 * scale) as u64;
@@ -81,7 +84,8 @@ impl Engine {
             self.foresee_device(request, core, handler);
         }
         if wait == Wait::Spin {
-            // The thread keeps its core: it polls for the answer, and nothing else runs here meanwhile.
+            // The thread keeps its core: it polls for the answer, and nothing else runs here
+            // meanwhile.
             self.cores[core].doing = Doing::Waking;
             self.hardware.poll(core, now);
             self.agenda.set(core, NEVER);
@@ -100,7 +104,8 @@ impl Engine {
                 self.interrupt(cpu, Interrupt { cost_ns, then: Then::Resume(request) });
             }
         }
-        // Only now: a CPU that was kept awake for the answer would else be sent to sleep just before it.
+        // Only now: a CPU that was kept awake for the answer would else be sent to sleep just
+        // before it.
         self.device_answered(request);
     }
 

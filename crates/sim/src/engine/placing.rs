@@ -1,8 +1,9 @@
-//! Connections on workers, placed by the policies that the live store runs: Peafowl, CARB, or nobody.
+//! Connections on workers, placed by the policies that the live store runs: Peafowl, CARB, or
+//! nobody.
 //!
-//! This is the live server's director and acceptor in simulated time: the same calls in the same order, with messages
-//! and transfers that take as long as they were measured to take. A connection on its way keeps its requests; when it
-//! lands they are served by the worker that took it.
+//! This is the live server's director and acceptor in simulated time: the same calls in the same
+//! order, with messages and transfers that take as long as they were measured to take. A connection
+//! on its way keeps its requests; when it lands they are served by the worker that took it.
 
 use super::agenda::NEVER;
 use super::books::histogram;
@@ -170,7 +171,8 @@ impl Engine {
         let desk = &mut placing.workers[core];
         desk.responses.saturating_record(response_ns + self.outside_ns);
         let now = Instant::from_nanos(self.now);
-        // At the nominal clock: a slower one, and whatever else kept the core, is the rest of its busy time.
+        // At the nominal clock: a slower one, and whatever else kept the core, is the rest of its
+        // busy time.
         let work = Duration::from_nanos(task.compute_ns + task.memory_ns);
         if let Verdict::Send { target, why } = desk.policy.handle_served(now, task.connection, 1, work) {
             self.send(core, task.connection, target.index(), why);
@@ -297,7 +299,8 @@ impl Engine {
         self.obey_scheduler();
     }
 
-    /// So many workers shall be awake: the connections of the others move. False if nobody places connections.
+    /// So many workers shall be awake: the connections of the others move. False if nobody places
+    /// connections.
     pub(super) fn place_on(&mut self, wanted: usize) -> bool {
         let Some(placing) = &mut self.placing else { return false };
         placing.scheduling.set_wanted(Instant::from_nanos(self.now), wanted as u16);
@@ -324,7 +327,8 @@ impl Engine {
                     self.active.remove(worker.index());
                     changed = true;
                 }
-                // Schedulers leave idle limits to `ActiveIdle`, and move connections instead of services.
+                // Schedulers leave idle limits to `ActiveIdle`, and move connections instead of
+                // services.
                 Command::LimitIdle { .. } | Command::SetActiveCpus(_) | Command::SetFrequency { .. } => {}
             }
         }
@@ -342,7 +346,8 @@ impl Engine {
             for command in placing.active_idle.handle_active(&active) {
                 let Command::LimitIdle { cpu, limit } = command else { continue };
                 let limit_ns = match limit {
-                    // That a sleep be deep is no bound on latency, and active_idle never asks for it.
+                    // That a sleep be deep is no bound on latency, and active_idle never asks for
+                    // it.
                     IdleLimit::None | IdleLimit::Deepest => u64::MAX,
                     IdleLimit::ExitLatency(latency) => latency.as_nanos(),
                 };

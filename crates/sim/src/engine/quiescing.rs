@@ -1,8 +1,9 @@
-//! Holding back other people's work while what the user waits for is waiting itself (the CPU sleeps paper, section 3).
+//! Holding back other people's work while what the user waits for is waiting itself (the CPU sleeps
+//! paper, section 3).
 //!
-//! Each request that calls the device is an interaction: it begins with its first phase, blocks on the device, and ends
-//! with its reply. Deferrable noise is the one background group. What strikes while the group is frozen runs when it
-//! thaws, all of it: its work is moved, never saved.
+//! Each request that calls the device is an interaction: it begins with its first phase, blocks on
+//! the device, and ends with its reply. Deferrable noise is the one background group. What strikes
+//! while the group is frozen runs when it thaws, all of it: its work is moved, never saved.
 
 use super::agenda::NEVER;
 use super::interrupts::Interrupt;

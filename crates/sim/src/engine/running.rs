@@ -30,13 +30,15 @@ pub enum End {
 
 /// More requests than this in the system at once are no queue but a flood.
 const FLOOD: u64 = 4_000_000;
-/// Under a policy that adapts, a backlog of more than one in so many of all requests, and more than this, is overload.
+/// Under a policy that adapts, a backlog of more than one in so many of all requests, and more than
+/// this, is overload.
 const BACKLOG_SHARE: u64 = 50;
 const BACKLOG_MIN: u64 = 1000;
 /// So often the run looks whether it may end.
 const LOOK_EVERY: u64 = 1 << 14;
 
-/// A closed loop is first looked at after so long: a hundred requests of the shortest services \[D\].
+/// A closed loop is first looked at after so long: a hundred requests of the shortest services
+/// \[D\].
 const FIRST_SAMPLE_NS: u64 = 1_000_000;
 
 impl Engine {
@@ -126,7 +128,8 @@ impl Engine {
             let by_requests = self.setup.requests as f64 / mean_rate.max(1e-9) * 1e9;
             let length =
                 self.setup.length.map_or(f64::INFINITY, |length| length.as_nanos() as f64).min(by_requests);
-            // How long the requests of a closed loop take shows only as it runs: samples are merged as they become many.
+            // How long the requests of a closed loop take shows only as it runs: samples are merged
+            // as they become many.
             self.sample_every = match self.setup.closed {
                 Some(_) if self.setup.length.is_none() => FIRST_SAMPLE_NS,
                 _ => ((length / f64::from(self.setup.samples)) as u64).max(1),
@@ -226,7 +229,8 @@ impl Engine {
         self.books.responses.is_precise().then_some(End::Precise)
     }
 
-    /// No more requests will come. A leaf that nobody asks any more draws power until the fleet's run is over.
+    /// No more requests will come. A leaf that nobody asks any more draws power until the fleet's
+    /// run is over.
     fn is_over(&self) -> bool {
         let is_last =
             self.fetched >= self.setup.requests || (self.setup.closed.is_none() && self.next_at == NEVER);
@@ -350,7 +354,8 @@ impl Ended {
         };
         classes.map(|(class, (requests, missed))| count(class, requests, missed)).collect()
     }
-    /// Connections moved, and how many of them a worker sent home by itself; `None` if nobody places them.
+    /// Connections moved, and how many of them a worker sent home by itself; `None` if nobody
+    /// places them.
     pub fn transfers(&self) -> Option<(u64, u64)> {
         self.engine.transfers()
     }

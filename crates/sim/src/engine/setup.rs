@@ -17,7 +17,8 @@ pub enum Dispatch {
     Random,
     /// A queue per core, in turn.
     RoundRobin,
-    /// A queue per worker, by connection; which worker serves a connection is up to the policy (Peafowl).
+    /// A queue per worker, by connection; which worker serves a connection is up to the policy
+    /// (Peafowl).
     Connections,
     /// One piece to every active core; the request is done when the last piece is.
     ForkJoin,
@@ -27,7 +28,8 @@ pub enum Dispatch {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Pick {
-    /// The one in the shallowest state, as Linux's wake-up path prefers; of those the lowest number.
+    /// The one in the shallowest state, as Linux's wake-up path prefers; of those the lowest
+    /// number.
     #[default]
     Shallowest,
     /// The lowest number: packs.
@@ -119,7 +121,8 @@ pub struct Closed {
     pub clients: u32,
     /// How long each waits between reply and next request.
     pub think: Sampler,
-    /// They live on this machine: the pause is a timer of their CPU, and a request counts from when that is up.
+    /// They live on this machine: the pause is a timer of their CPU, and a request counts from when
+    /// that is up.
     pub timer: bool,
 }
 

@@ -1,10 +1,11 @@
 //! Idle entry and exit.
 //!
-//! A CPU without work asks its governor, which sees what Linux's sees: when the CPU's next timer is, when the tick, what
-//! exit latency is tolerated. The CPU has a timer of its own: without any, menu would believe that every sleep is to
-//! last for ever. Requests from the network are no timers and come unforeseen. The *clairvoyant* policies see
-//! the true next event of the CPU; they need to know which core a request will go to before it comes, so requests are
-//! drawn ahead and their core with them, and only a dispatch that does not depend on the queues allows that.
+//! A CPU without work asks its governor, which sees what Linux's sees: when the CPU's next timer
+//! is, when the tick, what exit latency is tolerated. The CPU has a timer of its own: without any,
+//! menu would believe that every sleep is to last for ever. Requests from the network are no timers
+//! and come unforeseen. The *clairvoyant* policies see the true next event of the CPU; they need to
+//! know which core a request will go to before it comes, so requests are drawn ahead and their core
+//! with them, and only a dispatch that does not depend on the queues allows that.
 
 use super::agenda::NEVER;
 use super::setup::Dispatch;
@@ -342,7 +343,8 @@ impl Engine {
         self.next_work(cpu);
     }
 
-    /// A timer of an idle CPU: a tick, a planned wake-up, the end of a time that it was kept awake for.
+    /// A timer of an idle CPU: a tick, a planned wake-up, the end of a time that it was kept awake
+    /// for.
     pub(super) fn idle_timer(&mut self, cpu: usize) {
         let now = self.now;
         self.agenda.clear(cpu);
@@ -372,7 +374,8 @@ impl Engine {
         }
     }
 
-    /// The states of active and of parked CPUs are these from now on; those that sleep in another select anew.
+    /// The states of active and of parked CPUs are these from now on; those that sleep in another
+    /// select anew.
     pub(super) fn settle_sleep(&mut self, active: u8, parked: u8) {
         self.sleepers.settled = Some((active, parked));
         for cpu in 0..self.hardware.cpus() {

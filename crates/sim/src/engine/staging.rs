@@ -1,6 +1,6 @@
-//! Bursts: requests wait before the server and go in together, so that its cores sleep together between two bursts (the
-//! CPU sleeps paper, section 3). The stage stands in front of the machine, as the paper's proxy did on another one; its
-//! own energy is not counted.
+//! Bursts: requests wait before the server and go in together, so that its cores sleep together
+//! between two bursts (the CPU sleeps paper, section 3). The stage stands in front of the machine,
+//! as the paper's proxy did on another one; its own energy is not counted.
 
 use super::agenda::NEVER;
 use super::task::Task;

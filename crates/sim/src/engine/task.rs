@@ -64,7 +64,8 @@ pub struct Pieces {
     pub memory_ns: u64,
 }
 
-/// Requests of several pieces in flight: places are reused, so memory follows what is in the system.
+/// Requests of several pieces in flight: places are reused, so memory follows what is in the
+/// system.
 #[derive(Clone, Debug, Default)]
 pub struct InPieces {
     requests: Vec<Pieces>,

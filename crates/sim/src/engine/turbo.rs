@@ -1,8 +1,10 @@
-//! Turbo clocks: how fast the fastest gear really is, and what that draws beyond the gear's own power.
+//! Turbo clocks: how fast the fastest gear really is, and what that draws beyond the gear's own
+//! power.
 //!
-//! A clock is decided when a thread's piece of work begins, by how many cores of the socket are awake then, and holds
-//! until the thread does something else. The surplus is drawn by the core: while both of its threads work it is drawn
-//! once, at the higher of their two clocks. As with modes, what is added up is time, by clock; energy follows from it.
+//! A clock is decided when a thread's piece of work begins, by how many cores of the socket are
+//! awake then, and holds until the thread does something else. The surplus is drawn by the core:
+//! while both of its threads work it is drawn once, at the higher of their two clocks. As with
+//! modes, what is added up is time, by clock; energy follows from it.
 
 use machine::Platform;
 
@@ -60,7 +62,8 @@ impl Turbo {
         self.clocks.is_empty()
     }
 
-    /// Nominal frequency over the clock of work that begins while so many cores are awake; `None`: it is the gear's.
+    /// Nominal frequency over the clock of work that begins while so many cores are awake; `None`:
+    /// it is the gear's.
     pub fn slowness(&self, awake: u16) -> Option<f64> {
         self.clock(awake).map(|clock| self.clocks[clock].slowness)
     }
@@ -139,7 +142,8 @@ mod tests {
         let mut turbo = turbo();
         turbo.begin(0, 1, 1_000_000_000);
         turbo.begin(1, 1, 2_000_000_000);
-        // A sibling's coming and going changes nothing, however often the thread's clock is decided anew.
+        // A sibling's coming and going changes nothing, however often the thread's clock is decided
+        // anew.
         turbo.begin(0, 1, 2_000_000_000);
         turbo.end(0, 3_000_000_000);
         turbo.end(0, 3_500_000_000);

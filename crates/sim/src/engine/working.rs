@@ -21,7 +21,8 @@ impl Engine {
     }
 
     /// A request enters the system now.
-    // These three are a request's way in: as one function they do not hand it through memory from one to the next.
+    // These three are a request's way in: as one function they do not hand it through memory from
+    // one to the next.
     #[inline(always)]
     pub(super) fn enter(&mut self, mut task: Task) {
         self.books.enter(self.now);
@@ -65,7 +66,8 @@ impl Engine {
     }
 
     /// The next request of the load that is meant for this server.
-    // As in `Jobs`: one that goes through memory on its way takes longer than all that is drawn for it.
+    // As in `Jobs`: one that goes through memory on its way takes longer than all that is drawn for
+    // it.
     #[inline(always)]
     pub(super) fn next_of_load(&mut self) -> Option<Job> {
         match &mut self.leaf {

@@ -1,16 +1,18 @@
 //! The waiting time of M/D/1.
 //!
-//! Crommelin's series (1932) alternates in sign, and its terms grow like e^x: at rho 0.95 nothing is left of a p99.9 in
-//! double precision. Franx ("A simple solution for the M/D/c waiting time distribution", Oper. Res. Letters 29, 2001)
-//! gives the same distribution as a sum of positive terms: with service as the unit of time, for `k - 1 <= x < k`,
+//! Crommelin's series (1932) alternates in sign, and its terms grow like e^x: at rho 0.95 nothing
+//! is left of a p99.9 in double precision. Franx ("A simple solution for the M/D/c waiting time
+//! distribution", Oper. Res. Letters 29, 2001) gives the same distribution as a sum of positive
+//! terms: with service as the unit of time, for `k - 1 <= x < k`,
 //!
 //! ```text
 //! P(W <= x) = sum over j < k of  Q(k - 1 - j)  u^j e^-u / j!      u = rho (k - x)
 //! ```
 //!
-//! where Q(n) is the probability of at most n requests in the queue. The distribution of the number in the system comes
-//! from the chain at departures (Kleinrock, *Queueing Systems* I, chapter 5), by balancing up- and down-crossings of a level,
-//! again a sum of positive terms. It is continued until its tail, which is geometric, is below [`NEGLIGIBLE`].
+//! where Q(n) is the probability of at most n requests in the queue. The distribution of the number
+//! in the system comes from the chain at departures (Kleinrock, *Queueing Systems* I, chapter 5),
+//! by balancing up- and down-crossings of a level, again a sum of positive terms. It is continued
+//! until its tail, which is geometric, is below [`NEGLIGIBLE`].
 
 /// The distribution of the waiting time, in units of the service time.
 #[derive(Clone, Debug)]
@@ -112,7 +114,8 @@ mod tests {
 
     #[test]
     fn far_in_the_tail_at_high_load_it_still_falls_geometrically() {
-        // The decay rate r solves load (e^r - 1) = r; heavy traffic gives about 2 (1 - load) / load.
+        // The decay rate r solves load (e^r - 1) = r; heavy traffic gives about 2 (1 - load) /
+        // load.
         let waiting = Crommelin::new(0.95);
         let tail = |time: f64| 1.0 - waiting.distribution(time);
         let rate = (tail(100.0) / tail(120.0)).ln() / 20.0;

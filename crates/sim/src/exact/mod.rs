@@ -1,8 +1,8 @@
 //! Queues whose answers are known: what a simulator is held against.
 //!
-//! Each constructor of [`ResponseTime`] gives the exact mean and the exact distribution of the response time (waiting
-//! and service) of a stable queue with Poisson arrivals, first come first served. All times are in the unit of the
-//! arguments, all rates per that unit.
+//! Each constructor of [`ResponseTime`] gives the exact mean and the exact distribution of the
+//! response time (waiting and service) of a stable queue with Poisson arrivals, first come first
+//! served. All times are in the unit of the arguments, all rates per that unit.
 //!
 //! | queue | mean | distribution |
 //! |---|---|---|
@@ -11,9 +11,9 @@
 //! | M/D/1 | Pollaczek-Khinchine | Crommelin's waiting time in a form without cancellation (Franx) |
 //! | M/E2/1, M/H2/1 | Pollaczek-Khinchine | the Pollaczek-Khinchine transform is rational: two exponentials (chapter 5) |
 //!
-//! For phase-type service the transform of the response time is `(1 - rho) s B(s) / (s - lambda + lambda B(s))`. With
-//! two phases its denominator, freed of the root at zero, is a quadratic with two real negative roots; partial
-//! fractions give the tail as a sum of two exponentials.
+//! For phase-type service the transform of the response time is `(1 - rho) s B(s) / (s - lambda +
+//! lambda B(s))`. With two phases its denominator, freed of the root at zero, is a quadratic with
+//! two real negative roots; partial fractions give the tail as a sum of two exponentials.
 
 mod deterministic;
 
@@ -67,7 +67,8 @@ impl ResponseTime {
         Self { mean, tail: Tail::Constant { waiting: Crommelin::new(lambda * service), service } }
     }
 
-    /// One server, service of two exponential phases in a row (Erlang-2) with mean `service` together.
+    /// One server, service of two exponential phases in a row (Erlang-2) with mean `service`
+    /// together.
     pub fn me21(lambda: f64, service: f64) -> Self {
         let phase = 2.0 / service;
         let mean = pollaczek_khinchine(lambda, service, 1.5 * service * service);
@@ -76,8 +77,8 @@ impl ResponseTime {
         Self { mean, tail: Tail::Exponentials(vec![(fast / gap, slow), (-slow / gap, fast)]) }
     }
 
-    /// One server, exponential service at rate `rates[0]` with probability `first`, else at `rates[1]` (two-branch
-    /// hyperexponential).
+    /// One server, exponential service at rate `rates[0]` with probability `first`, else at
+    /// `rates[1]` (two-branch hyperexponential).
     pub fn mh21(lambda: f64, first: f64, rates: [f64; 2]) -> Self {
         let [a, b] = rates;
         let second = 1.0 - first;
@@ -128,8 +129,8 @@ impl ResponseTime {
     }
 }
 
-/// The probability that a request of M/M/k has to wait, at an offered load of `erlangs` = lambda / mu (Erlang 1917;
-/// by the recursion of his B formula).
+/// The probability that a request of M/M/k has to wait, at an offered load of `erlangs` = lambda /
+/// mu (Erlang 1917; by the recursion of his B formula).
 pub fn erlang_c(servers: u32, erlangs: f64) -> f64 {
     let blocked =
         (1..=servers).fold(1.0, |blocked, k| erlangs * blocked / (f64::from(k) + erlangs * blocked));
@@ -137,17 +138,19 @@ pub fn erlang_c(servers: u32, erlangs: f64) -> f64 {
     blocked / (1.0 - load * (1.0 - blocked))
 }
 
-/// The mean response time of M/G/1 from the first two moments of its service (Kleinrock I, chapter 5).
+/// The mean response time of M/G/1 from the first two moments of its service (Kleinrock I, chapter
+/// 5).
 pub fn pollaczek_khinchine(lambda: f64, service: f64, service_squared: f64) -> f64 {
     let load = lambda * service;
     assert!(lambda > 0.0 && load < 1.0, "the queue is not stable: load {load}");
     service + lambda * service_squared / (2.0 * (1.0 - load))
 }
 
-/// By how much the mean response time of M/G/1 rises when a server that has nothing to do is switched off, and the
-/// first request of each busy period waits for a set-up with these first two moments (Welch, "On a generalized M/G/1
-/// queuing process in which the first customer of each busy period receives exceptional service", Oper. Res. 12, 1964).
-/// For M/M/1 add it to `1 / (mu - lambda)`.
+/// By how much the mean response time of M/G/1 rises when a server that has nothing to do is
+/// switched off, and the first request of each busy period waits for a set-up with these first two
+/// moments (Welch, "On a generalized M/G/1 queuing process in which the first customer of each busy
+/// period receives exceptional service", Oper. Res. 12, 1964). For M/M/1 add it to `1 / (mu -
+/// lambda)`.
 pub fn set_up_delay(lambda: f64, set_up: f64, set_up_squared: f64) -> f64 {
     (2.0 * set_up + lambda * set_up_squared) / (2.0 * (1.0 + lambda * set_up))
 }
@@ -184,7 +187,8 @@ mod tests {
 
     #[test]
     fn ten_servers_are_as_measured_by_all_simulators() {
-        // The truth that seven simulators were held against (docs/journal): 0.40918, 1.20459, 4.94611.
+        // The truth that seven simulators were held against (docs/journal): 0.40918, 1.20459,
+        // 4.94611.
         near(erlang_c(10, 8.0), 0.40918, 5e-6);
         let queue = ResponseTime::mmk(10, 8.0, 1.0);
         near(queue.mean(), 1.20459, 5e-6);

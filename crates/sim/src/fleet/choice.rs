@@ -1,13 +1,15 @@
 //! Which servers a request of the root asks, without a table.
 //!
-//! Every request has a *key*, and the key a permutation of the servers: a server's *place*. The servers at the first
-//! `fanout` places are asked, so each request asks exactly so many, and each server has the same share of all requests.
-//! A server finds out alone whether it is asked, in some nanoseconds; nothing is stored per request and server.
+//! Every request has a *key*, and the key a permutation of the servers: a server's *place*. The
+//! servers at the first `fanout` places are asked, so each request asks exactly so many, and each
+//! server has the same share of all requests. A server finds out alone whether it is asked, in some
+//! nanoseconds; nothing is stored per request and server.
 //!
-//! The permutation works on the numbers below the next power of two: rounds of multiplying by an odd number, adding
-//! another, both from the key, and folding the upper half of the bits onto the lower; each can be undone (Kensler,
-//! "Correlated multi-jittered sampling", Pixar 2013, shuffles in the same manner). A number that lands beyond the last
-//! server is permuted again until it does not, which keeps it a permutation.
+//! The permutation works on the numbers below the next power of two: rounds of multiplying by an
+//! odd number, adding another, both from the key, and folding the upper half of the bits onto the
+//! lower; each can be undone (Kensler, "Correlated multi-jittered sampling", Pixar 2013, shuffles
+//! in the same manner). A number that lands beyond the last server is permuted again until it does
+//! not, which keeps it a permutation.
 
 /// An order of the servers for every key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +62,8 @@ impl Choice {
     }
 }
 
-/// What a round multiplies by and adds: the bits of the key from `at` on. If few are needed, no other round has them.
+/// What a round multiplies by and adds: the bits of the key from `at` on. If few are needed, no
+/// other round has them.
 #[inline]
 fn parts(key: u64, at: u32) -> (u32, u32) {
     let key = key.rotate_right(at);
@@ -74,7 +77,8 @@ fn inverse(factor: u32) -> u32 {
     step(step(step(step(factor))))
 }
 
-/// So few bits need twice the rounds [D: with four, some pairs of four servers meet 5 % more often than others].
+/// So few bits need twice the rounds [D: with four, some pairs of four servers meet 5 % more often
+/// than others].
 const FEW_BITS: u32 = 4;
 
 #[cfg(test)]

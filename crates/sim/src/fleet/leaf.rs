@@ -1,8 +1,10 @@
-//! One server of a fleet: what it takes of the root's requests, and whom it tells how long each took.
+//! One server of a fleet: what it takes of the root's requests, and whom it tells how long each
+//! took.
 //!
-//! Every leaf draws the root's whole stream for itself and keeps the requests that ask it, so that leaves need not wait
-//! for each other and no leaf's share is ever stored. When a request comes, of which class and on which connection are
-//! the root's; how much work it is here comes from a stream of the leaf's own. Only a trace's times are every leaf's.
+//! Every leaf draws the root's whole stream for itself and keeps the requests that ask it, so that
+//! leaves need not wait for each other and no leaf's share is ever stored. When a request comes, of
+//! which class and on which connection are the root's; how much work it is here comes from a stream
+//! of the leaf's own. Only a trace's times are every leaf's.
 
 use super::answers::Answers;
 use super::choice::Choice;

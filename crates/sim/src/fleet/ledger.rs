@@ -1,7 +1,8 @@
 //! What servers took, added up in the order of their numbers.
 //!
-//! Sums of floating-point numbers depend on the order of their parts, and threads deliver servers in any. So a server
-//! that is ready early waits until all before it have come: a handful at a time, since servers are begun in order.
+//! Sums of floating-point numbers depend on the order of their parts, and threads deliver servers
+//! in any. So a server that is ready early waits until all before it have come: a handful at a
+//! time, since servers are begun in order.
 
 use crate::engine::{End, Ended};
 use crate::scenario::ScenarioError;
@@ -34,7 +35,8 @@ impl Served {
         let grew = || matches!(books.responses.sample(), Err(Doubt::Unstable));
         let working_ns: u64 = ended.residency.working_ns.iter().sum();
         let asleep_ns: u64 = ended.residency.asleep_ns.iter().sum();
-        // What a leaf still served after the end of the fleet's time is in its sums and in no point.
+        // What a leaf still served after the end of the fleet's time is in its sums and in no
+        // point.
         let samples = books.samples.iter().take(points as usize);
         let cpu_watts = samples.map(|sample| {
             (sample.core_joules + ended.uncore_joules_of(sample)) / (sample.length_ns as f64 * 1e-9)

@@ -8,23 +8,27 @@
 //!                 root: answered when the slowest of those asked has answered
 //! ```
 //!
-//! Leaves do not influence each other, so each is a run of the [`Engine`] on its own share of the root's stream, on any
-//! thread, and what the root would have waited for is put together afterwards. Time and requests are the root's; service
-//! times are each leaf's own. Requests come to a leaf at the instant at which they come to the root: what the network
-//! takes is `server.outside`, a constant.
+//! Leaves do not influence each other, so each is a run of the [`Engine`] on its own share of the
+//! root's stream, on any thread, and what the root would have waited for is put together
+//! afterwards. Time and requests are the root's; service times are each leaf's own. Requests come
+//! to a leaf at the instant at which they come to the root: what the network takes is
+//! `server.outside`, a constant.
 //!
-//! Two passes over the root's stream belong to a run, beside one for each leaf: the first finds how many requests there
-//! are and when the last comes, the second takes the root's response times in order, for
-//! [statistics](crate::statistics) and for the figures over time. *One leaf's* response time stands beside the root's: of
-//! each request that of one leaf, drawn evenly from those asked. Its figures have intervals as honest as the root's,
-//! though leaves hang together by the instants at which they are asked.
+//! Two passes over the root's stream belong to a run, beside one for each leaf: the first finds how
+//! many requests there are and when the last comes, the second takes the root's response times in
+//! order, for [statistics](crate::statistics) and for the figures over time. *One leaf's* response
+//! time stands beside the root's: of each request that of one leaf, drawn evenly from those asked.
+//! Its figures have intervals as honest as the root's, though leaves hang together by the instants
+//! at which they are asked.
 //!
-//! What always holds: the result is the same whatever the number of threads; memory grows with the root's requests (see
-//! `answers`) and with the threads, not with servers times requests; every request asks exactly `fanout` servers; the
-//! power of a fleet is the sum of that of its servers, over the same time.
+//! What always holds: the result is the same whatever the number of threads; memory grows with the
+//! root's requests (see `answers`) and with the threads, not with servers times requests; every
+//! request asks exactly `fanout` servers; the power of a fleet is the sum of that of its servers,
+//! over the same time.
 //!
-//! Files: `choice` which servers a request asks, `leaf` a server's part, `answers` what the root waits for, `ledger` the
-//! sum over servers, `story` the root's response times in order, `outcome` the figures.
+//! Files: `choice` which servers a request asks, `leaf` a server's part, `answers` what the root
+//! waits for, `ledger` the sum over servers, `story` the root's response times in order, `outcome`
+//! the figures.
 
 mod answers;
 mod choice;
@@ -136,7 +140,8 @@ impl Fleet {
         }
         let setup = |line: &&str| document.setup(line, seed).map(|(setup, _)| setup);
         let setups: Vec<Setup> = names.iter().map(setup).collect::<Result<_, _>>()?;
-        // Ten runs of a whole fleet are more than most have in mind: only who asks for replications gets them.
+        // Ten runs of a whole fleet are more than most have in mind: only who asks for replications
+        // gets them.
         let run = contestant.document.table().get("run").and_then(Value::as_table);
         let asked = run.is_some_and(|run| run.contains_key("replications"));
         let is_story = setups[0].horizon == Horizon::Whole;
@@ -170,7 +175,8 @@ impl Fleet {
         u64::from(self.servers) * u64::from(self.replications)
     }
 
-    /// Runs it on `threads` threads. `done` is told of every run of a server as it ends, from any thread.
+    /// Runs it on `threads` threads. `done` is told of every run of a server as it ends, from any
+    /// thread.
     pub fn run(&self, threads: usize, done: impl Fn() + Sync) -> Result<FleetOutcome, ScenarioError> {
         let mut runs = Vec::new();
         for replication in 0..u64::from(self.replications) {
@@ -276,7 +282,8 @@ impl Fleet {
     }
 }
 
-/// The fleet's name, and the policies of its servers in turn; `None` if the scenario names both the fleet's and others.
+/// The fleet's name, and the policies of its servers in turn; `None` if the scenario names both the
+/// fleet's and others.
 fn policies(contestant: &Contestant, scenario: &Scenario, turns: &[String]) -> Option<(String, Vec<String>)> {
     if turns.is_empty() {
         return Some((contestant.name.clone(), vec![contestant.policies.clone()]));

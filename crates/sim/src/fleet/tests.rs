@@ -69,8 +69,8 @@ fn the_root_of_independent_leaves_has_the_distribution_of_their_maximum() {
 
 #[test]
 fn leaves_asked_together_are_slow_together() {
-    // The same instants of arrival at all of them: busy at the same times, so the slowest is less slow than that of
-    // independent ones.
+    // The same instants of arrival at all of them: busy at the same times, so the slowest is less
+    // slow than that of independent ones.
     let text = single_cores("servers = 8\nfanout = 8", "utilisation = 0.8\nrequests = 100000");
     let outcome = run(&text, 2);
     let leaf = ResponseTime::mm1(0.08, 0.1);

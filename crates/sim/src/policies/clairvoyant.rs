@@ -11,7 +11,6 @@ pub enum Clairvoyance {
     Prewake,
 }
 
-/// What the registry says of it.
 pub static ENTRY: Entry = Entry {
     words: &[
         Word::bare("clairvoyant", "knows when the next request comes: the deepest state that fits"),

@@ -1,8 +1,10 @@
-//! Who decides what in a run: one policy for each question, from a line such as `peafowl + teo + pegasus`.
+//! Who decides what in a run: one policy for each question, from a line such as `peafowl + teo +
+//! pegasus`.
 //!
-//! The questions are how many cores stay awake, which idle state a core takes, which gear it runs in, and when to be
-//! awake at all. A line answers each at most once; what it leaves open is answered as stock Linux does on a server: all
-//! cores, the menu governor, the fastest gear, at once.
+//! The questions are how many cores stay awake, which idle state a core takes, which gear it runs
+//! in, and when to be awake at all. A line answers each at most once; what it leaves open is
+//! answered as stock Linux does on a server: all cores, the menu governor, the fastest gear, at
+//! once.
 
 mod answers;
 mod clairvoyant;
@@ -183,7 +185,8 @@ const PACING: &str = "crescendo";
 const STOCK_IDLE: &str = "menu";
 
 impl Policies {
-    /// Reads a line such as `peafowl + teo + pegasus`; parameters stand in tables of the words' names.
+    /// Reads a line such as `peafowl + teo + pegasus`; parameters stand in tables of the words'
+    /// names.
     pub fn parse(
         line: &str,
         params: &BTreeMap<String, Table>,
@@ -220,7 +223,8 @@ impl Policies {
             policies.take(&chosen);
             answered.push((chosen.entry, word));
         }
-        // Cores and idle states by plan; frequencies request by request, unless the line names a policy for them.
+        // Cores and idle states by plan; frequencies request by request, unless the line names a
+        // policy for them.
         let by_request = answered.iter().any(|(_, word)| *word == JOINT);
         let is_open = !answered.iter().any(|(entry, _)| entry.question == Question::Frequency);
         if by_request && is_open {
@@ -362,7 +366,8 @@ impl Reader<'_> {
                 fix: "write carb, or peafowl with a goal; or set another server.dispatch".into(),
             });
         }
-        // On a store connections are what can be packed, and Peafowl does that; the goal is then the frequencies'.
+        // On a store connections are what can be packed, and Peafowl does that; the goal is then
+        // the frequencies'.
         if packs && word == JOINT {
             if self.params.contains_key(word) {
                 return Err(PolicyError {
@@ -392,7 +397,8 @@ impl Reader<'_> {
         Ok(Chosen { word, entry, settings, goal: self.goal })
     }
 
-    /// `settings` with the keys that the scenario gives for them; a key within a key replaces only that.
+    /// `settings` with the keys that the scenario gives for them; a key within a key replaces only
+    /// that.
     fn with(&self, word: &str, entry: &Entry, mut settings: Value) -> Result<Value, PolicyError> {
         let Some(overrides) = self.params.get(word) else { return Ok(settings) };
         if let Some(key) = not_finite(overrides) {

@@ -1,7 +1,7 @@
 //! A scenario as a tree of keys, before it has types.
 //!
-//! Files that a scenario names lie beside it. Their paths become absolute when the tree gets types, so that a scenario in
-//! force, as a run's folder keeps it, can be run again from anywhere.
+//! Files that a scenario names lie beside it. Their paths become absolute when the tree gets types,
+//! so that a scenario in force, as a run's folder keeps it, can be run again from anywhere.
 
 use super::{Scenario, ScenarioError};
 use std::fs;
@@ -27,8 +27,8 @@ impl Estimates {
         table.get("value")
     }
 
-    /// The same table with one numeric value multiplied: what the result owes to it. `None` if it is not a number or a
-    /// number with a unit.
+    /// The same table with one numeric value multiplied: what the result owes to it. `None` if it
+    /// is not a number or a number with a unit.
     pub fn varied(&self, key: &str, factor: f64) -> Option<Self> {
         let varied = match self.value(key)? {
             Value::Float(number) => Value::Float(number * factor),
@@ -89,8 +89,8 @@ impl Document {
 
     /// The same of a text; `path` is what errors call it.
     pub fn parse(path: &Path, text: &str, estimates: &Estimates) -> Result<Self, ScenarioError> {
-        // Once with types, so that an error has its line in the file; a document with estimates in it cannot be, nor one
-        // that names files.
+        // Once with types, so that an error has its line in the file; a document with estimates in
+        // it cannot be, nor one that names files.
         let table: Table = parse_table(path, text)?;
         let mut document = Self { path: path.to_owned(), table: Table::new(), used: Vec::new() };
         let mut root = Value::Table(table);
@@ -210,7 +210,8 @@ impl Document {
 }
 
 impl Document {
-    /// The tree with absolute paths of files. Axes of a sweep stay as they are: they are values that tables show.
+    /// The tree with absolute paths of files. Axes of a sweep stay as they are: they are values
+    /// that tables show.
     fn placed(&self) -> Table {
         let mut table = self.table.clone();
         let folder = self.path.parent().unwrap_or(Path::new(""));

@@ -1,9 +1,11 @@
-//! A scenario: machine, service, load and contestants as people write them, and the run that comes of it.
+//! A scenario: machine, service, load and contestants as people write them, and the run that comes
+//! of it.
 //!
-//! Read in three steps, so that an error is found before anything runs and names where it is. A [`Document`] is the TOML
-//! text as a tree, in which values from the table of ESTIMATEs have been filled in and a sweep or a variant can set keys.
-//! A [`Scenario`] is the same with types: unknown keys are refused. A [`Setup`](crate::Setup) is what one contestant's
-//! run is made of, checked: a platform that cannot be, a policy nobody knows, a load of nothing do not get there.
+//! Read in three steps, so that an error is found before anything runs and names where it is. A
+//! [`Document`] is the TOML text as a tree, in which values from the table of ESTIMATEs have been
+//! filled in and a sweep or a variant can set keys. A [`Scenario`] is the same with types: unknown
+//! keys are refused. A [`Setup`](crate::Setup) is what one contestant's run is made of, checked: a
+//! platform that cannot be, a policy nobody knows, a load of nothing do not get there.
 
 mod document;
 mod error;
@@ -83,8 +85,8 @@ pub struct Machine {
     pub package: Option<bool>,
     /// The scheduler's tick; `never` for none. 4 ms is Linux's default of 250 Hz.
     pub tick: Option<Tick>,
-    /// The period of each CPU's own timer, which the governors see coming. 200 ms: the least retransmission timeout of TCP
-    /// \[K\], which a CPU that sends replies nearly always has armed.
+    /// The period of each CPU's own timer, which the governors see coming. 200 ms: the least
+    /// retransmission timeout of TCP \[K\], which a CPU that sends replies nearly always has armed.
     pub timer: Option<Time>,
     /// CPU time of a tick that comes to an idle CPU. 2 us \[D\].
     pub tick_cost: Option<Time>,
@@ -166,8 +168,8 @@ pub struct Server {
     pub workers: Option<u16>,
     /// How long a connection that moves is on its way. 20 us: measured of `roost serve`.
     pub transfer: Option<Time>,
-    /// What each worker's load limit is known to be when the run begins, in requests per second: Peafowl learns it from a
-    /// peak, and a run at one load has none.
+    /// What each worker's load limit is known to be when the run begins, in requests per second:
+    /// Peafowl learns it from a peak, and a run at one load has none.
     #[serde(with = "workload::rate_text::optional")]
     pub learned_limit: Option<Rate>,
     /// By how much the shards of one request differ.
@@ -250,7 +252,8 @@ pub struct Clients {
     pub count: u32,
     /// How long each waits between reply and next request.
     pub think: Distribution,
-    /// They live on the serving CPUs: the pause is a timer there, and a request counts from when the CPU is up for it.
+    /// They live on the serving CPUs: the pause is a timer there, and a request counts from when
+    /// the CPU is up for it.
     #[serde(default)]
     pub timer: bool,
 }
@@ -269,8 +272,8 @@ pub struct Run {
     pub seed: u64,
     /// Go on until this holds.
     pub precision: Option<Precision>,
-    /// `steady` for a process that goes on as it is, `whole` for a story with beginning and end; a load that changes is a
-    /// story unless this says otherwise.
+    /// `steady` for a process that goes on as it is, `whole` for a story with beginning and end; a
+    /// load that changes is a story unless this says otherwise.
     pub horizon: Option<Horizon>,
     /// Runs of a story with other seeds. At least ten for intervals; 10.
     pub replications: u32,

@@ -191,8 +191,8 @@ impl Document {
         self.check_used(params.chain(set).chain(scenario.sweep.keys().cloned()))
     }
 
-    /// Those of these dotted keys that are parameters hold for some contestant. Policies that nobody knows are told of
-    /// elsewhere.
+    /// Those of these dotted keys that are parameters hold for some contestant. Policies that
+    /// nobody knows are told of elsewhere.
     pub fn check_used(&self, keys: impl Iterator<Item = String>) -> Result<(), ScenarioError> {
         let scenario = self.scenario()?;
         let contestants = self.contestants()?;

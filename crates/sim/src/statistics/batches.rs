@@ -1,13 +1,14 @@
 //! Response times in batches whose number is bounded.
 //!
-//! A batch keeps the sum of its response times and their histogram (three digits: a bucket is 0.1 % wide). When
-//! [`MOST`] batches are full and the next one is too, neighbours are merged and batches are from then on twice as long.
-//! So there are always between half of [`MOST`] and [`MOST`] of them, of the same length, whatever the length of the
-//! run; memory is that of so many histograms.
+//! A batch keeps the sum of its response times and their histogram (three digits: a bucket is 0.1 %
+//! wide). When [`MOST`] batches are full and the next one is too, neighbours are merged and batches
+//! are from then on twice as long. So there are always between half of [`MOST`] and [`MOST`] of
+//! them, of the same length, whatever the length of the run; memory is that of so many histograms.
 //!
-//! Whether batches are long enough cannot be seen from 32 to 64 of them: their correlation is only known to +-0.15. So
-//! each also keeps the sums of its eight *stretches*. What correlates from stretch to stretch shows how far the process
-//! remembers; a correlation r of stretches of length b means a memory of about b / 3 at r = 0.2, and of b at r = 0.5.
+//! Whether batches are long enough cannot be seen from 32 to 64 of them: their correlation is only
+//! known to +-0.15. So each also keeps the sums of its eight *stretches*. What correlates from
+//! stretch to stretch shows how far the process remembers; a correlation r of stretches of length b
+//! means a memory of about b / 3 at r = 0.2, and of b at r = 0.5.
 
 use hdrhistogram::Histogram;
 
@@ -82,7 +83,8 @@ pub(super) struct Batches {
     spare: Vec<Batch>,
     /// Requests of a closed batch.
     size: u64,
-    /// The stretch of the open one that is being filled, what the open one had before, and until the stretch is full.
+    /// The stretch of the open one that is being filled, what the open one had before, and until
+    /// the stretch is full.
     stretch: usize,
     before_ns: u128,
     left: u64,
@@ -177,7 +179,8 @@ impl Batches {
 const GROWS: &str = "histograms of this kind grow to any value";
 /// Stretches of a batch [D].
 const STRETCHES: usize = 8;
-/// The most batches of a run. A quantile needs long ones, a variance many: 32 to 64 [D: at least 32].
+/// The most batches of a run. A quantile needs long ones, a variance many: 32 to 64 [D: at least
+/// 32].
 pub(super) const MOST: usize = 64;
 /// Requests of the first batches [D]: a run of 2048 requests has intervals.
 const FIRST_SIZE: u64 = 64;

@@ -14,21 +14,23 @@ pub struct Collector {
     batches: Batches,
     stability: Stability,
     precisions: Vec<Precision>,
-    /// How many requests were recorded when stretches of a batch had come to have nothing to do with each other.
+    /// How many requests were recorded when stretches of a batch had come to have nothing to do
+    /// with each other.
     forgets_from: Option<u64>,
     precise: bool,
 }
 
 impl Collector {
-    /// Nothing recorded yet. The run is to go on until all of `precisions` hold; with none, as long as the caller likes.
+    /// Nothing recorded yet. The run is to go on until all of `precisions` hold; with none, as long
+    /// as the caller likes.
     pub fn new(precisions: impl IntoIterator<Item = Precision>) -> Self {
         let precisions = precisions.into_iter().collect();
         let (batches, stability) = (Batches::new(), Stability::new());
         Self { batches, stability, precisions, forgets_from: None, precise: false }
     }
 
-    /// A request is done. Requests are told in the order in which they complete (or arrive: what matters is that
-    /// neighbours in time are neighbours here).
+    /// A request is done. Requests are told in the order in which they complete (or arrive: what
+    /// matters is that neighbours in time are neighbours here).
     #[inline]
     pub fn record(&mut self, response_ns: u64) {
         if self.batches.record(response_ns) {
@@ -36,7 +38,8 @@ impl Collector {
         }
     }
 
-    /// A request has come, and so many are in the system now. Without it an unstable queue is not found.
+    /// A request has come, and so many are in the system now. Without it an unstable queue is not
+    /// found.
     #[inline]
     pub fn observe(&mut self, in_system: u64) {
         self.stability.observe(in_system);
@@ -44,11 +47,12 @@ impl Collector {
 
     /// Whether the run may end.
     ///
-    /// A look at every request would find, sooner or later, a moment in which chance makes the interval narrow. So there
-    /// are two looks for each doubling of the length: at 64 batches, and at 45, which is half way. And a run without
-    /// congested spells looks precise because it has none. So the run is to be four times as long as it was when
-    /// stretches of its batches ceased to correlate: most of what is reported came after that was found. By then a batch
-    /// is some fifty times as long as the autocorrelation of response times adds up to.
+    /// A look at every request would find, sooner or later, a moment in which chance makes the
+    /// interval narrow. So there are two looks for each doubling of the length: at 64 batches, and
+    /// at 45, which is half way. And a run without congested spells looks precise because it has
+    /// none. So the run is to be four times as long as it was when stretches of its batches ceased
+    /// to correlate: most of what is reported came after that was found. By then a batch is some
+    /// fifty times as long as the autocorrelation of response times adds up to.
     fn look(&mut self) {
         let closed = self.batches.closed();
         if self.precise || self.precisions.is_empty() || !(closed.len() == MOST || closed.len() == HALF_WAY) {
@@ -67,7 +71,8 @@ impl Collector {
         }
     }
 
-    /// True once every precision that was asked for holds: the run may end, and nothing recorded later counts.
+    /// True once every precision that was asked for holds: the run may end, and nothing recorded
+    /// later counts.
     #[inline]
     pub fn is_precise(&self) -> bool {
         self.precise
@@ -84,8 +89,8 @@ impl Collector {
         self.batches.recorded()
     }
 
-    /// What was measured after the warm-up, up to the last full batch. Of fewer than ten batches (640 requests) all is
-    /// taken, and no interval comes of it.
+    /// What was measured after the warm-up, up to the last full batch. Of fewer than ten batches
+    /// (640 requests) all is taken, and no interval comes of it.
     pub fn sample(&self) -> Result<Sample<'_>, Doubt> {
         if self.stability.is_unstable() || self.stability.grows() {
             return Err(Doubt::Unstable);
@@ -97,8 +102,8 @@ impl Collector {
         Ok(Sample::new(closed[self.left_out()?..].iter().collect(), Parts::Successive))
     }
 
-    /// The estimate with its interval, in nanoseconds; `None` if that cannot be told. To ask for several, ask the
-    /// [`sample`](Self::sample), which is made once.
+    /// The estimate with its interval, in nanoseconds; `None` if that cannot be told. To ask for
+    /// several, ask the [`sample`](Self::sample), which is made once.
     pub fn interval(&self, quantity: Quantity) -> Option<Interval> {
         self.sample().ok()?.interval(quantity)
     }
@@ -117,7 +122,8 @@ impl Collector {
         warm_up::batches(&closed.iter().map(Batch::mean_ns).collect::<Vec<_>>()).ok_or(Doubt::Unsettled)
     }
 
-    /// The precisions that do not hold, and how far they are from it: for a run that ended before it was precise.
+    /// The precisions that do not hold, and how far they are from it: for a run that ended before
+    /// it was precise.
     pub fn shortfalls(&self) -> Vec<Shortfall> {
         let sample = self.sample().ok();
         let shortfall = |precision: &Precision| {
@@ -196,8 +202,8 @@ const HALF_WAY: usize = 45;
 const FIRST_LOOK: u64 = 65_536;
 /// A correlation of stretches that is none [D: below 0.2].
 const FORGOTTEN: f64 = 0.2;
-/// How many times the length at which the process was found to forget [D]. With one, the p99 of M/M/10 at 0.9 was covered
-/// in 89.5 of 100 runs, with four in 96.9 (journal).
+/// How many times the length at which the process was found to forget [D]. With one, the p99 of
+/// M/M/10 at 0.9 was covered in 89.5 of 100 runs, with four in 96.9 (journal).
 const PILOTS: u64 = 4;
 
 #[cfg(test)]

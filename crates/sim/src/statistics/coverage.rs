@@ -1,9 +1,10 @@
 //! How often the intervals are right: simulations of queues whose truth is known.
 //!
-//! An interval that claims 95 % has to contain the truth in 95 of 100 runs; nothing but many runs shows whether it does.
-//! [`CELLS`] are the queues that this is measured on, [`coverage`] runs one of them with consecutive seeds. What simulates
-//! is the caller's: the engine in the benchmark, a recursion of a few lines in the tests. Runs that give no interval, and runs
-//! with one that misses, count the same: not covered.
+//! An interval that claims 95 % has to contain the truth in 95 of 100 runs; nothing but many runs
+//! shows whether it does. [`CELLS`] are the queues that this is measured on, [`coverage`] runs one
+//! of them with consecutive seeds. What simulates is the caller's: the engine in the benchmark, a
+//! recursion of a few lines in the tests. Runs that give no interval, and runs with one that
+//! misses, count the same: not covered.
 
 use super::{Interval, Quantity};
 use crate::exact::ResponseTime;
@@ -19,8 +20,8 @@ pub enum Service {
     Constant,
     /// Two exponential phases in a row (E2).
     Erlang2,
-    /// Exponential at rate `2 first` with probability `first`, else at `2 (1 - first)`: two branches that each do half of the
-    /// work (H2 with balanced means).
+    /// Exponential at rate `2 first` with probability `first`, else at `2 (1 - first)`: two
+    /// branches that each do half of the work (H2 with balanced means).
     Branches {
         /// The probability of the first branch.
         first: f64,
@@ -125,8 +126,8 @@ impl Tally {
     }
 }
 
-/// Runs `simulate` on the cell with every seed and tallies its intervals, one per quantity, in mean service times. The
-/// result does not depend on the number of threads.
+/// Runs `simulate` on the cell with every seed and tallies its intervals, one per quantity, in mean
+/// service times. The result does not depend on the number of threads.
 pub fn coverage<const N: usize>(
     cell: &Cell,
     quantities: [Quantity; N],

@@ -1,7 +1,9 @@
-//! Statistics that hold: estimates of mean and quantiles with intervals that contain the truth as often as they say.
+//! Statistics that hold: estimates of mean and quantiles with intervals that contain the truth as
+//! often as they say.
 //!
-//! Simulators that claim 95 % and mean 15 to 60 err in three ways: they take neighbouring requests for independent, they take
-//! quantiles of short stretches for normal, and they stop when chance makes an interval narrow. Here:
+//! Simulators that claim 95 % and mean 15 to 60 err in three ways: they take neighbouring requests
+//! for independent, they take quantiles of short stretches for normal, and they stop when chance
+//! makes an interval narrow. Here:
 //!
 //! | file | what it does |
 //! |---|---|
@@ -16,8 +18,9 @@
 //! | [`precision`](Precision) | `1%@p99` |
 //! | [`coverage`](coverage::coverage) | how often all this is right |
 //!
-//! What always holds: memory does not depend on the number of requests; nothing reported is NaN; the result depends on
-//! what was recorded and its order, and for replications on nothing but their seeds.
+//! What always holds: memory does not depend on the number of requests; nothing reported is NaN;
+//! the result depends on what was recorded and its order, and for replications on nothing but their
+//! seeds.
 //!
 //! Times are nanoseconds; intervals, being estimates, are floating-point numbers of them.
 

@@ -5,7 +5,8 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-/// A share of requests that stay within a response time: p99 is 0.99. Always between 0 and 1, both excluded.
+/// A share of requests that stay within a response time: p99 is 0.99. Always between 0 and 1, both
+/// excluded.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub struct Quantile(f64);
 
@@ -57,8 +58,9 @@ impl Quantity {
         Self::Quantile(Quantile::P999),
     ];
 
-    /// The finest precision that it can be known to [D]: a quantile comes from buckets that are up to 0.1 % wide, and lies
-    /// between two of them; the mean is exact, but 0.01 % of it may take 10^11 requests.
+    /// The finest precision that it can be known to [D]: a quantile comes from buckets that are up
+    /// to 0.1 % wide, and lies between two of them; the mean is exact, but 0.01 % of it may take
+    /// 10^11 requests.
     fn finest(self) -> f64 {
         match self {
             Self::Mean => 1e-4,
@@ -76,7 +78,8 @@ pub struct Precision {
 }
 
 impl Precision {
-    /// `relative` is a share: 0.01 for 1 %. `None` if it is 1 or more, or finer than can be told of the quantity.
+    /// `relative` is a share: 0.01 for 1 %. `None` if it is 1 or more, or finer than can be told of
+    /// the quantity.
     pub fn new(relative: f64, quantity: Quantity) -> Option<Self> {
         (quantity.finest()..1.0).contains(&relative).then_some(Self { relative, quantity })
     }

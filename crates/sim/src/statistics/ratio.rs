@@ -1,21 +1,26 @@
 //! The interval for a ratio of two sums, from the sums of batches.
 //!
-//! A mean is such a ratio (response time over requests), and so are a share (requests above a value over requests),
-//! mean power (energy over time) and energy per request. Given the numerators y and denominators n of the batches, the
-//! ratio is r = sum y / sum n, and the residuals y - r n tell how much chance there is in it (the ratio estimator;
-//! Law, *Simulation Modeling and Analysis*, 4.6 and 9.5).
+//! A mean is such a ratio (response time over requests), and so are a share (requests above a value
+//! over requests), mean power (energy over time) and energy per request. Given the numerators y and
+//! denominators n of the batches, the ratio is r = sum y / sum n, and the residuals y - r n tell
+//! how much chance there is in it (the ratio estimator; Law, *Simulation Modeling and Analysis*,
+//! 4.6 and 9.5).
 //!
-//! Student's interval needs residuals that are normal and independent. Batches of a queue are neither: a congested
-//! spell makes one batch much larger, so they are skew to the right, and it may reach into the next. Both are repaired
-//! as Skart does (Tafazzoli and Wilson, "Skart: a skewness- and autoregression-adjusted batch-means procedure for
-//! simulation analysis", IIE Transactions 43, 2011):
+//! Student's interval needs residuals that are normal and independent. Batches of a queue are
+//! neither: a congested spell makes one batch much larger, so they are skew to the right, and it
+//! may reach into the next. Both are repaired as Skart does (Tafazzoli and Wilson, "Skart: a
+//! skewness- and autoregression-adjusted batch-means procedure for simulation analysis", IIE
+//! Transactions 43, 2011):
 //!
-//! - *Skewness*: Willink's form of Johnson's modified t ("A confidence interval and test for the mean of an asymmetric
-//!   distribution", Comm. Statist. 34, 2005) moves the ends, the upper one further out.
-//! - *Correlation*: a positive correlation f of neighbours widens the interval by sqrt((1 + f) / (1 - f)), as if the
-//!   batches were a first-order autoregressive process. Above [`CORRELATED`] that is no repair: no interval is given.
+//! - *Skewness*: Willink's form of Johnson's modified t ("A confidence interval and test for the
+//!   mean of an asymmetric distribution", Comm. Statist. 34, 2005) moves the ends, the upper one
+//!   further out.
+//! - *Correlation*: a positive correlation f of neighbours widens the interval by sqrt((1 + f) /
+//!   (1 - f)), as if the batches were a first-order autoregressive process. Above [`CORRELATED`]
+//!   that is no repair: no interval is given.
 //!
-//! Always: the interval contains the ratio; nothing is NaN; the order of independent parts does not matter.
+//! Always: the interval contains the ratio; nothing is NaN; the order of independent parts does not
+//! matter.
 
 use super::Interval;
 
@@ -38,8 +43,8 @@ pub(super) struct Spread {
     pub above: f64,
 }
 
-/// The 95 % interval for the sum of the first over the sum of the second; `None` if the parts are too few or hang
-/// together too much.
+/// The 95 % interval for the sum of the first over the sum of the second; `None` if the parts are
+/// too few or hang together too much.
 pub(super) fn spread(pairs: &[(f64, f64)], parts: Parts) -> Option<Spread> {
     let (numerator, denominator) =
         pairs.iter().fold((0.0, 0.0), |sum, pair| (sum.0 + pair.0, sum.1 + pair.1));
@@ -94,7 +99,8 @@ fn leaning(student: f64, lean: f64) -> f64 {
     ((1.0 + 6.0 * lean * (student - lean)).cbrt() - 1.0) / (2.0 * lean)
 }
 
-/// The 97.5 % quantile of Student's t (Abramowitz and Stegun 26.7.5; right to four digits from nine degrees of freedom).
+/// The 97.5 % quantile of Student's t (Abramowitz and Stegun 26.7.5; right to four digits from nine
+/// degrees of freedom).
 fn student_975(freedom: f64) -> f64 {
     let z: f64 = 1.959_963_984_540_054;
     let g1 = (z.powi(3) + z) / 4.0;
@@ -107,8 +113,9 @@ fn student_975(freedom: f64) -> f64 {
 
 /// Fewer batches or runs than this give no interval [D: ten replications].
 pub(super) const PARTS_MIN: usize = 10;
-/// A correlation of neighbours above which batches are too short [D]. With 32 batches, independent ones pass it once
-/// in a hundred times; a process that is longer than its batches reaches 0.5 and more.
+/// A correlation of neighbours above which batches are too short [D]. With 32 batches, independent
+/// ones pass it once in a hundred times; a process that is longer than its batches reaches 0.5 and
+/// more.
 const CORRELATED: f64 = 0.4;
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
 //! Means over time and per request of what accumulates: power, energy per request, residency.
 //!
-//! What is told are running totals: `observe(joules so far, seconds so far)` gives the mean power in watts. Every so many
-//! observations make a batch; when there are 64, neighbours are merged. The interval is that of a ratio of sums (see
-//! [`ratio`](super::ratio)), so batches need not be equally long; the warm-up is left out as for response times.
+//! What is told are running totals: `observe(joules so far, seconds so far)` gives the mean power
+//! in watts. Every so many observations make a batch; when there are 64, neighbours are merged. The
+//! interval is that of a ratio of sums (see [`ratio`](super::ratio)), so batches need not be
+//! equally long; the warm-up is left out as for response times.
 
 use super::Interval;
 use super::ratio::{PARTS_MIN, Parts, spread};
@@ -44,9 +45,11 @@ impl RatioEstimator {
         self.filled = 0;
     }
 
-    /// The ratio after the warm-up; `None` if the observations are too few to tell or had not settled.
+    /// The ratio after the warm-up; `None` if the observations are too few to tell or had not
+    /// settled.
     ///
-    /// Batches that hang together are too short: they are merged in pairs until they do not, while there are fifteen (of 64, the first left out).
+    /// Batches that hang together are too short: they are merged in pairs until they do not, while
+    /// there are fifteen (of 64, the first left out).
     pub fn interval(&self) -> Option<Interval> {
         let mut batches = self.settled()?.to_vec();
         loop {
@@ -95,7 +98,8 @@ mod tests {
     use super::*;
     use workload::Random;
 
-    /// A core that is busy (20 W) and idle (2 W) in turn, for exponential times with means 1 and 3: 6.5 W on average.
+    /// A core that is busy (20 W) and idle (2 W) in turn, for exponential times with means 1 and 3:
+    /// 6.5 W on average.
     fn core(seed: u64, steps: u32) -> RatioEstimator {
         let mut random = Random::new(seed, 7);
         let mut power = RatioEstimator::new();
@@ -129,7 +133,8 @@ mod tests {
 
     #[test]
     fn batches_that_are_too_short_are_merged_and_a_drift_has_no_interval() {
-        // 64 observations of a core that changes its mind every four of them, and one that only ever gets busier.
+        // 64 observations of a core that changes its mind every four of them, and one that only
+        // ever gets busier.
         let slow = |seed: u64| {
             let (mut random, mut power) = (Random::new(seed, 3), RatioEstimator::new());
             let (mut joules, mut watts) = (0.0, 4.0);

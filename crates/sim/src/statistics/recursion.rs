@@ -1,7 +1,8 @@
-//! Queues in a few lines, without an engine: response times for tests, some fifty million a second in release.
+//! Queues in a few lines, without an engine: response times for tests, some fifty million a second
+//! in release.
 //!
-//! With one server, Lindley's recursion for the work that a request finds. With k, the times at which they become free, in order;
-//! the next request takes the first.
+//! With one server, Lindley's recursion for the work that a request finds. With k, the times at
+//! which they become free, in order; the next request takes the first.
 
 use super::coverage::{Cell, Service};
 use workload::Random;

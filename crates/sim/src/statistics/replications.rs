@@ -2,14 +2,15 @@
 //!
 //! Which method when:
 //!
-//! - *Batch means* of one long run wherever load and machine stay the same ([`Horizon::Steady`]). One warm-up is paid instead of
-//!   ten, and the run can go on until it is precise.
-//! - *Replications* where the load changes with time: a trace, a ramp, a compressed day ([`Horizon::Whole`]). Stretches of
-//!   such a run differ for other reasons than chance; only whole runs are alike. At least ten; nothing is left out as
-//!   warm-up, because the beginning is part of the question.
-//! - Replications of a steady scenario are possible too, for who has more threads than patience. Each run loses its own
-//!   warm-up. The number of runs is part of the scenario, never of the machine, or results would depend on where they were
-//!   made.
+//! - *Batch means* of one long run wherever load and machine stay the same ([`Horizon::Steady`]).
+//!   One warm-up is paid instead of ten, and the run can go on until it is precise.
+//! - *Replications* where the load changes with time: a trace, a ramp, a compressed day
+//!   ([`Horizon::Whole`]). Stretches of such a run differ for other reasons than chance; only whole
+//!   runs are alike. At least ten; nothing is left out as warm-up, because the beginning is part of
+//!   the question.
+//! - Replications of a steady scenario are possible too, for who has more threads than patience.
+//!   Each run loses its own warm-up. The number of runs is part of the scenario, never of the
+//!   machine, or results would depend on where they were made.
 //!
 //! Runs are kept by seed: the result is the same in whatever order threads deliver them.
 
@@ -24,7 +25,8 @@ use std::collections::BTreeMap;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Horizon {
-    /// A process that goes on as it is, and its beginning is no part of the question: batch means of one run.
+    /// A process that goes on as it is, and its beginning is no part of the question: batch means
+    /// of one run.
     Steady,
     /// A story with beginning and end: replications.
     Whole,

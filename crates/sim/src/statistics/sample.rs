@@ -1,23 +1,28 @@
 //! Estimates with their intervals, from batches or from independent runs.
 //!
-//! The *mean* is the ratio of the sums of response times to the numbers of requests (see [`ratio`](super::ratio)).
+//! The *mean* is the ratio of the sums of response times to the numbers of requests (see
+//! [`ratio`](super::ratio)).
 //!
-//! A *quantile* q is read off the histogram of all batches together, with interpolation within a bucket. Its interval comes
-//! by way of the share of requests above it, which is a mean, and of which batches are unbiased: how the share above the
-//! estimate varies from batch to batch says that the true share is `1 - q`, give or take so much; the values that the
-//! histogram has at these shares are the ends (Heidelberger and Lewis, "Quantile estimation in dependent sequences",
-//! Oper. Res. 32, 1984, do the same with spectra). The quantiles of the batches themselves are not used: with some hundred requests
-//! above the p99 in a few congested spells per batch they are biased and skew, and their interval covered the truth in
-//! 43 to 83 of 100 runs, or in 84 to 93 when centred on the common quantile (sectioning; journal).
+//! A *quantile* q is read off the histogram of all batches together, with interpolation within a
+//! bucket. Its interval comes by way of the share of requests above it, which is a mean, and of
+//! which batches are unbiased: how the share above the estimate varies from batch to batch says
+//! that the true share is `1 - q`, give or take so much; the values that the histogram has at these
+//! shares are the ends (Heidelberger and Lewis, "Quantile estimation in dependent sequences", Oper.
+//! Res. 32, 1984, do the same with spectra). The quantiles of the batches themselves are not used:
+//! with some hundred requests above the p99 in a few congested spells per batch they are biased and
+//! skew, and their interval covered the truth in 43 to 83 of 100 runs, or in 84 to 93 when centred
+//! on the common quantile (sectioning; journal).
 //!
 //! The two ends of an interval lie at different distances. [`Interval`] states the larger.
 //!
-//! *Too few to tell.* Of a run that holds only a few congested spells, those without any look precise and are wrong. So no
-//! interval is given of a run of fewer than 10,000 requests, of one that remembers most of a stretch ([`REMEMBERED`]), where
-//! a batch has few requests beyond the quantile ([`BEYOND_MIN`]), and where the share beyond it is known to no more than a
-//! fifth ([`SHARE_ERROR`]). What this cannot find is a run that is short against what its queue remembers and by chance has
-//! no congested spell at all: nothing in it says that there are any. Runs that end when they are precise are protected
-//! from that by their length ([`Collector`](super::Collector)); whoever fixes the length should know it.
+//! *Too few to tell.* Of a run that holds only a few congested spells, those without any look
+//! precise and are wrong. So no interval is given of a run of fewer than 10,000 requests, of one
+//! that remembers most of a stretch ([`REMEMBERED`]), where a batch has few requests beyond the
+//! quantile ([`BEYOND_MIN`]), and where the share beyond it is known to no more than a fifth
+//! ([`SHARE_ERROR`]). What this cannot find is a run that is short against what its queue remembers
+//! and by chance has no congested spell at all: nothing in it says that there are any. Runs that
+//! end when they are precise are protected from that by their length
+//! ([`Collector`](super::Collector)); whoever fixes the length should know it.
 
 use super::batches::{Batch, stretch_correlation};
 use super::ratio::{Parts, spread};
@@ -95,7 +100,8 @@ impl<'a> Sample<'a> {
         if share.error > SHARE_ERROR * smaller {
             return None;
         }
-        // More above than expected: the quantile lies higher than estimated, where fewer of ours are.
+        // More above than expected: the quantile lies higher than estimated, where fewer of ours
+        // are.
         let (most, least) = (tail + share.below, tail - share.above);
         if most >= 1.0 || least * requests < 1.0 {
             return None;
@@ -118,7 +124,8 @@ struct Place {
 }
 
 impl Place {
-    /// The value that `tail` requests of the histogram lie above; requests lie evenly within a bucket.
+    /// The value that `tail` requests of the histogram lie above; requests lie evenly within a
+    /// bucket.
     fn below(histogram: &Histogram<u64>, tail: f64) -> Self {
         let mut bucket_ns = histogram.max();
         let mut passed = 0.0;
@@ -146,15 +153,18 @@ impl Place {
     }
 }
 
-/// Requests of a run that an interval stands on, at least [D]: a thousandth of a second of simulation.
+/// Requests of a run that an interval stands on, at least [D]: a thousandth of a second of
+/// simulation.
 const REQUESTS_MIN: u64 = 10_000;
-/// The correlation of stretches above which a run is too short [D]: with 48 batches, the run is then some 250 times as
-/// long as the process remembers; at 50 times, six of ten intervals for a mean at a load of 0.9 were wrong (journal).
+/// The correlation of stretches above which a run is too short [D]: with 48 batches, the run is
+/// then some 250 times as long as the process remembers; at 50 times, six of ten intervals for a
+/// mean at a load of 0.9 were wrong (journal).
 const REMEMBERED: f64 = 0.7;
-/// Requests that a batch must have above a quantile (and below it), on average [D: 10 / (1 - q) requests per batch].
+/// Requests that a batch must have above a quantile (and below it), on average [D: 10 / (1 - q)
+/// requests per batch].
 const BEYOND_MIN: f64 = 10.0;
-/// The standard error of the share above a quantile, against that share [D]: 25 independent requests above it have a
-/// fifth. Requests above it come in spells that count as one.
+/// The standard error of the share above a quantile, against that share [D]: 25 independent
+/// requests above it have a fifth. Requests above it come in spells that count as one.
 const SHARE_ERROR: f64 = 0.2;
 
 #[cfg(test)]

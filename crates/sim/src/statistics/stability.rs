@@ -1,20 +1,22 @@
 //! Whether the queue grows without end.
 //!
-//! If more work comes than can be done, the number in the system grows in proportion to the time, and every figure of
-//! the response time depends on when one stopped looking. In the short run a stable queue near its limit grows too; the
-//! difference is that its growth is chance.
+//! If more work comes than can be done, the number in the system grows in proportion to the time,
+//! and every figure of the response time depends on when one stopped looking. In the short run a
+//! stable queue near its limit grows too; the difference is that its growth is chance.
 //!
-//! The number in the system is noted 32 to 64 times in a run, at equal distances in requests; when 64 are noted every second
-//! one is dropped. The growth between notes over the *last half* of the run is held against its own scatter. Noise without
-//! drift (a queue at its limit) gives a t of about one, whatever the length of the run. A stable queue gives less: what grew
-//! has to shrink again. A drift gives a t that rises with the square root of the length: at a load of 1.02, exponential
-//! gaps and services, it passes [`GROWS`] after some 250,000 requests.
+//! The number in the system is noted 32 to 64 times in a run, at equal distances in requests; when
+//! 64 are noted every second one is dropped. The growth between notes over the *last half* of the
+//! run is held against its own scatter. Noise without drift (a queue at its limit) gives a t of
+//! about one, whatever the length of the run. A stable queue gives less: what grew has to shrink
+//! again. A drift gives a t that rises with the square root of the length: at a load of 1.02,
+//! exponential gaps and services, it passes [`GROWS`] after some 250,000 requests.
 //!
-//! A run is called unstable when that happens at two successive doublings of its length, the first after at least
-//! [`FIRST_LOOK`] requests, so that one burst, or a policy that wakes its cores late, is no alarm.
+//! A run is called unstable when that happens at two successive doublings of its length, the first
+//! after at least [`FIRST_LOOK`] requests, so that one burst, or a policy that wakes its cores
+//! late, is no alarm.
 //!
-//! Not seen: instability within a few connections that is small beside all others, and a load that changes slowly against
-//! the length of the run.
+//! Not seen: instability within a few connections that is small beside all others, and a load that
+//! changes slowly against the length of the run.
 
 /// Watches the number in the system.
 #[derive(Clone, Debug)]
@@ -65,7 +67,8 @@ impl Stability {
         self.found >= 2
     }
 
-    /// True if the last half of what was seen grew by more than chance: the verdict on a run that is over.
+    /// True if the last half of what was seen grew by more than chance: the verdict on a run that
+    /// is over.
     pub(super) fn grows(&self) -> bool {
         let half = &self.notes[self.notes.len() / 2..];
         let (Some(first), Some(last)) = (half.first(), half.last()) else { return false };
@@ -88,7 +91,8 @@ const FIRST_EVERY: u64 = 64;
 const FIRST_LOOK: u64 = 65_536;
 /// Standard errors [D]: by chance, at a load of exactly one, less than once in 10,000 looks.
 const GROWS: f64 = 5.0;
-/// A straight line from zero doubles within the last half; by less than this factor nothing that matters grows [D].
+/// A straight line from zero doubles within the last half; by less than this factor nothing that
+/// matters grows [D].
 const RISE: f64 = 1.25;
 
 #[cfg(test)]

@@ -1,18 +1,19 @@
 //! How many batches at the beginning of a run belong to its warm-up.
 //!
-//! A run starts with an empty queue and with policies that have learned nothing. Two rules together:
+//! A run starts with an empty queue and with policies that have learned nothing. Two rules
+//! together:
 //!
-//! - *The first batch always goes.* Batches are so long that neighbours hardly hang together (see [`ratio`](super::ratio)),
-//!   so what the empty queue did is forgotten by the second.
-//! - *What learns for longer is found by MSER* (White, "An effective truncation heuristic for bias reduction in
-//!   simulation output", Simulation 69, 1997; MSER-5 is the same over batches of five): leave out as many as make the
-//!   standard error of the rest smallest, at most half. Our batches grow with the run instead of holding five requests, so
-//!   that memory does not.
+//! - *The first batch always goes.* Batches are so long that neighbours hardly hang together (see
+//!   [`ratio`](super::ratio)), so what the empty queue did is forgotten by the second.
+//! - *What learns for longer is found by MSER* (White, "An effective truncation heuristic for bias
+//!   reduction in simulation output", Simulation 69, 1997; MSER-5 is the same over batches of
+//!   five): leave out as many as make the standard error of the rest smallest, at most half. Our
+//!   batches grow with the run instead of holding five requests, so that memory does not.
 //!
-//! MSER alone also leaves out a congested spell that happens to lie at the beginning, and the estimate is then too low:
-//! with it, the interval for the mean of M/M/10 covered the truth in 74 of 100 runs (journal). So its advice is followed
-//! only if what it leaves out differs from the second half of the run, which it never chooses, by more than
-//! [`STRIKING`] standard errors.
+//! MSER alone also leaves out a congested spell that happens to lie at the beginning, and the
+//! estimate is then too low: with it, the interval for the mean of M/M/10 covered the truth in 74
+//! of 100 runs (journal). So its advice is followed only if what it leaves out differs from the
+//! second half of the run, which it never chooses, by more than [`STRIKING`] standard errors.
 
 /// How many of the batches to leave out; `None` if the run had not settled by its middle.
 pub(super) fn batches(means: &[f64]) -> Option<usize> {
@@ -48,7 +49,8 @@ fn mean_and_variance(values: &[f64]) -> (f64, f64) {
     (mean, values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (count - 1.0).max(1.0))
 }
 
-/// Standard errors [D]: among 48 batches with a skewness of one, chance passes it in one run of a hundred.
+/// Standard errors [D]: among 48 batches with a skewness of one, chance passes it in one run of a
+/// hundred.
 const STRIKING: f64 = 4.0;
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! Policies in any combination, on machines and services of any kind: what a scenario accepts, the engine runs, and the
-//! sums are right at the end.
+//! Policies in any combination, on machines and services of any kind: what a scenario accepts, the
+//! engine runs, and the sums are right at the end.
 
 use super::{document, task};
 use proptest::prelude::*;

@@ -4,7 +4,8 @@ use crate::task;
 use sim::scenario::Estimates;
 use sim::{Document, Outcome};
 
-/// One client on one CPU, whose requests compute for 20 us and wait for 540, more or less; the deep state takes 100 us to leave.
+/// One client on one CPU, whose requests compute for 20 us and wait for 540, more or less; the deep
+/// state takes 100 us to leave.
 fn run(policies: &str, requests: u32) -> Outcome {
     let text = format!(
         "[machine]\npreset = \"a10-6800k\"\n[server]\nworkers = 1\n[server.clients]\ncount = 1\ntimer = true\n\

@@ -8,7 +8,8 @@ fn text(text: &str) -> Value {
     Value::String(text.to_owned())
 }
 
-/// Of twelve seeds, how many intervals of mean and p99 hold the truth, in units of the mean service time of 10 us.
+/// Of twelve seeds, how many intervals of mean and p99 hold the truth, in units of the mean service
+/// time of 10 us.
 fn covered(set: &[(&str, Value)], mean: f64, p99: f64) -> (usize, usize) {
     let tasks: Vec<_> = (1..=12).map(|seed| task(super::document(set), "poll", seed)).collect();
     let outcomes = run_many(&tasks, 2);
@@ -63,9 +64,10 @@ fn queues_drawn_at_random_are_ten_single_servers() {
 
 #[test]
 fn a_server_that_must_wake_up_first_answers_as_the_queue_with_set_up_time() {
-    // One core whose only sleep takes 20 us to leave: the mean of M/M/1 with deterministic set-up is that of M/M/1 plus
-    // (2 D + lambda D^2) / (2 (1 + lambda D)) (Welch, "On a generalized M/G/1 queuing process in which the first customer
-    // of each busy period receives exceptional service", Operations Research 12, 1964).
+    // One core whose only sleep takes 20 us to leave: the mean of M/M/1 with deterministic set-up
+    // is that of M/M/1 plus (2 D + lambda D^2) / (2 (1 + lambda D)) (Welch, "On a generalized M/G/1
+    // queuing process in which the first customer of each busy period receives exceptional
+    // service", Operations Research 12, 1964).
     let state =
         "name = \"C1\"\nkind = \"halting\"\nexit_latency = 20000\ntarget_residency = 20000\npower = 1000000";
     let states = Value::Array(vec![Value::Table(state.parse().expect("a table"))]);

@@ -1,7 +1,7 @@
 //! The engine against closed forms, and what must hold in every run.
 //!
-//! The engine itself asserts Little's law and that no core's time is lost, at the end of every run, so each run here
-//! tests those too.
+//! The engine itself asserts Little's law and that no core's time is lost, at the end of every run,
+//! so each run here tests those too.
 
 mod combinations;
 mod devices;

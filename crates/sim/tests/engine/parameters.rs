@@ -38,7 +38,8 @@ fn leaf<'a>(table: &'a mut Table, key: &str) -> &'a mut Value {
     value
 }
 
-/// Nonsense of the type of a value, and whether it may be sense for some parameters: a zero often is.
+/// Nonsense of the type of a value, and whether it may be sense for some parameters: a zero often
+/// is.
 fn nonsense(value: &Value) -> Vec<(Value, bool)> {
     match value {
         Value::Float(_) => {
@@ -53,7 +54,8 @@ fn nonsense(value: &Value) -> Vec<(Value, bool)> {
     }
 }
 
-/// What is wrong with the check of `params`: they pass, and no parameter takes nonsense but for zeros of `zeros`.
+/// What is wrong with the check of `params`: they pass, and no parameter takes nonsense but for
+/// zeros of `zeros`.
 fn faults<T: Check + Serialize + DeserializeOwned>(name: &str, params: &T, zeros: &[&str]) -> Vec<String> {
     let mut faults: Vec<String> =
         params.check().err().map(|wrong| format!("{name}: {wrong}")).into_iter().collect();

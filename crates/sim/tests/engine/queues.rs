@@ -26,7 +26,8 @@ fn found(set: &[(&str, Value)], policies: &str) -> [(f64, f64); 2] {
 }
 
 fn near((found, error): (f64, f64), exact: f64, what: &str) {
-    // Four standard errors; a test that errs less than this proves nothing, so the error is bounded too.
+    // Four standard errors; a test that errs less than this proves nothing, so the error is bounded
+    // too.
     assert!(error < 0.04 * exact, "{what}: {found} +-{error} says nothing of {exact}");
     assert!((found - exact).abs() <= 4.0 * error, "{what}: {found} +-{error}, not {exact}");
 }

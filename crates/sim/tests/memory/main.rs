@@ -15,7 +15,8 @@ static LIVE: AtomicUsize = AtomicUsize::new(0);
 static MOST: AtomicUsize = AtomicUsize::new(0);
 static CALLS: AtomicUsize = AtomicUsize::new(0);
 
-// SAFETY: every call is handed to the system's allocator as it came; counting touches no memory but its counters.
+// SAFETY: every call is handed to the system's allocator as it came; counting touches no memory but
+// its counters.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         CALLS.fetch_add(1, Ordering::Relaxed);
@@ -65,7 +66,8 @@ fn ten_times_as_many_requests_take_no_more_memory() {
     ] {
         let (few, few_calls) = used(policies, dispatch, 200_000);
         let (many, many_calls) = used(policies, dispatch, 1_000_000);
-        // Histograms and queues grow to the longest response and the longest queue, which a longer run exceeds a little.
+        // Histograms and queues grow to the longest response and the longest queue, which a longer
+        // run exceeds a little.
         assert!(many as f64 <= 1.3 * few as f64, "{policies}: {few} bytes, then {many}");
         let per_request = (many_calls as f64 - few_calls as f64) / 800_000.0;
         assert!(per_request < 0.01, "{policies}: {per_request} allocations per request");

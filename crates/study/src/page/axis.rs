@@ -1,7 +1,7 @@
 //! The values of a scenario's key as a figure's axis.
 //!
-//! A scenario has them as text, and only all of them together say what they are: `never` among times makes categories of
-//! them all.
+//! A scenario has them as text, and only all of them together say what they are: `never` among
+//! times makes categories of them all.
 
 use machine::Duration;
 use report::figures::{Quantity, Unit};

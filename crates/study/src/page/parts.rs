@@ -30,7 +30,8 @@ pub struct Printed<'a> {
     pub y: f64,
 }
 
-/// Contestants over an axis, with their intervals; a paper's numbers as empty marks in the same colours.
+/// Contestants over an axis, with their intervals; a paper's numbers as empty marks in the same
+/// colours.
 pub fn against(
     title: &str,
     see: &str,
@@ -80,8 +81,9 @@ pub fn over_time(
     lines.figure()
 }
 
-/// The stretches of a run, each with the middle of its time. The last is left out where the run's end cut it short: the
-/// rates of a moment in which requests only leave would stand out for nothing.
+/// The stretches of a run, each with the middle of its time. The last is left out where the run's
+/// end cut it short: the rates of a moment in which requests only leave would stand out for
+/// nothing.
 pub fn stretches(outcome: &Outcome) -> impl Iterator<Item = (f64, &Stretch)> {
     let ends = || outcome.points.iter().map(|stretch| stretch.until_s);
     let begins = || std::iter::once(0.0).chain(ends());

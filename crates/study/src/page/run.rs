@@ -193,7 +193,8 @@ fn cards(tail: &Tail, outcomes: &[Outcome]) -> Vec<Card> {
     }
     let joules = |outcome: &Outcome| Named::Plain("joules_per_request").of(outcome);
     if let Some(best) = least(outcomes.iter(), joules) {
-        // Energy has no interval of its own: whose power cannot be told apart has no better energy that could be.
+        // Energy has no interval of its own: whose power cannot be told apart has no better energy
+        // that could be.
         let equal = leaders(best, outcomes.iter(), watts);
         cards.push(card("least energy per request, whole server", Unit::Joules, joules(best), &equal, None));
     }

@@ -135,7 +135,8 @@ impl<'a> Grid<'a> {
         against(&format!("{name} against {key}"), "", axis.quantity, y, &measured, &[], limit)
     }
 
-    /// Maps over the first two axes: a panel for each contestant and, while they are few, each value of the others.
+    /// Maps over the first two axes: a panel for each contestant and, while they are few, each
+    /// value of the others.
     fn maps(
         &self,
         name: &str,

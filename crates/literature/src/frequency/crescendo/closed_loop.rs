@@ -1,5 +1,6 @@
-//! Crescendo on one simulated core whose clock changes 10 us after it was asked to. What is checked is what nobody told it:
-//! that the tail comes to lie at the target, and that this takes less energy than the same tail by Rubik.
+//! Crescendo on one simulated core whose clock changes 10 us after it was asked to. What is checked
+//! is what nobody told it: that the tail comes to lie at the target, and that this takes less
+//! energy than the same tail by Rubik.
 
 use super::*;
 use crate::frequency::gears::tests::gears_at;
@@ -33,8 +34,8 @@ fn params(target_us: u64) -> rubik::Params {
     rubik::Params { target: Duration::from_micros(target_us), feedback_every, ..rubik::Params::default() }
 }
 
-/// A core that is busy for the share `load` at full speed with requests of 250 us on average, exponential; measured is the
-/// second half.
+/// A core that is busy for the share `load` at full speed with requests of 250 us on average,
+/// exponential; measured is the second half.
 fn run(mut policy: Policy, load: f64, seconds: f64) -> Outcome {
     let mut state = 1_u64;
     let mut unit = || {

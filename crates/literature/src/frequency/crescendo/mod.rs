@@ -1,23 +1,27 @@
-//! Crescendo: a request begins slowly and gains speed the longer it stays, so that the long ones still make it.
+//! Crescendo: a request begins slowly and gains speed the longer it stays, so that the long ones
+//! still make it.
 //!
-//! **The problem.** Nobody knows in advance how long a request will be. Rubik runs each as if it were the longest that
-//! the goal speaks of; Hurry-up runs all slowly and the ones that have stayed for a threshold at full speed, and somebody
-//! has to find the threshold. The cheapest way lies between the two and follows from the distribution of work: speed is
-//! spent where few requests get to.
+//! **The problem.** Nobody knows in advance how long a request will be. Rubik runs each as if it
+//! were the longest that the goal speaks of; Hurry-up runs all slowly and the ones that have stayed
+//! for a threshold at full speed, and somebody has to find the threshold. The cheapest way lies
+//! between the two and follows from the distribution of work: speed is spent where few requests get
+//! to.
 //!
-//! **The approach.** What requests compute is measured as Rubik does it; from it come *schedules*, gears along the work
-//! of a request with the least energy for the time that they take (`schedule`, from PACE). At every decision a core looks up
-//! the cheapest schedule with which the longest request that the goal speaks of, having done what its head has done and
-//! being as old as that is, would still be in time. So a request that had to wait gets a faster schedule, as does one
-//! whose clock came late. Requests that wait behind the head are Rubik's matter: while there are any, the gear is at least
-//! what Rubik asks for. Rubik's feedback corrects the goal by the measured tail.
+//! **The approach.** What requests compute is measured as Rubik does it; from it come *schedules*,
+//! gears along the work of a request with the least energy for the time that they take (`schedule`,
+//! from PACE). At every decision a core looks up the cheapest schedule with which the longest
+//! request that the goal speaks of, having done what its head has done and being as old as that is,
+//! would still be in time. So a request that had to wait gets a faster schedule, as does one whose
+//! clock came late. Requests that wait behind the head are Rubik's matter: while there are any, the
+//! gear is at least what Rubik asks for. Rubik's feedback corrects the goal by the measured tail.
 //!
-//! A stay costs more than the core: while one core is awake, the package is. That part, `shared`, ends only where no other
-//! request keeps the package awake, which of Poisson arrivals to plenty of cores one in e^L finds (L requests are there
-//! on average, by Little's law).
+//! A stay costs more than the core: while one core is awake, the package is. That part, `shared`,
+//! ends only where no other request keeps the package awake, which of Poisson arrivals to plenty of
+//! cores one in e^L finds (L requests are there on average, by Little's law).
 //!
-//! **What always holds.** Until enough requests are known, and for a request that cannot make it any more or is beyond
-//! the quantile, the fastest gear; an older head or a longer queue never lowers the gear.
+//! **What always holds.** Until enough requests are known, and for a request that cannot make it
+//! any more or is beyond the quantile, the fastest gear; an older head or a longer queue never
+//! lowers the gear.
 
 mod params;
 mod schedule;
@@ -40,7 +44,8 @@ pub struct Choice {
     pub review: Option<Instant>,
 }
 
-/// One for any number of cores: what it learns is common to all, and [`Crescendo::choose`] reads only.
+/// One for any number of cores: what it learns is common to all, and [`Crescendo::choose`] reads
+/// only.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Crescendo {
     params: Params,
@@ -69,8 +74,8 @@ impl Crescendo {
         }
     }
 
-    /// A request is done: what it computed (at nominal frequency), how long it waited for memory, and how long it took
-    /// from its arrival.
+    /// A request is done: what it computed (at nominal frequency), how long it waited for memory,
+    /// and how long it took from its arrival.
     pub fn handle_completion(
         &mut self,
         now: Instant,
@@ -100,8 +105,8 @@ impl Crescendo {
         }
     }
 
-    /// For a core that executes `head` and then, in this order, the requests that came at `waiting`. A core with nothing
-    /// to do gets the slowest gear.
+    /// For a core that executes `head` and then, in this order, the requests that came at
+    /// `waiting`. A core with nothing to do gets the slowest gear.
     pub fn choose(
         &self,
         now: Instant,
@@ -151,8 +156,8 @@ impl Crescendo {
     }
 }
 
-/// A part of the work takes at least so many times what the clock takes to change \[D\]; with fewer the request is over
-/// before its clock has followed.
+/// A part of the work takes at least so many times what the clock takes to change \[D\]; with fewer
+/// the request is over before its clock has followed.
 const CHANGES_IN_PART: u64 = 4;
 
 #[cfg(test)]

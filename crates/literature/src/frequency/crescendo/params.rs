@@ -6,12 +6,12 @@ use policy::check::Check;
 use policy::registry::{Entry, Parameter, Question, Queues, Word, power, settings, table};
 use serde::{Deserialize, Serialize};
 
-/// What the registry says of it.
 pub static ENTRY: Entry = Entry {
     words: &[Word::new("crescendo", "as `rubik`, and each request faster the longer it stays", |around| {
         let mut params = Params { rubik: rubik::Params::around(around), ..Params::default() };
         if let Some(platform) = around.platform {
-            // Where connections are packed, active cores wait in their shallowest state; others in their deepest.
+            // Where connections are packed, active cores wait in their shallowest state; others in
+            // their deepest.
             let states = &platform.cstates.0;
             let packed = around.queues == Queues::Connections;
             let waits = if packed { states.first() } else { states.last() };
@@ -55,7 +55,8 @@ impl Check for Params {
 }
 
 impl Params {
-    /// The quantile of work up to which a request is planned for; beyond it, it runs in the fastest gear.
+    /// The quantile of work up to which a request is planned for; beyond it, it runs in the fastest
+    /// gear.
     pub(super) fn quantile(&self) -> f64 {
         self.rubik.quantile()
     }

@@ -1,28 +1,32 @@
 //! Which gear for which part of a request: schedules, and for each the time that it takes.
 //!
-//! Work is cut into equal *parts* up to the quantile that the goal speaks of. The share of requests that get as far as
-//! part i is S_i; the time that the part takes in gear g is t(g) = compute / speed(g) + memory. The schedule that spends
-//! least energy among those that take no longer minimises
+//! Work is cut into equal *parts* up to the quantile that the goal speaks of. The share of requests
+//! that get as far as part i is S_i; the time that the part takes in gear g is t(g) = compute /
+//! speed(g) + memory. The schedule that spends least energy among those that take no longer
+//! minimises
 //!
 //! ```text
 //!   sum over i of  S_i * t(g_i) * (P(g_i) + E)  +  lambda * t(g_i)
 //! ```
 //!
-//! for some lambda: only few requests pay for a late part, all of them wait for it. The sum falls apart into its terms, so
-//! each part's gear is found by itself, whatever the shape of P (Lorch and Smith, "Improving dynamic voltage scaling
-//! algorithms with PACE", SIGMETRICS 2001, with a cubic P; here with the table's). One schedule is kept for each of a range
-//! of lambdas, slow to fast.
+//! for some lambda: only few requests pay for a late part, all of them wait for it. The sum falls
+//! apart into its terms, so each part's gear is found by itself, whatever the shape of P (Lorch and
+//! Smith, "Improving dynamic voltage scaling algorithms with PACE", SIGMETRICS 2001, with a cubic
+//! P; here with the table's). One schedule is kept for each of a range of lambdas, slow to fast.
 //!
-//! P is what a core draws beyond what it would asleep; E what its stay costs the rest of the machine.
+//! P is what a core draws beyond what it would asleep; E what its stay costs the rest of the
+//! machine.
 //!
-//! What always holds: within a schedule gears do not fall; a later schedule is in no part slower; times are finite.
+//! What always holds: within a schedule gears do not fall; a later schedule is in no part slower;
+//! times are finite.
 
 use machine::Microwatts;
 use policy::frequency::log_histogram::LogHistogram;
 use policy::frequency::{GearIndex, GearTable};
 use serde::{Deserialize, Serialize};
 
-/// Parts that work is cut into \[D\]: twice as many save another hundredth of the energy at most (tested).
+/// Parts that work is cut into \[D\]: twice as many save another hundredth of the energy at most
+/// (tested).
 pub(super) const PARTS: usize = 32;
 /// Schedules \[D\]: from one to the next, lambda grows by the square root of two.
 const SCHEDULES: usize = 48;
@@ -64,7 +68,8 @@ pub(super) struct Step {
 }
 
 impl Schedules {
-    /// For requests that compute as `measured` says, parts no shorter than `least_ns`; `None` without any computing.
+    /// For requests that compute as `measured` says, parts no shorter than `least_ns`; `None`
+    /// without any computing.
     pub fn of(
         measured: &LogHistogram,
         quantile: f64,
@@ -106,11 +111,13 @@ impl Schedules {
         Self { part_ns, parts, memory: cost.memory, slow_to_fast }
     }
 
-    /// For a request that has computed so much and has so much time left: the next step of the cheapest schedule with
-    /// which it keeps its goal, or of the fastest. `None` beyond the quantile.
+    /// For a request that has computed so much and has so much time left: the next step of the
+    /// cheapest schedule with which it keeps its goal, or of the fastest. `None` beyond the
+    /// quantile.
     pub fn step(&self, done_ns: f64, time_ns: f64, gears: &GearTable) -> Option<Step> {
         let at = done_ns / self.part_ns;
-        // A hair before the next part is in it: what was planned to end with a part has ended with it.
+        // A hair before the next part is in it: what was planned to end with a part has ended with
+        // it.
         let part = (at + HAIR) as usize;
         if part >= self.parts {
             return None;
@@ -145,7 +152,8 @@ impl Priced {
         Self { gear, time, energy: watts.max(0.0) * time }
     }
 
-    /// The fastest of those that cost least: within a schedule gears must not fall through rounding.
+    /// The fastest of those that cost least: within a schedule gears must not fall through
+    /// rounding.
     fn best(all: &[Self], share: f64, lambda: f64) -> Self {
         let price = |priced: &Self| share * priced.energy + lambda * priced.time;
         let cheaper = |a: Self, b: &Self| if price(b) <= price(&a) { *b } else { a };
@@ -153,7 +161,8 @@ impl Priced {
     }
 }
 
-/// The share of requests that get to each part; to a part that no more than the goal's misses get to, so many.
+/// The share of requests that get to each part; to a part that no more than the goal's misses get
+/// to, so many.
 fn survivors(measured: &LogHistogram, part_ns: f64, parts: usize) -> Vec<f64> {
     let total = measured.total() as f64;
     let mut beyond = vec![0.0; parts];
@@ -172,7 +181,8 @@ fn survivors(measured: &LogHistogram, part_ns: f64, parts: usize) -> Vec<f64> {
     beyond
 }
 
-/// The first lambda is 2^-this of the fastest gear's power: less than the misses of any goal can outweigh.
+/// The first lambda is 2^-this of the fastest gear's power: less than the misses of any goal can
+/// outweigh.
 const LEAST_LAMBDA: f64 = 14.0;
 
 /// In parts, and as a share of time: what rounding may do, and nobody notices.

@@ -1,5 +1,6 @@
-//! Rubik on one simulated core: Poisson arrivals, exponential work of 10 us, a clock that changes 10 us after it was
-//! asked to. What is checked is what nobody told Rubik: that the tail comes to lie at the target.
+//! Rubik on one simulated core: Poisson arrivals, exponential work of 10 us, a clock that changes
+//! 10 us after it was asked to. Checked is a thing that Rubik is not told: that the tail comes to
+//! lie at the target.
 
 use super::*;
 use crate::frequency::gears::tests::gears_at;
@@ -25,7 +26,8 @@ fn hasty(target_us: u64) -> Params {
     Params { target: Duration::from_micros(target_us), feedback_every, ..Params::default() }
 }
 
-/// `seconds` of a core that is busy for the share `load` at full speed; measured is the second half.
+/// `seconds` of a core that is busy for the share `load` at full speed; measured is the second
+/// half.
 fn run(params: Params, load: f64, seconds: f64) -> Outcome {
     let mut state = 1_u64;
     let mut exponential = |mean: f64| {

@@ -1,7 +1,9 @@
-//! Sums of requests, by way of their spectra: a product for each request more, and one transform back.
+//! Sums of requests, by way of their spectra: a product for each request more, and one transform
+//! back.
 //!
-//! Transforms are as long as the sums, or shorter where next to nothing of a sum lies beyond: what wraps around is then
-//! not seen in any quantile. They are scalar: the same sums come out on every machine.
+//! Transforms are as long as the sums, or shorter where next to nothing of a sum lies beyond: what
+//! wraps around is then not seen in any quantile. They are scalar: the same sums come out on every
+//! machine.
 
 use super::distribution::{Distribution, POINTS};
 use realfft::num_complex::Complex;
@@ -73,7 +75,8 @@ impl Workspace {
         self.longest = LENGTHS.len() - 1;
         self.transform(whole);
         self.whole.copy_from_slice(&self.sum);
-        // What the longest sum begins with is no longer than the range of one request; this is the others.
+        // What the longest sum begins with is no longer than the range of one request; this is the
+        // others.
         for _ in 2..MOST_REQUESTS {
             self.add_one();
         }
@@ -106,8 +109,8 @@ impl Workspace {
         }
     }
 
-    /// The masses of `sum`, by a transform of its length or a shorter one, whose spectrum is every second, fourth, ...
-    /// value of it.
+    /// The masses of `sum`, by a transform of its length or a shorter one, whose spectrum is every
+    /// second, fourth, ... value of it.
     fn back(&mut self, place: usize) -> &[f64] {
         let length = LENGTHS[place];
         let spent = &mut self.spent[..length / 2 + 1];

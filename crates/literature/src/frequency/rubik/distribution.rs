@@ -1,11 +1,13 @@
-//! What a request needs, as 128 probabilities: one window's measurements made ready for convolution.
+//! What a request needs, as 128 probabilities: one window's measurements made ready for
+//! convolution.
 //!
-//! As many points as Rubik has buckets lie at equal distances from zero on. A length between two of them is shared out
-//! to both so that its mean stays where it was, and sums of lengths then have the right mean too: with plain buckets
-//! the errors of sixteen requests would add up.
+//! As many points as Rubik has buckets lie at equal distances from zero on. A length between two of
+//! them is shared out to both so that its mean stays where it was, and sums of lengths then have
+//! the right mean too: with plain buckets the errors of sixteen requests would add up.
 //!
-//! The range ends where all but a hundredth of the allowed misses lie below, and what is longer counts as the last
-//! point: a single stall among many short requests would otherwise push all of them to the first ones.
+//! The range ends where all but a hundredth of the allowed misses lie below, and what is longer
+//! counts as the last point: a single stall among many short requests would otherwise push all of
+//! them to the first ones.
 
 use policy::frequency::log_histogram::LogHistogram;
 
@@ -22,8 +24,8 @@ pub(super) struct Distribution {
 }
 
 impl Distribution {
-    /// What `measured` holds, for questions about the quantile `quantile`; `None` if that is nothing, or nothing but
-    /// zeros.
+    /// What `measured` holds, for questions about the quantile `quantile`; `None` if that is
+    /// nothing, or nothing but zeros.
     pub(super) fn of(measured: &LogHistogram, quantile: f64) -> Option<Self> {
         let mean_ns = measured.mean_ns();
         if mean_ns == 0.0 {
@@ -97,8 +99,8 @@ impl Distribution {
     }
 }
 
-/// What is cut off at the long end, as a part of the misses that the quantile allows: too little to move it, even in a
-/// sum of sixteen \[D\].
+/// What is cut off at the long end, as a part of the misses that the quantile allows: too little to
+/// move it, even in a sum of sixteen \[D\].
 const CUT_OF_MISSES: f64 = 0.01;
 
 #[cfg(test)]

@@ -1,12 +1,13 @@
 //! The slow loop around the fast one: what the tables promise against what is measured.
 //!
-//! Tables err: requests are not independent, a wake-up takes its time, clocks change late, and what is asked for is
-//! rounded up to a gear. So the target that decisions work with, L', is the operator's L times a factor, which a
-//! proportional-integral controller moves once per second by the measured tail: down while the goal is missed, up
-//! while there is slack left.
+//! Tables err: requests are not independent, a wake-up takes its time, clocks change late, and what
+//! is asked for is rounded up to a gear. So the target that decisions work with, L', is the
+//! operator's L times a factor, which a proportional-integral controller moves once per second by
+//! the measured tail: down while the goal is missed, up while there is slack left.
 //!
-//! What always holds: the factor stays between the bounds, and so does the integral by itself: after hours of a load
-//! at which the slowest gear is fast enough, or the fastest too slow, it comes back as soon as the tail does.
+//! What always holds: the factor stays between the bounds, and so does the integral by itself:
+//! after hours of a load at which the slowest gear is fast enough, or the fastest too slow, it
+//! comes back as soon as the tail does.
 
 use super::Params;
 use machine::Duration;

@@ -1,29 +1,34 @@
-//! Rubik: at every arrival and completion the slowest gear at which everybody in the queue still makes it (Kasture et
-//! al., MICRO 2015; here the comparison of the Peafowl paper's Figures 9 and 10).
+//! Rubik: at every arrival and completion the slowest gear at which everybody in the queue still
+//! makes it (Kasture et al., MICRO 2015; here the comparison of the Peafowl paper's Figures 9 and
+//! 10).
 //!
-//! A core has a queue. The request that waits as the i-th is done when what the head has left, the requests before it
-//! and itself are done: C cycles of computing, which a slower clock stretches, and M of waiting for memory, which it
-//! does not. Rubik measures both, forms the distribution of their sums, and keeps of each the quantile that the goal
-//! speaks of, as tables: T_C and T_M. A request that has been here for `age` then needs
+//! A core has a queue. The request that waits as the i-th is done when what the head has left, the
+//! requests before it and itself are done: C cycles of computing, which a slower clock stretches,
+//! and M of waiting for memory, which it does not. Rubik measures both, forms the distribution of
+//! their sums, and keeps of each the quantile that the goal speaks of, as tables: T_C and T_M. A
+//! request that has been here for `age` then needs
 //!
 //! ```text
 //!   f / f_nominal  >=  T_C[row][i] / (L' - age - T_M[row][i] - T_dvfs)
 //! ```
 //!
-//! and the core the greatest of these, rounded up to a gear. What is convolved is work and not time, so a table holds
-//! for every gear; only the head, which has begun, is conditioned on what it has done (the *row*). L' is the target,
-//! corrected once per second by the measured tail.
+//! and the core the greatest of these, rounded up to a gear. What is convolved is work and not
+//! time, so a table holds for every gear; only the head, which has begun, is conditioned on what it
+//! has done (the *row*). L' is the target, corrected once per second by the measured tail.
 //!
-//! Units. Cycles are counted in nanoseconds at the nominal frequency: a compute time of 10 us is 10 us in the fastest
-//! gear, 20 us at half its speed. Of a head's memory time nothing is known but its share: its rest of M is taken from the
-//! same row as its rest of C, which is exact when both are fixed shares of a request. T_C + T_M is exact then too, and
-//! errs to the safe side when they are independent.
+//! Units. Cycles are counted in nanoseconds at the nominal frequency: a compute time of 10 us is 10
+//! us in the fastest gear, 20 us at half its speed. Of a head's memory time nothing is known but
+//! its share: its rest of M is taken from the same row as its rest of C, which is exact when both
+//! are fixed shares of a request. T_C + T_M is exact then too, and errs to the safe side when they
+//! are independent.
 //!
-//! One [`Rubik`] serves any number of cores: what it learns is common to all, and [`Rubik::choose`] reads only.
+//! One [`Rubik`] serves any number of cores: what it learns is common to all, and [`Rubik::choose`]
+//! reads only.
 //!
-//! What always holds: without tables, that is for the first `samples_min` requests, the fastest gear; the fastest for
-//! a request that cannot make it any more (so a decision looks at no more requests than make up L' of work); an older
-//! request or a longer queue never lowers the gear; the order of completions at one instant leaves no trace.
+//! What always holds: without tables, that is for the first `samples_min` requests, the fastest
+//! gear; the fastest for a request that cannot make it any more (so a decision looks at no more
+//! requests than make up L' of work); an older request or a longer queue never lowers the gear; the
+//! order of completions at one instant leaves no trace.
 
 mod convolver;
 mod distribution;
@@ -98,8 +103,8 @@ impl Rubik {
         rubik
     }
 
-    /// A request is done: what it computed (at nominal frequency), how long it waited for memory, and how long it took
-    /// from its arrival.
+    /// A request is done: what it computed (at nominal frequency), how long it waited for memory,
+    /// and how long it took from its arrival.
     pub fn handle_completion(
         &mut self,
         now: Instant,
@@ -126,8 +131,8 @@ impl Rubik {
         }
     }
 
-    /// Ends the windows that are over: rebuilds the tables, corrects the target. A call that is too early does
-    /// nothing; one that is late makes a longer window.
+    /// Ends the windows that are over: rebuilds the tables, corrects the target. A call that is too
+    /// early does nothing; one that is late makes a longer window.
     pub fn handle_timeout(&mut self, now: Instant) {
         let enough = u64::from(self.params.samples_min.max(1));
         if self.rebuild_at.is_some_and(|due| due <= now) {
@@ -145,8 +150,8 @@ impl Rubik {
         }
     }
 
-    /// The gear for a core that executes `head` and then, in this order, the requests that came at `waiting`. A core
-    /// with nothing to do gets the slowest.
+    /// The gear for a core that executes `head` and then, in this order, the requests that came at
+    /// `waiting`. A core with nothing to do gets the slowest.
     #[inline]
     pub fn choose(
         &self,
@@ -264,8 +269,8 @@ mod tests {
     #[test]
     fn the_gear_is_what_the_formula_asks_for() {
         let rubik = exponential();
-        // 99 % of one request are below 46.05 us, of two 66.4, four 100.5, eight 160.0. L - T_dvfs is 290 us. Gears
-        // are thirteenths: 5/13 = 0.385 is the slowest, then 6/13 = 0.462.
+        // 99 % of one request are below 46.05 us, of two 66.4, four 100.5, eight 160.0. L - T_dvfs
+        // is 290 us. Gears are thirteenths: 5/13 = 0.385 is the slowest, then 6/13 = 0.462.
         let table = [
             (0.0, vec![], 0),                  // 46.05 / 290 = 0.159
             (190.0, vec![], 1),                // 46.05 / 100 = 0.461
@@ -280,7 +285,8 @@ mod tests {
         for (age, others, gear) in table {
             let chosen = rubik.choose(NOW, head(age, 0.0), waiting(&others));
             assert_eq!(chosen, GearIndex(gear), "{age} {others:?}");
-            // The exponential distribution does not remember what is done; nor does it matter who has begun.
+            // The exponential distribution does not remember what is done; nor does it matter who
+            // has begun.
             assert_eq!(rubik.choose(NOW, head(age, 40.0), waiting(&others)), chosen);
             let all: Vec<f64> = [age].into_iter().chain(others).collect();
             assert_eq!(rubik.choose(NOW, None, waiting(&all)), chosen);

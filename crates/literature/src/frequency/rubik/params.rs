@@ -7,7 +7,6 @@ use policy::registry::{
 };
 use serde::{Deserialize, Serialize};
 
-/// What the registry says of it.
 pub static ENTRY: Entry = Entry {
     words: &[Word::new("rubik", "by what the queue still needs, at every request", |around| {
         settings(Params::around(around))

@@ -1,13 +1,14 @@
 //! How much work lies before the end of each queued request, with the probability asked for.
 //!
-//! A table has eight *rows*, for how far the request in execution has got (its *head*): row r begins at w_r, what r
-//! eighths of all requests are done with. Its first entry is the quantile of what the head has left,
-//! P0(c) = P(C = c + w_r | C >= w_r); entry i that of the head's rest and i whole requests, P0 (*) PS^i. What lies at a
-//! point is taken as spread half a step to both sides, so a quantile is no whole number of steps.
+//! A table has eight *rows*, for how far the request in execution has got (its *head*): row r
+//! begins at w_r, what r eighths of all requests are done with. Its first entry is the quantile of
+//! what the head has left, P0(c) = P(C = c + w_r | C >= w_r); entry i that of the head's rest and i
+//! whole requests, P0 (*) PS^i. What lies at a point is taken as spread half a step to both sides,
+//! so a quantile is no whole number of steps.
 //!
-//! Beyond 16 requests a sum is all but normal: entry i is the last exact one and what mean + z * sd grows by from there.
-//! (As usually told it *is* mean + z * sd; that lies below the sixteenth entry when requests are skewed, and a longer
-//! queue would then ask for less.)
+//! Beyond 16 requests a sum is all but normal: entry i is the last exact one and what mean + z * sd
+//! grows by from there. (As usually told it *is* mean + z * sd; that lies below the sixteenth entry
+//! when requests are skewed, and a longer queue would then ask for less.)
 //!
 //! What always holds: entries are finite, not negative, and do not fall along a row.
 
@@ -21,10 +22,12 @@ const ROWS: usize = 8;
 /// The quantiles of work, in nanoseconds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Table {
-    /// w_1 to w_7. Of rows that begin at the same place the first is meant, and the next has the next place.
+    /// w_1 to w_7. Of rows that begin at the same place the first is meant, and the next has the
+    /// next place.
     starts_ns: [f64; ROWS - 1],
     tails_ns: [[f64; MOST_REQUESTS]; ROWS],
-    /// What the normal approximation needs: variance of the head's rest; mean and variance of a whole request.
+    /// What the normal approximation needs: variance of the head's rest; mean and variance of a
+    /// whole request.
     rest_variance: [f64; ROWS],
     mean_ns: f64,
     variance: f64,
@@ -106,7 +109,8 @@ impl Tails<'_> {
 
 /// The quantile of a distribution, in steps.
 fn tail_of(masses: &[f64], quantile: f64) -> f64 {
-    // A hair below, so that no rounding of the transform decides whether a point is reached exactly.
+    // A hair below, so that no rounding of the transform decides whether a point is reached
+    // exactly.
     let wanted = quantile * (1.0 - 1e-9);
     let mut below = 0.0;
     for (point, &mass) in masses.iter().enumerate() {
@@ -119,7 +123,8 @@ fn tail_of(masses: &[f64], quantile: f64) -> f64 {
     masses.len() as f64
 }
 
-/// z_q, the quantile of the standard normal distribution above its middle: Abramowitz and Stegun, 26.2.23, to 0.0005.
+/// z_q, the quantile of the standard normal distribution above its middle: Abramowitz and Stegun,
+/// 26.2.23, to 0.0005.
 fn normal_quantile(quantile: f64) -> f64 {
     let t = (-2.0 * (1.0 - quantile).ln()).sqrt();
     let above = 2.515517 + t * (0.802853 + t * 0.010328);
@@ -127,7 +132,8 @@ fn normal_quantile(quantile: f64) -> f64 {
     (t - above / below).max(0.0)
 }
 
-/// The part of the allowed misses that may wrap around when sums are formed: too little to move a quantile \[D\].
+/// The part of the allowed misses that may wrap around when sums are formed: too little to move a
+/// quantile \[D\].
 const WRAPPED_OF_MISSES: f64 = 1e-8;
 
 #[cfg(test)]

@@ -1,24 +1,27 @@
 //! Whether a log says that a queue keeps up.
 //!
-//! A queue to which more comes than can be served grows by the difference and no faster, so the tail of a short log is
-//! within the goal all the same. Its utilisation tells: what the requests need, in what the servers have from one arrival
-//! to the next. That is an estimate, and of n requests its relative standard error is
+//! A queue to which more comes than can be served grows by the difference and no faster, so the
+//! tail of a short log is within the goal all the same. Its utilisation tells: what the requests
+//! need, in what the servers have from one arrival to the next. That is an estimate, and of n
+//! requests its relative standard error is
 //!
 //! ```text
 //!   error = sqrt((ca^2 + cs^2) / n)      ca, cs: deviation of gaps and of service times, in their means
 //! ```
 //!
-//! A queue keeps up if utilisation * (1 + z error) is below one. The same bound says that the log is long enough to show
-//! the tail: near saturation a queue forgets how it began in 2 (ca^2 + cs^2) / (1 - utilisation)^2 arrivals (the relaxation
-//! time of regulated Brownian motion [Abate and Whitt, Adv. Appl. Prob. 19, 1987]), and with z = 3 a log is at least four
-//! and a half times as long.
+//! A queue keeps up if utilisation * (1 + z error) is below one. The same bound says that the log
+//! is long enough to show the tail: near saturation a queue forgets how it began in 2 (ca^2 + cs^2)
+//! / (1 - utilisation)^2 arrivals (the relaxation time of regulated Brownian motion [Abate and
+//! Whitt, Adv. Appl. Prob. 19, 1987]), and with z = 3 a log is at least four and a half times as
+//! long.
 //!
 //! Without a shared queue every core has to keep up by itself, with a log of its own requests only.
 
 use super::{Queueing, Served};
 use machine::Instant;
 
-/// How certain it has to be, in standard errors \[D\]: of a thousand looks at a queue that is exactly saturated one errs.
+/// How certain it has to be, in standard errors \[D\]: of a thousand looks at a queue that is
+/// exactly saturated one errs.
 const Z: f64 = 3.0;
 
 /// Whether every queue of a log, which is in order of arrival, keeps up at this speed.
@@ -58,7 +61,8 @@ impl Queue {
         }
         let utilisation = self.needs.mean() / (servers * self.gaps.mean());
         let error = ((self.gaps.scv() + self.needs.scv()) / self.needs.count).sqrt();
-        // No time between arrivals at all is no rate to keep up with, unless there is nothing to do.
+        // No time between arrivals at all is no rate to keep up with, unless there is nothing to
+        // do.
         self.needs.sum == 0.0 || utilisation * (1.0 + Z * error) < 1.0
     }
 }
@@ -94,7 +98,8 @@ mod tests {
     use super::*;
     use machine::Duration;
 
-    /// So many requests at random, each with a mean of 10 us to do, at this utilisation of ten cores.
+    /// So many requests at random, each with a mean of 10 us to do, at this utilisation of ten
+    /// cores.
     fn random(requests: u32, utilisation: f64, seed: u64) -> Vec<Served> {
         let mut state = seed;
         // Knuth's generator; the upper half of its bits will do.
@@ -125,7 +130,8 @@ mod tests {
         // 0.98 is steady, but this log is too short to tell.
         assert!(shared(4_096, 0.98) <= 10, "{}", shared(4_096, 0.98));
         assert!(shared(262_144, 0.98) >= 95, "{}", shared(262_144, 0.98));
-        // A queue per core sees a tenth of the log, and any core may be the one that does not keep up.
+        // A queue per core sees a tenth of the log, and any core may be the one that does not keep
+        // up.
         assert_eq!(found(4_096, 0.97, Queueing::PerCore), 0);
         assert!(found(4_096, 0.6, Queueing::PerCore) >= 95);
     }

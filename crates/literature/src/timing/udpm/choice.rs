@@ -7,7 +7,8 @@ use machine::{Duration, Instant};
 use policy::frequency::GearIndex;
 
 impl UDpm {
-    /// The wake-up that costs least, for what waits at a sleeping core and perhaps one more request that came just now.
+    /// The wake-up that costs least, for what waits at a sleeping core and perhaps one more request
+    /// that came just now.
     pub(super) fn plan(&self, core: &Core, now: Instant, more: Option<Instant>) -> WakeAt {
         let exit = self.sleep.exit_latency;
         let least = self.params.least_sleep.max(exit);
@@ -48,8 +49,8 @@ impl UDpm {
         if gear == core.gear { deadline.up_by } else { deadline.up_by - self.params.switch }
     }
 
-    /// Energy (in microwatts times nanoseconds) and length of a wake-up, a change of gear if it takes one, and `count`
-    /// requests.
+    /// Energy (in microwatts times nanoseconds) and length of a wake-up, a change of gear if it
+    /// takes one, and `count` requests.
     fn active(&self, core: &Core, gear: GearIndex, count: u32) -> (f64, Duration) {
         let power = |gear| self.gears.power(gear).0 as f64;
         let switch = if gear == core.gear { Duration::ZERO } else { self.params.switch };

@@ -1,4 +1,5 @@
-//! uDPM against a core that does at once what it is told: what the goal comes to, request by request.
+//! uDPM against a core that does at once what it is told: what the goal comes to, request by
+//! request.
 
 use super::tests::{EXIT, GOAL, knowing, us};
 use super::{Params, UDpm};
@@ -7,7 +8,8 @@ use crate::timing::Form;
 use machine::{Duration, Instant};
 use proptest::prelude::*;
 
-/// One core that serves first come, first served, and does what the policy says at once: latencies in order.
+/// One core that serves first come, first served, and does what the policy says at once: latencies
+/// in order.
 fn serve(policy: &mut UDpm, requests: &[(Instant, u64)]) -> Vec<Duration> {
     let gears = policy.gears;
     let (mut latencies, mut queue) = (Vec::new(), std::collections::VecDeque::new());
@@ -55,7 +57,8 @@ proptest! {
         gaps in prop::collection::vec(100_000_u64..900_000, 1..60),
         single_gear in any::<bool>(),
     ) {
-        // At most 10 % load in batches of up to four, so that a busy period never overlaps the next deadline.
+        // At most 10 % load in batches of up to four, so that a busy period never overlaps the next
+        // deadline.
         let gears = if single_gear { gears_at(&[2_000]) } else { nine_gears() };
         let mut policy = knowing(Params::default(), gears, &[(10_000, 0)]);
         let mut at = us(10);
@@ -69,7 +72,8 @@ proptest! {
     }
 }
 
-/// The share of requests over the goal, of 20 000 Poisson arrivals with exponential service of 10 us mean.
+/// The share of requests over the goal, of 20 000 Poisson arrivals with exponential service of 10
+/// us mean.
 fn share_late(form: Form) -> f64 {
     // SplitMix64.
     let mut seed = 0_u64;

@@ -1,8 +1,10 @@
-//! uDPM: sleep as long as the queue can bear, and run no faster than the queue needs [R Chou et al., HPCA 2019; C].
+//! uDPM: sleep as long as the queue can bear, and run no faster than the queue needs [R Chou et
+//! al., HPCA 2019; C].
 //!
-//! As with [`super::dyn_sleep`], a core that runs out of work sleeps deeply at once and wakes just in time. But slack
-//! can be spent on sleep or on a slower clock, so with each arrival at a sleeping core all gears are compared, each
-//! with the wake-up that its own tails allow, and the one with the least average power is planned:
+//! As with [`super::dyn_sleep`], a core that runs out of work sleeps deeply at once and wakes just
+//! in time. But slack can be spent on sleep or on a slower clock, so with each arrival at a
+//! sleeping core all gears are compared, each with the wake-up that its own tails allow, and the
+//! one with the least average power is planned:
 //!
 //! ```text
 //!   since                        begin          up
@@ -10,18 +12,20 @@
 //!     |        sleep power         |          the gear's power (switch: mean of both)      |   / total time
 //! ```
 //!
-//! Only gears that leave more than [`Params::least_sleep`], and the exit latency, until the core is up take part. If
-//! none does, it is the fastest; in the exact form the gear already planned stays as long as it keeps all deadlines. A
-//! change of gear costs [`Params::switch`] of everybody's slack. While a core is busy, an arrival whose tail behind
-//! the whole queue is beyond the goal has the gear raised at the next completion: to the slowest gear that keeps all
-//! deadlines ([`Form::Exact`]), or for which n tails of one are within the goal ([`Form::Published`]). A gear is
-//! lowered by the next sleep only.
+//! Only gears that leave more than [`Params::least_sleep`], and the exit latency, until the core is
+//! up take part. If none does, it is the fastest; in the exact form the gear already planned stays
+//! as long as it keeps all deadlines. A change of gear costs [`Params::switch`] of everybody's
+//! slack. While a core is busy, an arrival whose tail behind the whole queue is beyond the goal has
+//! the gear raised at the next completion: to the slowest gear that keeps all deadlines
+//! ([`Form::Exact`]), or for which n tails of one are within the goal ([`Form::Published`]). A gear
+//! is lowered by the next sleep only.
 //!
 //! Which core an arrival goes to is for [`super::reschedule`] to say.
 //!
-//! What always holds, in the exact form: a core is up by every deadline, at the gear planned, that was still at least
-//! one exit latency away when its request arrived; a new request never delays a wake-up; a busy core's gear never
-//! falls. Until service times are known, nobody is delayed and the clock is the fastest.
+//! What always holds, in the exact form: a core is up by every deadline, at the gear planned, that
+//! was still at least one exit latency away when its request arrived; a new request never delays a
+//! wake-up; a busy core's gear never falls. Until service times are known, nobody is delayed and
+//! the clock is the fastest.
 
 mod choice;
 #[cfg(test)]
@@ -36,11 +40,10 @@ use policy::registry::{Entry, Parameter, Question, Surroundings, Word, one_of, s
 use serde::{Deserialize, Serialize};
 use tails::Tails;
 
-/// With more requests than this at a busy core that is behind, it gets the fastest gear without counting further. What
-/// 64 requests need is the same, whichever of them is looked at \[D\].
+/// With more requests than this at a busy core that is behind, it gets the fastest gear without
+/// counting further. What 64 requests need is the same, whichever of them is looked at \[D\].
 const COUNTED: u32 = 64;
 
-/// What the registry says of it.
 pub static ENTRY: Entry = Entry {
     words: &[
         Word::new("udpm", "as `dynsleep`, with the frequency that costs least", |around| {
@@ -177,15 +180,15 @@ impl UDpm {
         Self { params, tails, gears, sleep, cores: vec![core; cores] }
     }
 
-    /// Which core a request shall go to that would by itself go to `home`. `draw` is a random number of the driver's;
-    /// the same numbers give the same choices.
+    /// Which core a request shall go to that would by itself go to `home`. `draw` is a random
+    /// number of the driver's; the same numbers give the same choices.
     pub fn route(&self, home: usize, now: Instant, draw: u64) -> usize {
         let loads = (0..self.cores.len()).map(|core| self.load(core, now));
         self.params.reschedule.choose(home, self.is_critical(home, now), self.params.goal, draw, loads)
     }
 
-    /// A request has come to a core. Says when its wake-up must begin, which replaces what was said before; `None` if
-    /// it is awake.
+    /// A request has come to a core. Says when its wake-up must begin, which replaces what was said
+    /// before; `None` if it is awake.
     pub fn handle_arrival(&mut self, core: usize, now: Instant) -> Option<WakeAt> {
         let Self { params, tails, gears, .. } = self;
         let at = &mut self.cores[core];
@@ -211,15 +214,15 @@ impl UDpm {
         core.gear = core.plan.take().map_or(core.gear, |plan| plan.gear);
     }
 
-    /// A core has nothing to do and sleeps. Said by itself when the last request of a core completes; to be said by
-    /// the driver when it was awake for another reason.
+    /// A core has nothing to do and sleeps. Said by itself when the last request of a core
+    /// completes; to be said by the driver when it was awake for another reason.
     pub fn handle_idle(&mut self, core: usize, now: Instant) {
         self.cores[core].fall_asleep(now);
     }
 
-    /// A core has completed a request, which needed this much: compute at nominal speed, and memory. `waiting` are the
-    /// arrivals of those that are left, the next first; if there is none the core goes to sleep. Says which gear to
-    /// change to, if any.
+    /// A core has completed a request, which needed this much: compute at nominal speed, and
+    /// memory. `waiting` are the arrivals of those that are left, the next first; if there is none
+    /// the core goes to sleep. Says which gear to change to, if any.
     pub fn handle_completion(
         &mut self,
         core: usize,
@@ -303,11 +306,11 @@ mod tests {
     fn the_gear_of_least_average_power_is_planned() {
         // Speeds 0.5 and 1, 1.25 and 10 W. A request takes 40 or 20 us.
         let mut policy = knowing(Params::default(), gears_at(&[1_000, 2_000]), &[(20_000, 0)]);
-        // From 0. Slow: up at 100 + 300 - 40 - 10 = 350; 300 us at 0.1 W, 50 + 40 at 1.25 W, 10 at 5.6: 0.497 W.
-        // Fast: up at 380; 330 at 0.1 W, 70 at 10 W: 1.83 W.
+        // From 0. Slow: up at 100 + 300 - 40 - 10 = 350; 300 us at 0.1 W, 50 + 40 at 1.25 W, 10 at
+        // 5.6: 0.497 W. Fast: up at 380; 330 at 0.1 W, 70 at 10 W: 1.83 W.
         assert_eq!(policy.handle_arrival(0, us(100)), Some(WakeAt { begin: us(300), gear: GearIndex(0) }));
-        // Slow: the fourth is due at 110 + 300 - 160 - 10 = 240. The fifth, at 200, would leave 90 us: too few. Fast:
-        // it is due at 310, but the wake-up is not moved back.
+        // Slow: the fourth is due at 110 + 300 - 160 - 10 = 240. The fifth, at 200, would leave 90
+        // us: too few. Fast: it is due at 310, but the wake-up is not moved back.
         for _ in 2..4 {
             policy.handle_arrival(0, us(110));
         }
@@ -410,7 +413,8 @@ mod tests {
         for _ in 2..8 {
             policy.handle_arrival(0, us(360));
         }
-        // The eighth takes 320 us in the slow gear: all eight in the fast one, and a change of gear.
+        // The eighth takes 320 us in the slow gear: all eight in the fast one, and a change of
+        // gear.
         let (slow, fast) = ((50e3 + 7.0 * 40e3) * 1.25e6, (50e3 + 8.0 * 20e3) * 10e6 + 10e3 * 5.625e6);
         assert_eq!(policy.load(0, us(360)).cost, fast - slow);
     }

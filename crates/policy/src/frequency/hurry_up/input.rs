@@ -1,11 +1,13 @@
-//! What a driver can tell that looks now and then instead of being called at every event, and how that is recorded and
-//! replayed (`crate::log`).
+//! What a driver can tell that looks now and then instead of being called at every event, and how
+//! that is recorded and replayed (`crate::log`).
 //!
-//! Between two looks much may have happened: threads entered, left, moved, ended. One look is one input, and what it leads
-//! to is one decision: a call that is late already when it is first seen goes to f_max at once, not by way of f_mid.
+//! Between two looks much may have happened: threads entered, left, moved, ended. One look is one
+//! input, and what it leads to is one decision: a call that is late already when it is first seen
+//! goes to f_max at once, not by way of f_mid.
 //!
-//! What always holds: an enter that lies in the future (a file that a stranger writes may say anything) is now; threads
-//! beyond [`THREADS_MAX`] are left out; what a thread did that was never placed is ignored.
+//! What always holds: an enter that lies in the future (a file that a stranger writes may say
+//! anything) is now; threads beyond [`THREADS_MAX`] are left out; what a thread did that was never
+//! placed is ignored.
 
 use super::levels::Work;
 use super::{HurryUp, Shift, Thread, ThreadId};

@@ -1,7 +1,8 @@
 //! What a core runs at, from all that there is to do on it.
 //!
-//! The problem: a clock belongs to a core, often to several cores together, and urgency belongs to threads, which move,
-//! wait for their turn, and wait for each other. So a level is the maximum over everything that can run:
+//! The problem: a clock belongs to a core, often to several cores together, and urgency belongs to
+//! threads, which move, wait for their turn, and wait for each other. So a level is the maximum
+//! over everything that can run:
 //!
 //! | on a CPU of the domain | needs |
 //! |---|---|
@@ -10,15 +11,18 @@
 //! | a thread that is inside, and runs or waits for its turn | f_mid, f_max once it is late |
 //! | the runtime's own work, while a thread that is inside waits for something | f_max |
 //!
-//! The last line is about a stop of the whole runtime. A thread that is inside when garbage is collected, or when all
-//! threads are brought to a safepoint, cannot run, and its time goes on: what it waits for is as urgent as itself.
+//! The last line is about a stop of the whole runtime. A thread that is inside when garbage is
+//! collected, or when all threads are brought to a safepoint, cannot run, and its time goes on:
+//! what it waits for is as urgent as itself.
 //!
-//! What pauses for less than a *grace* has not stopped: a core becomes idle, and a thread stops to count, only then.
+//! What pauses for less than a *grace* has not stopped: a core becomes idle, and a thread stops to
+//! count, only then.
 //!
-//! Terms. A *domain* is the CPUs that can only change speed together: those that share a clock, and siblings of one core.
+//! Terms. A *domain* is the CPUs that can only change speed together: those that share a clock, and
+//! siblings of one core.
 //!
-//! What always holds: a domain's level is the greatest that one of its CPUs needs; the order in which needs are told
-//! leaves no trace.
+//! What always holds: a domain's level is the greatest that one of its CPUs needs; the order in
+//! which needs are told leaves no trace.
 
 use super::super::GearIndex;
 use machine::{CpuId, Instant};
@@ -44,7 +48,8 @@ pub enum Work {
     Idle,
     /// Anything.
     Other,
-    /// What the service's runtime does for all its threads: collecting garbage, stopping them at a safepoint.
+    /// What the service's runtime does for all its threads: collecting garbage, stopping them at a
+    /// safepoint.
     Runtime,
 }
 
@@ -90,7 +95,8 @@ impl Cores {
         self.cores[core].cpu
     }
 
-    /// What the CPU does. An idle one counts as such from `idle_from` on; one that is none of ours does nothing.
+    /// What the CPU does. An idle one counts as such from `idle_from` on; one that is none of ours
+    /// does nothing.
     pub(super) fn set_work(&mut self, cpu: CpuId, work: Work, idle_from: Instant) {
         let Some(place) = self.place(cpu) else { return };
         let core = &mut self.cores[place];
@@ -115,7 +121,8 @@ impl Cores {
         }
     }
 
-    /// Begins to find levels: from work alone, if that counts. `is_awaited`: a thread that is inside waits for something.
+    /// Begins to find levels: from work alone, if that counts. `is_awaited`: a thread that is
+    /// inside waits for something.
     pub(super) fn begin(&mut self, work_counts: bool, is_awaited: bool) {
         self.domains.fill(Level::Min);
         if !work_counts {

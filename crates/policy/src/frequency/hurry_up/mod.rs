@@ -1,10 +1,10 @@
-//! Hurry-up: speed for the threads that are in the hot function, and full speed for those that are in it for long
-//! (the Hurry-up paper, section IV and its Figure 5).
+//! Hurry-up: speed for the threads that are in the hot function, and full speed for those that are
+//! in it for long (the Hurry-up paper, section IV and its Figure 5).
 //!
-//! A search engine spends most of its time in one function. Outside it a thread's core runs at f_min; inside at f_mid,
-//! the clock at which light requests take the least energy (found by profiling); and a thread that has been inside
-//! for longer than a *threshold* has a heavy request, which sets the tail: its core runs at f_max. An agent tells of
-//! each `enter` and `exit`.
+//! A search engine spends most of its time in one function. Outside it a thread's core runs at
+//! f_min; inside at f_mid, the clock at which light requests take the least energy (found by
+//! profiling); and a thread that has been inside for longer than a *threshold* has a heavy request,
+//! which sets the tail: its core runs at f_max. An agent tells of each `enter` and `exit`.
 //!
 //! ```text
 //!                  enter                   inside for longer than the threshold
@@ -13,29 +13,34 @@
 //!      +---------------------+------------------------------------------------------+
 //! ```
 //!
-//! [`Params::paper`] is the flowchart as printed: a thread of its own sleeps, takes what events there are, and looks at
-//! every search thread. The default differs in two ways. Decisions are made when something happens, not up to one
-//! `sleep` later: a short call is not missed, and a quiet machine is not woken. And the threshold is learned: the time
-//! that 95 % of calls stay below, the share of queries that the paper's load generator makes light. That quantile can be
-//! measured while the policy acts, because calls shorter than the threshold ran at f_mid whatever it is.
+//! [`Params::paper`] is the flowchart as printed: a thread of its own sleeps, takes what events
+//! there are, and looks at every search thread. The default differs in two ways. Decisions are made
+//! when something happens, not up to one `sleep` later: a short call is not missed, and a quiet
+//! machine is not woken. And the threshold is learned: the time that 95 % of calls stay below, the
+//! share of queries that the paper's load generator makes light. That quantile can be measured
+//! while the policy acts, because calls shorter than the threshold ran at f_mid whatever it is.
 //!
-//! A core is not a thread. Where the driver can tell, this follows threads across cores and knows what else there is to do
-//! (`levels.rs`): a core has the level of its most urgent thread that can run, cores that share a clock have that of
-//! the most urgent among them, only cores that are truly idle go to f_min, and what the runtime does for all its threads
-//! (collecting garbage, stopping them at a safepoint) runs at f_max while a thread that is inside waits. The paper's
-//! flowchart knows none of this: its preset looks at threads alone.
+//! A core is not a thread. Where the driver can tell, this follows threads across cores and knows
+//! what else there is to do (`levels.rs`): a core has the level of its most urgent thread that can
+//! run, cores that share a clock have that of the most urgent among them, only cores that are truly
+//! idle go to f_min, and what the runtime does for all its threads (collecting garbage, stopping
+//! them at a safepoint) runs at f_max while a thread that is inside waits. The paper's flowchart
+//! knows none of this: its preset looks at threads alone.
 //!
-//! One code, two drivers. The simulator binds each thread to a core ([`HurryUp::new`]) and calls `handle_enter` and
-//! `handle_exit`. The governor begins with cores alone ([`HurryUp::of_service`]) and tells all that a look has shown in one
-//! call ([`HurryUp::handle_look`]), which is also what is recorded and replayed (`input.rs`).
+//! One code, two drivers. The simulator binds each thread to a core ([`HurryUp::new`]) and calls
+//! `handle_enter` and `handle_exit`. The governor begins with cores alone ([`HurryUp::of_service`])
+//! and tells all that a look has shown in one call ([`HurryUp::handle_look`]), which is also what
+//! is recorded and replayed (`input.rs`).
 //!
-//! Events may be lost or come twice. An exit without an enter is none. A second enter is a new call (the exit before it
-//! was lost): its clock starts anew, and the lost call teaches nothing. A thread whose exit was lost runs fast until
-//! its next event. Threads that were not named are ignored.
+//! Events may be lost or come twice. An exit without an enter is none. A second enter is a new call
+//! (the exit before it was lost): its clock starts anew, and the lost call teaches nothing. A
+//! thread whose exit was lost runs fast until its next event. Threads that were not named are
+//! ignored.
 //!
-//! What always holds: every command names a gear of the table, and only a change is commanded; the order of events of
-//! different threads at one instant leaves no trace; a core of several threads runs as fast as the fastest needs; while no
-//! thread is inside no core is at f_max, and no timer is asked for.
+//! What always holds: every command names a gear of the table, and only a change is commanded; the
+//! order of events of different threads at one instant leaves no trace; a core of several threads
+//! runs as fast as the fastest needs; while no thread is inside no core is at f_max, and no timer
+//! is asked for.
 
 mod input;
 mod levels;
@@ -131,7 +136,8 @@ pub struct HurryUp {
 }
 
 impl HurryUp {
-    /// `threads`: each search thread and the CPU that it is bound to. A thread that is named twice is on the first.
+    /// `threads`: each search thread and the CPU that it is bound to. A thread that is named twice
+    /// is on the first.
     pub fn new(
         params: Params,
         gears: &GearTable,
@@ -146,8 +152,8 @@ impl HurryUp {
         policy
     }
 
-    /// `domains`: the CPUs that are ours, each list those that can only change speed together. Threads come with
-    /// [`Happened::Placed`].
+    /// `domains`: the CPUs that are ours, each list those that can only change speed together.
+    /// Threads come with [`Happened::Placed`].
     pub fn of_service(
         params: Params,
         gears: &GearTable,
@@ -202,7 +208,8 @@ impl HurryUp {
         self.last_exit = self.last_exit.max(now);
     }
 
-    /// All that was seen between the last look and this one, in one go: what is commanded after it is one decision.
+    /// All that was seen between the last look and this one, in one go: what is commanded after it
+    /// is one decision.
     pub fn handle_look(&mut self, now: Instant, happened: &[Happened]) {
         for &happened in happened {
             self.happen(now, happened);
@@ -296,7 +303,8 @@ impl HurryUp {
         let thread = &mut self.threads[place];
         thread.level = match thread.call {
             None => Level::Min,
-            // The flowchart asks whether the thread is over its time; a timer means the instant itself.
+            // The flowchart asks whether the thread is over its time; a timer means the instant
+            // itself.
             Some(call) if call.late_at < now || !polled && call.late_at == now => Level::Max,
             Some(_) => Level::Mid,
         };
@@ -380,7 +388,8 @@ mod tests {
         }
     }
 
-    /// Milliseconds, CPU and kilohertz of every command while these events happen, and for a second after.
+    /// Milliseconds, CPU and kilohertz of every command while these events happen, and for a second
+    /// after.
     pub(super) fn play(policy: &mut HurryUp, events: &[Event]) -> Vec<(u64, u16, u64)> {
         let mut commands = Vec::new();
         let mut drain = |policy: &mut HurryUp, now: Instant| {

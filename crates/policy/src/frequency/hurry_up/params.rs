@@ -7,7 +7,6 @@ use crate::registry::{
 use machine::{Duration, Kilohertz};
 use serde::{Deserialize, Serialize};
 
-/// What the registry says of it.
 pub static ENTRY: Entry = Entry {
     words: &[
         Word::new("hurry-up", "fast for requests long in the hot function, with a learned threshold", |_| {
@@ -116,7 +115,8 @@ impl Default for Params {
 }
 
 impl Params {
-    /// The paper's flowchart with its first setting: 10 ms of sleep, a threshold of 350 ms (section V-C).
+    /// The paper's flowchart with its first setting: 10 ms of sleep, a threshold of 350 ms (section
+    /// V-C).
     pub fn paper() -> Self {
         Self {
             sleep: Some(Duration::from_millis(10)),

@@ -72,7 +72,8 @@ pub(super) struct Compared {
     /// With freezing against without, as a share.
     pub cycle: Estimate,
     pub wait: Estimate,
-    /// The 99th percentile of the cycles, each of its thread's mean: with against without, as a share.
+    /// The 99th percentile of the cycles, each of its thread's mean: with against without, as a
+    /// share.
     pub tail: f64,
     /// More of the longest cycles lie on the side with freezing than chance explains.
     pub is_tail_longer: bool,

@@ -1,9 +1,12 @@
-//! Does it pay? Whether the machine sleeps more where background work is frozen than where it is not, found out by trying both.
+//! Does it pay? Whether the machine sleeps more where background work is frozen than where it is
+//! not, found out by trying both.
 //!
-//! Freezing gains what the background would have run while the critical waited, and no other CPU was needed. It costs a freeze and a thaw
-//! each time, and what piled up runs afterwards, perhaps for longer than the critical work that it runs beside. Of a background that runs
-//! rarely, or of waits that are hardly longer than what freezing takes, nothing is left, or less than nothing. How much piles up
-//! depends on programs that nobody knows, so it is measured: by the machine's own account of the time in which all CPUs were idle.
+//! Freezing gains what the background would have run while the critical waited, and no other CPU
+//! was needed. It costs a freeze and a thaw each time, and what piled up runs afterwards, perhaps
+//! for longer than the critical work that it runs beside. Of a background that runs rarely, or of
+//! waits that are hardly longer than what freezing takes, nothing is left, or less than nothing.
+//! How much piles up depends on programs that nobody knows, so it is measured: by the machine's own
+//! account of the time in which all CPUs were idle.
 //!
 //! ```text
 //!   look            try                                   settled
@@ -12,15 +15,18 @@
 //!    `- what there is to gain at most                      `- after a quarter of that if the idle share changes by a tenth
 //! ```
 //!
-//! *Turns* last for [`PayoffParams::turn`], and at least for [`TURN_WAITS`] waits that are worth freezing for; they begin and end where a
-//! wait begins, so that each has whole cycles, and the first cycle after a change belongs to none: what was left over from before runs in it.
+//! *Turns* last for [`PayoffParams::turn`], and at least for [`TURN_WAITS`] waits that are worth
+//! freezing for; they begin and end where a wait begins, so that each has whole cycles, and the
+//! first cycle after a change belongs to none: what was left over from before runs in it.
 //!
-//! **Look.** One turn without freezing bounds the gain: the share of the time in which all critical threads waited, less that in which all
-//! CPUs were idle anyway, less what freezing and thawing take. Where that is not worth it, nothing is ever frozen.
+//! **Look.** One turn without freezing bounds the gain: the share of the time in which all critical
+//! threads waited, less that in which all CPUs were idle anyway, less what freezing and thawing
+//! take. Where that is not worth it, nothing is ever frozen.
 //!
-//! **Try.** Pairs of turns, one with and one without. After three pairs the mean difference decides as soon as it is two standard errors
-//! from the bar; after [`PAIRS_MAX`] it decides anyway. The bar is [`PayoffParams::min_gain`], twice that for who has left off, half for
-//! who freezes: *hysteresis*.
+//! **Try.** Pairs of turns, one with and one without. After three pairs the mean difference decides
+//! as soon as it is two standard errors from the bar; after [`PAIRS_MAX`] it decides anyway. The
+//! bar is [`PayoffParams::min_gain`], twice that for who has left off, half for who
+//! freezes: *hysteresis*.
 //!
 //! **Whatever the gain**, freezing is left off unless the evidence excludes that critical threads
 //! are slowed by more than [`PayoffParams::max_slowdown`]: two standard errors above the mean,
@@ -313,7 +319,8 @@ impl Payoff {
         self.turn.is_on
     }
 
-    /// False if nothing is frozen now because that does not pay, or because it is found out whether it does.
+    /// False if nothing is frozen now because that does not pay, or because it is found out whether
+    /// it does.
     pub fn is_on(&self) -> bool {
         self.idle.is_none() || !self.params.is_tried || self.turn.is_on
     }

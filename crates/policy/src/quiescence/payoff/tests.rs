@@ -1,4 +1,5 @@
-//! The trial on a small machine of our own: a client that waits and computes, an updater in bursts, a freezer that costs something.
+//! The trial on a small machine of our own: a client that waits and computes, an updater in bursts,
+//! a freezer that costs something.
 
 use super::super::{Event, GroupId, Params, Quiescence, QuiescenceCommand, Role, Task, TaskId, Wait};
 use super::*;
