@@ -14,7 +14,6 @@ pub struct Place {
     pub contestant: String,
     /// The part before the colon, or all of it where the variant has policies of its own.
     pub variant: Option<String>,
-    /// The policies.
     pub policies: String,
     /// The run.
     pub planned: Planned,

@@ -23,7 +23,6 @@ use toml::Value;
 pub struct Claim {
     /// What scenarios call it.
     pub id: String,
-    /// Whose.
     pub paper: String,
     /// From which figure's runs it is computed.
     pub figure: String,
@@ -164,7 +163,6 @@ impl Claim {
         self.fold(found)
     }
 
-    /// The number of one part.
     fn of_part(
         &self,
         part: &Part,

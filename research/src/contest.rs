@@ -24,15 +24,12 @@ use toml::Value;
 pub struct Contest {
     /// Whose figure.
     pub paper: String,
-    /// Which.
     pub figure: String,
     /// The paper's own policy: a line of policies.
     pub own: String,
-    /// Ours.
     pub ours: String,
     /// Which percentile counts.
     pub tail: String,
-    /// Which power.
     pub power: String,
     /// The last of the figure's background work is that of the paper's agent, which does not run
     /// for ours.
@@ -52,7 +49,6 @@ pub struct Round {
 /// What came of one round.
 #[derive(Clone, Debug, Serialize)]
 pub struct Bout {
-    /// Which run.
     pub run: String,
     /// Watts of the paper's policy, ours.
     pub power: [Estimate; 2],

@@ -11,7 +11,6 @@ use study::figures::Unit;
 pub enum Verdict {
     /// Within the bar.
     Met,
-    /// Not.
     Missed,
     /// What comes out is what was put in: shows that the scenario is set up as meant, and nothing
     /// else.
@@ -21,7 +20,6 @@ pub enum Verdict {
 /// A claim and what was found.
 #[derive(Clone, Debug)]
 pub struct Judged<'a> {
-    /// What is claimed.
     pub claim: &'a Claim,
     /// It is one of those that count, and wants to be explained when it is missed.
     counts: bool,
@@ -54,7 +52,6 @@ impl<'a> Judged<'a> {
         }
     }
 
-    /// Ours.
     pub fn ours(&self) -> String {
         match &self.found {
             Ok(found) => self.claim.text(found.value),

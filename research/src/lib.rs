@@ -95,13 +95,10 @@ impl Figured<'_> {
     }
 }
 
-/// All of it.
 pub struct Reproduction<'a> {
     /// What was asked of the papers.
     pub library: &'a Library,
-    /// Figure by figure.
     pub figures: Vec<Figured<'a>>,
-    /// Every run.
     pub runs: &'a Runs,
     /// Too few requests to be trusted.
     pub is_quick: bool,

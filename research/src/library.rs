@@ -93,7 +93,6 @@ struct Prints {
 /// A figure of a paper.
 #[derive(Clone, Debug)]
 pub struct Study {
-    /// Whose.
     pub paper: Paper,
     /// What it shows.
     pub figure: Figure,

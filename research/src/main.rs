@@ -81,7 +81,6 @@ fn main() -> ExitCode {
     })
 }
 
-/// Does it.
 fn run(args: &Args) -> Result<ExitCode> {
     let library = Library::open(args.papers.as_deref())?;
     if args.list {

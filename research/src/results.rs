@@ -19,7 +19,6 @@ pub struct Results<'a> {
     figures: Vec<FigureResult<'a>>,
 }
 
-/// One figure.
 #[derive(Serialize)]
 struct FigureResult<'a> {
     paper: &'a str,

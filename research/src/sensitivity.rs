@@ -19,7 +19,6 @@ pub const FACTORS: [f64; 2] = [0.7, 1.3];
 /// What becomes of a claim's number.
 #[derive(Clone, Debug, Serialize)]
 pub struct Moved {
-    /// Which ESTIMATE.
     pub estimate: String,
     /// The number with 30 % less and 30 % more of it; or why it cannot be had.
     pub with: [Result<f64, String>; 2],
@@ -32,7 +31,6 @@ pub struct Moved {
 /// One claim's table, the strongest first.
 #[derive(Clone, Debug, Serialize)]
 pub struct Sensitivity {
-    /// Which claim.
     pub claim: String,
     /// Its number without a variation, from runs of the same length.
     pub base: Result<f64, String>,

@@ -36,7 +36,6 @@ const REQUESTS_PER_CORE_MINUTE: f64 = 60.0 * 4e6;
 const ROWS_SHOWN: usize = 40;
 const FIGURES_SHOWN: usize = 5;
 
-/// All of it.
 pub fn text(reproduction: &Reproduction<'_>) -> String {
     let mut text = String::new();
     let figures = reproduction.figures.len();

@@ -70,13 +70,11 @@ pub enum WorkerInput {
 pub enum WorkerOutput {
     /// Nothing: the call has no result.
     Done,
-    /// Of a departure.
     Departure(Departure),
     /// Of requests served.
     Verdict(Verdict),
     /// Of an order.
     Answer(Answer),
-    /// Of a report.
     Report {
         /// For the scheduler.
         reading: WorkerReading,
@@ -219,7 +217,6 @@ pub enum Divergence {
     Output {
         /// Counted from 1.
         line: usize,
-        /// When.
         at: u64,
         /// What the run said.
         recorded: String,
@@ -252,7 +249,6 @@ pub fn state_line<P: Recorded>(policy: &P) -> String {
     encode(&LineOut::State(policy))
 }
 
-/// The line of one step.
 pub fn step_line<P: Recorded>(at: Instant, input: &P::Input, output: &P::Output) -> String {
     encode::<P>(&LineOut::Step { at, input, output })
 }

@@ -47,7 +47,6 @@ pub struct Moved {
 /// Where a new connection goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Placement {
-    /// Where it is at home.
     pub home: WorkerId,
     /// Who serves it for now.
     pub serve: WorkerId,
@@ -65,9 +64,7 @@ pub struct Guidance {
 /// A connection whose move would bring its worker closest to the mean load.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Movable {
-    /// Which.
     pub conn: ConnId,
-    /// Its load.
     pub load: Rate,
 }
 

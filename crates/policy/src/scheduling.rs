@@ -19,7 +19,6 @@ pub enum Scheduling {
     Carb(carb::Scheduler),
     /// On as many workers as somebody else says.
     Counted(Spread),
-    /// Not at all.
     AllAwake(AllAwake),
 }
 

@@ -57,7 +57,6 @@ impl Estimate {
 /// Response times in nanoseconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Responses {
-    /// Mean.
     pub mean_ns: Option<Estimate>,
     /// Median.
     pub p50_ns: Option<Estimate>,
@@ -75,9 +74,7 @@ pub struct Responses {
 /// A percentile that a goal or a precision names.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Other {
-    /// Which.
     pub what: Quantity,
-    /// What it is.
     pub found_ns: Estimate,
 }
 
@@ -126,7 +123,6 @@ pub(crate) fn asked(setup: &Setup) -> Vec<Quantity> {
 pub struct Power {
     /// Where the figures come from.
     pub source: EnergySource,
-    /// All cores.
     pub cores_watts: f64,
     /// The sockets beside their cores.
     pub uncore_watts: f64,
@@ -134,7 +130,6 @@ pub struct Power {
     pub rest_watts: f64,
     /// Cores and uncore.
     pub cpu_watts: f64,
-    /// All of it.
     pub server_watts: f64,
     /// How far the cores' and uncore's power may be off, with 95 % confidence; `None` from too
     /// short a run.
@@ -146,7 +141,6 @@ pub struct Power {
 /// One idle state, over all CPUs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StateShare {
-    /// Its name.
     pub name: String,
     /// Share of all CPU time.
     pub share: f64,
@@ -161,7 +155,6 @@ pub struct StateShare {
 /// One class of requests.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ClassCount {
-    /// Its name.
     pub name: String,
     /// Requests answered.
     pub requests: u64,
@@ -184,7 +177,6 @@ pub struct Point {
     pub p99_ns: Option<f64>,
     /// Watts of cores and uncore.
     pub cpu_watts: f64,
-    /// Watts of the cores.
     pub core_watts: f64,
     /// Mean number of CPUs that new work may go to.
     pub active: f64,
@@ -225,11 +217,8 @@ pub struct Lengths {
 /// A run's figures.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
-    /// Who.
     pub contestant: String,
-    /// Its policies.
     pub policies: String,
-    /// The seed.
     pub seed: u64,
     /// How it ended.
     pub verdict: Verdict,
@@ -245,7 +234,6 @@ pub struct Outcome {
     pub most_in_system: u64,
     /// Response times.
     pub responses: Responses,
-    /// Power.
     pub power: Power,
     /// Share of CPU time: executing.
     pub working: f64,
@@ -265,7 +253,6 @@ pub struct Outcome {
     pub states: Vec<StateShare>,
     /// Share of working time in each gear, with its kHz.
     pub gears: Vec<(u64, f64)>,
-    /// Classes.
     pub classes: Vec<ClassCount>,
     /// Connections moved, and how many of them a worker sent home by itself.
     pub transfers: Option<(u64, u64)>,

@@ -14,12 +14,10 @@ use std::collections::BTreeMap;
 /// One step of a recording: when, what the policy was told, what it commanded.
 pub type Step = (Instant, QuiescenceInput, Vec<QuiescenceCommand>);
 
-/// What stood still.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct StoodStill {
     /// From the first step to the last, seconds.
     pub length_s: f64,
-    /// Freezes.
     pub freezes: u64,
     /// By group: seconds.
     pub frozen_s: BTreeMap<u32, f64>,
@@ -55,7 +53,6 @@ impl StoodStill {
     }
 }
 
-/// As it was recorded.
 pub fn as_recorded(steps: &[Step]) -> StoodStill {
     let commands: Vec<_> =
         steps.iter().flat_map(|(at, _, commands)| commands.iter().map(|command| (*at, *command))).collect();

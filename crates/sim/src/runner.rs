@@ -16,12 +16,10 @@ use std::thread;
 pub struct Task {
     /// Who runs, and in what.
     pub contestant: Contestant,
-    /// With which seed.
     pub seed: u64,
 }
 
 impl Task {
-    /// Runs it.
     pub fn run(&self) -> Result<Outcome, ScenarioError> {
         let first = self.run_once(self.seed)?;
         if first.setup().horizon == Horizon::Steady || first.end == End::Unstable {

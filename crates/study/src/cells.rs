@@ -21,9 +21,7 @@ use std::path::{Path, PathBuf};
 pub struct Key {
     /// The axes' values as TOML writes them, in order of the axes' keys.
     pub axes: BTreeMap<String, String>,
-    /// Who.
     pub contestant: String,
-    /// The seed.
     pub seed: u64,
     /// Digest of the scenario that this cell runs in.
     pub scenario: String,
@@ -39,7 +37,6 @@ impl Key {
 /// A finished cell.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Cell {
-    /// Which.
     pub key: Key,
     /// What came out; without its time series.
     pub run: Entry,

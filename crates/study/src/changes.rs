@@ -7,7 +7,6 @@ use toml::Value;
 /// Change of a dotted key.
 #[derive(Clone, Debug)]
 pub struct Change {
-    /// The key.
     pub key: String,
     /// Its value, or several where a sweep is meant.
     pub values: Vec<Value>,

@@ -19,7 +19,6 @@ pub enum Unit {
     Watts,
     /// Energy.
     Joules,
-    /// A share of one.
     Share,
     /// Events per second.
     PerSecond,

@@ -12,9 +12,7 @@ use toml::{Table, Value};
 /// One run of a sweep.
 #[derive(Clone, Debug)]
 pub struct Planned {
-    /// Which.
     pub key: Key,
-    /// What runs.
     pub run: Checked,
 }
 

@@ -46,7 +46,6 @@ pub struct Facts {
     pub version: String,
     /// When it began.
     pub started: String,
-    /// The seed.
     pub seed: u64,
     /// The simulated machines.
     pub machines: Vec<Platform>,
@@ -54,7 +53,6 @@ pub struct Facts {
     pub scenario: String,
     /// What the service shall keep.
     pub goal: Option<Goal>,
-    /// What was assumed.
     pub assumptions: Vec<String>,
     /// ESTIMATEs that the scenario names.
     pub estimates: Vec<String>,

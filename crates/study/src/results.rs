@@ -29,7 +29,6 @@ pub struct Entry {
 /// A goal after the run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Judged {
-    /// The goal.
     pub goal: Goal,
     /// The quantile that was found; `None` where the run does not say.
     pub found_ns: Option<Estimate>,
@@ -37,14 +36,12 @@ pub struct Judged {
     pub met: Option<bool>,
 }
 
-/// All of it.
 #[derive(Clone, Debug, Serialize)]
 pub struct Results {
     /// Version of this document's format.
     pub format: u32,
     /// What it is about.
     pub title: String,
-    /// What was assumed.
     pub assumptions: Vec<String>,
     /// ESTIMATEs that the scenario names.
     pub estimates: Vec<String>,

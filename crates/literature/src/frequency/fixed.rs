@@ -63,7 +63,6 @@ impl Default for UserspaceParams {
 }
 
 impl Fixed {
-    /// The gear.
     pub fn gear(self, gears: &GearTable) -> GearIndex {
         match self {
             Self::Performance => gears.fastest(),

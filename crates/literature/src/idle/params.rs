@@ -5,7 +5,6 @@ use policy::check::Check;
 use policy::registry::{Entry, Parameter, Question, Surroundings, Word, settings, table};
 use serde::{Deserialize, Serialize};
 
-/// Which governor, with its parameters.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum GovernorParams {
     /// Always spins.
@@ -38,7 +37,6 @@ pub static UNCHANGING: Entry = Entry {
     ..Entry::PLAIN
 };
 
-/// The entry of menu.
 pub static MENU: Entry = Entry {
     words: &[Word::new("menu", "Linux's menu governor", |around| settings(menu(around)))],
     question: Question::Idle,
@@ -49,7 +47,6 @@ pub static MENU: Entry = Entry {
     ..Entry::of::<MenuParams>()
 };
 
-/// The entry of TEO.
 pub static TEO: Entry = Entry {
     words: &[Word::new("teo", "Linux's timer-events-oriented governor", |around| settings(teo(around)))],
     question: Question::Idle,
@@ -59,7 +56,6 @@ pub static TEO: Entry = Entry {
     ..Entry::of::<TeoParams>()
 };
 
-/// The entry of menu with feedback.
 pub static MENU_FEEDBACK: Entry = Entry {
     words: &[Word::new("menu-feedback", "menu, capped while too many sleeps were premature", |around| {
         settings(MenuFeedbackParams { menu: menu(around), ..MenuFeedbackParams::default() })
@@ -71,7 +67,6 @@ pub static MENU_FEEDBACK: Entry = Entry {
     ..Entry::of::<MenuFeedbackParams>()
 };
 
-/// The entry of TEO with feedback.
 pub static TEO_FEEDBACK: Entry = Entry {
     words: &[Word::new("teo-feedback", "TEO, capped in the same way", |around| {
         settings(TeoFeedbackParams { teo: teo(around), ..TeoFeedbackParams::default() })

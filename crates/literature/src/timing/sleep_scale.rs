@@ -125,7 +125,6 @@ impl Default for Params {
 pub struct Choice {
     /// The idle state that a core without work enters, by its place in the list that was handed in.
     pub state: CstateIndex,
-    /// The gear.
     pub gear: GearIndex,
 }
 

@@ -106,12 +106,7 @@ pub enum Why {
     /// The search begins.
     Start,
     /// The rate jumped.
-    Jump {
-        /// From.
-        before: Rate,
-        /// To.
-        now: Rate,
-    },
+    Jump { before: Rate, now: Rate },
     /// The tail was above the goal.
     Missed {
         /// How long it was.
@@ -191,7 +186,6 @@ struct Beyond {
     settled_until: Option<u64>,
 }
 
-/// The search.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct GoalSearch {
     params: GoalParams,
@@ -241,12 +235,10 @@ impl GoalSearch {
         self.active
     }
 
-    /// Why so many.
     pub fn why(&self) -> Why {
         self.why
     }
 
-    /// The goal.
     pub fn goal(&self) -> Goal {
         self.goal
     }

@@ -95,7 +95,6 @@ pub enum Frequency {
     /// No cap of ours.
     #[default]
     Stock,
-    /// This cap.
     Cap(Kilohertz),
     /// By each core's sensitivity; `step` is the epoch.
     Sensitivity(sensitivity::Params),

@@ -66,7 +66,6 @@ pub enum Cores {
 /// What a service is governed by.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Params {
-    /// How many cores.
     pub cores: Cores,
     /// How deeply the active ones sleep.
     pub idle: IdleModes,
@@ -106,15 +105,9 @@ pub enum Input {
     /// An epoch is over, and this was seen in it.
     Reading(Reading),
     /// A command could not be carried out.
-    Refused {
-        /// Why.
-        reason: String,
-    },
+    Refused { reason: String },
     /// What was set reads something else, and still did after it was set again.
-    Drift {
-        /// What.
-        what: String,
-    },
+    Drift { what: String },
     /// Everything that was commanded is in force.
     Applied,
     /// Between two epochs something showed that all cores are needed at once.
@@ -143,7 +136,6 @@ pub enum Why {
     Paused,
     /// All cores are needed at once.
     Alarm,
-    /// The clock.
     Clock(ClockWhy),
 }
 
@@ -152,20 +144,14 @@ pub enum Why {
 #[serde(rename_all = "snake_case")]
 pub enum Failure {
     /// The service cannot be seen any more.
-    Lost {
-        /// For so many epochs.
-        epochs: u32,
-    },
+    Lost { epochs: u32 },
     /// Commands are refused.
     Refused {
         /// Why the last one was.
         reason: String,
     },
     /// Somebody else keeps changing what we set.
-    Drift {
-        /// What.
-        what: String,
-    },
+    Drift { what: String },
 }
 
 impl fmt::Display for Failure {
@@ -201,7 +187,6 @@ impl fmt::Display for Why {
 pub struct Decided {
     /// What shall be done.
     pub command: Command,
-    /// Why.
     pub why: Why,
 }
 
@@ -213,7 +198,6 @@ pub enum Mode {
     Searching,
     /// It has failed open.
     Open {
-        /// Why.
         failure: Failure,
         /// Epochs until it tries again.
         left: u32,

@@ -50,7 +50,6 @@ pub struct Work {
     pub uncore_share: Ratio,
 }
 
-/// What one clock costs.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ClockCost {
     /// The clock.

@@ -104,7 +104,6 @@ impl fmt::Display for Verdict {
 pub struct Ranked {
     /// Place in what was given.
     pub index: usize,
-    /// What it is.
     pub verdict: Verdict,
 }
 

@@ -42,7 +42,6 @@ impl Lengths {
         self.total += 1;
     }
 
-    /// How many there are.
     #[inline]
     pub fn total(&self) -> u64 {
         self.total

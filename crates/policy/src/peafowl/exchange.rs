@@ -9,7 +9,6 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// It stays.
     Stay,
     /// It goes.
     Send {
@@ -66,7 +65,6 @@ pub struct Transfer {
 /// What travels with a connection that leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Departure {
-    /// Its number.
     pub conn: ConnId,
     /// Its home; a connection moved to relieve an imbalance has a new one.
     pub home: WorkerId,

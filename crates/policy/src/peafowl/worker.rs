@@ -357,7 +357,6 @@ impl Worker {
         self.movable
     }
 
-    /// Who this is.
     pub fn id(&self) -> WorkerId {
         self.id
     }

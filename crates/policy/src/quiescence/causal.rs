@@ -55,7 +55,6 @@ pub(super) struct Causal {
     interactions: Vec<Option<Interaction>>,
     /// By task.
     critical: Vec<Critical>,
-    /// By channel.
     channels: Vec<Channel>,
     /// There was no room for a task of a critical group: somebody is critical of whom nothing is
     /// known.

@@ -77,7 +77,6 @@ struct Background {
 pub struct Quiescence {
     params: Params,
     causal: Causal,
-    /// By group.
     groups: Vec<Background>,
     /// Knowledge was lost: nothing is frozen before this.
     blind_until: Option<Instant>,

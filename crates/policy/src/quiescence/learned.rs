@@ -36,7 +36,6 @@ pub enum Nature {
 pub struct Site {
     /// Of whom.
     pub group: GroupId,
-    /// Of what nature.
     pub nature: Nature,
     /// What tells it from others, as the driver numbers them.
     pub place: u64,

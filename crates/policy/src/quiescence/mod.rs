@@ -91,7 +91,6 @@ pub struct GroupId(pub u32);
 /// not matter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Task {
-    /// Which.
     pub id: TaskId,
     /// Its group at the time.
     pub group: GroupId,
@@ -101,7 +100,6 @@ pub struct Task {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ChannelId {
-    /// A pipe.
     Pipe(u64),
     /// A connection between two sockets of this machine. One to elsewhere is no channel: nobody
     /// here receives from it.
@@ -146,55 +144,33 @@ pub enum Event {
         interaction: InteractionId,
     },
     /// An interaction is over.
-    Response {
-        /// Which.
-        interaction: InteractionId,
-    },
+    Response { interaction: InteractionId },
     /// A task made another.
     Fork {
-        /// The one.
         parent: Task,
         /// The other.
         child: Task,
     },
     /// A task signalled or woke another.
     Signal {
-        /// The one.
         from: Task,
         /// The other.
         to: Task,
     },
     /// A task wrote to a pipe or socket.
-    Send {
-        /// Who.
-        task: Task,
-        /// Where to.
-        channel: ChannelId,
-    },
+    Send { task: Task, channel: ChannelId },
     /// A task read from a pipe or socket.
-    Receive {
-        /// Who.
-        task: Task,
-        /// Where from.
-        channel: ChannelId,
-    },
+    Receive { task: Task, channel: ChannelId },
     /// A task does not run any more until something happens.
     Block {
-        /// Who.
         task: Task,
         /// Until what happens.
         on: Wait,
     },
     /// A task runs, or is ready to.
-    Unblock {
-        /// Who.
-        task: Task,
-    },
+    Unblock { task: Task },
     /// A task is gone.
-    Exit {
-        /// Who.
-        task: TaskId,
-    },
+    Exit { task: TaskId },
 }
 
 /// What a group was declared to be.

@@ -24,7 +24,6 @@ pub enum Verdict {
 /// A request that goes: to be handed back when it is complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Release {
-    /// Which.
     pub id: StagedId,
     /// When it had come.
     pub arrived: Instant,

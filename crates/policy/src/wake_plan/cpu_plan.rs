@@ -25,7 +25,6 @@ use serde::{Deserialize, Serialize};
 /// A CPU as the planner knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CpuCosts {
-    /// Which CPU.
     pub cpu: CpuId,
     /// What waking takes from the state that it would sleep in: measured, a high percentile;
     /// advertised where nobody has measured.

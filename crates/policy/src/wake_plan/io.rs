@@ -28,9 +28,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Operation {
-    /// Read.
     Read,
-    /// Write.
     Write,
 }
 
@@ -65,9 +63,7 @@ impl Default for DeviceParams {
 /// An operation that was sent to the disk: to be handed back when it is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Issued {
-    /// When.
     pub at: Instant,
-    /// What.
     pub operation: Operation,
     /// How much.
     pub bytes: u64,

@@ -65,9 +65,7 @@ impl Default for KernelParams {
 /// A kernel that was launched: to be handed back when it is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Launched {
-    /// Which.
     pub kernel: KernelId,
-    /// When.
     pub at: Instant,
     /// When it will be done, counted from `at`.
     pub prediction: Option<Prediction>,

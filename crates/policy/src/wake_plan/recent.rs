@@ -48,7 +48,6 @@ impl Recent {
         }
     }
 
-    /// How many there are.
     pub fn len(&self) -> usize {
         self.sorted.len()
     }

@@ -42,7 +42,6 @@ impl Default for RemoteParams {
 /// An announcement: to be handed back when the work arrived, or was given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Announced {
-    /// Whose.
     pub client: ClientId,
     /// When the announcement arrived.
     pub at: Instant,

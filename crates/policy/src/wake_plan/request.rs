@@ -32,7 +32,6 @@ pub enum Payer {
 pub struct Request {
     /// Who pays.
     pub principal: Principal,
-    /// Which CPU.
     pub cpu: CpuId,
     /// From when on. The exit latency is not subtracted: that is the planner's business.
     pub ready: Instant,
@@ -112,16 +111,11 @@ pub enum WakeCommand {
     /// same `from`, when the end has moved: so a driver may arm a timer of its own for the end, and
     /// nobody stays awake if the planner dies.
     KeepAwake {
-        /// Which CPU.
         cpu: CpuId,
         /// Since when.
         from: Instant,
-        /// Until when.
         until: Instant,
     },
     /// The window is over: the CPU may sleep as before.
-    MaySleep {
-        /// Which CPU.
-        cpu: CpuId,
-    },
+    MaySleep { cpu: CpuId },
 }

@@ -31,7 +31,6 @@ impl Default for TimerParams {
 /// A timer that was armed: to be handed back when it fired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Armed {
-    /// When.
     pub at: Instant,
     /// What it was set to.
     pub expiry: Instant,
@@ -58,13 +57,11 @@ impl Timers {
         Armed { at: now, expiry, prediction }
     }
 
-    /// It fired.
     pub fn handle_fired(&mut self, now: Instant, armed: &Armed) {
         let set_to = armed.expiry.since(armed.at);
         self.band.handle_came(Some(armed.prediction), Some(set_to), now.since(armed.at));
     }
 
-    /// It was disarmed.
     pub fn handle_disarmed(&mut self, armed: &Armed) {
         self.band.record.note_absent(Some(armed.prediction));
     }

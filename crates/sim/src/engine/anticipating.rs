@@ -101,7 +101,6 @@ impl Engine {
         self.obey_planner();
     }
 
-    /// The device has answered.
     pub(super) fn device_answered(&mut self, request: u32) {
         let now = Instant::from_nanos(self.now);
         let Some(anticipating) = &mut self.anticipating else { return };

@@ -17,7 +17,6 @@ pub(crate) fn histogram<T: Counter>(digits: u8) -> Histogram<T> {
 /// 2^(b+1) - 1 ns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IdleLengths {
-    /// How many.
     pub counts: [u64; 64],
     /// Their sum.
     pub time_ns: [u64; 64],
@@ -101,9 +100,7 @@ impl Coarse {
 pub struct Sample {
     /// Its end.
     pub until_ns: u64,
-    /// Its length.
     pub length_ns: u64,
-    /// Joules of all cores.
     pub core_joules: f64,
     /// Socket-time asleep.
     pub package_asleep_ns: u64,

@@ -38,7 +38,6 @@ impl CpuSet {
     pub fn remove(&mut self, cpu: usize) {
         self.0[cpu / 64] &= !(1 << (cpu % 64));
     }
-    /// Is it in?
     #[inline]
     pub fn contains(&self, cpu: usize) -> bool {
         self.0[cpu / 64] >> (cpu % 64) & 1 == 1
@@ -56,7 +55,6 @@ impl CpuSet {
         let word = self.0.iter().position(|&word| word != 0)?;
         Some(word * 64 + self.0[word].trailing_zeros() as usize)
     }
-    /// How many.
     #[inline]
     pub fn len(&self) -> usize {
         self.0.iter().map(|word| word.count_ones() as usize).sum()
@@ -88,7 +86,6 @@ struct Change {
 /// The machine's state.
 #[derive(Clone, Debug)]
 pub struct Hardware {
-    /// Its modes.
     pub modes: Modes,
     cpus: usize,
     /// A core is one thread and has no clock beyond its gears'.
@@ -453,7 +450,6 @@ impl Hardware {
         self.threads.residency(&self.modes, 0..self.cpus, now)
     }
 
-    /// Joules of all cores.
     pub fn core_joules(&self, now: u64) -> f64 {
         let meter = self.physical.as_ref().unwrap_or(&self.threads);
         meter.residency(&self.modes, 0..self.socket_of_core.len(), now).joules
@@ -470,7 +466,6 @@ impl Hardware {
         self.sockets.iter().map(|socket| socket.asleep_ns + open(socket)).sum()
     }
 
-    /// How many sockets there are.
     pub fn sockets(&self) -> usize {
         self.sockets.len()
     }

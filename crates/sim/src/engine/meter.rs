@@ -98,7 +98,6 @@ pub struct Residency {
     pub polling_ns: u64,
     /// By idle state.
     pub asleep_ns: Vec<u64>,
-    /// Joules of all of it.
     pub joules: f64,
 }
 

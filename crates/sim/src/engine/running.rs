@@ -304,7 +304,6 @@ impl Engine {
 /// A run that is over.
 pub struct Ended {
     pub(crate) engine: Engine,
-    /// Why.
     pub end: End,
     /// Time of all CPUs by mode.
     pub residency: super::Residency,
@@ -319,7 +318,6 @@ impl Ended {
     pub fn length_ns(&self) -> u64 {
         self.engine.now
     }
-    /// Joules of all cores.
     pub fn core_joules(&self) -> f64 {
         self.engine.hardware.core_joules(self.engine.now)
     }

@@ -49,7 +49,6 @@ pub enum Target {
     Spread,
     /// By connection, over the CPUs that are active (steered, as Flow Director can).
     Active,
-    /// This one.
     Cpu(u16),
 }
 
@@ -60,7 +59,6 @@ pub struct Noise {
     pub every: Duration,
     /// How long a piece takes at the nominal clock.
     pub length: Sampler,
-    /// Where.
     pub on: NoiseOn,
     /// It can be frozen while nothing critical runs (quiescence).
     pub deferrable: bool,
@@ -117,7 +115,6 @@ pub struct Device {
 /// Clients that wait for a reply before they send again.
 #[derive(Clone, Debug)]
 pub struct Closed {
-    /// How many.
     pub clients: u32,
     /// How long each waits between reply and next request.
     pub think: Sampler,
@@ -147,7 +144,6 @@ pub struct Setup {
     pub noise: Vec<Noise>,
     /// Network interrupts.
     pub nic: Option<Nic>,
-    /// A device.
     pub device: Option<Device>,
     /// Time on the way from one worker to another, for a connection that moves.
     pub transfer: Duration,

@@ -50,7 +50,6 @@ pub struct Pieces {
     pub left: u16,
     /// The core that its thread lives on, where it has one.
     pub core: u16,
-    /// Its class.
     pub class: u8,
     /// Its connection, or its client's number.
     pub connection: u32,

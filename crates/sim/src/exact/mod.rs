@@ -92,7 +92,6 @@ impl ResponseTime {
         Self { mean, tail }
     }
 
-    /// The mean.
     pub fn mean(&self) -> f64 {
         self.mean
     }

@@ -56,7 +56,6 @@ impl Served {
 /// The servers of one group together.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Sums {
-    /// How many.
     pub servers: u32,
     /// Of them, those to which more came than they can do.
     pub unstable: u32,

@@ -76,7 +76,6 @@ pub struct Fleet {
     seed: u64,
 }
 
-/// One run of it.
 struct Run {
     requests: u64,
     until_ns: u64,

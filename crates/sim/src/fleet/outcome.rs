@@ -12,15 +12,12 @@ use serde::{Deserialize, Serialize};
 /// The figures of a fleet. Units stand in the names.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FleetOutcome {
-    /// Who.
     pub contestant: String,
-    /// The seed.
     pub seed: u64,
     /// How it ended: unstable if more came to any server than it can do.
     pub verdict: Verdict,
     /// Runs with other seeds that response times and power rest on.
     pub replications: u32,
-    /// How many servers.
     pub servers: u32,
     /// How many of them each request asked.
     pub fanout: u32,
@@ -45,7 +42,6 @@ pub struct FleetOutcome {
 /// Response times for who waits for the slowest of so many leaves, at the same load of every leaf.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Waited {
-    /// How many.
     pub leaves: u32,
     /// What it takes.
     pub responses: Responses,
@@ -56,7 +52,6 @@ pub struct Waited {
 pub struct Group {
     /// Their policies.
     pub policies: String,
-    /// How many there are.
     pub servers: u32,
     /// Of them, those to which more came than they can do.
     pub unstable: u32,

@@ -122,7 +122,6 @@ pub struct Policies {
     pub line: String,
     /// Idle states.
     pub idle: IdlePolicy,
-    /// How many cores.
     pub cores: CoresPolicy,
     /// Gears.
     pub clock: ClockPolicy,
@@ -145,7 +144,6 @@ pub struct PolicyError {
     pub key: String,
     /// What is wrong.
     pub problem: String,
-    /// What to do.
     pub fix: String,
 }
 

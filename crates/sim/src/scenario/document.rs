@@ -49,7 +49,6 @@ impl Estimates {
         Some(estimates)
     }
 
-    /// Every key.
     pub fn keys(&self) -> Vec<String> {
         let mut keys = Vec::new();
         collect_keys(&self.0, "", &mut keys);

@@ -7,16 +7,10 @@ use std::path::PathBuf;
 pub enum ScenarioError {
     /// The file cannot be read.
     #[error("{}: {cause}\n\nhint: name a scenario file, such as scenarios/mmk.toml", path.display())]
-    Unreadable {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        cause: std::io::Error,
-    },
+    Unreadable { path: PathBuf, cause: std::io::Error },
     /// It is no TOML, or has keys or types that are not known.
     #[error("{}: {cause}", path.display())]
     Malformed {
-        /// Which.
         path: PathBuf,
         /// What the reader says: line, key, what was expected.
         cause: String,
@@ -26,11 +20,9 @@ pub enum ScenarioError {
     Wrong {
         /// Which file.
         path: PathBuf,
-        /// Which key.
         key: String,
         /// What is wrong.
         problem: String,
-        /// What to do.
         fix: String,
     },
 }

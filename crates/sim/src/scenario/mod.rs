@@ -39,9 +39,7 @@ pub struct Scenario {
     /// The latency goal, for the policies that work towards one.
     #[serde(default)]
     pub goal: Option<Goal>,
-    /// The machine.
     pub machine: Machine,
-    /// The service.
     #[serde(default)]
     pub server: Server,
     /// The load.
@@ -73,7 +71,6 @@ pub struct Scenario {
 pub struct Machine {
     /// The preset's name.
     pub preset: String,
-    /// Sockets.
     pub sockets: Option<u16>,
     /// Cores per socket.
     pub cores: Option<u16>,
@@ -156,7 +153,6 @@ pub struct Time(#[serde(with = "machine::duration_text")] pub Duration);
 #[serde(transparent)]
 pub struct Tick(#[serde(with = "machine::duration_text::optional")] pub Option<Duration>);
 
-/// The service.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Server {
@@ -194,7 +190,6 @@ pub struct NoiseTable {
     pub every: Time,
     /// How much each time.
     pub length: Distribution,
-    /// Where.
     #[serde(default)]
     pub on: NoiseOn,
     /// Quiescence may hold it back.
@@ -210,12 +205,10 @@ pub struct NicTable {
     pub receive: Time,
     /// CPU time after a reply.
     pub transmit: Time,
-    /// Where.
     #[serde(default)]
     pub on: Target,
 }
 
-/// A device.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct DeviceTable {
@@ -302,7 +295,6 @@ impl Default for Run {
 pub struct Variant {
     /// As plots call it.
     pub name: String,
-    /// Its policies.
     #[serde(default)]
     pub policies: String,
     /// Dotted keys that are different for it.
@@ -314,7 +306,6 @@ pub struct Variant {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Fleet {
-    /// How many.
     pub servers: u32,
     /// How many of them each request asks; the answer is complete when the last has answered.
     pub fanout: u32,
@@ -327,7 +318,6 @@ pub struct Fleet {
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Figure {
-    /// Which paper.
     pub paper: String,
     /// Its figure's or table's number.
     pub name: String,

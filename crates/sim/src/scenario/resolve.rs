@@ -13,7 +13,6 @@ use workload::{Distribution, Jobs, Sampler};
 pub struct Contestant {
     /// As tables and plots call it.
     pub name: String,
-    /// Its policies.
     pub policies: String,
     /// The scenario with its changes.
     pub document: Document,

@@ -33,7 +33,6 @@ pub enum Service {
 pub struct Cell {
     /// As tables print it.
     pub name: &'static str,
-    /// Servers.
     pub servers: u32,
     /// Utilisation of each.
     pub load: f64,
@@ -84,7 +83,6 @@ pub const CELLS: [Cell; 9] = [
 /// How often intervals were right.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Tally {
-    /// Runs.
     pub runs: u32,
     /// Intervals that contain the truth.
     pub covered: u32,

@@ -27,7 +27,6 @@ impl Quantile {
         (share > 0.0 && share < 1.0).then_some(Self(share))
     }
 
-    /// As a share.
     pub fn share(self) -> f64 {
         self.0
     }
@@ -42,9 +41,7 @@ impl Quantile {
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Quantity {
-    /// The mean.
     Mean,
-    /// A quantile.
     Quantile(Quantile),
 }
 
@@ -89,7 +86,6 @@ impl Precision {
         self.relative
     }
 
-    /// Of what.
     pub fn quantity(self) -> Quantity {
         self.quantity
     }
@@ -106,7 +102,6 @@ pub enum ParsePrecisionError {
         "'{0}' is no precision: write a percentage below 100%, as in 1%@p99; at least 0.01% of the mean, 0.2% of a quantile"
     )]
     Percentage(String),
-    /// Not a quantity.
     #[error("'{0}' is nothing that can be estimated: write mean, or a quantile such as p50, p95, p99, p99.9")]
     Quantity(String),
 }

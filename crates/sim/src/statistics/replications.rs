@@ -55,7 +55,6 @@ impl Replications {
         Ok(())
     }
 
-    /// How many runs there are.
     pub fn runs(&self) -> usize {
         self.runs.len()
     }

@@ -11,9 +11,7 @@ use sim::outcome::{Estimate, Lengths, Point as Stretch, Verdict};
 /// What a contestant came to at one place of an axis.
 #[derive(Clone, Copy, Debug)]
 pub struct Measured<'a> {
-    /// Who.
     pub contestant: &'a str,
-    /// Where.
     pub x: f64,
     /// What; `None` is a gap.
     pub y: Option<Estimate>,
@@ -22,11 +20,8 @@ pub struct Measured<'a> {
 /// What a paper prints for a contestant at one place of an axis.
 #[derive(Clone, Copy, Debug)]
 pub struct Printed<'a> {
-    /// Who.
     pub contestant: &'a str,
-    /// Where.
     pub x: f64,
-    /// What.
     pub y: f64,
 }
 

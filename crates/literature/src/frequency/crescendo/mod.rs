@@ -38,7 +38,6 @@ use serde::{Deserialize, Serialize};
 /// What a core is to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Choice {
-    /// Its gear.
     pub gear: GearIndex,
     /// When to ask again if nothing happens before.
     pub review: Option<Instant>,

@@ -20,15 +20,8 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "snake_case")]
 pub enum Happened {
     /// A thread entered the hot function.
-    Entered {
-        /// Which.
-        thread: ThreadId,
-        /// When.
-        at: Instant,
-    },
-    /// It left.
+    Entered { thread: ThreadId, at: Instant },
     Left {
-        /// Which.
         thread: ThreadId,
         /// How long the call took, if that is known: by when the look was made says little.
         length: Option<Duration>,
@@ -40,7 +33,6 @@ pub enum Happened {
     },
     /// A thread, now known, is there.
     Placed {
-        /// Which.
         thread: ThreadId,
         /// On which CPU it runs or ran last; `None`: unknown.
         cpu: Option<CpuId>,
@@ -48,17 +40,9 @@ pub enum Happened {
         runs: bool,
     },
     /// A thread has ended, wherever it was.
-    Gone {
-        /// Which.
-        thread: ThreadId,
-    },
+    Gone { thread: ThreadId },
     /// What a CPU does.
-    Works {
-        /// Which.
-        cpu: CpuId,
-        /// What.
-        work: Work,
-    },
+    Works { cpu: CpuId, work: Work },
 }
 
 /// As many as a slot file can hold (`slots::SLOTS_MAX`).

@@ -83,7 +83,6 @@ struct Thread {
     runs: bool,
     /// It waits, and will count as waiting from then on.
     waits_from: Option<Instant>,
-    /// The call it is in.
     call: Option<Call>,
     /// What that call needs: f_min for none.
     level: Level,
@@ -105,7 +104,6 @@ impl Thread {
 /// A thread that is inside, for who shows it to people.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hot {
-    /// Which.
     pub thread: ThreadId,
     /// Where; `None`: on none of the cores that are ours.
     pub cpu: Option<CpuId>,

@@ -205,7 +205,6 @@ pub struct Verdict {
     pub cycle_at_most: Option<f64>,
     /// Their waits did.
     pub wait: Option<f64>,
-    /// By this at most.
     pub wait_at_most: Option<f64>,
     /// The 99th percentile of their cycles did.
     pub tail: Option<f64>,
