@@ -5,7 +5,7 @@ use super::board::Place;
 use super::claim::Claim;
 use super::metrics::Metric;
 use super::{Figured, Reproduction};
-use report::figures::{Bar, BarPart, Bars, Figure, Form, Quantity, Tone, Unit};
+use report::figures::{Bar, BarPart, Bars, Form, Part, Quantity, Tone, Unit};
 use sim::Outcome;
 use sim::outcome::Estimate;
 use study::figures::Figure as Named;
@@ -26,7 +26,7 @@ struct Pin {
 }
 
 /// All drawings of a figure.
-pub fn of(figured: &Figured<'_>, reproduction: &Reproduction<'_>) -> Vec<Figure> {
+pub fn of(figured: &Figured<'_>, reproduction: &Reproduction<'_>) -> Vec<Part> {
     let places = figured.board.places.iter().enumerate();
     let runs: Vec<Run<'_>> = places
         .filter_map(|(index, place)| {
@@ -74,7 +74,7 @@ fn pins(figured: &Figured<'_>) -> Vec<Pin> {
 }
 
 /// Stacked shares of time, one bar a run.
-fn shares(runs: &[Run<'_>], x: &str) -> Figure {
+fn shares(runs: &[Run<'_>], x: &str) -> Part {
     let name = |run: &Run<'_>| match run.place.axes.get(x) {
         Some(value) if run.place.variant.is_none() => match one_contestant(runs) {
             true => value.clone(),
@@ -95,7 +95,7 @@ fn one_contestant(runs: &[Run<'_>]) -> bool {
 }
 
 /// Stacked shares of working time, one bar a run.
-fn gears(runs: &[Run<'_>]) -> Figure {
+fn gears(runs: &[Run<'_>]) -> Part {
     let mut clocks: Vec<u64> =
         runs.iter().flat_map(|run| run.outcome.gears.iter().map(|(khz, _)| *khz)).collect();
     clocks.sort_unstable();
@@ -118,10 +118,10 @@ fn gears(runs: &[Run<'_>]) -> Figure {
         parts: clocks.iter().enumerate().map(part).collect(),
         form: Form::Stacked,
     }
-    .figure()
+    .part()
 }
 
-fn periods(runs: &[Run<'_>], name: &str, of: &str) -> Figure {
+fn periods(runs: &[Run<'_>], name: &str, of: &str) -> Part {
     let rows: Vec<_> = runs
         .iter()
         .map(|run| {
@@ -137,7 +137,7 @@ fn periods(runs: &[Run<'_>], name: &str, of: &str) -> Figure {
 }
 
 /// One line for each contestant and value of the other axes.
-fn curves(runs: &[Run<'_>], metric: &Metric, axis: &str, pins: &[Pin]) -> Option<Figure> {
+fn curves(runs: &[Run<'_>], metric: &Metric, axis: &str, pins: &[Pin]) -> Option<Part> {
     let mut values: Vec<&str> = Vec::new();
     for value in runs.iter().filter_map(|run| run.place.axes.get(axis)) {
         if !values.contains(&value.as_str()) {
@@ -160,7 +160,7 @@ fn curves(runs: &[Run<'_>], metric: &Metric, axis: &str, pins: &[Pin]) -> Option
 }
 
 /// CARB 4 as the paper has it: the optimum beside all cores, and how many cores it is.
-fn optimum(runs: &[Run<'_>]) -> Vec<Figure> {
+fn optimum(runs: &[Run<'_>]) -> Vec<Part> {
     let (rate, cores, metric) = ("workload.rate", "server.workers", "p95".parse::<Metric>());
     let Ok(metric) = metric else { return Vec::new() };
     let mut rates: Vec<&str> = Vec::new();
@@ -214,7 +214,7 @@ fn optimum(runs: &[Run<'_>]) -> Vec<Figure> {
 }
 
 /// Bars of variants, a part for each policy where variants share policies.
-fn bars(runs: &[Run<'_>], metric: &Metric, pins: &[Pin]) -> Figure {
+fn bars(runs: &[Run<'_>], metric: &Metric, pins: &[Pin]) -> Part {
     let shared = runs
         .iter()
         .any(|run| run.place.variant.as_ref().is_some_and(|variant| *variant != run.place.contestant));
@@ -253,11 +253,11 @@ fn bars(runs: &[Run<'_>], metric: &Metric, pins: &[Pin]) -> Figure {
         parts,
         form: Form::Grouped,
     }
-    .figure()
+    .part()
 }
 
 /// One drawing for each variant and value of the axes, one line for each policy.
-fn time_series(runs: &[Run<'_>], metric: &Metric) -> Vec<Figure> {
+fn time_series(runs: &[Run<'_>], metric: &Metric) -> Vec<Part> {
     let panel = |run: &Run<'_>| {
         let variant = run.place.variant.iter().filter(|variant| **variant != run.place.contestant).cloned();
         variant.chain(run.place.axes.values().cloned()).collect::<Vec<_>>().join(", ")

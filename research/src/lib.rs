@@ -206,8 +206,7 @@ fn claims<'a>(all: &'a [claim::Claim], study: &Study) -> Vec<&'a claim::Claim> {
 pub fn write(reproduction: &Reproduction<'_>, place: &Path, started: &str) -> Result<()> {
     let json = serde_json::to_string(&Results::new(reproduction))?;
     folder::write(place, "results.json", |file| writeln!(file, "{json}"))?;
-    let page = page::html(reproduction, started);
-    folder::write(place, folder::REPORT, |file| file.write_all(page.as_bytes()))
+    folder::write_report(place, &page::page(reproduction, started)).map(drop)
 }
 
 #[cfg(test)]

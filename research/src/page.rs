@@ -6,13 +6,13 @@ use super::library::PAPERS;
 use super::metrics::Metric;
 use super::sensitivity::Sensitivity;
 use super::{Figured, Reproduction, drawings};
-use report::figures::{Card, Part, Row, Section, Table};
+use report::figures::{Card, Page, Part, Row, Section, Table};
 use std::collections::BTreeSet;
 use study::figures::Unit;
 use study::page::{Facts, head};
 
 /// The whole page.
-pub fn html(reproduction: &Reproduction<'_>, started: &str) -> String {
+pub fn page(reproduction: &Reproduction<'_>, started: &str) -> Page {
     let figures = &reproduction.figures;
     let names: Vec<String> = figures.iter().map(|figured| figured.study.name()).collect();
     let mut machines = Vec::new();
@@ -65,7 +65,7 @@ pub fn html(reproduction: &Reproduction<'_>, started: &str) -> String {
             page.sections.push(section);
         }
     }
-    page.html()
+    page
 }
 
 fn cards(figures: &[Figured<'_>], met: usize, missed: usize, checks: usize) -> Vec<Card> {
@@ -104,7 +104,7 @@ fn cards(figures: &[Figured<'_>], met: usize, missed: usize, checks: usize) -> V
 fn section(figured: &Figured<'_>, reproduction: &Reproduction<'_>) -> Section {
     let study = &figured.study;
     let says = study.figure.paper_says.iter().map(|says| format!("\u{201c}{says}\u{201d}"));
-    let mut parts: Vec<Part> = drawings::of(figured, reproduction).into_iter().map(Part::Figure).collect();
+    let mut parts: Vec<Part> = drawings::of(figured, reproduction);
     for (title, judged) in
         [("What the paper claims", &figured.headlines), ("Other numbers and directions", &figured.printed)]
     {

@@ -174,7 +174,7 @@ fn slowdown(part: &PartVerdict) -> Option<Section> {
     Some(Section {
         title: "Disk reads, and the paper's figure 1".to_owned(),
         text: String::new(),
-        parts: vec![Piece::Figure(lines.figure())],
+        parts: vec![lines.part()],
     })
 }
 
@@ -204,7 +204,7 @@ fn lengths(part: &PartVerdict, blocks: &[Block]) -> Option<Piece> {
         here,
         Series { name: "the paper's GPU kernels".to_owned(), style: Style::Line, points: paper },
     ]);
-    Some(Piece::Figure(lines.figure()))
+    Some(lines.part())
 }
 
 /// What was predicted and won, beside what the paper says.

@@ -1,5 +1,4 @@
-//! The one HTTP server of this binary: the metrics pages, the live page and the announcements of
-//! `roost wake`.
+//! The one HTTP server of this binary: the metrics pages and the announcements of `roost wake`.
 //!
 //! ```text
 //!  accept --room?--> head (time limit) --Host ours?--> handler (time limit) --> answer (stall limit)
@@ -74,8 +73,6 @@ impl Limits {
         whole: Some(Duration::from_secs(30)),
         is_kept: false,
     };
-    /// For streams of events, which last as long as they are read.
-    pub const STREAMS: Self = Self { whole: None, ..Self::PAGE };
     /// For callers that say something now and then, over a connection that is kept.
     pub const CALLERS: Self =
         Self { connections: 256, head: Duration::from_secs(60), whole: None, is_kept: true, ..Self::PAGE };

@@ -32,7 +32,6 @@ mod stage;
 mod thinned;
 mod top;
 mod wake;
-mod web;
 
 use ::report::{exit, machine_facts, print, run_folder, table};
 use clap::{Parser, Subcommand};

@@ -2,11 +2,11 @@
 //! JSON.
 
 use crate::exit::usage;
-use crate::{hot, observe, run_folder, sim, stage};
+use crate::{run_folder, stage};
 use anyhow::Result;
 use report::figures::Page;
-use report::run::{ReadError, Run};
-use report::{html, terminal};
+use report::run::{FRAMES, ReadError, Run};
+use report::terminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -22,7 +22,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
 
-    /// Print the summary as JSON instead of tables
+    /// Print the results as JSON instead of tables
     #[arg(long)]
     json: bool,
 }
@@ -30,27 +30,28 @@ pub struct Args {
 /// Does it.
 pub fn run(args: &Args) -> Result<ExitCode> {
     if args.folder.is_file() {
-        return draw(args);
+        return draw(args, &args.folder);
     }
+    let page = args.folder.join(run_folder::PAGE);
     if stage::is_run(&args.folder) {
         return stage::report(&args.folder, args.output.as_deref(), args.json);
     }
-    check_recorded(&args.folder)?;
+    if page.is_file() && !args.folder.join(FRAMES).is_file() {
+        return draw(args, &page);
+    }
     let run = Run::read(&args.folder).map_err(|error| match error {
         ReadError::NotARun { .. } => usage(error),
         error => error.into(),
     })?;
-    let page = html::page(&run);
-    let at = match &args.output {
-        Some(path) => {
-            run_folder::write_named(path, "--output", &page)?;
-            path.clone()
-        }
-        None => {
-            run_folder::write_report(&args.folder, &page)?;
-            args.folder.join(run_folder::REPORT)
-        }
-    };
+    if !args.folder.join(FRAMES).is_file() {
+        return Err(usage(format!(
+            "{0} has no {1} and no {FRAMES}: there is no page to make\n\nhint: run the command again, without --no-report \
+             if it was there; a sweep that was ended early is finished by `roost sim sweep --resume {0}`",
+            args.folder.display(),
+            run_folder::PAGE
+        )));
+    }
+    let at = write(args, &run.page(), &args.folder.join(run_folder::REPORT))?;
     if args.json {
         println!("{}", serde_json::to_string_pretty(&run.summary)?);
     } else {
@@ -66,43 +67,28 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Makes the page of figures that a script wrote.
-fn draw(args: &Args) -> Result<ExitCode> {
-    let from = args.folder.display();
-    if args.json {
-        return Err(usage(format!(
-            "{from} is a page's figures already, not a run with a summary: leave out --json"
-        )));
-    }
-    let text = std::fs::read_to_string(&args.folder).map_err(|cause| usage(format!("{from}: {cause}")))?;
+/// Makes the page of figures that are there as JSON.
+fn draw(args: &Args, from: &Path) -> Result<ExitCode> {
+    let shown = from.display();
+    let text = std::fs::read_to_string(from).map_err(|cause| usage(format!("{shown}: {cause}")))?;
     let page = Page::read(&text).map_err(|cause| {
         usage(format!(
-            "{from} is no page: {cause}; docs/formats.md says how one is written (\"A page's figures\")"
+            "{shown} is no page: {cause}; docs/formats.md says how one is written (\"A page's figures\")"
         ))
     })?;
-    let at = args.output.clone().unwrap_or_else(|| args.folder.with_file_name(sim::REPORT));
-    run_folder::write_named(&at, "--output", &page.html())?;
-    println!("page: {}", at.display());
+    let at = write(args, &page, &from.with_file_name(run_folder::REPORT))?;
+    if args.json {
+        println!("{}", page.json());
+    } else {
+        println!("{}", terminal::page(&page));
+        println!("page: {}", at.display());
+    }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Simulations and observations keep no frames: the page for one would be empty, in the place of
-/// the page that was made.
-fn check_recorded(folder: &Path) -> Result<()> {
-    let Some(maker) = sim::maker(folder).or_else(|| observe::maker(folder)).or_else(|| hot::maker(folder))
-    else {
-        return Ok(());
-    };
-    let (place, page) = (folder.display(), folder.join(sim::REPORT));
-    let hint = if page.is_file() {
-        format!("open {}", page.display())
-    } else if maker == "roost sim sweep" {
-        format!("`roost sim sweep --resume {place}` finishes it and makes its page")
-    } else {
-        "run the command again, without --no-report if it was there".to_owned()
-    };
-    let state = if page.is_file() { "its report.html is complete" } else { "it has no report.html" };
-    Err(usage(format!(
-        "{place} was made by `{maker}` and has no recording to make a page of; {state}\n\nhint: {hint}"
-    )))
+/// Writes the page to its place, or to that of `--output`.
+fn write(args: &Args, page: &Page, place: &Path) -> Result<PathBuf> {
+    let place = args.output.as_deref().unwrap_or(place);
+    run_folder::write_named(place, "--output", &page.html())?;
+    Ok(place.to_owned())
 }

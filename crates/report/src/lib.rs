@@ -6,10 +6,10 @@
 //! nothing but a browser ([`html`]).
 //!
 //! ```text
-//!                     +--> charts ---> html      report.html, and the live page while the run goes on
-//!  driver --> run ----+
-//!                     +--> terminal              `roost top`, `roost demo` while it runs and when it is over
-//!  simulator ---------> figures --> html      report.html of simulated runs: this crate knows numbers and units only
+//!  driver --> run (phases over time) --+
+//!  driver --> figures::Page <----------+--> page.json --> html      report.html
+//!  simulator --> figures::Page
+//!  run --> terminal              `roost top`, `roost demo` while it runs and when it is over
 //! ```
 //!
 //! Invariants:
@@ -22,8 +22,6 @@
 #[macro_use]
 pub mod print;
 
-pub mod charts;
-mod drawing;
 pub mod exit;
 pub mod figures;
 pub mod html;

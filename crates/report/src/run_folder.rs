@@ -1,6 +1,7 @@
 //! Files of a run's folder that are whole or not there: written under another name, then renamed.
 
 use crate::exit::usage;
+use crate::figures::Page;
 use crate::machine_facts::this_machine;
 use crate::run::{RunInfo, utc};
 use anyhow::{Context as _, Result};
@@ -166,7 +167,13 @@ fn not_written(path: &Path) -> String {
     format!("cannot write {}; free some space or name another folder", path.display())
 }
 
-/// Removes files of an earlier run, so that no reader mixes two.
+/// Removes the page of an earlier run and its other files, so that no reader mixes two.
+pub fn clear(folder: &Path, others: &[&str]) -> Result<()> {
+    remove(folder, &[PAGE, REPORT])?;
+    remove(folder, others)
+}
+
+/// Removes files of an earlier run.
 pub fn remove(folder: &Path, names: &[&str]) -> Result<()> {
     for name in names {
         match SafeFolder::open(folder).and_then(|folder| folder.remove(name)) {
@@ -192,14 +199,17 @@ pub fn write_info(folder: &Path, info: &RunInfo) -> Result<()> {
     write(folder, INFO, |file| file.write_all(text.as_bytes()))
 }
 
-/// Writes the page, and says where.
-pub fn write_report(folder: &Path, page: &str) -> Result<String> {
-    write(folder, REPORT, |file| file.write_all(page.as_bytes()))?;
+/// Writes the page and its data, and says where.
+pub fn write_report(folder: &Path, page: &Page) -> Result<String> {
+    write(folder, PAGE, |file| file.write_all(page.json().as_bytes()))?;
+    write(folder, REPORT, |file| file.write_all(page.html().as_bytes()))?;
     Ok(format!("report: {}", folder.join(REPORT).display()))
 }
 
 /// The command.
 pub const INFO: &str = "run.toml";
+/// The page's data.
+pub const PAGE: &str = "page.json";
 /// The page.
 pub const REPORT: &str = "report.html";
 

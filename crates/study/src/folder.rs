@@ -1,7 +1,7 @@
 //! What is in the folder of a simulation, beside what every run's folder has.
 
 pub use crate::run_folder::{
-    INFO, Place, REPORT, create, name_of, remove, started, write, write_info, write_report,
+    INFO, Place, REPORT, clear, create, name_of, started, write, write_info, write_report,
 };
 
 use crate::exit::usage;
@@ -9,8 +9,6 @@ use crate::machine_facts::this_machine;
 use anyhow::{Context as _, Result};
 use report::run::RunInfo;
 use sim::Document;
-use std::fs;
-use std::path::Path;
 
 /// What `run.toml` says: the command, the scenario in force with every default, the machine that
 /// simulated.
@@ -45,25 +43,6 @@ pub fn info(document: &Document, name: String, title: String, started: String) -
 pub const FILE: &str = "file";
 /// Where `run.toml` keeps the scenario, below `config`.
 pub const SCENARIO: &str = "scenario";
-
-/// Which `roost sim` command made a folder, if one did. Such a folder keeps figures and no
-/// recording.
-pub fn maker(folder: &Path) -> Option<&'static str> {
-    let has = |name: &str| folder.join(name).is_file();
-    let Ok(text) = fs::read_to_string(folder.join(INFO)) else {
-        return has(PAPERS).then_some("roost-papers");
-    };
-    // A recording that was written over a simulation has a `run.toml` of its own.
-    let info: toml::Table = text.parse().ok()?;
-    let scenario = info.get("config")?.get(SCENARIO)?;
-    Some(if has(super::cells::CELLS) {
-        "roost sim sweep"
-    } else if scenario.get("fleet").is_some() {
-        "roost sim fleet"
-    } else {
-        "roost sim run"
-    })
-}
 
 /// Every figure.
 pub const OUTCOMES: &str = "outcomes.json";

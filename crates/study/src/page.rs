@@ -28,7 +28,7 @@ pub use sweep::{Swept, sweep_page};
 use super::figures::Figure;
 use super::results::Results;
 use machine::Platform;
-use report::figures::Page;
+use report::figures::{Basis, Page};
 use report::run::RunInfo;
 use sim::statistics::Quantity;
 use sim::{Goal, Scenario};
@@ -120,6 +120,7 @@ pub fn head(facts: &Facts) -> Page {
         sources: sources(&facts.machines),
         folded: vec![("The scenario in force".to_owned(), facts.scenario.clone())],
         command: facts.command.clone(),
+        basis: Some(Basis::Modelled),
         ..Page::default()
     }
 }
@@ -150,10 +151,10 @@ fn tail(goal: Option<&Goal>) -> Tail {
     };
     // The one of the usual figures whose name has no point in it.
     let figure = if name == "p99.9" { "p999" } else { name.as_str() };
-    let limit = report::figures::Limit {
-        y: goal.latency.as_nanos() as f64,
-        name: format!("goal: {name} of at most {}", goal.latency),
-    };
+    let limit = report::figures::Limit::level(
+        format!("goal: {name} of at most {}", goal.latency),
+        goal.latency.as_nanos() as f64,
+    );
     // What is no usual figure is a percentile all the same.
     let figure = figure.parse().unwrap_or_else(|_| Figure::Percentile(name.clone()));
     Tail { figure, name, limit: Some(limit) }

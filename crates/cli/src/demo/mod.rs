@@ -46,7 +46,6 @@ use report::terminal;
 use rounds::{Seen, Total, awake_of, energy_between, moves};
 use show::Show;
 use split::Split;
-use std::net::SocketAddr;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -73,12 +72,6 @@ const PEAK_SHARE: f64 = 0.15;
 #[derive(clap::Args, Debug)]
 #[command(after_help = include_str!("../../help/demo.txt"))]
 pub struct Args {
-    /// Show the charts live at this address as well
-    #[arg(long, value_name = "ADDRESS:PORT", value_parser = crate::exit::parse_address)]
-    web: Option<SocketAddr>,
-    /// Let others than this machine look at the live page
-    #[arg(long, requires = "web")]
-    web_anywhere: bool,
     /// Time of each treatment, all rounds together
     #[arg(long, value_name = "TIME", default_value = "24s")]
     phase_length: Duration,

@@ -1,6 +1,6 @@
 //! The run's folder while the demo goes on.
 
-use crate::run_folder::{self, REPORT};
+use crate::run_folder;
 use anyhow::{Context as _, Result};
 use report::run::{FRAMES, Frame, RunInfo, SUMMARY, Summary};
 use std::fs::File;
@@ -19,7 +19,7 @@ impl Recorder {
     /// loses the frames, summary and report of the run before, so that no report mixes two runs.
     pub fn begin(folder: &Path, info: &RunInfo) -> Result<Self> {
         run_folder::create(folder)?;
-        run_folder::remove(folder, &[SUMMARY, REPORT])?;
+        run_folder::clear(folder, &[SUMMARY])?;
         run_folder::write_info(folder, info)?;
         Ok(Self { folder: folder.to_owned(), frames: run_folder::begin(folder, FRAMES)? })
     }
@@ -63,12 +63,12 @@ mod tests {
         let frame = Frame { phase: "a".to_owned(), ..Frame::default() };
         recorder.frame(&frame).unwrap();
         recorder.summary(&Summary::default()).unwrap();
-        run_folder::write_report(&folder, "old").unwrap();
         let read = Run::read(&folder).unwrap();
+        run_folder::write_report(&folder, &read.page()).unwrap();
         assert_eq!((read.frames, read.summary), (vec![frame], Some(Summary::default())));
         Recorder::begin(&folder, &info).unwrap();
         let read = Run::read(&folder).unwrap();
         assert!(read.frames.is_empty() && read.summary.is_none());
-        assert!(!folder.join(REPORT).exists());
+        assert!(!folder.join(run_folder::REPORT).exists());
     }
 }

@@ -1,13 +1,10 @@
-//! The demo's outputs during the run and after it: the terminal or plain lines, the live page, the
-//! run's folder.
+//! The demo's outputs during the run and after it: the terminal or plain lines, the run's folder.
 
 use super::recorder::Recorder;
 use super::{Args, Treatment};
 use crate::run_folder::{REPORT, write_report};
-use crate::web::{Live, Reach, Web};
 use anyhow::{Context as _, Result};
 use machine::Duration;
-use report::html;
 use report::run::{Frame, Phase, Run, RunInfo, Summary};
 use report::terminal::{DemoView, Planned, Screen, Wish};
 use std::io::IsTerminal as _;
@@ -25,10 +22,7 @@ pub struct Show {
     frames: Vec<Frame>,
     summary: Summary,
     recorder: Recorder,
-    live: Arc<Live>,
-    web: Option<Web>,
     screen: Option<Screen>,
-    hint: String,
     /// Set when the reader or a signal wants the end.
     stopped: Arc<AtomicBool>,
     /// The files that could not be written, said once at the end.
@@ -36,7 +30,7 @@ pub struct Show {
 }
 
 impl Show {
-    /// Makes the folder, opens the page, takes the terminal.
+    /// Makes the folder, takes the terminal.
     pub fn begin(
         args: &Args,
         info: RunInfo,
@@ -46,16 +40,6 @@ impl Show {
     ) -> Result<Self> {
         let recorder = Recorder::begin(folder, &info)?;
         let title = info.title.clone();
-        let live = Live::new(info);
-        let reach = if args.web_anywhere { Reach::Anywhere } else { Reach::Loopback };
-        let web = args.web.map(|address| Web::serve(address, reach, Arc::clone(&live))).transpose()?;
-        let hint = match &web {
-            Some(web) => format!("live page: http://{}   q quits", web.address()),
-            None => "q quits; --web 127.0.0.1:8090 shows the charts in a browser".to_owned(),
-        };
-        if let Some(web) = &web {
-            eprintln!("roost demo: live page at http://{}", web.address());
-        }
         let plan = treatments
             .iter()
             .map(|treatment| Planned {
@@ -75,10 +59,7 @@ impl Show {
             frames: Vec::new(),
             summary: Summary::default(),
             recorder,
-            live,
-            web,
             screen,
-            hint,
             stopped,
             trouble: None,
         })
@@ -94,14 +75,13 @@ impl Show {
         if let Err(error) = self.recorder.frame(&frame) {
             self.trouble.get_or_insert_with(|| error.to_string());
         }
-        self.live.frame(frame.clone());
         self.frames.push(frame);
         let view = DemoView {
             title: &self.title,
             plan: &self.plan,
             frames: &self.frames,
             summary: &self.summary,
-            hint: &self.hint,
+            hint: "q quits",
         };
         match &mut self.screen {
             Some(screen) => {
@@ -117,7 +97,6 @@ impl Show {
 
     /// A phase ended.
     pub fn phase_over(&mut self, phase: Phase) {
-        self.live.phase(phase.clone());
         self.summary.phases.push(phase);
     }
 
@@ -127,10 +106,8 @@ impl Show {
         self.summary = Summary { phases: std::mem::take(&mut self.summary.phases), ..found };
         self.recorder.summary(&self.summary)?;
         let run = Run::read(folder)?;
-        write_report(folder, &html::page(&run))?;
+        write_report(folder, &run.page())?;
         let page = folder.join(REPORT);
-        self.live.over(self.summary.clone(), &format!("over; report: {}", page.display()));
-        drop(self.web.take());
         if let Some(trouble) = self.trouble.take() {
             eprintln!("roost demo: {trouble}");
         }

@@ -4,11 +4,11 @@
 //! asleep.
 
 use super::history::{History, Parked, Point, Told};
-use crate::run_folder::{self, Kind, Place, REPORT};
+use crate::run_folder::{self, Kind, Place};
 use anyhow::Result;
 use machine::CpuId;
 use report::figures::{
-    Card, Figure, Limit, Lines, Page, Part, Point as Mark, Quantity, Row, Section, Series, Style, Table, Unit,
+    Card, Limit, Lines, Page, Part, Point as Mark, Quantity, Row, Section, Series, Style, Table, Unit,
 };
 use report::run::RunInfo;
 use std::io::Write as _;
@@ -32,12 +32,12 @@ pub const KIND: Kind = Kind { name: "govern", mark: EPOCHS };
 /// Writes the run's folder, and says where its page is.
 pub fn write(place: &Place, started: String, history: &History) -> Result<String> {
     let place = &place.make()?;
-    run_folder::remove(place, &[REPORT])?;
+    run_folder::clear(place, &[])?;
     let json = serde_json::to_string(history)?;
     run_folder::write(place, EPOCHS, |file| writeln!(file, "{json}"))?;
     let info = KIND.info(started, title(history), &METHOD);
     run_folder::write_info(place, &info)?;
-    run_folder::write_report(place, &page(&info, history).html())
+    run_folder::write_report(place, &page(&info, history))
 }
 
 fn title(history: &History) -> String {
@@ -155,7 +155,7 @@ fn over_time(name: &str, told: &Told) -> Section {
         Quantity::new("cores", Unit::Count),
     );
     cores.series.push(series("cores", Style::Steps, &|point| Some(point.cores)));
-    cores.limit = Some(Limit { y: f64::from(told.last.cores.1), name: "all".to_owned() });
+    cores.limit = Some(Limit::level("all", f64::from(told.last.cores.1)));
     let mut tail = Lines::new(
         "The tail",
         "Gaps are epochs without enough requests to tell.",
@@ -170,8 +170,8 @@ fn over_time(name: &str, told: &Told) -> Section {
     let mut rate =
         Lines::new("Requests", "Answered per second.", time(), Quantity::new("requests", Unit::PerSecond));
     rate.series.push(series("requests", Style::Line, &|point| point.rate));
-    let mut parts: Vec<Part> = [cores, tail, rate].iter().map(Lines::figure).map(Part::Figure).collect();
-    parts.extend(curve(told).map(Part::Figure));
+    let mut parts: Vec<Part> = [cores, tail, rate].map(Lines::part).to_vec();
+    parts.extend(curve(told));
     Section { title: name.to_owned(), text: String::new(), parts }
 }
 
@@ -190,7 +190,7 @@ fn goals(told: &Told) -> String {
 }
 
 /// What was learned at the last load.
-fn curve(told: &Told) -> Option<Figure> {
+fn curve(told: &Told) -> Option<Part> {
     if told.last.curve.len() < 2 {
         return None;
     }
@@ -209,8 +209,8 @@ fn curve(told: &Told) -> Option<Figure> {
             .collect(),
     });
     lines.limit =
-        told.last.goal.map(|goal| Limit { y: goal.latency.as_nanos() as f64, name: format!("goal {goal}") });
-    Some(lines.figure())
+        told.last.goal.map(|goal| Limit::level(format!("goal {goal}"), goal.latency.as_nanos() as f64));
+    Some(lines.part())
 }
 
 fn changes(told: &Told) -> Section {

@@ -16,7 +16,6 @@ mod options;
 mod results;
 
 pub use options::Args;
-pub use results::maker;
 
 use crate::exit::{Exit, coded, usage};
 use crate::signals::{EndSignals, end_by};

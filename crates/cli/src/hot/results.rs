@@ -207,7 +207,7 @@ pub fn write(out: Option<&Path>, found: &Found) -> Result<PathBuf> {
     let name = format!("hot-{}", started.replace(" UTC", "").replace([' ', ':'], "-"));
     let place = Place::of(out, &name, HOT)?.make()?;
     // Until the page is there, an older one must not be taken for it.
-    run_folder::remove(&place, &[REPORT])?;
+    run_folder::clear(&place, &[])?;
     let json = serde_json::to_string_pretty(found)?;
     run_folder::write(&place, HOT, |file| writeln!(file, "{json}"))?;
     run_folder::write(&place, STACKS, |file| file.write_all(found.collapsed.as_bytes()))?;
@@ -223,7 +223,7 @@ pub fn write(out: Option<&Path>, found: &Found) -> Result<PathBuf> {
         config: toml::Table::new(),
     };
     run_folder::write_info(&place, &info)?;
-    run_folder::write_report(&place, &page(&info, found).html())?;
+    run_folder::write_report(&place, &page(&info, found))?;
     Ok(place.join(REPORT))
 }
 
@@ -284,7 +284,7 @@ fn page(info: &RunInfo, found: &Found) -> Page {
             text: "Best first. Wanted is the innermost function that is called once a request, or once a shard, and holds nearly all of the work.".to_owned(),
             parts: vec![Part::Table(PageTable { title: String::new(), head: head(&HEAD), rows: rows.collect() })],
         },
-        Section { title: "Stacks".to_owned(), text: String::new(), parts: vec![Part::Figure(flame.figure())] },
+        Section { title: "Stacks".to_owned(), text: String::new(), parts: vec![flame.part()] },
         Section {
             title: "Threads".to_owned(),
             text: "Those that read from sockets or do a tenth of the work serve requests, unless --threads says otherwise.".to_owned(),
@@ -338,11 +338,6 @@ const METHOD: [&str; 4] = [
     "In-function times are wall time, and hold what counting costs: some 100 ns a call in a JVM, 10 to 20 us under uprobes.",
     "Ranked by policy::hot: the innermost function that is called a whole number of times a request (within 15 %) and holds 90 % of the best one's share.",
 ];
-
-/// `roost hot`, if it made a folder. Such a folder keeps no frames.
-pub fn maker(folder: &Path) -> Option<&'static str> {
-    folder.join(HOT).is_file().then_some("roost hot")
-}
 
 const HOT: &str = "hot.json";
 const STACKS: &str = "stacks.folded";

@@ -29,7 +29,6 @@ mod view;
 mod watched;
 
 pub use options::Args;
-pub use results::maker;
 
 use anyhow::Result;
 use std::process::ExitCode;

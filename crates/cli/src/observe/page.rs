@@ -12,8 +12,8 @@ use ::observe::verdict::Class;
 use machine::{CstateKind, Duration, Rate};
 use observe::scrape::Scraped;
 use report::figures::{
-    Bar, BarPart, Bars, Bucket, Card, Figure, Form, Lengths, Lines, Page, Part, Point, Quantity, Row,
-    Section, Series, Style, Table, Tone, Unit,
+    Bar, BarPart, Bars, Bucket, Card, Form, Lengths, Lines, Page, Part, Point, Quantity, Row, Section,
+    Series, Style, Table, Tone, Unit,
 };
 use serde::Serialize;
 
@@ -200,7 +200,7 @@ fn lengths(all: &Slept) -> Section {
         share_of: "all CPU time".to_owned(),
         series: vec![("asleep".to_owned(), buckets(idle)), ("active".to_owned(), buckets(active))],
     };
-    section(title, vec![figure.figure()])
+    section(title, vec![figure.part()])
 }
 
 fn each(cpus: &[CpuSlept]) -> impl Iterator<Item = (String, &Slept)> {
@@ -239,7 +239,7 @@ fn residency(observation: &Observation) -> Section {
         parts,
         form: Form::Stacked,
     };
-    section(title, vec![figure.figure()])
+    section(title, vec![figure.part()])
 }
 
 fn left_out(cpus: usize) -> String {
@@ -289,11 +289,7 @@ fn choices(all: &Slept) -> Section {
         ],
         form: Form::Grouped,
     };
-    Section {
-        title: title.to_owned(),
-        text: String::new(),
-        parts: vec![Part::Figure(figure.figure()), table],
-    }
+    Section { title: title.to_owned(), text: String::new(), parts: vec![figure.part(), table] }
 }
 
 /// The wake-up latency, and its source.
@@ -354,7 +350,7 @@ fn waking(observation: &Observation) -> Section {
         parts: vec![rates],
         form: Form::Grouped,
     };
-    let mut figures = vec![transitions.figure()];
+    let mut figures = vec![transitions.part()];
     if observation.findings.all.wakers.is_some() {
         let part = |name: &str, tone: Tone, of: &dyn Fn(&::observe::sleep::Wakers) -> u64| BarPart {
             name: name.to_owned(),
@@ -384,7 +380,7 @@ fn waking(observation: &Observation) -> Section {
             parts,
             form: Form::Stacked,
         };
-        figures.push(woken.figure());
+        figures.push(woken.part());
     }
     section("How often they wake, and why", figures)
 }
@@ -417,7 +413,7 @@ fn requests(observation: &Observation) -> Option<Section> {
     );
     response.series.push(series("p50", &|point| point.p50_ns));
     response.series.push(series("p99", &|point| point.p99_ns));
-    let mut section = section("Requests", vec![rate.figure(), response.figure()]);
+    let mut section = section("Requests", vec![rate.part(), response.part()]);
     if let Some(answers) = &observation.answers {
         section.text = format!(
             "{}: {} requests, seen at {}. Response is waiting (the socket's queue, and waking the server) and service (its own work) \
@@ -476,12 +472,8 @@ fn sentence(words: &str) -> String {
     letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
 
-fn section(title: &str, figures: Vec<Figure>) -> Section {
-    Section {
-        title: title.to_owned(),
-        text: String::new(),
-        parts: figures.into_iter().map(Part::Figure).collect(),
-    }
+fn section(title: &str, figures: Vec<Part>) -> Section {
+    Section { title: title.to_owned(), text: String::new(), parts: figures }
 }
 
 fn missing(title: &str, why: &str) -> Section {

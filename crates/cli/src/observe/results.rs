@@ -129,7 +129,7 @@ pub fn write(out: Option<&Path>, observation: &Observation) -> Result<PathBuf> {
     let name = format!("observe-{}", started.replace(" UTC", "").replace([' ', ':'], "-"));
     let place = Place::of(out, &name, SLEEPS)?.make()?;
     // Until the page is there, an older one must not be taken for it.
-    run_folder::remove(&place, &[REPORT])?;
+    run_folder::clear(&place, &[])?;
     let json = serde_json::to_string_pretty(observation)?;
     run_folder::write(&place, SLEEPS, |file| writeln!(file, "{json}"))?;
     let info = RunInfo {
@@ -146,13 +146,8 @@ pub fn write(out: Option<&Path>, observation: &Observation) -> Result<PathBuf> {
     run_folder::write_info(&place, &info)?;
     let facts =
         Facts { name: info.name, command: info.command, version: info.version, started: info.started };
-    run_folder::write_report(&place, &page::page(&facts, observation).html())?;
+    run_folder::write_report(&place, &page::page(&facts, observation))?;
     Ok(place.join(REPORT))
-}
-
-/// `roost observe`, if it made a folder. Such a folder keeps no frames.
-pub fn maker(folder: &Path) -> Option<&'static str> {
-    folder.join(SLEEPS).is_file().then_some("roost observe")
 }
 
 const SLEEPS: &str = "sleeps.json";

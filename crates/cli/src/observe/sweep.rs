@@ -22,7 +22,7 @@ use anyhow::{Context as _, Result, bail};
 use linux::{EnergyMeter, IdleControl, IdleOptions, LimitState, Root};
 use loadgen::{Interval, Items, Pace, Plan, Target};
 use machine::{CpuId, CpuList, CstateIndex, CstateTable, Duration, IdleLimit, Microwatts, Rate, Ratio};
-use report::figures::{Figure, Lines, Page, Part, Point, Quantity, Section, Series, Style, Unit};
+use report::figures::{Lines, Page, Part, Point, Quantity, Section, Series, Style, Unit};
 use report::run::RunInfo;
 use serde::Serialize;
 use std::io::Write as _;
@@ -255,7 +255,7 @@ fn finish(args: &Args, sweep: &Sweep) -> Result<ExitCode> {
     let started = run_folder::started()?;
     let name = format!("observe-sweep-{}", started.replace(" UTC", "").replace([' ', ':'], "-"));
     let place = Place::of(args.out.as_deref(), &name, SWEEP)?.make()?;
-    run_folder::remove(&place, &[REPORT])?;
+    run_folder::clear(&place, &[])?;
     let json = serde_json::to_string_pretty(sweep)?;
     run_folder::write(&place, SWEEP, |file| writeln!(file, "{json}"))?;
     let info = RunInfo {
@@ -270,7 +270,7 @@ fn finish(args: &Args, sweep: &Sweep) -> Result<ExitCode> {
         config: toml::Table::new(),
     };
     run_folder::write_info(&place, &info)?;
-    run_folder::write_report(&place, &page(&info, sweep).html())?;
+    run_folder::write_report(&place, &page(&info, sweep))?;
     if args.json {
         print(&format!("{json}\n"))?;
     } else {
@@ -327,9 +327,9 @@ fn page(info: &RunInfo, sweep: &Sweep) -> Page {
             points.iter().map(|point| Point::new(point.offered.as_per_second(), value(point))).collect();
         Series { name: depth.name().to_owned(), style: Style::Line, points }
     };
-    let figure = |title: &str, see: &str, y: Quantity, value: &dyn Fn(&Measured) -> Option<f64>| -> Figure {
+    let figure = |title: &str, see: &str, y: Quantity, value: &dyn Fn(&Measured) -> Option<f64>| -> Part {
         let series = depths.iter().map(|&depth| series(depth, value)).collect();
-        Lines { series, ..Lines::new(title, see, rate(), y) }.figure()
+        Lines { series, ..Lines::new(title, see, rate(), y) }.part()
     };
     let nanos =
         |pick: fn(&Times) -> Duration| move |point: &Measured| Some(pick(&point.latency?).as_nanos() as f64);
@@ -378,7 +378,7 @@ fn page(info: &RunInfo, sweep: &Sweep) -> Page {
             series: names.into_iter().map(state).collect(),
             ..Lines::new(&title, "The states that were asked for.", rate(), y)
         };
-        figures.push(lines.figure());
+        figures.push(lines.part());
     }
     Page {
         name: info.name.clone(),
@@ -386,11 +386,7 @@ fn page(info: &RunInfo, sweep: &Sweep) -> Page {
         summary: format!("{} points, {} depths of sleep.", sweep.points.len(), depths.len()),
         facts: vec![info.started.clone(), format!("Roost {}", info.version)],
         alarms: sweep.notes.clone(),
-        sections: vec![Section {
-            title: "Against load".to_owned(),
-            text: String::new(),
-            parts: figures.into_iter().map(Part::Figure).collect(),
-        }],
+        sections: vec![Section { title: "Against load".to_owned(), text: String::new(), parts: figures }],
         notes: vec![METHOD.to_owned()],
         command: info.command.clone(),
         ..Page::default()

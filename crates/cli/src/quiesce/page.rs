@@ -2,7 +2,7 @@
 //!
 //! Pure but for [`write()`]. All of it is measured; how much power that saves is not, for no meter is read here.
 
-use crate::run_folder::{self, Kind, Place, REPORT};
+use crate::run_folder::{self, Kind, Place};
 use crate::thinned::Thinned;
 use anyhow::Result;
 use daemon::quiesce::QuiesceStatus;
@@ -68,12 +68,12 @@ pub fn write(
 ) -> Result<String> {
     let told = Told { all_idle: buckets(&last.all_idle), last, samples };
     let place = &place.make()?;
-    run_folder::remove(place, &[REPORT])?;
+    run_folder::clear(place, &[])?;
     let json = serde_json::to_string(&told)?;
     run_folder::write(place, NUMBERS, |file| writeln!(file, "{json}"))?;
     let info = KIND.info(started, title(&told.last), &METHOD);
     run_folder::write_info(place, &info)?;
-    run_folder::write_report(place, &page(&info, &told).html())
+    run_folder::write_report(place, &page(&info, &told))
 }
 
 fn title(last: &QuiesceStatus) -> String {
@@ -174,7 +174,7 @@ fn over_time(told: &Told) -> Section {
         });
         lines.series.push(Series { name, style: Style::Line, points: shares.collect() });
     }
-    Section { title: "Over time".to_owned(), text: String::new(), parts: vec![Part::Figure(lines.figure())] }
+    Section { title: "Over time".to_owned(), text: String::new(), parts: vec![lines.part()] }
 }
 
 fn sleeps(told: &Told) -> Section {
@@ -191,7 +191,7 @@ fn sleeps(told: &Told) -> Section {
         Mark::new(to, Some(sum / all.max(f64::MIN_POSITIVE)))
     });
     lines.series.push(Series { name: "all idle".to_owned(), style: Style::Steps, points: points.collect() });
-    Section { title: "Sleeps".to_owned(), text: String::new(), parts: vec![Part::Figure(lines.figure())] }
+    Section { title: "Sleeps".to_owned(), text: String::new(), parts: vec![lines.part()] }
 }
 
 /// What the paper's authors measured on a phone: energy with quiescence, of that without (CPU sleeps, section 3).
@@ -231,7 +231,7 @@ fn payoff(told: &Told) -> Section {
     if ours.is_none() {
         said += " Of this run no energy is compared: it was all with quiescence, or all without, or it is not known which.";
     }
-    Section { title: "Does it pay".to_owned(), text: said, parts: vec![Part::Figure(bars.figure())] }
+    Section { title: "Does it pay".to_owned(), text: said, parts: vec![bars.part()] }
 }
 
 fn groups(told: &Told) -> Section {

@@ -69,15 +69,14 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let about = Results::new(&document, &checked, Vec::new());
     let results = FleetResults::new(&about, scenario.goal, outcomes);
     let json = serde_json::to_string_pretty(&results)?;
-    folder::remove(&place, &[folder::REPORT])?;
+    folder::clear(&place, &[])?;
     folder::write(&place, folder::OUTCOMES, |file| writeln!(file, "{json}"))?;
     folder::write(&place, folder::SUMMARY, |file| results.write_summary(file))?;
     folder::write(&place, FANOUTS, |file| results.write_fanouts(file))?;
     folder::write(&place, GROUPS, |file| results.write_groups(file))?;
     folder::write(&place, folder::POINTS, |file| results.write_points(file))?;
     let info = folder::info(&document, folder::name_of(&place), about.title.clone(), started)?;
-    let html = page::page(&Facts::new(&info, &about, &scenario), &results);
-    folder::write(&place, folder::REPORT, |file| file.write_all(html.as_bytes()))?;
+    folder::write_report(&place, &page::page(&Facts::new(&info, &about, &scenario), &results))?;
     folder::write_info(&place, &info)?;
     if args.options.json {
         print(&format!("{json}\n"))?;
@@ -236,7 +235,7 @@ mod tests {
     #[test]
     fn the_page_has_the_tail_by_number_of_leaves() {
         let results = results();
-        let html = page::page(&Facts::default(), &results);
+        let html = page::page(&Facts::default(), &results).html();
         for words in ["The tail at scale", "leaves waited for", "slowest of 10", "Over time", "</html>"] {
             assert!(html.contains(words), "no {words}");
         }

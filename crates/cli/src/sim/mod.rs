@@ -12,8 +12,6 @@ mod run;
 mod summary;
 mod sweep;
 
-pub use study::folder::{REPORT, maker};
-
 use crate::table::print;
 use anyhow::Result;
 use clap::Subcommand;

@@ -38,7 +38,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let place = options::folder(args.out.as_deref(), &document, &started, folder::OUTCOMES)?.make()?;
     let results = Results::new(&document, &checked, simulate(&checked, &args.options)?);
     let json = serde_json::to_string_pretty(&results)?;
-    folder::remove(&place, &[folder::REPORT])?;
+    folder::clear(&place, &[])?;
     folder::write(&place, folder::OUTCOMES, |file| writeln!(file, "{json}"))?;
     folder::write(&place, folder::SUMMARY, |file| results.write_summary(file))?;
     folder::write(&place, folder::POINTS, |file| results.write_points(file))?;

@@ -73,7 +73,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         check_same(&place, &earlier, &info)?;
     }
     let done: BTreeSet<String> = file.read()?.iter().map(|cell| cell.key.text()).collect();
-    folder::remove(&place, &[CSV, folder::REPORT])?;
+    folder::clear(&place, &[CSV])?;
     folder::write_info(&place, &info)?;
     let missing: Vec<&Planned> = planned.iter().filter(|cell| !done.contains(&cell.key.text())).collect();
     if !args.options.json && missing.len() < planned.len() {

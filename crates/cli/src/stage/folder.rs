@@ -3,9 +3,10 @@
 
 use super::page;
 use crate::exit::usage;
-use crate::run_folder::{self, INFO, Kind, REPORT};
+use crate::run_folder::{self, INFO, Kind};
 use ::proxy::{Burst, Config, Status};
 use anyhow::{Context as _, Result};
+use report::figures::Page;
 use report::run::RunInfo;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -74,7 +75,7 @@ impl Folder {
     pub fn begin(place: &Path, config: &Config) -> Result<Self> {
         let started = run_folder::started()?;
         KIND.place(Some(place), &started)?;
-        run_folder::remove(place, &[REPORT, SUMMARY])?;
+        run_folder::clear(place, &[SUMMARY])?;
         let servers: Vec<&str> = config.servers.iter().map(::proxy::Server::shown).collect();
         let info = RunInfo {
             config: toml::Table::try_from(config).context("run.toml")?,
@@ -155,8 +156,8 @@ impl Kept {
         }
     }
 
-    fn page(&self, info: &RunInfo) -> String {
-        page::page(info, &self.readings, &self.bursts).html()
+    fn page(&self, info: &RunInfo) -> Page {
+        page::page(info, &self.readings, &self.bursts)
     }
 }
 
@@ -181,7 +182,7 @@ pub fn again(place: &Path, to: Option<&Path>) -> Result<(String, Status)> {
     let said = match to {
         None => run_folder::write_report(place, &page)?,
         Some(path) => {
-            run_folder::write_named(path, "--output", &page)?;
+            run_folder::write_named(path, "--output", &page.html())?;
             format!("report: {}", path.display())
         }
     };

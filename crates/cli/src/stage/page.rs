@@ -103,7 +103,7 @@ fn over_time(readings: &[Reading]) -> Section {
     );
     if let Some(last) = readings.last() {
         let goal = last.status.goal;
-        latency.limit = Some(Limit { y: goal.latency.as_secs_f64(), name: format!("goal {goal}") });
+        latency.limit = Some(Limit::level(format!("goal {goal}"), goal.latency.as_secs_f64()));
         for (number, class) in last.status.classes.iter().enumerate() {
             latency.series.push(series(&class.name, &|reading| {
                 let times = reading.status.classes.get(number)?.latency;
@@ -116,11 +116,7 @@ fn over_time(readings: &[Reading]) -> Section {
         held.series.push(series("held", &|reading| sum(reading, |server| server.held)));
         held.series.push(series("in service", &|reading| sum(reading, |server| server.in_service)));
     }
-    Section {
-        title: "Over time".to_owned(),
-        text: String::new(),
-        parts: vec![Part::Figure(latency.figure()), Part::Figure(held.figure())],
-    }
+    Section { title: "Over time".to_owned(), text: String::new(), parts: vec![latency.part(), held.part()] }
 }
 
 fn burst_section(readings: &[Reading], bursts: &[Went]) -> Section {
@@ -139,7 +135,7 @@ fn burst_section(readings: &[Reading], bursts: &[Went]) -> Section {
     Section {
         title: "How requests went".to_owned(),
         text: "Bursts go at the period's end, before it when a deadline is in danger, when the stage is full, and a little early so as not to meet another server's.".to_owned(),
-        parts: vec![Part::Figure(sizes.figure())],
+        parts: vec![sizes.part()],
     }
 }
 

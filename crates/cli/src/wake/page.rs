@@ -2,7 +2,7 @@
 //!
 //! Pure but for [`write()`]. Time is measured; joules are as the status says.
 
-use crate::run_folder::{self, Kind, Place, REPORT};
+use crate::run_folder::{self, Kind, Place};
 use crate::thinned::Thinned;
 use anyhow::Result;
 use daemon::wake::WakeStatus;
@@ -75,7 +75,7 @@ pub fn place(out: Option<&Path>, started: &str) -> Result<Place> {
 /// Writes the run's folder, and says where its page is.
 pub fn write(place: &Place, started: String, last: &WakeStatus, history: &History) -> Result<String> {
     let place = &place.make()?;
-    run_folder::remove(place, &[REPORT])?;
+    run_folder::clear(place, &[])?;
     let json = serde_json::to_string(last)?;
     run_folder::write(place, NUMBERS, |file| writeln!(file, "{json}"))?;
     run_folder::write(place, READINGS, |file| {
@@ -86,7 +86,7 @@ pub fn write(place: &Place, started: String, last: &WakeStatus, history: &Histor
     })?;
     let info = KIND.info(started, "CPUs woken just before the event".to_owned(), &METHOD);
     run_folder::write_info(place, &info)?;
-    run_folder::write_report(place, &page(&info, last, history).html())
+    run_folder::write_report(place, &page(&info, last, history))
 }
 
 fn page(info: &RunInfo, last: &WakeStatus, history: &History) -> Page {
@@ -249,7 +249,7 @@ fn over_time(history: &History) -> Section {
         Point::new(pair[1].at_s, (length > 0.0).then(|| (pair[1].awake_s - pair[0].awake_s) / length))
     });
     lines.series.push(Series { name: "windows".to_owned(), style: Style::Line, points: points.collect() });
-    Section { title: "When".to_owned(), text: String::new(), parts: vec![Part::Figure(lines.figure())] }
+    Section { title: "When".to_owned(), text: String::new(), parts: vec![lines.part()] }
 }
 
 #[cfg(test)]

@@ -80,11 +80,11 @@ fn a_short_demo_claims_only_with_intervals_and_leaves_a_report() {
         }
     }
     let page = fs::read_to_string(run.join("report.html")).unwrap();
-    for text in figures.iter().map(|figure| figure.replace('\'', "&#39;")).chain(phases) {
-        assert!(page.contains(&text), "{text}");
+    for text in figures.iter().chain(&phases) {
+        assert!(page.contains(text), "{text}");
     }
     for remark in summary["remarks"].as_array().unwrap() {
-        assert!(page.contains(&remark.as_str().unwrap().replace('\'', "&#39;")), "{remark}");
+        assert!(page.contains(remark.as_str().unwrap()), "{remark}");
     }
 
     let told = Command::new(ROOST).arg("report").arg(&run).output().unwrap();

@@ -4,8 +4,7 @@
 //! Weighted by time, not counted: ten thousand sleeps of 10 us save nothing, one of 100 ms does,
 //! and a count would show the former. This is the form of Figure 7 of the Tradeoffs paper.
 
-use super::table::{Row, Table};
-use super::{Figure, Lines, Point, Quantity, Series, Style, Unit};
+use super::{Lines, Part, Point, Quantity, Series, Style, Unit};
 
 /// Shares of time by length, for several contestants.
 #[derive(Clone, Debug, PartialEq)]
@@ -34,7 +33,8 @@ impl Bucket {
 }
 
 impl Lengths {
-    pub fn figure(&self) -> Figure {
+    /// As steps over a logarithmic axis.
+    pub fn part(&self) -> Part {
         let x = Quantity::new(&format!("length of the {}", self.of), Unit::Nanoseconds).log();
         let y = Quantity::new(&format!("share of {}", self.share_of), Unit::Share);
         let series = self.series.iter().map(|(name, buckets)| Series {
@@ -42,31 +42,7 @@ impl Lengths {
             style: Style::Steps,
             points: outline(buckets),
         });
-        let lines = Lines { series: series.collect(), ..Lines::new(&self.title, &self.see, x, y) };
-        let figure = lines.figure();
-        Figure { values: figure.drawing.is_ok().then(|| self.values()), ..figure }
-    }
-
-    fn values(&self) -> Table {
-        let mut rows: Vec<(f64, f64)> = Vec::new();
-        for bucket in self.series.iter().flat_map(|(_, buckets)| buckets).filter(|bucket| bucket.is_known()) {
-            if bucket.share > SEEN && !rows.contains(&(bucket.from_ns, bucket.to_ns)) {
-                rows.push((bucket.from_ns, bucket.to_ns));
-            }
-        }
-        rows.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let cell = |buckets: &[Bucket], row: (f64, f64)| {
-            let found =
-                buckets.iter().find(|bucket| bucket.is_known() && (bucket.from_ns, bucket.to_ns) == row);
-            Unit::Share.text(found.map_or(0.0, |bucket| bucket.share))
-        };
-        let rows = rows.into_iter().map(|row| Row {
-            name: format!("{} to {}", Unit::Nanoseconds.text(row.0), Unit::Nanoseconds.text(row.1)),
-            cells: self.series.iter().map(|(_, buckets)| cell(buckets, row)).collect(),
-            ..Row::default()
-        });
-        let head = std::iter::once(self.of.clone()).chain(self.series.iter().map(|(name, _)| name.clone()));
-        Table { head: head.collect(), rows: rows.collect(), ..Table::default() }
+        Lines { series: series.collect(), ..Lines::new(&self.title, &self.see, x, y) }.into()
     }
 }
 
@@ -117,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_known_is_said_instead_of_drawn() {
+    fn nothing_known_is_no_point() {
         let lengths = Lengths {
             title: "t".into(),
             see: String::new(),
@@ -125,6 +101,7 @@ mod tests {
             share_of: "all CPU time".into(),
             series: vec![("menu".into(), vec![bucket(1.0, 2.0, 0.0)])],
         };
-        assert!(lengths.figure().drawing.is_err());
+        let Part::Lines(lines) = lengths.part() else { panic!("steps are lines") };
+        assert!(lines.series[0].points.is_empty());
     }
 }

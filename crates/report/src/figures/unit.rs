@@ -1,11 +1,10 @@
 //! Numbers with their unit, for axes and for tables.
 
-use crate::drawing::axis::Axis;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// The quantity of a number. The number itself is always in the plain unit named here; its shown
 /// form depends on its size.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Unit {
     /// A short time, in nanoseconds.
@@ -24,7 +23,7 @@ pub enum Unit {
 }
 
 /// How the numbers of an axis are spread.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Scale {
     /// Evenly, from zero on: lengths can be compared.
@@ -35,7 +34,17 @@ pub enum Scale {
     Log,
 }
 
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+/// How a number was got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Basis {
+    /// Counted or read from an instrument.
+    Measured,
+    /// Computed from measurements, or simulated.
+    Modelled,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Quantity {
     /// Its quantity: `p99`, `power of cores and uncore`.
@@ -44,13 +53,16 @@ pub struct Quantity {
     #[serde(default)]
     pub scale: Scale,
     /// Where it is no number: the names of the places 0, 1, 2 ... Empty otherwise.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub names: Vec<String>,
+    /// Where it differs from the page's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub basis: Option<Basis>,
 }
 
 impl Quantity {
     pub fn new(name: &str, unit: Unit) -> Self {
-        Self { name: name.to_owned(), unit, scale: Scale::FromZero, names: Vec::new() }
+        Self { name: name.to_owned(), unit, scale: Scale::FromZero, names: Vec::new(), basis: None }
     }
 
     /// Categories, which have no order and no distance.
@@ -68,32 +80,9 @@ impl Quantity {
         Self { scale: Scale::Linear, ..self }
     }
 
-    /// A logarithmic axis has no place for it.
-    pub(super) fn shows(&self, value: f64) -> bool {
-        value.is_finite() && (self.scale != Scale::Log || value > 0.0)
-    }
-
-    /// An axis for values from `low` to `high`; an exact one ends where they do.
-    pub(super) fn axis(&self, (low, high): (f64, f64), exact: bool) -> Axis {
-        let (factor, suffix) = self.unit.prefix(low.abs().max(high.abs()));
-        let title = match (self.unit.of_axis(), self.scale) {
-            ("", Scale::Log) => format!("{} (log scale)", self.name),
-            ("", _) => self.name.clone(),
-            (unit, Scale::Log) => format!("{} ({unit}, log scale)", self.name),
-            (unit, _) => format!("{} ({unit})", self.name),
-        };
-        // Nothing is no thousands: 0, not 0k.
-        let at_zero = if suffix.starts_with(' ') { suffix } else { "" };
-        let label = |value: f64| match plain(value / factor, 4) {
-            zero if zero == "0" => format!("0{at_zero}"),
-            number => format!("{number}{suffix}"),
-        };
-        let place = if exact { Axis::exactly } else { Axis::between };
-        match self.scale {
-            Scale::Log => Axis::log(low, high, &title, |value| self.unit.tick(value)),
-            Scale::FromZero => place(low.min(0.0), high.max(0.0), factor, &title, label),
-            Scale::Linear => place(low, high, factor, &title, label),
-        }
+    /// The same, computed from measurements.
+    pub fn modelled(self) -> Self {
+        Self { basis: Some(Basis::Modelled), ..self }
     }
 }
 
@@ -121,15 +110,6 @@ impl Unit {
         }
     }
 
-    /// `23 %`, `1.5 ms`: two digits that count, for where there is little room.
-    pub fn text_short(self, value: f64) -> String {
-        let (factor, suffix) = self.prefix(value.abs() * 1.005);
-        match in_units(value, factor) {
-            Some(number) => format!("{}{suffix}", plain(number, 2)),
-            None => crate::text::MISSING.to_owned(),
-        }
-    }
-
     fn written(self, value: f64, digits: usize) -> String {
         // 999.96 with four digits is 1000: round before the prefix is chosen.
         let rounded = value.abs() * (1.0 + 0.5 * 10f64.powi(-(digits as i32)));
@@ -138,23 +118,6 @@ impl Unit {
         match in_units(value, factor) {
             Some(number) => format!("{}{suffix}{per_second}", significant(number, digits)),
             None => crate::text::MISSING.to_owned(),
-        }
-    }
-
-    /// A mark on a logarithmic axis: each in its own unit.
-    fn tick(self, value: f64) -> String {
-        let (factor, suffix) = self.prefix(value.abs());
-        match in_units(value, factor) {
-            Some(number) => format!("{}{suffix}", plain(number, 4)),
-            None => crate::text::MISSING.to_owned(),
-        }
-    }
-
-    /// The note beside an axis' name, where the marks do not say it.
-    fn of_axis(self) -> &'static str {
-        match self {
-            Self::PerSecond => "per second",
-            _ => "",
         }
     }
 
@@ -196,6 +159,11 @@ impl Unit {
     }
 }
 
+/// JSON has no number for NaN and the infinities: they are written as `null`.
+pub(super) fn or_nan<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
+    Ok(Option::deserialize(from)?.unwrap_or(f64::NAN))
+}
+
 /// `value` with `digits` digits that count.
 fn significant(value: f64, digits: usize) -> String {
     if value == 0.0 {
@@ -221,7 +189,7 @@ fn fixed(value: f64, decimals: usize) -> String {
 }
 
 /// The same without zeros at its end.
-pub(super) fn plain(value: f64, digits: usize) -> String {
+fn plain(value: f64, digits: usize) -> String {
     let text = significant(value, digits);
     if text.contains('e') || !text.contains('.') {
         return text;
@@ -288,8 +256,6 @@ mod tests {
     #[test]
     fn a_number_too_large_for_its_unit_is_missing() {
         assert_eq!(Unit::Share.text(3.4e306), crate::text::MISSING);
-        assert_eq!(Unit::Share.text_short(-3.4e306), crate::text::MISSING);
-        assert_eq!(Unit::Share.tick(3.4e306), crate::text::MISSING);
     }
 
     proptest! {
@@ -298,7 +264,7 @@ mod tests {
             let units = [Unit::Nanoseconds, Unit::Seconds, Unit::Watts, Unit::Joules, Unit::PerSecond, Unit::Share,
                 Unit::Megahertz, Unit::Count];
             let unit = units[place];
-            for text in [unit.text(value), unit.text_short(value), unit.tick(value), unit.text_with(value, Some(half_width))] {
+            for text in [unit.text(value), unit.text_with(value, Some(half_width))] {
                 prop_assert!(text.len() < 40 && !text.contains("NaN") && !text.contains("inf"), "{text}");
             }
         }

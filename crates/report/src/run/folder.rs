@@ -18,7 +18,7 @@ pub struct Run {
 /// Why a folder cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    #[error("{path} is no run folder: it has no run.toml; name a folder that `roost demo` wrote")]
+    #[error("{path} is no run folder: it has no run.toml; name a folder that a run of Roost wrote")]
     NotARun { path: PathBuf },
     /// A file that the system does not let us read.
     #[error("cannot read {path}: {cause}")]

@@ -6,7 +6,8 @@
 //!   frames.jsonl    one line per moment (about 200 ms) while it ran       Frame, appended
 //!   summary.json    one entry per phase, the verdicts                     Summary, written last
 //!   <phase>-<n>.hdr full latency histogram of round n, by the driver      not read here
-//!   report.html     the page made from the above                          html::page
+//!   page.json       the page as data, of runs without frames            figures::Page
+//!   report.html     the page made from the above                          html
 //! ```
 //!
 //! Terms. A *phase* is one treatment of the same load (stock idle, limited idle, scheduler); times
@@ -23,9 +24,11 @@
 mod folder;
 mod frame;
 mod info;
+mod page;
 mod summary;
 
 pub use folder::{FRAMES, ReadError, Run, SUMMARY};
 pub use frame::{CpuFrame, Frame, StateShare, WorkerFrame};
 pub use info::{Machine, RunInfo, utc};
+pub(crate) use page::equally_long;
 pub use summary::{Compared, CurvePoint, Phase, Summary, Verdict, times};

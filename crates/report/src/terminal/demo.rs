@@ -19,7 +19,7 @@ pub struct DemoView<'a> {
     /// The moments so far, of all phases.
     pub frames: &'a [Frame],
     pub summary: &'a Summary,
-    /// One more line, such as where the live page is.
+    /// One more line, such as how to end it.
     pub hint: &'a str,
 }
 

@@ -23,5 +23,5 @@ pub use demo::{DemoView, Planned};
 pub use screen::{Screen, Wish};
 pub use sleep::{CpuSleeps, LengthBar, OwnWord, RequestNow, SleepView};
 pub use stage::{ClassNow, ServerNow, StageView};
-pub use table::{folded, outcome};
+pub use table::{folded, outcome, page};
 pub use top::{Moved, TopView};

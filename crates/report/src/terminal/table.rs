@@ -2,7 +2,8 @@
 //!
 //! Nothing is wider than 80 columns but a phase's or a figure's own long name.
 
-use crate::charts::phases::equally_long;
+use crate::figures::Page;
+use crate::run::equally_long;
 use crate::run::{Compared, Phase, Summary};
 use crate::text::{MISSING, grouped, or_missing};
 use machine::{Duration, EnergySource};
@@ -66,6 +67,22 @@ fn against_first(rows: &[&Compared], baseline: &str) -> String {
         [row.figure.clone(), row.first.clone(), row.value.clone(), row.interval(), noise.to_owned()]
     }));
     aligned(&table, Some(4))
+}
+
+/// A page's results without its figures.
+pub fn page(page: &Page) -> String {
+    let mut text = folded(&page.title);
+    let paragraphs = page.alarms.iter().chain([&page.summary]).filter(|text| !text.is_empty());
+    paragraphs.for_each(|paragraph| text += &format!("\n{}", folded(paragraph)));
+    for card in &page.cards {
+        let verdict = match card.met {
+            Some(true) => " (met)",
+            Some(false) => " (missed)",
+            None => "",
+        };
+        text += &format!("\n{}: {}{verdict}", card.what, card.figure);
+    }
+    text + if page.cards.is_empty() { "" } else { "\n" }
 }
 
 /// A sentence on lines of at most 80 columns.

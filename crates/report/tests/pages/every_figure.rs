@@ -4,7 +4,7 @@
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use report::figures::{
-    Areas, Bar, BarPart, Bars, Bucket, Card, Cell, Figure, Form, HeatMap, Labels, Layer, Lengths, Limit,
+    Areas, Bar, BarPart, Bars, Basis, Bucket, Card, Cell, Form, HeatMap, Labels, Layer, Lengths, Limit,
     Lines, Page, Panel, Part, Point, Quantity, Row, Section, Series, Style, Table, Tone, Unit,
 };
 
@@ -43,21 +43,22 @@ pub fn page(seed: u64) -> Page {
             vec!["C6: Peafowl, Figure 8".into(), "uncore: ESTIMATE".into()],
         )],
         folded: vec![("Scenario in force".into(), "[machine]\npreset = \"xeon-silver-4116\"\n".into())],
+        basis: Some(Basis::Modelled),
         command: ["roost", "sim", "run", "x.toml", "--policy", "carb + teo"].map(str::to_owned).to_vec(),
     }
 }
 
 /// So many figures are on the page.
 pub const FIGURES: usize = 23;
-/// So many of them have few enough numbers to show them.
-pub const WITH_NUMBERS: usize = 17;
+/// So many of them have nothing to draw.
+pub const EMPTY: usize = 2;
 
 /// A page with `text` wherever one may stand.
 pub fn page_of(text: &str) -> Page {
     let text = || text.to_owned();
     let quantity = || Quantity::new(&text(), Unit::Watts);
     let mut lines = Lines::new(&text(), &text(), quantity(), quantity());
-    lines.limit = Some(Limit { y: 2.0, name: text() });
+    lines.limit = Some(Limit::level(text(), 2.0));
     let points = vec![Point::new(1.0, Some(2.0)), Point::new(2.0, Some(3.0))];
     lines.series = vec![
         Series { name: text(), style: Style::Line, points: points.clone() },
@@ -72,10 +73,10 @@ pub fn page_of(text: &str) -> Page {
         parts: vec![part.clone(), part],
         form: Form::Grouped,
     };
-    let nothing = Figure { title: text(), see: text(), drawing: Err(text()), values: None };
+    let nothing = Lines::new(&text(), &text(), quantity(), quantity());
     let row = Row { name: text(), remark: text(), cells: vec![text()], look: Some(1) };
     let table = Table { title: text(), head: vec![text(), text()], rows: vec![row] };
-    let figures = [lines.figure(), bars.figure(), nothing].map(Part::Figure);
+    let figures = [lines.part(), bars.part(), nothing.part()];
     Page {
         name: text(),
         title: text(),
@@ -94,6 +95,7 @@ pub fn page_of(text: &str) -> Page {
         sources: vec![(text(), vec![text()])],
         folded: vec![(text(), text())],
         command: vec![text(), text()],
+        basis: Some(Basis::Measured),
     }
 }
 
@@ -112,9 +114,9 @@ const NAMES: [&str; 12] = [
     "joint",
 ];
 
-fn section(title: &str, figures: Vec<Figure>) -> Section {
+fn section(title: &str, figures: Vec<Part>) -> Section {
     let text = "Bands and bars are 95 % confidence intervals.".to_owned();
-    Section { title: title.into(), text, parts: figures.into_iter().map(Part::Figure).collect() }
+    Section { title: title.into(), text, parts: figures }
 }
 
 fn cards() -> Vec<Card> {
@@ -131,7 +133,7 @@ fn cards() -> Vec<Card> {
     ]
 }
 
-fn over_time(random: &mut StdRng, count: usize, title: &str) -> Figure {
+fn over_time(random: &mut StdRng, count: usize, title: &str) -> Part {
     let y = Quantity::new("power of cores and uncore", Unit::Watts);
     let mut lines =
         Lines::new(title, "A gap is a stretch without requests.", Quantity::new("time", Unit::Seconds), y);
@@ -144,13 +146,13 @@ fn over_time(random: &mut StdRng, count: usize, title: &str) -> Figure {
         });
         lines.series.push(Series { name: (*name).into(), style: Style::Line, points: points.collect() });
     }
-    lines.figure()
+    lines.part()
 }
 
-fn swept(random: &mut StdRng, count: usize, x: Quantity, title: &str) -> Figure {
+fn swept(random: &mut StdRng, count: usize, x: Quantity, title: &str) -> Part {
     let y = Quantity::new("p99", Unit::Nanoseconds).log();
     let mut lines = Lines::new(title, "Where a line ends, the queue is unstable.", x, y);
-    lines.limit = Some(Limit { y: 300e3, name: "goal: 300 us".into() });
+    lines.limit = Some(Limit::level("goal: 300 us", 300e3));
     for (place, name) in NAMES.iter().take(count).enumerate() {
         let points = (1..=8).map(|n| {
             let x = 10e3 * 1.9f64.powi(n);
@@ -167,10 +169,10 @@ fn swept(random: &mut StdRng, count: usize, x: Quantity, title: &str) -> Figure 
             lines.series.push(Series { name: (*name).into(), style: Style::Printed, points });
         }
     }
-    lines.figure()
+    lines.part()
 }
 
-fn named(title: &str) -> Figure {
+fn named(title: &str) -> Part {
     let names = ["same", "spread", "active", "a long name of a category"].map(str::to_owned).to_vec();
     let see = "Categories have no distances.";
     let y = Quantity::new("p95", Unit::Nanoseconds);
@@ -183,19 +185,19 @@ fn named(title: &str) -> Figure {
         let points = (0..4).map(point).collect();
         lines.series.push(Series { name: (*name).into(), style: Style::Marks, points });
     }
-    lines.figure()
+    lines.part()
 }
 
-fn edge(title: &str, points: &[(f64, f64)], log: bool) -> Figure {
+fn edge(title: &str, points: &[(f64, f64)], log: bool) -> Part {
     let (x, y) = (Quantity::new("load", Unit::PerSecond), Quantity::new("energy", Unit::Joules));
     let (x, y) = if log { (x.log(), y.log()) } else { (x, y) };
     let mut lines = Lines::new(title, "", x, y);
     let points = points.iter().map(|&(x, y)| Point { x, y: Some(y), spread: Some(y / 3.0), spread_x: None });
     lines.series.push(Series { name: "menu".into(), style: Style::Line, points: points.collect() });
-    lines.figure()
+    lines.part()
 }
 
-fn lines(random: &mut StdRng) -> Vec<Figure> {
+fn lines(random: &mut StdRng) -> Vec<Part> {
     let rate = || Quantity::new("offered load", Unit::PerSecond);
     vec![
         over_time(random, 3, "Power over time"),
@@ -210,24 +212,24 @@ fn lines(random: &mut StdRng) -> Vec<Figure> {
     ]
 }
 
-fn marks(random: &mut StdRng) -> Vec<Figure> {
+fn marks(random: &mut StdRng) -> Vec<Part> {
     let x = Quantity::new("power of cores and uncore", Unit::Watts).linear();
     let y = Quantity::new("p99", Unit::Nanoseconds).log();
     let figures = [3, 12].map(|count| {
         let see = "Further left costs less, further down answers faster.";
         let mut lines = Lines::new(&format!("Power and tail of {count}"), see, x.clone(), y.clone());
-        lines.limit = Some(Limit { y: 300e3, name: "goal: 300 us".into() });
+        lines.limit = Some(Limit::level("goal: 300 us", 300e3));
         for (place, name) in NAMES.iter().take(count).enumerate() {
             let (x, y) = (40.0 + 3.0 * random.random_range(0.0..6.0), 9e4 * (1.0 + place as f64).sqrt());
             let point = Point { x, y: Some(y), spread: Some(y * 0.03), spread_x: Some(0.3) };
             lines.series.push(Series { name: (*name).into(), style: Style::Marks, points: vec![point] });
         }
-        lines.figure()
+        lines.part()
     });
     figures.to_vec()
 }
 
-fn bars() -> Vec<Figure> {
+fn bars() -> Vec<Part> {
     let states = [("working", Tone::Busy), ("waking", Tone::Contestant(0)), ("polling", Tone::Contestant(1))];
     let idle = [("C1", 0.0), ("C1E", 0.5), ("C6", 1.0)].map(|(name, depth)| (name, Tone::Idle(depth)));
     let shares = [0.31, 0.04, 0.02, 0.13, 0.2, 0.3];
@@ -272,10 +274,10 @@ fn bars() -> Vec<Figure> {
         form: Form::Grouped,
     };
     let single = Bars { title: "One part".into(), parts: vec![part(0, "ondemand")], ..grouped.clone() };
-    [residency, grouped, single].iter().map(Bars::figure).collect()
+    [residency, grouped, single].map(Bars::part).to_vec()
 }
 
-fn lengths(count: usize) -> Figure {
+fn lengths(count: usize) -> Part {
     let series = NAMES.iter().take(count).enumerate().map(|(place, name)| {
         let buckets = (9..26).map(|n| {
             let from_ns = f64::from(1u32 << n);
@@ -291,20 +293,20 @@ fn lengths(count: usize) -> Figure {
         share_of: "all CPU time".into(),
         series: series.collect(),
     }
-    .figure()
+    .part()
 }
 
-fn areas(count: usize) -> Figure {
+fn areas(count: usize) -> Part {
     let panel = |(place, name): (usize, &&str)| {
         let awake = |n: u32| 0.3 + 0.1 * place as f64 + 0.2 * (f64::from(n) / 9.0).sin();
         let share = |n: u32, part: f64| part * (1.0 - awake(n));
         Panel {
             name: (*name).into(),
-            x: if place == 2 { Vec::new() } else { (0..60).map(|n| f64::from(n) * 30.0).collect() },
+            x: if place == 2 { Vec::new() } else { (0..60).map(|n| Some(f64::from(n) * 30.0)).collect() },
             layers: vec![
-                (0..60).map(awake).collect(),
-                (0..60).map(|n| share(n, 0.2)).collect(),
-                (0..60).map(|n| share(n, 0.8)).collect(),
+                (0..60).map(|n| Some(awake(n))).collect(),
+                (0..60).map(|n| Some(share(n, 0.2))).collect(),
+                (0..60).map(|n| Some(share(n, 0.8))).collect(),
             ],
         }
     };
@@ -317,10 +319,10 @@ fn areas(count: usize) -> Figure {
         layers: [("awake", Tone::Busy), ("C1", Tone::Idle(0.0)), ("C6", Tone::Idle(1.0))].map(layer).to_vec(),
         panels: NAMES.iter().take(count).enumerate().map(panel).collect(),
     }
-    .figure()
+    .part()
 }
 
-fn heat_maps() -> Vec<Figure> {
+fn heat_maps() -> Vec<Part> {
     let grid = |columns: usize, rows: usize, shift: f64| -> Vec<Vec<Cell>> {
         let cell = |x: usize, y: usize| match (x, y) {
             (x, y) if x + 1 == columns && y < 2 => Cell::Marked("unstable".into()),
@@ -346,7 +348,7 @@ fn heat_maps() -> Vec<Figure> {
                 .map(|(n, name)| ((*name).into(), grid(columns, rows, 4.0 * n as f64)))
                 .collect(),
         }
-        .figure()
+        .part()
     };
     vec![
         map("Power, few cells", 5, 4, &NAMES[..4]),

@@ -53,7 +53,7 @@ fn a_run_cut_short_reads_up_to_the_cut() {
             "The run was cut short: there is no summary.json."
         ]
     );
-    assert!(report::html::page(&read).contains("cut short"));
+    assert!(read.page().html().contains("cut short"));
 }
 
 #[test]
@@ -74,7 +74,10 @@ fn errors_name_the_file_the_line_and_the_fix() {
     let path = folder.path();
     let message = || Run::read(path).unwrap_err().to_string().replace(&path.display().to_string(), "RUN");
 
-    assert_eq!(message(), "RUN is no run folder: it has no run.toml; name a folder that `roost demo` wrote");
+    assert_eq!(
+        message(),
+        "RUN is no run folder: it has no run.toml; name a folder that a run of Roost wrote"
+    );
 
     let run = write(path);
     let toml = fs::read_to_string(path.join("run.toml")).unwrap();

@@ -2,7 +2,7 @@
 
 use super::super::figures;
 use report::figures::{
-    Areas, Bar, BarPart, Bars, Bucket, Figure, Form, Layer, Limit, Lines, Panel, Point, Quantity, Series,
+    Areas, Bar, BarPart, Bars, Bucket, Form, Layer, Limit, Lines, Panel, Part, Point, Quantity, Series,
     Style, Tone, Unit,
 };
 use sim::Outcome;
@@ -35,7 +35,7 @@ pub fn against(
     measured: &[Measured<'_>],
     printed: &[Printed<'_>],
     limit: Option<Limit>,
-) -> Figure {
+) -> Part {
     // Nothing lies between two categories.
     let style = if x.names.is_empty() { Style::Line } else { Style::Marks };
     let mut lines = Lines { limit, ..Lines::new(title, see, x, y) };
@@ -53,7 +53,7 @@ pub fn against(
         let points = points.map(|point| Point::new(point.x, Some(point.y))).collect();
         lines.series.push(Series { name: name.to_owned(), style: Style::Printed, points });
     }
-    lines.figure()
+    lines.part()
 }
 
 /// Something over simulated time, one line per contestant.
@@ -63,7 +63,7 @@ pub fn over_time(
     y: Quantity,
     outcomes: &[Outcome],
     value: impl Fn(&Stretch) -> Option<f64>,
-) -> Figure {
+) -> Part {
     let mut lines = Lines::new(title, see, Quantity::new("simulated time", Unit::Seconds), y);
     for outcome in outcomes {
         let points = stretches(outcome).map(|(middle, stretch)| Point::new(middle, value(stretch)));
@@ -73,7 +73,7 @@ pub fn over_time(
             points: points.collect(),
         });
     }
-    lines.figure()
+    lines.part()
 }
 
 /// The stretches of a run, each with the middle of its time. The last is left out where the run's
@@ -92,7 +92,7 @@ pub fn stretches(outcome: &Outcome) -> impl Iterator<Item = (f64, &Stretch)> {
 }
 
 /// Where CPU time goes, one bar to 100 % for each run.
-pub fn residency(title: &str, see: &str, runs: &[(String, &Outcome)]) -> Figure {
+pub fn residency(title: &str, see: &str, runs: &[(String, &Outcome)]) -> Part {
     let states = states(runs.iter().map(|(_, outcome)| *outcome));
     let part = |name: &str, tone: Tone, share: &dyn Fn(&Outcome) -> f64| BarPart {
         name: name.to_owned(),
@@ -120,11 +120,11 @@ pub fn residency(title: &str, see: &str, runs: &[(String, &Outcome)]) -> Figure 
         parts,
         form: Form::Stacked,
     }
-    .figure()
+    .part()
 }
 
 /// The share of CPU time in each idle state over simulated time, one panel per contestant.
-pub fn residency_over_time(title: &str, see: &str, outcomes: &[Outcome]) -> Figure {
+pub fn residency_over_time(title: &str, see: &str, outcomes: &[Outcome]) -> Part {
     let states = states(outcomes.iter());
     let panel = |outcome: &Outcome| {
         let share = |state: &str, stretch: &Stretch| {
@@ -132,13 +132,15 @@ pub fn residency_over_time(title: &str, see: &str, outcomes: &[Outcome]) -> Figu
             place.and_then(|place| stretch.asleep.get(place).copied()).unwrap_or(0.0)
         };
         let awake = |stretch: &Stretch| (1.0 - stretch.asleep.iter().sum::<f64>()).max(0.0);
-        let mut layers = vec![stretches(outcome).map(|(_, stretch)| awake(stretch)).collect()];
+        let mut layers = vec![stretches(outcome).map(|(_, stretch)| Some(awake(stretch))).collect()];
         layers.extend(
-            states.iter().map(|state| stretches(outcome).map(|(_, stretch)| share(state, stretch)).collect()),
+            states
+                .iter()
+                .map(|state| stretches(outcome).map(|(_, stretch)| Some(share(state, stretch))).collect()),
         );
         Panel {
             name: outcome.contestant.clone(),
-            x: stretches(outcome).map(|(middle, _)| middle).collect(),
+            x: stretches(outcome).map(|(middle, _)| Some(middle)).collect(),
             layers,
         }
     };
@@ -155,11 +157,11 @@ pub fn residency_over_time(title: &str, see: &str, outcomes: &[Outcome]) -> Figu
         layers: std::iter::once(awake).chain(states.iter().enumerate().map(layer)).collect(),
         panels: outcomes.iter().map(panel).collect(),
     }
-    .figure()
+    .part()
 }
 
 /// Where time goes by the length of periods: `of` is what a period is.
-pub fn lengths(title: &str, see: &str, of: &str, runs: &[(String, &Lengths)]) -> Figure {
+pub fn lengths(title: &str, see: &str, of: &str, runs: &[(String, &Lengths)]) -> Part {
     let buckets = |lengths: &Lengths| {
         let ends = lengths.from_ns.iter().zip(&lengths.time_share);
         ends.map(|(&from_ns, &share)| Bucket { from_ns: from_ns as f64, to_ns: 2.0 * from_ns as f64, share })
@@ -172,7 +174,7 @@ pub fn lengths(title: &str, see: &str, of: &str, runs: &[(String, &Lengths)]) ->
         share_of: "all CPU time".to_owned(),
         series: runs.iter().map(|(name, lengths)| (name.clone(), buckets(lengths))).collect(),
     }
-    .figure()
+    .part()
 }
 
 /// The unit of a figure by name, for axes.

@@ -3,19 +3,19 @@
 use super::super::figures::Figure as Named;
 use super::parts::{has_figures, lengths, over_time, residency, residency_over_time, stretches, unit};
 use super::{Facts, Tail, head, tail};
-use report::figures::{Card, Figure, Lines, Part, Point, Quantity, Row, Section, Series, Style, Table, Unit};
+use report::figures::{Card, Lines, Page, Part, Point, Quantity, Row, Section, Series, Style, Table, Unit};
 use sim::Outcome;
 use sim::outcome::{Estimate, Verdict};
 
 /// The page of `roost sim run`.
-pub fn run_page(facts: &Facts, outcomes: &[Outcome]) -> String {
+pub fn run_page(facts: &Facts, outcomes: &[Outcome]) -> Page {
     let tail = tail(facts.goal.as_ref());
     let mut page = head(facts);
     page.summary = summary(&tail, outcomes);
     page.alarms.extend(alarms(outcomes));
     page.cards = cards(&tail, outcomes);
     page.sections = vec![trade(&tail, outcomes), time(outcomes), course(&tail, outcomes)];
-    page.html()
+    page
 }
 
 /// Power of cores and uncore, with its interval.
@@ -74,7 +74,8 @@ fn listed(outcomes: &[&Outcome]) -> String {
 fn keeping<'a>(tail: &'a Tail, outcomes: &'a [Outcome]) -> impl Iterator<Item = &'a Outcome> {
     outcomes.iter().filter(|outcome| {
         let found = tail.figure.of(outcome);
-        tail.limit.as_ref().is_none_or(|limit| found.is_some_and(|found| found.value <= limit.y))
+        let limit = tail.limit.as_ref().and_then(|limit| limit.y);
+        limit.is_none_or(|limit| found.is_some_and(|found| found.value <= limit))
     })
 }
 
@@ -220,7 +221,7 @@ fn trade(tail: &Tail, outcomes: &[Outcome]) -> Section {
         let points = point.into_iter().collect();
         lines.series.push(Series { name: outcome.contestant.clone(), style: Style::Marks, points });
     }
-    let figure = Part::Figure(lines.figure());
+    let figure = lines.part();
     let parts = vec![figure, Part::Table(table(outcomes)), Part::Text(TABLE_REMARK.to_owned())];
     Section { title: "What each contestant costs".to_owned(), text: String::new(), parts }
 }
@@ -325,12 +326,8 @@ fn course(tail: &Tail, outcomes: &[Outcome]) -> Section {
     section("Over time", "", figures)
 }
 
-fn section(title: &str, text: &str, figures: Vec<Figure>) -> Section {
-    Section {
-        title: title.to_owned(),
-        text: text.to_owned(),
-        parts: figures.into_iter().map(Part::Figure).collect(),
-    }
+fn section(title: &str, text: &str, figures: Vec<Part>) -> Section {
+    Section { title: title.to_owned(), text: text.to_owned(), parts: figures }
 }
 
 /// The load of the busiest stretch is well above that of the quietest.
@@ -350,7 +347,7 @@ fn against_load(
     y: Quantity,
     outcomes: &[Outcome],
     value: impl Fn(&sim::outcome::Point) -> Option<f64>,
-) -> Figure {
+) -> Part {
     let rates = outcomes.iter().flat_map(|outcome| stretches(outcome).map(|(_, point)| point.rate));
     let highest = rates.fold(0.0, f64::max);
     let mut lines = Lines::new(title, see, Quantity::new("requests answered", Unit::PerSecond), y);
@@ -372,5 +369,5 @@ fn against_load(
         let name = outcome.contestant.clone();
         lines.series.push(Series { name, style: Style::Line, points: points.collect() });
     }
-    lines.figure()
+    lines.part()
 }

@@ -5,8 +5,8 @@ use super::axis::Axis;
 use super::parts::{Measured, against, distinct, has_figures, unit};
 use super::{Facts, head, tail};
 use report::figures::{
-    Bar, BarPart, Bars, Cell, Figure, Form, HeatMap, Labels, Limit, Part, Quantity, Row, Section, Table,
-    Tone, Unit,
+    Bar, BarPart, Bars, Cell, Form, HeatMap, Labels, Limit, Page, Part, Quantity, Row, Section, Table, Tone,
+    Unit,
 };
 use sim::Outcome;
 
@@ -20,7 +20,7 @@ pub struct Swept<'a> {
 }
 
 /// The page of `roost sim sweep`. No measures: power and the tail.
-pub fn sweep_page(facts: &Facts, cells: &[Swept<'_>], measures: &[Named]) -> String {
+pub fn sweep_page(facts: &Facts, cells: &[Swept<'_>], measures: &[Named]) -> Page {
     let tail = tail(facts.goal.as_ref());
     let usual = [Named::Plain("cpu_watts"), tail.figure.clone()];
     let measures = if measures.is_empty() { &usual[..] } else { measures };
@@ -35,11 +35,11 @@ pub fn sweep_page(facts: &Facts, cells: &[Swept<'_>], measures: &[Named]) -> Str
             title: "Over the axes".to_owned(),
             text: "Bands are 95 % confidence intervals. Where a line has a gap or a cell is hatched, the queue is unstable or the figure is not known."
                 .to_owned(),
-            parts: figures.map(Part::Figure).collect(),
+            parts: figures.collect(),
         },
         Section { title: "All cells".to_owned(), text: String::new(), parts: grid.table(measures) },
     ];
-    page.html()
+    page
 }
 
 /// The cells, sorted out.
@@ -82,7 +82,7 @@ impl<'a> Grid<'a> {
         })
     }
 
-    fn figures(&self, measure: &Named, limit: Option<Limit>) -> Vec<Figure> {
+    fn figures(&self, measure: &Named, limit: Option<Limit>) -> Vec<Part> {
         let (name, quantity) = quantity(measure);
         match &self.axes[..] {
             [] => vec![self.side_by_side(&name, measure, quantity)],
@@ -92,7 +92,7 @@ impl<'a> Grid<'a> {
     }
 
     /// Nothing varies: a bar for each contestant.
-    fn side_by_side(&self, name: &str, measure: &Named, quantity: Quantity) -> Figure {
+    fn side_by_side(&self, name: &str, measure: &Named, quantity: Quantity) -> Part {
         let bar = |contestant: &&str| {
             let cell = self.cells.iter().find(|cell| cell.outcome.contestant == *contestant)?;
             let found = measure.of(cell.outcome)?;
@@ -107,7 +107,7 @@ impl<'a> Grid<'a> {
             parts: vec![BarPart { name: name.to_owned(), tone: Tone::Busy, values }],
             form: Form::Grouped,
         }
-        .figure()
+        .part()
     }
 
     fn line(
@@ -118,7 +118,7 @@ impl<'a> Grid<'a> {
         measure: &Named,
         y: Quantity,
         limit: Option<Limit>,
-    ) -> Figure {
+    ) -> Part {
         let axis = Axis::of(key, values);
         let place = |cell: &Swept<'_>| cell.at(key).and_then(|value| axis.places.get(value).copied());
         let measured: Vec<Measured<'_>> = self
@@ -145,7 +145,7 @@ impl<'a> Grid<'a> {
         rest: &[(&str, Vec<&str>)],
         measure: &Named,
         quantity: &Quantity,
-    ) -> Vec<Figure> {
+    ) -> Vec<Part> {
         let mut combinations: Vec<Vec<(&str, &str)>> = vec![Vec::new()];
         for (key, values) in rest {
             let longer = combinations.iter().flat_map(|combination| {
@@ -176,7 +176,7 @@ impl<'a> Grid<'a> {
                 quantity: quantity.clone(),
                 panels: self.contestants.iter().map(panel).collect(),
             }
-            .figure()
+            .part()
         };
         combinations.iter().map(figure).collect()
     }

@@ -2,7 +2,7 @@
 //!
 //! Pure but for [`write()`]. All of it is measured; what a clock saves is not, for no meter is read here.
 
-use crate::run_folder::{self, Kind, Place, REPORT};
+use crate::run_folder::{self, Kind, Place};
 use anyhow::Result;
 use daemon::hurry_up::{CpuTally, Hurry, HurryStatus, level_word};
 use machine::Kilohertz;
@@ -52,7 +52,7 @@ pub struct Told {
 pub fn write(place: &Place, started: String, hurry: &Hurry) -> Result<String> {
     let told = told(hurry);
     let place = &place.make()?;
-    run_folder::remove(place, &[REPORT])?;
+    run_folder::clear(place, &[])?;
     let json = serde_json::to_string(&told)?;
     run_folder::write(place, NUMBERS, |file| writeln!(file, "{json}"))?;
     let info = KIND.info(
@@ -61,7 +61,7 @@ pub fn write(place: &Place, started: String, hurry: &Hurry) -> Result<String> {
         &METHOD,
     );
     run_folder::write_info(place, &info)?;
-    run_folder::write_report(place, &page(&info, &told).html())
+    run_folder::write_report(place, &page(&info, &told))
 }
 
 fn told(hurry: &Hurry) -> Told {
@@ -159,8 +159,8 @@ fn calls(told: &Told) -> Section {
     );
     let points = told.calls.iter().map(|&(share, ns)| Mark::new(share, Some(ns as f64)));
     lines.series.push(Series { name: "calls".to_owned(), style: Style::Line, points: points.collect() });
-    lines.limit = Some(Limit { y: threshold_ns(told) as f64, name: "threshold at the end".to_owned() });
-    let mut parts = vec![Part::Figure(lines.figure())];
+    lines.limit = Some(Limit::level("threshold at the end", threshold_ns(told) as f64));
+    let mut parts = vec![lines.part()];
     if told.thresholds.len() > 1 {
         let mut lines = Lines::new(
             "The threshold",
@@ -175,7 +175,7 @@ fn calls(told: &Told) -> Section {
             style: Style::Steps,
             points: points.collect(),
         });
-        parts.push(Part::Figure(lines.figure()));
+        parts.push(lines.part());
     }
     Section { title, text: String::new(), parts }
 }
@@ -214,11 +214,7 @@ fn levels(told: &Told) -> Section {
     if told.cpus.len() > CPUS_DRAWN {
         text += &format!("The first {CPUS_DRAWN} CPUs are drawn; the table has all.");
     }
-    Section {
-        title: "How fast each CPU was".to_owned(),
-        text,
-        parts: vec![Part::Figure(lines.figure()), Part::Table(table)],
-    }
+    Section { title: "How fast each CPU was".to_owned(), text, parts: vec![lines.part(), Part::Table(table)] }
 }
 
 /// More lines than this nobody tells apart.

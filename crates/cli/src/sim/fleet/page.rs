@@ -3,14 +3,14 @@
 use super::super::page::{Facts, head};
 use super::results::{Entry, FleetResults, TIMES};
 use report::figures::{
-    Bar, BarPart, Bars, Card, Figure, Form, Limit, Lines, Part, Point, Quantity, Row, Section, Series, Style,
+    Bar, BarPart, Bars, Card, Form, Limit, Lines, Page, Part, Point, Quantity, Row, Section, Series, Style,
     Table, Tone, Unit,
 };
 use sim::fleet::{FleetOutcome, Point as Stretch};
 use sim::outcome::{Estimate, Responses, Verdict};
 
 /// The page of `roost sim fleet`.
-pub fn page(facts: &Facts, results: &FleetResults) -> String {
+pub fn page(facts: &Facts, results: &FleetResults) -> Page {
     let fleets: Vec<&FleetOutcome> = results.fleets.iter().map(|fleet| &fleet.outcome).collect();
     let stable: Vec<&FleetOutcome> =
         fleets.iter().copied().filter(|fleet| fleet.verdict != Verdict::Unstable).collect();
@@ -24,7 +24,7 @@ pub fn page(facts: &Facts, results: &FleetResults) -> String {
     page.alarms.extend(fleets.iter().filter_map(|fleet| alarm(fleet)));
     page.cards = results.fleets.iter().flat_map(cards).collect();
     page.sections = vec![tail(facts, &stable), power(&stable), course(facts, &stable)];
-    page.html()
+    page
 }
 
 fn text(unit: Unit, found: Option<Estimate>) -> String {
@@ -90,7 +90,7 @@ fn cards(entry: &Entry) -> Vec<Card> {
 /// Where a goal is one on this quantile.
 fn limit(facts: &Facts, quantile: f64) -> Option<Limit> {
     let goal = facts.goal.as_ref().filter(|goal| (goal.quantile - quantile).abs() < 1e-9)?;
-    Some(Limit { y: goal.latency.as_nanos() as f64, name: format!("goal: {goal}") })
+    Some(Limit::level(format!("goal: {goal}"), goal.latency.as_nanos() as f64))
 }
 
 /// What waiting for more leaves costs.
@@ -114,7 +114,7 @@ fn tail(facts: &Facts, fleets: &[&FleetOutcome]) -> Section {
             let (name, points) = (fleet.contestant.clone(), points.collect());
             lines.series.push(Series { name, style: Style::Line, points });
         }
-        Part::Figure(lines.figure())
+        lines.part()
     };
     let rows = fleets.iter().enumerate().flat_map(|(place, fleet)| {
         fleet.waited.iter().map(move |waited| Row {
@@ -190,7 +190,7 @@ fn power(fleets: &[&FleetOutcome]) -> Section {
     Section {
         title: "Servers by policies".to_owned(),
         text: String::new(),
-        parts: vec![Part::Figure(bars.figure()), Part::Table(table)],
+        parts: vec![bars.part(), Part::Table(table)],
     }
 }
 
@@ -208,10 +208,10 @@ fn course(facts: &Facts, fleets: &[&FleetOutcome]) -> Section {
     let time = Quantity::new("p99", Unit::Nanoseconds).log();
     let watts = || Quantity::new("power of cores and uncore", Unit::Watts);
     let tail = over("The root's tail", "p99 of each stretch of time, coarsely.", time, &|point| point.p99_ns);
-    let mut figures: Vec<Figure> = vec![
-        over("Load", "Requests that came to the root.", rate, &|point| Some(point.rate)).figure(),
-        Lines { limit: limit(facts, 0.99), ..tail }.figure(),
-        over("Power", "All servers together, modelled.", watts(), &|point| Some(point.cpu_watts)).figure(),
+    let mut figures: Vec<Part> = vec![
+        over("Load", "Requests that came to the root.", rate, &|point| Some(point.rate)).part(),
+        Lines { limit: limit(facts, 0.99), ..tail }.part(),
+        over("Power", "All servers together, modelled.", watts(), &|point| Some(point.cpu_watts)).part(),
     ];
     for fleet in fleets.iter().filter(|fleet| fleet.groups.len() > 1) {
         let title = format!("Power by policies: {}", fleet.contestant);
@@ -224,13 +224,9 @@ fn course(facts: &Facts, fleets: &[&FleetOutcome]) -> Section {
             let (name, points) = (group.policies.clone(), points(fleet, &of));
             lines.series.push(Series { name, style: Style::Line, points });
         }
-        figures.push(lines.figure());
+        figures.push(lines.part());
     }
-    Section {
-        title: "Over time".to_owned(),
-        text: String::new(),
-        parts: figures.into_iter().map(Part::Figure).collect(),
-    }
+    Section { title: "Over time".to_owned(), text: String::new(), parts: figures }
 }
 
 /// In the middle of each stretch.
