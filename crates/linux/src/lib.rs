@@ -70,7 +70,7 @@ pub use cpuidle::{
 };
 pub use cpuset::cgroups::{CgroupPlace, CgroupVersion, Cgroups, cgroups};
 pub use cpuset::confine::{
-    ConfineActuator, ConfineError, ConfineOptions, Confined, Confiner, Drift, Foreign, cpus_of,
+    ConfineActuator, ConfineError, ConfineOptions, Confined, Confiner, Drift, Foreign, cpus_of, not_own,
 };
 pub use cpuset::isolation::Scope;
 pub use energy::{EnergyMeter, MeterZone, meter_zones, processor};
@@ -90,7 +90,7 @@ pub use processes::ends_with_parent::EndsWithParent;
 pub use processes::pid_namespace::{HostThread, NamespacedThreads};
 pub use processes::privileges::{Capability, Privileges, privileges};
 pub use processes::programs::{Contested, LatencyHolders, Program, Rival, latency_holders, rivals};
-pub use processes::realtime::{RealtimeError, schedule_fifo, schedule_fifo_bounded, schedule_idle};
+pub use processes::realtime::{RealtimeError, end_realtime, schedule_fifo, schedule_fifo_bounded, schedule_idle};
 pub use processes::thread_places::{Kick, Occupant, PlaceState, ThreadPlace, ThreadPlaces};
 pub use processes::threads::cpus_of_process;
 pub use processes::{code_files, service, signals, symbols};

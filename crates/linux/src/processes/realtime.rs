@@ -1,8 +1,8 @@
 //! A thread that runs as soon as it is woken, however busy its CPU is, and that cannot keep a CPU to itself.
 //!
-//! `SCHED_FIFO` of priority 1, the lowest that goes before all ordinary threads. It is bounded twice: by `RLIMIT_RTTIME`, which ends
-//! the process's turn with SIGXCPU (catch it and put things back) if one of its real-time threads computes for [`LONGEST_TURN_US`]
-//! without waiting for anything, and by the kernel's own share for ordinary threads (`sched_rt_runtime_us`). Threads that it starts
+//! `SCHED_FIFO` of priority 1, the lowest that goes before all ordinary threads. It is bounded twice: by `RLIMIT_RTTIME`, which
+//! sends SIGXCPU (catch it: [`end_realtime`], or put things back) if one of the process's real-time
+//! threads computes for [`LONGEST_TURN_US`] without waiting for anything, and by the kernel's own share for ordinary threads (`sched_rt_runtime_us`). Threads that it starts
 //! are ordinary ones.
 //!
 //! A load generator that shares its CPUs with the server has the priority without the first bound ([`schedule_fifo`]): it only ever loses its own
@@ -47,6 +47,7 @@ struct SchedAttr {
     period: u64,
 }
 
+const SCHED_OTHER: u32 = 0;
 const SCHED_FIFO: u32 = 1;
 const SCHED_IDLE: u32 = 5;
 const SCHED_FLAG_RESET_ON_FORK: u64 = 1;
@@ -82,9 +83,36 @@ pub fn schedule_idle() -> Result<(), RealtimeError> {
     set_policy(SCHED_IDLE, 0)
 }
 
-/// For the calling thread. Of those that it starts the kernel makes ordinary ones where this is a real-time policy (`sched_fork`,
-/// `kernel/sched/core.c`).
+/// Makes every real-time thread of this process an ordinary one. Returns how many there were.
+///
+/// For SIGXCPU: which thread computed without a pause the kernel does not tell.
+pub fn end_realtime() -> io::Result<usize> {
+    let mut ended = 0;
+    for thread in std::fs::read_dir("/proc/self/task")?.flatten() {
+        let Some(number) = thread.file_name().to_str().and_then(|name| name.parse::<c_int>().ok()) else {
+            continue;
+        };
+        // It may have ended meanwhile.
+        let Ok(stat) = std::fs::read_to_string(thread.path().join("stat")) else { continue };
+        if policy_in(&stat) == Some(SCHED_FIFO) && set_policy_of(number, SCHED_OTHER, 0).is_ok() {
+            ended += 1;
+        }
+    }
+    Ok(ended)
+}
+
+/// Field 41 of a thread's `stat`, counted after the command, which may hold spaces.
+fn policy_in(stat: &str) -> Option<u32> {
+    stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(38)?.parse().ok()
+}
+
 fn set_policy(policy: u32, priority: u32) -> Result<(), RealtimeError> {
+    set_policy_of(0, policy, priority)
+}
+
+/// 0: the calling thread. Of those that it starts the kernel makes ordinary ones where this is a real-time policy (`sched_fork`,
+/// `kernel/sched/core.c`).
+fn set_policy_of(thread: c_int, policy: u32, priority: u32) -> Result<(), RealtimeError> {
     let number = SCHED_SETATTR.ok_or_else(|| RealtimeError::Refused(io::ErrorKind::Unsupported.into()))?;
     let attr = SchedAttr {
         size: size_of::<SchedAttr>() as u32,
@@ -97,7 +125,7 @@ fn set_policy(policy: u32, priority: u32) -> Result<(), RealtimeError> {
         period: 0,
     };
     // SAFETY: the kernel reads `size` bytes of `attr`, which is as long, and changes nothing of ours in memory.
-    if unsafe { syscall(number, 0, &raw const attr, 0) } == 0 {
+    if unsafe { syscall(number, thread, &raw const attr, 0) } == 0 {
         return Ok(());
     }
     let cause = io::Error::last_os_error();
@@ -109,14 +137,38 @@ fn set_policy(policy: u32, priority: u32) -> Result<(), RealtimeError> {
 mod tests {
     use super::*;
 
-    /// Field 41 of `stat`.
+    /// One test at a time has real-time threads: [`end_realtime`] ends those of the process.
+    static REALTIME: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
+    fn alone() -> std::sync::MutexGuard<'static, ()> {
+        REALTIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
     fn policy_of_this_thread() -> String {
-        let text = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
-        text.rsplit_once(')').unwrap().1.split_ascii_whitespace().nth(38).unwrap().to_owned()
+        policy_in(&std::fs::read_to_string("/proc/thread-self/stat").unwrap()).unwrap().to_string()
+    }
+
+    #[test]
+    fn threads_of_this_process_become_ordinary_at_once() {
+        let _alone = alone();
+        let (ready, is_ready) = std::sync::mpsc::channel();
+        let (go, goes) = std::sync::mpsc::channel::<()>();
+        let thread = std::thread::spawn(move || {
+            let is_realtime = schedule_fifo_bounded().is_ok();
+            ready.send(is_realtime).unwrap();
+            goes.recv().unwrap();
+            policy_of_this_thread()
+        });
+        let is_realtime = is_ready.recv().unwrap();
+        assert_eq!(end_realtime().unwrap(), usize::from(is_realtime));
+        go.send(()).unwrap();
+        assert_eq!(thread.join().unwrap(), "0");
+        assert_eq!(end_realtime().unwrap(), 0);
     }
 
     #[test]
     fn one_thread_runs_at_once_within_a_bound_and_its_children_do_not() {
+        let _alone = alone();
         std::thread::spawn(|| {
             if let Err(error) = schedule_fifo_bounded() {
                 println!("SKIPPED: {error}");
@@ -133,6 +185,7 @@ mod tests {
 
     #[test]
     fn a_thread_without_a_bound_runs_before_others_and_its_children_do_not() {
+        let _alone = alone();
         let before = getrlimit(Resource::Rttime).current;
         std::thread::spawn(move || {
             if let Err(error) = schedule_fifo() {

@@ -65,17 +65,15 @@ impl EndSignals {
     /// Calls `stop` at each, those included that came meanwhile. SIGXCPU comes if a real-time
     /// thread computes without an end ([`crate::schedule_fifo_bounded`]).
     pub fn call(self, stop: impl Fn() + Send + 'static) -> Result<()> {
-        self.call_with(move |_| stop())
+        self.call_with(move |signal| {
+            say(signal);
+            stop();
+        })
     }
 
     /// The same, with the signal's number.
     pub fn call_with(mut self, heard: impl Fn(i32) + Send + 'static) -> Result<()> {
-        let listen = move || {
-            for signal in self.0.forever() {
-                say(signal);
-                heard(signal);
-            }
-        };
+        let listen = move || self.0.forever().for_each(heard);
         let thread = std::thread::Builder::new().name("signals".to_owned()).spawn(listen);
         thread.map(drop).map_err(unwatched)
     }

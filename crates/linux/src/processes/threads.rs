@@ -14,7 +14,7 @@ use rustix::process::test_kill_process;
 use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
 use std::fs::{self, File};
 use std::io::{self, Read};
-use std::os::unix::fs::FileExt as _;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 
 /// How the path of a thread's affinity begins in a journal.
 pub(crate) const AFFINITY: &str = "affinity/";
@@ -72,6 +72,12 @@ pub(crate) fn began(process: u32, thread: u32) -> io::Result<u64> {
 pub(crate) fn lives(process: u32) -> bool {
     let process = i32::try_from(process).ok().and_then(Pid::from_raw);
     process.is_some_and(|process| test_kill_process(process) != Err(Errno::SRCH))
+}
+
+/// True if the process runs as this user. False also for one whose memory is closed to its user
+/// (`prctl(PR_SET_DUMPABLE)`): the kernel calls it root's.
+pub(crate) fn is_of(process: u32, user: u32) -> bool {
+    fs::metadata(format!("/proc/{process}")).is_ok_and(|folder| folder.uid() == user)
 }
 
 /// Field 22, counted after the command: that stands in parentheses and may hold spaces and parentheses itself.

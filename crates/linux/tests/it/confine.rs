@@ -351,8 +351,11 @@ fn victim() {
     });
     let root = Root::at(root);
     let service = linux::service::of_process(&Root::system(), service.parse().unwrap()).unwrap();
-    let options =
-        ConfineOptions { holder: "victim".into(), actuator: Some(actuator), checkpoint: Some(checkpoint) };
+    let options = ConfineOptions {
+        actuator: Some(actuator),
+        checkpoint: Some(checkpoint),
+        ..ConfineOptions::new("victim")
+    };
     let mut confiner = Confiner::open(&root, &service, options).unwrap();
     // Narrow, move, widen, narrow again: every kind of change there is.
     confiner.confine(&one(second)).unwrap();
@@ -491,4 +494,56 @@ fn intent(path: &str, before: &str, after: &str) -> String {
         .bytes()
         .fold(0xcbf2_9ce4_8422_2325_u64, |sum, byte| (sum ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
     format!("{sum:016x} {json}\n")
+}
+
+/// As after a program with the set-user-ID bit: a child of another user.
+#[test]
+fn where_one_users_processes_may_be_confined_others_are_left_alone() {
+    const USER: u32 = 65_534;
+    let Some((first, _)) = two_cpus() else { return };
+    let child_first = "sleep 600 >/dev/null 2>&1 & echo $!; \
+                       exec setpriv --reuid 65534 --clear-groups sleep 600 >/dev/null 2>&1";
+    let mut parent = Command::new("sh");
+    let mut parent = parent.args(["-c", child_first]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut child = String::new();
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(parent.stdout.take().unwrap()), &mut child)
+        .unwrap();
+    let (own, foreign) = (parent.id(), child.trim().parse::<u32>().unwrap());
+    let end = |mut parent: std::process::Child| {
+        parent.kill().unwrap();
+        parent.wait().unwrap();
+        Command::new("kill").arg(foreign.to_string()).status().unwrap();
+    };
+    use std::os::unix::fs::MetadataExt as _;
+    let runs_sleep = || fs::read_to_string(format!("/proc/{own}/comm")).unwrap().trim() == "sleep";
+    while !runs_sleep() && parent.try_wait().unwrap().is_none() {
+        std::thread::yield_now();
+    }
+    if fs::metadata(format!("/proc/{own}")).map(|folder| folder.uid()).ok() != Some(USER) {
+        eprintln!("skipped: no process of another user can be had");
+        return end(parent);
+    }
+    let (_folder, root) = machine();
+    let service = |process| linux::service::Service {
+        name: "test".to_owned(),
+        processes: BTreeSet::from([process]),
+        ports: BTreeSet::new(),
+    };
+    let options = || ConfineOptions {
+        actuator: Some(ConfineActuator::Affinity),
+        only_user: Some(USER),
+        ..ConfineOptions::new("test")
+    };
+    let refused = Confiner::open(&root, &service(foreign), options()).err();
+    assert!(
+        matches!(refused, Some(ConfineError::NotOwn { process, user: USER }) if process == foreign),
+        "{refused:?}"
+    );
+    let before = mask(foreign);
+    let mut confiner = Confiner::open(&root, &service(own), options()).unwrap();
+    confiner.confine(&one(first)).unwrap();
+    confiner.check().unwrap();
+    assert_eq!((mask(own), mask(foreign)), (first.to_string(), before));
+    drop(confiner);
+    end(parent);
 }

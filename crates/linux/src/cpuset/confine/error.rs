@@ -23,6 +23,14 @@ pub enum ConfineError {
     /// It was there, and is no more.
     #[error("the service has ended: none of its processes lives")]
     Ended,
+    /// A process of another user, where only one user's may be confined.
+    #[error("process {process} is not user {user}'s own")]
+    NotOwn {
+        /// A process of the service.
+        process: u32,
+        /// The user.
+        user: u32,
+    },
     /// Another Roost process has it.
     #[error("process {process} is confined by {holder}: stop that first (its lock is {path})", path = path.display())]
     Held {

@@ -85,6 +85,9 @@ pub struct ConfineOptions {
     pub holder: String,
     /// By what; `None`: the best that works here.
     pub actuator: Option<ConfineActuator>,
+    /// Only processes of this user: the service has no others, and children of other users are
+    /// left alone.
+    pub only_user: Option<u32>,
     /// Called between the steps of each change; for tests that end the process there.
     pub checkpoint: Option<Checkpoint>,
 }
@@ -92,7 +95,7 @@ pub struct ConfineOptions {
 impl ConfineOptions {
     /// The best actuator that works, in the name of `holder`.
     pub fn new(holder: impl Into<String>) -> Self {
-        Self { holder: holder.into(), actuator: None, checkpoint: None }
+        Self { holder: holder.into(), actuator: None, only_user: None, checkpoint: None }
     }
 }
 
@@ -144,6 +147,7 @@ pub struct Confiner {
     root: Root,
     /// Each with the time at which it began.
     processes: BTreeMap<u32, u64>,
+    only_user: Option<u32>,
     allowed: CpuList,
     means: Means,
     /// What is asked for now.
@@ -175,7 +179,15 @@ impl Confiner {
         let named: BTreeSet<u32> =
             service.processes.iter().copied().filter(|&process| process != own).collect();
         let began = |process: u32| Some((process, kernel::began(process, process).ok()?));
-        let processes: BTreeMap<u32, u64> = place::family(&named)?.into_iter().filter_map(began).collect();
+        if let Some(user) = options.only_user
+            && let Some(process) = not_own(&named, user)
+        {
+            return Err(ConfineError::NotOwn { process, user });
+        }
+        let family = place::family(&named)?.into_iter();
+        let family =
+            family.filter(|&process| options.only_user.is_none_or(|user| kernel::is_of(process, user)));
+        let processes: BTreeMap<u32, u64> = family.filter_map(began).collect();
         if processes.is_empty() {
             return Err(ConfineError::NoProcess { service: service.name.clone() });
         }
@@ -189,6 +201,7 @@ impl Confiner {
         let mut confiner = Self {
             root,
             processes,
+            only_user: options.only_user,
             allowed,
             means,
             asked,
@@ -374,12 +387,20 @@ impl Confiner {
     /// Adds processes that descend from ours.
     fn find_processes(&mut self) -> Result<(), ConfineError> {
         for process in place::family(&self.processes.keys().copied().collect())? {
+            if self.only_user.is_some_and(|user| !kernel::is_of(process, user)) {
+                continue;
+            }
             if let Ok(began) = kernel::began(process, process) {
                 self.processes.entry(process).or_insert(began);
             }
         }
         Ok(())
     }
+}
+
+/// The first of these processes that is not of this user.
+pub fn not_own(processes: &BTreeSet<u32>, user: u32) -> Option<u32> {
+    processes.iter().copied().find(|&process| !kernel::is_of(process, user))
 }
 
 /// The CPUs that the threads of `service` may use now, all together.
