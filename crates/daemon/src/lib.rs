@@ -43,7 +43,7 @@ pub use audit::{Audit, Entry};
 pub use clocks::{Clocks, Pace, Repair, gears, missing};
 pub use config::{Config, ConfigError, Parking, Part, Policy, ServiceConfig, Target};
 pub use control::{
-    Answer, Ask, Asker, ControlError, Heard, Lease, Reply, Running, Set, ask, question, running,
+    Answer, Ask, Asker, ControlError, Heard, Lease, LeaseRequest, Reply, Running, Set, ask, question, running,
 };
 pub use controllers::cores::{
     AlarmSink, Governed, LastChange, News, OpenError, Outlook, Status, Telemetry, TelemetrySource, Window,

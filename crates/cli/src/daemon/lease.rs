@@ -3,7 +3,7 @@
 use super::{Request, View, locked, refused};
 use crate::exit::{Exit, coded, usage};
 use crate::signals::EndSignals;
-use ::daemon::{Answer, Ask, ControllerReport, ControllerState, Lease, Running, Status, ask};
+use ::daemon::{Answer, Ask, ControllerReport, ControllerState, LeaseRequest, Refusal, Running, Status, ask};
 use anyhow::Result;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,13 +23,18 @@ pub(super) fn govern<V: View>(request: &Request<'_>, daemon: &Running, view: &Mu
     let signals = EndSignals::watch()?;
     let socket = &request.config.socket;
     let unheard = |error| coded(Exit::Failed, error);
-    let mut lease = Lease::take(socket, &request.config.part()).map_err(unheard)?.map_err(refused)?;
+    let asked = LeaseRequest::connect(socket).map_err(unheard)?;
     let is_told = Arc::new(AtomicBool::new(false));
-    let (flag, ender) = (Arc::clone(&is_told), lease.ender()?);
+    let (flag, ender) = (Arc::clone(&is_told), asked.ender()?);
     signals.call(move || {
         flag.store(true, Ordering::Release);
         ender();
     })?;
+    let taken = asked.take(&request.config.part());
+    if is_told.load(Ordering::Acquire) {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut lease = taken.map_err(unheard)?.map_err(refused)?;
     let names = lease.names.clone();
     locked(view).say(&format!("{} governs {} while this runs", daemon, names.join(", ")));
     let until = request.length.map(|length| linux::now() + length);
@@ -51,9 +56,17 @@ pub(super) fn govern<V: View>(request: &Request<'_>, daemon: &Running, view: &Mu
         controllers.retain(|controller: &ControllerReport| names.contains(&controller.name));
         locked(view).polled(&governed, &controllers);
         let gone = controllers.iter().find(|one| one.state == ControllerState::Withdrawn);
-        if let Some(ControllerReport { why: Some(why), .. }) = gone {
+        if let Some(ControllerReport { why, refused: kind, .. }) = gone {
+            let message = why.clone().unwrap_or_default();
             locked(view).end();
-            return Err(coded(Exit::Failed, why));
+            return match *kind {
+                Some(kind) => Err(refused(Refusal { kind, message })),
+                // As in a daemon of its own: its service has ended in good order.
+                None => {
+                    locked(view).say(&message);
+                    Ok(ExitCode::SUCCESS)
+                }
+            };
         }
     }
 }

@@ -26,7 +26,7 @@ use linux::{Contested, Gaps, Root, rivals};
 use machine::Duration;
 use policy::governing::{FrequencyMode, IdleMode, Mode};
 use sd_notify::NotifyState;
-use signal_hook::consts::SIGHUP;
+use signal_hook::consts::{SIGHUP, SIGXCPU};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -198,16 +198,21 @@ pub fn govern<V: View + 'static>(request: Request<'_>, view: Arc<Mutex<V>>) -> R
     }
     let finished = daemon.run(&events, length, |governed| locked(&*view).epoch(governed));
     let _ = sd_notify::notify(&[NotifyState::Stopping]);
-    let (outcome, lines) = finished.into_result();
     let mut view = locked(&*view);
     view.end();
-    lines.iter().for_each(|line| eprintln!("{line}"));
-    outcome.map(|()| ExitCode::SUCCESS).map_err(refused)
+    finished.lines.iter().for_each(|line| eprintln!("{line}"));
+    finished.outcome.map(|()| ExitCode::SUCCESS).map_err(refused)
 }
 
-/// The control socket: as named, or in the run folder of the machine.
+/// The control socket: as named, or in the run folder of this user where a daemon listens there or
+/// root runs none, or else that of root's daemon.
 pub fn socket_or(named: Option<&PathBuf>, root: &Root) -> PathBuf {
-    named.cloned().unwrap_or_else(|| linux::run_place(root).join("roost.sock"))
+    if let Some(named) = named {
+        return named.clone();
+    }
+    let own = linux::run_place(root).join("roost.sock");
+    let of_root = root.path("run/roost/roost.sock");
+    if own != of_root && running(&own).is_none() && running(&of_root).is_some() { of_root } else { own }
 }
 
 /// Shows controllers of a lease as their own commands do.
@@ -267,7 +272,11 @@ fn stand_back(root: &Root, config: &Config) -> Result<()> {
 fn watch_signals(sender: Sender<Event>, has_file: bool) -> Result<()> {
     let watched = if has_file { EndSignals::watch_and_reload()? } else { EndSignals::watch()? };
     watched.call_with(move |signal| {
-        let event = if has_file && signal == SIGHUP { Event::Reload } else { Event::Stop };
+        let event = match signal {
+            SIGHUP if has_file => Event::Reload,
+            SIGXCPU => Event::Overrun,
+            _ => Event::Stop,
+        };
         // The daemon may have ended by itself.
         let _ = sender.send(event);
     })?;

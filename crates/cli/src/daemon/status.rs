@@ -195,6 +195,7 @@ fn controller(report: &ControllerReport) -> String {
         ControllerState::Opening => "takes hold",
         ControllerState::Running => "runs",
         ControllerState::Waiting => "waits",
+        ControllerState::Paused => "paused",
         ControllerState::Withdrawn => "withdrawn",
     };
     let why = report

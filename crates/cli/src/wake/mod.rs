@@ -27,6 +27,7 @@ use linux::probes::AlarmProgram;
 use linux::{IdleActuator, Root};
 use machine::Duration;
 use std::process::ExitCode;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
 /// Wake CPUs just before the event that needs them: the planner, and its clients
@@ -156,7 +157,8 @@ fn calibrate(options: &options::Options) -> Result<ExitCode> {
     if let Err(error) = &alarms {
         eprintln!("timers that the kernel sets are left out: {error}");
     }
-    let found = Calibration::measure(&wake.cpus, &holder, alarms.as_ref().ok()).map_err(usage)?;
+    let found = Calibration::measure(&wake.cpus, &holder, alarms.as_ref().ok(), &AtomicBool::new(false))
+        .map_err(usage)?;
     if options.json {
         println!("{}", serde_json::to_string_pretty(&found)?);
     } else {

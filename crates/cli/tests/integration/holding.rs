@@ -52,7 +52,7 @@ fn until_queues(wanted: &str) {
 
 /// Runs a test once more in a process that sees a `/run/roost` of its own, and is true there: what other tests claim at the same
 /// time must not count. The kernel's files are still everybody's, so no other test writes them meanwhile.
-fn is_apart(test: &str) -> bool {
+pub fn is_apart(test: &str) -> bool {
     const APART: &str = "ROOST_TEST_APART";
     if std::env::var_os(APART).is_some() {
         return true;

@@ -258,6 +258,92 @@ fn a_listed_user_has_its_own_processes_governed_and_no_others() {
 }
 
 #[test]
+fn a_listed_user_asks_for_nothing_that_affects_others() {
+    let daemon = Daemon::start("users = [65534]\n");
+    let socket = daemon.socket();
+    let as_listed = |words: &[&str]| {
+        let mut command = Command::new(ROOST);
+        command.args(words).arg("--socket").arg(&socket).current_dir("/").uid(65_534).gid(65_534);
+        command.output()
+    };
+    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a port");
+    let port = listener.local_addr().expect("bound").port().to_string();
+    for words in [
+        &["govern", "--cgroup", "/x", "--policy", "fixed"][..],
+        &["govern", "--unit", "init.scope", "--policy", "fixed"],
+        &["govern", "--port", &port, "--policy", "fixed", "--idle", "70us"],
+        &["govern", "--port", &port, "--policy", "fixed", "--frequency", "schedutil"],
+        &["govern", "--port", &port, "--policy", "fixed", "--actuator", "cpuset-v2"],
+        &["govern", "--port", &port, "--policy", "fixed", "--actuator", "hotplug"],
+        &["govern", "--port", &port, "--policy", "fixed", "--telemetry", "memcached:127.0.0.1:1"],
+        &["quiesce", "--critical", "/a", "--background", "/b"],
+    ] {
+        let Ok(refused) = as_listed(words) else {
+            return skipped("a listed user", "it cannot run roost");
+        };
+        let text = said(&refused);
+        assert_eq!(refused.status.code(), Some(4), "{words:?}: {text}");
+        assert!(text.contains("affects other users"), "{words:?}: {text}");
+    }
+    let not_own = as_listed(&["govern", "--port", &port, "--policy", "fixed"]).expect("it ran before");
+    assert_eq!(not_own.status.code(), Some(4), "{}", said(&not_own));
+    assert!(said(&not_own).contains("is not user 65534's own"), "{}", said(&not_own));
+    assert!(names(&status(&socket).expect("a status"), "governed").is_empty());
+}
+
+#[test]
+fn a_signal_ends_a_command_whose_lease_is_not_answered() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let socket = folder.path().join("roost.sock");
+    // A daemon that takes its time.
+    let daemon = std::os::unix::net::UnixListener::bind(&socket).expect("a socket");
+    let command = Running::start(&socket, &["govern", "--json", "--port", "1"]);
+    // To see which daemon runs it connects once more.
+    let asked = loop {
+        let (stream, _) = daemon.accept().expect("it asks");
+        let mut line = String::new();
+        let read = BufReader::new(stream.try_clone().expect("a handle")).read_line(&mut line);
+        if read.is_ok_and(|read| read > 0) {
+            break stream;
+        }
+    };
+    let (code, told) = command.end_by("TERM");
+    assert_eq!(code, Some(0), "{told}");
+    drop(asked);
+}
+
+#[test]
+fn a_real_time_thread_that_does_not_pause_ends_no_daemon() {
+    let daemon = Daemon::start("");
+    signal(daemon.running.child.id(), "XCPU");
+    daemon.running.until("computed for 100 ms without a pause");
+    assert!(status(&daemon.socket()).is_some(), "it goes on");
+    assert_eq!(daemon.running_ended("TERM").0, Some(0));
+}
+
+#[test]
+fn every_user_finds_roots_daemon() {
+    if !crate::holding::is_apart("leasing::every_user_finds_roots_daemon") {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("roost.toml");
+    fs::write(&file, "").expect("written");
+    let mut command = Command::new(ROOST);
+    command.args(["daemon", "--config", file.to_str().expect("text")]);
+    let daemon = Running::spawn(command);
+    until("it listens", || Path::new("/run/roost/roost.sock").exists());
+    let mut asking = Command::new(ROOST);
+    asking.args(["status", "--json"]).current_dir("/").uid(65_534).gid(65_534);
+    asking.env("XDG_RUNTIME_DIR", "/nonexistent");
+    match asking.output() {
+        Ok(output) => assert_eq!(output.status.code(), Some(0), "{}", said(&output)),
+        Err(error) => skipped("another user", &error.to_string()),
+    }
+    assert_eq!(daemon.end_by("TERM").0, Some(0));
+}
+
+#[test]
 fn a_planner_is_a_part_of_the_daemon_and_its_windows_end_with_its_command() {
     let daemon = Daemon::start("");
     let (control, socket) = (daemon.socket(), daemon.folder.path().join("wake.sock"));

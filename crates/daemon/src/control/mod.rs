@@ -123,6 +123,42 @@ impl Running {
     }
 }
 
+/// A connection over which a lease is asked for, and on which it lasts.
+#[derive(Debug)]
+pub struct LeaseRequest {
+    stream: UnixStream,
+    path: PathBuf,
+}
+
+impl LeaseRequest {
+    /// Connects to the daemon at `path`.
+    pub fn connect(path: &Path) -> Result<Self, ControlError> {
+        Ok(Self { stream: connect(path)?, path: path.to_owned() })
+    }
+
+    /// Closes the connection from another thread: nothing is asked for any more, and what was
+    /// granted has ended.
+    pub fn ender(&self) -> io::Result<impl Fn() + Send + 'static> {
+        let stream = self.stream.try_clone()?;
+        Ok(move || {
+            // It may have ended already.
+            let _ = stream.shutdown(std::net::Shutdown::Both);
+        })
+    }
+
+    /// Has the daemon govern `part`. Waits until it has taken hold, or says why not.
+    pub fn take(self, part: &Part) -> Result<Result<Lease, Refusal>, ControlError> {
+        let Self { stream, path } = self;
+        match exchange(&stream, &path, &Ask::Lease(Box::new(part.clone())), LEASE_PATIENCE)? {
+            Answer::Leased(names) => Ok(Ok(Lease { stream, names })),
+            Answer::NotLeased(refusal) => Ok(Err(refusal)),
+            Answer::Refused(why) => Ok(Err(Refusal::usage(why))),
+            Answer::Denied(why) => Ok(Err(Refusal::held(why))),
+            other => Err(ControlError::Foreign { path, cause: format!("{other:?}") }),
+        }
+    }
+}
+
 /// Something that a daemon governs for as long as this is held.
 #[derive(Debug)]
 pub struct Lease {
@@ -132,29 +168,8 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// Has a running daemon govern `part`. Waits until it has taken hold, or says why not.
-    pub fn take(path: &Path, part: &Part) -> Result<Result<Self, Refusal>, ControlError> {
-        let (stream, answer) = exchange(path, &Ask::Lease(Box::new(part.clone())), LEASE_PATIENCE)?;
-        match answer {
-            Answer::Leased(names) => Ok(Ok(Self { stream, names })),
-            Answer::NotLeased(refusal) => Ok(Err(refusal)),
-            Answer::Refused(why) => Ok(Err(Refusal::usage(why))),
-            Answer::Denied(why) => Ok(Err(Refusal::held(why))),
-            other => Err(ControlError::Foreign { path: path.to_owned(), cause: format!("{other:?}") }),
-        }
-    }
-
-    /// A second handle on the connection, to end it from another thread.
-    pub fn ender(&self) -> io::Result<impl Fn() + Send + 'static> {
-        let stream = self.stream.try_clone()?;
-        Ok(move || {
-            // It may have ended already.
-            let _ = stream.shutdown(std::net::Shutdown::Both);
-        })
-    }
-
-    /// Waits until the daemon has ended, or [`Self::ender`] was called, for this long at most. True
-    /// if it is over.
+    /// Waits until the daemon has ended, or [`LeaseRequest::ender`] was called, for this long at
+    /// most. True if it is over.
     pub fn is_over_within(&mut self, wait: StdDuration) -> bool {
         let _ = self.stream.set_read_timeout(Some(wait.max(StdDuration::from_millis(1))));
         !matches!(self.stream.read(&mut [0]), Err(cause) if matches!(
@@ -200,23 +215,30 @@ pub enum ControlError {
 
 /// Asks the daemon at `path`.
 pub fn ask(path: &Path, what: &Ask) -> Result<Answer, ControlError> {
-    exchange(path, what, PATIENCE).map(|(_, answer)| answer)
+    exchange(&connect(path)?, path, what, PATIENCE)
 }
 
-fn exchange(path: &Path, what: &Ask, patience: StdDuration) -> Result<(UnixStream, Answer), ControlError> {
-    let nobody = |cause| ControlError::Nobody { path: path.to_owned(), cause };
-    let mut stream = UnixStream::connect(path).map_err(|cause| match cause.kind() {
+fn connect(path: &Path) -> Result<UnixStream, ControlError> {
+    UnixStream::connect(path).map_err(|cause| match cause.kind() {
         io::ErrorKind::PermissionDenied => ControlError::Denied { path: path.to_owned() },
-        _ => nobody(cause),
-    })?;
+        _ => ControlError::Nobody { path: path.to_owned(), cause },
+    })
+}
+
+fn exchange(
+    mut stream: &UnixStream,
+    path: &Path,
+    what: &Ask,
+    patience: StdDuration,
+) -> Result<Answer, ControlError> {
+    let nobody = |cause| ControlError::Nobody { path: path.to_owned(), cause };
     stream.set_read_timeout(Some(patience)).map_err(nobody)?;
     let line = serde_json::to_string(what).expect("plain data") + "\n";
     stream.write_all(line.as_bytes()).map_err(nobody)?;
     let mut answer = String::new();
-    BufReader::new((&stream).take(ANSWER_MAX)).read_line(&mut answer).map_err(nobody)?;
-    let answer = serde_json::from_str(&answer)
-        .map_err(|cause| ControlError::Foreign { path: path.to_owned(), cause: cause.to_string() })?;
-    Ok((stream, answer))
+    BufReader::new(stream.take(ANSWER_MAX)).read_line(&mut answer).map_err(nobody)?;
+    serde_json::from_str(&answer)
+        .map_err(|cause| ControlError::Foreign { path: path.to_owned(), cause: cause.to_string() })
 }
 
 /// Listens at a socket, and removes it when dropped.

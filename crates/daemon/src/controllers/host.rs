@@ -8,11 +8,12 @@
 //!     join <------------------------------- release, drop -- Ended -------> loop
 //! ```
 
-use super::{Controller, ControllerStatus, Machine, Refusal, Seen, Table};
+use super::{Controller, ControllerStatus, Machine, Refusal, RefusalKind, Seen, Table};
 use crate::run::Event;
 use machine::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -59,7 +60,9 @@ pub enum ControllerState {
     Running,
     /// Its service is not there, or its knobs are not to be had; it is tried again.
     Waiting,
-    /// It failed, and is not tried again.
+    /// An operator paused it, until it is resumed.
+    Paused,
+    /// It failed or its service ended, and it is not tried again.
     Withdrawn,
 }
 
@@ -72,6 +75,8 @@ pub struct ControllerReport {
     pub state: ControllerState,
     /// Why it does not run.
     pub why: Option<String>,
+    /// Why it was withdrawn; `None`: it was not, or its service ended in good order.
+    pub refused: Option<RefusalKind>,
     /// The process that asked for it: the daemon itself, or that of a lease, with its user.
     pub owner: String,
     /// Its state in a few lines.
@@ -85,7 +90,7 @@ pub struct ControllerReport {
 struct Shared {
     status: Option<ControllerStatus>,
     ender: Option<Box<dyn Fn() + Send>>,
-    is_told: bool,
+    is_told: Arc<AtomicBool>,
 }
 
 fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
@@ -95,6 +100,7 @@ fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
 /// Everything that the thread needs.
 pub(crate) struct Host {
     name: String,
+    run: u64,
     machine: Machine,
     shared: Arc<Mutex<Shared>>,
     events: Sender<Event>,
@@ -114,7 +120,7 @@ impl Host {
 
     fn tell(&self, happened: Happened) {
         // The loop may have ended.
-        let _ = self.events.send(Event::Controller(self.name.clone(), happened));
+        let _ = self.events.send(Event::Controller(self.run, happened));
     }
 
     fn host<C: Controller>(self, config: &C::Config) {
@@ -136,7 +142,7 @@ impl Host {
         let is_told = {
             let mut shared = lock(&self.shared);
             shared.ender = Some(controller.ender());
-            shared.is_told
+            shared.is_told.load(Ordering::Acquire)
         };
         let mut outcome = Ok(Ok(None));
         if !is_told {
@@ -191,6 +197,10 @@ pub(crate) struct Hosted {
     pub(crate) owner: Owner,
     state: ControllerState,
     why: Option<String>,
+    refused: Option<RefusalKind>,
+    /// The number of the run whose events count; `None`: it was stopped, and what it still has to
+    /// tell changes nothing.
+    run: Option<u64>,
     shared: Arc<Mutex<Shared>>,
     thread: Option<JoinHandle<()>>,
     wait: Duration,
@@ -204,6 +214,8 @@ impl Hosted {
             owner,
             state: ControllerState::Waiting,
             why: None,
+            refused: None,
+            run: None,
             shared: Arc::default(),
             thread: None,
             wait: FIRST_WAIT,
@@ -221,11 +233,23 @@ impl Hosted {
         self.due
     }
 
-    /// Opens it, on a thread of its own.
-    pub(crate) fn open(&mut self, machine: &Machine, events: &Sender<Event>, observer: Option<&Observer>) {
+    /// True if the run of this number is the one that counts.
+    pub(crate) fn is_run(&self, run: u64) -> bool {
+        self.run == Some(run)
+    }
+
+    /// Opens it, on a thread of its own. `run` is a number that no other run has.
+    pub(crate) fn open(
+        &mut self,
+        run: u64,
+        machine: &Machine,
+        events: &Sender<Event>,
+        observer: Option<&Observer>,
+    ) {
         self.due = None;
         self.join();
         self.shared = Arc::default();
+        self.run = Some(run);
         let realtime = match &self.table {
             Table::Quiesce(config) => config.realtime,
             Table::HurryUp(config) => config.realtime,
@@ -234,7 +258,8 @@ impl Hosted {
         };
         let host = Host {
             name: self.table.name(),
-            machine: machine.clone(),
+            run,
+            machine: Machine { ends: Arc::clone(&lock(&self.shared).is_told), ..machine.clone() },
             shared: Arc::clone(&self.shared),
             events: events.clone(),
             observer: observer.cloned(),
@@ -252,6 +277,7 @@ impl Hosted {
     /// It runs from now on.
     pub(crate) fn opened(&mut self) {
         (self.state, self.why, self.wait) = (ControllerState::Running, None, FIRST_WAIT);
+        self.refused = None;
     }
 
     /// It is tried again, ever more rarely.
@@ -262,21 +288,31 @@ impl Hosted {
     }
 
     /// It is not tried again.
-    pub(crate) fn withdraw(&mut self, why: String) {
+    pub(crate) fn withdraw(&mut self, why: String, refused: Option<RefusalKind>) {
         (self.state, self.why, self.due) = (ControllerState::Withdrawn, Some(why), None);
+        self.refused = refused;
+    }
+
+    /// Ends it, with what it changed put back, until [`Self::resume`].
+    pub(crate) fn pause(&mut self, why: String) {
+        self.end();
+        self.join();
+        self.run = None;
+        (self.state, self.why, self.due, self.refused) = (ControllerState::Paused, Some(why), None, None);
     }
 
     /// It is opened again, unless it runs.
     pub(crate) fn resume(&mut self) {
-        if matches!(self.state, ControllerState::Withdrawn | ControllerState::Waiting) {
+        if !matches!(self.state, ControllerState::Opening | ControllerState::Running) {
             (self.due, self.wait) = (Some(Instant::ZERO), FIRST_WAIT);
+            self.state = ControllerState::Waiting;
         }
     }
 
     /// Tells it to end; [`Self::join`] waits until it has.
     pub(crate) fn end(&self) {
-        let mut shared = lock(&self.shared);
-        shared.is_told = true;
+        let shared = lock(&self.shared);
+        shared.is_told.store(true, Ordering::Release);
         if let Some(ender) = &shared.ender {
             ender();
         }
@@ -300,6 +336,7 @@ impl Hosted {
             name: self.table.name(),
             state: self.state,
             why: self.why.clone(),
+            refused: self.refused,
             owner,
             text: status.as_ref().map(ControllerStatus::text).unwrap_or_default(),
             status: status.and_then(|status| serde_json::to_value(status).ok()).unwrap_or_default(),
@@ -317,7 +354,7 @@ mod tests {
     use super::*;
     use linux::Root;
     use linux::holder::ClockMeans;
-    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::sync::atomic::AtomicU32;
     use std::sync::mpsc::{Receiver, channel};
 
     /// A controller that counts what it holds, and panics where it is told to.
@@ -384,12 +421,14 @@ mod tests {
     fn host(shared: &Arc<Mutex<Shared>>, events: &Sender<Event>) -> Host {
         Host {
             name: "made".to_owned(),
+            run: 1,
             machine: Machine {
                 root: Root::system(),
                 dry_run: true,
                 record: None,
                 audit: None,
                 frequency: ClockMeans::default(),
+                ends: Arc::default(),
             },
             shared: Arc::clone(shared),
             events: events.clone(),
@@ -454,7 +493,7 @@ mod tests {
     fn one_that_is_told_before_it_has_taken_hold_never_runs() {
         let (events, told) = channel();
         let shared: Arc<Mutex<Shared>> = Arc::default();
-        lock(&shared).is_told = true;
+        lock(&shared).is_told.store(true, Ordering::Release);
         let held = Arc::new(AtomicU32::new(0));
         host(&shared, &events).start::<Made>(&("run", Arc::clone(&held))).unwrap().join().unwrap();
         drop(events);

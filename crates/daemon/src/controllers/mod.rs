@@ -35,6 +35,8 @@ use machine::Instant;
 use quiesce::{Quiesce, QuiesceConfig, QuiesceStatus};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use wake::{Wake, WakeConfig, WakeHandle, WakeStatus};
 
 /// What all controllers of a daemon share.
@@ -50,6 +52,8 @@ pub struct Machine {
     pub audit: Option<PathBuf>,
     /// How frequencies are set.
     pub frequency: ClockMeans,
+    /// True once this controller is told to end, for what takes long in `open`.
+    pub ends: Arc<AtomicBool>,
 }
 
 /// A decision with its sensors and its actuators, on a thread of its own.

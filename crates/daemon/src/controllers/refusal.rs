@@ -154,7 +154,9 @@ impl From<StartError> for Refusal {
             | StartError::Running(_)
             | StartError::Clocks(FrequencyError::Lock(_))
             | StartError::Hotplug(HotplugError::Lock(_))
-            | StartError::Service(OpenError::Confine(ConfineError::Held { .. })) => RefusalKind::Held,
+            | StartError::Service(OpenError::Confine(
+                ConfineError::Held { .. } | ConfineError::NotOwn { .. },
+            )) => RefusalKind::Held,
             StartError::Service(OpenError::Confine(_)) => RefusalKind::Failed,
         };
         Self::new(kind, error)

@@ -4,7 +4,7 @@
 //! - What one of them does ends no other, and no service.
 //! - All of them have put back what they changed before a service is released.
 
-use super::{Answer, Asker, Daemon, Event, Finished, Set, Snapshot};
+use super::{Answer, Asker, Daemon, Event, Set, Snapshot};
 use crate::audit::{Entry, now_unix_s};
 use crate::controllers::cores::News;
 use crate::controllers::{Happened, Hosted, Machine, Owner, Refusal, RefusalKind};
@@ -18,6 +18,7 @@ impl Daemon {
             record: self.config.record.clone(),
             audit: self.config.audit.clone(),
             frequency: self.config.clock_means(),
+            ends: std::sync::Arc::default(),
         }
     }
 
@@ -27,30 +28,43 @@ impl Daemon {
         for hosted in &mut self.controllers {
             if hosted.due().is_some_and(|due| due <= now) {
                 let observer = self.observer.as_ref().filter(|_| hosted.owner == Owner::Config);
-                hosted.open(&machine, &self.events, observer);
+                self.runs += 1;
+                hosted.open(self.runs, &machine, &self.events, observer);
             }
         }
     }
 
-    pub(super) fn controller_tells(&mut self, name: &str, happened: Happened) {
-        let Some(at) = self.controllers.iter().position(|hosted| hosted.table.name() == name) else {
-            // Its lease has ended meanwhile.
-            return;
-        };
-        match happened {
-            Happened::Notice(line) => self.say_once(&line),
-            Happened::Opened => {
+    /// What a run of a controller tells. One that was paused, or whose lease has ended, is still
+    /// heard to the end, and changes nothing.
+    pub(super) fn controller_tells(&mut self, run: u64, happened: Happened) {
+        let at = self.controllers.iter().position(|hosted| hosted.is_run(run));
+        match (happened, at) {
+            (Happened::Notice(line), _) => self.say_once(&line),
+            (Happened::Opened, Some(at)) => {
                 self.controllers[at].opened();
                 if let Owner::Lease(lease) = self.controllers[at].owner {
                     self.has_taken_hold(lease);
                 }
             }
-            Happened::Refused(refusal) => self.controller_ended(at, Err(refusal), false),
-            Happened::Ended { outcome, lines, is_final } => {
+            (Happened::Refused(refusal), Some(at)) => self.controller_ended(at, Err(refusal), false),
+            (Happened::Ended { outcome, lines, is_final }, at) => {
                 lines.iter().for_each(|line| self.say(line));
-                self.controller_ended(at, outcome, is_final);
+                if let Some(at) = at {
+                    self.controller_ended(at, outcome, is_final);
+                }
             }
+            (Happened::Opened | Happened::Refused(_), None) => {}
         }
+    }
+
+    /// No controller may keep a CPU to itself, and none ends the others.
+    pub(super) fn end_realtime(&mut self) {
+        let ended = match linux::end_realtime() {
+            Ok(1) => "it runs as an ordinary thread from now on".to_owned(),
+            Ok(ended) => format!("{ended} threads run as ordinary ones from now on"),
+            Err(cause) => format!("which thread it was cannot be seen: {cause}"),
+        };
+        self.say(&format!("a real-time thread computed for 100 ms without a pause: {ended}"));
     }
 
     fn controller_ended(&mut self, at: usize, outcome: Result<Option<String>, Refusal>, is_final: bool) {
@@ -68,19 +82,23 @@ impl Daemon {
         };
         if let Owner::Lease(lease) = owner {
             self.say(&format!("{name}: {why}"));
-            return self.refuse_lease(lease, refusal.unwrap_or_else(|| Refusal::failed(why)));
+            return self.lease_lost(lease, at, why, refusal.map(|refusal| refusal.kind));
         }
         if self.strict {
             if refusal.is_none() {
                 self.say(&why);
             }
-            self.finished = Some(refusal);
+            self.finished = Some(refusal.map_or(Ok(()), Err));
             return;
         }
         self.say_once(&format!("{name}: {why}"));
-        let is_unsupported = refusal.is_some_and(|refusal| refusal.kind == RefusalKind::Unsupported);
+        let kind = refusal.map(|refusal| refusal.kind);
         let hosted = &mut self.controllers[at];
-        if is_final || is_unsupported { hosted.withdraw(why) } else { hosted.wait_for(why) }
+        if is_final || kind == Some(RefusalKind::Unsupported) {
+            hosted.withdraw(why, kind);
+        } else {
+            hosted.wait_for(why);
+        }
     }
 
     /// Pauses or resumes the controller of that name; `None` if there is none.
@@ -88,9 +106,7 @@ impl Daemon {
         let hosted = self.controllers.iter_mut().find(|hosted| hosted.table.name() == name)?;
         let new = match set {
             Set::Pause => {
-                hosted.end();
-                hosted.join();
-                hosted.withdraw(format!("paused by {asker}"));
+                hosted.pause(format!("by {asker}"));
                 "paused"
             }
             Set::Resume => {
@@ -116,7 +132,7 @@ impl Daemon {
     pub(super) fn snapshot(&self) -> Snapshot {
         let services = self.slots.iter().filter_map(|slot| match &slot.state {
             super::State::Governed { governed, .. } => Some(governed.status()),
-            super::State::Waiting { .. } => None,
+            super::State::Waiting { .. } | super::State::Withdrawn { .. } => None,
         });
         let running = self.controllers.iter();
         Snapshot {
@@ -146,12 +162,5 @@ impl Daemon {
             }
         }
         told
-    }
-}
-
-impl Finished {
-    /// The outcome as a result, and what was put back.
-    pub fn into_result(self) -> (Result<(), Refusal>, Vec<String>) {
-        (self.outcome.map_or(Ok(()), Err), self.lines)
     }
 }

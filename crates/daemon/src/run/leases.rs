@@ -3,7 +3,8 @@
 //! Terms.
 //! - *lease*: services and controllers that came over one connection to the control socket.
 //! - *own users*: root and the daemon's user; they may have any process governed.
-//! - *listed users*: `users` of the configuration; they may have their own processes governed.
+//! - *listed users*: `users` of the configuration; they may have their own processes kept on CPUs,
+//!   and nothing that affects another user.
 //!
 //! Properties:
 //! - A lease is granted when all of it has taken hold, and else leaves nothing behind.
@@ -11,10 +12,11 @@
 //! - A name that is governed already, and a process of another user, is refused.
 
 use super::{Answer, Asker, Daemon, FIRST_WAIT, Lease, Owner, Part, Reply, ServiceConfig};
-use crate::controllers::{Hosted, Refusal, Table};
-use linux::Root;
-use linux::freezer::processes_of;
-use std::collections::BTreeSet;
+use crate::config::{Parking, Target};
+use crate::controllers::cores::TelemetrySource;
+use crate::controllers::{Hosted, Refusal, RefusalKind};
+use linux::{ConfineActuator, Root};
+use policy::governing::{FrequencyMode, IdleMode};
 
 impl Daemon {
     /// What asked for something, for people.
@@ -28,9 +30,9 @@ impl Daemon {
     }
 
     /// Takes up a lease, or says why not.
-    pub(super) fn lease(&mut self, part: Part, reply: Reply) {
+    pub(super) fn lease(&mut self, mut part: Part, reply: Reply) {
         let (lease, asker) = (reply.lease(), reply.asker());
-        if let Err(refusal) = self.admitted(&part, asker) {
+        if let Err(refusal) = self.admitted(&mut part, asker) {
             return reply.send(Answer::NotLeased(refusal));
         }
         let tables = part.tables();
@@ -49,6 +51,17 @@ impl Daemon {
         }
         if let Some(kept) = self.leases.get_mut(&lease) {
             kept.pending = Some((reply, tables.len()));
+        }
+    }
+
+    /// The only user whose processes may be governed for this owner; `None`: any.
+    pub(super) fn only_user(&self, owner: Owner) -> Option<u32> {
+        match owner {
+            Owner::Config => None,
+            Owner::Lease(lease) => {
+                let user = self.leases.get(&lease).map(|lease| lease.asker.user)?;
+                (!is_own(user)).then_some(user)
+            }
         }
     }
 
@@ -87,20 +100,30 @@ impl Daemon {
         }
     }
 
-    /// One of its controllers is not to be had, or has ended.
-    pub(super) fn refuse_lease(&mut self, lease: u64, refusal: Refusal) {
+    /// Its controller `at` is not to be had, or has ended: in good order if `refused` is `None`.
+    pub(super) fn lease_lost(&mut self, lease: u64, at: usize, why: String, refused: Option<RefusalKind>) {
         let reply = self.leases.get_mut(&lease).and_then(|kept| kept.pending.take());
         match reply {
             Some((reply, _)) => {
-                self.end_lease(lease, &refusal.message);
-                reply.send(Answer::NotLeased(refusal));
+                self.end_lease(lease, &why);
+                let kind = refused.unwrap_or(RefusalKind::Failed);
+                reply.send(Answer::NotLeased(Refusal { kind, message: why }));
             }
-            // It runs on in `status` as withdrawn, until its command ends.
-            None => {
-                for hosted in self.controllers.iter_mut().filter(|one| one.owner == Owner::Lease(lease)) {
-                    hosted.withdraw(refusal.message.clone());
-                }
-            }
+            // It is in `status` as withdrawn, until its command ends.
+            None => self.controllers[at].withdraw(why, refused),
+        }
+    }
+
+    /// Ends the leases that the configuration in force does not admit.
+    pub(super) fn end_leases_not_admitted(&mut self) {
+        let ended: Vec<u64> = self
+            .leases
+            .iter()
+            .filter(|(_, lease)| self.may_ask(lease.asker.user).is_err())
+            .map(|(&lease, _)| lease)
+            .collect();
+        for lease in ended {
+            self.end_lease(lease, "the configuration does not admit its user any more");
         }
     }
 
@@ -119,27 +142,38 @@ impl Daemon {
         self.say(&format!("{}: let go, {why}", names.join(", ")));
     }
 
-    fn admitted(&self, part: &Part, asker: Asker) -> Result<(), Refusal> {
+    /// Refuses users that are not listed, and listed ones where others are affected.
+    fn may_ask(&self, user: u32) -> Result<(), Refusal> {
+        if is_own(user) {
+            return Ok(());
+        }
+        if !self.config.users.contains(&user) {
+            return Err(Refusal::held(format!(
+                "user {user} may have nothing governed\nhint: use sudo, or add it to users in the daemon's \
+                 configuration"
+            )));
+        }
+        if self.config.park == Parking::All || self.config.move_interrupts {
+            return Err(Refusal::held(
+                "this daemon keeps others off a service's CPUs (park = \"all\" or move_interrupts), so only \
+                 root has services governed\nhint: use sudo",
+            ));
+        }
+        Ok(())
+    }
+
+    fn admitted(&self, part: &mut Part, asker: Asker) -> Result<(), Refusal> {
         if part.is_empty() {
             return Err(Refusal::usage("nothing is named that could be governed"));
         }
-        let is_own = asker.user == 0 || asker.user == rustix::process::geteuid().as_raw();
-        if !is_own && !self.config.users.contains(&asker.user) {
-            return Err(Refusal::held(format!(
-                "user {} may have nothing governed\nhint: use sudo, or add it to users in the daemon's \
-                 configuration",
-                asker.user
-            )));
+        self.may_ask(asker.user)?;
+        if !is_own(asker.user) {
+            limit_to_own(&self.root, part, asker.user)?;
         }
         for table in part.tables() {
             table.check()?;
         }
-        let held = |name: &String| {
-            let slot = self.slots.iter().find(|slot| slot.config.name == *name).map(|slot| slot.owner);
-            let hosted = self.controllers.iter().find(|hosted| hosted.table.name() == *name);
-            slot.or(hosted.map(|hosted| hosted.owner))
-        };
-        if let Some((name, owner)) = part.names().iter().find_map(|name| Some((name.clone(), held(name)?))) {
+        if let Some((name, owner)) = self.held_name(part) {
             return Err(Refusal::held(format!("{name} is governed already, by {}", self.owner(owner))));
         }
         for service in &part.services {
@@ -153,38 +187,69 @@ impl Daemon {
                 }
             }
         }
-        if is_own { Ok(()) } else { owned_by(&self.root, part, asker.user) }
+        Ok(())
+    }
+
+    /// The first name of this part that the daemon governs already, and for which owner.
+    fn held_name(&self, part: &Part) -> Option<(String, Owner)> {
+        let held = |name: &String| {
+            let slot = self.slots.iter().find(|slot| slot.config.name == *name).map(|slot| slot.owner);
+            let hosted = self.controllers.iter().find(|hosted| hosted.table.name() == *name);
+            slot.or(hosted.map(|hosted| hosted.owner))
+        };
+        part.names().iter().find_map(|name| Some((name.clone(), held(name)?)))
+    }
+
+    /// The first name of this part that a lease has, and the process that asked for it.
+    pub(super) fn leased_name(&self, part: &Part) -> Option<(String, Asker)> {
+        let names = part.names();
+        self.leases.values().find_map(|lease| {
+            let leased = lease.part.names();
+            let name = names.iter().find(|name| leased.contains(name))?;
+            Some((name.clone(), lease.asker))
+        })
     }
 }
 
-/// Refuses processes of other users.
-fn owned_by(root: &Root, part: &Part, user: u32) -> Result<(), Refusal> {
-    let mut processes: BTreeSet<u32> = BTreeSet::new();
-    for service in &part.services {
-        processes.extend(service.target.find(root).map_err(Refusal::usage)?.processes);
+fn is_own(user: u32) -> bool {
+    user == 0 || user == rustix::process::geteuid().as_raw()
+}
+
+/// Leaves of `part` only requests that affect no process of another user: services by process or
+/// port, kept on their CPUs thread by thread. Idle limits, frequencies, offline CPUs, frozen cgroups
+/// and wake-ups affect every process of a CPU or cgroup; pages that are fetched as root may not be
+/// the user's to read.
+fn limit_to_own(root: &Root, part: &mut Part, user: u32) -> Result<(), Refusal> {
+    let refused = |what: &str| {
+        Err(Refusal::held(format!(
+            "{what} affects other users, so it is root's to ask for\nhint: use sudo, or leave it out"
+        )))
+    };
+    if !part.tables().is_empty() {
+        return refused("freezing work, choosing frequencies and waking CPUs");
     }
-    for table in part.tables() {
-        match table {
-            Table::Quiesce(config) => {
-                for unit in config.critical.iter().chain(&config.background) {
-                    processes.extend(processes_of(root, unit).map_err(Refusal::usage)?);
-                }
-            }
-            Table::HurryUp(config) => match config.pid {
-                Some(pid) => processes.extend([pid]),
-                None => return Err(Refusal::usage("name the process with --pid: it must be your own")),
-            },
-            Table::Wake(_) => {
-                return Err(Refusal::held("the planner of wake-ups is for all users: it is root's to start"));
-            }
+    for service in &mut part.services {
+        if !matches!(service.target, Target::Port(_) | Target::Pid(_)) {
+            return refused("a service by its cgroup or unit");
+        }
+        if service.idle.any(|mode| mode != IdleMode::Stock) {
+            return refused("idle");
+        }
+        if service.frequency != FrequencyMode::Stock {
+            return refused("frequency");
+        }
+        if service.telemetry != TelemetrySource::Requests {
+            return refused("telemetry other than \"requests\"");
+        }
+        match service.actuator {
+            _ if service.hotplug => return refused("actuator = \"hotplug\""),
+            None | Some(ConfineActuator::Affinity) => service.actuator = Some(ConfineActuator::Affinity),
+            Some(_) => return refused("an actuator other than \"affinity\""),
+        }
+        let found = service.target.find(root).map_err(Refusal::usage)?;
+        if let Some(process) = linux::not_own(&found.processes, user) {
+            return Err(Refusal::held(format!("process {process} is not user {user}'s own")));
         }
     }
-    use std::os::unix::fs::MetadataExt as _;
-    let is_own = |pid: &&u32| {
-        std::fs::metadata(root.path(&format!("proc/{pid}"))).is_ok_and(|process| process.uid() == user)
-    };
-    match processes.iter().find(|pid| !is_own(pid)) {
-        None => Ok(()),
-        Some(pid) => Err(Refusal::held(format!("process {pid} is not user {user}'s own"))),
-    }
+    Ok(())
 }

@@ -13,7 +13,7 @@ use crate::audit::{Audit, Entry, now_unix_s};
 use crate::clocks::Clocks;
 use crate::config::{Config, Part, ServiceConfig};
 use crate::control::{Answer, Ask, Asker, Control, ControlError, Heard, Reply, Running, Set, running};
-use crate::controllers::cores::{AlarmSink, Governed, News, OpenError, Status};
+use crate::controllers::cores::{AlarmSink, Governed, News, Open, OpenError, Status};
 use crate::controllers::{ControllerStatus, Happened, Hosted, Observer, Owner, Refusal};
 use crate::log::Log;
 use crate::park::Park;
@@ -24,6 +24,7 @@ use machine::{CpuList, Duration, Goal, Instant};
 use policy::governing::Input;
 use std::collections::BTreeMap;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
@@ -40,8 +41,10 @@ pub enum Event {
     Alarm(String, RequestAlarm),
     /// A question at the control socket, or the end of a lease.
     Heard(Heard),
-    /// What a controller's thread tells.
-    Controller(String, Happened),
+    /// A real-time thread computed for 100 ms without a pause.
+    Overrun,
+    /// What a controller's thread tells, with the number of its run.
+    Controller(u64, Happened),
     /// The state of everything is asked for, by the page of metrics.
     Snapshot(Sender<Snapshot>),
 }
@@ -56,12 +59,12 @@ pub struct Snapshot {
 }
 
 /// How it ended.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finished {
     /// What was put back, a line each.
     pub lines: Vec<String>,
     /// `Ok`: it was told to, its time was over, or the service of its command ended in good order.
-    pub outcome: Option<Refusal>,
+    pub outcome: Result<(), Refusal>,
 }
 
 /// Why the daemon does not start.
@@ -146,9 +149,11 @@ pub struct Daemon {
     observer: Option<Observer>,
     strict: bool,
     controllers: Vec<Hosted>,
+    /// Runs of controllers so far.
+    runs: u64,
     leases: BTreeMap<u64, Lease>,
     /// Why it ends by itself: set at once by what ends it.
-    finished: Option<Option<Refusal>>,
+    finished: Option<Result<(), Refusal>>,
 }
 
 /// What another process has governed for as long as it is connected.
@@ -185,6 +190,8 @@ enum State {
     },
     /// It is not there, or cannot be governed.
     Waiting { why: String, until: Instant, wait: Duration },
+    /// Governing it panicked, and it is left alone until `roost resume`.
+    Withdrawn { why: String },
 }
 
 impl Daemon {
@@ -224,6 +231,7 @@ impl Daemon {
                 .into_iter()
                 .map(|table| Hosted::new(table, Owner::Config))
                 .collect(),
+            runs: 0,
             leases: BTreeMap::new(),
             finished: None,
             config,
@@ -288,16 +296,23 @@ impl Daemon {
                 until = length.map(|length| now + length);
             }
             if until.is_some_and(|until| until <= now) {
-                break None;
+                break Ok(());
             }
             let beat = self.heart.as_ref().map(|heart| heart.next);
             let told = self.log.wakes_at();
             let opens = self.controllers.iter().filter_map(Hosted::due);
-            let next =
-                self.slots.iter().map(Slot::due).chain(until).chain(beat).chain(told).chain(opens).min();
+            let next = self
+                .slots
+                .iter()
+                .filter_map(Slot::due)
+                .chain(until)
+                .chain(beat)
+                .chain(told)
+                .chain(opens)
+                .min();
             let wait = next.map_or(Duration::from_secs(3600), |next| next.since(now));
             match events.recv_timeout(wait.into()) {
-                Ok(Event::Stop) => break None,
+                Ok(Event::Stop) => break Ok(()),
                 Ok(Event::Reload) => self.reload(),
                 Ok(Event::Alarm(service, alarm)) => self.alarm(&service, &alarm),
                 Ok(Event::Heard(Heard::Question(Ask::Lease(part), reply))) => self.lease(*part, reply),
@@ -306,7 +321,8 @@ impl Daemon {
                     reply.send(answer);
                 }
                 Ok(Event::Heard(Heard::LeaseEnded(lease))) => self.end_lease(lease, "its command ended"),
-                Ok(Event::Controller(name, happened)) => self.controller_tells(&name, happened),
+                Ok(Event::Overrun) => self.end_realtime(),
+                Ok(Event::Controller(run, happened)) => self.controller_tells(run, happened),
                 Ok(Event::Snapshot(sender)) => {
                     // Its asker may have gone.
                     let _ = sender.send(self.snapshot());
@@ -355,13 +371,20 @@ impl Daemon {
                         *due = now + self.config.epoch;
                     } else if settled.is_none() && *due <= now {
                         let mut news = News::default();
-                        governed.epoch(now, self.holder.as_mut(), &mut news);
+                        let holder = self.holder.as_mut();
+                        let governs = catch_unwind(AssertUnwindSafe(|| {
+                            governed.epoch(now, holder, &mut news);
+                            look(governed);
+                        }));
+                        if governs.is_err() {
+                            self.withdraw(at, &mut all);
+                            continue;
+                        }
                         // Epochs that were slept through are not made up for.
                         *due = (*due + self.config.epoch).max(now + self.config.epoch / 2);
                         if news.moved {
                             *settled = Some(linux::now() + SETTLING);
                         }
-                        look(governed);
                         let ended = news.ended;
                         all.take(news);
                         if ended {
@@ -384,7 +407,7 @@ impl Daemon {
                     let found = self.opened(config, owner);
                     self.slots[at] = self.slot_of(found, wait);
                 }
-                State::Waiting { .. } => {}
+                State::Waiting { .. } | State::Withdrawn { .. } => {}
             }
         }
         if let Some(park) = &self.park {
@@ -392,6 +415,31 @@ impl Daemon {
         }
         self.tell(all);
         self.keep_out_of_the_way();
+    }
+
+    /// Puts back what a service had changed when governing it panicked, and leaves it alone.
+    fn withdraw(&mut self, at: usize, news: &mut News) {
+        let why = "governing it panicked, which is a fault of Roost; what it changed is put back".to_owned();
+        let slot = &mut self.slots[at];
+        let name = slot.config.name.clone();
+        let state = std::mem::replace(&mut slot.state, State::Withdrawn { why: why.clone() });
+        news.notices.push(format!("{name}: {why}\nhint: roost resume {name}"));
+        if let Some(park) = &self.park {
+            park.leave(&name);
+        }
+        if let Some(clocks) = &self.clocks {
+            clocks.withdraw(&name);
+        }
+        if let Some(holder) = &mut self.holder {
+            holder.withdraw(&name);
+        }
+        if let State::Governed { governed, .. } = state {
+            // What panicked once may do so again; a confiner that is dropped puts back as well.
+            let _ = catch_unwind(AssertUnwindSafe(move || governed.release(None)));
+        }
+        if self.strict {
+            self.finished = Some(Err(Refusal::failed(format!("{name}: {why}"))));
+        }
     }
 
     /// Waits, ever longer, for a service that is not there.
@@ -427,7 +475,9 @@ impl Daemon {
     fn opened_now(&self, config: ServiceConfig, owner: Owner) -> Found {
         let mut news = News::default();
         let now = linux::now();
-        match Governed::open(&self.root, &self.config, &config, self.dry_run, now, &mut news) {
+        let only_user = self.only_user(owner);
+        let open = Open { root: &self.root, daemon: &self.config, only_user, dry_run: self.dry_run };
+        match Governed::open(&open, &config, now, &mut news) {
             Ok(mut governed) => {
                 governed.choose_clocks(self.clocks.as_ref());
                 governed.keep_others_off(self.park.as_ref());
@@ -452,7 +502,9 @@ impl Daemon {
                 for slot in &self.slots {
                     match &slot.state {
                         State::Governed { governed: service, .. } => governed.push(service.status()),
-                        State::Waiting { why, .. } => waiting.push((slot.config.name.clone(), why.clone())),
+                        State::Waiting { why, .. } | State::Withdrawn { why } => {
+                            waiting.push((slot.config.name.clone(), why.clone()));
+                        }
                     }
                 }
                 let mut asked = self.park.as_ref().map(Park::asked).unwrap_or_default();
@@ -497,6 +549,11 @@ impl Daemon {
                 names.join(", ")
             ));
         };
+        if let (State::Withdrawn { why }, Set::Resume) = (&slot.state, set) {
+            let why = why.clone();
+            slot.state = State::Waiting { why, until: Instant::ZERO, wait: FIRST_WAIT };
+            return Answer::Done;
+        }
         let State::Governed { governed, settled, .. } = &mut slot.state else {
             return Answer::Refused(format!("{service} is not governed now; see `roost status`"));
         };
@@ -564,7 +621,7 @@ impl Daemon {
         }
         let awake = self.slots.iter().filter_map(|slot| match &slot.state {
             State::Governed { governed, .. } => Some(governed.cpus().0.iter().copied()),
-            State::Waiting { .. } => None,
+            State::Waiting { .. } | State::Withdrawn { .. } => None,
         });
         let awake = CpuList(awake.flatten().collect());
         if !awake.0.is_empty() && awake != self.own {
@@ -623,10 +680,12 @@ fn heard(alarms: Option<&Sender<Event>>, service: &str) -> AlarmSink {
 }
 
 impl Slot {
-    fn due(&self) -> Instant {
+    /// When there is something to do for it; `None`: not until it is resumed.
+    fn due(&self) -> Option<Instant> {
         match &self.state {
-            State::Governed { due, settled, .. } => settled.unwrap_or(*due),
-            State::Waiting { until, .. } => *until,
+            State::Governed { due, settled, .. } => Some(settled.unwrap_or(*due)),
+            State::Waiting { until, .. } => Some(*until),
+            State::Withdrawn { .. } => None,
         }
     }
 }

@@ -23,16 +23,23 @@ impl Daemon {
         if let Some(reason) = (self.objection)(&config) {
             return self.say(&kept(reason));
         }
+        if let Some((name, asker)) = self.leased_name(&config.part()) {
+            return self.say(&kept(format!(
+                "{name} is governed for {asker}\nhint: end that command, or name it otherwise in {}",
+                file.display()
+            )));
+        }
         let clocks = match wanted_clocks(&self.root, &config, &self.cpus_there()) {
             Ok(clocks) => clocks,
             Err(error) => return self.say(&kept(error)),
         };
         let mut before = std::mem::replace(&mut self.config, config);
         // What came with a lease is no part of the file.
-        let of_leases: Vec<ServiceConfig> =
-            self.leases.values().flat_map(|lease| lease.part.services.iter().cloned()).collect();
+        let of_leases = self.leased_services();
         before.services.retain(|service| !of_leases.contains(service));
         self.config.services.extend(of_leases.iter().cloned());
+        self.end_leases_not_admitted();
+        let of_leases = self.leased_services();
         self.reload_controllers();
         if (&before.socket, &before.metrics, &before.audit)
             != (&self.config.socket, &self.config.metrics, &self.config.audit)
@@ -112,6 +119,10 @@ impl Daemon {
 }
 
 impl Daemon {
+    fn leased_services(&self) -> Vec<ServiceConfig> {
+        self.leases.values().flat_map(|lease| lease.part.services.iter().cloned()).collect()
+    }
+
     /// Controllers whose table is as it was go on; the others end, and new ones begin.
     fn reload_controllers(&mut self) {
         let wanted: Vec<Table> = self.config.part().tables();

@@ -160,3 +160,143 @@ fn whom_parking_concerns_and_more_cpus_are_taken_on_reload() {
     made.daemon.reload();
     assert!(made.folder.path().join("run/roost/cpu1.lock").exists(), "{:?}", made.said.lock().unwrap());
 }
+
+/// A lease of two controllers whose services are not there; the numbers of their runs.
+fn leased(made: &mut Made) -> [u64; 2] {
+    let part: Part = toml::from_str(
+        "[[quiesce]]\nname = \"a\"\ncritical = [\"none-a\"]\nbackground = [\"/none\"]\n\
+         [[quiesce]]\nname = \"b\"\ncritical = [\"none-b\"]\nbackground = [\"/none\"]\n",
+    )
+    .unwrap();
+    let tables = part.tables();
+    made.daemon.leases.insert(7, Lease { part, asker: Asker { user: 0, process: 1 }, pending: None });
+    made.daemon.controllers.extend(tables.into_iter().map(|table| Hosted::new(table, Owner::Lease(7))));
+    made.daemon.open_controllers();
+    [made.daemon.runs - 1, made.daemon.runs]
+}
+
+fn reports(daemon: &Daemon) -> Vec<crate::controllers::ControllerReport> {
+    daemon.controllers.iter().map(|hosted| hosted.report(String::new())).collect()
+}
+
+#[test]
+fn a_controller_of_a_lease_is_withdrawn_alone_and_its_report_says_how_it_ended() {
+    use crate::controllers::{ControllerState, RefusalKind};
+    let mut made = made("");
+    let [first, second] = leased(&mut made);
+    let ended = |outcome| Happened::Ended { outcome, lines: Vec::new(), is_final: false };
+    made.daemon.controller_tells(second, Happened::Opened);
+    made.daemon.controller_tells(first, ended(Ok(Some("the service has ended".to_owned()))));
+    let told = reports(&made.daemon);
+    assert_eq!((told[0].state, told[0].refused), (ControllerState::Withdrawn, None));
+    assert_eq!(told[0].why.as_deref(), Some("the service has ended"));
+    assert_eq!(told[1].state, ControllerState::Running, "the other one goes on");
+    made.daemon.controller_tells(second, ended(Err(Refusal::unsupported("no program"))));
+    let told = reports(&made.daemon);
+    assert_eq!(
+        (told[1].state, told[1].refused),
+        (ControllerState::Withdrawn, Some(RefusalKind::Unsupported))
+    );
+}
+
+#[test]
+fn what_a_run_that_was_paused_still_tells_changes_nothing() {
+    use crate::controllers::ControllerState;
+    let mut made = made("");
+    let [first, _] = leased(&mut made);
+    let asker = Asker { user: 0, process: 1 };
+    made.daemon.set_controller("quiesce:a", Set::Pause, asker).unwrap();
+    // Its thread had refused, or had taken hold, just before.
+    for stale in [Happened::Refused(Refusal::usage("no such unit")), Happened::Opened] {
+        made.daemon.controller_tells(first, stale);
+        assert_eq!(reports(&made.daemon)[0].state, ControllerState::Paused);
+    }
+    // Another one of its name is not concerned either.
+    made.daemon.set_controller("quiesce:a", Set::Resume, asker).unwrap();
+    made.daemon.open_controllers();
+    let lines = vec!["put back".to_owned()];
+    made.daemon.controller_tells(first, Happened::Ended { outcome: Ok(None), lines, is_final: true });
+    assert_eq!(reports(&made.daemon)[0].state, ControllerState::Opening);
+    assert!(made.said.lock().unwrap().iter().any(|line| line == "put back"), "what it put back is said");
+}
+
+#[test]
+fn a_lease_keeps_its_names_on_reload_and_ends_with_the_admission_of_its_user() {
+    let mut made = made("users = [1234]");
+    let part: Part = toml::from_str("[[service]]\nname = \"till\"\npid = 1\npolicy = \"fixed\"\n").unwrap();
+    let service = part.services[0].clone();
+    made.daemon.config.services.push(service.clone());
+    made.daemon.leases.insert(7, Lease { part, asker: Asker { user: 1234, process: 1 }, pending: None });
+    let state = State::Waiting { why: String::new(), until: Instant::ZERO, wait: FIRST_WAIT };
+    made.daemon.slots.push(Slot { owner: Owner::Lease(7), config: service.clone(), state });
+    let file = made.folder.path().join("roost.toml");
+    fs::write(&file, self::service("users = [1234]").replace("shop", "till")).unwrap();
+    made.daemon.reload();
+    let said = made.said.lock().unwrap().join("\n");
+    assert!(said.contains("till is governed for user 1234") && said.contains("is not taken"), "{said}");
+    let said = made.reload("users = [1234]\nepoch = \"2s\"");
+    assert!(made.daemon.leases.contains_key(&7), "{said}");
+    for keys in ["", "users = [1234]\npark = \"all\"", "users = [1234]\nmove_interrupts = true"] {
+        let part = Part { services: vec![service.clone()], ..Part::default() };
+        made.daemon.leases.insert(7, Lease { part, asker: Asker { user: 1234, process: 1 }, pending: None });
+        let said = made.reload(keys);
+        assert!(made.daemon.leases.is_empty(), "{keys}: {said}");
+        assert!(made.daemon.config.services.iter().all(|one| one.name == "shop"), "{said}");
+    }
+}
+
+#[test]
+fn a_service_whose_governing_panics_is_withdrawn_alone_until_it_is_resumed() {
+    let listeners = [(); 2].map(|()| std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap());
+    let [a, b] = listeners.each_ref().map(|listener| listener.local_addr().unwrap().port());
+    let folder = tempfile::tempdir().unwrap();
+    let service =
+        |name: &str, port| format!("[[service]]\nname = \"{name}\"\nport = {port}\npolicy = \"fixed\"\n");
+    let text = format!("epoch = \"20ms\"\n{}{}", service("a", a), service("b", b));
+    let config: Config = toml::from_str(&text).unwrap();
+    let config = Config { socket: folder.path().join("roost.sock"), ..config };
+    let (events, heard) = std::sync::mpsc::channel();
+    let socket = config.socket.clone();
+    let options = Options {
+        root: Root::system(),
+        config,
+        file: None,
+        dry_run: true,
+        strict: false,
+        events: events.clone(),
+        observer: None,
+    };
+    let daemon = Daemon::start(options, |_| {}).unwrap();
+    if let Some(Slot { state: State::Waiting { why, .. }, .. }) = daemon.slots.first() {
+        eprintln!("SKIPPED: {why}");
+        return;
+    }
+    let asking = std::thread::spawn(move || {
+        let waiting = || match crate::control::ask(&socket, &Ask::Status) {
+            Ok(Answer::Status { waiting, governed, .. }) => (waiting, governed.len()),
+            other => panic!("{other:?}"),
+        };
+        let until = |holds: &dyn Fn() -> bool| {
+            while !holds() {
+                std::thread::sleep(std::time::Duration::from_millis(5));
+            }
+        };
+        until(&|| waiting().1 == 1);
+        let (gone, _) = waiting();
+        assert_eq!(gone[0].0, "a");
+        assert!(gone[0].1.contains("panicked"), "{gone:?}");
+        let resume = Ask::Set { service: "a".into(), set: Set::Resume };
+        assert_eq!(crate::control::ask(&socket, &resume).unwrap(), Answer::Done);
+        until(&|| waiting().1 == 2);
+        events.send(Event::Stop).unwrap();
+    });
+    let mut looks = BTreeMap::new();
+    let finished = daemon.run(&heard, None, |governed| {
+        let looks = looks.entry(governed.name().to_owned()).or_insert(0);
+        *looks += 1;
+        assert!(governed.name() != "a" || *looks != 2, "told to panic");
+    });
+    asking.join().unwrap();
+    assert_eq!(finished.outcome, Ok(()));
+    assert!(looks["a"] > 2 && looks["b"] > 2, "{looks:?}");
+}

@@ -28,7 +28,7 @@ mod status;
 mod telemetry;
 
 pub(crate) use open::unused_name;
-pub use open::{OpenError, Outlook};
+pub use open::{Open, OpenError, Outlook};
 pub use sources::TelemetrySource;
 pub use status::{LastChange, Status};
 pub use telemetry::{AlarmSink, Telemetry, Window};

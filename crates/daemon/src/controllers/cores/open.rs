@@ -100,18 +100,35 @@ impl Outlook {
     }
 }
 
+/// The circumstances in which a service is opened.
+pub struct Open<'a> {
+    /// The folder below which `/sys`, `/proc` and `/run` lie.
+    pub root: &'a Root,
+    /// The configuration of the daemon.
+    pub daemon: &'a Config,
+    /// All processes of the service must be this user's.
+    pub only_user: Option<u32>,
+    /// Decide, and change nothing.
+    pub dry_run: bool,
+}
+
 impl Governed {
-    /// Finds the service of this configuration and of its daemon's, begins to watch it, and takes hold of its CPUs, all of which it keeps for now.
+    /// Finds the service, begins to watch it, and takes hold of its CPUs, all of which it keeps for
+    /// now.
     pub fn open(
-        root: &Root,
-        daemon: &Config,
+        open: &Open<'_>,
         config: &ServiceConfig,
-        dry_run: bool,
         now: Instant,
         news: &mut News,
     ) -> Result<Self, OpenError> {
+        let &Open { root, daemon, only_user, dry_run } = open;
         let (means, epoch) = (daemon.clock_means(), daemon.epoch);
         let outlook = Outlook::of(root, config, means)?;
+        if let Some(user) = only_user
+            && let Some(process) = linux::not_own(&outlook.service.processes, user)
+        {
+            return Err(ConfineError::NotOwn { process, user }.into());
+        }
         let mut telemetry = Telemetry::open(root, &outlook.service, config, epoch, now)?;
         let notices = telemetry.drain_notices();
         news.notices.extend(notices.into_iter().map(|notice| format!("{}: {notice}", config.name)));
@@ -120,6 +137,7 @@ impl Governed {
         } else {
             let options = ConfineOptions {
                 actuator: config.actuator,
+                only_user,
                 ..ConfineOptions::new(format!("roost govern {}", config.name))
             };
             let mut confiner = Confiner::open(root, &outlook.service, options)?;

@@ -13,7 +13,9 @@ fn idle_service(
     let mut config: ServiceConfig = toml::from_str(&text).unwrap();
     config.telemetry = telemetry;
     let daemon = Config { epoch: Duration::from_millis(50), ..Config::default() };
-    match Governed::open(&Root::system(), &daemon, &config, true, linux::now(), news) {
+    let root = Root::system();
+    let open = Open { root: &root, daemon: &daemon, only_user: None, dry_run: true };
+    match Governed::open(&open, &config, linux::now(), news) {
         Err(OpenError::Blind { reason, .. }) => {
             eprintln!("skipped: {reason}");
             None

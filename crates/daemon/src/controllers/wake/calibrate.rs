@@ -64,29 +64,38 @@ impl Latency {
 }
 
 impl Calibration {
-    /// Measures timers on all of these CPUs at once, and wake-ups between two of them: about five seconds.
+    /// Measures timers on all of these CPUs at once, and wake-ups between two of them: about five
+    /// seconds. Returns early, with a part of it, once `ends` is true.
     pub fn measure(
         cpus: &CpuList,
         holder: &IdleHolder,
         alarms: Option<&AlarmProgram>,
+        ends: &AtomicBool,
     ) -> Result<Self, AffinityError> {
         let timers = on_each(cpus, |cpu| timer_lateness(cpu, SLEEP, SAMPLES))?;
         let kernel_timers = match alarms {
+            Some(_) if ends.load(Ordering::Acquire) => BTreeMap::new(),
             Some(alarms) => on_each(cpus, |cpu| kernel_timer_lateness(cpu, alarms))?,
             None => BTreeMap::new(),
         };
         let mut found = Self { timers, kernel_timers, ..Self::default() };
         // The last sleeps, because interrupts prefer the first.
         let (Some(&waker), Some(&sleeper)) = (cpus.0.first(), cpus.0.last()) else { return Ok(found) };
-        if waker == sleeper {
+        if waker == sleeper || ends.load(Ordering::Acquire) {
             return Ok(found);
         }
         let wake = || Ok::<_, AffinityError>(Latency::of(&wake_latency(sleeper, waker, SLEEP, SAMPLES)?));
         found.stock = wake()?;
+        if ends.load(Ordering::Acquire) {
+            return Ok(found);
+        }
         if let Ok(mut window) = holder.window(sleeper)
             && window.open().is_ok()
         {
             found.polling = wake()?;
+        }
+        if ends.load(Ordering::Acquire) {
+            return Ok(found);
         }
         let has_ended = AtomicBool::new(false);
         found.spinning = std::thread::scope(|scope| {

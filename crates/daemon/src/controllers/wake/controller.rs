@@ -22,9 +22,9 @@ pub struct Wake {
 impl Controller for Wake {
     type Config = WakeConfig;
 
-    fn open(_machine: &Machine, config: &WakeConfig) -> Result<Self, Refusal> {
+    fn open(machine: &Machine, config: &WakeConfig) -> Result<Self, Refusal> {
         let options = config.options()?;
-        let (daemon, mut notices) = WakeDaemon::open(&options)?;
+        let (daemon, mut notices) = WakeDaemon::open(&options, &machine.ends)?;
         let handle = daemon.handle();
         if let Some(address) = daemon.udp_address() {
             notices.push(format!("datagrams at {address}"));

@@ -55,7 +55,7 @@ pub(super) struct Inner {
 
 impl WakeDaemon {
     /// Measures, takes the knobs, and listens. What is there to say of the machine comes beside.
-    pub fn open(options: &WakeOptions) -> Result<(Self, Vec<String>), WakeError> {
+    pub fn open(options: &WakeOptions, ends: &AtomicBool) -> Result<(Self, Vec<String>), WakeError> {
         let root = Root::system();
         let holder = IdleHolder::open(&root, &options.cpus, "roost wake", IdleActuator::PmQos)?;
         let mut notices = Vec::new();
@@ -71,9 +71,12 @@ impl WakeDaemon {
             Err(_) => None,
         };
         let calibration = match options.exit_latency {
-            None => Calibration::measure(&options.cpus, &holder, alarms.as_ref())?,
+            None => Calibration::measure(&options.cpus, &holder, alarms.as_ref(), ends)?,
             Some(_) => Calibration::default(),
         };
+        if ends.load(Ordering::Acquire) {
+            return Err(WakeError::Failed("it was told to end before it had measured".to_owned()));
+        }
         let act = options.act.unwrap_or_else(|| calibration.act());
         let alarm = options.alarm.unwrap_or_else(|| calibration.alarm());
         let alarms = alarms.filter(|_| alarm == Alarm::Kernel);
