@@ -90,7 +90,9 @@ pub use processes::ends_with_parent::EndsWithParent;
 pub use processes::pid_namespace::{HostThread, NamespacedThreads};
 pub use processes::privileges::{Capability, Privileges, privileges};
 pub use processes::programs::{Contested, LatencyHolders, Program, Rival, latency_holders, rivals};
-pub use processes::realtime::{RealtimeError, end_realtime, schedule_fifo, schedule_fifo_bounded, schedule_idle};
+pub use processes::realtime::{
+    RealtimeError, end_realtime, schedule_fifo, schedule_fifo_bounded, schedule_idle,
+};
 pub use processes::thread_places::{Kick, Occupant, PlaceState, ThreadPlace, ThreadPlaces};
 pub use processes::threads::cpus_of_process;
 pub use processes::{code_files, service, signals, symbols};

@@ -136,8 +136,8 @@ impl LeaseRequest {
         Ok(Self { stream: connect(path)?, path: path.to_owned() })
     }
 
-    /// Closes the connection from another thread: nothing is asked for any more, and what was
-    /// granted has ended.
+    /// Closes the connection from another thread: nothing is asked for any more, and a
+    /// granted lease has ended.
     pub fn ender(&self) -> io::Result<impl Fn() + Send + 'static> {
         let stream = self.stream.try_clone()?;
         Ok(move || {

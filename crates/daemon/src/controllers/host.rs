@@ -189,7 +189,7 @@ impl Host {
     }
 }
 
-const PANICKED: &str = "it panicked, which is a fault of Roost; what it changed is put back";
+const PANICKED: &str = "it panicked, which is a fault of Roost; its changes are put back";
 
 /// A controller, from the loop's side.
 pub(crate) struct Hosted {
@@ -198,8 +198,8 @@ pub(crate) struct Hosted {
     state: ControllerState,
     why: Option<String>,
     refused: Option<RefusalKind>,
-    /// The number of the run whose events count; `None`: it was stopped, and what it still has to
-    /// tell changes nothing.
+    /// The number of the run whose events count; `None`: it was stopped, and later events of
+    /// it change nothing.
     run: Option<u64>,
     shared: Arc<Mutex<Shared>>,
     thread: Option<JoinHandle<()>>,
@@ -293,7 +293,7 @@ impl Hosted {
         self.refused = refused;
     }
 
-    /// Ends it, with what it changed put back, until [`Self::resume`].
+    /// Ends it, with its changes put back, until [`Self::resume`].
     pub(crate) fn pause(&mut self, why: String) {
         self.end();
         self.join();

@@ -419,7 +419,7 @@ impl Daemon {
 
     /// Puts back what a service had changed when governing it panicked, and leaves it alone.
     fn withdraw(&mut self, at: usize, news: &mut News) {
-        let why = "governing it panicked, which is a fault of Roost; what it changed is put back".to_owned();
+        let why = "governing it panicked, which is a fault of Roost; its changes are put back".to_owned();
         let slot = &mut self.slots[at];
         let name = slot.config.name.clone();
         let state = std::mem::replace(&mut slot.state, State::Withdrawn { why: why.clone() });

@@ -217,7 +217,7 @@ fn what_a_run_that_was_paused_still_tells_changes_nothing() {
     let lines = vec!["put back".to_owned()];
     made.daemon.controller_tells(first, Happened::Ended { outcome: Ok(None), lines, is_final: true });
     assert_eq!(reports(&made.daemon)[0].state, ControllerState::Opening);
-    assert!(made.said.lock().unwrap().iter().any(|line| line == "put back"), "what it put back is said");
+    assert!(made.said.lock().unwrap().iter().any(|line| line == "put back"), "its last line is said");
 }
 
 #[test]
