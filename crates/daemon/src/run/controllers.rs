@@ -34,7 +34,7 @@ impl Daemon {
         }
     }
 
-    /// What a run of a controller tells. One that was paused, or whose lease has ended, is still
+    /// Handles an event of a run. One that was paused, or whose lease has ended, is still
     /// heard to the end, and changes nothing.
     pub(super) fn controller_tells(&mut self, run: u64, happened: Happened) {
         let at = self.controllers.iter().position(|hosted| hosted.is_run(run));
