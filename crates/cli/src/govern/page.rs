@@ -47,15 +47,7 @@ fn title(history: &History) -> String {
 
 /// The page.
 pub fn page(info: &RunInfo, history: &History) -> Page {
-    let mut page = Page {
-        name: info.name.clone(),
-        title: info.title.clone(),
-        facts: vec![info.started.clone(), format!("Roost {}", info.version)],
-        notes: info.method.clone(),
-        command: info.command.clone(),
-        ..Page::default()
-    };
-    page.facts.extend(info.machine.cpu_model.clone());
+    let mut page = Page::of(info);
     let several = history.services.len() > 1;
     for (name, told) in &history.services {
         page.summary += &summary(told);
@@ -164,8 +156,7 @@ fn over_time(name: &str, told: &Told) -> Section {
     );
     tail.series.push(series("tail", Style::Line, &|point| Some(point.tail_ns? as f64)));
     if told.points.iter().any(|point| point.goal.is_some()) {
-        let goal = |point: &Point| Some(point.goal?.latency.as_nanos() as f64);
-        tail.series.push(series(&goals(told), Style::Steps, &goal));
+        tail.limit = Some(goal_in_force(told));
     }
     let mut rate =
         Lines::new("Requests", "Answered per second.", time(), Quantity::new("requests", Unit::PerSecond));
@@ -175,18 +166,25 @@ fn over_time(name: &str, told: &Told) -> Section {
     Section { title: name.to_owned(), text: String::new(), parts }
 }
 
-/// The goals that it had, in their order.
-fn goals(told: &Told) -> String {
+/// The goal as it was at each time.
+fn goal_in_force(told: &Told) -> Limit {
     let mut names: Vec<String> = Vec::new();
-    for goal in told.points.iter().filter_map(|point| point.goal) {
-        if names.last() != Some(&goal.to_string()) {
-            names.push(goal.to_string());
+    let mut changes: Vec<(f64, Option<f64>)> = Vec::new();
+    // A point stands at the end of its time.
+    let mut since = 0.0;
+    for point in &told.points {
+        let y = point.goal.map(|goal| goal.latency.as_nanos() as f64);
+        if changes.last().is_none_or(|(_, before)| *before != y) {
+            changes.push((since, y));
+            names.extend(point.goal.map(|goal| goal.to_string()));
         }
+        since = point.at_s;
     }
-    match &names[..] {
+    let name = match &names[..] {
         [first, .., last] => format!("goal, from {first} to {last}"),
         _ => format!("goal {}", names.join("")),
-    }
+    };
+    Limit { name, y: changes.first().and_then(|(_, y)| *y), changes: changes.split_off(1.min(changes.len())) }
 }
 
 /// What was learned at the last load.
@@ -278,31 +276,35 @@ mod tests {
     #[test]
     fn the_page_says_whether_the_goal_was_kept_and_what_is_not_known() {
         let mut told = history(&[(8, 100), (2, 300), (2, 700), (3, 320)]);
-        let html = page(&info(), &told).html();
+        let json = page(&info(), &told).json();
         for words in ["75.0 %", "3.75 of 8", "goal 500us@p99", "None was parked", "it kept all its cores"] {
-            assert!(html.contains(words), "{words}: {html}");
+            assert!(json.contains(words), "{words}: {json}");
         }
         let cache = told.services.get_mut("cache").unwrap();
         cache.parked.insert(CpuId(7), Parked { epochs: 3, known: 2, busy: 0.5, ..Parked::default() });
-        let html = page(&info(), &told).html();
-        assert!(html.contains("how deeply they slept is not known") && html.contains("25.0 %"), "{html}");
+        let json = page(&info(), &told).json();
+        assert!(json.contains("how deeply they slept is not known") && json.contains("25.0 %"), "{json}");
     }
 
     #[test]
     fn the_goal_is_drawn_as_it_was_at_each_time_and_what_was_set_is_told() {
-        let html = page(&info(), &super::super::history::tests::intervened()).html();
+        let page_of = page(&info(), &super::super::history::tests::intervened());
+        let Part::Lines(tail) = &page_of.sections[0].parts[1] else { panic!("the tail is a line") };
+        let limit = tail.limit.as_ref().expect("the goal");
+        assert_eq!((limit.y, &limit.changes[..]), (Some(500e3), &[(1.0, Some(3e6))][..]));
+        let json = page_of.json();
         for words in
             ["goal, from 500us@p99 to 3.00ms@p99", "set: goal 500us@p99", "set: pause", "set: resume"]
         {
-            assert!(html.contains(words), "{words}: {html}");
+            assert!(json.contains(words), "{words}: {json}");
         }
-        let steady = page(&info(), &history(&[(8, 100), (2, 300)])).html();
+        let steady = page(&info(), &history(&[(8, 100), (2, 300)])).json();
         assert!(steady.contains("goal 500us@p99") && !steady.contains("goal, from"), "{steady}");
     }
 
     #[test]
     fn a_run_without_enough_requests_is_not_called_kept() {
-        let html = page(&info(), &history(&[(1, 0)])).html();
-        assert!(html.contains("is not known") && !html.contains("goal kept"), "{html}");
+        let json = page(&info(), &history(&[(1, 0)])).json();
+        assert!(json.contains("is not known") && !json.contains("goal kept"), "{json}");
     }
 }

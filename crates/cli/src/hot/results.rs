@@ -313,23 +313,16 @@ fn page(info: &RunInfo, found: &Found) -> Page {
             .collect(),
         });
     }
-    Page {
-        name: info.name.clone(),
-        title: info.title.clone(),
+    let mut page = Page {
         summary,
-        facts: vec![
-            info.started.clone(),
-            format!("Roost {}", info.version),
-            format!("{} samples", found.samples),
-        ],
         alarms: found.notes.clone(),
         cards: cards.collect(),
         sections,
-        notes: info.method.clone(),
         folded: found.option.iter().map(|option| ("To have it watched".to_owned(), option.clone())).collect(),
-        command: info.command.clone(),
-        ..Page::default()
-    }
+        ..Page::of(info)
+    };
+    page.facts.push(format!("{} samples", found.samples));
+    page
 }
 
 const METHOD: [&str; 4] = [

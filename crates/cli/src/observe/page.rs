@@ -15,20 +15,8 @@ use report::figures::{
     Bar, BarPart, Bars, Bucket, Card, Form, Lengths, Lines, Page, Part, Point, Quantity, Row, Section,
     Series, Style, Table, Tone, Unit,
 };
+use report::run::RunInfo;
 use serde::Serialize;
-
-/// A page's texts beside its figures.
-#[derive(Clone, Debug, Default)]
-pub struct Facts {
-    /// The run's name.
-    pub name: String,
-    /// The command's arguments.
-    pub command: Vec<String>,
-    /// Roost's version.
-    pub version: String,
-    /// When it began.
-    pub started: String,
-}
 
 /// How a service answered for a stretch of time.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -57,19 +45,14 @@ pub const METHOD: [&str; 5] = [
 ];
 
 /// The page.
-pub fn page(facts: &Facts, observation: &Observation) -> Page {
+pub fn page(info: &RunInfo, observation: &Observation) -> Page {
     let findings = &observation.findings;
     let machine = observation
         .machine
         .as_ref()
         .map_or("idle states not known".to_owned(), |name| format!("idle states: {name}"));
-    let line = [
-        facts.started.clone(),
-        format!("Roost {}", facts.version),
-        findings.source.clone(),
-        format!("{} on {} CPUs", findings.elapsed, findings.cpus.len()),
-        machine,
-    ];
+    let facts =
+        [findings.source.clone(), format!("{} on {} CPUs", findings.elapsed, findings.cpus.len()), machine];
     let mut alarms = observation.notes.clone();
     if findings.lost > 0 {
         alarms.push(format!("{} events were lost; the periods around them are left out.", findings.lost));
@@ -80,18 +63,11 @@ pub fn page(facts: &Facts, observation: &Observation) -> Page {
     sections.extend(requests(observation));
     sections
         .extend(observation.scraped.as_ref().map(|scraped| own_word(scraped, observation.answers.as_ref())));
-    Page {
-        name: facts.name.clone(),
-        title: observation.title.clone(),
-        summary: summary(observation),
-        facts: line.to_vec(),
-        alarms,
-        cards: cards(observation),
-        sections,
-        notes: METHOD.iter().map(|sentence| (*sentence).to_owned()).chain(findings.unknown.clone()).collect(),
-        command: facts.command.clone(),
-        ..Page::default()
-    }
+    let mut page =
+        Page { summary: summary(observation), alarms, cards: cards(observation), sections, ..Page::of(info) };
+    page.facts.extend(facts);
+    page.notes.extend(findings.unknown.iter().cloned());
+    page
 }
 
 /// The verdict and the remedy.
@@ -531,9 +507,9 @@ mod tests {
         Platform::by_name("tradeoffs").unwrap().cstates
     }
 
-    fn html(observation: &Observation) -> String {
-        let page = page(&Facts::default(), observation).html();
-        assert!(!page.contains("NaN") && !page.contains("<b>"), "{page}");
+    fn json(observation: &Observation) -> String {
+        let page = page(&RunInfo::default(), observation).json();
+        assert!(!page.contains("NaN"), "{page}");
         page
     }
 
@@ -542,7 +518,7 @@ mod tests {
         let mut seen = observation(SleepSource::Bpf, sandybridge(), 2);
         let point = |at| RequestPoint { at_s: f64::from(at), per_s: 1e3, p50_ns: Some(5e4), p99_ns: None };
         seen.requests = (0..9).map(point).collect();
-        let page = html(&seen);
+        let page = json(&seen);
         for title in [
             "Time by the length of periods",
             "Residency by CPU",
@@ -568,13 +544,12 @@ mod tests {
             connections: Some(7),
             notes: vec!["it did not answer 1 of 9 times (late)".into()],
         });
-        let alone = html(&seen);
-        for words in
-            ["What the service says of itself", "roost:&lt;host&gt;:1", "It did not answer 1 of 9 times"]
-        {
+        let alone = json(&seen);
+        for words in ["What the service says of itself", "roost:<host>:1", "It did not answer 1 of 9 times"] {
             assert!(alone.contains(words), "no {words}");
         }
-        assert!(!alone.contains("the kernel</"), "{alone}");
+        let kernel = "\"name\":\"the kernel\"";
+        assert!(!alone.contains(kernel), "{alone}");
         let times = hdrhistogram::Histogram::<u64>::new(3).unwrap();
         let kernel = RequestPattern {
             elapsed: Duration::from_secs(1),
@@ -590,31 +565,31 @@ mod tests {
             wakes_hidden: 0,
         };
         seen.answers = Some(Answers::of("x".into(), &kernel));
-        assert!(html(&seen).contains("the kernel"));
+        assert!(json(&seen).contains("\"name\":\"the kernel\""));
     }
 
     #[test]
     fn what_is_not_known_is_said_in_its_place() {
-        let counts = html(&observation(SleepSource::Counts, sandybridge(), 2));
+        let counts = json(&observation(SleepSource::Counts, sandybridge(), 2));
         assert!(
             counts.contains("Counts have no lengths.") && counts.contains("Residency by CPU"),
             "{counts}"
         );
-        let tableless = html(&observation(SleepSource::Bpf, CstateTable::default(), 2));
+        let tableless = json(&observation(SleepSource::Bpf, CstateTable::default(), 2));
         assert!(
             tableless.contains("none can be called wrong") && tableless.contains("state 2"),
             "{tableless}"
         );
-        let nothing = html(&observation(SleepSource::Bpf, sandybridge(), 0));
+        let nothing = json(&observation(SleepSource::Bpf, sandybridge(), 0));
         assert!(nothing.contains("Cannot tell"), "{nothing}");
     }
 
     #[test]
     fn a_machine_of_many_cpus_says_which_are_left_out() {
-        let many = html(&observation(SleepSource::Bpf, sandybridge(), 90));
+        let many = json(&observation(SleepSource::Bpf, sandybridge(), 90));
         assert!(many.contains("cpu63") && !many.contains("cpu64"), "{many}");
         assert!(many.contains("sleeps.json has all"), "{many}");
-        let all_shown = html(&observation(SleepSource::Bpf, sandybridge(), 64));
+        let all_shown = json(&observation(SleepSource::Bpf, sandybridge(), 64));
         assert!(!all_shown.contains("sleeps.json has all"), "{all_shown}");
     }
 }

@@ -1,7 +1,7 @@
 //! The results of an observation: one JSON document, and the folder that keeps it with its page.
 
 use super::answers::Answers;
-use super::page::{self, Facts, RequestPoint};
+use super::page::{self, RequestPoint};
 use crate::machine_facts::this_machine;
 use crate::run_folder::{self, Place, REPORT};
 use ::observe::sleep::Findings;
@@ -144,9 +144,7 @@ pub fn write(out: Option<&Path>, observation: &Observation) -> Result<PathBuf> {
         config: toml::Table::new(),
     };
     run_folder::write_info(&place, &info)?;
-    let facts =
-        Facts { name: info.name, command: info.command, version: info.version, started: info.started };
-    run_folder::write_report(&place, &page::page(&facts, observation))?;
+    run_folder::write_report(&place, &page::page(&info, observation))?;
     Ok(place.join(REPORT))
 }
 

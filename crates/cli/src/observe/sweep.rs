@@ -351,7 +351,7 @@ fn page(info: &RunInfo, sweep: &Sweep) -> Page {
         figure(
             "Power against load",
             &format!("All CPUs; {}.", source.as_deref().unwrap_or("not known here")),
-            Quantity::new("power", Unit::Watts),
+            Quantity::new("power", Unit::Watts).by_source(source.as_deref().unwrap_or("")),
             &|point| Some(point.power.as_ref()?.mean.as_watts()),
         ),
         figure(
@@ -381,15 +381,12 @@ fn page(info: &RunInfo, sweep: &Sweep) -> Page {
         figures.push(lines.part());
     }
     Page {
-        name: info.name.clone(),
         title: title(sweep),
         summary: format!("{} points, {} depths of sleep.", sweep.points.len(), depths.len()),
-        facts: vec![info.started.clone(), format!("Roost {}", info.version)],
         alarms: sweep.notes.clone(),
         sections: vec![Section { title: "Against load".to_owned(), text: String::new(), parts: figures }],
         notes: vec![METHOD.to_owned()],
-        command: info.command.clone(),
-        ..Page::default()
+        ..Page::of(info)
     }
 }
 
@@ -473,7 +470,7 @@ mod tests {
             machine: this_machine(),
             config: toml::Table::new(),
         };
-        assert!(page(&info, &sweep).html().contains("deep is left out: why"));
+        assert!(page(&info, &sweep).json().contains("deep is left out: why"));
     }
 
     #[test]

@@ -91,17 +91,11 @@ fn buckets(lengths: &LengthHistogram) -> Vec<(f64, u64, f64)> {
 
 fn page(info: &RunInfo, told: &Told) -> Page {
     let mut page = Page {
-        name: info.name.clone(),
-        title: info.title.clone(),
         summary: summary(told),
-        facts: vec![info.started.clone(), format!("Roost {}", info.version)],
-        notes: info.method.clone(),
-        command: info.command.clone(),
         cards: cards(told),
         sections: vec![over_time(told), sleeps(told), payoff(told), groups(told), learned(told)],
-        ..Page::default()
+        ..Page::of(info)
     };
-    page.facts.extend(info.machine.cpu_model.clone());
     if told.last.is_dry {
         page.alarms.push(
             "A dry run: nothing was frozen. Times are those for which groups would have been.".to_owned(),
@@ -194,35 +188,25 @@ fn sleeps(told: &Told) -> Section {
     Section { title: "Sleeps".to_owned(), text: String::new(), parts: vec![lines.part()] }
 }
 
-/// What the paper's authors measured on a phone: energy with quiescence, of that without (CPU sleeps, section 3).
-const PAPER_ENERGY: f64 = 0.94;
-
-/// What was tried, and the paper's figure beside it.
 fn payoff(told: &Told) -> Section {
     let (payoff, energy) = (&told.last.payoff, &told.last.energy);
     let ours = energy.watts_with.zip(energy.watts_without).filter(|(_, without)| *without > 0.0);
     let bar = |value: f64| Some(Bar::new(value));
     let bars = Bars {
         title: "Energy with quiescence, of that without".to_owned(),
-        see: format!(
-            "The paper's is a phone's whole energy, measured by its authors, while pages of 100 ms network wait were loaded. This machine's is the CPUs' alone: {}.",
-            energy.source
-        ),
-        quantity: Quantity::new("energy, of that without", Unit::Share),
-        rows: vec!["the paper's phone".to_owned(), "this run".to_owned()],
+        see: format!("Of the CPUs alone: {}.", energy.source),
+        quantity: Quantity::new("energy, of that without", Unit::Share).by_source(&energy.source),
+        rows: vec!["this run".to_owned()],
         parts: vec![
             BarPart {
                 name: "without".to_owned(),
                 tone: Tone::Contestant(0),
-                values: vec![bar(1.0), ours.and(bar(1.0))],
+                values: vec![ours.and(bar(1.0))],
             },
             BarPart {
                 name: "with quiescence".to_owned(),
                 tone: Tone::Contestant(1),
-                values: vec![
-                    Some(Bar { printed: Some(PAPER_ENERGY), ..Bar::new(PAPER_ENERGY) }),
-                    ours.and_then(|(with, without)| bar(with / without)),
-                ],
+                values: vec![ours.and_then(|(with, without)| bar(with / without))],
             },
         ],
         form: Form::Grouped,

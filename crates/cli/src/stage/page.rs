@@ -10,27 +10,14 @@ use report::figures::{
 };
 use report::run::RunInfo;
 
-/// The paper's printed experiment (section 3, "Staged Bursts"): 24 CPUs, Solr, 100 requests/s.
-const PAPER: &str = "The paper's experiment: Solr on a machine with 24 CPUs, 100 requests/s, a proxy on another machine that lets go every 250 ms for a \
-    target of 500 ms. Package and DRAM took 68 W without it and 53 W with it, the 99.9th percentile was 284 ms without it and below 500 ms with it. No energy \
-    is measured here; `roost-papers sleeps-bursts` simulates that machine.";
-
 /// The page.
 pub fn page(info: &RunInfo, readings: &[Reading], bursts: &[Went]) -> Page {
-    let mut page = Page {
-        name: info.name.clone(),
-        title: info.title.clone(),
+    Page {
         summary: summary(readings),
-        facts: vec![info.started.clone(), format!("Roost {}", info.version)],
-        notes: info.method.clone(),
-        command: info.command.clone(),
         cards: cards(readings),
         sections: vec![over_time(readings), burst_section(readings, bursts), tables(readings)],
-        sources: vec![("the paper's figures".to_owned(), vec![PAPER.to_owned()])],
-        ..Page::default()
-    };
-    page.facts.extend(info.machine.cpu_model.clone());
-    page
+        ..Page::of(info)
+    }
 }
 
 fn summary(readings: &[Reading]) -> String {

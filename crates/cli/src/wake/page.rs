@@ -91,8 +91,6 @@ pub fn write(place: &Place, started: String, last: &WakeStatus, history: &Histor
 
 fn page(info: &RunInfo, last: &WakeStatus, history: &History) -> Page {
     let mut page = Page {
-        name: info.name.clone(),
-        title: info.title.clone(),
         summary: format!(
             "In {} the planner was asked {} times and refused {}; CPUs were woken by {} and kept awake by {}. Joules are {}.",
             Unit::Seconds.text(last.running.as_secs_f64()),
@@ -102,14 +100,10 @@ fn page(info: &RunInfo, last: &WakeStatus, history: &History) -> Page {
             last.act,
             last.energy
         ),
-        facts: vec![info.started.clone(), format!("Roost {}", info.version)],
-        notes: info.method.clone(),
-        command: info.command.clone(),
         cards: cards(last),
         sections: vec![accounts(last), cpus(last), foreseen(last), over_time(history)],
-        ..Page::default()
+        ..Page::of(info)
     };
-    page.facts.extend(info.machine.cpu_model.clone());
     if last.asked.writes_failed > 0 {
         page.alarms.push(format!("{} windows could not be opened or closed.", last.asked.writes_failed));
     }
@@ -211,13 +205,7 @@ fn foreseen(last: &WakeStatus) -> Section {
         ],
         ..Row::default()
     };
-    let mut rows: Vec<Row> = predictors.map(row).collect();
-    rows.push(Row {
-        name: "the paper's GPU kernels".to_owned(),
-        remark: "CPU sleeps, section 2; it does not say which of the two is meant".to_owned(),
-        cells: ["-", "-", "about 87 %", "about 87 %", "-"].map(str::to_owned).to_vec(),
-        ..Row::default()
-    });
+    let rows: Vec<Row> = predictors.map(row).collect();
     let head = [
         "predictor",
         "predicted",
@@ -306,17 +294,11 @@ mod tests {
         let info = KIND.info("2026-11-22".into(), "test".into(), &METHOD);
         let mut history = History::default();
         (1..4).for_each(|at| history.add(&status(at, 10 * at)));
-        let html = page(&info, &status(4, 40), &history).html();
-        for words in [
-            "&lt;search&gt;",
-            "(idle)",
-            "modelled (a table)",
-            "bar 1 %",
-            "nearer than 240us",
-            "about 87 %",
-            "CPUs kept awake",
-        ] {
-            assert!(html.contains(words), "{words}: {html}");
+        let json = page(&info, &status(4, 40), &history).json();
+        for words in
+            ["<search>", "(idle)", "modelled (a table)", "bar 1 %", "nearer than 240us", "CPUs kept awake"]
+        {
+            assert!(json.contains(words), "{words}: {json}");
         }
     }
 

@@ -80,9 +80,14 @@ impl Quantity {
         Self { scale: Scale::Linear, ..self }
     }
 
-    /// The same, computed from measurements.
-    pub fn modelled(self) -> Self {
-        Self { basis: Some(Basis::Modelled), ..self }
+    /// The same, by a source as [`machine::EnergySource`] is written: `measured (...)`, `modelled (...)`.
+    pub fn by_source(self, source: &str) -> Self {
+        let basis = match source.split(' ').next() {
+            Some("measured") => Some(Basis::Measured),
+            Some("modelled") => Some(Basis::Modelled),
+            _ => None,
+        };
+        Self { basis, ..self }
     }
 }
 
@@ -215,6 +220,7 @@ fn in_units(value: f64, factor: f64) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use machine::EnergySource;
     use proptest::prelude::*;
 
     #[test]
@@ -239,6 +245,15 @@ mod tests {
         ] {
             assert_eq!(unit.text(value), text, "{unit:?} {value}");
         }
+    }
+
+    #[test]
+    fn a_source_says_whether_it_is_a_meter() {
+        let basis = |source: &str| Quantity::new("energy", Unit::Joules).by_source(source).basis;
+        let source = |source: EnergySource| basis(&source.to_string());
+        assert_eq!(source(EnergySource::Measured("rapl".into())), Some(Basis::Measured));
+        assert_eq!(source(EnergySource::Modelled("skylake-sp".into())), Some(Basis::Modelled));
+        assert_eq!(basis("not known here"), None);
     }
 
     #[test]

@@ -71,7 +71,7 @@ function bars(figure) {
     grid.replaceChildren(
       ...rows.flatMap((row) => {
         const name = (span) =>
-          el("span", { class: "name first", style: { "grid-row": `span ${span}` } }, row.name);
+          el("span", { class: "name", style: { "grid-row": `span ${span}` } }, row.name);
         if (stacked)
           return [name(1), stackOf(row), el("span", {}, row.bars.some(Boolean) ? "" : "not known")];
         const parts = figure.parts
@@ -80,6 +80,7 @@ function bars(figure) {
         return [
           name(matchMedia("(max-width:700px)").matches ? 1 : Math.max(1, parts.length)),
           ...parts.flatMap(([part, bar]) => single(part, bar)),
+          el("span", { class: "gap" }),
         ];
       }),
     );

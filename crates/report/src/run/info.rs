@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// The facts of a run. Written before the first request, so that a run that dies still has them.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunInfo {
     /// Version of the folder's format; see [`RunInfo::FORMAT`].

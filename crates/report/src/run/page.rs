@@ -3,8 +3,8 @@
 
 use super::{CurvePoint, Frame, Phase, Run, RunInfo, StateShare, Summary, times};
 use crate::figures::{
-    Bar, BarPart, Bars, Basis, Card, Cell, Form, HeatMap, Labels, Lines, Page, Part, Point, Quantity, Row,
-    Section, Series, Style, Table, Tone, Unit,
+    Bar, BarPart, Bars, Card, Cell, Form, HeatMap, Labels, Lines, Page, Part, Point, Quantity, Row, Section,
+    Series, Style, Table, Tone, Unit,
 };
 use crate::text::{MISSING, grouped, or_missing};
 use machine::{Duration, EnergySource, Rate, WorkerId};
@@ -332,9 +332,8 @@ fn totals(summary: &Summary) -> Section {
         }
     };
     let sources = summary.phases.iter().filter_map(|phase| phase.energy.as_ref());
-    let modelled = sources.clone().any(|energy| matches!(energy.source, EnergySource::Modelled(_)));
     let source = sources.map(|energy| energy.source.to_string()).next().unwrap_or_default();
-    let joules = Quantity::new("energy of the workers' CPUs", Unit::Joules);
+    let joules = Quantity::new("energy of the workers' CPUs", Unit::Joules).by_source(&source);
     let mut parts = vec![
         distribution(summary).part(),
         bar(
@@ -344,10 +343,8 @@ fn totals(summary: &Summary) -> Section {
             &|phase| phase.awake.map(Duration::as_secs_f64),
         )
         .part(),
-        bar("Energy", &source, Quantity { basis: modelled.then_some(Basis::Modelled), ..joules }, &|phase| {
-            phase.energy.as_ref().map(|energy| energy.used.as_joules())
-        })
-        .part(),
+        bar("Energy", &source, joules, &|phase| phase.energy.as_ref().map(|energy| energy.used.as_joules()))
+            .part(),
     ];
     parts.push(residency(summary).map_or_else(
         || Part::Text("This machine reports no idle residency (no cpuidle).".into()),

@@ -85,17 +85,11 @@ fn told(hurry: &Hurry) -> Told {
 /// The page.
 fn page(info: &RunInfo, told: &Told) -> Page {
     let mut page = Page {
-        name: info.name.clone(),
-        title: info.title.clone(),
         summary: summary(told),
-        facts: vec![info.started.clone(), format!("Roost {}", info.version)],
-        notes: info.method.clone(),
-        command: info.command.clone(),
         cards: cards(told),
         sections: vec![calls(told), levels(told)],
-        ..Page::default()
+        ..Page::of(info)
     };
-    page.facts.extend(info.machine.cpu_model.clone());
     if told.last.dry_run {
         page.alarms
             .push("A dry run: no clock was touched. Levels are what would have been asked for.".to_owned());
@@ -261,7 +255,7 @@ mod tests {
 
     #[test]
     fn the_page_tells_calls_threshold_and_clocks() {
-        let html = page(&info(), &run(vec![(0.5, 3_000_000), (0.99, 40_000_000)], false)).html();
+        let json = page(&info(), &run(vec![(0.5, 3_000_000), (0.99, 40_000_000)], false)).json();
         for words in [
             "10.0 %",
             "75.0 %",
@@ -271,14 +265,14 @@ mod tests {
             "Calls by their length",
             "6 came after",
         ] {
-            assert!(html.contains(words), "{words}: {html}");
+            assert!(json.contains(words), "{words}: {json}");
         }
-        assert!(!html.contains("dry run:"), "{html}");
+        assert!(!json.contains("dry run:"), "{json}");
     }
 
     #[test]
     fn what_was_not_seen_and_not_done_is_said() {
-        let html = page(&info(), &run(Vec::new(), true)).html();
-        assert!(html.contains("No call was seen to end") && html.contains("A dry run"), "{html}");
+        let json = page(&info(), &run(Vec::new(), true)).json();
+        assert!(json.contains("No call was seen to end") && json.contains("A dry run"), "{json}");
     }
 }
