@@ -307,7 +307,8 @@ function lines(figure) {
   function read(u) {
     const over = u.cursor.idx !== null && u.cursor.left >= 0;
     const x = over ? xs[u.cursor.idx] : null;
-    readout.textContent = over ? `${figure.x.names?.[Math.round(x)] ?? written(figure.x.unit, x, 4)}:` : "";
+    const at = figure.x.names?.[Math.round(x)] ?? ticks(figure.x.unit, [x], true)[0];
+    readout.textContent = over ? `at ${at}` : "";
     tracks.forEach(({ series, first }, place) => {
       const n = series.smooth && !u.series[first].show ? first + 1 : first;
       const index = over ? nearest(u, n, u.cursor.idx) : null;

@@ -108,6 +108,66 @@ fn the_page_writes_numbers_as_the_tables_do() {
     assert_eq!(cells, told);
 }
 
+/// What `probe`, the body of an asynchronous function, finds in the page; its policy is taken out,
+/// which would stop that as well.
+fn probed(page: &Page, probe: &str) -> Option<serde_json::Value> {
+    let html = page.html();
+    let (head, rest) = html.split_once("<meta http-equiv").unwrap();
+    let (_, rest) = rest.split_once('>').unwrap();
+    let script = format!(
+        "<script>setTimeout(async () => {{
+           let found; try {{ found = await (async () => {{ {probe} }})(); }} catch (e) {{ found = String(e); }}
+           document.title = JSON.stringify(found); }}, 500)</script></body>"
+    );
+    let dom = dump_html(&format!("{head}{}", rest.replace("</body>", &script)))?;
+    let title = dom.split("<title>").nth(1).unwrap().split("</title>").next().unwrap();
+    Some(serde_json::from_str(&title.replace("&lt;", "<")).expect(title))
+}
+
+#[test]
+fn a_stretch_is_zoomed_in_all_figures_of_an_axis_and_many_points_are_a_median_until_then() {
+    // A level of one with a spike: the band reaches it, the median does not.
+    let height = |n: u32| if n == 1_500 { 9.0 } else { 1.0 };
+    let points = (0..3_000).map(|n| Point::new(f64::from(n), Some(height(n)))).collect();
+    let figure = Lines {
+        series: vec![Series { name: "a".into(), style: Style::Line, points }],
+        ..Lines::new("", "", Quantity::new("time", Unit::Seconds), Quantity::new("y", Unit::Watts))
+    };
+    let parts = vec![figure.clone().part(), figure.part()];
+    let page = Page { sections: vec![Section { parts, ..Section::default() }], ..Page::default() };
+    let probe = "
+        const plot = plots[0].plot, area = plot.over.getBoundingClientRect();
+        const wait = () => new Promise((go) => setTimeout(go, 200));
+        const mouse = (type, share) => plot.over.dispatchEvent(new MouseEvent(type, { bubbles: true, button: 0,
+          movementX: 9, movementY: 1, clientX: area.left + share * area.width, clientY: area.top + 50 }));
+        const shown = () => plot.series.slice(1).map((series) => series.show);
+        const ends = () => plots.map(({ plot }) => [plot.scales.x.min, plot.scales.x.max].map(Math.round));
+        const [, , middle, high, low] = plot.data;
+        const found = { all: [shown(), ends()], middle: Math.max(...middle), high: Math.max(...high), low: Math.min(...low) };
+        mouse('mouseenter', 0.5); mouse('mousemove', 0.5); await wait();
+        found.read = [...document.querySelectorAll('.legend')].map((legend) => legend.textContent);
+        mouse('mousedown', 0.5); mouse('mousemove', 0.52); mouse('mousemove', 0.55); await wait();
+        mouse('mouseup', 0.55); await wait();
+        found.zoomed = [shown(), ends()];
+        document.querySelector('.legend button').click(); await wait();
+        found.toggled = shown();
+        return found;";
+    let Some(found) = probed(&page, probe) else { return };
+    let whole = serde_json::json!([0, 2999]);
+    assert_eq!(found["all"], serde_json::json!([[false, true, true, true], [whole, whole]]), "{found}");
+    assert_eq!(
+        (&found["middle"], &found["high"], &found["low"]),
+        (&1.into(), &9.into(), &1.into()),
+        "{found}"
+    );
+    assert_eq!(found["read"].as_array().unwrap().len(), 2, "{found}");
+    assert!(found["read"].as_array().unwrap().iter().all(|text| text == "a1.00 Wat 24.98 min"), "{found}");
+    let (first, second) = (&found["zoomed"][1][0], &found["zoomed"][1][1]);
+    assert!(first == second && first[0].as_f64().unwrap() > 1_400.0 && first[1].as_f64().unwrap() < 1_700.0);
+    assert_eq!(found["zoomed"][0], serde_json::json!([true, false, false, false]), "{found}");
+    assert_eq!(found["toggled"], serde_json::json!([false, false, false, false]), "{found}");
+}
+
 #[test]
 fn nothing_is_out_of_sight_on_a_narrow_screen() {
     for page in [
