@@ -335,7 +335,7 @@ fn plan(args: &Args, server: &Contestant, rate: Option<Rate>, generator: CpuId, 
 
 /// The core that every number of cores contains.
 fn first_core(root: &Root, config: &ServiceConfig) -> Result<CpuId> {
-    let outlook = Outlook::of(root, config, linux::holder::ClockMeans::default())?;
+    let outlook = Outlook::of(root, config, linux::arbiter::ClockMeans::default())?;
     outlook.place.seats.first().and_then(|seat| seat.first().copied()).context("the service has no CPU")
 }
 

@@ -11,11 +11,11 @@ mod peafowl;
 pub mod answer;
 pub mod config;
 pub mod control_line;
-pub mod holder;
 pub mod hot;
 pub mod http_answer;
 pub mod http_head;
 pub mod journal;
+pub mod knobs;
 pub mod recording;
 pub mod request;
 pub mod scenario;
@@ -43,11 +43,11 @@ pub const TARGETS: &[Target] = &[
     Target { name: "answer", run: answer::run, more: None },
     Target { name: "config", run: config::run, more: None },
     Target { name: "control_line", run: control_line::run, more: None },
-    Target { name: "holder", run: holder::run, more: None },
     Target { name: "hot", run: hot::run, more: None },
     Target { name: "http_answer", run: http_answer::run, more: None },
     Target { name: "http_head", run: http_head::run, more: None },
     Target { name: "journal", run: journal::run, more: Some("testdata/journals") },
+    Target { name: "knobs", run: knobs::run, more: None },
     Target { name: "recording", run: recording::run, more: None },
     Target { name: "request", run: request::run, more: None },
     Target { name: "scenario", run: scenario::run, more: Some("scenarios") },

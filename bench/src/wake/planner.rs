@@ -5,9 +5,10 @@ use anyhow::{Context as _, Result, bail};
 use daemon::wake::wire::{WakeAnswer, WakeAsk};
 use daemon::wake::{Act, Alarm, WakeStatus};
 use linux::EndsWithParent as _;
-use linux::holder::IdleHolder;
+use linux::arbiter::request::{IdleRequest, Request};
+use linux::arbiter::{Arbiter, Connection};
 use linux::probes::{IdleNow, IdleProgram};
-use linux::{IdleActuator, LimitState, Root, idle_table};
+use linux::{LimitState, Root, idle_table};
 use machine::{CpuId, CpuList, CstateKind, Duration, IdleLimit, Instant};
 use policy::wake_plan::Record;
 use rustix::process::{Pid, Signal, kill_process};
@@ -147,29 +148,43 @@ impl Drop for Child {
     }
 }
 
-/// CPUs that may not sleep while this lives: asked of whoever holds their limit, which is the planner.
-pub struct Always(IdleHolder);
+/// CPUs that may not sleep while this lives: asked of the planner, where one runs.
+pub enum Always {
+    Asked { _until_dropped: Connection },
+    Own { _until_dropped: Arbiter },
+}
 
 impl Always {
     pub fn hold(cpus: &[CpuId]) -> Result<Self> {
+        let (root, limit) = (Root::system(), IdleLimit::ExitLatency(Duration::ZERO));
         let list = CpuList(cpus.iter().copied().collect());
-        let mut holder = IdleHolder::open(&Root::system(), &list, "roost-bench wake", IdleActuator::PmQos)?;
+        if let Ok(mut connection) = Connection::open(&linux::run_place(&root).join("roost.sock")) {
+            let idle = vec![IdleRequest { cpus: list, limit }];
+            connection.ask(Request { asker: NAME.to_owned(), idle, ..Request::default() })?;
+            let combined = loop {
+                match connection.hear()? {
+                    Some(answer) => break answer.map_err(anyhow::Error::msg)?,
+                    None => std::thread::sleep(std::time::Duration::from_millis(1)),
+                }
+            };
+            if let Some(refused) = combined.refused.first() {
+                bail!("CPU {} cannot be kept awake: {}", refused.cpus, refused.why);
+            }
+            return Ok(Self::Asked { _until_dropped: connection });
+        }
+        let arbiter = Arbiter::new(&root, NAME);
+        arbiter.idle.hold(NAME, &list)?;
         for &cpu in cpus {
-            if let LimitState::Refused { reason } =
-                holder.limit("always", cpu, IdleLimit::ExitLatency(Duration::ZERO))
-            {
+            if let LimitState::Refused { reason } = arbiter.idle.limit(NAME, cpu, limit) {
                 bail!("{cpu} cannot be kept awake: {reason}");
             }
         }
-        Ok(Self(holder))
+        Ok(Self::Own { _until_dropped: arbiter })
     }
 }
 
-impl Drop for Always {
-    fn drop(&mut self) {
-        self.0.withdraw("always");
-    }
-}
+/// As it is known to others.
+const NAME: &str = "roost-bench wake";
 
 /// How long each CPU has halted, by `cpu_idle` events.
 pub struct SleepMeter(IdleProgram);

@@ -95,6 +95,9 @@ pub struct Args {
     /// Print the parameters in force as TOML, and end
     #[arg(long)]
     print_config: bool,
+    /// Control socket of a daemon, which is asked for idle limits where it runs [default: /run/roost/roost.sock]
+    #[arg(long, value_name = "PATH")]
+    control: Option<PathBuf>,
     /// Find /sys, /proc and /run below this folder, for tests
     #[arg(long, value_name = "DIR")]
     sysfs_root: Option<PathBuf>,
@@ -298,6 +301,7 @@ fn config(args: &Args, file: Parameters) -> Result<Config> {
             Actuator::Disable => Some(linux::IdleActuator::Disable),
             Actuator::None => None,
         },
+        control: args.control.clone().unwrap_or_else(|| linux::run_place(&root).join("roost.sock")),
         root,
         stage: args.stage.map(|goal| store::Stage { goal, period: args.stage_period }),
         state_file: args.state.clone(),

@@ -1,6 +1,6 @@
 //! The clocks of all services that want theirs chosen, and how fast they get on.
 //!
-//! The services of a daemon share one handle ([`Clocks`]) on what `linux::holder` combines, for them and for other processes: a service that
+//! The services of a daemon share one handle ([`Clocks`]) on what `linux::arbiter` combines, for them and for controllers: a service that
 //! does not care for a CPU's clock has no say in it; one that cares and asks for nothing just now wants all of it. So a cap is in
 //! force on a CPU while every service that has a say there has one, and it is the fastest of them.
 //!
@@ -18,7 +18,7 @@
 //! What always holds: what is asked for CPUs that share a clock is combined by `linux::FrequencyControl`; two services that were
 //! dropped leave every clock as it was.
 
-use linux::holder::{Asked, ClockHolder, ClockMeans};
+use linux::arbiter::{ClockLimits, ClockMeans};
 use linux::perf::WorkCounters;
 use linux::{CpuUsage, FrequencyActuator, FrequencyError, FrequencyState, Root};
 use machine::{CpuId, CpuList, Duration, FrequencyLimit, Gear, GearKind, Kilohertz, Microwatts, Rate};
@@ -33,8 +33,7 @@ pub struct Clocks(Arc<Mutex<Held>>);
 
 #[derive(Debug)]
 struct Held {
-    holder: ClockHolder,
-    cpus: CpuList,
+    limits: ClockLimits,
     /// For these, drift was repaired at their last look.
     repaired: BTreeSet<String>,
 }
@@ -51,16 +50,14 @@ pub enum Repair {
 }
 
 impl Clocks {
-    /// Holds the clocks of `cpus`, or asks who does.
-    pub fn open(root: &Root, cpus: &CpuList, name: &str, means: ClockMeans) -> Result<Self, FrequencyError> {
-        let holder = ClockHolder::open(root, cpus, name, means)?;
-        let (cpus, repaired) = (cpus.clone(), BTreeSet::new());
-        Ok(Self(Arc::new(Mutex::new(Held { holder, cpus, repaired }))))
+    /// Those that `limits` holds.
+    pub fn of(limits: &ClockLimits) -> Self {
+        Self(Arc::new(Mutex::new(Held { limits: limits.clone(), repaired: BTreeSet::new() })))
     }
 
-    /// True if it was opened for all of these.
+    /// True if they are held for all of these.
     pub fn is_for(&self, cpus: &CpuList) -> bool {
-        cpus.0.is_subset(&self.held().cpus.0)
+        self.held().limits.is_for(cpus)
     }
 
     /// `service` has a say in these clocks from now on, and asks for nothing yet.
@@ -72,23 +69,29 @@ impl Clocks {
 
     /// `service` asks for this on `cpu`, instead of what it asked for before.
     pub fn limit(&self, service: &str, cpu: CpuId, limit: FrequencyLimit) -> FrequencyState {
-        self.held().holder.limit(service, cpu, limit)
+        self.held().limits.limit(service, cpu, limit)
     }
 
     /// `service` has no say any more.
     pub fn withdraw(&self, service: &str) {
         let mut held = self.held();
         held.repaired.remove(service);
-        held.holder.withdraw(service);
+        held.limits.withdraw(service);
     }
 
-    /// Looks for somebody else's changes of clocks in which `service` has a say, and repairs them, once. Clocks that another
-    /// process holds are that one's to repair.
+    /// The same, with a line for each thing that was put back, where no other service has a say.
+    pub fn release_of(&self, service: &str) -> Vec<String> {
+        let mut held = self.held();
+        held.repaired.remove(service);
+        held.limits.release_of(service)
+    }
+
+    /// Looks for somebody else's changes of clocks in which `service` has a say, and repairs them, once.
     pub fn repair(&self, service: &str) -> Repair {
         let mut held = self.held();
-        let Held { holder, repaired, .. } = &mut *held;
-        let its = holder.cpus_of(service);
-        let drift = holder.drift().into_iter().find(|drift| !drift.cpus.0.is_disjoint(&its.0));
+        let Held { limits, repaired } = &mut *held;
+        let its = limits.cpus_of(service);
+        let drift = limits.drift().into_iter().find(|drift| !drift.cpus.0.is_disjoint(&its.0));
         let Some(drift) = drift else {
             repaired.remove(service);
             return Repair::Unneeded;
@@ -97,28 +100,8 @@ impl Clocks {
             return Repair::Vain(drift.to_string());
         }
         repaired.insert(service.to_owned());
-        holder.reassert();
+        limits.reassert();
         Repair::Done(drift.to_string())
-    }
-
-    /// Takes over from holders that have ended.
-    pub fn look_after(&self) {
-        self.held().holder.look_after();
-    }
-
-    /// Who asks for which clock.
-    pub fn asked(&self) -> Vec<Asked> {
-        self.held().holder.asked()
-    }
-
-    /// What there is to say since the last call.
-    pub fn drain_notices(&self) -> Vec<String> {
-        self.held().holder.drain_notices()
-    }
-
-    /// Everything back, one line per file.
-    pub fn release(&self) -> Vec<String> {
-        self.held().holder.release()
     }
 
     fn held(&self) -> MutexGuard<'_, Held> {
@@ -294,6 +277,7 @@ const WORKED: Duration = Duration::from_micros(50);
 #[cfg(test)]
 mod tests {
     use super::*;
+    use linux::arbiter::Arbiter;
     use std::fs;
     use std::path::PathBuf;
 
@@ -329,11 +313,17 @@ mod tests {
         FrequencyLimit::AtMost(Kilohertz(mhz * 1_000))
     }
 
+    fn clocks(root: &Root) -> Clocks {
+        let limits = Arbiter::new(root, "a test").clocks;
+        limits.hold("services", &cpus("0-1")).unwrap();
+        Clocks::of(&limits)
+    }
+
     #[test]
     fn the_fastest_wins_and_withdrawing_gives_what_the_rest_asks_for() {
         let (_folder, root, max) = machine(STEPS);
         let reads = || fs::read_to_string(&max).unwrap().trim().to_owned();
-        let clocks = Clocks::open(&root, &cpus("0-1"), "a test", ClockMeans::default()).unwrap();
+        let clocks = clocks(&root);
         clocks.join("cache", &cpus("0-1"));
         clocks.limit("cache", CpuId(0), at_most(1_000));
         assert_eq!(reads(), "2600000", "cpu1 is free, and shares the clock");
@@ -356,7 +346,7 @@ mod tests {
     #[test]
     fn somebody_elses_change_is_repaired_once() {
         let (_folder, root, max) = machine(STEPS);
-        let clocks = Clocks::open(&root, &cpus("0-1"), "a test", ClockMeans::default()).unwrap();
+        let clocks = clocks(&root);
         for cpu in [0, 1] {
             clocks.limit("cache", CpuId(cpu), at_most(1_400));
         }
@@ -424,7 +414,10 @@ mod tests {
         fs::write(&limit, "100000000\n").unwrap();
         let reads = || fs::read_to_string(&limit).unwrap().trim().to_owned();
         let means = ClockMeans { actuator: Some(FrequencyActuator::PowerCap), allow_msr: false };
-        let clocks = Clocks::open(&root, &cpus("0-1"), "a test", means).unwrap();
+        let limits = Arbiter::new(&root, "a test").clocks;
+        limits.use_means(means).unwrap();
+        limits.hold("services", &cpus("0-1")).unwrap();
+        let clocks = Clocks::of(&limits);
         clocks.limit("cache", CpuId(0), at_most(1_300));
         clocks.limit("search", CpuId(1), at_most(2_100));
         // Of 2.6 GHz: 0.527 of full power, rounded down to 16 of 32 steps, between 30 and 100 W.
@@ -437,7 +430,8 @@ mod tests {
         assert!(matches!(clocks.repair("cache"), Repair::Done(_)));
         fs::write(&limit, "90000000\n").unwrap();
         assert!(matches!(clocks.repair("cache"), Repair::Vain(_)));
-        clocks.release();
+        clocks.withdraw("cache");
+        clocks.withdraw("search");
         assert_eq!(reads(), "90000000", "theirs stays");
     }
 

@@ -11,7 +11,7 @@ use crate::controllers::hurry_up::HurryUpConfig;
 use crate::controllers::quiesce::QuiesceConfig;
 use crate::controllers::wake::WakeConfig;
 use crate::controllers::{Refusal, Table};
-use linux::holder::ClockMeans;
+use linux::arbiter::ClockMeans;
 use linux::service::{self, Service, ServiceError};
 use linux::{ConfineActuator, FrequencyActuator, Root};
 use machine::{CpuList, Duration, Goal, Ratio};

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   observe::requests, scrape --+                                         +--> linux::Confiner       the service's CPUs
-//!   linux::UsageMeter           +--> Reading --> policy::governing --> Decided --> linux::holder (others ask it too)
+//!   linux::UsageMeter           +--> Reading --> policy::governing --> Decided --> linux::arbiter (leases ask it too)
 //!   signals, set, alarms     --+        |              |                  |
 //!                                       +---- record --+                  +--> audit, status
 //! ```

@@ -1,7 +1,7 @@
 //! What services need of the CPUs that they share with the rest of the machine; `park = "all"`, `move_interrupts = true` and
 //! `actuator = "hotplug"`.
 //!
-//! Each service says which CPUs it has, so that no other process parks them (`linux::holder::ActiveCpus`). A service alone on its
+//! Each service says which CPUs it has, so that no other process parks them (`linux::arbiter::ActiveCpus`). A service alone on its
 //! cores does not make the others sleep, though: work queues, other services and new interrupts go on waking them. So, where that is asked for,
 //! everybody else is told to be on the CPUs that some service has, of this daemon or of another process, and on those that no
 //! service could have (`surroundings` of `host` says who can be told, and who cannot); or a CPU that a service could have and none
@@ -10,8 +10,8 @@
 //! What always holds: before a service gets a CPU it is online and everybody else may be there, and only after it has left one must
 //! they leave, and it go offline. A service that lives inside a slice that is told, too, is so never narrower than its policy wants.
 
-use linux::holder::{ActiveCpus, Asked, Claim};
-use linux::{LockError, Root, Scope};
+use linux::arbiter::{ActiveCpus, Claim};
+use linux::{LockError, Scope};
 use machine::CpuList;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -30,8 +30,9 @@ struct Held {
 
 impl Park {
     /// Nobody is told anything yet; whom to tell is for [`Self::concern`].
-    pub fn open(root: &Root, name: &str) -> Result<Self, LockError> {
-        let register = ActiveCpus::open(root, name)?;
+    pub fn open(register: &ActiveCpus) -> Result<Self, LockError> {
+        register.hold()?;
+        let register = register.clone();
         let (scope, services, notices) = (Scope::default(), BTreeMap::new(), Vec::new());
         Ok(Self(Arc::new(Mutex::new(Held { register, scope, services, notices }))))
     }
@@ -68,14 +69,14 @@ impl Park {
         held.register.withdraw(service);
     }
 
-    /// Which CPUs other processes need; an error where nobody can tell just now.
-    pub fn needed_by_others(&self) -> Result<CpuList, String> {
-        self.held().register.needed().map(|needed| needed.by_others)
+    /// CPUs that other services and processes need.
+    pub fn needed_by_others(&self, service: &str) -> CpuList {
+        self.held().register.needed(service).by_others
     }
 
-    /// CPUs that are offline by us, or by who keeps the register; an error where nobody can tell just now.
-    pub fn offline(&self) -> Result<CpuList, String> {
-        self.held().register.needed().map(|needed| needed.offline)
+    /// CPUs that are offline by us.
+    pub fn offline(&self) -> CpuList {
+        self.held().register.needed(LOOK).offline
     }
 
     /// All CPUs are online while `act` runs: a service that is looked at tells which it may use, and an offline one is none.
@@ -89,21 +90,9 @@ impl Park {
         done
     }
 
-    /// Takes over from a process that has ended.
-    pub fn look_after(&self) {
-        self.held().register.look_after();
-    }
-
-    /// Who needs which CPUs.
-    pub fn asked(&self) -> Vec<Asked> {
-        self.held().register.asked()
-    }
-
     /// What there is to say since the last call.
     pub fn drain_notices(&self) -> Vec<String> {
-        let mut held = self.held();
-        let told = held.register.drain_notices();
-        held.notices.drain(..).chain(told).collect()
+        self.held().notices.drain(..).collect()
     }
 
     /// Nothing is needed any more; one line per thing that was put back.
@@ -135,6 +124,8 @@ impl Held {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use linux::Root;
+    use linux::arbiter::Arbiter;
     use std::fs;
 
     fn machine() -> (tempfile::TempDir, Root) {
@@ -161,7 +152,7 @@ mod tests {
         let (folder, root) = machine();
         let read = |path: &str| fs::read_to_string(folder.path().join(path)).unwrap().trim().to_owned();
         let (queues, rest) = ("sys/devices/virtual/workqueue/cpumask", "sys/fs/cgroup/rest/cpuset.cpus");
-        let park = Park::open(&root, "a test").unwrap();
+        let park = Park::open(&Arbiter::new(&root, "a test").active).unwrap();
         park.concern(Scope { everybody: true, interrupts: false });
         let own = Some("sys/fs/cgroup/shop/cpuset.cpus".to_owned());
         let claim = |could: &str, active: &str, place: Option<String>| Claim {

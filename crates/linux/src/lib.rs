@@ -5,7 +5,7 @@
 //! types. Everything lies below a movable [`Root`], so that a folder can stand in for any machine.
 //!
 //! ```text
-//!   holder                   others ask for idle limits, clocks and active CPUs   run/roost/holder-*.sock
+//!   Arbiter                  what several ask of these knobs, combined   run/roost/arbiter.lock
 //!   IdleControl --- CpuLocks     one holder per CPU          run/roost/cpuN.lock
 //!       |-- Journal              written before each change  run/roost/*.journal  --> restore()
 //!       `-- pm_qos | disable     the kernel's files          sys/devices/system/cpu/cpuN/...
@@ -14,7 +14,7 @@
 //!       |-- setspeed | bounds | preference                   sys/devices/system/cpu/cpufreq/policyN/...
 //!       |-- duty cycle           a register, where allowed   dev/cpu/N/msr
 //!       `-- power cap            of a socket                 sys/class/powercap/intel-rapl:N/...
-//!   holder::ActiveCpus       which CPUs are needed           run/roost/active.lock
+//!   arbiter::ActiveCpus      which CPUs are needed
 //!       |-- CpuIsolation     everybody else, off parked CPUs run/roost/surroundings.lock
 //!       `-- Hotplug          parked CPUs, offline            run/roost/hotplug.lock
 //!   Freezer --- a lock per group                             run/roost/frozen-DEVICE-INODE.lock
@@ -34,6 +34,7 @@
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests write into folders of their own"))]
 
 mod adaptive_lock;
+pub mod arbiter;
 mod cpufreq;
 mod cpuidle;
 mod cpuset;
@@ -42,7 +43,6 @@ mod energy;
 mod fake;
 mod files;
 pub mod freezer;
-pub mod holder;
 mod hotplug;
 mod journal;
 mod knob;

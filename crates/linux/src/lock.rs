@@ -3,9 +3,9 @@
 //! Two programs that limit the same CPU's idle states undo each other's work, and each puts the other's value back as
 //! if it had been the administrator's. So a Roost process takes `/run/roost/cpuN.lock` for every CPU that it means to
 //! change, or learns who has it. The lock is `flock`'s: the kernel lets go of it when the holder ends, however it
-//! ends, so a file left by a SIGKILL blocks nobody. A CPU's clock has a lock of its own, `cpuN.clock.lock`, and so has the register of CPUs that are needed, `active.lock`. The first line of
-//! the file, the holder's name and process, is for people; a second one may say at which socket the holder can be asked
-//! (`holder`).
+//! ends, so a file left by a SIGKILL blocks nobody. A CPU's clock has a lock of its own, `cpuN.clock.lock`, and so has the machine's arbiter, `arbiter.lock`. The first line of
+//! the file, the holder's name and process, is for people; a second one says where the holder yields to an arbiter
+//! (`arbiter`).
 
 use crate::root::{Gaps, Root};
 use crate::run_place::{OpenInError, RUN_FOLDER, open_in};
@@ -44,9 +44,9 @@ pub enum LockError {
         /// The lock file.
         path: PathBuf,
     },
-    /// Another process knows which CPUs are needed, and cannot be asked.
-    #[error("which CPUs are needed is known to {holder}, which takes no claims: stop it (its lock is {path})", path = path.display())]
-    Register {
+    /// Another process is this machine's arbiter.
+    #[error("the knobs of this machine are in the hands of {holder}: have it govern this, too, or stop it (its lock is {path})", path = path.display())]
+    Arbiter {
         /// Name and process of the holder, as it wrote them.
         holder: String,
         /// The lock file.
@@ -103,6 +103,11 @@ impl LockError {
     /// True if somebody or something stands in the way, and not the machine's lack of a place.
     pub fn is_refusal(&self) -> bool {
         !matches!(self, Self::Unavailable { .. })
+    }
+
+    /// True if a process has the CPU that lets go of it as soon as a daemon listens.
+    pub fn is_yielded(&self) -> bool {
+        matches!(self, Self::Held { path, .. } if crate::arbiter::yields(path))
     }
 }
 

@@ -24,6 +24,8 @@ pub struct Config {
     pub active_idle: policy::active_idle::Mode,
     /// How that is asked of the kernel; `None` does not ask.
     pub idle_actuator: Option<linux::IdleActuator>,
+    /// The control socket of the daemon that is asked for idle limits where one runs.
+    pub control: PathBuf,
     /// Leave requests in their sockets for a while and serve them together; `None` serves at once.
     pub stage: Option<crate::holding::Stage>,
     /// Where `/sys`, `/proc` and `/run` are found.
@@ -54,6 +56,7 @@ impl Config {
             policy,
             active_idle: policy::active_idle::Mode::Stock,
             idle_actuator: None,
+            control: linux::run_place(&linux::Root::system()).join("roost.sock"),
             stage: None,
             root: linux::Root::system(),
             state_file: None,

@@ -5,7 +5,7 @@
 //! ```text
 //!   listeners --accept--> place() --Adopt--> a worker's mailbox
 //!   workers' reports --> Reading --> policy --> MoveConnection ---> Order in a worker's mailbox
-//!                                          `--> Activate, Deactivate --> active_idle --> LimitIdle --> host
+//!                                          `--> Activate, Deactivate --> active_idle --> LimitIdle --> limits
 //! ```
 //!
 //! It is never on a request's path: scale-up happens between workers alone, and the director learns
@@ -18,9 +18,9 @@ use crate::acceptor::{self, Accepted, Acceptor};
 use crate::config::Config;
 use crate::connection::Connection;
 use crate::learned::Learned;
+use crate::limits::Limits;
 use crate::recording::RecordedScheduler;
 use crate::shared::{Mail, Notice, Response, Shared};
-use linux::holder::{ActiveCpus, Claim, IdleHolder};
 use machine::{
     Command, ConnId, CpuId, CpuList, Duration, IdleLimit, Instant, Reading, ServiceReading, WorkerId,
 };
@@ -28,7 +28,7 @@ use policy::Guidance;
 use policy::active_idle::ActiveIdle;
 use policy::peafowl::{ConnectionLoad, Order};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fd::{BorrowedFd, OwnedFd};
+use rustix::fd::OwnedFd;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -47,26 +47,6 @@ const READING_AGE: Duration = Duration::from_secs(1);
 /// No client makes the meters be read more often than this.
 const LEAST_READING_AGE: Duration = Duration::from_millis(50);
 
-/// The store's requests to the machine; `None` where that is to be left alone, or is unavailable.
-pub(crate) struct Knobs {
-    pub(crate) idle_control: Option<IdleHolder>,
-    pub(crate) active_cpus: Option<ActiveCpus>,
-}
-
-impl Knobs {
-    /// Each readable when a process that holds something of ours ends.
-    fn bells(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        let idle = self.idle_control.iter().flat_map(IdleHolder::bells);
-        idle.chain(self.active_cpus.iter().filter_map(ActiveCpus::bell))
-    }
-
-    /// True if one has ended, and no other has taken over yet.
-    fn is_waiting(&self) -> bool {
-        self.idle_control.as_ref().is_some_and(IdleHolder::is_waiting)
-            || self.active_cpus.as_ref().is_some_and(ActiveCpus::is_waiting)
-    }
-}
-
 pub(crate) struct Director {
     shared: Arc<Shared>,
     acceptor: Acceptor,
@@ -74,7 +54,8 @@ pub(crate) struct Director {
     worker_cpus: Vec<CpuId>,
     active: BTreeSet<WorkerId>,
     active_idle: ActiveIdle,
-    knobs: Knobs,
+    /// The store's requests to the machine; `None` where that is to be left alone.
+    limits: Option<Limits>,
     learned: Learned,
     guidance: Guidance,
     connections_so_far: u64,
@@ -92,7 +73,7 @@ impl Director {
         acceptor: Acceptor,
         scheduling: RecordedScheduler,
         active_idle: ActiveIdle,
-        knobs: Knobs,
+        limits: Option<Limits>,
         learned: Learned,
     ) -> Self {
         let now = shared.now();
@@ -102,7 +83,7 @@ impl Director {
             worker_cpus: config.worker_cpus.clone(),
             active: (0..config.worker_cpus.len() as u16).map(WorkerId).collect(),
             active_idle,
-            knobs,
+            limits,
             learned,
             guidance: Guidance::default(),
             connections_so_far: 0,
@@ -136,10 +117,11 @@ impl Director {
                 self.scheduling.handle_timeout(now);
             }
             self.carry_out(now);
+            if let Some(limits) = &mut self.limits {
+                limits.flush(now);
+            }
             if !self.stopping && self.wait(now) {
                 self.look_after();
-                // Without clients there is no timer, and a worker may have to be asked again.
-                self.next_tick.get_or_insert(now + IDLE_PERIOD);
             }
         }
         self.learned.save(shared.ports(), &shared.log);
@@ -149,10 +131,11 @@ impl Director {
         // Dropping the idle control puts every limit back; the workers drain meanwhile.
     }
 
-    /// Until something happens; true if a process that holds something of ours has ended.
+    /// Until something happens; true if there is something to be looked after of idle limits.
     fn wait(&self, now: Instant) -> bool {
         let mailbox = self.shared.director();
-        let timers = [self.next_tick, self.scheduling.poll_timeout(), self.acceptor.resumes_at()];
+        let look = self.limits.as_ref().and_then(Limits::due);
+        let timers = [self.next_tick, self.scheduling.poll_timeout(), self.acceptor.resumes_at(), look];
         let due = timers.into_iter().flatten().min();
         let wait = if mailbox.fall_asleep() { due.map(|due| due.since(now)) } else { Some(Duration::ZERO) };
         let timeout = wait.map(|wait| Timespec {
@@ -162,7 +145,7 @@ impl Director {
         let mut watched: Vec<PollFd<'_>> = self
             .acceptor
             .watched()
-            .chain(self.knobs.bells())
+            .chain(self.limits.iter().flat_map(Limits::bells))
             .chain([mailbox.bell()])
             .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
             .collect();
@@ -174,8 +157,9 @@ impl Director {
             let _ = rustix::io::read(mailbox.bell(), &mut [0_u8; 8]);
         }
         let others = self.acceptor.watched().count();
-        let holders = watched.get(others..watched.len() - 1).unwrap_or_default();
-        holders.iter().any(|holder| !holder.revents().is_empty())
+        let bells = watched.get(others..watched.len() - 1).unwrap_or_default();
+        look.is_some_and(|due| due <= self.shared.now())
+            || bells.iter().any(|bell| !bell.revents().is_empty())
     }
 
     fn handle_notice(&mut self, notice: Notice) {
@@ -251,7 +235,7 @@ impl Director {
         self.shared.director_dozes(!served);
         self.next_tick = if served {
             Some(now + self.shared.report_period())
-        } else if self.shared.connections() > 0 || self.knobs.is_waiting() {
+        } else if self.shared.connections() > 0 {
             Some(now + IDLE_PERIOD)
         } else {
             None
@@ -314,24 +298,18 @@ impl Director {
     }
 
     fn limit_idle(&mut self, cpu: CpuId, limit: IdleLimit) {
-        let Some(idle_control) = &mut self.knobs.idle_control else { return };
-        let in_force = idle_control.limit("store", cpu, limit).limit().is_some();
-        self.shared.view().set_limit(cpu, limit, in_force);
-        for notice in idle_control.drain_notices() {
-            self.shared.log.say(&notice);
+        if let Some(limits) = &mut self.limits {
+            let in_force = limits.limit(cpu, limit);
+            self.shared.view().set_limit(cpu, limit, in_force);
         }
     }
 
-    /// Takes over the knobs of a process that has ended.
+    /// Limits are asked of another, where that has changed.
     fn look_after(&mut self) {
-        if let Some(idle_control) = &mut self.knobs.idle_control {
-            idle_control.look_after();
-        }
-        if let Some(active_cpus) = &mut self.knobs.active_cpus {
-            active_cpus.look_after();
-            for notice in active_cpus.drain_notices() {
-                self.shared.log.say(&notice);
-            }
+        if let Some(limits) = &mut self.limits {
+            limits.look_after(self.shared.now());
+            let mut view = self.shared.view();
+            limits.states().for_each(|(cpu, limit, in_force)| view.set_limit(cpu, limit, in_force));
         }
     }
 
@@ -350,11 +328,8 @@ impl Director {
         }
         self.shared.view().set_active(&active, now);
         let cpus = CpuList(active.iter().map(|worker| self.worker_cpus[worker.index()]).collect());
-        if let Some(active_cpus) = &mut self.knobs.active_cpus
-            && let Err(reason) =
-                active_cpus.claim("store", &Claim { active: cpus.clone(), ..Claim::default() })
-        {
-            self.shared.log.say(&reason);
+        if let Some(limits) = &mut self.limits {
+            limits.need(&cpus);
         }
         if !cpus.0.is_empty() {
             // Where this is not permitted the thread stays where the kernel puts it.

@@ -21,6 +21,7 @@ mod director;
 mod holding;
 mod inspect;
 mod learned;
+mod limits;
 mod mailbox;
 mod parameters;
 mod recording;

@@ -2,15 +2,16 @@
 //! in an order that answers every request which was already sent.
 //!
 //! ```text
-//!   start: listeners -> store -> idle control (locks, journal) -> workers -> director
+//!   start: listeners -> store -> idle limits (locks, journal, or a daemon) -> workers -> director
 //!   stop:  listeners closed -> idle limits put back, while the workers drain -> joined
 //! ```
 
 use crate::acceptor::{Acceptor, ListenError};
 use crate::config::{Config, Policy};
-use crate::director::{Director, Knobs};
+use crate::director::Director;
 use crate::inspect::Inspector;
 use crate::learned::{Learned, StateError};
+use crate::limits::Limits;
 use crate::recording::{RecordedScheduler, RecordedWorker};
 use crate::rests::Rests;
 use crate::shared::{Mail, Notice, Published, Shared};
@@ -18,10 +19,9 @@ use crate::status::Status;
 use crate::store::{OpenError, Store};
 use crate::worker::Worker;
 use linux::LockError;
-use linux::holder::{ActiveCpus, IdleHolder};
 use machine::{CpuId, CpuList, WorkerId};
 use policy::Scheduling;
-use policy::active_idle::{ActiveIdle, Mode};
+use policy::active_idle::ActiveIdle;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -81,12 +81,10 @@ impl Server {
         let params = scheduling.worker_params(params);
 
         let cpus = CpuList(config.worker_cpus.iter().copied().collect());
-        let idle_control = open_idle_control(&config, &cpus, &addresses)?;
-        let active_cpus = open_active_cpus(&config, &addresses);
-        let shallowest = cpus
-            .0
-            .iter()
-            .filter_map(|&cpu| Some((cpu, idle_control.as_ref()?.table(cpu).shallowest_halt()?)));
+        let open = |actuator| Limits::open(&config, actuator, &cpus, name(&addresses));
+        let limits = config.idle_actuator.map(open).transpose().map_err(StartError::Held)?;
+        let shallowest =
+            cpus.0.iter().filter_map(|&cpu| Some((cpu, limits.as_ref()?.table(cpu).shallowest_halt()?)));
         let active_idle = ActiveIdle::new(config.active_idle, &workers, shallowest);
 
         let inspector = Arc::new(Inspector::new(&config, &addresses));
@@ -114,15 +112,8 @@ impl Server {
             })?);
         }
         let scheduling = RecordedScheduler::new(scheduling, &config)?;
-        let director = Director::new(
-            Arc::clone(&shared),
-            &config,
-            acceptor,
-            scheduling,
-            active_idle,
-            Knobs { idle_control, active_cpus },
-            learned,
-        );
+        let director =
+            Director::new(Arc::clone(&shared), &config, acceptor, scheduling, active_idle, limits, learned);
         let vigil = Vigil::new(&shared, &on_broken);
         let director = std::thread::Builder::new().name("director".to_owned()).spawn(move || {
             let _vigil = vigil;
@@ -213,37 +204,6 @@ impl Drop for Vigil {
     fn drop(&mut self) {
         if !self.shared.stopping.load(Ordering::Relaxed) {
             (self.on_broken)();
-        }
-    }
-}
-
-/// Takes the CPUs' locks, unless idle limits are to be left alone.
-fn open_idle_control(
-    config: &Config,
-    cpus: &CpuList,
-    addresses: &[SocketAddr],
-) -> Result<Option<IdleHolder>, StartError> {
-    let Some(actuator) = config.idle_actuator.filter(|_| config.active_idle != Mode::Stock) else {
-        return Ok(None);
-    };
-    let mut control =
-        IdleHolder::open(&config.root, cpus, &name(addresses), actuator).map_err(StartError::Held)?;
-    for notice in control.drain_notices() {
-        config.log.say(&notice);
-    }
-    Ok(Some(control))
-}
-
-/// Finds the register of the CPUs that this machine needs, unless the machine is to be left alone.
-fn open_active_cpus(config: &Config, addresses: &[SocketAddr]) -> Option<ActiveCpus> {
-    config.idle_actuator?;
-    match ActiveCpus::open(&config.root, &name(addresses)) {
-        Ok(active_cpus) => Some(active_cpus),
-        // A user that may keep no lock was told so with the idle limits.
-        Err(LockError::Unavailable { .. }) if config.active_idle != Mode::Stock => None,
-        Err(error) => {
-            config.log.say(&format!("other processes do not know which CPUs the store needs: {error}"));
-            None
         }
     }
 }

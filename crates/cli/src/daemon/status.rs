@@ -5,7 +5,7 @@ use crate::exit::{Exit, coded, usage};
 use crate::table::{Table, print};
 use ::daemon::{Answer, Ask, ControlError, ControllerReport, ControllerState, ask};
 use anyhow::Result;
-use linux::holder::Asked;
+use linux::arbiter::Asked;
 use machine::{CpuList, Duration, FrequencyLimit};
 use policy::governing::{FrequencyMode, Mode};
 use std::collections::BTreeMap;
@@ -226,11 +226,10 @@ fn asked_for(asked: &[Asked]) -> String {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let mut table = Table::new(5, ["cpus", "asked", "together", "by", "for"].map(str::to_owned).to_vec());
     for asked in asked {
-        let together = match (&asked.together, &asked.held_by) {
-            (Some(together), _) => together.to_string(),
-            (None, Some(holder)) => format!("as {holder} has it"),
-            (None, None) => "nobody holds it just now".to_owned(),
-        };
+        let together = asked.together.map_or_else(
+            || "its holder is about to let go of it".to_owned(),
+            |together| together.to_string(),
+        );
         table.row(vec![
             asked.cpus.to_string(),
             asked.wish.to_string(),

@@ -5,7 +5,7 @@ use crate::exit::usage;
 use crate::table::print;
 use anyhow::Result;
 use daemon::{Config, Outlook, ServiceConfig};
-use linux::holder::ClockMeans;
+use linux::arbiter::ClockMeans;
 use linux::{FrequencyActuator, Root};
 use machine::{CpuList, Kilohertz};
 use serde::Serialize;

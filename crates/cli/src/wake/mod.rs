@@ -22,9 +22,9 @@ use ::daemon::wake::{Calibration, WakeError, WakeStatus};
 use ::daemon::{Config, ControllerReport, Seen};
 use anyhow::Result;
 use clap::Subcommand;
-use linux::holder::IdleHolder;
+use linux::Root;
+use linux::arbiter::Arbiter;
 use linux::probes::AlarmProgram;
-use linux::{IdleActuator, Root};
 use machine::Duration;
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
@@ -151,13 +151,13 @@ impl View for Windows {
 fn calibrate(options: &options::Options) -> Result<ExitCode> {
     let wake = options.table().options().map_err(crate::daemon::refused)?;
     crate::signals::put_back_at_end(std::path::Path::new("/proc/self/exe"))?;
-    let holder = IdleHolder::open(&Root::system(), &wake.cpus, "roost wake --calibrate", IdleActuator::PmQos)
-        .map_err(|error| crate::daemon::refused(WakeError::from(error).into()))?;
+    let limits = Arbiter::new(&Root::system(), "roost wake --calibrate").idle;
+    limits.hold("wake", &wake.cpus).map_err(|error| crate::daemon::refused(WakeError::from(error).into()))?;
     let alarms = AlarmProgram::load();
     if let Err(error) = &alarms {
         eprintln!("timers that the kernel sets are left out: {error}");
     }
-    let found = Calibration::measure(&wake.cpus, &holder, alarms.as_ref().ok(), &AtomicBool::new(false))
+    let found = Calibration::measure(&wake.cpus, &limits, alarms.as_ref().ok(), &AtomicBool::new(false))
         .map_err(usage)?;
     if options.json {
         println!("{}", serde_json::to_string_pretty(&found)?);

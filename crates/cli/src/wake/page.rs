@@ -271,7 +271,6 @@ mod tests {
                 windows: 7,
                 late_p50: Some(Duration::from_micros(40)),
                 late_p99: None,
-                held_by: None,
             }],
             accounts: vec![
                 account("<search>", Duration::from_millis(awake_ms)),

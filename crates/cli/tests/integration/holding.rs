@@ -1,4 +1,4 @@
-//! One holder per knob: stores and governors on the same CPUs. Whoever comes second asks who came first.
+//! One arbiter on a machine: stores and services on the same CPUs. Stores ask the daemon where one runs.
 
 use crate::fixture::{IdleLimits, ROOST, Server, signal, skipped};
 use crate::governing::{Governor, Memcached, cannot};
@@ -9,7 +9,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// What every CPU's limit reads, if it is the same.
@@ -78,31 +78,31 @@ fn place(folder: &Path, name: &str) -> PathBuf {
     place
 }
 
-fn store() -> Server {
+/// A store that asks the governor in `folder`, where one runs.
+fn store(folder: &Path) -> Server {
     // A worker on each CPU; polling shows on machines without idle states, too.
-    let mut command = Command::new(ROOST);
-    Server::start_command(command.args([
-        "serve",
-        "--port",
-        "0",
-        "--policy",
-        "all-awake",
-        "--active-idle",
-        "poll",
-    ]))
+    let words = ["serve", "--port", "0", "--policy", "all-awake", "--active-idle", "poll", "--control"];
+    Server::start_command(Command::new(ROOST).args(words).arg(folder.join("govern.sock")))
 }
 
 fn governor(folder: &Path, port: u16) -> Governor {
-    governor_of(folder, port, "70us")
-}
-
-fn governor_of(folder: &Path, port: u16, idle: &str) -> Governor {
     let port = port.to_string();
     // Whatever idle states there are: the limit is written where the kernel has a file for it.
-    let flags = ["--port", &port, "--policy", "fixed", "--idle", idle, "--epoch", "50ms"];
+    let flags = ["--port", &port, "--policy", "fixed", "--idle", "70us", "--epoch", "50ms"];
     let mut governor = Governor::start(folder, &flags);
     governor.until("an epoch", |epoch| epoch["epochs"].as_u64() > Some(1));
     governor
+}
+
+fn until_status(governor: &Governor, words: &str) {
+    let status = || String::from_utf8(governor.ask(&["status"]).stdout).expect("text");
+    for _ in 0..1000 {
+        if status().contains(words) {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("no `{words}` in {}", status());
 }
 
 #[test]
@@ -125,92 +125,91 @@ fn a_store_and_a_governor_share_the_cpus_in_either_order() {
     // The governor first.
     let first = governor(folder.path(), memcached.port);
     until_limit("70");
-    let second = store();
+    let second = store(folder.path());
     until_limit("n/a");
-    let status = String::from_utf8(first.ask(&["status"]).stdout).expect("text");
-    assert!(status.contains("roost serve on"), "{status}");
+    until_status(&first, "roost serve on");
     assert_eq!(second.terminate().0, Some(0));
     until_limit("70");
     let (code, said) = first.end();
     assert_eq!((code, limit().as_str()), (Some(0), "0"), "{said}");
 
-    // The store first; then it is killed, and the governor takes over what it held.
-    let first = store();
+    // The store first, which asks the governor as soon as there is one; then it is killed.
+    let first = store(folder.path());
     until_limit("n/a");
     let second = governor(folder.path(), memcached.port);
+    until_status(&second, "roost serve on");
     assert_eq!(limit(), "n/a", "the strictest");
     signal(first.pid(), "KILL");
     until_limit("70");
-    let (code, said) = second.end();
-    assert_eq!((code, limit().as_str()), (Some(0), "0"), "{said}");
-    assert!(said.contains("is asked for idle limits") && said.contains("seen to anew"), "{said}");
+    drop(first);
+
+    // The governor is killed: the store limits its CPUs itself again, and puts back what the dead one left.
+    let store = store(folder.path());
+    until_limit("n/a");
+    until_status(&second, "roost serve on");
+    signal(second.child.id(), "KILL");
+    drop(second);
+    let third = governor(folder.path(), memcached.port);
+    until_status(&third, "roost serve on");
+    until_limit("n/a");
+    assert_eq!(third.end().0, Some(0));
+    until_limit("n/a");
+    assert_eq!(store.terminate().0, Some(0));
+    assert_eq!(limit(), "0");
 }
 
 #[test]
-fn two_governors_share_the_cpus_and_the_survivor_takes_over() {
+fn two_services_share_the_cpus_and_a_second_daemon_is_refused() {
     if cannot("two governors") {
         return;
     }
-    if !is_apart("holding::two_governors_share_the_cpus_and_the_survivor_takes_over") {
+    if !is_apart("holding::two_services_share_the_cpus_and_a_second_daemon_is_refused") {
         return;
     }
     if limit() != "0" {
-        return skipped("two governors", &format!("somebody limits these CPUs already: {}", limit()));
+        return skipped("two governors", &format!("another process limits these CPUs already: {}", limit()));
     }
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let servers = ["shop", "cache"].map(|name| {
-        let place = place(folder.path(), name);
-        (Memcached::start(&place), place)
-    });
-    let govern = |at: usize, idle| governor_of(&servers[at].1, servers[at].0.port, idle);
-
-    // Each asks for its own service, in this order and in the other.
-    for (holds, asks) in [(0, 1), (1, 0)] {
-        let (first, second) = (govern(holds, "70us"), govern(asks, "30us"));
-        until_limit("30");
-        let status = String::from_utf8(first.ask(&["status"]).stdout).expect("text");
-        let theirs = format!("roost govern ({})", second.child.id());
-        assert!(status.contains(&theirs) && status.contains("exit latency <= 30.0us"), "{status}");
-        assert!(status.contains("exit latency <= 70.0us") && status.contains("active"), "{status}");
-        let status = String::from_utf8(second.ask(&["status"]).stdout).expect("text");
-        assert!(
-            status.contains(&format!("as roost govern (process {}) has it", first.child.id())),
-            "{status}"
-        );
-
-        // The asker is killed: it asks for nothing any more.
-        signal(second.child.id(), "KILL");
-        until_limit("70");
-        // One that comes again asks again; then the holder is killed.
-        let second = govern(asks, "30us");
-        until_limit("30");
-        signal(first.child.id(), "KILL");
-        drop(first);
-        let mut survivor = second;
-        survivor.until("the survivor to go on", |epoch| epoch["mode"] == "searching");
-        let third = govern(holds, "20us");
-        until_limit("20");
-        let status = String::from_utf8(survivor.ask(&["status"]).stdout).expect("text");
-        assert!(
-            status.contains(&format!("roost govern ({})", third.child.id())),
-            "it holds them now: {status}"
-        );
-        assert_eq!(third.end().0, Some(0));
-        until_limit("30");
-        let (code, said) = survivor.end();
-        assert_eq!((code, limit().as_str()), (Some(0), "0"), "{said}");
-        assert!(said.contains("seen to anew"), "{said}");
+    let servers = ["shop", "cache"].map(|name| Memcached::start(&place(folder.path(), name)));
+    let first = governor(folder.path(), servers[0].port);
+    until_limit("70");
+    let govern = |socket: &str, port: u16| {
+        let mut command = Command::new(ROOST);
+        command.args([
+            "govern",
+            "--json",
+            "--policy",
+            "fixed",
+            "--idle",
+            "30us",
+            "--port",
+            &port.to_string(),
+        ]);
+        command.arg("--socket").arg(folder.path().join(socket)).ends_with_parent();
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        command
+    };
+    let mut second = govern("govern.sock", servers[1].port).spawn().expect("roost runs");
+    until_limit("30");
+    for words in ["exit latency <= 30.0us", "exit latency <= 70.0us", "active"] {
+        until_status(&first, words);
     }
+    // It is killed: it asks for nothing any more.
+    signal(second.id(), "KILL");
+    second.wait().expect("it is dead");
+    until_limit("70");
 
-    // The same service twice is what cannot be shared.
-    let first = govern(0, "70us");
-    let port = servers[0].0.port.to_string();
-    let mut again = Command::new(ROOST);
-    again.args(["govern", "--port", &port, "--for", "1s", "--socket"]).arg(servers[1].1.join("again.sock"));
-    let output = again.output().expect("roost runs");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(4), "{said}");
-    assert_eq!(first.end().0, Some(0));
+    // The same service twice is what cannot be shared, and so are the knobs between two daemons.
+    for (socket, port) in [("govern.sock", servers[0].port), ("another.sock", servers[1].port)] {
+        let output = govern(socket, port).args(["--for", "1s"]).stderr(Stdio::piped()).output();
+        let output = output.expect("roost runs");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(4), "{said}");
+        assert!(said.contains(&format!("roost govern (process {})", first.child.id())), "{said}");
+    }
+    assert_eq!(limit(), "70");
+    let (code, said) = first.end();
+    assert_eq!((code, limit().as_str()), (Some(0), "0"), "{said}");
 }
 
 #[test]
@@ -233,12 +232,12 @@ fn what_another_process_needs_is_not_parked() {
         governor
     };
 
-    // The governor keeps the register; a store with a worker on each CPU comes and is killed.
+    // A store with a worker on each CPU comes and is killed.
     let mut governor = govern();
     governor.until("an epoch", |_| true);
     let alone = queues();
     assert_ne!(alone, before, "one CPU is parked for everybody");
-    let first = store();
+    let first = store(folder.path());
     until_queues(&before);
     let status = String::from_utf8(governor.ask(&["status"]).stdout).expect("text");
     let line = status.lines().find(|line| line.contains(&format!("({})", first.pid()))).unwrap_or(&status);
@@ -248,14 +247,14 @@ fn what_another_process_needs_is_not_parked() {
     assert_eq!(governor.end().0, Some(0));
     assert_eq!(queues(), before);
 
-    // The store keeps it, and tells everybody where to be for a governor that asks; the governor is killed.
-    let second = store();
+    // The store comes first: a governor parks nothing before it knows what the store needs.
+    let second = store(folder.path());
     let mut governor = govern();
+    until_status(&governor, "roost serve on");
     governor.until("an epoch", |_| true);
     assert_eq!(queues(), before, "all are needed");
     signal(second.pid(), "KILL");
     drop(second);
-    // It takes over, and parks when those who may have to come had their time.
     until_queues(&alone);
     signal(governor.child.id(), "KILL");
     drop(governor);
@@ -273,38 +272,29 @@ fn a_hostile_peer_does_not_keep_a_governor_from_its_epochs() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let memcached = Memcached::start(folder.path());
     let mut governor = governor(folder.path(), memcached.port);
-    let prefix = format!("holder-{}-", governor.child.id());
-    let files = fs::read_dir("/run/roost").expect("a folder").flatten();
-    let own = files.filter(|file| file.file_name().to_string_lossy().starts_with(&prefix));
-    let sockets: Vec<PathBuf> = own.map(|file| file.path()).collect();
-    assert_eq!(sockets.len(), 2, "it holds idle limits, and which CPUs are needed");
-    let mut peers = Vec::new();
-    for socket in &sockets {
-        let mut half = UnixStream::connect(socket).expect("it listens");
-        half.write_all(b"{\"v\":1,\"asker\":\"half").expect("heard");
-        let mut garbage = UnixStream::connect(socket).expect("it listens");
-        let _ = garbage.write_all(&vec![0xff; 1 << 20]);
-        peers.extend([half, garbage]);
-    }
+    let socket = folder.path().join("govern.sock");
+    let knobs = b"{\"knobs\":{\"asker\":\"flood\",\"idle\":[]}}\n";
+    let mut half = UnixStream::connect(&socket).expect("it listens");
+    half.write_all(knobs).expect("heard");
+    half.write_all(b"{\"knobs\":{\"asker\":\"half").expect("heard");
+    let mut garbage = UnixStream::connect(&socket).expect("it listens");
+    let _ = garbage.write_all(&vec![0xff; 1 << 20]);
     // And one that asks and asks, and reads nothing.
     let over = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
-    let floods: Vec<_> = sockets
-        .iter()
-        .map(|socket| {
-            let (socket, over) = (socket.clone(), std::sync::Arc::clone(&over));
-            std::thread::spawn(move || {
-                let lines = b"{\"v\":1,\"asker\":\"flood\",\"ask\":\"needed\"}\n".repeat(100);
-                while !over.load(std::sync::atomic::Ordering::Relaxed) {
-                    let Ok(mut stream) = UnixStream::connect(&socket) else { return };
-                    let _ = stream.set_read_timeout(Some(Duration::from_millis(1)));
-                    while stream.write_all(&lines).is_ok() && !over.load(std::sync::atomic::Ordering::Relaxed)
-                    {
-                        let _ = stream.read(&mut [0; 16]);
-                    }
+    let flood = {
+        let over = std::sync::Arc::clone(&over);
+        std::thread::spawn(move || {
+            let lines = knobs.repeat(100);
+            while !over.load(std::sync::atomic::Ordering::Relaxed) {
+                let Ok(mut stream) = UnixStream::connect(&socket) else { return };
+                let _ = stream.set_read_timeout(Some(Duration::from_millis(1)));
+                let _ = stream.set_write_timeout(Some(Duration::from_millis(100)));
+                while stream.write_all(&lines).is_ok() && !over.load(std::sync::atomic::Ordering::Relaxed) {
+                    let _ = stream.read(&mut [0; 16]);
                 }
-            })
+            }
         })
-        .collect();
+    };
     let began = Instant::now();
     for _ in 0..40 {
         governor.until("an epoch", |_| true);
@@ -312,8 +302,8 @@ fn a_hostile_peer_does_not_keep_a_governor_from_its_epochs() {
     // Forty epochs are two seconds; a peer's patience for each of them would be forty.
     assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
     over.store(true, std::sync::atomic::Ordering::Relaxed);
-    floods.into_iter().for_each(|flood| flood.join().expect("it ends"));
-    drop(peers);
+    flood.join().expect("it ends");
+    drop((half, garbage));
     let status = governor.ask(&["status"]);
     assert_eq!(status.status.code(), Some(0));
     let (code, said) = governor.end();

@@ -126,22 +126,27 @@ fn restore_undoes_what_a_killed_run_left_and_leaves_alone_what_changed_since() {
 }
 
 #[test]
-fn a_second_store_asks_the_first_for_its_cpus() {
+fn a_second_store_leaves_the_first_ones_cpus_alone_until_it_has_ended() {
     let machine = machine();
-    let server = start(machine.path(), &[]);
+    let server = start(machine.path(), &["--policy", "all-awake"]);
+    wait_for_limits(machine.path(), "2");
     let mut command = Command::new(ROOST);
-    command.args(["serve", "--port", "0", "--active-idle", "poll", "--sysfs-root"]).arg(machine.path());
+    command.args(["serve", "--port", "0", "--policy", "all-awake", "--active-idle", "poll", "--sysfs-root"]);
     let log = machine.path().join("second.log");
-    command.stderr(fs::File::create(&log).unwrap());
+    command.arg(machine.path()).stderr(fs::File::create(&log).unwrap());
     let second = Server::start_command(&mut command);
     let said = fs::read_to_string(&log).unwrap();
     let first = format!("process {}", server.pid());
-    assert!(said.contains(&first) && said.contains("is asked for idle limits"), "{said}");
-    assert_eq!((second.terminate().0, server.terminate().0), (Some(0), Some(0)));
+    assert!(said.contains(&first) && said.contains("by way of a daemon"), "{said}");
+    assert!(limits(machine.path()).iter().all(|limit| limit == "2"));
+    assert_eq!(server.terminate().0, Some(0));
+    wait_for_limits(machine.path(), "n/a");
+    assert_eq!(second.terminate().0, Some(0));
+    assert!(limits(machine.path()).iter().all(|limit| limit == "0"));
 }
 
 #[test]
-fn a_holder_that_takes_no_requests_is_named() {
+fn a_holder_that_does_not_yield_is_named() {
     let machine = machine();
     let root = linux::Root::at(machine.path());
     let _locks = linux::CpuLocks::take(&root, &linux::allowed_cpus().unwrap(), "roost bench").unwrap();

@@ -599,84 +599,25 @@ fn what_is_not_allowed_is_one_clear_line_and_nothing_changes() {
 }
 
 #[test]
-fn a_second_planner_at_the_same_place_is_refused_and_at_another_asks_the_first() {
+fn a_second_planner_is_refused_with_the_first_ones_name() {
     let Some(planner) = Planner::start(&[]) else { return };
-    let socket = planner.socket();
-    let socket = socket.to_str().expect("text");
-    let flags = ["wake", "--json", "--exit-latency", "200us", "--max-stay", "10s", "--for", "5s", "--socket"];
-    let second = |control: &Path, listens: &Path| {
+    let first = planner.socket().with_extension("control");
+    let (own, beside) = (planner.folder.path().join("own"), planner.folder.path().join("second.sock"));
+    let here = planner.socket();
+    let name = format!("roost wake (process {})", planner.child.id());
+    // Beside a daemon that has a planner, by that daemon; beside another, by the arbiter's lock.
+    for (control, listens, words) in [
+        (&first, &beside, "wake is governed already, by roost wake"),
+        (&own, &here, name.as_str()),
+        (&own, &beside, name.as_str()),
+    ] {
         let mut command = Command::new(ROOST);
-        command.args(flags).arg(listens).arg("--control").arg(control);
-        command
-    };
-    // Beside a daemon that has a planner, by that daemon; beside another, by the socket.
-    let (first, own) = (planner.socket().with_extension("control"), planner.folder.path().join("own"));
-    for (control, code, words) in
-        [(&first, 4, "wake is governed already, by roost wake"), (&own, 2, "cannot listen")]
-    {
-        let output = second(control, Path::new(socket)).output().expect("roost runs");
-        assert_eq!(output.status.code(), Some(code), "{output:?}");
+        command.args(["wake", "--json", "--exit-latency", "200us", "--for", "5s", "--socket"]);
+        let output = command.arg(listens).arg("--control").arg(control).output().expect("roost runs");
+        assert_eq!(output.status.code(), Some(4), "{output:?}");
         assert!(String::from_utf8_lossy(&output.stderr).contains(words), "{output:?}");
     }
     assert!(planner.status()["running"].as_u64() > Some(0), "the first still listens");
-    let beside = planner.folder.path().join("second.sock");
-    let second = second(&own, &beside)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .ends_with_parent()
-        .spawn()
-        .expect("roost runs");
-    let mut asked = None;
-    for _ in 0..1000 {
-        if let Ok(client) = WakeClient::connect(&beside, "beside") {
-            let ready = client.now() + Duration::from_millis(20);
-            client.wake(&[cpu()], ready, Duration::from_secs(10)).id().expect("sent");
-            asked = (0..4000).find(|_| {
-                std::thread::sleep(std::time::Duration::from_millis(1));
-                limit(cpu()) == "n/a"
-            });
-            break;
-        }
-        std::thread::sleep(std::time::Duration::from_millis(5));
-    }
-    let output = second.wait_with_output().expect("it ends");
-    assert!(asked.is_some(), "no window was open by way of the first: {output:?}");
-    let last: Value = serde_json::from_slice(&output.stdout).expect("its last status");
-    assert!(last["cpus"][0]["held_by"].as_str().is_some_and(|by| by.contains("roost wake")), "{last}");
-}
-
-#[test]
-fn who_asked_of_a_planner_that_dies_opens_its_windows_itself() {
-    let Some(mut first) = Planner::start(&[]) else { return };
-    let place = first.folder.path().join("second.sock");
-    let (mut second, _said, _lines) = listening(&place, &[]).expect("a second planner");
-    let client = WakeClient::connect(&place, "beside").expect("it listens");
-    let is_opened = || {
-        let ready = client.now() + Duration::from_millis(10);
-        client.wake(&[cpu()], ready, Duration::from_millis(50)).id().expect("sent");
-        (0..100).any(|_| {
-            std::thread::sleep(std::time::Duration::from_millis(1));
-            limit(cpu()) == "n/a"
-        })
-    };
-    assert!((0..100).any(|_| is_opened()), "by way of the first");
-    until_limit("0");
-    first.child.kill().expect("it runs");
-    first.child.wait().expect("it is dead");
-    // The window that it loses it opens anew, when it has taken the limits over.
-    assert!((0..100).any(|_| is_opened()), "by itself");
-    signal(second.id(), "TERM");
-    let mut ended = None;
-    for _ in 0..2000 {
-        ended = second.try_wait().expect("its state");
-        if ended.is_some() {
-            break;
-        }
-        std::thread::sleep(std::time::Duration::from_millis(5));
-    }
-    let _ = second.kill();
-    assert_eq!(ended.and_then(|status| status.code()), Some(0), "told to end, it ends");
-    until_limit("0");
 }
 
 #[test]

@@ -16,8 +16,8 @@ use crate::config::Part;
 use crate::controllers::cores::Status;
 use crate::controllers::{ControllerReport, Refusal};
 use crate::socket::{self, Place};
-use linux::holder::Asked;
-use linux::holder::wire::plain;
+use linux::arbiter::Asked;
+use linux::arbiter::request::{Combined, Request, plain};
 use machine::Goal;
 use peers::Peers;
 use serde::{Deserialize, Serialize};
@@ -43,6 +43,9 @@ pub enum Ask {
     },
     /// Govern this, too, for as long as the connection lasts.
     Lease(Box<Part>),
+    /// Combine this with what the others ask of the CPUs, instead of what was asked over this connection before and for as long
+    /// as it lasts.
+    Knobs(Request),
 }
 
 /// A change.
@@ -76,6 +79,8 @@ pub enum Answer {
     },
     /// These are governed for as long as the connection lasts.
     Leased(Vec<String>),
+    /// To `Knobs`.
+    Combined(Combined),
     /// A lease is not granted.
     NotLeased(Refusal),
     /// It is done.
@@ -293,6 +298,10 @@ mod tests {
                     dry_run: true,
                 },
                 Ask::Lease(part) => Answer::Leased(part.names()),
+                Ask::Knobs(request) => match request.check() {
+                    Ok(()) => Answer::Combined(Combined::default()),
+                    Err(why) => Answer::Refused(why),
+                },
                 Ask::Set { service, .. } if service == "cache" => Answer::Done,
                 Ask::Set { service, .. } => Answer::Refused(format!("no service {service}")),
             };

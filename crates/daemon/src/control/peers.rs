@@ -115,6 +115,8 @@ struct Peer {
     lease: Option<u64>,
     /// The lease is granted.
     is_granted: bool,
+    /// It may ask again.
+    goes_on: bool,
 }
 
 impl Peer {
@@ -123,7 +125,8 @@ impl Peer {
         text.push(b'\n');
         self.state = State::Told(text);
         self.until = now + PATIENCE;
-        self.is_granted = matches!(answer, Answer::Leased(_));
+        self.is_granted = matches!(answer, Answer::Leased(_) | Answer::Combined(_));
+        self.goes_on = matches!(answer, Answer::Combined(_));
     }
 
     /// What of its socket it waits for.
@@ -243,7 +246,16 @@ impl<F: Fn(Heard) -> bool> Peers<F> {
         }
         let state = State::Asks(Vec::new());
         let until = now + QUESTION_TIME;
-        self.peers.push(Peer { stream, asker, is_ours, state, until, lease: None, is_granted: false });
+        self.peers.push(Peer {
+            stream,
+            asker,
+            is_ours,
+            state,
+            until,
+            lease: None,
+            is_granted: false,
+            goes_on: false,
+        });
     }
 
     fn is_crowded(&self, is_ours: bool, user: u32) -> bool {
@@ -264,7 +276,10 @@ impl<F: Fn(Heard) -> bool> Peers<F> {
         }
         let most = users.iter().max_by_key(|&(&other, &count)| (count, other == user)).map(|(&user, _)| user);
         let silent = |peer: &Peer| {
-            peer.is_ours == is_ours && Some(peer.asker.user) == most && matches!(peer.state, State::Asks(_))
+            peer.is_ours == is_ours
+                && Some(peer.asker.user) == most
+                && peer.lease.is_none()
+                && matches!(peer.state, State::Asks(_))
         };
         let place = self.peers.iter().position(silent);
         place.map(|place| self.peers.remove(place)).is_some()
@@ -282,7 +297,17 @@ impl<F: Fn(Heard) -> bool> Peers<F> {
         let peer = &mut self.peers[place];
         if let State::Asks(line) = &mut peer.state {
             match read(&peer.stream, line) {
-                Ok(false) if now < peer.until => return true,
+                Ok(false) if peer.goes_on && line.is_empty() => {
+                    peer.until = now + LOOK_AT_LEASES;
+                    return true;
+                }
+                Ok(false) if now < peer.until => {
+                    if peer.goes_on {
+                        peer.until = peer.until.min(now + QUESTION_TIME);
+                    }
+                    return true;
+                }
+                Ok(true) if peer.goes_on && line.is_empty() => return false,
                 Ok(false) => {
                     let cause = "the question cannot be read: it did not come in time".to_owned();
                     peer.tell(now, &Answer::Refused(cause));
@@ -306,7 +331,8 @@ impl<F: Fn(Heard) -> bool> Peers<F> {
             State::Told(left) => {
                 let is_going_on = now < peer.until && write(&peer.stream, left);
                 if !is_going_on && left.is_empty() && peer.is_granted {
-                    (peer.state, peer.until) = (State::Leased, now + LOOK_AT_LEASES);
+                    peer.state = if peer.goes_on { State::Asks(Vec::new()) } else { State::Leased };
+                    peer.until = now + LOOK_AT_LEASES;
                     return true;
                 }
                 is_going_on
@@ -358,9 +384,11 @@ impl<F: Fn(Heard) -> bool> Peers<F> {
         let (sender, receiver) = channel();
         let mut patience = PATIENCE;
         if matches!(ask, Ask::Lease(_)) {
+            patience = LEASE_PATIENCE;
+        }
+        if matches!(ask, Ask::Lease(_) | Ask::Knobs(_)) && peer.lease.is_none() {
             self.leases += 1;
             peer.lease = Some(self.leases);
-            patience = LEASE_PATIENCE;
         }
         let lease = peer.lease.unwrap_or_default();
         let reply = Reply { asker: peer.asker, lease, sender: Some(sender), bell: Arc::clone(&self.bell) };

@@ -353,7 +353,7 @@ const LAST_WAIT: Duration = Duration::from_secs(60);
 mod tests {
     use super::*;
     use linux::Root;
-    use linux::holder::ClockMeans;
+    use linux::arbiter::{Arbiter, ClockMeans};
     use std::sync::atomic::AtomicU32;
     use std::sync::mpsc::{Receiver, channel};
 
@@ -429,6 +429,7 @@ mod tests {
                 audit: None,
                 frequency: ClockMeans::default(),
                 ends: Arc::default(),
+                arbiter: Arbiter::new(&Root::system(), "a test"),
             },
             shared: Arc::clone(shared),
             events: events.clone(),

@@ -30,7 +30,7 @@ pub use refusal::{Refusal, RefusalKind};
 
 use hurry_up::{Hurry, HurryStatus, HurryUpConfig};
 use linux::Root;
-use linux::holder::ClockMeans;
+use linux::arbiter::{Arbiter, ClockMeans};
 use machine::Instant;
 use quiesce::{Quiesce, QuiesceConfig, QuiesceStatus};
 use serde::{Deserialize, Serialize};
@@ -54,6 +54,8 @@ pub struct Machine {
     pub frequency: ClockMeans,
     /// True once this controller is told to end, for what takes long in `open`.
     pub ends: Arc<AtomicBool>,
+    /// What all ask of the knobs that CPUs have one of.
+    pub arbiter: Arbiter,
 }
 
 /// A decision with its sensors and its actuators, on a thread of its own.

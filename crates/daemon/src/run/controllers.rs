@@ -19,6 +19,7 @@ impl Daemon {
             audit: self.config.audit.clone(),
             frequency: self.config.clock_means(),
             ends: std::sync::Arc::default(),
+            arbiter: self.arbiter.clone(),
         }
     }
 

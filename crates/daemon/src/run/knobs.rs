@@ -1,12 +1,11 @@
-//! What the daemon holds for all its services, or asks another process for: idle limits, clocks, and who needs which CPUs.
+//! What the daemon holds for all its services: idle limits, clocks, and the register of CPUs that are needed.
 
 use super::{Daemon, NAME, Slot, StartError};
 use crate::clocks::{self, Clocks};
 use crate::config::{Config, Parking, ServiceConfig};
 use crate::controllers::cores::News;
 use crate::park::Park;
-use linux::holder::IdleHolder;
-use linux::{FrequencyActuator, FrequencyError, IdleActuator, Root, Scope};
+use linux::{FrequencyActuator, FrequencyError, Root, Scope};
 use machine::CpuList;
 use policy::governing::{FrequencyMode, IdleMode};
 
@@ -14,7 +13,7 @@ impl Daemon {
     /// Those that are online, or would be without us.
     pub(super) fn cpus_there(&self) -> CpuList {
         let online = linux::online_cpus(&self.root).unwrap_or_default();
-        let offline = self.park.as_ref().and_then(|park| park.offline().ok()).unwrap_or_default();
+        let offline = self.park.as_ref().map(Park::offline).unwrap_or_default();
         CpuList(&online.0 | &offline.0)
     }
 
@@ -30,13 +29,9 @@ impl Daemon {
             all.0.extend(cpus.unwrap_or_else(|| online.clone()).0);
             all
         });
-        if let Some(holder) = &mut self.holder {
-            return Ok(holder.extend(&cpus)?);
-        }
-        let mut holder = IdleHolder::open(&self.root, &cpus, NAME, IdleActuator::default())?;
-        let notices = holder.drain_notices();
-        self.holder = Some(holder);
-        self.tell(News { notices, ..News::default() });
+        self.arbiter.idle.hold(NAME, &cpus)?;
+        self.holder = Some(self.arbiter.idle.clone());
+        self.tell_of_knobs();
         Ok(())
     }
 
@@ -46,11 +41,16 @@ impl Daemon {
         if self.dry_run || cpus.0.is_empty() || self.clocks.is_some() {
             return Ok(());
         }
-        let clocks = Clocks::open(&self.root, &cpus, NAME, self.config.clock_means())?;
-        let notices = clocks.drain_notices();
-        self.clocks = Some(clocks);
-        self.tell(News { notices, ..News::default() });
+        self.arbiter.clocks.use_means(self.config.clock_means())?;
+        self.arbiter.clocks.hold(NAME, &cpus)?;
+        self.clocks = Some(Clocks::of(&self.arbiter.clocks));
+        self.tell_of_knobs();
         Ok(())
+    }
+
+    fn tell_of_knobs(&mut self) {
+        let notices = self.arbiter.drain_notices();
+        self.tell(News { notices, ..News::default() });
     }
 
     /// Clocks are held anew, by other means or for more CPUs: CPUs that share a clock are held together or not at all. What was done
@@ -63,8 +63,7 @@ impl Daemon {
         self.slots = others;
         let chosen: Vec<Slot> = chosen;
         chosen.into_iter().for_each(|slot| self.let_go(slot));
-        // The last handle: with it the locks go, and may be taken again.
-        let lines = self.clocks.take().map(|clocks| clocks.release()).unwrap_or_default();
+        let lines = self.clocks.take().map(|clocks| clocks.release_of(NAME)).unwrap_or_default();
         lines.iter().for_each(|line| self.say(line));
         if let Err(error) = self.hold_clocks() {
             (self.config.frequency_actuator, self.config.allow_msr) =
@@ -77,7 +76,7 @@ impl Daemon {
         }
     }
 
-    /// Finds who knows which CPUs are needed, and says whom the parked ones concern.
+    /// Keeps the register of CPUs that are needed, and says whom the parked ones concern.
     pub(super) fn hold_park(&mut self) -> Result<(), StartError> {
         if self.config.services.iter().any(|service| service.hotplug) {
             linux::Hotplug::supported(&self.root)?;
@@ -89,9 +88,9 @@ impl Daemon {
         }
         let park = match &self.park {
             Some(park) => park,
-            None => match Park::open(&self.root, NAME) {
+            None => match Park::open(&self.arbiter.active) {
                 Ok(park) => self.park.insert(park),
-                // It governs without, where nobody else was to be told anything.
+                // It governs without, where no other was to be told anything.
                 Err(error) if scope.is_nobody() => {
                     self.say_once(&format!("other processes do not know which CPUs are needed: {error}"));
                     return Ok(());

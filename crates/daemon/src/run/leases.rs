@@ -211,7 +211,8 @@ impl Daemon {
     }
 }
 
-fn is_own(user: u32) -> bool {
+/// True for root and the daemon's own user.
+pub(super) fn is_own(user: u32) -> bool {
     user == 0 || user == rustix::process::geteuid().as_raw()
 }
 

@@ -5,6 +5,7 @@
 //! CPUs that the services have: those are awake anyway, and a parked CPU is not woken for its sake.
 
 mod controllers;
+mod knob_leases;
 mod knobs;
 mod leases;
 mod reload;
@@ -17,7 +18,8 @@ use crate::controllers::cores::{AlarmSink, Governed, News, Open, OpenError, Stat
 use crate::controllers::{ControllerStatus, Happened, Hosted, Observer, Owner, Refusal};
 use crate::log::Log;
 use crate::park::Park;
-use linux::holder::IdleHolder;
+use knob_leases::KnobLease;
+use linux::arbiter::{Arbiter, IdleLimits};
 use linux::probes::RequestAlarm;
 use linux::{FrequencyError, HotplugError, LockError, Root};
 use machine::{CpuList, Duration, Goal, Instant};
@@ -131,7 +133,9 @@ pub struct Daemon {
     file: Option<PathBuf>,
     dry_run: bool,
     slots: Vec<Slot>,
-    holder: Option<IdleHolder>,
+    arbiter: Arbiter,
+    /// Held for services.
+    holder: Option<IdleLimits>,
     clocks: Option<Clocks>,
     park: Option<Park>,
     audit: Audit,
@@ -152,6 +156,7 @@ pub struct Daemon {
     /// Runs of controllers so far.
     runs: u64,
     leases: BTreeMap<u64, Lease>,
+    knob_leases: BTreeMap<u64, KnobLease>,
     /// Why it ends by itself: set at once by what ends it.
     finished: Option<Result<(), Refusal>>,
 }
@@ -207,6 +212,7 @@ impl Daemon {
             }
         };
         let mut daemon = Self {
+            arbiter: Arbiter::new(&root, &Running::of(std::process::id()).command),
             root,
             file,
             dry_run,
@@ -233,6 +239,7 @@ impl Daemon {
                 .collect(),
             runs: 0,
             leases: BTreeMap::new(),
+            knob_leases: BTreeMap::new(),
             finished: None,
             config,
         };
@@ -301,6 +308,7 @@ impl Daemon {
             let beat = self.heart.as_ref().map(|heart| heart.next);
             let told = self.log.wakes_at();
             let opens = self.controllers.iter().filter_map(Hosted::due);
+            let again = self.arbiter.is_waiting().then(|| now + LOOK_AGAIN);
             let next = self
                 .slots
                 .iter()
@@ -309,6 +317,7 @@ impl Daemon {
                 .chain(beat)
                 .chain(told)
                 .chain(opens)
+                .chain(again)
                 .min();
             let wait = next.map_or(Duration::from_secs(3600), |next| next.since(now));
             match events.recv_timeout(wait.into()) {
@@ -316,11 +325,17 @@ impl Daemon {
                 Ok(Event::Reload) => self.reload(),
                 Ok(Event::Alarm(service, alarm)) => self.alarm(&service, &alarm),
                 Ok(Event::Heard(Heard::Question(Ask::Lease(part), reply))) => self.lease(*part, reply),
+                Ok(Event::Heard(Heard::Question(Ask::Knobs(request), reply))) => {
+                    self.combine(request, reply);
+                }
                 Ok(Event::Heard(Heard::Question(ask, reply))) => {
                     let answer = self.answer(ask, reply.asker());
                     reply.send(answer);
                 }
-                Ok(Event::Heard(Heard::LeaseEnded(lease))) => self.end_lease(lease, "its command ended"),
+                Ok(Event::Heard(Heard::LeaseEnded(lease))) => {
+                    self.end_knobs(lease);
+                    self.end_lease(lease, "its command ended");
+                }
                 Ok(Event::Overrun) => self.end_realtime(),
                 Ok(Event::Controller(run, happened)) => self.controller_tells(run, happened),
                 Ok(Event::Snapshot(sender)) => {
@@ -349,17 +364,8 @@ impl Daemon {
     fn turn(&mut self, look: &mut impl FnMut(&Governed)) {
         self.open_controllers();
         let mut all = News::default();
-        if let Some(holder) = &mut self.holder {
-            holder.look_after();
-            all.notices.extend(holder.drain_notices());
-        }
-        if let Some(clocks) = &self.clocks {
-            clocks.look_after();
-            all.notices.extend(clocks.drain_notices());
-        }
-        if let Some(park) = &self.park {
-            park.look_after();
-        }
+        self.arbiter.look_after();
+        all.notices.extend(self.arbiter.drain_notices());
         for at in 0..self.slots.len() {
             let now = linux::now();
             let slot = &mut self.slots[at];
@@ -464,7 +470,7 @@ impl Daemon {
     }
 
     fn opened(&self, config: ServiceConfig, owner: Owner) -> Found {
-        let park = self.park.as_ref().filter(|park| park.offline().is_ok_and(|cpus| !cpus.0.is_empty()));
+        let park = self.park.as_ref().filter(|park| !park.offline().0.is_empty());
         match park.filter(|_| config.target.find(&self.root).is_ok()) {
             None => self.opened_now(config, owner),
             // It is asked which CPUs it may use, and those that are offline by us are among them.
@@ -507,9 +513,7 @@ impl Daemon {
                         }
                     }
                 }
-                let mut asked = self.park.as_ref().map(Park::asked).unwrap_or_default();
-                asked.extend(self.holder.iter().flat_map(IdleHolder::asked));
-                asked.extend(self.clocks.iter().flat_map(Clocks::asked));
+                let asked = self.arbiter.asked();
                 let controllers =
                     self.controllers.iter().map(|hosted| hosted.report(self.owner(hosted.owner)));
                 Answer::Status {
@@ -521,7 +525,7 @@ impl Daemon {
                 }
             }
             Ask::Set { service, set } => self.set(&service, set, asker),
-            Ask::Lease(_) => Answer::Refused("a lease is asked for once".to_owned()),
+            Ask::Lease(_) | Ask::Knobs(_) => Answer::Refused("a lease is asked for once".to_owned()),
         }
     }
 
@@ -609,8 +613,8 @@ impl Daemon {
                 lines.extend(governed.release(self.holder.as_mut()));
             }
         }
-        lines.extend(self.holder.as_mut().map(IdleHolder::release).unwrap_or_default());
-        lines.extend(self.clocks.as_ref().map(Clocks::release).unwrap_or_default());
+        lines.extend(self.arbiter.idle.release());
+        lines.extend(self.arbiter.clocks.release());
         lines
     }
 
@@ -708,8 +712,11 @@ fn listen(path: &Path, events: Sender<Event>) -> Result<Control, StartError> {
     })
 }
 
-/// As other processes on the machine know it.
-const NAME: &str = "roost govern";
+/// Between two looks whether a process has let go of CPUs.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
+/// Under this name CPUs are held for services.
+const NAME: &str = "services";
 
 /// A change of a running service's CPUs takes effect within 15 ms in 99 of 100 cases (`bpf-and-wakeups.md` measured 12).
 const SETTLING: Duration = Duration::from_millis(20);

@@ -1,6 +1,8 @@
 //! A daemon whose service is not there: what it holds for it is held all the same, on a machine made by hand.
 
 use super::*;
+use linux::arbiter::Connection;
+use linux::arbiter::request::{IdleRequest, Request};
 use std::fs;
 use std::path::Path;
 use std::sync::Mutex;
@@ -90,12 +92,12 @@ fn other_means_of_clocks_are_taken_on_reload_and_the_old_ones_put_back() {
     assert!(said.contains("read again"), "{said}");
     let said = made.reload("frequency_actuator = \"bounds\"");
     assert_eq!(made.governor(), "schedutil", "{said}");
-    // They are held still: another process has to ask for them.
+    // They are held still.
     let root = Root::at(made.folder.path());
-    let cpus = "0-1".parse().unwrap();
-    let other = Clocks::open(&root, &cpus, "another", linux::holder::ClockMeans::default()).unwrap();
-    let notices = other.drain_notices();
-    assert!(notices.iter().any(|notice| notice.contains("held by roost govern")), "{notices:?}");
+    let refused =
+        linux::FrequencyControl::open(&root, &"0-1".parse().unwrap(), linux::FrequencyOptions::new("x"));
+    let own = Running::of(std::process::id()).to_string();
+    assert!(refused.unwrap_err().to_string().contains(&own));
 }
 
 #[test]
@@ -119,10 +121,8 @@ fn a_clock_that_is_shared_with_further_cpus_can_be_set_when_those_are_named_too(
     assert_eq!(reload("0-1"), "1400000");
     // More are: of a clock that is held in part nothing may be set.
     let mut made = self::made("");
-    made.daemon.clocks = None;
-    let root = Root::at(made.folder.path());
-    let means = linux::holder::ClockMeans::default();
-    made.daemon.clocks = Some(Clocks::open(&root, &"0".parse().unwrap(), NAME, means).unwrap());
+    made.daemon.arbiter.clocks.withdraw(NAME);
+    made.daemon.arbiter.clocks.hold(NAME, &"0".parse().unwrap()).unwrap();
     let said = made.reload("");
     assert!(made.daemon.clocks.as_ref().unwrap().is_for(&"0-1".parse().unwrap()), "{said}");
 }
@@ -150,7 +150,7 @@ fn means_that_cannot_be_had_change_nothing() {
 fn whom_parking_concerns_and_more_cpus_are_taken_on_reload() {
     let mut made = made("");
     let lock = |name: &str| fs::metadata(made.folder.path().join("run/roost").join(name)).is_ok();
-    assert!(lock("active.lock") && !lock("cpu0.lock"));
+    assert!(lock("arbiter.lock") && !lock("cpu0.lock"));
     let text = service("move_interrupts = true") + "idle = \"70us\"\ncpus = \"0\"\n";
     fs::write(made.folder.path().join("roost.toml"), &text).unwrap();
     made.daemon.reload();
@@ -299,4 +299,186 @@ fn a_service_whose_governing_panics_is_withdrawn_alone_until_it_is_resumed() {
     asking.join().unwrap();
     assert_eq!(finished.outcome, Ok(()));
     assert!(looks["a"] > 2 && looks["b"] > 2, "{looks:?}");
+}
+
+/// A daemon that goes round on a thread of its own, and stops when it is dropped.
+struct Round {
+    folder: tempfile::TempDir,
+    events: Sender<Event>,
+    thread: Option<std::thread::JoinHandle<Finished>>,
+}
+
+impl Round {
+    fn start(keys: &str, dry_run: bool) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        write(folder.path(), "sys/devices/system/cpu/online", "0-3");
+        for cpu in 0..4 {
+            write(folder.path(), &limit_file(cpu), "0");
+        }
+        let mut running = Self { folder, events: std::sync::mpsc::channel().0, thread: None };
+        running.begin(keys, dry_run);
+        running
+    }
+
+    fn begin(&mut self, keys: &str, dry_run: bool) {
+        let file = self.folder.path().join("roost.toml");
+        fs::write(&file, keys).unwrap();
+        let config = Config { socket: self.socket(), ..Config::load(&file).unwrap() };
+        let (events, heard) = std::sync::mpsc::channel();
+        self.events = events.clone();
+        let root = Root::at(self.folder.path());
+        let (ready, is_ready) = std::sync::mpsc::channel();
+        self.thread = Some(std::thread::spawn(move || {
+            let options =
+                Options { root, config, file: Some(file), dry_run, strict: false, events, observer: None };
+            let daemon = Daemon::start(options, |_| {}).unwrap();
+            ready.send(()).unwrap();
+            daemon.run(&heard, None, |_| {})
+        }));
+        is_ready.recv().unwrap();
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.folder.path().join("run/roost/roost.sock")
+    }
+
+    fn limit(&self, cpu: u16) -> String {
+        fs::read_to_string(self.folder.path().join(limit_file(cpu))).unwrap().trim().to_owned()
+    }
+
+    fn until_limits(&self, wanted: [&str; 4]) {
+        let limits = || [0, 1, 2, 3].map(|cpu| self.limit(cpu));
+        for _ in 0..10_000 {
+            if limits() == wanted {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        panic!("{:?} and not {wanted:?}", limits());
+    }
+
+    fn end(&mut self) {
+        let _ = self.events.send(Event::Stop);
+        if let Some(thread) = self.thread.take() {
+            thread.join().unwrap();
+        }
+    }
+}
+
+impl Drop for Round {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+fn limit_file(cpu: u16) -> String {
+    format!("sys/devices/system/cpu/cpu{cpu}/power/pm_qos_resume_latency_us")
+}
+
+/// Asks, and waits for the answer.
+fn asked(
+    connection: &mut Connection,
+    idle: &[(&str, u64)],
+) -> Result<linux::arbiter::request::Combined, String> {
+    let idle = idle.iter().map(|&(cpus, us)| IdleRequest {
+        cpus: cpus.parse().unwrap(),
+        limit: machine::IdleLimit::ExitLatency(Duration::from_micros(us)),
+    });
+    let asker = "roost serve".to_owned();
+    connection.ask(Request { asker, active: CpuList::default(), idle: idle.collect() }).unwrap();
+    for _ in 0..10_000 {
+        if let Some(answer) = connection.hear().unwrap() {
+            return answer;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    panic!("no answer");
+}
+
+#[test]
+fn what_connections_ask_is_combined_and_withdrawn_with_each() {
+    let running = Round::start("", false);
+    let open = || Connection::open(&running.socket()).unwrap();
+    let (mut first, mut second) = (open(), open());
+    asked(&mut first, &[("0-1", 70), ("2", 30)]).unwrap();
+    running.until_limits(["70", "70", "30", "0"]);
+    asked(&mut second, &[("1-3", 50)]).unwrap();
+    running.until_limits(["70", "50", "30", "50"]);
+    // Each request takes the place of the last one.
+    asked(&mut first, &[("0", 20)]).unwrap();
+    running.until_limits(["20", "50", "50", "50"]);
+    let Ok(Answer::Status { asked: told, .. }) = crate::control::ask(&running.socket(), &Ask::Status) else {
+        panic!("a status");
+    };
+    assert!(told.iter().any(|asked| asked.asker == "roost serve"
+        && asked.process == std::process::id()
+        && asked.cpus == "1-3".parse().unwrap()));
+    drop(second);
+    running.until_limits(["20", "0", "0", "0"]);
+    drop(first);
+    running.until_limits(["0"; 4]);
+}
+
+#[test]
+fn a_connection_that_sends_nonsense_asks_for_nothing_any_more() {
+    use std::io::{Read as _, Write as _};
+    let running = Round::start("", false);
+    let mut peer = std::os::unix::net::UnixStream::connect(running.socket()).unwrap();
+    let line =
+        "{\"knobs\":{\"asker\":\"x\",\"idle\":[{\"cpus\":\"0\",\"limit\":{\"exit_latency\":9000}}]}}\n";
+    peer.write_all(line.as_bytes()).unwrap();
+    running.until_limits(["9", "0", "0", "0"]);
+    peer.write_all(b"{\"knobs\":{\"asker\":\"\\u001b\"}}\n").unwrap();
+    let mut said = String::new();
+    peer.read_to_string(&mut said).unwrap();
+    assert!(said.contains("1 to 80 letters"), "{said}");
+    running.until_limits(["0"; 4]);
+}
+
+#[test]
+fn a_cpu_that_a_bench_holds_is_refused_by_name_and_nothing_is_left_of_the_request() {
+    let running = Round::start("", false);
+    let root = Root::at(running.folder.path());
+    let options = linux::IdleOptions::new("roost bench");
+    let _bench = linux::IdleControl::open(&root, &"3".parse().unwrap(), options).unwrap();
+    let mut connection = Connection::open(&running.socket()).unwrap();
+    let why = asked(&mut connection, &[("0-3", 70)]).unwrap_err();
+    assert!(why.contains("cpu3") && why.contains("roost bench"), "{why}");
+    running.until_limits(["0"; 4]);
+}
+
+#[test]
+fn a_dry_run_sets_no_limit_for_others() {
+    let running = Round::start("", true);
+    let mut connection = Connection::open(&running.socket()).unwrap();
+    assert!(asked(&mut connection, &[("0", 70)]).unwrap_err().contains("--dry-run"));
+    running.until_limits(["0"; 4]);
+}
+
+#[test]
+fn a_second_daemon_in_the_run_folder_is_refused_with_the_first_ones_name() {
+    let running = Round::start("", false);
+    let mut connection = Connection::open(&running.socket()).unwrap();
+    asked(&mut connection, &[("0", 70)]).unwrap();
+    let file = running.folder.path().join("second.toml");
+    fs::write(
+        &file,
+        "[[service]]\nname = \"shop\"\nport = 9\npolicy = \"fixed\"\nidle = \"70us\"\ncpus = \"2\"\n",
+    )
+    .unwrap();
+    let config = Config { socket: running.folder.path().join("second.sock"), ..Config::load(&file).unwrap() };
+    let (events, _heard) = std::sync::mpsc::channel();
+    let options = Options {
+        root: Root::at(running.folder.path()),
+        config,
+        file: None,
+        dry_run: false,
+        strict: false,
+        events,
+        observer: None,
+    };
+    let refused = Refusal::from(Daemon::start(options, |_| {}).err().expect("refused"));
+    assert_eq!(refused.kind, crate::controllers::RefusalKind::Held);
+    let own = Running::of(std::process::id()).to_string();
+    assert!(refused.message.contains(&own), "{}", refused.message);
 }

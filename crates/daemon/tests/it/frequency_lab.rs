@@ -6,7 +6,7 @@
 use crate::govern_lab::{self, Other, Server};
 use crate::lab_ports::commanded;
 use daemon::{Clocks, Policy, ServiceConfig, gears};
-use linux::holder::ClockMeans;
+use linux::arbiter::Arbiter;
 use linux::{FrequencyState, Root};
 use machine::{
     Command, CpuId, CpuList, CpuReading, Duration, FrequencyLimit, Goal, Instant, Kilohertz, Rate, Ratio,
@@ -64,7 +64,9 @@ impl Driven {
         let place =
             Place { seats, gears: Some(gears(&root, &all(), None).expect("clocks")), ..Place::default() };
         let params = Params { frequency, ..Params::new(Cores::All, IdleMode::Stock) };
-        let clocks = Clocks::open(&root, &all(), "lab", ClockMeans::default()).expect("nobody else has them");
+        let limits = Arbiter::new(&root, "lab").clocks;
+        limits.hold("lab", &all()).expect("no other process has them");
+        let clocks = Clocks::of(&limits);
         clocks.join("shop", &all());
         Self { policy: Governing::new(params, place), clocks, now: Instant::ZERO }
     }
@@ -137,7 +139,7 @@ fn each_core_s_clock_follows_what_its_work_makes_of_it() {
         assert_eq!(slowest[..7], [10; 7], "each was tried in the slowest gear");
         driven.tell(&Input::Pause(true));
         until([26; 8]);
-        assert_eq!(driven.clocks.release(), [""; 0], "nothing is left to put back");
+        assert_eq!(driven.clocks.release_of("lab"), [""; 0], "nothing is left to put back");
     }
 }
 

@@ -6,7 +6,7 @@
 
 use crate::lab_ports::commanded;
 use daemon::hurry_up::{ClocksAsked, Ending, Hurry, HurryOptions, Preset, SlotSource, Stop};
-use linux::holder::ClockMeans;
+use linux::arbiter::{Arbiter, ClockMeans};
 use linux::probes::ThreadProgram;
 use linux::{Root, restore};
 use machine::{CpuList, Duration};
@@ -100,6 +100,7 @@ fn options(process: u32, slots: &Path, threshold: Duration) -> HurryOptions {
         dry_run: false,
         record: None,
         audit: None,
+        arbiter: Arbiter::new(&Root::system(), "lab"),
     }
 }
 

@@ -38,7 +38,8 @@ fn victim() {
             }
         }
     });
-    let options = IdleOptions { holder: "victim".into(), actuator, checkpoint: Some(checkpoint) };
+    let options =
+        IdleOptions { holder: "victim".into(), actuator, yields: false, checkpoint: Some(checkpoint) };
     let mut control = IdleControl::open(&Root::at(root), &"2-3".parse().unwrap(), options).unwrap();
     // Limit, limit again in another way, withdraw one: every kind of change there is.
     control.apply(CpuId(2), HALT);

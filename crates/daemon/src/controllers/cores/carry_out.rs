@@ -4,14 +4,14 @@
 use super::{Governed, LastChange, News};
 use crate::audit::{Entry, now_unix_s};
 use crate::clocks::Repair;
-use linux::holder::IdleHolder;
+use linux::arbiter::IdleLimits;
 use linux::{ConfineError, FrequencyState, LimitState};
 use machine::{Command, CpuId, CpuList, FrequencyLimit, IdleLimit, Instant};
 use policy::governing::{Decided, FrequencyMode, Input, Why};
 use std::collections::BTreeSet;
 
 impl Governed {
-    pub(super) fn pay(&mut self, now: Instant, mut holder: Option<&mut IdleHolder>, news: &mut News) {
+    pub(super) fn pay(&mut self, now: Instant, mut holder: Option<&mut IdleLimits>, news: &mut News) {
         if let Some(decided) = self.owed.take() {
             let refused = self.carry_out(&decided, holder.as_deref_mut(), news).err();
             self.report(now, refused, holder.as_deref_mut(), news);
@@ -24,7 +24,7 @@ impl Governed {
         }
     }
 
-    pub(super) fn look_for_drift(&mut self, now: Instant, holder: Option<&mut IdleHolder>, news: &mut News) {
+    pub(super) fn look_for_drift(&mut self, now: Instant, holder: Option<&mut IdleLimits>, news: &mut News) {
         let Some(confiner) = &mut self.confiner else { return };
         let drift = match confiner.check() {
             Ok(drift) => drift,
@@ -61,7 +61,7 @@ impl Governed {
     pub(super) fn look_for_other_clocks(
         &mut self,
         now: Instant,
-        holder: Option<&mut IdleHolder>,
+        holder: Option<&mut IdleLimits>,
         news: &mut News,
     ) {
         let Some(clocks) = &self.clocks else { return };
@@ -94,7 +94,6 @@ impl Governed {
         if self.confiner.is_some() {
             let Some(clocks) = &self.clocks else { return Ok(()) };
             let state = clocks.limit(&self.config.name, cpu, limit);
-            news.notices.extend(clocks.drain_notices());
             match state {
                 FrequencyState::Refused { reason } => {
                     self.owed_clocks.insert(cpu, decided.clone());
@@ -121,7 +120,7 @@ impl Governed {
     pub(super) fn carry_out(
         &mut self,
         decided: &Decided,
-        holder: Option<&mut IdleHolder>,
+        holder: Option<&mut IdleLimits>,
         news: &mut News,
     ) -> Result<(), String> {
         match &decided.command {
@@ -173,7 +172,7 @@ impl Governed {
         cpu: CpuId,
         limit: IdleLimit,
         why: &Why,
-        holder: Option<&mut IdleHolder>,
+        holder: Option<&mut IdleLimits>,
         news: &mut News,
     ) -> Result<(), String> {
         if self.confiner.is_some() {
@@ -192,8 +191,8 @@ impl Governed {
         Ok(())
     }
 
-    /// A floor is a wish for power: where another process needs the CPU for something it is not in force.
-    pub(super) fn yield_floors(&mut self, holder: Option<&mut IdleHolder>, news: &mut News) {
+    /// A floor is a wish for power: where another service or process needs the CPU for something it is not in force.
+    pub(super) fn yield_floors(&mut self, holder: Option<&mut IdleLimits>, news: &mut News) {
         let floors: BTreeSet<CpuId> = (self.limits.iter())
             .filter_map(|(&cpu, limit)| (*limit == IdleLimit::Deepest).then_some(cpu))
             .collect();
@@ -201,13 +200,11 @@ impl Governed {
         if floors.is_empty() && self.yielded.is_empty() {
             return;
         }
-        // Where nobody can tell, anybody may need it.
-        let others = park.needed_by_others().map_or_else(|_| floors.clone(), |needed| needed.0);
-        let yielded = &floors & &others;
+        let yielded = &floors & &park.needed_by_others(&self.config.name).0;
         for &cpu in yielded.symmetric_difference(&self.yielded).filter(|cpu| floors.contains(cpu)) {
             let (old, new, why) = match yielded.contains(&cpu) {
-                true => (IdleLimit::Deepest, IdleLimit::None, "another process needs it"),
-                false => (IdleLimit::None, IdleLimit::Deepest, "no other process needs it any more"),
+                true => (IdleLimit::Deepest, IdleLimit::None, "another needs it"),
+                false => (IdleLimit::None, IdleLimit::Deepest, "no other needs it any more"),
             };
             holder.limit(&self.config.name, cpu, new);
             news.entries.push(self.entry(

@@ -37,7 +37,7 @@ use crate::audit::Entry;
 use crate::clocks::{Clocks, Pace};
 use crate::config::{ServiceConfig, Target};
 use crate::park::Park;
-use linux::holder::{Claim, ClockMeans, IdleHolder};
+use linux::arbiter::{Claim, ClockMeans, IdleLimits};
 use linux::probes::RequestAlarm;
 use linux::service::Service;
 use linux::{Confiner, CpuUsage, IdleMisprediction, Root, RotatingLog, UsageMeter};
@@ -148,7 +148,7 @@ impl Governed {
     }
 
     /// An epoch is over.
-    pub fn epoch(&mut self, now: Instant, mut holder: Option<&mut IdleHolder>, news: &mut News) {
+    pub fn epoch(&mut self, now: Instant, mut holder: Option<&mut IdleLimits>, news: &mut News) {
         self.epochs += 1;
         self.pay(now, holder.as_deref_mut(), news);
         self.look_for_drift(now, holder.as_deref_mut(), news);
@@ -187,7 +187,7 @@ impl Governed {
         &mut self,
         now: Instant,
         alarm: &RequestAlarm,
-        holder: Option<&mut IdleHolder>,
+        holder: Option<&mut IdleLimits>,
         news: &mut News,
     ) {
         if !self.telemetry.takes(alarm) || !self.policy.wants_alarm() {
@@ -222,7 +222,7 @@ impl Governed {
     }
 
     /// Tells the policy something, and carries out what it answers.
-    pub fn tell(&mut self, now: Instant, input: Input, mut holder: Option<&mut IdleHolder>, news: &mut News) {
+    pub fn tell(&mut self, now: Instant, input: Input, mut holder: Option<&mut IdleLimits>, news: &mut News) {
         if let Input::Goal(goal) = &input {
             self.telemetry.set_goal(Some(*goal));
             self.config.goal = Some(*goal);
@@ -247,7 +247,7 @@ impl Governed {
         now: Instant,
         config: &ServiceConfig,
         epoch: Duration,
-        holder: Option<&mut IdleHolder>,
+        holder: Option<&mut IdleLimits>,
         news: &mut News,
     ) {
         if self.config.idle != config.idle {
@@ -265,7 +265,7 @@ impl Governed {
     }
 
     /// Puts everything of this service back.
-    pub fn release(mut self, holder: Option<&mut IdleHolder>) -> Vec<String> {
+    pub fn release(mut self, holder: Option<&mut IdleLimits>) -> Vec<String> {
         if let Some(park) = &self.park {
             park.leave(&self.config.name);
         }
@@ -330,7 +330,7 @@ impl Governed {
         &mut self,
         now: Instant,
         refused: Option<String>,
-        mut holder: Option<&mut IdleHolder>,
+        mut holder: Option<&mut IdleLimits>,
         news: &mut News,
     ) {
         let input = match refused {

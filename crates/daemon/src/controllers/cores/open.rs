@@ -4,7 +4,7 @@ use super::{Governed, News};
 use crate::clocks::{self, Pace};
 use crate::config::{Config, ServiceConfig};
 use crate::controllers::cores::telemetry::Telemetry;
-use linux::holder::ClockMeans;
+use linux::arbiter::ClockMeans;
 use linux::service::{Service, ServiceError};
 use linux::{
     ConfineError, ConfineOptions, Confiner, IdleMisprediction, Root, RotatingLog, SegmentBounds, UsageMeter,

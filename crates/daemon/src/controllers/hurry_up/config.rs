@@ -2,7 +2,7 @@
 
 use super::{ClocksAsked, HurryOptions, Preset, SlotSource};
 use crate::controllers::{Machine, Refusal};
-use linux::holder::ClockMeans;
+use linux::arbiter::ClockMeans;
 use linux::{FrequencyActuator, FrequencyError};
 use machine::{CpuList, Duration, Kilohertz};
 use policy::frequency::hurry_up::{Learned, Threshold};
@@ -79,6 +79,7 @@ impl HurryUpConfig {
             dry_run: machine.dry_run,
             record: machine.record.clone(),
             audit: machine.audit.clone(),
+            arbiter: machine.arbiter.clone(),
         })
     }
 

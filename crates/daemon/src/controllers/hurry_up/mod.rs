@@ -66,6 +66,8 @@ pub struct Hurry {
     process: u32,
     eyes: Eyes,
     policy: HurryUp,
+    /// Under this name clocks are asked for.
+    asker: String,
     /// `None`: nothing is touched.
     clocks: Option<Clocks>,
     actuator: Option<FrequencyActuator>,
@@ -142,7 +144,7 @@ const REPAIR_EVERY: Duration = Duration::from_secs(1);
 const TOGETHER: Duration = Duration::from_secs(1);
 /// As many as are remembered.
 const FALLEN_MAX: usize = 1_000;
-/// Under this name clocks are asked for.
+/// What changes clocks, in the audit.
 const SERVICE: &str = "hurry-up";
 
 impl Hurry {
@@ -153,9 +155,7 @@ impl Hurry {
 
     /// What there is to say since the last call.
     pub fn drain_notices(&mut self) -> Vec<String> {
-        let mut notices = std::mem::take(&mut self.notices);
-        notices.extend(self.clocks.iter().flat_map(Clocks::drain_notices));
-        notices
+        std::mem::take(&mut self.notices)
     }
 
     /// What was counted.
@@ -258,7 +258,7 @@ impl Hurry {
         if let Some(clocks) = &self.clocks {
             for shift in &ordered {
                 // What is refused is among its notices.
-                clocks.limit(SERVICE, shift.cpu, limit(self.actuator, shift));
+                clocks.limit(&self.asker, shift.cpu, limit(self.actuator, shift));
             }
             self.tally.writes += ordered.len() as u64;
         }
@@ -306,9 +306,7 @@ impl Hurry {
             return None;
         }
         self.repaired = now;
-        // Another process may have held them, and ended.
-        clocks.look_after();
-        match clocks.repair(SERVICE) {
+        match clocks.repair(&self.asker) {
             Repair::Unneeded => None,
             Repair::Done(what) => {
                 self.tell("clock", "another's", "ours", format!("set once more: {what}"));
@@ -370,7 +368,7 @@ impl Hurry {
             self.notices.push(format!("the recording ends here: {error}"));
         }
         self.tell("clocks", "by who is inside", "as before", "the end".to_owned());
-        self.clocks.as_ref().map(Clocks::release).unwrap_or_default()
+        self.clocks.as_ref().map(|clocks| clocks.release_of(&self.asker)).unwrap_or_default()
     }
 }
 
@@ -444,6 +442,10 @@ impl Controller for Hurry {
 impl Drop for Hurry {
     fn drop(&mut self) {
         let _ = self.eyes.reader.enable(Enable::On);
+        // After a panic nothing was released.
+        if let Some(clocks) = &self.clocks {
+            clocks.withdraw(&self.asker);
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use super::{FLAPPING, Hurry, HurryError, Stop, Tally};
 use crate::audit::Audit;
 use crate::clocks::{Clocks, gears};
 use crate::controllers::cores::unused_name;
-use linux::holder::ClockMeans;
+use linux::arbiter::{Arbiter, ClockMeans};
 use linux::probes::knows_thread_numbers;
 use linux::service::Service;
 use linux::{NamespacedThreads, Root, RotatingLog, SegmentBounds, ThreadPlaces};
@@ -43,6 +43,8 @@ pub struct HurryOptions {
     pub clocks: ClocksAsked,
     /// By what clocks are set.
     pub means: ClockMeans,
+    /// Through which clocks are asked for.
+    pub arbiter: Arbiter,
     /// Touch nothing, also where nothing could be touched.
     pub dry_run: bool,
     /// Record into this folder.
@@ -117,11 +119,17 @@ impl Hurry {
         };
         let params = params(options, &table);
         params.check()?;
-        let clocks =
-            (!options.dry_run).then(|| Clocks::open(root, &cpus, super::SERVICE, *means)).transpose()?;
-        if let Some(clocks) = &clocks {
-            clocks.join(super::SERVICE, &cpus);
-        }
+        let asker = format!("{} of process {process}", super::SERVICE);
+        let clocks = if options.dry_run {
+            None
+        } else {
+            let limits = &options.arbiter.clocks;
+            limits.use_means(*means)?;
+            limits.hold(&asker, &cpus)?;
+            let clocks = Clocks::of(limits);
+            clocks.join(&asker, &cpus);
+            Some(clocks)
+        };
         let (places, refused) = ThreadPlaces::open(process);
         if let Some(why) = refused {
             notices.push(format!(
@@ -156,6 +164,7 @@ impl Hurry {
             tally: Tally::begin(now, &cpus),
             eyes: Eyes::new(reader, threads, places, &cpus),
             policy,
+            asker,
             clocks,
             actuator: means.actuator,
             recording,

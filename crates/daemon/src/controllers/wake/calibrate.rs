@@ -11,7 +11,7 @@
 
 use super::{Act, Alarm};
 use linux::AffinityError;
-use linux::holder::IdleHolder;
+use linux::arbiter::IdleLimits;
 use linux::probes::AlarmProgram;
 use machine::{CpuId, CpuList, Duration};
 use observe::probe::{percentile, timer_lateness, wake_latency};
@@ -68,7 +68,7 @@ impl Calibration {
     /// seconds. Returns early, with a part of it, once `ends` is true.
     pub fn measure(
         cpus: &CpuList,
-        holder: &IdleHolder,
+        limits: &IdleLimits,
         alarms: Option<&AlarmProgram>,
         ends: &AtomicBool,
     ) -> Result<Self, AffinityError> {
@@ -89,7 +89,7 @@ impl Calibration {
         if ends.load(Ordering::Acquire) {
             return Ok(found);
         }
-        if let Ok(mut window) = holder.window(sleeper)
+        if let Ok(mut window) = limits.window(sleeper)
             && window.open().is_ok()
         {
             found.polling = wake()?;

@@ -6,7 +6,7 @@ use machine::Instant;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
-/// Dead holders of knobs are looked for, and the state is published, this often.
+/// Lost windows are looked for, and the state is published, this often.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// A planner at work.
@@ -24,7 +24,7 @@ impl Controller for Wake {
 
     fn open(machine: &Machine, config: &WakeConfig) -> Result<Self, Refusal> {
         let options = config.options()?;
-        let (daemon, mut notices) = WakeDaemon::open(&options, &machine.ends)?;
+        let (daemon, mut notices) = WakeDaemon::open(&options, &machine.arbiter.idle, &machine.ends)?;
         let handle = daemon.handle();
         if let Some(address) = daemon.udp_address() {
             notices.push(format!("datagrams at {address}"));

@@ -9,9 +9,9 @@ use super::plan::{Plan, Shared};
 use super::remote::RemoteDesk;
 use super::status::{AccountStatus, Asked, CpuStatus, PredictorStatus, WakeStatus, quantile};
 use super::{Act, Alarm, Calibration, PrincipalKind, Roll, WakeError, WakeOptions};
-use linux::holder::IdleHolder;
+use linux::Root;
+use linux::arbiter::IdleLimits;
 use linux::probes::AlarmProgram;
-use linux::{IdleActuator, Root};
 use machine::{CpuId, Duration, Instant};
 use policy::wake_plan::{Account, CpuCosts};
 use rustix::event::{EventfdFlags, eventfd};
@@ -28,8 +28,7 @@ pub struct WakeDaemon {
     shared: Shared,
     threads: Vec<JoinHandle<()>>,
     handle: WakeHandle,
-    /// Dropped after the windows.
-    holder: IdleHolder,
+    limits: IdleLimits,
     udp: Option<SocketAddr>,
 }
 
@@ -55,9 +54,26 @@ pub(super) struct Inner {
 
 impl WakeDaemon {
     /// Measures, takes the knobs, and listens. What is there to say of the machine comes beside.
-    pub fn open(options: &WakeOptions, ends: &AtomicBool) -> Result<(Self, Vec<String>), WakeError> {
+    pub fn open(
+        options: &WakeOptions,
+        limits: &IdleLimits,
+        ends: &AtomicBool,
+    ) -> Result<(Self, Vec<String>), WakeError> {
         let root = Root::system();
-        let holder = IdleHolder::open(&root, &options.cpus, "roost wake", IdleActuator::PmQos)?;
+        limits.hold(ASKER, &options.cpus)?;
+        let opened = Self::open_on(&root, options, limits, ends);
+        if opened.is_err() {
+            limits.withdraw(ASKER);
+        }
+        opened
+    }
+
+    fn open_on(
+        root: &Root,
+        options: &WakeOptions,
+        limits: &IdleLimits,
+        ends: &AtomicBool,
+    ) -> Result<(Self, Vec<String>), WakeError> {
         let mut notices = Vec::new();
         // Not where it was not asked for and nothing is measured.
         let is_kernel_asked = match options.alarm {
@@ -71,7 +87,7 @@ impl WakeDaemon {
             Err(_) => None,
         };
         let calibration = match options.exit_latency {
-            None => Calibration::measure(&options.cpus, &holder, alarms.as_ref(), ends)?,
+            None => Calibration::measure(&options.cpus, limits, alarms.as_ref(), ends)?,
             Some(_) => Calibration::default(),
         };
         if ends.load(Ordering::Acquire) {
@@ -80,7 +96,7 @@ impl WakeDaemon {
         let act = options.act.unwrap_or_else(|| calibration.act());
         let alarm = options.alarm.unwrap_or_else(|| calibration.alarm());
         let alarms = alarms.filter(|_| alarm == Alarm::Kernel);
-        let (mut books, notice) = Books::open(&root, &options.cpus, options.events);
+        let (mut books, notice) = Books::open(root, &options.cpus, options.events);
         notices.extend(notice);
         let costs: Vec<CpuCosts> = options
             .cpus
@@ -92,7 +108,7 @@ impl WakeDaemon {
                     .exit_latency
                     .or_else(|| calibration.exit_latency(cpu, alarm))
                     .unwrap_or(Duration::from_micros(200)),
-                min_sleep: shallowest(&holder, cpu),
+                min_sleep: shallowest(limits, cpu),
                 power: books.model.active,
             })
             .collect();
@@ -100,8 +116,10 @@ impl WakeDaemon {
         for &CpuCosts { cpu, .. } in &costs {
             let window = match act {
                 Act::Spin => None,
-                Act::Polling => match holder.window(cpu) {
+                Act::Polling => match limits.window(cpu) {
                     Ok(window) => Some(window),
+                    // It is opened when its CPU's holder has let go.
+                    Err(_) if limits.is_waiting() => None,
                     Err(reason) => return Err(WakeError::Unsupported(reason)),
                 },
             };
@@ -160,7 +178,7 @@ impl WakeDaemon {
             stop,
             has_ended: AtomicBool::new(false),
         }));
-        let mut daemon = Self { shared, threads, handle, holder, udp: None };
+        let mut daemon = Self { shared, threads, handle, limits: limits.clone(), udp: None };
         let listening = Listening::open(options, daemon.handle.clone(), roll)?;
         daemon.udp = listening.udp_address();
         let thread = std::thread::Builder::new()
@@ -168,7 +186,6 @@ impl WakeDaemon {
             .spawn(move || listening.run())
             .map_err(|cause| WakeError::Failed(cause.to_string()))?;
         daemon.threads.push(thread);
-        notices.extend(daemon.holder.drain_notices());
         Ok((daemon, notices))
     }
 
@@ -182,21 +199,18 @@ impl WakeDaemon {
         self.handle.clone()
     }
 
-    /// To be called now and then: takes over from holders that have ended. What there is to say comes back.
+    /// To be called now and then: opens windows anew that were lost. What there is to say comes back.
     pub fn look_after(&mut self) -> Vec<String> {
-        self.holder.look_after();
         if self.handle.0.act == Act::Polling {
-            // Not under the plan's lock, which a loop's head would keep: the holder of the knob may be slow.
+            // Not under the plan's lock, which a loop's head would keep.
             let lost = self.shared.look().lost_windows();
             for cpu in lost {
-                if let Ok(window) = self.holder.window(cpu) {
+                if let Ok(window) = self.limits.window(cpu) {
                     self.shared.change(|plan| plan.give_window(cpu, window));
                 }
             }
         }
-        let mut notices = self.shared.change(|plan| std::mem::take(&mut plan.notices));
-        notices.extend(self.holder.drain_notices());
-        notices
+        self.shared.change(|plan| std::mem::take(&mut plan.notices))
     }
 }
 
@@ -209,12 +223,16 @@ impl Drop for WakeDaemon {
             let _ = thread.join();
         }
         self.shared.change(Plan::release);
+        self.limits.withdraw(ASKER);
     }
 }
 
+/// Under this name CPUs are held.
+const ASKER: &str = "wake";
+
 /// A sleep shorter than this saves nothing.
-fn shallowest(holder: &IdleHolder, cpu: CpuId) -> Duration {
-    let table = holder.table(cpu);
+fn shallowest(limits: &IdleLimits, cpu: CpuId) -> Duration {
+    let table = limits.table(cpu);
     let halts = table.0.iter().filter(|state| state.kind == machine::CstateKind::Halting);
     halts.map(|state| state.target_residency).min().unwrap_or_default()
 }
@@ -260,7 +278,6 @@ impl WakeHandle {
                 windows: look.opened,
                 late_p50: quantile(&look.lateness, 0.5),
                 late_p99: quantile(&look.lateness, 0.99),
-                held_by: look.asked_of,
             })
             .collect();
         let mut accounts = Vec::new();

@@ -6,7 +6,7 @@
 //!   datagrams, HTTP (token) --------------+                         |           |
 //!   disk events (BPF) --------------------+                         |           +-- due --> Helper, one a CPU, pinned: its own timer
 //!                                                                   |                          |
-//!                                             holder::IdleWindow <--+--------------------------+  opens and closes
+//!                                            arbiter::IdleWindow <--+--------------------------+  opens and closes
 //! ```
 //!
 //! One loop hears everybody but the disks; it has no timer and sleeps until something is said. Of a disk's operations a thread on the CPU that
@@ -18,8 +18,8 @@
 //! late*: nearer than the lead.
 //!
 //! What always holds:
-//! - Idle limits are changed through `linux::holder` alone, so journalled first, and combined with what others ask; a window that is open
-//!   when this process is killed is closed by `roost restore`, and by the next holder.
+//! - Idle limits are changed through `linux::arbiter` alone, so journalled first, and combined with what others ask; a window that is open
+//!   when this process is killed is closed by `roost restore`, and by the next arbiter.
 //! - What a caller asked is taken back when its connection ends, however it ends.
 //! - Limits hold for users, and for all who know the token; a name is for the books, and its account ends.
 //! - A caller can be slow, dead or hostile: its ring is bounded and read in turns, its line is cut off, its answers are dropped with it,

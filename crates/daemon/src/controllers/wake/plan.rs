@@ -3,7 +3,7 @@
 use super::caller::Predictors;
 use super::helper::{Helper, Set};
 use super::{Act, PrincipalInfo, PrincipalKind};
-use linux::holder::IdleWindow;
+use linux::arbiter::IdleWindow;
 use machine::{CpuId, Duration, Instant, LengthHistogram};
 use policy::wake_plan::{
     CpuCosts, Params, Payer, Planner, Prediction, Principal, Refused, Request, RequestId, WakeCommand,
@@ -91,7 +91,6 @@ pub(super) struct CpuLook {
     pub is_open: bool,
     pub opened: u64,
     pub lateness: LengthHistogram,
-    pub asked_of: Option<String>,
 }
 
 /// The payer of all who know the token: no user's number.
@@ -219,7 +218,6 @@ impl Plan {
                 is_open: planned.is_open,
                 opened: planned.opened,
                 lateness: planned.lateness.clone(),
-                asked_of: planned.window.as_ref().and_then(|window| window.asked_of().map(str::to_owned)),
             })
         };
         self.cpus.iter().filter_map(look).collect()

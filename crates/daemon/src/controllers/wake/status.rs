@@ -48,8 +48,6 @@ pub struct CpuStatus {
     pub late_p50: Option<Duration>,
     /// The same, 99th percentile.
     pub late_p99: Option<Duration>,
-    /// Who holds its idle limit, where that is another process.
-    pub held_by: Option<String>,
 }
 
 /// One principal's account.
@@ -155,14 +153,13 @@ impl WakeStatus {
             let length =
                 |length: Option<Duration>| length.map_or("-".to_owned(), |length| length.to_string());
             text += &wrapped(&format!(
-                "{:6} {:6} exit {:>8} {:>7} windows, open p50 {} p99 {} late{}",
+                "{:6} {:6} exit {:>8} {:>7} windows, open p50 {} p99 {} late",
                 cpu.cpu.to_string(),
                 if cpu.is_awake { "awake" } else { "-" },
                 cpu.exit_latency.to_string(),
                 cpu.windows,
                 length(cpu.late_p50),
-                length(cpu.late_p99),
-                cpu.held_by.as_ref().map_or(String::new(), |by| format!("; held by {by}"))
+                length(cpu.late_p99)
             ));
         }
         let _ = writeln!(
@@ -247,7 +244,6 @@ mod tests {
             windows: count,
             late_p50: Some(long),
             late_p99: Some(long),
-            held_by: Some("roost serve (process 1234567)".to_owned()),
         };
         let account = |name: &str| AccountStatus {
             name: name.to_owned(),
@@ -288,7 +284,7 @@ mod tests {
         let text = status.text();
         let widest = text.lines().max_by_key(|line| line.chars().count()).unwrap();
         assert!(widest.chars().count() <= COLUMNS, "{widest}");
-        for word in ["12345678 connected", "process 1234567", "processor)", "longer-than-its-column"] {
+        for word in ["12345678 connected", "processor)", "longer-than-its-column"] {
             assert!(text.contains(word), "{word}: {text}");
         }
     }

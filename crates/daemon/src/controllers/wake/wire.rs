@@ -16,7 +16,7 @@
 //! tried (`fuzz/src/wake_line.rs`).
 
 use super::status::WakeStatus;
-use linux::holder::wire::plain;
+use linux::arbiter::request::plain;
 use machine::{CpuList, Duration, Instant};
 use serde::{Deserialize, Serialize};
 use slots::wake::{Cpus, Said};

@@ -125,7 +125,7 @@ pub struct FrequencyControl {
     /// When registers were last looked at: each look wakes their CPU.
     looked_at_registers: Option<Instant>,
     /// Dropped last, after the journal has put everything back.
-    locks: CpuLocks,
+    _locks: CpuLocks,
 }
 
 impl FrequencyControl {
@@ -142,7 +142,7 @@ impl FrequencyControl {
         }
         let journal = Some(Journal::begin(root, &options.holder, options.checkpoint)?);
         let (told, looked_at_registers) = (BTreeSet::new(), None);
-        let mut control = Self { journal, domains, notices, told, looked_at_registers, locks };
+        let mut control = Self { journal, domains, notices, told, looked_at_registers, _locks: locks };
         let without = CpuList(cpus.0.iter().copied().filter(|&cpu| control.place(cpu).is_none()).collect());
         if !without.0.is_empty() {
             control
@@ -243,11 +243,6 @@ impl FrequencyControl {
     /// What there is to say since the last call; each fact comes once.
     pub fn drain_notices(&mut self) -> Vec<String> {
         std::mem::take(&mut self.notices)
-    }
-
-    /// Adds a line to the locks' files, for whoever comes second.
-    pub(crate) fn announce(&mut self, line: &str) {
-        self.locks.announce(line);
     }
 
     /// Puts everything back now, and says what was done, one line per file. Dropping does the same in silence.

@@ -30,6 +30,7 @@
 mod halt_poll;
 mod window;
 
+use crate::arbiter::YIELDS;
 use crate::cpuidle::pm_qos::{bound, from_text, global_limit, resume_latency_file, stricter, to_text};
 use crate::cpuidle::{disable_file, idle_driver, idle_table};
 use crate::journal::{ChangeError, Checkpoint, Journal, restore_at_start};
@@ -58,6 +59,8 @@ pub struct IdleOptions {
     pub holder: String,
     /// By which interface.
     pub actuator: IdleActuator,
+    /// A daemon may have these CPUs: the holder lets go of them as soon as one listens.
+    pub yields: bool,
     /// Called between the steps of each change; for tests that end the process there.
     pub checkpoint: Option<Checkpoint>,
 }
@@ -65,7 +68,7 @@ pub struct IdleOptions {
 impl IdleOptions {
     /// The default actuator in the name of `holder`.
     pub fn new(holder: impl Into<String>) -> Self {
-        Self { holder: holder.into(), actuator: IdleActuator::default(), checkpoint: None }
+        Self { holder: holder.into(), actuator: IdleActuator::default(), yields: false, checkpoint: None }
     }
 }
 
@@ -159,7 +162,7 @@ pub struct IdleControl {
     notices: Vec<String>,
     told: BTreeSet<String>,
     /// Dropped last, after the journal has put everything back.
-    locks: Option<CpuLocks>,
+    _locks: Option<CpuLocks>,
 }
 
 #[derive(Debug)]
@@ -176,7 +179,10 @@ impl IdleControl {
         let (locks, journal) = match CpuLocks::take(root, cpus, &options.holder) {
             Err(refused) if refused.is_refusal() => return Err(refused),
             Err(unavailable) => (None, Err(unavailable.to_string())),
-            Ok(locks) => {
+            Ok(mut locks) => {
+                if options.yields {
+                    locks.announce(YIELDS);
+                }
                 notices.extend(restore_at_start(root)?);
                 let journal = Journal::begin(root, &options.holder, options.checkpoint);
                 (Some(locks), journal.map_err(|error| error.to_string()))
@@ -197,7 +203,7 @@ impl IdleControl {
             windows: BTreeMap::new(),
             notices,
             told: BTreeSet::new(),
-            locks,
+            _locks: locks,
         };
         control.survey();
         Ok(control)
@@ -299,13 +305,6 @@ impl IdleControl {
     /// fact comes once.
     pub fn drain_notices(&mut self) -> Vec<String> {
         std::mem::take(&mut self.notices)
-    }
-
-    /// Adds a line to the locks' files, for whoever comes second.
-    pub(crate) fn announce(&mut self, line: &str) {
-        if let Some(locks) = &mut self.locks {
-            locks.announce(line);
-        }
     }
 
     /// Puts everything back now, and says what was done, one line per file. Dropping does the same in silence.

@@ -9,7 +9,7 @@
 //! What always holds, and is tried with any requests in any order: the order in which they came changes nothing, and what is
 //! withdrawn leaves the combination of the rest, as if it had never been.
 
-use super::wire::list;
+use super::request::list;
 use crate::cpuset::isolation::Scope;
 use machine::{CpuId, CpuList, Duration, FrequencyLimit, IdleLimit};
 use serde::{Deserialize, Serialize};
@@ -50,21 +50,6 @@ pub struct Claim {
     pub offline: CpuList,
     /// Cpusets and units that it keeps itself, and that are nobody's surroundings (`Confiner::place`).
     pub places: BTreeSet<String>,
-}
-
-impl Claim {
-    /// What parts of one process want together. They have one scope.
-    pub(super) fn of_all<'a>(parts: impl Iterator<Item = &'a Self>) -> Self {
-        parts.fold(Self::default(), |mut all, part| {
-            all.active.0.extend(&part.active.0);
-            all.could.0.extend(&part.could.0);
-            all.offline.0.extend(&part.offline.0);
-            all.scope.everybody |= part.scope.everybody;
-            all.scope.interrupts |= part.scope.interrupts;
-            all.places.extend(part.places.iter().cloned());
-            all
-        })
-    }
 }
 
 /// The union of what is active.
@@ -207,23 +192,10 @@ mod tests {
             prop_assert_eq!(strictest(some.into_iter()), strictest(same.into_iter()));
             prop_assert_eq!(fastest(clocks.into_iter()), fastest(the_same.into_iter()));
             prop_assert_eq!(needed(claims.iter()), needed(again.iter()));
-            prop_assert_eq!(Claim::of_all(claims.iter()), Claim::of_all(again.iter()));
             let online = "0-7".parse().unwrap();
             let of: fn(&Scope) -> bool = |scope| scope.everybody;
             prop_assert_eq!(open_to(&online, claims.iter(), of), open_to(&online, again.iter(), of));
             prop_assert_eq!(going(&online, claims.iter()), going(&online, again.iter()));
-        }
-
-        /// Combining some first and the others later, as parts of a process and processes do, is combining all.
-        #[test]
-        fn parts_and_processes_combine_alike(
-            some in proptest::collection::vec(idle(), 0..5), more in proptest::collection::vec(idle(), 0..5),
-            clocks in proptest::collection::vec(clock(), 0..5), others in proptest::collection::vec(clock(), 0..5),
-        ) {
-            let halves = [strictest(some.iter().copied()), strictest(more.iter().copied())];
-            prop_assert_eq!(strictest(halves.into_iter().flatten()), strictest(some.into_iter().chain(more)));
-            let halves = [fastest(clocks.iter().copied()), fastest(others.iter().copied())];
-            prop_assert_eq!(fastest(halves.into_iter().flatten()), fastest(clocks.into_iter().chain(others)));
         }
 
         /// Whatever is asked, changed and withdrawn: what is left is as if only that had ever been asked.

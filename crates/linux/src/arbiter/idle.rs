@@ -2,8 +2,7 @@
 
 use super::Wish;
 use super::laws::strictest;
-use super::per_cpu::{Holder, Knob, Taken};
-use super::wire::{Answer, Ask};
+use super::per_cpu::{Knob, Shared, Taken};
 use crate::cpuidle::control::{IdleActuator, IdleControl, IdleOptions, LimitState};
 use crate::cpuidle::idle_table;
 use crate::lock::LockError;
@@ -11,12 +10,12 @@ use crate::root::Root;
 use machine::{CpuId, CpuList, CstateTable, IdleLimit};
 
 /// Idle limits, shared.
-pub type IdleHolder = Holder<IdleControl>;
+pub type IdleLimits = Shared<IdleControl>;
 
-impl IdleHolder {
-    /// The idle states of one of these CPUs; empty where the kernel has no cpuidle.
+impl IdleLimits {
+    /// The idle states of a CPU; empty where the kernel has no cpuidle.
     pub fn table(&self, cpu: CpuId) -> CstateTable {
-        idle_table(&self.root, cpu).unwrap_or_default()
+        idle_table(self.seat().root(), cpu).unwrap_or_default()
     }
 }
 
@@ -27,6 +26,7 @@ impl Knob for IdleControl {
     type Error = LockError;
 
     const NAME: &str = "idle limits";
+    const IS_SHARED: bool = false;
 
     fn open(root: &Root, cpus: &CpuList, name: &str, actuator: IdleActuator) -> Result<Self, LockError> {
         Self::open(root, cpus, IdleOptions { actuator, ..IdleOptions::new(name) })
@@ -39,10 +39,6 @@ impl Knob for IdleControl {
         }
     }
 
-    fn announce(&mut self, line: &str) {
-        self.announce(line);
-    }
-
     fn put(&mut self, cpu: CpuId, limit: Option<IdleLimit>) -> LimitState {
         self.apply(cpu, limit.unwrap_or(IdleLimit::None))
     }
@@ -53,27 +49,6 @@ impl Knob for IdleControl {
 
     fn say(limit: IdleLimit) -> Option<IdleLimit> {
         (limit != IdleLimit::None).then_some(limit)
-    }
-
-    fn ask(cpu: CpuId, limit: Option<IdleLimit>) -> Ask {
-        Ask::Idle { cpu, limit: limit.unwrap_or(IdleLimit::None) }
-    }
-
-    fn asked(ask: Ask) -> Option<(CpuId, Option<IdleLimit>)> {
-        let Ask::Idle { cpu, limit } = ask else { return None };
-        Some((cpu, <Self as Knob>::say(limit)))
-    }
-
-    fn answer(state: LimitState) -> Answer {
-        Answer::Idle(state)
-    }
-
-    fn state(answer: Answer) -> LimitState {
-        match answer {
-            Answer::Idle(state) => state,
-            Answer::Refused(reason) => <Self as Knob>::refused(reason),
-            other => <Self as Knob>::refused(format!("its holder answers something else: {other:?}")),
-        }
     }
 
     fn refused(reason: String) -> LimitState {

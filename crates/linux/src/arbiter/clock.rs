@@ -1,13 +1,12 @@
 //! How fast each CPU may run, as several ask for it.
 //!
-//! Who does not care for a CPU's clock has no say in it; who cares and asks for nothing just now wants all of it. So a cap is in
-//! force on a CPU while everybody who has a say there has one, and it is the fastest of them. By which of the kernel's means is
-//! the holder's choice: what is asked for is a clock, whatever the means makes of it.
+//! A service that does not care for a CPU's clock has no say in it; one that cares and asks for nothing just now wants all of it.
+//! So a cap is in force on a CPU while all that have a say there have one, and it is the fastest of them. By which of the
+//! kernel's means is the arbiter's choice: what is asked for is a clock, whatever the means makes of it.
 
 use super::Wish;
 use super::laws::fastest;
-use super::per_cpu::{Holder, Knob, Taken};
-use super::wire::{Answer, Ask};
+use super::per_cpu::{Knob, Shared, Taken};
 use crate::cpufreq::control::{
     FrequencyActuator, FrequencyControl, FrequencyDrift, FrequencyError, FrequencyOptions, FrequencyState,
 };
@@ -16,7 +15,7 @@ use crate::root::Root;
 use machine::{CpuId, CpuList, FrequencyLimit};
 
 /// Clocks, shared.
-pub type ClockHolder = Holder<FrequencyControl>;
+pub type ClockLimits = Shared<FrequencyControl>;
 
 /// By what speed is set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -27,15 +26,15 @@ pub struct ClockMeans {
     pub allow_msr: bool,
 }
 
-impl ClockHolder {
-    /// Somebody else's changes of the clocks that are held here; those that are not are their holder's to see.
+impl ClockLimits {
+    /// Another program's changes of the clocks that are held.
     pub fn drift(&self) -> Vec<FrequencyDrift> {
-        self.each_own(FrequencyControl::drift).into_iter().flatten().collect()
+        self.held().knobs().flat_map(FrequencyControl::drift).collect()
     }
 
     /// Sets once more what is asked for.
     pub fn reassert(&self) -> Vec<FrequencyState> {
-        self.each_own(FrequencyControl::reassert).into_iter().flatten().collect()
+        self.held().knobs().flat_map(FrequencyControl::reassert).collect()
     }
 }
 
@@ -46,6 +45,7 @@ impl Knob for FrequencyControl {
     type Error = FrequencyError;
 
     const NAME: &str = "clocks";
+    const IS_SHARED: bool = true;
 
     fn open(root: &Root, cpus: &CpuList, name: &str, means: ClockMeans) -> Result<Self, FrequencyError> {
         let options = FrequencyOptions {
@@ -65,10 +65,6 @@ impl Knob for FrequencyControl {
         }
     }
 
-    fn announce(&mut self, line: &str) {
-        self.announce(line);
-    }
-
     fn put(&mut self, cpu: CpuId, limit: Option<FrequencyLimit>) -> FrequencyState {
         self.limit(cpu, limit.unwrap_or(FrequencyLimit::None))
     }
@@ -79,27 +75,6 @@ impl Knob for FrequencyControl {
 
     fn say(limit: FrequencyLimit) -> Option<FrequencyLimit> {
         Some(limit)
-    }
-
-    fn ask(cpu: CpuId, limit: Option<FrequencyLimit>) -> Ask {
-        Ask::Clock { cpu, limit }
-    }
-
-    fn asked(ask: Ask) -> Option<(CpuId, Option<FrequencyLimit>)> {
-        let Ask::Clock { cpu, limit } = ask else { return None };
-        Some((cpu, limit))
-    }
-
-    fn answer(state: FrequencyState) -> Answer {
-        Answer::Clock(state)
-    }
-
-    fn state(answer: Answer) -> FrequencyState {
-        match answer {
-            Answer::Clock(state) => state,
-            Answer::Refused(reason) => <Self as Knob>::refused(reason),
-            other => <Self as Knob>::refused(format!("its holder answers something else: {other:?}")),
-        }
     }
 
     fn refused(reason: String) -> FrequencyState {

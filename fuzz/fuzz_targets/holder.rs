@@ -1,4 +1,0 @@
-//! libFuzzer at the door `holder`.
-#![no_main]
-
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| roost_fuzz::holder::run(bytes));
