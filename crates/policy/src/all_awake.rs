@@ -20,6 +20,7 @@ pub static ENTRY: Entry = Entry {
     runs: Runs::Live,
     maturity: Maturity::Production,
     origin: "memcached",
+    is_constant: true,
     ..Entry::PLAIN
 };
 

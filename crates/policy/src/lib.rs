@@ -26,6 +26,7 @@
 //!   between.
 //! - [`quiescence`]: background work stands still while what the user waits for is waiting itself.
 //! - [`check`]: what parameters can be, held against what a file says.
+//! - [`kind`]: the traits that policies have, so that a driver knows none by its name.
 //! - [`registry`]: what each policy says of itself: words, question, parameters, maturity.
 //! - [`log`]: a policy's inputs and outputs as lines of text, and their replay.
 
@@ -37,6 +38,7 @@ pub mod frequency;
 pub mod governing;
 pub mod hot;
 pub mod joint;
+pub mod kind;
 pub mod log;
 pub mod peafowl;
 pub mod quiescence;

@@ -18,6 +18,7 @@
 
 use machine::{Duration, Instant};
 use policy::check::Check;
+use policy::kind::{Completion, CorePolicy, Decision, Make, Policy, Seen};
 use policy::registry::{Entry, Parameter, Word, count, settings, time};
 use serde::{Deserialize, Serialize};
 
@@ -29,6 +30,10 @@ pub static ENTRY: Entry = Entry {
            core is on at once when needed, and off after a while without need; requests are packed on the \
            first cores that have room.",
     origin: "AutoScale (Gandhi et al., TOCS 2012), recalled",
+    make: Make::Cores(|making| {
+        let policy = AutoScale::new(making.params(), making.workers);
+        Box::new(Server { policy, cores: usize::from(making.workers), told: None })
+    }),
     ..Entry::of::<Params>()
 };
 
@@ -124,6 +129,47 @@ impl AutoScale {
         self.needed = needed;
         self.on = self.on.max(needed);
         self.handle_timeout(now)
+    }
+}
+
+/// The policy of a server, with the number of cores that the driver knows.
+pub struct Server {
+    policy: AutoScale,
+    cores: usize,
+    told: Option<u16>,
+}
+
+impl Policy for Server {
+    fn handle_timeout(&mut self, now: Instant, _: &Seen<'_>) {
+        self.policy.handle_timeout(now);
+    }
+
+    #[inline]
+    fn poll_decision(&mut self) -> Option<Decision> {
+        let on = self.policy.on();
+        (self.told.replace(on) != Some(on)).then_some(Decision::Active(on))
+    }
+
+    #[inline]
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.policy.poll_timeout()
+    }
+}
+
+impl CorePolicy for Server {
+    #[inline]
+    fn handle_arrival(&mut self, now: Instant, in_system: u32) {
+        self.policy.handle_arrival(now, in_system);
+    }
+
+    #[inline]
+    fn handle_completion(&mut self, now: Instant, _: &Completion, in_system: u32) {
+        self.policy.handle_completion(now, in_system);
+    }
+
+    #[inline]
+    fn route(&self, load: &dyn Fn(usize) -> u32) -> Option<usize> {
+        Some(self.policy.route((0..self.cores).map(load)))
     }
 }
 

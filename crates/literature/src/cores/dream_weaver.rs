@@ -22,6 +22,8 @@
 use super::Order;
 use machine::{Duration, Instant};
 use policy::check::Check;
+pub use policy::kind::StallMark;
+use policy::kind::{Make, NapPolicy};
 use policy::registry::{Entry, Parameter, Word, count, settings, time};
 use serde::{Deserialize, Serialize};
 
@@ -32,6 +34,13 @@ pub static ENTRY: Entry = Entry {
     help: "As soon as fewer than k cores have work, all are stopped and the machine naps; it wakes when k \
            have, or when a request has been stalled for long enough.",
     origin: "DreamWeaver (Meisner and Wenisch, ASPLOS 2012), recalled",
+    make: Make::Nap(|making| {
+        let exit_latency = making.platform.cstates.0.last().map_or(Duration::ZERO, |state| {
+            let exit = state.true_exit_latency.unwrap_or(state.exit_latency);
+            exit + state.entry_latency.unwrap_or_default()
+        });
+        Box::new(DreamWeaver::new(making.params(), making.workers, exit_latency))
+    }),
     ..Entry::of::<Params>()
 };
 
@@ -61,12 +70,6 @@ impl Default for Params {
         Self { busy_cores: None, max_stall: Duration::from_micros(300) }
     }
 }
-
-/// A reading of the clock that runs while the machine does not. The smaller, the longer the request
-/// was stalled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct StallMark(Duration);
 
 /// Whether the machine naps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -154,6 +157,31 @@ impl DreamWeaver {
 
     fn wake(&self, now: Instant, left: Option<Duration>) -> Option<Instant> {
         left.map(|left| now + (left - self.exit_latency))
+    }
+}
+
+impl NapPolicy for DreamWeaver {
+    fn mark(&self, now: Instant) -> Option<StallMark> {
+        Some(self.mark(now))
+    }
+
+    fn handle_change(
+        &mut self,
+        now: Instant,
+        awake: bool,
+        _: u32,
+        busy: u16,
+        oldest: Option<StallMark>,
+    ) -> Option<Order> {
+        if awake { self.handle_awake(now, busy, oldest) } else { self.handle_change(now, busy, oldest) }
+    }
+
+    fn handle_timeout(&mut self, now: Instant) -> Option<Order> {
+        self.handle_timeout(now)
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.poll_timeout()
     }
 }
 

@@ -17,14 +17,4 @@ pub mod auto_scale;
 pub mod dream_weaver;
 pub mod power_nap;
 
-use serde::{Deserialize, Serialize};
-
-/// What the whole machine is to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Order {
-    /// Stop, all cores, and sleep.
-    Nap,
-    /// Wake up, and go on.
-    Wake,
-}
+pub use policy::kind::NapOrder as Order;

@@ -10,6 +10,8 @@
 //! something.
 
 use super::Order;
+use machine::Instant;
+use policy::kind::{Make, NapPolicy, StallMark};
 use policy::registry::{Entry, Word};
 use serde::{Deserialize, Serialize};
 
@@ -24,6 +26,7 @@ pub static ENTRY: Entry = Entry {
     help: "Between full speed and one deep sleep of everything there is nothing: the machine naps if and \
            only if no request is in the system, and the first one after that wakes it.",
     origin: "PowerNap (Meisner et al., ASPLOS 2009), recalled",
+    make: Make::Nap(|_| Box::new(PowerNap::new())),
     ..Entry::PLAIN
 };
 
@@ -39,6 +42,19 @@ impl PowerNap {
         let nap = in_system == 0;
         let order = if nap { Order::Nap } else { Order::Wake };
         (std::mem::replace(&mut self.napping, nap) != nap).then_some(order)
+    }
+}
+
+impl NapPolicy for PowerNap {
+    fn handle_change(
+        &mut self,
+        _: Instant,
+        _: bool,
+        in_system: u32,
+        _: u16,
+        _: Option<StallMark>,
+    ) -> Option<Order> {
+        self.handle_change(in_system)
     }
 }
 

@@ -11,8 +11,9 @@
 //! is boosted from the start.
 
 use super::{GearIndex, GearTable};
-use machine::{Duration, Instant, Kilohertz};
+use machine::{CpuId, Duration, Instant, Kilohertz};
 use policy::check::Check;
+use policy::kind::{Decision, FrequencyPolicy, Make, Making, Policy, Request, Watch};
 use policy::registry::{Entry, Parameter, Question, Word, clock, list, settings};
 use serde::{Deserialize, Serialize};
 
@@ -33,6 +34,7 @@ pub static ENTRY: Entry = Entry {
     help: "A request runs at the cruising frequency until its class's threshold after its arrival, and at \
            the boost frequency from then on.",
     origin: "Adrenaline (Hsu et al., HPCA 2015), recalled",
+    make: Make::Frequency(|making| Box::new(Boosts::new(making))),
     ..Entry::of::<Params>()
 };
 
@@ -120,6 +122,50 @@ pub fn best_thresholds(
         for (class, (grid, &place)) in tried.iter_mut().zip(grids.iter().zip(&places)) {
             *class = grid[place];
         }
+    }
+}
+
+/// The policy of a server: requests on cores, and when they are boosted.
+pub struct Boosts {
+    policy: Adrenaline,
+    /// By core, when its request is boosted.
+    boosts: Vec<Option<Instant>>,
+    decision: Option<Decision>,
+}
+
+impl Boosts {
+    fn new(making: &Making<'_>) -> Self {
+        let policy = Adrenaline::new(&making.params(), &making.gears());
+        Self { policy, boosts: vec![None; making.cpus()], decision: None }
+    }
+}
+
+impl Policy for Boosts {
+    fn poll_decision(&mut self) -> Option<Decision> {
+        self.decision.take()
+    }
+}
+
+impl FrequencyPolicy for Boosts {
+    fn watches(&self) -> Watch {
+        Watch::Work
+    }
+
+    fn handle_start(
+        &mut self,
+        now: Instant,
+        cpu: usize,
+        request: &Request,
+        _: GearIndex,
+    ) -> Option<GearIndex> {
+        let at = self.policy.boost_at(request.class, request.arrived).filter(|&at| at > now);
+        self.boosts[cpu] = at;
+        self.decision = at.map(|at| Decision::Review { cpu: CpuId(cpu as u16), at });
+        Some(self.policy.choose(request.class, now.since(request.arrived)))
+    }
+
+    fn handle_review(&mut self, now: Instant, cpu: usize) -> bool {
+        self.boosts[cpu].take_if(|at| *at == now).is_some()
     }
 }
 

@@ -4,6 +4,7 @@
 use super::{GearIndex, GearTable};
 use machine::Kilohertz;
 use policy::check::Check;
+use policy::kind::{Constant, Make};
 use policy::registry::{Entry, Parameter, Question, Word, clock, settings};
 use serde::{Deserialize, Serialize};
 
@@ -27,6 +28,11 @@ pub static ENDS: Entry = Entry {
     question: Question::Frequency,
     help: "One end of the table of frequencies, whatever happens.",
     origin: "Linux; Hurry-up, section II-D",
+    is_constant: true,
+    make: Make::Frequency(|making| {
+        let end = if making.word == "powersave" { Fixed::Powersave } else { Fixed::Performance };
+        Box::new(Constant(Some(end.gear(&making.gears()))))
+    }),
     ..Entry::PLAIN
 };
 
@@ -41,6 +47,11 @@ pub static USERSPACE: Entry = Entry {
     question: Question::Frequency,
     help: "One frequency, whatever happens: the slowest of the machine's that is at least the one given.",
     origin: "Linux, the userspace governor",
+    is_constant: true,
+    make: Make::Frequency(|making| {
+        let UserspaceParams { khz } = making.params();
+        Box::new(Constant(Some(Fixed::Userspace(khz).gear(&making.gears()))))
+    }),
     ..Entry::of::<UserspaceParams>()
 };
 

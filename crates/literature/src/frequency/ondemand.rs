@@ -26,10 +26,12 @@
 //! highest load, which is the same as the fastest answer.
 
 use super::{GearIndex, GearTable};
-use machine::{Duration, Kilohertz};
+use machine::{CpuId, Duration, Instant, Kilohertz};
 use policy::check::Check;
+use policy::kind::{Decision, FrequencyPolicy, Make, Making, Policy, Readings, Seen};
 use policy::registry::{Entry, Parameter, Question, Word, count, percent, settings, time};
 use serde::{Deserialize, Serialize};
+use std::collections::VecDeque;
 
 pub static ENTRY: Entry = Entry {
     words: &[Word::new("ondemand", "Linux's: by how busy each core was", |_| settings(Params::default()))],
@@ -37,6 +39,7 @@ pub static ENTRY: Entry = Entry {
     help: "Once a period it looks at the share of time that a core was not idle. Above a threshold the core \
            goes to the fastest frequency at once; below it the frequency follows the load.",
     origin: "Linux; Hurry-up, sections II-D and V-B",
+    make: Make::Frequency(|making| Box::new(PerCpu::new(making))),
     ..Entry::of::<Params>()
 };
 
@@ -120,6 +123,57 @@ impl Ondemand {
         self.load_percent
     }
 }
+
+/// The governors of all CPUs, each looked at in turn.
+pub struct PerCpu {
+    gears: GearTable,
+    cpus: Vec<(Ondemand, Look)>,
+    decisions: VecDeque<Decision>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Look {
+    at: Instant,
+    awake: Duration,
+    due: Instant,
+}
+
+impl PerCpu {
+    fn new(making: &Making<'_>) -> Self {
+        let governor = Ondemand::new(making.params());
+        let first = Look { due: Instant::ZERO + governor.period(), ..Look::default() };
+        let (gears, cpus) = (making.gears(), vec![(governor, first); making.cpus()]);
+        Self { gears, cpus, decisions: VecDeque::new() }
+    }
+}
+
+impl Policy for PerCpu {
+    fn readings(&self) -> Readings {
+        Readings { cpus: true, quantile: None }
+    }
+
+    fn handle_timeout(&mut self, now: Instant, seen: &Seen<'_>) {
+        for ((cpu, (governor, look)), totals) in (0..).zip(&mut self.cpus).zip(seen.cpus) {
+            if look.due > now {
+                continue;
+            }
+            let (span, busy) = (now.since(look.at), totals.awake - look.awake);
+            let gear = governor.handle_sample(&self.gears, span, busy);
+            self.decisions.push_back(Decision::Gear { cpu: CpuId(cpu), gear });
+            *look = Look { at: now, awake: totals.awake, due: now + governor.period() };
+        }
+    }
+
+    fn poll_decision(&mut self) -> Option<Decision> {
+        self.decisions.pop_front()
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.cpus.iter().map(|(_, look)| look.due).min()
+    }
+}
+
+impl FrequencyPolicy for PerCpu {}
 
 #[cfg(test)]
 mod tests {

@@ -27,10 +27,12 @@
 //! for I/O, clamps (`uclamp`), and the rounding of time to units of 1024 ns and 1024 us.
 
 use super::{GearIndex, GearTable};
-use machine::{Duration, Instant};
+use machine::{CpuId, Duration, Instant};
 use policy::check::Check;
+use policy::kind::{Decision, FrequencyPolicy, Make, Making, Policy, Readings, Request, Seen, Watch};
 use policy::registry::{Entry, Parameter, Question, Word, flag, number, settings, time};
 use serde::{Deserialize, Serialize};
+use std::collections::VecDeque;
 
 pub static ENTRY: Entry = Entry {
     words: &[Word::new("schedutil", "Linux's: by the scheduler's average", |_| settings(Params::default()))],
@@ -38,6 +40,7 @@ pub static ENTRY: Entry = Entry {
     help: "Follows the scheduler's own average of how much a core has to do, with a headroom that keeps the \
            core 80 % busy.",
     origin: "Linux 6.9",
+    make: Make::Frequency(|making| Box::new(PerCpu::new(making))),
     ..Entry::of::<Params>()
 };
 
@@ -208,6 +211,69 @@ impl Utilisation {
 
     fn fade(&self, span_ns: f64) -> f64 {
         (-span_ns / self.half_life_ns).exp2()
+    }
+}
+
+/// The governors of all CPUs.
+pub struct PerCpu {
+    gears: GearTable,
+    cpus: Vec<Schedutil>,
+    due: Option<Instant>,
+    decisions: VecDeque<Decision>,
+}
+
+impl PerCpu {
+    fn new(making: &Making<'_>) -> Self {
+        let cpus = vec![Schedutil::new(making.params()); making.cpus()];
+        let due = cpus.first().map(|governor| Instant::ZERO + governor.period());
+        Self { gears: making.gears(), cpus, due, decisions: VecDeque::new() }
+    }
+
+    #[inline]
+    fn change(&mut self, now: Instant, cpu: usize, running: bool, gear: GearIndex) -> Option<GearIndex> {
+        let speed = self.gears.speed(gear);
+        self.cpus[cpu].handle_change(now, &self.gears, running, speed)
+    }
+}
+
+impl Policy for PerCpu {
+    fn readings(&self) -> Readings {
+        Readings { cpus: true, quantile: None }
+    }
+
+    fn handle_timeout(&mut self, now: Instant, seen: &Seen<'_>) {
+        for (cpu, totals) in seen.cpus.iter().enumerate().filter(|(_, totals)| totals.is_working) {
+            if let Some(gear) = self.change(now, cpu, true, totals.gear) {
+                self.decisions.push_back(Decision::Gear { cpu: CpuId(cpu as u16), gear });
+            }
+        }
+        self.due = self.cpus.first().map(|governor| now + governor.period());
+    }
+
+    #[inline]
+    fn poll_decision(&mut self) -> Option<Decision> {
+        self.decisions.pop_front()
+    }
+
+    #[inline]
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.due
+    }
+}
+
+impl FrequencyPolicy for PerCpu {
+    fn watches(&self) -> Watch {
+        Watch::Work
+    }
+
+    #[inline]
+    fn handle_start(&mut self, now: Instant, cpu: usize, _: &Request, gear: GearIndex) -> Option<GearIndex> {
+        self.change(now, cpu, true, gear)
+    }
+
+    #[inline]
+    fn handle_idle(&mut self, now: Instant, cpu: usize, gear: GearIndex) -> Option<GearIndex> {
+        self.change(now, cpu, false, gear)
     }
 }
 

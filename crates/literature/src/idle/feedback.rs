@@ -163,7 +163,7 @@ const WEIGHT_SHIFT: u32 = 3;
 
 #[cfg(test)]
 mod tests {
-    use super::super::table::tests::sandy_bridge;
+    use super::super::tests::sandy_bridge;
     use super::super::{WakeCause, tests::any_table};
     use super::*;
     use machine::Instant;

@@ -216,7 +216,7 @@ const MAX_INTERVAL_US: u32 = 1 << 25;
 
 #[cfg(test)]
 mod tests {
-    use super::super::table::tests::{sandy_bridge, table};
+    use super::super::tests::{sandy_bridge, table};
     use super::*;
     use machine::Instant;
     use proptest::prelude::*;

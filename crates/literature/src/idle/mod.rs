@@ -29,109 +29,17 @@
 mod feedback;
 mod menu;
 mod params;
-mod table;
 mod teo;
 
 pub use feedback::{Feedback, FeedbackParams};
 pub use menu::{Menu, MenuParams};
-pub use params::{
-    GovernorParams, MENU, MENU_FEEDBACK, MenuFeedbackParams, TEO, TEO_FEEDBACK, TeoFeedbackParams, UNCHANGING,
-};
-pub use table::{IdleTable, MAX_STATES};
+pub use params::{MENU, MENU_FEEDBACK, MenuFeedbackParams, TEO, TEO_FEEDBACK, TeoFeedbackParams, UNCHANGING};
 pub use teo::{Teo, TeoParams};
 
-use machine::{CstateIndex, Duration, Instant};
+use machine::CstateIndex;
+use policy::kind::IdlePolicy;
+pub use policy::kind::idle::{IdleEntry, IdleTable, MAX_STATES, Sleep, SleepStats, WakeCause, Woken};
 use serde::{Deserialize, Serialize};
-
-/// What a CPU knows when it goes idle.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct IdleEntry {
-    /// The present.
-    pub now: Instant,
-    /// Until the CPU's next timer event if the tick is stopped; [`Duration::MAX`]: there is none.
-    pub next_timer: Duration,
-    /// Until the next scheduler tick if it is kept; [`Duration::MAX`]: the machine has none.
-    pub next_tick: Duration,
-    /// The exit latency that anybody tolerates; [`Duration::MAX`]: no limit.
-    pub limit: Duration,
-}
-
-/// How a CPU spends its idle time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Sleep {
-    /// It spins.
-    Poll,
-    /// It halts.
-    State {
-        /// In this state.
-        index: CstateIndex,
-        /// The next tick wakes it, if nothing else does before.
-        keep_tick: bool,
-    },
-}
-
-/// What ended a sleep.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum WakeCause {
-    /// A device, or another CPU.
-    Interrupt,
-    /// The CPU's own timer.
-    Timer,
-    /// The tick, where it was kept.
-    Tick,
-}
-
-/// A sleep that is over.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Woken {
-    /// The state it was in.
-    pub selected: CstateIndex,
-    /// From entry to back at work, exit latency included, as cpuidle measures it.
-    pub residency: Duration,
-    /// What ended it.
-    pub by: WakeCause,
-}
-
-impl Woken {
-    /// How long the CPU idled before it was woken: the residency without the advertised exit
-    /// latency. Where that would leave less than half, half \[K\], as menu does: so short a sleep
-    /// was never as deep as to take all of it.
-    #[inline]
-    pub fn idle(&self, table: &IdleTable) -> Duration {
-        let (residency, exit_latency) = (self.residency, table.exit_latency(self.selected.index()));
-        if residency > exit_latency + exit_latency { residency - exit_latency } else { residency / 2 }
-    }
-
-    /// True if the state did not pay.
-    #[inline]
-    pub fn is_premature(&self, table: &IdleTable) -> bool {
-        self.idle(table) < table.target_residency(self.selected.index())
-    }
-}
-
-/// How well a CPU's states were chosen; for every governor.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SleepStats {
-    /// Sleeps, polling not counted.
-    pub sleeps: u64,
-    /// Those too short for their state.
-    pub premature: u64,
-    /// Those long enough for a deeper state that was allowed.
-    pub missed_deep: u64,
-}
-
-impl SleepStats {
-    /// Counts a sleep that was chosen under `limit`.
-    #[inline]
-    pub fn record(&mut self, table: &IdleTable, woken: &Woken, limit: Duration) {
-        self.sleeps += 1;
-        self.premature += u64::from(woken.is_premature(table));
-        let paid = table.deepest_for(woken.idle(table), limit);
-        self.missed_deep += u64::from(paid > woken.selected.index());
-    }
-}
 
 /// One CPU's governor.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -151,10 +59,9 @@ pub enum Governor {
     Feedback(Feedback),
 }
 
-impl Governor {
-    /// The CPU has nothing to do now.
+impl IdlePolicy for Governor {
     #[inline]
-    pub fn select(&mut self, table: &IdleTable, entry: &IdleEntry) -> Sleep {
+    fn select(&mut self, table: &IdleTable, entry: &IdleEntry) -> Sleep {
         if !table.halts_within(entry.limit) {
             return Sleep::Poll;
         }
@@ -170,10 +77,8 @@ impl Governor {
         }
     }
 
-    /// The CPU is back at work after the sleep that was selected last. Not for [`Sleep::Poll`], of
-    /// which there is nothing to learn.
     #[inline]
-    pub fn reflect(&mut self, table: &IdleTable, woken: &Woken) {
+    fn reflect(&mut self, table: &IdleTable, woken: &Woken) {
         match self {
             Self::Poll | Self::Shallow | Self::Deep => {}
             Self::Menu(menu) => menu.reflect(table, woken),
@@ -184,12 +89,31 @@ impl Governor {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::table::tests::{sandy_bridge, table};
+pub(crate) mod tests {
     use super::*;
+    use machine::{Cstate, CstateKind, CstateTable, Duration, Instant};
     use proptest::prelude::*;
 
     const US: fn(u64) -> Duration = Duration::from_micros;
+
+    /// States of so many microseconds of exit latency and target residency.
+    pub(super) fn table(states: &[(u64, u64)]) -> IdleTable {
+        let state = |&(exit_us, residency_us): &(u64, u64)| Cstate {
+            name: String::new(),
+            kind: CstateKind::Halting,
+            exit_latency: US(exit_us),
+            true_exit_latency: None,
+            entry_latency: None,
+            target_residency: US(residency_us),
+            power: None,
+        };
+        IdleTable::new(&CstateTable(states.iter().map(state).collect()))
+    }
+
+    /// SandyBridge's C1, C3, C6 and C7, as the Tradeoffs paper prints them (section II).
+    pub(super) fn sandy_bridge() -> IdleTable {
+        table(&[(1, 1), (80, 106), (104, 345), (109, 345)])
+    }
 
     fn entry(limit: Duration) -> IdleEntry {
         IdleEntry {
@@ -201,27 +125,27 @@ mod tests {
     }
 
     fn governors(table: &IdleTable) -> [Governor; 7] {
+        let curbed = FeedbackParams::default();
         [
-            GovernorParams::Poll,
-            GovernorParams::Shallow,
-            GovernorParams::Deep,
-            GovernorParams::Menu(MenuParams::default()),
-            GovernorParams::Teo(TeoParams::default()),
-            GovernorParams::MenuFeedback(MenuFeedbackParams::default()),
-            GovernorParams::TeoFeedback(TeoFeedbackParams::default()),
+            Governor::Poll,
+            Governor::Shallow,
+            Governor::Deep,
+            Governor::Menu(Menu::new(MenuParams::default())),
+            Governor::Teo(Teo::new(TeoParams::default())),
+            Governor::Feedback(Feedback::around_menu(MenuParams::default(), curbed, table)),
+            Governor::Feedback(Feedback::around_teo(TeoParams::default(), curbed, table)),
         ]
-        .map(|params| params.governor(table))
     }
 
     #[test]
     fn the_bounds_do_what_they_are_called() {
         let table = sandy_bridge();
-        let select = |params: GovernorParams, limit| params.governor(&table).select(&table, &entry(limit));
+        let select = |mut governor: Governor, limit| governor.select(&table, &entry(limit));
         let always = |state| Sleep::State { index: CstateIndex(state), keep_tick: false };
-        assert_eq!(select(GovernorParams::Poll, Duration::MAX), Sleep::Poll);
-        assert_eq!(select(GovernorParams::Shallow, Duration::MAX), always(0));
-        assert_eq!(select(GovernorParams::Deep, Duration::MAX), always(3));
-        assert_eq!(select(GovernorParams::Deep, US(104)), always(2));
+        assert_eq!(select(Governor::Poll, Duration::MAX), Sleep::Poll);
+        assert_eq!(select(Governor::Shallow, Duration::MAX), always(0));
+        assert_eq!(select(Governor::Deep, Duration::MAX), always(3));
+        assert_eq!(select(Governor::Deep, US(104)), always(2));
     }
 
     #[test]

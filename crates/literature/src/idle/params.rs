@@ -1,27 +1,10 @@
 //! The governors, each with its parameters beside it, and the registry entries.
 
-use super::{Feedback, FeedbackParams, Governor, IdleTable, Menu, MenuParams, Teo, TeoParams};
+use super::{Feedback, FeedbackParams, Governor, Menu, MenuParams, Teo, TeoParams};
 use policy::check::Check;
+use policy::kind::Make;
 use policy::registry::{Entry, Parameter, Question, Surroundings, Word, settings, table};
 use serde::{Deserialize, Serialize};
-
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum GovernorParams {
-    /// Always spins.
-    Poll,
-    /// Always the shallowest state.
-    Shallow,
-    /// Always the deepest state.
-    Deep,
-    /// Linux's menu.
-    Menu(MenuParams),
-    /// Linux's TEO.
-    Teo(TeoParams),
-    /// Menu, curbed.
-    MenuFeedback(MenuFeedbackParams),
-    /// TEO, curbed.
-    TeoFeedback(TeoFeedbackParams),
-}
 
 /// The entry of the governors that do not look at a CPU's past.
 pub static UNCHANGING: Entry = Entry {
@@ -34,6 +17,13 @@ pub static UNCHANGING: Entry = Entry {
     help: "The bounds of what an idle governor can do: always the shallowest state, always the deepest, or \
            no sleep at all.",
     origin: "Tradeoffs, section III-C",
+    make: Make::Idle(|making, _| {
+        Box::new(match making.word {
+            "shallow" => Governor::Shallow,
+            "deep" => Governor::Deep,
+            _ => Governor::Poll,
+        })
+    }),
     ..Entry::PLAIN
 };
 
@@ -44,6 +34,7 @@ pub static MENU: Entry = Entry {
            corrected by how much of it sleeps really lasted, and the typical length of the last eight \
            sleeps.",
     origin: "Linux 6.18, drivers/cpuidle/governors/menu.c",
+    make: Make::Idle(|making, _| Box::new(Governor::Menu(Menu::new(making.params())))),
     ..Entry::of::<MenuParams>()
 };
 
@@ -53,6 +44,7 @@ pub static TEO: Entry = Entry {
     help: "Trusts the next timer until sleeps that were cut short before it outweigh those that reached \
            it; then it goes down to a state that more than half of them reached.",
     origin: "Linux 6.18, drivers/cpuidle/governors/teo.c",
+    make: Make::Idle(|making, _| Box::new(Governor::Teo(Teo::new(making.params())))),
     ..Entry::of::<TeoParams>()
 };
 
@@ -64,6 +56,10 @@ pub static MENU_FEEDBACK: Entry = Entry {
     help: "Menu's choice is limited by a cap that goes one state shallower while too many sleeps are \
            shorter than their target residency, and one deeper after a run of good ones.",
     origin: "Tradeoffs, section III-C; the rule is ours",
+    make: Make::Idle(|making, table| {
+        let MenuFeedbackParams { menu, feedback } = making.params();
+        Box::new(Governor::Feedback(Feedback::around_menu(menu, feedback, table)))
+    }),
     ..Entry::of::<MenuFeedbackParams>()
 };
 
@@ -75,6 +71,10 @@ pub static TEO_FEEDBACK: Entry = Entry {
     help: "TEO's choice is limited by a cap that goes one state shallower while too many sleeps are \
            shorter than their target residency, and one deeper after a run of good ones.",
     origin: "Tradeoffs, section III-C; the rule is ours",
+    make: Make::Idle(|making, table| {
+        let TeoFeedbackParams { teo, feedback } = making.params();
+        Box::new(Governor::Feedback(Feedback::around_teo(teo, feedback, table)))
+    }),
     ..Entry::of::<TeoFeedbackParams>()
 };
 
@@ -114,23 +114,4 @@ impl Check for TeoFeedbackParams {
         table("teo", "the governor's", TeoParams::PARAMETERS),
         table("feedback", "the loop's", FeedbackParams::PARAMETERS),
     ];
-}
-
-impl GovernorParams {
-    /// The governor of a CPU with these idle states.
-    pub fn governor(&self, table: &IdleTable) -> Governor {
-        match *self {
-            Self::Poll => Governor::Poll,
-            Self::Shallow => Governor::Shallow,
-            Self::Deep => Governor::Deep,
-            Self::Menu(menu) => Governor::Menu(Menu::new(menu)),
-            Self::Teo(teo) => Governor::Teo(Teo::new(teo)),
-            Self::MenuFeedback(MenuFeedbackParams { menu, feedback }) => {
-                Governor::Feedback(Feedback::around_menu(menu, feedback, table))
-            }
-            Self::TeoFeedback(TeoFeedbackParams { teo, feedback }) => {
-                Governor::Feedback(Feedback::around_teo(teo, feedback, table))
-            }
-        }
-    }
 }

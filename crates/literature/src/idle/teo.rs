@@ -157,7 +157,7 @@ const DECAY_SHIFT: u32 = 3;
 
 #[cfg(test)]
 mod tests {
-    use super::super::table::tests::{sandy_bridge, table};
+    use super::super::tests::{sandy_bridge, table};
     use super::*;
     use machine::Instant;
     use proptest::prelude::*;

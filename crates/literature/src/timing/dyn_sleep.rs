@@ -13,6 +13,8 @@
 use super::{Deadline, Form, SleepState, tails};
 use machine::{Duration, Instant};
 use policy::check::Check;
+use policy::frequency::GearIndex;
+use policy::kind::{Make, WakeDelayPolicy};
 use policy::registry::{Entry, Parameter, Question, Surroundings, Word, one_of, settings, table, time};
 use serde::{Deserialize, Serialize};
 use tails::Tails;
@@ -33,6 +35,10 @@ pub static ENTRY: Entry = Entry {
            core.",
     origin: "DynSleep (Chou et al., ISLPED 2016), recalled",
     needs_goal: true,
+    make: Make::WakeDelay(|making| {
+        let (params, sleep) = (making.params(), making.deepest_advertised()?);
+        Some(Box::new(DynSleep::new(params, sleep, 1.0, making.cpus(), Instant::ZERO)))
+    }),
     ..Entry::of::<Params>()
 };
 
@@ -153,6 +159,39 @@ impl DynSleep {
     /// Learns, if it is time. What is planned stays planned.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.tails.handle_timeout(now);
+    }
+}
+
+impl WakeDelayPolicy for DynSleep {
+    fn handle_arrival(&mut self, core: usize, now: Instant) -> Option<Instant> {
+        self.handle_arrival(core, now)
+    }
+
+    fn handle_awake(&mut self, core: usize) {
+        self.handle_awake(core);
+    }
+
+    fn handle_idle(&mut self, core: usize, now: Instant) {
+        self.handle_idle(core, now);
+    }
+
+    fn handle_completion(
+        &mut self,
+        core: usize,
+        now: Instant,
+        (compute, memory): (Duration, Duration),
+        _: &dyn Fn(usize) -> Option<Instant>,
+    ) -> Option<GearIndex> {
+        self.handle_completion(core, now, compute, memory);
+        None
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.poll_timeout()
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        self.handle_timeout(now);
     }
 }
 

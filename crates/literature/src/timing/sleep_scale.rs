@@ -36,6 +36,7 @@ use super::SleepState;
 use machine::{CstateIndex, Duration, Instant, Ratio};
 use policy::check::Check;
 use policy::frequency::{GearIndex, GearTable};
+use policy::kind::{Decision, FrequencyPolicy, Make, Policy, Request, Seen, Watch};
 use policy::registry::{Entry, Parameter, Question, Queues, Word, count, one_of, quantile, settings, time};
 use serde::{Deserialize, Serialize};
 
@@ -69,6 +70,11 @@ pub static ENTRY: Entry = Entry {
            every frequency; of those whose tail is within the goal, the one of least energy is used next.",
     origin: "SleepScale (Liu, Draper and Kim, ISCA 2014), recalled",
     needs_goal: true,
+    make: Make::Frequency(|making| {
+        let (params, states, gears) = (making.params(), making.states(), making.gears());
+        let policy = SleepScale::new(params, states, gears, making.workers, Instant::ZERO);
+        Box::new(Server { told: Told::Nothing, policy })
+    }),
     ..Entry::of::<Params>()
 };
 
@@ -266,6 +272,57 @@ impl SleepScale {
         let rank = (self.params.quantile.as_f64() * responses.len() as f64).ceil() as usize;
         let (_, &mut tail, _) = responses.select_nth_unstable(rank.max(1) - 1);
         Played { tail, active }
+    }
+}
+
+/// The policy of a server, with the part of its choice that the driver has taken.
+pub struct Server {
+    policy: SleepScale,
+    told: Told,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Told {
+    Nothing,
+    IdleStates,
+    All,
+}
+
+impl Policy for Server {
+    fn handle_timeout(&mut self, now: Instant, _: &Seen<'_>) {
+        if self.policy.handle_timeout(now).is_some() {
+            self.told = Told::Nothing;
+        }
+    }
+
+    fn poll_decision(&mut self) -> Option<Decision> {
+        let Choice { state, gear } = self.policy.choice();
+        match self.told {
+            Told::Nothing => {
+                self.told = Told::IdleStates;
+                Some(Decision::IdleStates { active: state, parked: Some(state) })
+            }
+            Told::IdleStates => {
+                self.told = Told::All;
+                Some(Decision::Gears(gear))
+            }
+            Told::All => None,
+        }
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        Some(self.policy.poll_timeout())
+    }
+}
+
+impl FrequencyPolicy for Server {
+    fn watches(&self) -> Watch {
+        Watch::Completions
+    }
+
+    fn handle_completion(&mut self, _: Instant, cpu: usize, request: &Request) {
+        let Request { arrived, compute, memory, .. } = *request;
+        self.policy.handle_completion(Served { arrived, core: cpu as u16, compute, memory });
     }
 }
 

@@ -30,8 +30,10 @@
 //! changes nothing; under load and tails that stay the same the number settles, and the times
 //! between two trials only grow.
 
+use super::Server;
 use super::{Epoch, Threshold};
 use crate::check::Check;
+use crate::kind::Make;
 use crate::registry::{Entry, Maturity, Parameter, Runs, Word, count, rate, settings, share, time};
 use machine::{Duration, Goal, Rate, Ratio};
 use serde::{Deserialize, Serialize};
@@ -96,6 +98,8 @@ pub static GOAL_ENTRY: Entry = Entry {
     maturity: Maturity::Production,
     origin: "ours, with CARB's jump to all workers",
     needs_goal: true,
+    not_by_connection: Some("write carb, or peafowl with a goal; or set another server.dispatch"),
+    make: Make::Cores(|making| Box::new(Server::by_goal(making))),
     ..Entry::of::<GoalParams>()
 };
 

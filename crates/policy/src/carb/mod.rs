@@ -36,8 +36,10 @@ mod controller;
 mod goal;
 mod params;
 mod scheduler;
+mod server;
 
 pub use controller::{Controller, Epoch, State};
 pub use goal::{GOAL_ENTRY, GoalParams, GoalSearch, Why};
 pub use params::{ENTRY, Params, Threshold};
 pub use scheduler::Scheduler;
+pub use server::{Search, Server};

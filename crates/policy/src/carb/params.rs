@@ -1,6 +1,10 @@
 //! Every constant of the CARB controller.
 
+use super::Server;
+use crate::Scheduling;
 use crate::check::Check;
+use crate::kind::{Make, Placed, Placement};
+use crate::peafowl;
 use crate::registry::{
     Entry, Maturity, Parameter, Runs, Word, count, flag, number, rate, settings, share, time,
 };
@@ -41,6 +45,14 @@ pub static ENTRY: Entry = Entry {
     runs: Runs::Live,
     maturity: Maturity::Experimental,
     origin: "CARB, section 3",
+    make: Make::Placement(Placement {
+        place: |making, workers| Placed {
+            scheduling: Scheduling::carb(making.params(), workers),
+            params: peafowl::Params::default(),
+        },
+        cores: Some(|making| Box::new(Server::by_slope(making))),
+        is_counted: false,
+    }),
     ..Entry::of::<Params>()
 };
 

@@ -34,6 +34,7 @@
 
 use super::{GearIndex, GearTable};
 use crate::check::Check;
+use crate::kind::{Decision, FrequencyPolicy, Make, Making, Policy, Readings, Seen};
 use crate::registry::{Entry, Maturity, Parameter, Question, Runs, Word, number, settings, share, time};
 use machine::{Duration, Instant, Microwatts, Ratio};
 use serde::{Deserialize, Serialize};
@@ -51,6 +52,7 @@ pub static ENTRY: Entry = Entry {
     maturity: Maturity::Experimental,
     origin: "Pegasus (Lo et al., ISCA 2014), recalled",
     needs_goal: true,
+    make: Make::Frequency(|making| Box::new(Server::new(making))),
     ..Entry::of::<Params>()
 };
 
@@ -185,6 +187,45 @@ impl Pegasus {
         }
     }
 }
+
+/// The policy of a server whose driver measures the tail.
+pub struct Server {
+    policy: Pegasus,
+    gears: GearTable,
+    quantile: f64,
+    due: Instant,
+    decision: Option<Decision>,
+}
+
+impl Server {
+    fn new(making: &Making<'_>) -> Self {
+        let policy = Pegasus::new(making.params());
+        let (quantile, due) = (making.goal().quantile, Instant::ZERO + policy.period());
+        Self { policy, gears: making.gears(), quantile, due, decision: None }
+    }
+}
+
+impl Policy for Server {
+    fn readings(&self) -> Readings {
+        Readings { cpus: false, quantile: Some(self.quantile) }
+    }
+
+    fn handle_timeout(&mut self, now: Instant, seen: &Seen<'_>) {
+        let latency = seen.responses.tail.map_or(Latency::NoRequests, Latency::Measured);
+        self.decision = Some(Decision::Gears(self.policy.handle_epoch(now, &self.gears, latency)));
+        self.due = now + self.policy.period();
+    }
+
+    fn poll_decision(&mut self) -> Option<Decision> {
+        self.decision.take()
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        Some(self.due)
+    }
+}
+
+impl FrequencyPolicy for Server {}
 
 #[cfg(test)]
 mod tests {

@@ -39,11 +39,13 @@
 
 use super::{GearIndex, GearTable};
 use crate::check::Check;
+use crate::kind::{CpuTotals, Decision, FrequencyPolicy, Make, Making, Policy, Readings, Seen};
 use crate::registry::{
     Entry, Maturity, Parameter, Question, Runs, Word, count, number, one_of, settings, share, time,
 };
-use machine::{Duration, Ratio};
+use machine::{CpuId, Duration, Instant, Ratio};
 use serde::{Deserialize, Serialize};
+use std::collections::VecDeque;
 
 /// What is taken to be linear.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -72,6 +74,7 @@ pub static ENTRY: Entry = Entry {
     runs: Runs::Live,
     maturity: Maturity::Experimental,
     origin: "Tradeoffs, section IV-B",
+    make: Make::Frequency(|making| Box::new(PerCpu::new(making))),
     ..Entry::of::<Params>()
 };
 
@@ -260,6 +263,52 @@ impl Model {
         }
     }
 }
+
+/// The policies of all CPUs of a driver that counts their work.
+pub struct PerCpu {
+    gears: GearTable,
+    cpus: Vec<(Sensitivity, CpuTotals)>,
+    due: Option<Instant>,
+    decisions: VecDeque<Decision>,
+}
+
+impl PerCpu {
+    fn new(making: &Making<'_>) -> Self {
+        let cpus = vec![(Sensitivity::new(making.params()), CpuTotals::default()); making.cpus()];
+        let due = cpus.first().map(|(policy, _)| Instant::ZERO + policy.period());
+        Self { gears: making.gears(), cpus, due, decisions: VecDeque::new() }
+    }
+}
+
+impl Policy for PerCpu {
+    fn readings(&self) -> Readings {
+        Readings { cpus: true, quantile: None }
+    }
+
+    fn handle_timeout(&mut self, now: Instant, seen: &Seen<'_>) {
+        for ((cpu, (policy, last)), totals) in (0..).zip(&mut self.cpus).zip(seen.cpus) {
+            let progress = Progress {
+                instructions: totals.work_done - last.work_done,
+                speed: self.gears.speed(totals.gear),
+                busy: totals.working - last.working,
+            };
+            let gear = policy.handle_step(&self.gears, &progress);
+            self.decisions.push_back(Decision::Gear { cpu: CpuId(cpu), gear });
+            *last = *totals;
+        }
+        self.due = self.cpus.first().map(|(policy, _)| now + policy.period());
+    }
+
+    fn poll_decision(&mut self) -> Option<Decision> {
+        self.decisions.pop_front()
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.due
+    }
+}
+
+impl FrequencyPolicy for PerCpu {}
 
 #[cfg(test)]
 mod tests {

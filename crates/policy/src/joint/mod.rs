@@ -54,10 +54,12 @@ mod pace;
 mod params;
 mod reserve;
 mod search;
+mod server;
 mod service;
 mod waiting;
 
 pub use params::{ENTRY, Params, Queueing};
+pub use server::Server;
 
 use crate::SleepState;
 use crate::frequency::{GearIndex, GearTable};

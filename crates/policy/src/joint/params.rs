@@ -1,6 +1,10 @@
 //! Every constant of the policy, and the registry entries.
 
+use super::Server;
+use crate::Scheduling;
 use crate::check::Check;
+use crate::kind::{Make, Placed, Placement};
+use crate::peafowl;
 use crate::registry::{
     Entry, Parameter, Question, Queues, Surroundings, Word, count, flag, list, number, one_of, quantile,
     settings, share, time,
@@ -26,6 +30,14 @@ pub static ENTRY: Entry = Entry {
            and takes the parameters of that.",
     origin: "ours; Peafowl, section 6, names the combination as future work",
     needs_goal: true,
+    make: Make::Placement(Placement {
+        place: |_, workers| Placed {
+            scheduling: Scheduling::counted(workers),
+            params: peafowl::Params::default(),
+        },
+        cores: Some(|making| Box::new(Server::new(making))),
+        is_counted: true,
+    }),
     ..Entry::of::<Params>()
 };
 

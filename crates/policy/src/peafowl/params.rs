@@ -7,7 +7,9 @@
 //! value in both presets. [`Params::live`] is what the store runs by: load is busy time, so that no
 //! count of requests, however it came about, is ever taken for what a worker can carry.
 
+use crate::Scheduling;
 use crate::check::Check;
+use crate::kind::{Make, Placed, Placement};
 use crate::registry::{
     Entry, Maturity, Parameter, Runs, Word, count, flag, number, one_of, settings, share, time,
 };
@@ -28,6 +30,14 @@ pub static ENTRY: Entry = Entry {
     runs: Runs::Live,
     maturity: Maturity::Production,
     origin: "Peafowl, section 3",
+    make: Make::Placement(Placement {
+        place: |making, workers| {
+            let params = making.params();
+            Placed { scheduling: Scheduling::peafowl(params, workers), params }
+        },
+        cores: None,
+        is_counted: false,
+    }),
     ..Entry::of::<Params>()
 };
 

@@ -65,6 +65,7 @@ mod recorded;
 mod scenarios;
 
 use crate::check::Check;
+use crate::kind::Make;
 use crate::registry::{
     Entry, Maturity, Parameter, Question, Runs, Word, count, settings, share, table, time,
 };
@@ -196,6 +197,7 @@ pub static ENTRY: Entry = Entry {
     runs: Runs::Live,
     maturity: Maturity::Experimental,
     origin: "CPU sleeps, section 3",
+    make: Make::Quiescence(|making| making.params()),
     ..Entry::of::<Params>()
 };
 

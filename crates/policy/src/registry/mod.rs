@@ -6,16 +6,15 @@
 //! finds a word's entry with [`find`], and knows from it what the word's parameters start from and
 //! what they can be.
 //!
-//! A policy joins by a table of parameters ([`Check`]) and an `ENTRY` in its own file, and one line
-//! in its crate's list.
+//! A policy joins by a table of parameters ([`Check`]), an implementation of its
+//! [kind](crate::kind) and an `ENTRY` in its own file, and one line in its crate's list.
 
 mod parameter;
-#[cfg(test)]
-mod tests;
 
 pub use parameter::*;
 
 use crate::check::{Check, Wrong};
+use crate::kind::Make;
 use machine::{Duration, Goal, Platform};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -41,7 +40,12 @@ pub struct Entry {
     pub origin: &'static str,
     /// It works towards a latency goal and cannot do without one.
     pub needs_goal: bool,
-    pub drive: Drive,
+    /// It needs work that any core can take; where connections have workers this is to be done
+    /// instead.
+    pub not_by_connection: Option<&'static str>,
+    /// It decides the same whatever happens.
+    pub is_constant: bool,
+    pub make: Make,
 }
 
 impl Entry {
@@ -62,7 +66,9 @@ impl Entry {
         maturity: Maturity::Research,
         origin: "",
         needs_goal: false,
-        drive: Drive::Own,
+        not_by_connection: None,
+        is_constant: false,
+        make: Make::Nothing,
     };
 
     pub fn name(&self) -> &'static str {
@@ -75,13 +81,6 @@ impl Entry {
             .chain(self.also.iter().copied())
             .chain(self.unless_named.iter().copied())
     }
-}
-
-/// How a driver calls it.
-#[derive(Clone, Copy, Debug)]
-pub enum Drive {
-    /// By calls of its own, in a driver that knows the policy by its name.
-    Own,
 }
 
 /// A word of a line of policies.

@@ -47,6 +47,7 @@ mod stager;
 mod tails;
 
 use crate::check::Check;
+use crate::kind::Make;
 use crate::registry::{
     Entry, Maturity, Parameter, Question, Runs, Word, count, one_of, settings, share, time,
 };
@@ -88,6 +89,7 @@ pub static ENTRY: Entry = Entry {
     maturity: Maturity::Experimental,
     origin: "CPU sleeps, section 3",
     needs_goal: true,
+    make: Make::Staging(|making| (making.params(), making.goal().latency)),
     ..Entry::of::<Params>()
 };
 

@@ -1,7 +1,8 @@
 //! The registry entries of anticipatory wake-ups, where a device's answer is foreseen.
 
-use super::{DeviceParams, KernelParams, Params};
+use super::{Device, DeviceParams, KernelParams, Kernels, Params, Predictor};
 use crate::check::Check;
+use crate::kind::{Anticipation, Make};
 use crate::registry::{Entry, Maturity, Parameter, Question, Runs, Word, settings, table, time};
 use machine::Duration;
 use serde::{Deserialize, Serialize};
@@ -27,6 +28,11 @@ pub static DEVICE_ENTRY: Entry = Entry {
     runs: Runs::Live,
     maturity: Maturity::Experimental,
     origin: "CPU sleeps, section 2",
+    make: Make::Anticipation(|making| {
+        let DeviceAnticipation { planner, exit_latency, device } = making.params();
+        let predictor = Predictor::Device(Box::new(Device::new(device)));
+        Anticipation { planner, exit_latency, predictor }
+    }),
     ..Entry::of::<DeviceAnticipation>()
 };
 
@@ -42,6 +48,11 @@ pub static KERNELS_ENTRY: Entry = Entry {
     runs: Runs::Live,
     maturity: Maturity::Experimental,
     origin: "CPU sleeps, section 2",
+    make: Make::Anticipation(|making| {
+        let KernelAnticipation { planner, exit_latency, kernels } = making.params();
+        let predictor = Predictor::Kernels(Box::new(Kernels::new(kernels)));
+        Anticipation { planner, exit_latency, predictor }
+    }),
     ..Entry::of::<KernelAnticipation>()
 };
 

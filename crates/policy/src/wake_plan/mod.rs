@@ -40,6 +40,7 @@ mod ledger;
 mod line;
 mod planner;
 mod prediction;
+mod predictor;
 #[cfg(test)]
 mod properties;
 pub(crate) mod recent;
@@ -57,6 +58,7 @@ pub use kernels::{KernelId, KernelParams, Kernels, Launched};
 pub use ledger::{Account, Ledger};
 pub use planner::{Params, Planner};
 pub use prediction::{Prediction, Record};
+pub use predictor::{Call, Predictor};
 pub use remote::{Announced, Announcements, ClientId, RemoteParams};
 pub use request::{Payer, Principal, Refused, Request, RequestId, WakeCommand, Window};
 pub use timers::{Armed, TimerParams, Timers};

@@ -7,13 +7,10 @@
 
 use super::agenda::NEVER;
 use super::{Doing, Engine, Later, Setup};
-use crate::policies::{Anticipation, AnticipationSource};
-use literature::idle::WakeCause;
 use machine::{CpuId, Duration, Instant};
-use policy::wake_plan::{
-    CpuCosts, Device, Issued, KernelId, Kernels, Launched, Operation, Planner, Principal, RequestId,
-    WakeCommand,
-};
+use policy::kind;
+use policy::kind::idle::WakeCause;
+use policy::wake_plan::{self, CpuCosts, Planner, Predictor, Principal, RequestId, WakeCommand};
 
 /// Planner, predictor, and the calls under way.
 pub(super) struct Anticipating {
@@ -24,19 +21,9 @@ pub(super) struct Anticipating {
     timer_ns: u64,
 }
 
-enum Predictor {
-    Device(Box<Device>),
-    Kernels(Box<Kernels>),
-}
-
 struct Call {
-    slip: Slip,
+    call: wake_plan::Call,
     windows: [Option<RequestId>; 2],
-}
-
-enum Slip {
-    Issued(Issued),
-    Launched(Launched),
 }
 
 /// The paper's reads; the simulated device does not depend on it.
@@ -44,8 +31,7 @@ const BYTES: u64 = 4096;
 
 impl Anticipating {
     pub fn new(setup: &Setup) -> Option<Self> {
-        let anticipation: &Anticipation = setup.policies.anticipation.as_ref()?;
-        let exit_latency = anticipation.exit_latency;
+        let kind::Anticipation { planner, exit_latency, predictor } = setup.policies.anticipation(setup)?;
         let platform = &setup.platform;
         let deepest = platform.cstates.0.last()?;
         let awake = platform.frequencies.gears.last()?.power;
@@ -56,16 +42,7 @@ impl Anticipating {
             power: awake,
         };
         let costs: Vec<CpuCosts> = (0..platform.cpus()).map(costs).collect();
-        let predictor = match anticipation.source {
-            AnticipationSource::Device(device) => Predictor::Device(Box::new(Device::new(device))),
-            AnticipationSource::Kernels(kernels) => Predictor::Kernels(Box::new(Kernels::new(kernels))),
-        };
-        Some(Self {
-            planner: Planner::new(anticipation.planner, &costs),
-            predictor,
-            calls: Vec::new(),
-            timer_ns: NEVER,
-        })
+        Some(Self { planner: Planner::new(planner, &costs), predictor, calls: Vec::new(), timer_ns: NEVER })
     }
 }
 
@@ -74,16 +51,7 @@ impl Engine {
     pub(super) fn foresee_device(&mut self, request: u32, core: usize, handler: usize) {
         let now = Instant::from_nanos(self.now);
         let Some(anticipating) = &mut self.anticipating else { return };
-        let (slip, prediction) = match &mut anticipating.predictor {
-            Predictor::Device(device) => {
-                let issued = device.handle_issued(now, Operation::Read, BYTES);
-                (Slip::Issued(issued), issued.prediction)
-            }
-            Predictor::Kernels(kernels) => {
-                let launched = kernels.handle_launched(now, KernelId(0));
-                (Slip::Launched(launched), launched.prediction)
-            }
-        };
+        let (call, prediction) = anticipating.predictor.handle_call(now, BYTES);
         let mut windows = [None; 2];
         if let Some(prediction) = prediction {
             let cpus: &[usize] = if core == handler { &[core] } else { &[handler, core] };
@@ -97,7 +65,7 @@ impl Engine {
         if place >= anticipating.calls.len() {
             anticipating.calls.resize_with(place + 1, || None);
         }
-        anticipating.calls[place] = Some(Call { slip, windows });
+        anticipating.calls[place] = Some(Call { call, windows });
         self.obey_planner();
     }
 
@@ -105,11 +73,7 @@ impl Engine {
         let now = Instant::from_nanos(self.now);
         let Some(anticipating) = &mut self.anticipating else { return };
         let Some(call) = anticipating.calls.get_mut(request as usize).and_then(Option::take) else { return };
-        match (&mut anticipating.predictor, &call.slip) {
-            (Predictor::Device(device), Slip::Issued(issued)) => device.handle_completed(now, issued),
-            (Predictor::Kernels(kernels), Slip::Launched(launched)) => kernels.handle_done(now, launched),
-            _ => {}
-        }
+        anticipating.predictor.handle_answer(now, &call.call);
         for id in call.windows.into_iter().flatten() {
             anticipating.planner.handle_came(now, id);
         }
@@ -162,9 +126,6 @@ impl Engine {
 
     /// How often predictions were right; `None` without them.
     pub(crate) fn prediction_record(&self) -> Option<policy::wake_plan::Record> {
-        self.anticipating.as_ref().map(|anticipating| match &anticipating.predictor {
-            Predictor::Device(device) => device.record(Operation::Read),
-            Predictor::Kernels(kernels) => kernels.total(),
-        })
+        self.anticipating.as_ref().map(|anticipating| anticipating.predictor.record())
     }
 }

@@ -1,25 +1,20 @@
 //! How many cores new work may go to, where connections are not moved one by one.
 //!
-//! The set of active cores is a prefix of one order: sockets one after the other, in each the
-//! cores, of each core both threads, so that parking takes whole cores and then whole sockets. A
-//! core that is parked ends what it has begun and what is queued at it, and takes no more. Policies
-//! that let the whole machine sleep are in `napping`.
+//! The set of active cores is a prefix of one order: sockets one after the other, in each the cores,
+//! of each core both threads, so that parking takes whole cores and then whole sockets. A core that
+//! is parked ends what it has begun and what is queued at it, and takes no more. Policies that let
+//! the whole machine sleep are in `napping`.
 
 use super::agenda::NEVER;
-use super::books::histogram;
+use super::decisions::Readers;
 use super::hardware::CpuSet;
+use super::known::{Cores, core_policy};
 use super::task::Task;
-use super::{Engine, Later, Setup, napping};
-use crate::policies::{ClockPolicy, CoresPolicy};
-use hdrhistogram::Histogram;
-use literature::cores::auto_scale::AutoScale;
-use machine::{Duration, Instant, Rate, Ratio};
-use policy::SleepState;
-use policy::carb::{Controller, Epoch, GoalSearch};
-use policy::frequency::GearTable;
-use policy::joint::{Joint, Plan};
+use super::{Doing, Engine, Later, Setup, napping};
+use machine::{Duration, Instant};
+use policy::kind::{Completion, CorePolicy, Decision, Policy};
 
-/// The policy and what it has seen.
+/// The policy and its driver's state.
 pub(super) struct Counting {
     pub kind: Kind,
     /// When the policy is called next.
@@ -29,63 +24,24 @@ pub(super) struct Counting {
 pub(super) enum Kind {
     /// All cores, always.
     All,
-    Carb(Box<Carb>),
-    AutoScale(Box<AutoScale>),
+    Counted(Box<Counted>),
     Napping(Box<napping::Nap>),
-    Joint(Box<Joint>),
 }
 
-pub(super) struct Carb {
-    search: Search,
-    epoch: Duration,
-    /// Which tail the search looks at.
-    quantile: f64,
-    responses: Histogram<u64>,
-    /// What all CPUs together had worked when the epoch began.
-    worked_ns: u64,
-}
-
-enum Search {
-    Slope(Controller),
-    Goal(GoalSearch),
-}
-
-impl Carb {
-    fn kind(search: Search, epoch: Duration, quantile: f64) -> Kind {
-        Kind::Carb(Box::new(Self { search, epoch, quantile, responses: histogram(3), worked_ns: 0 }))
-    }
+pub(super) struct Counted {
+    policy: Cores,
+    readers: Readers,
 }
 
 impl Counting {
     pub fn new(setup: &Setup) -> Self {
-        let workers = setup.workers as u16;
-        let kind = match &setup.policies.cores {
-            // On connections CARB is the live scheduler's.
-            CoresPolicy::Carb(_) if setup.dispatch == super::Dispatch::Connections => Kind::All,
-            // The paper evaluates the 95th percentile.
-            CoresPolicy::Carb(params) => {
-                Carb::kind(Search::Slope(Controller::new(*params, workers)), params.epoch, 0.95)
-            }
-            CoresPolicy::CarbGoal(params, goal) => {
-                let search = Search::Goal(GoalSearch::new(*params, *goal, workers));
-                Carb::kind(search, params.epoch, goal.quantile)
-            }
-            CoresPolicy::AutoScale(params) => Kind::AutoScale(Box::new(AutoScale::new(*params, workers))),
-            CoresPolicy::PowerNap => Kind::Napping(Box::new(napping::Nap::power_nap())),
-            CoresPolicy::DreamWeaver(params) => {
-                Kind::Napping(Box::new(napping::Nap::dream_weaver(*params, setup)))
-            }
-            CoresPolicy::Joint(params) => {
-                let platform = &setup.platform;
-                let gears = GearTable::new(&platform.frequencies).expect("a checked platform has gears");
-                let states = platform.cstates.0.iter().map(|state| SleepState {
-                    exit_latency: state.true_exit_latency.unwrap_or(state.exit_latency),
-                    power: state.power.unwrap_or_default(),
-                });
-                let states: Vec<SleepState> = states.collect();
-                Kind::Joint(Box::new(Joint::new(*params, workers, &gears, &states, Instant::ZERO)))
-            }
-            CoresPolicy::AllAwake | CoresPolicy::Peafowl(_) => Kind::All,
+        let kind = if let Some(policy) = setup.policies.cores(setup) {
+            let readers = Readers::new(policy.readings());
+            Kind::Counted(Box::new(Counted { policy: policy.into(), readers }))
+        } else if let Some(policy) = setup.policies.nap(setup) {
+            Kind::Napping(Box::new(napping::Nap::new(policy)))
+        } else {
+            Kind::All
         };
         Self { kind, timer_ns: NEVER }
     }
@@ -101,36 +57,26 @@ impl Engine {
     pub(super) fn begin_counting(&mut self) {
         match &self.counting.kind {
             Kind::All => {}
-            Kind::Carb(carb) => {
-                let epoch = carb.epoch.as_nanos();
-                self.counting_timer_at(self.now + epoch);
-            }
-            Kind::AutoScale(policy) => {
-                let on = usize::from(policy.on());
-                self.activate(on);
-            }
+            Kind::Counted(_) => self.obey_core_policy(),
             Kind::Napping(_) => self.nap_change(),
-            Kind::Joint(policy) => {
-                let plan = policy.plan();
-                self.obey_joint(Some(plan));
-            }
         }
     }
 
-    fn obey_joint(&mut self, plan: Option<Plan>) {
-        if let Some(plan) = plan {
-            let deepest = (self.sleepers.table.len() - 1) as u8;
-            if !self.place_on(usize::from(plan.active)) {
-                self.activate(usize::from(plan.active));
-            }
-            self.settle_sleep(plan.idle.0, deepest);
-            // Another policy may choose gears request by request.
-            if matches!(self.setup.policies.clock, ClockPolicy::Fixed(_)) {
-                (0..self.hardware.cpus()).for_each(|cpu| self.wish(cpu, plan.gear));
+    /// Carries out all decisions, and sets the timer.
+    #[inline]
+    fn obey_core_policy(&mut self) {
+        while let Kind::Counted(counted) = &mut self.counting.kind
+            && let Some(decision) = core_policy!(&mut counted.policy, p => p.poll_decision())
+        {
+            // Another policy may choose frequencies request by request.
+            let is_gear = matches!(decision, Decision::Gear { .. } | Decision::Gears(_));
+            if !is_gear || self.clocking.is_constant {
+                self.carry_out(decision);
             }
         }
-        if let Kind::Joint(policy) = &self.counting.kind
-            && let Some(due) = policy.poll_timeout()
+        if let Kind::Counted(counted) = &self.counting.kind
+            && let Some(due) = core_policy!(&counted.policy, p => p.poll_timeout())
+            && due.as_nanos() < self.counting.timer_ns
         {
             self.counting_timer_at(due.as_nanos().max(self.now + 1));
         }
@@ -148,21 +94,14 @@ impl Engine {
         let now = Instant::from_nanos(self.now);
         let in_system = self.books.in_system() as u32;
         match &mut self.counting.kind {
-            Kind::All | Kind::Carb(_) => {}
-            Kind::AutoScale(policy) => {
-                let on = policy.handle_arrival(now, in_system);
-                self.activate(usize::from(on));
-                self.auto_scale_timer();
+            Kind::All => {}
+            Kind::Counted(counted) => {
+                core_policy!(&mut counted.policy, p => p.handle_arrival(now, in_system));
+                self.obey_core_policy();
             }
             Kind::Napping(nap) => {
                 nap.enter(now, arrived_ns);
                 self.nap_change();
-            }
-            Kind::Joint(policy) => {
-                let plan = policy.handle_arrival(now, in_system);
-                if plan.is_some() || self.counting.timer_ns == NEVER {
-                    self.obey_joint(plan);
-                }
             }
         }
     }
@@ -174,33 +113,20 @@ impl Engine {
         let in_system = self.books.in_system() as u32;
         match &mut self.counting.kind {
             Kind::All => {}
-            Kind::Carb(carb) => carb.responses.saturating_record(response_ns),
-            Kind::AutoScale(policy) => {
-                let on = policy.handle_completion(now, in_system);
-                self.activate(usize::from(on));
-                self.auto_scale_timer();
+            Kind::Counted(counted) => {
+                counted.readers.record(response_ns);
+                let done = Completion {
+                    compute: Duration::from_nanos(task.compute_ns),
+                    memory: Duration::from_nanos(task.memory_ns),
+                    response: Duration::from_nanos(response_ns),
+                };
+                core_policy!(&mut counted.policy, p => p.handle_completion(now, &done, in_system));
+                self.obey_core_policy();
             }
             Kind::Napping(nap) => {
                 nap.leave(task.arrived_ns);
                 self.nap_change();
             }
-            Kind::Joint(policy) => {
-                let (compute, memory) =
-                    (Duration::from_nanos(task.compute_ns), Duration::from_nanos(task.memory_ns));
-                let response = Duration::from_nanos(response_ns);
-                let plan = policy.handle_completion(now, compute, memory, response, in_system);
-                if plan.is_some() {
-                    self.obey_joint(plan);
-                }
-            }
-        }
-    }
-
-    fn auto_scale_timer(&mut self) {
-        if let Kind::AutoScale(policy) = &self.counting.kind
-            && let Some(due) = policy.poll_timeout()
-        {
-            self.counting_timer_at(due.as_nanos().max(self.now + 1));
         }
     }
 
@@ -210,42 +136,16 @@ impl Engine {
             return;
         }
         self.counting.timer_ns = NEVER;
-        let now = Instant::from_nanos(self.now);
-        let cpus = 0..self.hardware.cpus();
-        let active = self.active_count as f64;
         match &mut self.counting.kind {
             Kind::All => {}
-            Kind::Carb(carb) => {
-                let worked_ns = cpus.map(|cpu| self.hardware.working_ns(cpu, self.now)).sum();
-                let worked = worked_ns - std::mem::replace(&mut carb.worked_ns, worked_ns);
-                let available = carb.epoch.as_nanos() as f64 * active.max(1.0);
-                let seen = &carb.responses;
-                let some = !seen.is_empty();
-                let epoch = Epoch {
-                    rate: Some(Rate::of(seen.len(), carb.epoch)),
-                    tail: some.then(|| Duration::from_nanos(seen.value_at_quantile(carb.quantile))),
-                    mean: some.then(|| Duration::from_nanos(seen.mean() as u64)),
-                    busy: Some(Ratio::new(worked as f64 / available)),
-                };
-                carb.responses.reset();
-                let wanted = usize::from(match &mut carb.search {
-                    Search::Slope(controller) => controller.handle_epoch(&epoch),
-                    Search::Goal(search) => search.handle_epoch(&epoch),
-                });
-                let next = self.now + carb.epoch.as_nanos();
-                self.counting_timer_at(next);
-                self.activate(wanted);
-            }
-            Kind::AutoScale(policy) => {
-                let on = policy.handle_timeout(now);
-                self.activate(usize::from(on));
-                self.auto_scale_timer();
+            Kind::Counted(counted) => {
+                let Counted { policy, readers } = &mut **counted;
+                let seen = readers.read(&self.hardware, &self.cores, self.now, self.active_count);
+                let now = Instant::from_nanos(self.now);
+                core_policy!(policy, p => p.handle_timeout(now, &seen));
+                self.obey_core_policy();
             }
             Kind::Napping(_) => self.nap_timer(),
-            Kind::Joint(policy) => {
-                let plan = policy.handle_timeout(now);
-                self.obey_joint(plan);
-            }
         }
     }
 
@@ -278,14 +178,14 @@ impl Engine {
         all.filter(move |&cpu| cpu < workers)
     }
 
-    /// The core that AutoScale's packing gives a request to; `None` under other policies.
+    /// The core that the policy routes a request to; `None`: where it would go by itself.
     #[inline]
-    pub(super) fn packed_core(&self) -> Option<usize> {
-        let Kind::AutoScale(policy) = &self.counting.kind else { return None };
+    pub(super) fn routed_core(&self) -> Option<usize> {
+        let Kind::Counted(counted) = &self.counting.kind else { return None };
         let load = |cpu: usize| {
             let core = &self.cores[cpu];
-            core.queue.len() as u32 + u32::from(core.doing == super::Doing::Working)
+            core.queue.len() as u32 + u32::from(core.doing == Doing::Working)
         };
-        Some(policy.route((0..self.setup.workers).map(load)))
+        core_policy!(&counted.policy, p => p.route(&load))
     }
 }

@@ -1,56 +1,30 @@
-//! Waking later than one could: DynSleep and uDPM.
+//! Waking later than one could.
 //!
-//! Under these a core that runs out of work sleeps in the deepest state at once, and an arrival
-//! does not wake it: the policy says when the wake-up must begin, and in which gear the core runs
-//! from then on. Each core has its own queue.
+//! Under these policies a core that runs out of work sleeps in the deepest state at once, and an
+//! arrival does not wake it: the policy says when the wake-up must begin, and in which gear the core
+//! runs from then on. Each core has its own queue.
 
 use super::agenda::NEVER;
+use super::known::{WakeDelays, wake_delay_policy};
 use super::task::Task;
 use super::{Doing, Engine, Later, Setup};
-use crate::policies::DelayPolicy;
-use literature::timing::dyn_sleep::DynSleep;
-use literature::timing::udpm::UDpm;
 use machine::{Duration, Instant};
-use policy::SleepState;
-use policy::frequency::GearTable;
+use policy::kind::WakeDelayPolicy;
 
-/// The policy.
 pub(super) struct Delaying {
-    kind: Kind,
+    /// Requests wake their cores at once without one.
+    policy: Option<WakeDelays>,
     timer_ns: u64,
-}
-
-enum Kind {
-    Off,
-    DynSleep(Box<DynSleep>),
-    UDpm(Box<UDpm>),
 }
 
 impl Delaying {
     pub fn new(setup: &Setup) -> Self {
-        let platform = &setup.platform;
-        let gears = GearTable::new(&platform.frequencies).expect("a checked platform has gears");
-        let sleep = platform.cstates.0.last().map(|state| SleepState {
-            // Plans rest on what the machine advertises; what waking takes is the machine's.
-            exit_latency: state.exit_latency,
-            power: state.power.unwrap_or_default(),
-        });
-        let (cpus, now) = (platform.cpus(), Instant::ZERO);
-        let kind = match (&setup.policies.delay, sleep) {
-            (Some(DelayPolicy::DynSleep(params)), Some(sleep)) => {
-                Kind::DynSleep(Box::new(DynSleep::new(*params, sleep, 1.0, cpus, now)))
-            }
-            (Some(DelayPolicy::UDpm(params)), Some(sleep)) => {
-                Kind::UDpm(Box::new(UDpm::new(*params, gears, sleep, cpus, now)))
-            }
-            _ => Kind::Off,
-        };
-        Self { kind, timer_ns: NEVER }
+        Self { policy: setup.policies.wake_delay(setup).map(WakeDelays::from), timer_ns: NEVER }
     }
 
     #[inline]
     pub fn is_on(&self) -> bool {
-        !matches!(self.kind, Kind::Off)
+        self.policy.is_some()
     }
 }
 
@@ -58,20 +32,16 @@ impl Engine {
     /// Where a request goes that would by itself go to `home`.
     pub(super) fn reroute(&mut self, home: usize) -> usize {
         let now = Instant::from_nanos(self.now);
-        match &self.delaying.kind {
-            Kind::UDpm(policy) => policy.route(home, now, self.chance.bits()),
-            Kind::DynSleep(_) | Kind::Off => home,
-        }
+        let Some(policy) = &self.delaying.policy else { return home };
+        let chance = &mut self.chance;
+        wake_delay_policy!(policy, p => WakeDelayPolicy::route(&**p, home, now, &mut || chance.bits()))
     }
 
     /// A request has joined the queue of a core, awake or not.
     pub(super) fn delay_arrival(&mut self, core: usize) {
         let now = Instant::from_nanos(self.now);
-        let begin = match &mut self.delaying.kind {
-            Kind::Off => None,
-            Kind::DynSleep(policy) => policy.handle_arrival(core, now),
-            Kind::UDpm(policy) => policy.handle_arrival(core, now).map(|wake| wake.begin),
-        };
+        let Some(policy) = &mut self.delaying.policy else { return };
+        let begin = wake_delay_policy!(policy, p => WakeDelayPolicy::handle_arrival(&mut **p, core, now));
         if let Some(begin) = begin
             && matches!(self.cores[core].doing, Doing::Asleep | Doing::Polling)
         {
@@ -85,10 +55,9 @@ impl Engine {
 
     /// A core begins to wake up: it will run in the gear that was planned.
     pub(super) fn delay_waking(&mut self, core: usize) {
-        if let Kind::UDpm(policy) = &self.delaying.kind
-            && let Some(wake) = policy.wake(core)
-        {
-            self.wish(core, wake.gear);
+        let Some(policy) = &self.delaying.policy else { return };
+        if let Some(gear) = wake_delay_policy!(policy, p => p.wake_gear(core)) {
+            self.wish(core, gear);
         }
     }
 
@@ -96,43 +65,33 @@ impl Engine {
     pub(super) fn delay_awake(&mut self, core: usize) {
         // What came while it woke may have changed the plan.
         self.delay_waking(core);
-        match &mut self.delaying.kind {
-            Kind::Off => {}
-            Kind::DynSleep(policy) => policy.handle_awake(core),
-            Kind::UDpm(policy) => policy.handle_awake(core),
+        if let Some(policy) = &mut self.delaying.policy {
+            wake_delay_policy!(policy, p => WakeDelayPolicy::handle_awake(&mut **p, core));
         }
     }
 
     /// A core has nothing to do.
     pub(super) fn delay_idle(&mut self, core: usize) {
         let now = Instant::from_nanos(self.now);
-        match &mut self.delaying.kind {
-            Kind::Off => {}
-            Kind::DynSleep(policy) => policy.handle_idle(core, now),
-            Kind::UDpm(policy) => policy.handle_idle(core, now),
+        if let Some(policy) = &mut self.delaying.policy {
+            wake_delay_policy!(policy, p => WakeDelayPolicy::handle_idle(&mut **p, core, now));
         }
     }
 
     /// A core has completed a request.
     pub(super) fn delay_completed(&mut self, core: usize, task: &Task) {
         let now = Instant::from_nanos(self.now);
-        let (compute, memory) = (Duration::from_nanos(task.compute_ns), Duration::from_nanos(task.memory_ns));
-        let timeout = match &mut self.delaying.kind {
-            Kind::Off => None,
-            Kind::DynSleep(policy) => {
-                policy.handle_completion(core, now, compute, memory);
-                policy.poll_timeout()
-            }
-            Kind::UDpm(policy) => {
-                let waiting = self.cores[core].queue.iter().map(|task| Instant::from_nanos(task.arrived_ns));
-                let gear = policy.handle_completion(core, now, (compute, memory), waiting);
-                let timeout = policy.poll_timeout();
-                if let Some(gear) = gear {
-                    self.wish(core, gear);
-                }
-                timeout
-            }
-        };
+        let needed = (Duration::from_nanos(task.compute_ns), Duration::from_nanos(task.memory_ns));
+        let Some(policy) = &mut self.delaying.policy else { return };
+        let queue = &self.cores[core].queue;
+        let waiting = |place: usize| queue.get(place).map(|task| Instant::from_nanos(task.arrived_ns));
+        let (gear, timeout) = wake_delay_policy!(policy, p => {
+            let gear = WakeDelayPolicy::handle_completion(&mut **p, core, now, needed, &waiting);
+            (gear, WakeDelayPolicy::poll_timeout(&**p))
+        });
+        if let Some(gear) = gear {
+            self.wish(core, gear);
+        }
         if let Some(due) = timeout
             && self.delaying.timer_ns == NEVER
         {
@@ -145,10 +104,8 @@ impl Engine {
     pub(super) fn delay_timer(&mut self) {
         let now = Instant::from_nanos(self.now);
         self.delaying.timer_ns = NEVER;
-        match &mut self.delaying.kind {
-            Kind::Off => {}
-            Kind::DynSleep(policy) => policy.handle_timeout(now),
-            Kind::UDpm(policy) => policy.handle_timeout(now),
+        if let Some(policy) = &mut self.delaying.policy {
+            wake_delay_policy!(policy, p => WakeDelayPolicy::handle_timeout(&mut **p, now));
         }
     }
 }

@@ -28,10 +28,12 @@ mod anticipating;
 mod books;
 mod clocking;
 mod counting;
+mod decisions;
 mod delaying;
 mod hardware;
 mod idle_sets;
 mod interrupts;
+mod known;
 mod meter;
 mod napping;
 mod pieces;
@@ -126,10 +128,8 @@ enum Later {
     Quiescing,
     /// The planner of early wake-ups wants to be called.
     Anticipating,
-    /// A request may have got to the next part of its plan.
+    /// The frequency policy asked to look at the CPU again.
     Review { cpu: usize },
-    /// A request becomes old while it is worked on.
-    Boost { cpu: usize, arrived_ns: u64 },
     /// The policy that counts cores wants to be called.
     Counting,
     /// The frequency policy wants to be called.

@@ -4,47 +4,29 @@
 //! queue, interrupts wait. Waking takes the deepest state's exit latency on every core.
 
 use super::counting::Kind;
-use super::{Doing, Engine, Setup};
-use literature::cores::Order;
-use literature::cores::dream_weaver::{DreamWeaver, Params, StallMark};
-use literature::cores::power_nap::PowerNap;
+use super::known::{Naps, nap_policy};
+use super::{Doing, Engine};
 use machine::Instant;
+use policy::kind::{NapOrder, NapPolicy, StallMark};
 use std::collections::BTreeMap;
 
-/// Who decides, and who is stalled since when.
+/// The policy, and since when each request is stalled.
 pub(super) struct Nap {
-    policy: Policy,
+    policy: Naps,
     /// Cores that have not come out of the nap yet.
     waking: usize,
     /// Requests in the system by arrival, with how many there are of it.
     marks: BTreeMap<u64, (StallMark, u32)>,
 }
 
-enum Policy {
-    PowerNap(PowerNap),
-    DreamWeaver(DreamWeaver),
-}
-
 impl Nap {
-    pub fn power_nap() -> Self {
-        Self::of(Policy::PowerNap(PowerNap::new()))
-    }
-
-    pub fn dream_weaver(params: Params, setup: &Setup) -> Self {
-        let exit = setup.platform.cstates.0.last().map_or(machine::Duration::ZERO, |state| {
-            let exit = state.true_exit_latency.unwrap_or(state.exit_latency);
-            exit + state.entry_latency.unwrap_or_default()
-        });
-        Self::of(Policy::DreamWeaver(DreamWeaver::new(params, setup.workers as u16, exit)))
-    }
-
-    fn of(policy: Policy) -> Self {
-        Self { policy, waking: 0, marks: BTreeMap::new() }
+    pub fn new(policy: Box<dyn NapPolicy>) -> Self {
+        Self { policy: policy.into(), waking: 0, marks: BTreeMap::new() }
     }
 
     pub fn enter(&mut self, now: Instant, arrived_ns: u64) {
-        if let Policy::DreamWeaver(policy) = &self.policy {
-            self.marks.entry(arrived_ns).or_insert((policy.mark(now), 0)).1 += 1;
+        if let Some(mark) = nap_policy!(&self.policy, p => NapPolicy::mark(&**p, now)) {
+            self.marks.entry(arrived_ns).or_insert((mark, 0)).1 += 1;
         }
     }
 
@@ -65,15 +47,19 @@ impl Nap {
 impl Engine {
     /// The number of requests in the system has changed.
     pub(super) fn nap_change(&mut self) {
+        self.ask_nap_policy(false);
+    }
+
+    fn ask_nap_policy(&mut self, is_awake: bool) {
         let now = Instant::from_nanos(self.now);
         let in_system = self.books.in_system() as u32;
         let busy = in_system.min(self.setup.workers as u32) as u16;
         let Kind::Napping(nap) = &mut self.counting.kind else { return };
         let oldest = nap.oldest();
-        let order = match &mut nap.policy {
-            Policy::PowerNap(policy) => policy.handle_change(in_system),
-            Policy::DreamWeaver(policy) => policy.handle_change(now, busy, oldest),
-        };
+        let order = nap_policy!(
+            &mut nap.policy,
+            p => NapPolicy::handle_change(&mut **p, now, is_awake, in_system, busy, oldest)
+        );
         self.obey_nap(order);
     }
 
@@ -81,22 +67,18 @@ impl Engine {
     pub(super) fn nap_timer(&mut self) {
         let now = Instant::from_nanos(self.now);
         let Kind::Napping(nap) = &mut self.counting.kind else { return };
-        let order = match &mut nap.policy {
-            Policy::PowerNap(_) => None,
-            Policy::DreamWeaver(policy) => policy.handle_timeout(now),
-        };
+        let order = nap_policy!(&mut nap.policy, p => NapPolicy::handle_timeout(&mut **p, now));
         self.obey_nap(order);
     }
 
-    fn obey_nap(&mut self, order: Option<Order>) {
+    fn obey_nap(&mut self, order: Option<NapOrder>) {
         match order {
-            Some(Order::Nap) => self.nap(),
-            Some(Order::Wake) => self.end_nap(),
+            Some(NapOrder::Nap) => self.nap(),
+            Some(NapOrder::Wake) => self.end_nap(),
             None => {}
         }
         if let Kind::Napping(nap) = &self.counting.kind
-            && let Policy::DreamWeaver(policy) = &nap.policy
-            && let Some(due) = policy.poll_timeout()
+            && let Some(due) = nap_policy!(&nap.policy, p => NapPolicy::poll_timeout(&**p))
         {
             self.counting_timer_at(due.as_nanos().max(self.now + 1));
         }
@@ -144,7 +126,6 @@ impl Engine {
     /// A core has come out of the nap; the last one says so to the policy.
     pub(super) fn nap_ended(&mut self, cpu: usize) {
         let now_ns = self.now;
-        let now = Instant::from_nanos(now_ns);
         let length = now_ns - self.cores[cpu].idle_since;
         self.books.idle(length);
         self.cores[cpu].idle_since = now_ns;
@@ -153,19 +134,11 @@ impl Engine {
         } else {
             self.next_work(cpu);
         }
-        let in_system = self.books.in_system() as u32;
-        let busy = in_system.min(self.setup.workers as u32) as u16;
         let Kind::Napping(nap) = &mut self.counting.kind else { return };
         nap.waking -= 1;
-        if nap.waking > 0 {
-            return;
+        if nap.waking == 0 {
+            self.ask_nap_policy(true);
         }
-        let oldest = nap.oldest();
-        let order = match &mut nap.policy {
-            Policy::PowerNap(policy) => policy.handle_change(in_system),
-            Policy::DreamWeaver(policy) => policy.handle_awake(now, busy, oldest),
-        };
-        self.obey_nap(order);
     }
 
     /// True while cores come out of a nap.

@@ -9,12 +9,12 @@ use super::agenda::NEVER;
 use super::books::histogram;
 use super::task::Task;
 use super::{Engine, Later, Setup};
-use crate::policies::CoresPolicy;
 use hdrhistogram::Histogram;
 use machine::{
     Command, ConnId, CpuId, Duration, IdleLimit, Instant, Rate, Ratio, Reading, ServiceReading, WorkerId,
 };
-use policy::active_idle::ActiveIdle;
+use policy::active_idle::{ActiveIdle, Mode};
+use policy::kind::Placed;
 use policy::peafowl::{
     Answer, ConnectionLoad, Departure, LearnedLimit, Order, Params, Sample, Verdict, Worker,
 };
@@ -81,12 +81,7 @@ impl Placing {
             return None;
         }
         let places: Vec<_> = (0..setup.workers as u16).map(|id| (WorkerId(id), CpuId(id))).collect();
-        let (scheduling, params) = match &setup.policies.cores {
-            CoresPolicy::Peafowl(params) => (Scheduling::peafowl(*params, &places), *params),
-            CoresPolicy::Carb(params) => (Scheduling::carb(*params, &places), Params::default()),
-            CoresPolicy::Joint(_) => (Scheduling::counted(&places), Params::default()),
-            _ => return None,
-        };
+        let Placed { scheduling, params } = setup.policies.placement(setup, &places)?;
         let params = scheduling.worker_params(params);
         let halt = setup.platform.cstates.shallowest_halt().unwrap_or(Duration::from_micros(1));
         let shallowest: Vec<_> = places.iter().map(|&(_, cpu)| (cpu, halt)).collect();
@@ -102,7 +97,7 @@ impl Placing {
             worked_ns: 0,
         };
         Some(Self {
-            active_idle: ActiveIdle::new(setup.policies.active_idle, &places, shallowest),
+            active_idle: ActiveIdle::new(Mode::Halt, &places, shallowest),
             workers: places.iter().map(|&(id, _)| desk(id)).collect(),
             serves: vec![None; jobs.connections() as usize],
             waiting: Vec::new(),

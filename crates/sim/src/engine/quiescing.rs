@@ -35,7 +35,7 @@ pub(super) enum Phase {
 
 impl Quiescing {
     pub fn new(setup: &Setup) -> Option<Self> {
-        let params = setup.policies.quiescence?;
+        let params = setup.policies.quiescence(setup)?;
         Some(Self {
             policy: Quiescence::new(params, [(BACKGROUND, Role::Background)]),
             frozen: false,

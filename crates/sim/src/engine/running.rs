@@ -11,7 +11,6 @@ use super::{
 };
 use crate::fleet::Leaf;
 use crate::outcome::ClassCount;
-use crate::policies::IdlePolicy;
 use crate::scenario::{Document, ScenarioError};
 use crate::statistics::Collector;
 use std::collections::VecDeque;
@@ -54,7 +53,7 @@ impl Engine {
         let deadlines = classes.iter().map(|class| class.deadline.map_or(u64::MAX, |due| due.as_nanos()));
         let responses = Collector::new(setup.precision);
         let books = Books::new(responses, deadlines.collect(), setup.platform.cstates.0.len());
-        let knows_future = matches!(setup.policies.idle, IdlePolicy::Clairvoyant(_));
+        let knows_future = setup.policies.clairvoyance().is_some();
         let core = || Core { limit_ns: u64::MAX, timer_ns: NEVER, ..Core::default() };
         let placing = placing::Placing::new(&setup, &jobs).map(Box::new);
         let counting = counting::Counting::new(&setup);
@@ -247,7 +246,6 @@ impl Engine {
             Later::Quiescing => self.quiesce_timer(),
             Later::Anticipating => self.anticipate(),
             Later::Review { cpu } => self.review(cpu),
-            Later::Boost { cpu, arrived_ns } => self.boost(cpu, arrived_ns),
             Later::Counting => self.count_cores(),
             Later::Clocking => self.clock_timer(),
             Later::Placing(post) => self.place(post),

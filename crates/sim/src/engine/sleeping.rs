@@ -8,11 +8,12 @@
 //! with them, and only a dispatch that does not depend on the queues allows that.
 
 use super::agenda::NEVER;
+use super::known::Idle;
 use super::setup::Dispatch;
 use super::{Doing, Engine, MAX_STATES};
-use crate::policies::{Clairvoyance, IdlePolicy};
-use literature::idle::{Governor, IdleEntry, IdleTable, Sleep, WakeCause, Woken};
+use crate::policies::Clairvoyance;
 use machine::{CstateIndex, Duration, Instant};
+use policy::kind::idle::{IdleEntry, IdleTable, Sleep, WakeCause, Woken};
 use std::collections::VecDeque;
 use workload::Job;
 
@@ -53,7 +54,7 @@ impl Periodic {
 }
 
 enum Kind {
-    Governors(Vec<Governor>),
+    Governors(Vec<Idle>),
     Clairvoyant(Clairvoyance),
 }
 
@@ -61,11 +62,12 @@ impl Sleepers {
     pub fn new(setup: &super::Setup) -> Self {
         let platform = &setup.platform;
         let table = IdleTable::new(&platform.cstates);
-        let kind = match &setup.policies.idle {
-            IdlePolicy::Governor(params) => {
-                Kind::Governors((0..platform.cpus()).map(|_| params.governor(&table)).collect())
+        let kind = match setup.policies.clairvoyance() {
+            Some(which) => Kind::Clairvoyant(which),
+            None => {
+                let governors = setup.policies.idle(setup, &table, platform.cpus());
+                Kind::Governors(governors.into_iter().map(Idle::from).collect())
             }
-            IdlePolicy::Clairvoyant(which) => Kind::Clairvoyant(*which),
         };
         let states = &platform.cstates.0;
         Self {
@@ -84,7 +86,7 @@ impl Sleepers {
         }
     }
 
-    fn deepest(&self) -> u8 {
+    pub fn deepest(&self) -> u8 {
         (self.table.len() - 1) as u8
     }
 }

@@ -23,7 +23,7 @@ pub(super) struct Stage {
 
 impl Stage {
     pub fn new(setup: &Setup) -> Option<Self> {
-        let (params, goal): (Params, Duration) = setup.policies.staging?;
+        let (params, goal): (Params, Duration) = setup.policies.staging(setup)?;
         Some(Self {
             stager: Stager::new(params),
             goal,

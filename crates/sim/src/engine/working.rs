@@ -95,7 +95,7 @@ impl Engine {
         match self.setup.dispatch {
             Dispatch::Shared => self.enqueue_shared(task),
             Dispatch::Random | Dispatch::RoundRobin => {
-                let mut core = self.packed_core().unwrap_or(usize::from(task.core));
+                let mut core = self.routed_core().unwrap_or(usize::from(task.core));
                 if self.delaying.is_on() {
                     core = self.reroute(core);
                 }

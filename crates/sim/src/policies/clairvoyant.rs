@@ -23,3 +23,13 @@ pub static ENTRY: Entry = Entry {
     origin: "Peafowl, section 4.3 (CISG)",
     ..Entry::PLAIN
 };
+
+impl Clairvoyance {
+    pub(super) fn of_word(word: &str) -> Self {
+        match word {
+            "clairvoyant-energy" => Self::LeastEnergy,
+            "clairvoyant-prewake" => Self::Prewake,
+            _ => Self::Fits,
+        }
+    }
+}

@@ -25,8 +25,10 @@
 
 mod params;
 mod schedule;
+mod server;
 
 pub use params::{ENTRY, Params};
+pub use server::Server;
 
 use super::rubik::{Head, Rubik};
 use super::{GearIndex, GearTable};

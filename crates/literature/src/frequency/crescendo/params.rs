@@ -1,8 +1,10 @@
 //! Every constant of Crescendo.
 
+use super::Server;
 use crate::frequency::rubik;
 use machine::Microwatts;
 use policy::check::Check;
+use policy::kind::Make;
 use policy::registry::{Entry, Parameter, Question, Queues, Word, power, settings, table};
 use serde::{Deserialize, Serialize};
 
@@ -29,6 +31,7 @@ pub static ENTRY: Entry = Entry {
            wait are served as Rubik serves them.",
     origin: "ours, after PACE and Rubik",
     needs_goal: true,
+    make: Make::Frequency(|making| Box::new(Server::new(making))),
     ..Entry::of::<Params>()
 };
 

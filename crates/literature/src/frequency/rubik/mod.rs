@@ -34,9 +34,12 @@ mod convolver;
 mod distribution;
 mod feedback;
 mod params;
+mod server;
 mod tables;
 
 pub use params::{ENTRY, Params};
+pub use policy::kind::Head;
+pub use server::Server;
 
 use super::{GearIndex, GearTable};
 use convolver::Convolver;
@@ -47,15 +50,6 @@ use policy::frequency::log_histogram::LogHistogram;
 use serde::{Deserialize, Serialize};
 use std::ops::ControlFlow;
 use tables::Table;
-
-/// The request that a core is executing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Head {
-    /// When it came.
-    pub arrived: Instant,
-    /// How much of its computing is done, at nominal frequency.
-    pub done_compute: Duration,
-}
 
 /// The model, and the decisions made with it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

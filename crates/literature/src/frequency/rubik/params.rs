@@ -1,7 +1,9 @@
 //! Every constant of Rubik.
 
+use super::Server;
 use machine::Duration;
 use policy::check::Check;
+use policy::kind::Make;
 use policy::registry::{
     Entry, Parameter, Question, Surroundings, Word, count, list, number, quantile, settings, time,
 };
@@ -17,6 +19,7 @@ pub static ENTRY: Entry = Entry {
            from the measured tail corrects the target.",
     origin: "Rubik (Kasture et al., MICRO 2015), recalled; Peafowl, Figures 9 and 10",
     needs_goal: true,
+    make: Make::Frequency(|making| Box::new(Server::new(making))),
     ..Entry::of::<Params>()
 };
 

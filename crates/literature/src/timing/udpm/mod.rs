@@ -36,6 +36,7 @@ use choice::behind;
 use machine::{Duration, Instant};
 use policy::check::Check;
 use policy::frequency::{GearIndex, GearTable};
+use policy::kind::{Make, WakeDelayPolicy};
 use policy::registry::{Entry, Parameter, Question, Surroundings, Word, one_of, settings, table, time};
 use serde::{Deserialize, Serialize};
 use tails::Tails;
@@ -60,6 +61,10 @@ pub static ENTRY: Entry = Entry {
            the least average power is planned. Needs a queue per core.",
     origin: "uDPM (Chou et al., HPCA 2019), recalled",
     needs_goal: true,
+    make: Make::WakeDelay(|making| {
+        let (params, sleep) = (making.params(), making.deepest_advertised()?);
+        Some(Box::new(UDpm::new(params, making.gears(), sleep, making.cpus(), Instant::ZERO)))
+    }),
     ..Entry::of::<Params>()
 };
 
@@ -272,6 +277,46 @@ impl UDpm {
     /// Learns, if it is time. What is planned stays planned.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.tails.handle_timeout(now);
+    }
+}
+
+impl WakeDelayPolicy for UDpm {
+    fn route(&self, home: usize, now: Instant, draw: &mut dyn FnMut() -> u64) -> usize {
+        self.route(home, now, draw())
+    }
+
+    fn handle_arrival(&mut self, core: usize, now: Instant) -> Option<Instant> {
+        self.handle_arrival(core, now).map(|wake| wake.begin)
+    }
+
+    fn wake_gear(&self, core: usize) -> Option<GearIndex> {
+        self.wake(core).map(|wake| wake.gear)
+    }
+
+    fn handle_awake(&mut self, core: usize) {
+        self.handle_awake(core);
+    }
+
+    fn handle_idle(&mut self, core: usize, now: Instant) {
+        self.handle_idle(core, now);
+    }
+
+    fn handle_completion(
+        &mut self,
+        core: usize,
+        now: Instant,
+        needed: (Duration, Duration),
+        waiting: &dyn Fn(usize) -> Option<Instant>,
+    ) -> Option<GearIndex> {
+        self.handle_completion(core, now, needed, (0..).map_while(waiting))
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.poll_timeout()
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        self.handle_timeout(now);
     }
 }
 

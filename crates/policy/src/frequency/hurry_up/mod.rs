@@ -42,12 +42,14 @@
 //! runs as fast as the fastest needs; while no thread is inside no core is at f_max, and no timer
 //! is asked for.
 
+mod bound;
 mod input;
 mod levels;
 mod params;
 #[cfg(test)]
 mod properties;
 
+pub use bound::Bound;
 pub use input::Happened;
 pub use levels::{Level, Work};
 pub use params::{ENTRY, Learned, Params, Threshold};

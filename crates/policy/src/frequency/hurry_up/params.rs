@@ -1,6 +1,8 @@
 //! Every constant of Hurry-up.
 
+use super::Bound;
 use crate::check::Check;
+use crate::kind::Make;
 use crate::registry::{
     Entry, Maturity, Parameter, Question, Runs, Word, clock, count, flag, settings, share, table, time,
 };
@@ -21,6 +23,7 @@ pub static ENTRY: Entry = Entry {
     runs: Runs::Live,
     maturity: Maturity::Experimental,
     origin: "Hurry-up, section IV",
+    make: Make::Frequency(|making| Box::new(Bound::new(making))),
     ..Entry::of::<Params>()
 };
 

@@ -99,12 +99,12 @@ impl IdleTable {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
     use super::*;
     use machine::{Cstate, CstateKind};
 
     /// States of so many microseconds of exit latency and target residency.
-    pub(in crate::idle) fn table(states: &[(u64, u64)]) -> IdleTable {
+    fn table(states: &[(u64, u64)]) -> IdleTable {
         let state = |&(exit_us, residency_us): &(u64, u64)| Cstate {
             name: String::new(),
             kind: CstateKind::Halting,
@@ -118,7 +118,7 @@ pub(super) mod tests {
     }
 
     /// SandyBridge's C1, C3, C6 and C7, as the Tradeoffs paper prints them (section II).
-    pub(in crate::idle) fn sandy_bridge() -> IdleTable {
+    fn sandy_bridge() -> IdleTable {
         table(&[(1, 1), (80, 106), (104, 345), (109, 345)])
     }
 

@@ -1,0 +1,30 @@
+//! Policies that say how many cores new work may go to.
+
+use super::Policy;
+use machine::{Duration, Instant};
+
+/// How many cores new work may go to.
+pub trait CorePolicy: Policy {
+    /// A request came; there are `in_system` with it.
+    fn handle_arrival(&mut self, _now: Instant, _in_system: u32) {}
+
+    /// A request left; `in_system` are left.
+    fn handle_completion(&mut self, _now: Instant, _done: &Completion, _in_system: u32) {}
+
+    /// The core for a request, where each core has its own queue; `load` is the number of requests
+    /// at a core. `None`: the driver's choice stands.
+    fn route(&self, _load: &dyn Fn(usize) -> u32) -> Option<usize> {
+        None
+    }
+}
+
+/// A request that left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Completion {
+    /// Computing, at the nominal frequency.
+    pub compute: Duration,
+    /// Time in which it waited for memory.
+    pub memory: Duration,
+    /// From arrival to answer.
+    pub response: Duration,
+}
