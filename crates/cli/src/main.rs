@@ -21,6 +21,7 @@ mod load;
 mod manual;
 mod metrics;
 mod observe;
+mod policies;
 mod quiesce;
 mod replay;
 mod report;
@@ -67,6 +68,7 @@ enum Command {
     Stage(Box<stage::Args>),
     Sim(sim::Args),
     Replay(replay::Args),
+    Policies(policies::Args),
     Report(report::Args),
     Demo(demo::Args),
     Doctor(doctor::Args),
@@ -89,6 +91,7 @@ fn main() -> ExitCode {
         Command::Govern(args) => govern::run(&args),
         Command::Hot(args) => hot::run(&args),
         Command::Quiesce(args) => quiesce::run(&args),
+        Command::Policies(args) => policies::run(&args),
         Command::Replay(args) => replay::run(&args),
         Command::Sim(args) => sim::run(&args),
         Command::Stage(args) => stage::run(&args),

@@ -9,8 +9,10 @@
 //! A policy joins by a table of parameters ([`Check`]), an implementation of its
 //! [kind](crate::kind) and an `ENTRY` in its own file, and one line in its crate's list.
 
+mod describe;
 mod parameter;
 
+pub use describe::{Description, ParameterDescription, WordDescription, by_question};
 pub use parameter::*;
 
 use crate::check::{Check, Wrong};

@@ -113,7 +113,7 @@ impl Reader<'_> {
             Refused::Unreadable(problem) => PolicyError {
                 key: format!("params.{word}"),
                 problem,
-                fix: "see the parameters of the policy in docs/scenarios.md".into(),
+                fix: "see the parameters of the policy in docs/reference/policies.md".into(),
             },
         })?;
         Ok(settings)

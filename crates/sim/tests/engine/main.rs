@@ -10,6 +10,7 @@ mod invariants;
 mod parameters;
 mod policies;
 mod queues;
+mod reference;
 mod registry;
 
 use sim::runner::{Task, run_all};
