@@ -53,5 +53,5 @@ impl Board {
     }
 }
 
-/// What came of a board's runs, place by place; `None` where one has not been made.
+/// The outcomes of a board's runs, place by place; `None` where one has not been made.
 pub type Outcomes<'a> = [Option<&'a Outcome>];

@@ -1,4 +1,4 @@
-//! What a paper claims, as a figure that can be met or missed; see the header of
+//! The claims of a paper, each as a figure that can be met or missed; see the header of
 //! `papers/headlines.toml`.
 //!
 //! A claim names runs of one figure by their coordinates (variant, policy, values of the axes),
@@ -21,7 +21,7 @@ use toml::Value;
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Claim {
-    /// What scenarios call it.
+    /// Its name in scenarios.
     pub id: String,
     pub paper: String,
     /// From which figure's runs it is computed.
@@ -132,7 +132,7 @@ impl Claim {
         Ok(())
     }
 
-    /// What is compared.
+    /// The compared quantity.
     pub fn metric(&self) -> Result<Metric, String> {
         self.metric.parse()
     }
@@ -147,7 +147,7 @@ impl Claim {
         Ok(places)
     }
 
-    /// What the runs say about it.
+    /// The result of the runs.
     pub fn evaluate(&self, board: &Board, outcomes: &Outcomes<'_>) -> Result<Found, String> {
         let metric = self.metric()?;
         let parts = self.parts(board)?;

@@ -46,7 +46,7 @@ pub struct Round {
     pub ours: Option<Planned>,
 }
 
-/// What came of one round.
+/// The outcome of one round.
 #[derive(Clone, Debug, Serialize)]
 pub struct Bout {
     pub run: String,
@@ -98,7 +98,7 @@ impl Contest {
         Ok(Some(Planned { key, run }))
     }
 
-    /// What came of them; rounds in which either side has no figures are lost.
+    /// The outcome of them; rounds in which either side has no figures are lost.
     pub fn bouts(&self, board: &Board, rounds: &[Round], runs: &Runs) -> Result<Vec<Bout>> {
         let (tail, power) = (self.tail()?, self.power()?);
         let nothing = Estimate { value: f64::NAN, half_width: None };

@@ -18,7 +18,7 @@ struct Run<'a> {
     outcome: &'a Outcome,
 }
 
-/// What a paper prints for a run.
+/// A paper's values for a run.
 struct Pin {
     metric: Metric,
     place: usize,
@@ -284,7 +284,7 @@ fn time_series(runs: &[Run<'_>], metric: &Metric) -> Vec<Part> {
     panels.iter().map(figure).collect()
 }
 
-/// What a metric is called above a drawing.
+/// The title of a metric above a drawing.
 pub fn title(metric: &Metric) -> String {
     let name = metric.to_string();
     match name.as_str() {

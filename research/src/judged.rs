@@ -5,7 +5,7 @@ use super::claim::{Claim, Form, Found};
 use serde::Serialize;
 use study::figures::Unit;
 
-/// What became of a claim.
+/// The outcome of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
@@ -17,7 +17,7 @@ pub enum Verdict {
     Check,
 }
 
-/// A claim and what was found.
+/// A claim and the finding.
 #[derive(Clone, Debug)]
 pub struct Judged<'a> {
     pub claim: &'a Claim,
@@ -28,12 +28,12 @@ pub struct Judged<'a> {
 }
 
 impl<'a> Judged<'a> {
-    /// What a figure's runs say about a claim.
+    /// The result of a figure's runs for a claim.
     pub fn new(claim: &'a Claim, counts: bool, board: &Board, outcomes: &Outcomes<'_>) -> Self {
         Self { claim, counts, found: claim.evaluate(board, outcomes) }
     }
 
-    /// What became of it.
+    /// Its outcome.
     pub fn verdict(&self) -> Verdict {
         match &self.found {
             _ if self.claim.check.is_some() => Verdict::Check,

@@ -1,7 +1,7 @@
 //! The papers' own figures, simulated, beside what the papers print.
 //!
-//! A figure is a scenario in `papers/`, and nothing in it may be chosen to please: what nobody
-//! publishes stands in one table of ESTIMATEs that was committed before the first run. What the
+//! A figure is a scenario in `papers/`, and nothing in it may be chosen to please: an unpublished
+//! quantity stands in one table of ESTIMATEs that was committed before the first run. What the
 //! papers claim stands in `papers/headlines.toml`; a claim is met when its sign is right and its
 //! size is within 30 %. A miss is printed as a miss.
 //!
@@ -9,14 +9,14 @@
 //!   library.rs      the folder papers/: figures, claims, ESTIMATEs
 //!   board.rs        a figure's runs and where each stands
 //!   runs.rs         runs made once and kept
-//!   metrics.rs      what is compared
-//!   claim.rs        what a paper claims, and what ours comes to
+//!   metrics.rs      the compared quantities
+//!   claim.rs        the claims of a paper, and our values
 //!   judged.rs       the same in words
 //!   contest.rs      Roost's own policy against each paper's
 //!   vary.rs         an ESTIMATE 30 % more or less
 //!   sensitivity.rs  which of them moves a claim most
-//!   terminal.rs     what a person reads at the end
-//!   results.rs      what a machine reads
+//!   terminal.rs     text for the terminal at the end
+//!   results.rs      results for programs
 //!   drawings.rs     a figure as the paper shows it
 //!   page.rs         report.html
 //!   markdown.rs     docs/papers.md
@@ -53,7 +53,6 @@ use std::path::Path;
 use study::folder;
 use toml::Value;
 
-/// What is asked for.
 #[derive(Clone, Debug, Default)]
 pub struct Request {
     /// Papers and figures: `carb`, `carb/4`, `all`.
@@ -82,7 +81,7 @@ pub struct Figured<'a> {
     pub printed: Vec<Judged<'a>>,
     /// Roost's own policy in it.
     pub contest: Option<(&'a Contest, Vec<Bout>)>,
-    /// Which ESTIMATE moves the claims; empty if nobody asked.
+    /// Which ESTIMATE moves the claims; empty if that was not asked for.
     pub sensitivities: Vec<Sensitivity>,
 }
 
@@ -96,7 +95,7 @@ impl Figured<'_> {
 }
 
 pub struct Reproduction<'a> {
-    /// What was asked of the papers.
+    /// The requested part of the papers.
     pub library: &'a Library,
     pub figures: Vec<Figured<'a>>,
     pub runs: &'a Runs,
@@ -130,7 +129,7 @@ const QUICK_REQUESTS: u64 = 12_000;
 /// Requests of a steady run that is made to see what an ESTIMATE moves.
 const REQUESTS_FOR_SENSITIVITY: u64 = 20_000;
 
-/// Runs what there is to run and judges it.
+/// Makes all open runs and judges them.
 pub fn reproduce<'a>(
     library: &'a Library,
     runs: &'a mut Runs,
@@ -236,7 +235,7 @@ mod tests {
             }
             for contest in library.contests.iter().filter(|contest| contest.is_of(&study)) {
                 let fights = board.places.iter().any(|place| place.policies == contest.own);
-                assert!(fights, "{}: nobody runs {}", study.name(), contest.own);
+                assert!(fights, "{}: no run has {}", study.name(), contest.own);
             }
         }
         assert!(left.is_empty(), "of figures that there are not: {left:?}");

@@ -2,7 +2,7 @@
 //! ESTIMATEs.
 //!
 //! ```text
-//!   papers/estimates.toml       what nobody publishes, one table for all figures
+//!   papers/estimates.toml       unpublished quantities, one table for all figures
 //!   papers/headlines.toml       what the papers claim, in figures; where Roost's own policy is tried
 //!   papers/printed.toml         what else they print
 //!   papers/PAPER/FIGURE.toml    a figure's scenario
@@ -94,7 +94,7 @@ struct Prints {
 #[derive(Clone, Debug)]
 pub struct Study {
     pub paper: Paper,
-    /// What it shows.
+    /// Its content.
     pub figure: Figure,
     /// Its scenario.
     pub document: Document,
@@ -106,7 +106,7 @@ impl Study {
         format!("{}/{}", self.paper.name, self.figure.name)
     }
 
-    /// What its scenario assumes.
+    /// Its scenario's assumptions.
     pub fn assumptions(&self) -> Vec<String> {
         self.document.scenario().map(|scenario| scenario.assumptions).unwrap_or_default()
     }

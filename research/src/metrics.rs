@@ -12,7 +12,7 @@ use std::fmt;
 use std::str::FromStr;
 use study::figures::{Figure, Unit};
 
-/// What is compared.
+/// The compared quantity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Metric {
     /// Mean over the time series of the 95th percentiles in it.
@@ -26,7 +26,7 @@ pub enum Metric {
 }
 
 impl Metric {
-    /// What a run says about it, in its unit.
+    /// Its value in a run, in its unit.
     pub fn of(&self, run: &Outcome) -> Option<Estimate> {
         if run.verdict == Verdict::Unstable {
             return None;
@@ -45,7 +45,7 @@ impl Metric {
         }
     }
 
-    /// What a stretch of a run says about it.
+    /// Its value in a stretch of a run.
     pub fn of_point(&self, point: &Point) -> Option<Estimate> {
         let Self::Figure(Figure::Plain(name)) = self else { return None };
         let spread = point.spread.unwrap_or_default();
@@ -63,7 +63,6 @@ impl Metric {
         Some(Estimate { value, half_width })
     }
 
-    /// What it is measured in.
     pub fn unit(&self) -> Unit {
         match self {
             Self::MeanOfP95 => Unit::Nanoseconds,

@@ -51,7 +51,7 @@ pub fn page(reproduction: &Reproduction<'_>, started: &str) -> Page {
     };
     page.summary = format!(
         "{claims} Each figure has the paper's own words; where it \
-         prints numbers they are empty marks or stand beside ours. What nobody publishes is an ESTIMATE from one table that no \
+         prints numbers they are empty marks or stand beside ours. A quantity that is not published is an ESTIMATE from one table that no \
          figure overrides."
     );
     page.cards = cards(figures, met, missed, checks);

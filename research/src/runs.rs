@@ -25,14 +25,14 @@ pub struct Runs {
 }
 
 impl Runs {
-    /// What a folder has.
+    /// The content of a folder.
     pub fn open(folder: &Path) -> Result<Self> {
         let mut file = Cells::open(folder)?;
         let finished = file.read()?.into_iter().map(|cell| (cell.key.scenario, cell.run.outcome)).collect();
         Ok(Self { file, finished })
     }
 
-    /// What came of a run.
+    /// The outcome of a run.
     pub fn of(&self, planned: &Planned) -> Option<&Outcome> {
         self.finished.get(&planned.key.scenario)
     }

@@ -16,7 +16,7 @@ use toml::Value;
 /// How far each is varied.
 pub const FACTORS: [f64; 2] = [0.7, 1.3];
 
-/// What becomes of a claim's number.
+/// The change of a claim's number.
 #[derive(Clone, Debug, Serialize)]
 pub struct Moved {
     pub estimate: String,
@@ -34,7 +34,7 @@ pub struct Sensitivity {
     pub claim: String,
     /// Its number without a variation, from runs of the same length.
     pub base: Result<f64, String>,
-    /// What each ESTIMATE does to it.
+    /// The effect of each ESTIMATE on it.
     pub moved: Vec<Moved>,
 }
 

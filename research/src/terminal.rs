@@ -1,4 +1,4 @@
-//! What a person reads: what there is; the runs of a figure; what became of the claims.
+//! Text for the terminal: all figures; the runs of a figure; what became of the claims.
 
 use super::judged::{Judged, Verdict};
 use super::library::Library;

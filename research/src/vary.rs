@@ -15,7 +15,7 @@ use study::grid::{self, Planned};
 use study::options;
 use toml::{Table, Value};
 
-/// What can be varied.
+/// The axes of variation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Estimate {
     /// Its key in the table.

@@ -6,14 +6,14 @@
 //! their shallowest state that halts, or to polling; the others have no limit of ours. Several
 //! workers may share a CPU: it is inactive only when all of them are.
 //!
-//! What always holds: a limit is asked for only when it changes; a CPU without any worker is never
+//! Invariants: a limit is asked for only when it changes; a CPU without any worker is never
 //! named.
 
 use machine::{Command, CpuId, Duration, IdleLimit, WorkerId};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// What the CPU of an active worker does when it has nothing to do.
+/// The behaviour of an active worker's CPU without work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {

@@ -4,7 +4,7 @@
 //! A number that is none makes every comparison false. They are refused here, with the key and
 //! what to write. Each policy's table of [`Parameter`]s stands beside its parameters.
 //!
-//! What always holds: the defaults and the papers' settings pass, and no number that is not finite
+//! Invariants: the defaults and the papers' settings pass, and no number that is not finite
 //! does.
 
 use crate::registry::{Bounds, Parameter, Unit};
@@ -13,7 +13,7 @@ use serde::Serialize;
 use serde_json::Value;
 use std::fmt;
 
-/// Parameters with a table of what they can be.
+/// Parameters with a table of their bounds.
 pub trait Check: Serialize {
     const PARAMETERS: &'static [Parameter];
 
@@ -31,9 +31,8 @@ pub trait Check: Serialize {
 pub struct Wrong {
     /// Which; dotted below tables.
     pub key: String,
-    /// What is wrong with it.
+    /// The error in it.
     pub problem: String,
-    /// What to write.
     pub fix: String,
 }
 
@@ -144,7 +143,7 @@ impl Parameter {
         }
     }
 
-    /// What a value looks like, for a message.
+    /// The look of a value, for a message.
     pub fn form(&self) -> String {
         match (self.bounds, self.unit) {
             (Bounds::AboveZero, Unit::Time) => "a time above zero, such as 100ms".into(),

@@ -17,7 +17,7 @@ pub enum Scheduling {
     Peafowl(peafowl::Scheduler),
     /// By searching for the number of workers with the shortest response time.
     Carb(carb::Scheduler),
-    /// On as many workers as somebody else says.
+    /// On as many workers as the driver says.
     Counted(Spread),
     AllAwake(AllAwake),
 }

@@ -5,8 +5,8 @@
 //! the first named come first), moves the connections of the others to the chosen ones one at a
 //! time, evens out the load among the chosen, and lets the emptied ones rest.
 //!
-//! What always holds: every chosen worker is active; a worker with connections is active; one order
-//! is under way at a time, and one that nobody answers is forgotten; evening out stops, because
+//! Invariants: every chosen worker is active; a worker with connections is active; one order
+//! is under way at a time, and one that is not answered is forgotten; evening out stops, because
 //! every move that is ordered lessens the difference between two workers, whichever connection is
 //! taken.
 
@@ -16,7 +16,7 @@ use machine::{Command, CpuId, Duration, Instant, Pick, Reading, WorkerId};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
-/// An order that nobody answers for this long is forgotten. The worker's own patience (10 ms) ends
+/// An order that is not answered for this long is forgotten. The worker's own patience (10 ms) ends
 /// long before.
 const ORDER_DEADLINE: Duration = Duration::from_millis(200);
 /// A connection may be under way to a worker for this long after it was sent.

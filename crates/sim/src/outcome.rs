@@ -79,7 +79,7 @@ pub struct Other {
 }
 
 impl Responses {
-    /// One of them; `None` if nobody asked for it, or the run does not say.
+    /// One of them; `None` if it was not asked for, or the run does not say.
     pub fn at(&self, what: Quantity) -> Option<Estimate> {
         let known = [self.mean_ns, self.p50_ns, self.p95_ns, self.p99_ns, self.p999_ns];
         let shown = Quantity::SHOWN.iter().zip(known).find(|(shown, _)| **shown == what);
@@ -257,7 +257,7 @@ pub struct Outcome {
     /// Connections moved, and how many of them a worker sent home by itself.
     pub transfers: Option<(u64, u64)>,
     /// Share of the device's answers that came within the time for which they were foreseen; `None`
-    /// if nobody foresees.
+    /// without a predictor.
     pub foreseen: Option<f64>,
     /// Idle periods.
     pub idle_lengths: Lengths,

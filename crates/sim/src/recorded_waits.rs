@@ -1,8 +1,8 @@
 //! A recorded run of quiescence, once more in simulated time under other constants.
 //!
-//! What happened on the machine (who blocked on what, who was woken by whom, what freezing took,
+//! The events of the machine (each block and its cause, each wake-up, the time that freezing took,
 //! for how long all CPUs were idle) is told to the policy again at the recorded times; when it
-//! commands and when its own timers fall due is up to it. Waits last as long as they did, whoever
+//! commands and when its own timers fall due is up to it. Waits last as long as they did, whatever
 //! would have stood still, so this says when others would have been frozen and for how long, and no
 //! more.
 

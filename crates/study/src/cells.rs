@@ -38,7 +38,7 @@ impl Key {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Cell {
     pub key: Key,
-    /// What came out; without its time series.
+    /// The results; without its time series.
     pub run: Entry,
 }
 

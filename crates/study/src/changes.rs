@@ -1,4 +1,4 @@
-//! What `--set` changes: `workload.rate=50k`, `run.seed=1,2,3`, `workload.service={ exponential =
+//! The changes of `--set`: `workload.rate=50k`, `run.seed=1,2,3`, `workload.service={ exponential =
 //! "20us" }`.
 
 use std::str::FromStr;

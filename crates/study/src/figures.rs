@@ -2,7 +2,7 @@
 //! call them.
 //!
 //! One list for all of them, so that a name means the same wherever it stands. A figure that a run
-//! has not got (an idle state that its machine lacks, a deadline that nobody set, the times of an
+//! has not got (an idle state that its machine lacks, a deadline that was not set, the times of an
 //! unstable run) is absent, never zero.
 
 use sim::Outcome;
@@ -10,7 +10,7 @@ use sim::outcome::{Estimate, StateShare, Verdict};
 use std::fmt;
 use std::str::FromStr;
 
-/// What a figure is measured in.
+/// A figure's unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// A response time.
@@ -190,7 +190,7 @@ impl Figure {
         figures
     }
 
-    /// What a run says about it.
+    /// Its value in a run.
     pub fn of(&self, run: &Outcome) -> Option<Estimate> {
         if run.verdict == Verdict::Unstable {
             return None;
@@ -209,7 +209,6 @@ impl Figure {
         }
     }
 
-    /// What it is measured in.
     pub fn unit(&self) -> Unit {
         match self {
             Self::Plain(name) => plain_named(name).map_or(Unit::Count, |plain| plain.unit),

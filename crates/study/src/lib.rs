@@ -7,11 +7,11 @@
 //!
 //! ```text
 //!   options.rs    a scenario file and what the command line changes about it
-//!   changes.rs    what `--set` changes
+//!   changes.rs    the changes of `--set`
 //!   grid.rs       the cells, and which of them a changed scenario leaves
 //!   cells.rs      finished cells, kept in a file that survives a kill
 //!   figures.rs    the figures of a run by name: for tables, CSV files and plots
-//!   results.rs    what a machine reads: one JSON document, CSV files
+//!   results.rs    for programs: one JSON document, CSV files
 //!   folder.rs     files that are whole or not there
 //!   progress.rs   how far it is
 //!   page/         report.html

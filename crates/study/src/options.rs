@@ -16,7 +16,7 @@ use std::num::NonZeroUsize;
 use std::path::Path;
 use toml::Value;
 
-/// What `run` and `sweep` have in common.
+/// The part that `run` and `sweep` have in common.
 #[derive(clap::Args, Debug)]
 pub struct Options {
     /// Contestants instead of the scenario's, such as "peafowl + teo"; may be given again
@@ -93,7 +93,7 @@ impl Options {
                 document = document.with("variant", &Value::Array(variants)).map_err(usage)?;
             }
         }
-        // Whoever gives a parameter on the command line means somebody who runs.
+        // A parameter on the command line is meant for a contestant that runs.
         let given = self.changes()?.into_iter().map(|change| change.key);
         document.check_used(given).map_err(usage)?;
         let run = document.table().get("run").and_then(Value::as_table);
@@ -170,7 +170,7 @@ pub fn task(contestant: Contestant) -> Result<Checked> {
 /// A run that can begin.
 #[derive(Clone, Debug)]
 pub struct Checked {
-    /// What runs.
+    /// The contestants.
     pub task: Task,
     /// On which machine.
     pub platform: machine::Platform,
@@ -225,7 +225,7 @@ fn parse_count(text: &str) -> Result<u64, String> {
 /// More would take years.
 const MOST_REQUESTS: f64 = 1e15;
 
-/// What is said to somebody who named no scenario.
+/// The message where no scenario was named.
 const NO_SCENARIO: &str = "\
 no scenario was named
 

@@ -33,10 +33,10 @@ use report::run::RunInfo;
 use sim::statistics::Quantity;
 use sim::{Goal, Scenario};
 
-/// What a page says beside its figures. Any text may stand in it: the page escapes.
+/// The text of a page beside its figures. Any text may stand in it: the page escapes.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
-    /// What it is about.
+    /// Its subject.
     pub title: String,
     /// The run's name.
     pub name: String,
@@ -51,19 +51,19 @@ pub struct Facts {
     pub machines: Vec<Platform>,
     /// The scenario in force.
     pub scenario: String,
-    /// What the service shall keep.
+    /// The goal of the service.
     pub goal: Option<Goal>,
     pub assumptions: Vec<String>,
     /// ESTIMATEs that the scenario names.
     pub estimates: Vec<String>,
     /// The requests are a recorded trace, the same in every replication.
     pub is_trace: bool,
-    /// What else a reader must know.
+    /// Further remarks for the reader.
     pub remarks: Vec<String>,
 }
 
 impl Facts {
-    /// What a run's folder and results say.
+    /// The content of a run's folder and results.
     pub fn new(info: &RunInfo, about: &Results, scenario: &Scenario) -> Self {
         let text = info.config.get(super::folder::SCENARIO).map(toml::to_string_pretty);
         Self {

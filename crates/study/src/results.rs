@@ -1,4 +1,4 @@
-//! What came out, for machines: one JSON document, and CSV files that pandas and DuckDB open as
+//! Results for programs: one JSON document, and CSV files that pandas and DuckDB open as
 //! they stand.
 
 use super::figures::Figure;
@@ -18,7 +18,7 @@ pub struct Entry {
     /// The precision that was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub precision: Option<Precision>,
-    /// Its goal, and what became of it.
+    /// Its goal, and whether it was kept.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub goal: Option<Judged>,
     /// The figures.
@@ -40,7 +40,7 @@ pub struct Judged {
 pub struct Results {
     /// Version of this document's format.
     pub format: u32,
-    /// What it is about.
+    /// Its subject.
     pub title: String,
     pub assumptions: Vec<String>,
     /// ESTIMATEs that the scenario names.
@@ -60,7 +60,7 @@ pub struct Results {
 const FORMAT: u32 = 1;
 
 impl Entry {
-    /// A contestant's run and what was asked of it.
+    /// A contestant's run and its goal.
     pub fn new(checked: &Checked, outcome: Outcome) -> Self {
         Self {
             machine: checked.platform.name.clone(),
@@ -187,7 +187,7 @@ impl Results {
     }
 }
 
-/// What stands before the figures.
+/// The columns before the figures.
 pub const RUN_COLUMNS: [&str; 9] =
     ["policies", "machine", "seed", "verdict", "replications", "requests", "length_s", "goal", "goal_met"];
 
@@ -213,7 +213,7 @@ pub fn columns(figures: &[Figure]) -> impl Iterator<Item = String> {
     figures.iter().flat_map(Figure::columns)
 }
 
-/// What an outcome has in them.
+/// The values of an outcome.
 pub fn cells(figures: &[Figure], outcome: &Outcome) -> impl Iterator<Item = String> {
     figures.iter().flat_map(|figure| figure.cells(outcome))
 }

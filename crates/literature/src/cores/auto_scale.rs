@@ -13,7 +13,7 @@
 //! has been without need since `n` was last above i p; the rule switches it off then, without
 //! asking whether a straggler still runs on it.
 //!
-//! What always holds: at least as many cores are on as are needed, up to all; a core goes off no
+//! Invariants: at least as many cores are on as are needed, up to all; a core goes off no
 //! sooner than `t_wait` after it was last needed; never fewer than `min_on`.
 
 use machine::{Duration, Instant};
@@ -37,7 +37,7 @@ pub static ENTRY: Entry = Entry {
     ..Entry::of::<Params>()
 };
 
-/// What an [`AutoScale`] goes by.
+/// The parameters of a [`AutoScale`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Params {

@@ -10,11 +10,12 @@
 //! Two things need care. How long a request has been stalled is the sum over several naps; but each
 //! of them stalls all who are there, so one clock that runs while the machine does not
 //! ([`DreamWeaver::mark`]) serves all: a request carries its reading at arrival, and who came first
-//! has been stalled longest. And the wake-up itself takes time, in which nobody is served: it must
-//! begin one exit latency before D is reached, and a nap begins only if D leaves more than that. A
-//! D below the exit latency cannot be kept by anybody who naps at all; then D is the exit latency.
+//! has been stalled longest. And the wake-up itself takes time, in which no request is served: it
+//! must begin one exit latency before D is reached, and a nap begins only if D leaves more than
+//! that. A D below the exit latency cannot be kept by any machine that naps at all; then D is the
+//! exit latency.
 //!
-//! What always holds: no request is stalled for longer than D; the machine never naps while k cores
+//! Invariants: no request is stalled for longer than D; the machine never naps while k cores
 //! have work; every order changes something. D counts from when the machine is told to nap, so the
 //! driver's wake-up must not take longer than the exit latency that was handed in, which therefore
 //! covers entry and exit together, as Linux's does.
@@ -44,7 +45,7 @@ pub static ENTRY: Entry = Entry {
     ..Entry::of::<Params>()
 };
 
-/// What a [`DreamWeaver`] goes by.
+/// The parameters of a [`DreamWeaver`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Params {
@@ -317,7 +318,7 @@ mod tests {
                     }
                     None => {}
                 }
-                // Nobody waits for nothing.
+                // No request waits for nothing.
                 prop_assert!(awake || up_at.is_some() || usize::from(busy) < threshold);
                 let text = serde_json::to_string(&policy).unwrap();
                 prop_assert_eq!(serde_json::from_str::<DreamWeaver>(&text).unwrap(), policy);

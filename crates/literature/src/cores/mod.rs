@@ -10,7 +10,7 @@
 //! - [`dream_weaver`]: the whole machine sleeps whenever any core has nothing to do, and the
 //!   requests of the others are stalled, each for a bounded time.
 //!
-//! Whoever drives them carries out what they say: keeps a queue, lets cores that are switched off
+//! The driver carries out their orders: keeps a queue, lets cores that are switched off
 //! finish what they have, stops and resumes requests.
 
 pub mod auto_scale;

@@ -4,9 +4,9 @@
 //! Between full speed and one deep sleep of everything there is nothing: no idle states of single
 //! cores, no slower clocks. All then depends on how fast the transition is, and on idle periods of
 //! the machine, which get rarer with the number of cores. The first request of a nap pays the way
-//! out, and so does whoever comes during it.
+//! out, and so does each that comes during it.
 //!
-//! What always holds: the machine naps if and only if nothing is in the system; every order changes
+//! Invariants: the machine naps if and only if nothing is in the system; every order changes
 //! something.
 
 use super::Order;
@@ -37,7 +37,7 @@ impl PowerNap {
     }
 
     /// A request came or is done, or the machine is up; `in_system` are there now. An order to wake
-    /// stands until the machine naps again: to whom comes meanwhile nothing is said.
+    /// stands until the machine naps again: for a request that comes meanwhile there is none.
     pub fn handle_change(&mut self, in_system: u32) -> Option<Order> {
         let nap = in_system == 0;
         let order = if nap { Order::Nap } else { Order::Wake };

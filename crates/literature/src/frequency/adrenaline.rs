@@ -7,7 +7,7 @@
 //! search over a grid, [`best_thresholds`], with whatever evaluates them: a simulation, or a run on
 //! a machine.
 //!
-//! What always holds: a request's gear never falls while it waits; a class that nobody configured
+//! Invariants: a request's gear never falls while it waits; a class that is not configured
 //! is boosted from the start.
 
 use super::{GearIndex, GearTable};
@@ -17,7 +17,7 @@ use policy::kind::{Decision, FrequencyPolicy, Make, Making, Policy, Request, Wat
 use policy::registry::{Entry, Parameter, Question, Word, clock, list, settings};
 use serde::{Deserialize, Serialize};
 
-/// What a class of requests gets.
+/// The treatment of a class of requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Class {

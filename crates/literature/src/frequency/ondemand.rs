@@ -18,7 +18,7 @@
 //! itself. Between two gears it feels nothing: of nine, each takes 12 points of load. And it is
 //! blind to latency: a burst waits for the end of the period, whatever its deadline.
 //!
-//! What always holds: in the same situation more load never gives a slower gear; a load above the
+//! Invariants: in the same situation more load never gives a slower gear; a load above the
 //! threshold gives the fastest.
 //!
 //! Not here: `powersave_bias`, `ignore_nice_load`. Whether waiting for I/O counts as busy

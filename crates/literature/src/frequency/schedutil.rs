@@ -15,7 +15,7 @@
 //! when the task runs again, what it came to before (`util_est`); here all that runs on the core is
 //! one task, which is exact for a worker pinned to its core.
 //!
-//! What always holds: utilisation is within 0 and 1, and does not depend on how often anybody
+//! Invariants: utilisation is within 0 and 1, and does not depend on how often a driver
 //! asked.
 //!
 //! How it behaves. From idle to the fastest gear (utilisation 0.8) takes 2.3 half-lives, 76 ms at

@@ -16,7 +16,7 @@
 //! one, the tick ends it, and 32 ticks later the cap is one deeper. With the tick stopped, an idle
 //! CPU would stay shallow for good.
 //!
-//! What always holds: the state is never deeper than the governor's own choice, nor than the cap;
+//! Invariants: the state is never deeper than the governor's own choice, nor than the cap;
 //! the cap is in the table.
 
 use super::{IdleEntry, IdleTable, Menu, MenuParams, Sleep, SleepStats, Teo, TeoParams, Woken};

@@ -18,12 +18,12 @@
 //! tick wakes the CPU, and it may think again. Woken so, it notes a long sleep and not one that
 //! ended with the tick.
 //!
-//! From Linux 6.18, `drivers/cpuidle/governors/menu.c` \[K\]; what differs is in
+//! From Linux 6.18, `drivers/cpuidle/governors/menu.c` \[K\]; differences are in
 //! `docs/journal/2026-11-20-idle-governors.md`. The Tradeoffs paper (section III-C) finds that menu
 //! realises much of what could be gained; the Peafowl paper (4.3) calls it inaccurate for key-value
 //! stores.
 //!
-//! What always holds: the prediction is never longer than the time to the next timer; a factor is
+//! Invariants: the prediction is never longer than the time to the next timer; a factor is
 //! never above one; the state's exit latency is within the limit if that of any state is.
 
 use super::{IdleEntry, IdleTable, Sleep, WakeCause, Woken};
@@ -32,7 +32,7 @@ use policy::check::Check;
 use policy::registry::{Parameter, time};
 use serde::{Deserialize, Serialize};
 
-/// What may be chosen about menu.
+/// Menu's parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct MenuParams {
@@ -69,7 +69,7 @@ pub struct Menu {
     squares_us2: u64,
     /// Where the next length goes in the ring.
     oldest: usize,
-    /// What the last selection knew, for learning from how the sleep went.
+    /// The last selection's inputs, for learning from how the sleep went.
     next_timer: Duration,
     decade: usize,
 }

@@ -1,8 +1,8 @@
 //! Which idle state a CPU goes to when it has nothing to do: cpuidle's governors, as plain calls.
 //!
 //! **Problem.** A deep state saves power only in a sleep of at least its *target residency*, and
-//! whoever wakes the CPU pays the *exit latency*. How long the sleep will last is not known when
-//! the state is chosen.
+//! the request that wakes the CPU pays the *exit latency*. How long the sleep will last is not
+//! known when the state is chosen.
 //!
 //! **Approach.** At every idle entry [`Governor::select`] gets what the CPU knows, an
 //! [`IdleEntry`], and answers with a [`Sleep`]; when the CPU is back at work [`Governor::reflect`]
@@ -21,7 +21,7 @@
 //! own counters call them `above` and `below`. The *tick* is the scheduler's periodic timer, which
 //! a CPU may stop while it sleeps.
 //!
-//! What always holds: no state is chosen whose exit latency is above the limit; under a limit that
+//! Invariants: no state is chosen whose exit latency is above the limit; under a limit that
 //! no state meets, or of zero, every governor polls; the answer is a place in the table; the same
 //! calls in the same order give the same answers, also if the governor was written out and read
 //! back in between.

@@ -16,10 +16,10 @@
 //! and the state is not one that needs more than a tick: then an interrupt will come, and stopping
 //! the tick is trouble for nothing.
 //!
-//! From Linux 6.18, `drivers/cpuidle/governors/teo.c` \[K\]; what differs is in
+//! From Linux 6.18, `drivers/cpuidle/governors/teo.c` \[K\]; differences are in
 //! `docs/journal/2026-11-20-idle-governors.md`.
 //!
-//! What always holds: the state pays until the next timer, unless it is the shallowest; its exit
+//! Invariants: the state pays until the next timer, unless it is the shallowest; its exit
 //! latency is within the limit if that of any state is.
 
 use super::{IdleEntry, IdleTable, MAX_STATES, Sleep, WakeCause, Woken};
@@ -28,7 +28,7 @@ use policy::check::Check;
 use policy::registry::{Parameter, time};
 use serde::{Deserialize, Serialize};
 
-/// What may be chosen about TEO.
+/// TEO's parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TeoParams {
@@ -61,7 +61,7 @@ pub struct Teo {
     total: u32,
     /// Those of the intercepts that came within a tick.
     tick_intercepts: u32,
-    /// What the last selection knew.
+    /// The last selection's inputs.
     next_timer: Duration,
 }
 
@@ -150,9 +150,9 @@ fn idle_on_average(residency: Duration, exit_latency: Duration) -> Duration {
     Duration::from_nanos(if residency >= exit_latency { residency - exit_latency / 2 } else { residency / 2 })
 }
 
-/// What one sleep adds to its count \[K\].
+/// One sleep's addition to its count \[K\].
 const PULSE: u32 = 1024;
-/// And what every sleep takes from each: an eighth \[K\].
+/// And the loss of each count at every sleep: an eighth \[K\].
 const DECAY_SHIFT: u32 = 3;
 
 #[cfg(test)]

@@ -6,9 +6,9 @@
 //! that wait (see [`super`] for terms and forms), and it is only ever moved to an earlier time.
 //! Once up, the core serves until its queue is empty. The clock stays where it is.
 //!
-//! What always holds, in the exact form: the core is up by every deadline that was at least one
+//! Invariants, in the exact form: the core is up by every deadline that was at least one
 //! exit latency away when its request arrived, and a new request never delays the wake-up. Until
-//! service times are known, nobody is delayed.
+//! service times are known, no request is delayed.
 
 use super::{Deadline, Form, SleepState, tails};
 use machine::{Duration, Instant};
@@ -49,7 +49,7 @@ impl Params {
     }
 }
 
-/// What a [`DynSleep`] aims at.
+/// The parameters of a [`DynSleep`].
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Params {
@@ -102,8 +102,8 @@ impl DynSleep {
         Self { params, tails: Tails::new(params.tails, speed), speed, sleep, cores: vec![core; cores] }
     }
 
-    /// A request has come to a core. Says when its wake-up must begin, which replaces what was said
-    /// before; `None` if it is awake.
+    /// A request has come to a core. Says when its wake-up must begin, which replaces the last
+    /// answer; `None` if it is awake.
     pub fn handle_arrival(&mut self, core: usize, now: Instant) -> Option<Instant> {
         let core = &mut self.cores[core];
         core.in_system += 1;
@@ -156,7 +156,7 @@ impl DynSleep {
         self.tails.poll_timeout()
     }
 
-    /// Learns, if it is time. What is planned stays planned.
+    /// Learns, if it is time. Plans stay as they are.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.tails.handle_timeout(now);
     }
@@ -225,7 +225,7 @@ mod tests {
     #[test]
     fn a_core_wakes_for_the_earliest_deadline() {
         let mut policy = core(Form::Exact);
-        assert_eq!(policy.wake(0), None, "it sleeps, and nobody needs it");
+        assert_eq!(policy.wake(0), None, "it sleeps, and is not needed");
         // Up at 100 + 300 - 20, so begin 50 before.
         assert_eq!(policy.handle_arrival(0, us(100)), Some(us(330)));
         // 200 + 300 - 40 is later, and so are the deadlines of three more.

@@ -11,8 +11,8 @@
 //! - [`dyn_sleep`]: every core sleeps as long as its queue can bear, at one clock frequency.
 //! - [`udpm`]: the same, and for each busy period the frequency that costs least.
 //! - [`reschedule`]: which core an arrival goes to, by rules that uDPM's authors tried.
-//! - [`sleep_scale`]: nobody waits on purpose; but idle state and frequency are the ones that would
-//!   have been best for the last second's requests.
+//! - [`sleep_scale`]: no request waits on purpose; but idle state and frequency are the ones that
+//!   would have been best for the last second's requests.
 //!
 //! Terms. Requests that arrived at t_1 <= t_2 <= ... wait at one core; tail_i is the q-quantile of
 //! the time that `i` of them take. The i-th keeps its goal with probability q if the core is up at

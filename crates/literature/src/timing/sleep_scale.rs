@@ -27,7 +27,7 @@
 //! requests at 800 kRPS are five milliseconds, in which a queue that grows without end has hardly
 //! begun to. So a gear takes part only if the log says for certain that it keeps up (`steady`).
 //!
-//! What always holds: what is chosen keeps up and met the goal in the playback, if anything did,
+//! Invariants: what is chosen keeps up and met the goal in the playback, if anything did,
 //! and nothing that did took less energy; the log is bounded; without a log nothing changes.
 
 mod steady;
@@ -78,7 +78,7 @@ pub static ENTRY: Entry = Entry {
     ..Entry::of::<Params>()
 };
 
-/// What a [`SleepScale`] aims at.
+/// The parameters of a [`SleepScale`].
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Params {
@@ -126,7 +126,7 @@ impl Default for Params {
     }
 }
 
-/// What all cores use.
+/// The choice for all cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Choice {
     /// The idle state that a core without work enters, by its place in the list that was handed in.
@@ -141,9 +141,9 @@ pub struct Served {
     pub arrived: Instant,
     /// Who served it.
     pub core: u16,
-    /// What it computed, at nominal speed.
+    /// Its computing, at nominal speed.
     pub compute: Duration,
-    /// What it waited for memory.
+    /// Its time of waiting for memory.
     pub memory: Duration,
 }
 
@@ -161,7 +161,7 @@ pub struct SleepScale {
     choice: Choice,
 }
 
-/// What a playback says.
+/// The result of a playback.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Played {
     tail: Duration,
@@ -177,7 +177,7 @@ impl SleepScale {
         Self { params, states, gears, cores, log: Vec::new(), oldest: 0, began: now, choice }
     }
 
-    /// What to use now.
+    /// The choice in force.
     pub fn choice(&self) -> Choice {
         self.choice
     }
@@ -250,7 +250,7 @@ impl SleepScale {
     }
 
     fn play(&self, requests: &[Served], exit_latency: Duration, speed: f64) -> Played {
-        // Nobody has served yet: all sleep.
+        // No core has served yet: all sleep.
         let mut free = vec![Instant::ZERO; usize::from(self.cores)];
         let mut responses = Vec::with_capacity(requests.len());
         let mut active = Duration::ZERO;

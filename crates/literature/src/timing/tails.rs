@@ -2,9 +2,9 @@
 //! speed.
 //!
 //! To know how long a request may be delayed one must know what it, and those before it, may still
-//! need. Nobody tells; so it is learned from completed requests, each of which used some time that
-//! shrinks with the clock (*compute*, stated at nominal speed) and some that does not (*memory*).
-//! At speed v a request takes compute / v + memory.
+//! need. That is not known; so it is learned from completed requests, each of which used some time
+//! that shrinks with the clock (*compute*, stated at nominal speed) and some that does not
+//! (*memory*). At speed v a request takes compute / v + memory.
 //!
 //! Approach. The last [`Params::log`] completions are kept, and every [`Params::rebuild`] turned
 //! into a table.
@@ -20,7 +20,7 @@
 //! - Longer sums are Gaussian in what `n` adds: n mean + z sd sqrt(n), and a constant for the skew,
 //!   which is what the Cornish-Fisher expansion says it is, chosen to fit the last convolution.
 //!
-//! What always holds: tails grow with `n` and with the slowdown; a service time that never varies
+//! Invariants: tails grow with `n` and with the slowdown; a service time that never varies
 //! gives exactly `n` times itself; with fewer than [`Params::least`] completions there is no
 //! answer, because a quantile guessed from a handful is their maximum at best.
 
@@ -41,14 +41,14 @@ const STEPS: usize = 127;
 const FORGOTTEN: f64 = 1e-3;
 
 impl Params {
-    /// What a scenario's goal makes of the defaults.
+    /// The defaults, changed by a scenario's goal.
     pub fn around(around: &Surroundings<'_>) -> Self {
         let plain = Self::default();
         Self { quantile: Ratio::new(around.quantile_or(plain.quantile.as_f64())), ..plain }
     }
 }
 
-/// What a [`Tails`] looks at.
+/// The parameters of a [`Tails`].
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Params {
@@ -79,7 +79,7 @@ impl Default for Params {
     }
 }
 
-/// What one request needed.
+/// The needs of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 struct Demand {
     compute: Duration,
@@ -119,14 +119,14 @@ struct Table {
 }
 
 impl Tails {
-    /// Nothing is known yet. `slowest` is the least speed that anyone will ask about, as a share of
+    /// Nothing is known yet. `slowest` is the least speed that will be asked about, as a share of
     /// the nominal.
     pub fn new(params: Params, slowest: f64) -> Self {
         let slowest = (1.0 / slowest).max(1.0);
         Self { params, log: Vec::new(), oldest: 0, due: None, table: None, slowest }
     }
 
-    /// A request is done. `compute` is what it would have computed at nominal speed.
+    /// A request is done. `compute` is its computing at nominal speed.
     pub fn handle_completion(&mut self, now: Instant, compute: Duration, memory: Duration) {
         let demand = Demand { compute, memory };
         if self.log.len() < self.params.log.max(1) as usize {
@@ -135,7 +135,8 @@ impl Tails {
             self.log[self.oldest as usize] = demand;
             self.oldest = (self.oldest + 1) % self.log.len() as u32;
         }
-        // The first table is made as soon as there can be one: until then nobody may be delayed.
+        // The first table is made as soon as there can be one: until then no request may be
+        // delayed.
         let least = self.params.least.min(self.params.log) as usize;
         let enough = self.table.is_some() || self.log.len() >= least;
         if self.due.is_none() && enough {

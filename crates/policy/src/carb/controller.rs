@@ -4,7 +4,7 @@ use super::Params;
 use machine::{Duration, Rate, Ratio};
 use serde::{Deserialize, Serialize};
 
-/// What one epoch measured.
+/// The measurements of one epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Epoch {
@@ -79,7 +79,7 @@ impl Controller {
         self.active
     }
 
-    /// What the controller is doing.
+    /// The controller's state.
     pub fn state(&self) -> State {
         self.state
     }
@@ -87,7 +87,7 @@ impl Controller {
     /// An epoch is over; returns how many workers shall be awake in the next.
     pub fn handle_epoch(&mut self, epoch: &Epoch) -> u16 {
         let Some(rate) = epoch.rate else {
-            // Blind: everybody awake, and begin anew when sight returns.
+            // Blind: all workers awake, and begin anew when sight returns.
             self.begin_at_the_top();
             self.previous = None;
             return self.active;
@@ -140,7 +140,7 @@ impl Controller {
         let rate_fell = now.rate + self.rate_step(anchor.rate) < anchor.rate;
         let worse = self.tail_exceeds(now.tail, anchor.tail, mean);
         match self.state {
-            // A store with no requests has no tail that could tell: nobody is waiting.
+            // A store with no requests has no tail that could tell: no request waits.
             State::Hold if rate_fell || (now.rate == Rate::ZERO && self.active > self.min_active()) => {
                 self.anchor = now;
                 self.step(State::Down);

@@ -2,7 +2,7 @@
 //!
 //! **Problem.** CARB as printed steers by the slope of the tail: it stops where one worker less
 //! makes things worse, and does not know whether worse is bad. An operator has a number
-//! (`500us@p99`): below it nobody gains from a lower tail, above it somebody is paged.
+//! (`500us@p99`): below it no user gains from a lower tail, above it an operator is paged.
 //!
 //! **Approach** \[ours; the paper's search and its jump to all workers are kept\]. Each epoch
 //! leaves a point on a *curve*: at this load, with so many workers, the tail was so long. From the
@@ -26,7 +26,7 @@
 //! jump of the rate; the driver begins to count anew when a change is in force, so that fewer
 //! workers are judged by what they cause.
 //!
-//! What always holds: the number stays within its bounds; an epoch without a rate or without a tail
+//! Invariants: the number stays within its bounds; an epoch without a rate or without a tail
 //! changes nothing; under load and tails that stay the same the number settles, and the times
 //! between two trials only grow.
 
@@ -103,7 +103,7 @@ pub static GOAL_ENTRY: Entry = Entry {
     ..Entry::of::<GoalParams>()
 };
 
-/// Why the number of workers is what it is.
+/// The reason of the present number of workers.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Why {
@@ -133,7 +133,7 @@ pub enum Why {
         /// The shortest tail.
         best: Duration,
     },
-    /// Nobody asks for anything.
+    /// No requests come.
     Silence,
     /// A person or another controller asked for all of them.
     Asked,
@@ -164,7 +164,7 @@ impl fmt::Display for Why {
     }
 }
 
-/// What was seen at one load with one number of workers.
+/// The measurement at one load with one number of workers.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 struct Seen {
     /// A running mean over about four epochs, ns.
@@ -271,7 +271,7 @@ impl GoalSearch {
     /// An epoch is over; returns how many workers shall be awake in the next.
     pub fn handle_epoch(&mut self, epoch: &Epoch) -> u16 {
         self.epoch += 1;
-        // Blind: who is blind for long is somebody else's question, and until then nothing changes.
+        // Blind: a long blindness is another's question, and until then nothing changes.
         let Some(rate) = epoch.rate else { return self.active };
         self.peak = self.peak.max(rate);
         let before = self.previous_rate.replace(rate);

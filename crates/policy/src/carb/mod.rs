@@ -26,7 +26,7 @@
 //!   when the tail rises, and a worker that did not help is given back;
 //! - after a minute of holding it looks again whether one worker less will do;
 //! - a store with no requests has no tail: it scales down; a store that cannot measure wakes
-//!   everybody.
+//!   all workers.
 //!
 //! [`GoalSearch`] looks for the fewest workers within a latency goal instead. [`Controller`] is the
 //! search by slope; [`Scheduler`] drives it with the store's readings and turns its number into

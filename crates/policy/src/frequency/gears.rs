@@ -5,7 +5,7 @@
 //! waits for memory less. Whether a gear lowers the voltage too, or stops the clock for part of the
 //! time, shows in its power alone.
 //!
-//! What always holds: at least one gear and at most [`GearTable::MAX_GEARS`]; frequencies rise from
+//! Invariants: at least one gear and at most [`GearTable::MAX_GEARS`]; frequencies rise from
 //! gear to gear, power never falls; the fastest has speed 1. Turbo is not in the table: it is the
 //! fastest gear while few cores are awake, and no policy may count on it.
 

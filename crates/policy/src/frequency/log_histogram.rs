@@ -4,7 +4,7 @@
 //! so that a bucket is at most 1/64 as wide as what it holds is long. Counting is a shift, an
 //! addition and one write.
 //!
-//! What always holds: nothing is allocated after `new`; the order in which lengths were counted
+//! Invariants: nothing is allocated after `new`; the order in which lengths were counted
 //! leaves no trace.
 
 use machine::Duration;

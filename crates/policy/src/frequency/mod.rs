@@ -1,7 +1,7 @@
 //! How fast the cores run.
 //!
 //! A frequency policy is told what a core did and answers with a gear of its [`GearTable`], by
-//! value and without allocating. Whoever drives it applies the answer, and knows what the machine
+//! value and without allocating. The driver applies the answer, and knows what the machine
 //! makes of it: the delay until a new gear is in effect, and cores that share a clock, of which the
 //! fastest request wins.
 //!

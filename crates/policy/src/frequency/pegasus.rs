@@ -23,7 +23,7 @@
 //! frequency: a point then means the same watts everywhere. (RAPL caps an average, and lets a half
 //! idle package run faster; this does not.)
 //!
-//! What always holds: the cap is between the slowest gear's share and 1; for 5 minutes after a
+//! Invariants: the cap is between the slowest gear's share and 1; for 5 minutes after a
 //! violation it is 1; a service that cannot be measured has full power.
 //!
 //! Where it fails. It settles only if some gear's latency is in the band. If one gear leaves X
@@ -115,13 +115,13 @@ impl Default for Params {
     }
 }
 
-/// What an epoch measured.
+/// The measurement of an epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Latency {
     /// X.
     Measured(Duration),
-    /// Nobody asked for anything: nothing can be learned, and nobody waited.
+    /// No request came: nothing can be learned, and none waited.
     NoRequests,
     /// Telemetry is lost.
     Unknown,

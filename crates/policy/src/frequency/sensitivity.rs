@@ -15,7 +15,7 @@
 //! IPS is concave in f: a line between the slowest and the fastest gear overstates every loss
 //! between them, a line through two fast gears understates that of a slow one. For work that
 //! computes for a part of its time and waits for the rest, 1 / IPS is exactly linear in 1 / f; so
-//! have it Hsu and Feng, whom the paper follows: [`Model::Stalls`], the default.
+//! have it Hsu and Feng, as the paper cites: [`Model::Stalls`], the default.
 //!
 //! **Freshness.** A sample is taken from every two busy steps in succession whose speeds lie at
 //! least `min_change` of the table's range apart; the difference of neighbours does not see slow
@@ -24,7 +24,7 @@
 //! gear, one in the fastest. If the core is idle meanwhile, the next try is when the model is stale
 //! again. So the price is bounded: one step of `stale_after` in the slowest gear.
 //!
-//! What always holds: without a sample the gear is the fastest; with one, its predicted loss is
+//! Invariants: without a sample the gear is the fastest; with one, its predicted loss is
 //! within the slack and the next slower gear's is not, except while perturbing.
 //!
 //! Where it fails. A sample believes that two neighbouring steps did the same work. Work that

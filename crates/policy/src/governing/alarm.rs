@@ -1,9 +1,9 @@
 //! How much may arrive before the epoch's end is too far away.
 //!
-//! **Problem.** A service that was parked for its silence and is asked at once by everybody has few
+//! **Problem.** A service that was parked for its silence and gets all its requests at once has few
 //! cores until the epoch ends, a second later. A program in the kernel can count arrivals in short
 //! windows and ring at a threshold; which one? Too low, and a load that is merely lumpy never
-//! sleeps; too high, and nobody is woken.
+//! sleeps; too high, and no core is woken.
 //!
 //! **Approach** \[ours; CARB's r_th between epochs\]. Compare like with like: not with the mean
 //! rate, since requests come in lumps, but with the highest window of each of the last epochs.
@@ -11,7 +11,7 @@
 //! service does: its tail has told, at the end of those epochs, whether the cores were enough for
 //! it, and ringing at each lump would keep all cores awake for ever.
 //!
-//! What always holds:
+//! Invariants:
 //! - No threshold before an epoch was seen, and none where there is nothing to wake.
 //! - It is at least [`FLOOR`], and at least [`JUMP`] times the highest window remembered: a load
 //!   whose windows stay below twice their highest so far never rings.

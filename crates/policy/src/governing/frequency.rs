@@ -1,6 +1,6 @@
 //! How fast the CPUs of a governed service may run.
 //!
-//! The kernel's own governor sees how busy a CPU is, and not whether anybody minds. Two policies
+//! The kernel's own governor sees how busy a CPU is, and not whether that matters. Two policies
 //! know better, one by what a core gets done and one by what the service's clients feel:
 //! [`Sensitivity`] for each core, [`Pegasus`] for all of them; they are the simulator's very own.
 //! What they answer is asked for as a *cap*: below it the kernel still chooses, so nothing here
@@ -11,7 +11,7 @@
 //! threads that come and go by chance are assumed, 1 - (1 - a)(1 - b). *Free* is no cap: the
 //! fastest gear, and turbo above it. A seat is *dark* when it worked and nothing was counted of it.
 //!
-//! What always holds:
+//! Invariants:
 //! - A cap is asked for when it changes and not otherwise, and is a gear of the table or what a
 //!   person wrote.
 //! - A parked CPU has the freest cap of the active ones: what else runs there is no worse off than
@@ -274,7 +274,7 @@ impl ServiceFrequency {
                 changed.extend(self.change(cpu, cap, why.clone()));
             }
         }
-        // Whoever may run faster is told first: on a clock that is shared, no step between is
+        // A CPU that may run faster is told first: on a clock that is shared, no step between is
         // slower than both ends.
         changed.sort_by_key(|(command, _)| match command {
             Command::SetFrequency { limit, .. } => std::cmp::Reverse(freedom(*limit)),
@@ -516,7 +516,7 @@ mod tests {
             frequency.limits(&place, 1)
         };
         for _ in 0..10 {
-            assert_eq!(told(&mut frequency, 0.0), [], "nobody counts what an idle CPU does");
+            assert_eq!(told(&mut frequency, 0.0), [], "the work of an idle CPU is not counted");
         }
         assert_eq!((told(&mut frequency, 0.5), told(&mut frequency, 0.5)), (vec![], vec![]));
         let changed = told(&mut frequency, 0.5);

@@ -9,7 +9,7 @@
 //!
 //! CPUs of one service may have modes of their own ([`IdleModes`]).
 //!
-//! What always holds: a limit is asked for when it changes and not otherwise; a CPU without a known
+//! Invariants: a limit is asked for when it changes and not otherwise; a CPU without a known
 //! table is never limited but by a number that a person gave.
 
 use machine::{Command, CpuId, CpuList, CpuReading, Duration, IdleLimit};

@@ -1,7 +1,7 @@
 //! Governing a service that was not changed: how many cores it gets, which ones, how deeply they
 //! may sleep and how fast they run.
 //!
-//! **Problem.** [`crate::carb`] says how many. Somebody must feed it whole epochs, turn its number
+//! **Problem.** [`crate::carb`] says how many. A driver must feed it whole epochs, turn its number
 //! into CPUs, and above all know when not to be clever: a daemon that loses sight of its service,
 //! or whose writes are refused, must leave the machine as if it were not there.
 //!
@@ -20,10 +20,10 @@
 //!
 //! Terms. A *seat* is a physical core with all its threads ([`seats`]); numbers of cores are
 //! numbers of seats. *Open* is failing open: all cores, no limit, and a wait that doubles before it
-//! tries again. *Silence* is a rate of zero, and no failure: nobody waits, so the service gets its
-//! fewest cores. Drift is somebody else's change of what we have set.
+//! tries again. *Silence* is a rate of zero, and no failure: no request waits, so the service gets
+//! its fewest cores. Drift is a foreign change of a value that we have set.
 //!
-//! What always holds:
+//! Invariants:
 //! - Whatever is told, the CPUs in force are a non-empty prefix of the seats, and their limits are
 //!   those of the active ones.
 //! - When open or paused, all CPUs are active and no limit is in force, on sleep or speed.
@@ -150,7 +150,7 @@ pub enum Failure {
         /// Why the last one was.
         reason: String,
     },
-    /// Somebody else keeps changing what we set.
+    /// Another program keeps changing the values that we set.
     Drift { what: String },
 }
 
@@ -159,7 +159,7 @@ impl fmt::Display for Failure {
         match self {
             Self::Lost { epochs } => write!(f, "nothing was seen of the service for {epochs} epochs"),
             Self::Refused { reason } => write!(f, "refused: {reason}"),
-            Self::Drift { what } => write!(f, "somebody else changes it: {what}"),
+            Self::Drift { what } => write!(f, "another program changes it: {what}"),
         }
     }
 }

@@ -28,7 +28,7 @@
 //! requests take the least energy in between, and more at 1.0 GHz than at 2.6 (III, observations 3
 //! and 4).
 //!
-//! What always holds: a figure for every gear, in the table's order; the choice is the one of least
+//! Invariants: a figure for every gear, in the table's order; the choice is the one of least
 //! energy among those that can carry the load, the faster of two equals; energies are finite and
 //! never negative.
 

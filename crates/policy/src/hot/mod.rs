@@ -20,7 +20,7 @@
 //!   inner one.
 //! - *Calls per request*: from outside; recursion is one call.
 //!
-//! What always holds ([`rank`]): each candidate comes once; the order that they are given in does
+//! Invariants ([`rank`]): each candidate comes once; the order that they are given in does
 //! not matter; a function that is called too often, too seldom or was not counted never stands
 //! before one that fits; the first, if any fits, has at least [`ENOUGH`] of the largest share among
 //! those that fit, and none of those lies deeper.

@@ -256,8 +256,8 @@ fn tail_and_power_of_a_plan_are_what_the_server_measures() {
         let base = Base { active, speed: Speed::Steady(plan.gear), idle: plan.idle };
         let rated = Search::new(model, 0.0).rate(base).unwrap();
         let (tail, watts) = (rated.tail_ns / 1e3 / seen.p99_us, rated.power / 1e6 / seen.watts);
-        // Everybody is said to pay the whole exit latency. Of a shared queue that is far too much:
-        // others are free before.
+        // Every request is said to pay the whole exit latency. Of a shared queue that is far too
+        // much: others are free before.
         let most = if queueing == Queueing::Shared && active > 1 { 1.7 } else { 1.3 };
         assert!((0.95..most).contains(&tail), "{plan:?}: {} us for {seen:?}", rated.tail_ns / 1e3);
         assert!((0.97..1.05).contains(&watts), "{plan:?}: {} W for {seen:?}", rated.power / 1e6);

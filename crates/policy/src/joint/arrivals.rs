@@ -167,7 +167,7 @@ impl Arrivals {
         let count = self.count();
         let rate = match self.are_known() {
             true => self.older.rate(),
-            // Of a handful nobody knows the rate.
+            // A handful tells no rate.
             false if count < f64::from(BLOCK) => 0.0,
             false => count / self.last.since(self.began).as_nanos().max(1) as f64,
         };

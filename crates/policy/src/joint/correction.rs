@@ -16,7 +16,7 @@
 //! predicted for it is the mean over its requests. An epoch in which the load changed says nothing
 //! about the model and ends the window.
 //!
-//! What always holds: the factor stays within its bounds.
+//! Invariants: the factor stays within its bounds.
 
 use super::lengths::Lengths;
 use super::params::{Params, Queueing};

@@ -33,7 +33,7 @@
 //! quantile of the response time. A *core* is one server of the queue: with hyperthreads, a
 //! hyperthread.
 //!
-//! **What always holds.** At least one core is active and at most all; gear and state are in their
+//! **Invariants.** At least one core is active and at most all; gear and state are in their
 //! tables; a base plan's cores are busy for at most 98 % of the time in their fastest gear at the
 //! rate that it is made for, and if no such plan keeps the goal it is all cores in the fastest gear
 //! and *ready*, in the deepest state whose exit is no matter to the goal, as it is until enough is
@@ -73,7 +73,7 @@ use search::{Base, Rated, Search, Speed};
 use serde::{Deserialize, Serialize};
 use service::Service;
 
-/// What all cores are to do.
+/// The plan of all cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
     /// So many cores take requests. The others finish what they have and sleep in the deepest
@@ -156,7 +156,7 @@ impl Joint {
         }
     }
 
-    /// What all cores are to do now.
+    /// The plan of all cores now.
     pub fn plan(&self) -> Plan {
         self.plan
     }
@@ -181,7 +181,7 @@ impl Joint {
         if in_system > self.watch_above { self.hurry(now) } else { None }
     }
 
-    /// A request is done: what it computed (at the nominal clock), how long it waited for memory,
+    /// A request is done: its computing (at the nominal clock), how long it waited for memory,
     /// how long it took from its arrival; `in_system` are left. Says what to do from now on, if
     /// that is something else.
     #[inline]
@@ -252,8 +252,8 @@ impl Joint {
     fn answer_alarm(&mut self, now: Instant) {
         let present = self.arrivals.at_present(now);
         let active = self.guard.cores_for(self.in_system, present).max(self.plan.active);
-        // Where each core has its own queue and nobody asks for its gear, more than usual is reason
-        // enough.
+        // Where each core has its own queue and its gear is not asked for, more than usual is
+        // reason enough.
         let blind = self.params.queueing == Queueing::PerCore && !self.params.graded;
         if active > self.base.active || blind {
             let idle = self.plan.idle.min(self.ready);

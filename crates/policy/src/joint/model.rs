@@ -13,10 +13,10 @@
 //! - *Irregular arrivals* stretch the wait of those that wait by (c_a^2 + c_s^2) / (1 + c_s^2),
 //!   Allen and Cunneen's correction (Allen, Probability, Statistics and Queueing Theory, 1990).
 //!   c_a^2 of one core out of k that requests are dealt to at random is 1 + (c_a^2 - 1) / k.
-//! - *Exit latency*: everybody pays all of it. Of M/G/1 with set-up the truth is a random part of
-//!   it that is independent of the rest (Welch 1964), never more. From a shared queue it is often
-//!   much less: another core is free before the one that was woken is ready. Deep states are so
-//!   taken for slower than they are, until the measured tail says so.
+//! - *Exit latency*: every request pays all of it. Of M/G/1 with set-up the truth is a random part
+//!   of it that is independent of the rest (Welch 1964), never more. From a shared queue it is
+//!   often much less: another core is free before the one that was woken is ready. Deep states are
+//!   so taken for slower than they are, until the measured tail says so.
 //!
 //! **Power.** A core works lambda E S / k of its time. A sleep begins whenever a core runs out of
 //! work and costs one exit latency at the gear's power. With nu sleeps per second, k - lambda E S
@@ -61,7 +61,7 @@ pub(super) struct Queue {
     pub scv: f64,
 }
 
-/// Active cores at work, before anybody sleeps.
+/// Active cores at work, before any sleeps.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Running {
     /// Cores that work, on average, and the power of those.

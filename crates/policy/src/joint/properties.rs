@@ -1,4 +1,4 @@
-//! What always holds, under anything that may happen.
+//! Invariants, under anything that may happen.
 
 use super::simulated::states;
 use super::*;

@@ -1,7 +1,7 @@
 //! Readiness for a load that jumps again and again.
 //!
 //! A surge answers a jump of the load within microseconds, but not at once: cores have to wake, and
-//! requests that are queued at a busy core stay there. If jumps are rare that costs nobody the
+//! requests that are queued at a busy core stay there. If jumps are rare that costs no request the
 //! goal. If they come every few milliseconds, a plan for the mean of them misses it for good, and
 //! nothing else here would notice: epochs in which the load changed teach the model nothing.
 //!
@@ -11,7 +11,7 @@
 //! every window with few enough a little down. Without jumps peak and present are the same, and
 //! nothing changes.
 //!
-//! What always holds: the rate that is planned for is not below the present one, nor above the
+//! Invariants: the rate that is planned for is not below the present one, nor above the
 //! greater of it and the peak.
 
 use super::params::Params;

@@ -11,8 +11,8 @@ pub trait NapPolicy: Any {
         None
     }
 
-    /// A request came or left, or the machine is `awake` again after a nap. `in_system` requests are
-    /// there, `busy` cores have work, and `oldest` is the least mark of all requests.
+    /// A request came or left, or the machine is `awake` again after a nap. `in_system` requests
+    /// are there, `busy` cores have work, and `oldest` is the least mark of all requests.
     fn handle_change(
         &mut self,
         now: Instant,

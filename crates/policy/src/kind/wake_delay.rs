@@ -1,7 +1,7 @@
 //! Policies that let requests wait at a sleeping core.
 //!
-//! Under these a core that runs out of work sleeps in the deepest state at once, and an arrival does
-//! not wake it: the policy says when the wake-up must begin. Each core has its own queue.
+//! Under these a core that runs out of work sleeps in the deepest state at once, and an arrival
+//! does not wake it: the policy says when the wake-up must begin. Each core has its own queue.
 
 use crate::frequency::GearIndex;
 use machine::{Duration, Instant};
@@ -9,8 +9,8 @@ use std::any::Any;
 
 /// When a sleeping core wakes for the requests that wait at it.
 pub trait WakeDelayPolicy: Any {
-    /// The core for a request that would by itself go to `home`. `draw` makes a random number of the
-    /// driver's.
+    /// The core for a request that would by itself go to `home`. `draw` makes a random number of
+    /// the driver's.
     fn route(&self, home: usize, _now: Instant, _draw: &mut dyn FnMut() -> u64) -> usize {
         home
     }

@@ -15,7 +15,7 @@
 //! **In requests.** For the detector between two reports, and for people, the same limit is also
 //! given in requests per second, by what a request cost of late.
 //!
-//! What always holds: the limit is between a twentieth of `full_busy` and `full_busy`; two seconds
+//! Invariants: the limit is between a twentieth of `full_busy` and `full_busy`; two seconds
 //! after the load is the same, so is the limit.
 
 use super::Params;

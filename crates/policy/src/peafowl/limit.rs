@@ -17,7 +17,7 @@
 //! pull the mean down and make the return of the ordinary look like an outlier. Such a sample is
 //! entered only if it lies above the mean.
 //!
-//! What always holds: the limit never falls but by [`LearnedLimit::reset`]; a rise that lasts is
+//! Invariants: the limit never falls but by [`LearnedLimit::reset`]; a rise that lasts is
 //! learned after [`Params::learn_after`], after 10 or 10^7 samples; no sample marked saturated
 //! leaves a trace.
 

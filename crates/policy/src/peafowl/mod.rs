@@ -33,9 +33,9 @@
 //!   0.9 is what keeps a packed worker from sending its guests home by chance.
 //! - *Connections that send nothing* are moved when an order's patience ends, quietest first; their
 //!   load decays by time.
-//! - *Workers that are home to nobody*, or have learned nothing yet, take the mean of the others'
-//!   limits. If nobody has learned anything, nobody can be overloaded and new connections are
-//!   served at home, which is where limits come from.
+//! - *Workers that are home to no connection*, or have learned nothing yet, take the mean of the
+//!   others' limits. If no worker has learned anything, none can be overloaded and new connections
+//!   are served at home, which is where limits come from.
 //! - *A new connection whose home sleeps, while all active workers are near their limits*, wakes
 //!   its home.
 //! - *Do outliers enter mean and variance?* Yes, with a capped count: see `limit.rs`.

@@ -28,9 +28,9 @@
 //! share. *Overload*: the same when a worker works for more than [`Params::overload_busy`] of the
 //! time for several readings, and another sleeps: its connections may all be its own.
 //!
-//! What always holds:
+//! Invariants:
 //! - At least [`Params::min_active`] workers are active, and every worker that has connections is.
-//! - An order that nobody answers is forgotten after [`Params::order_deadline`]; no close can stop
+//! - An order that is not answered is forgotten after [`Params::order_deadline`]; no close can stop
 //!   the scheduler.
 //! - No order names a barred worker, an inactive target (but to wake it), or the same worker twice.
 //! - Timers run by `handle_timeout`, not by requests.
@@ -492,7 +492,7 @@ mod tests {
         assert_eq!(
             persist(&mut scheduler, 10, &light),
             [],
-            "one is left, with nowhere to give and nobody to take from"
+            "one is left, with nowhere to give and none to take from"
         );
         assert_eq!(scheduler.poll_timeout(), Some(at_ms(30_000)));
         scheduler.handle_timeout(at_ms(29_999));

@@ -15,7 +15,7 @@
 //! Nothing changes in the books until the driver says so with `handle_departure`, so a refused or
 //! failed transfer needs no undoing.
 //!
-//! What always holds:
+//! Invariants:
 //! - `handle_served` is O(1), without allocation, lock or clock.
 //! - Only guests are sent home, and never to this worker itself.
 //! - An order is carried out at most once; one that finds no connection lapses with a timeout.
@@ -728,7 +728,7 @@ mod tests {
             let share = Some(Rate::per_second(share));
             Order::Guidance(Guidance { fallback_limit: None, share })
         };
-        assert_eq!(worker.movable(), None, "nobody asked");
+        assert_eq!(worker.movable(), None, "no report was asked for");
         for (share, conn) in
             [(4_000.0, Some(100)), (9_000.0, Some(101)), (10_200.0, Some(102)), (12_000.0, None)]
         {

@@ -30,7 +30,7 @@ struct Critical {
     marks: u64,
     /// Its group was declared critical.
     always: bool,
-    /// What it is blocked on and since when; `None` if it runs, or if nobody has said.
+    /// What it is blocked on and since when; `None` if it runs, or if that is not known.
     blocked: Option<(Instant, Wait)>,
 }
 
@@ -38,7 +38,7 @@ struct Critical {
 struct Channel {
     id: ChannelId,
     marks: u64,
-    /// Of these, what nobody has read yet.
+    /// Of these, the part that was not read yet.
     undelivered: u64,
     /// The background group that wrote last, if nothing of it was read since.
     background: Option<GroupId>,
@@ -56,8 +56,8 @@ pub(super) struct Causal {
     /// By task.
     critical: Vec<Critical>,
     channels: Vec<Channel>,
-    /// There was no room for a task of a critical group: somebody is critical of whom nothing is
-    /// known.
+    /// There was no room for a task of a critical group: a critical task is missing of which
+    /// nothing is known.
     is_short: bool,
 }
 
@@ -119,7 +119,7 @@ impl Causal {
         });
     }
 
-    /// Forgets everything: whoever is critical always will be heard of again.
+    /// Forgets everything: a task that is critical always will be heard of again.
     pub fn forget_all(&mut self) {
         self.forget_interactions();
         self.critical.clear();

@@ -7,8 +7,8 @@
 //! ```
 //!
 //! The policy sees what the driver sees of it: that a critical thread waits for the network, and
-//! that it goes on. Whom the third party asks is not told. Each critical thread and each background
-//! group has a CPU of its own.
+//! that it goes on. The third party's own requests are not told. Each critical thread and each
+//! background group has a CPU of its own.
 
 use super::{
     Event, GroupId, Nature, Params, Quiescence, QuiescenceCommand, Role, Site, Task, TaskId, Verdict, Waits,

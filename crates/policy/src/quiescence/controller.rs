@@ -2,7 +2,7 @@
 //!
 //! Fairness is a debt, kept for each group: it grows while the group is frozen and is paid back
 //! while it runs, at such a rate that the frozen share stays below [`Params::max_share`]. At
-//! [`Params::max_freeze`] the group is thawed, whoever waits for what; it may be frozen again when
+//! [`Params::max_freeze`] the group is thawed, whatever waits; it may be frozen again when
 //! half of that is paid back.
 
 use super::causal::{Causal, Overflow};
@@ -54,7 +54,7 @@ pub enum Outlook {
     /// All wait, and nothing is frozen because that does not pay, or because it is found out
     /// whether it does.
     LeftOff,
-    /// Events were lost: nobody knows who is critical.
+    /// Events were lost: the critical tasks are not known.
     Blind,
 }
 
@@ -81,8 +81,8 @@ pub struct Quiescence {
     /// Knowledge was lost: nothing is frozen before this.
     blind_until: Option<Instant>,
     is_stopped: bool,
-    /// It takes so long to thaw, at most: so much before the end of a punctual wait everybody goes
-    /// on.
+    /// It takes so long to thaw, at most: so much before the end of a punctual wait every group
+    /// goes on.
     lead: Duration,
     payoff: Payoff,
     due: Option<Instant>,
@@ -154,8 +154,8 @@ impl Quiescence {
         self.decide(now);
     }
 
-    /// Events were lost: nobody knows who is critical now. Right after this the driver says again
-    /// of each task of the critical groups whether it is blocked.
+    /// Events were lost: the critical tasks are not known now. Right after this the driver says
+    /// again of each task of the critical groups whether it is blocked.
     pub fn handle_lost(&mut self, now: Instant) {
         self.causal.forget_all();
         self.payoff.forget_all();

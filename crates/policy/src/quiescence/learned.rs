@@ -10,7 +10,7 @@
 //! A wait whose end may come from within the machine (several things at once, a socket to here) is
 //! [`Nature::Doubtful`]. It counts as one for input or output only after it ended [`CLEAN_MIN`]
 //! times running without a background thread having ended it; until then, and from the first time
-//! that one does, nobody stands still for it.
+//! that one does, no group stands still for it.
 
 use super::{GroupId, TaskId, Wait};
 use machine::{Duration, Instant};
@@ -23,9 +23,9 @@ use std::collections::BTreeMap;
 pub enum Nature {
     /// For a disk, or a peer on another machine.
     Io,
-    /// Perhaps for that, perhaps for somebody on this machine.
+    /// Perhaps for that, perhaps for another process of this machine.
     Doubtful,
-    /// For another thread of its own process, or for a time: for nobody who may be frozen.
+    /// For another thread of its own process, or for a time: for no task that may be frozen.
     Within,
     /// For something else.
     Other,
@@ -34,7 +34,7 @@ pub enum Nature {
 /// Waits that are alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Site {
-    /// Of whom.
+    /// Its thread.
     pub group: GroupId,
     pub nature: Nature,
     /// What tells it from others, as the driver numbers them.
@@ -67,7 +67,7 @@ const LENGTHS_MIN: usize = 4;
 /// that is ended by a background thread every other time is believed once in 256 times.
 pub const CLEAN_MIN: u32 = 8;
 /// A kind of wait is punctual if all but the shortest and the longest eighth of the last ones
-/// differ by this part of their length at most: a fiftieth is what is lost where everybody goes on
+/// differ by this part of their length at most: a fiftieth is lost where every task goes on
 /// too early.
 const PUNCTUAL: u64 = 50;
 /// Sites at a time; the one that was not used for longest goes.
@@ -109,12 +109,12 @@ impl Waits {
         history.lengths.push(now.since(began));
     }
 
-    /// The thread is gone, or nobody knows any more what it does.
+    /// The thread is gone, or its state is not known any more.
     pub fn forget(&mut self, task: TaskId) {
         self.under_way.remove(&task);
     }
 
-    /// Nobody knows any more what any thread does.
+    /// The state of no thread is known any more.
     pub fn forget_all(&mut self) {
         self.under_way.clear();
     }
@@ -230,7 +230,7 @@ mod tests {
         assert_eq!(wait(&mut waits, Nature::Other, &[100; 20], None), Wait::Other);
         assert_eq!(wait(&mut waits, Nature::Within, &[100; 20], None), Wait::Within);
         assert_eq!(waits.sites().count(), 0);
-        // A wait that nobody saw begin teaches nothing.
+        // A wait whose begin was not seen teaches nothing.
         waits.ended(Instant::ZERO, TASK, None);
         assert_eq!(waits.sites().count(), 0);
     }

@@ -4,7 +4,7 @@
 //! Background tasks (an update, a backup, an indexer) run a little now and a little then, and each
 //! time wake a CPU and what it shares with the others. While a response is being computed, they
 //! might as well: the CPUs are up anyway. But when all that works on the response is blocked, on
-//! the network or a disk, nobody would notice if they stood still; then all CPUs sleep at once, and
+//! the network or a disk, they could stand still unnoticed; then all CPUs sleep at once, and
 //! the background runs again, piggybacked, when the response goes on.
 //!
 //! ```text
@@ -27,10 +27,10 @@
 //!
 //! **When.** All critical tasks are blocked on input or output (or some of them on each other,
 //! within their process), nothing that one sent is still undelivered, and the wait is worth it: it
-//! will last [`Params::min_wait`] longer, or, where nobody can tell, has lasted that long already.
-//! Blocked on anything else (a lock, a pipe of another process) is no such wait: it may be a
-//! background task that is waited for. For the same reason a background group from which a critical
-//! task has lately received anything is left alone.
+//! will last [`Params::min_wait`] longer, or, where that is not known, has lasted that long
+//! already. Blocked on anything else (a lock, a pipe of another process) is no such wait: it may be
+//! a background task that is waited for. For the same reason a background group from which a
+//! critical task has lately received anything is left alone.
 //!
 //! **Whether at all.** Freezing costs something too, and what piles up has to be run. Where the
 //! driver reads for how long all CPUs are idle ([`Quiescence::handle_idle`]), it is tried out
@@ -44,7 +44,7 @@
 //! **Fail open.** When events were lost, or there is more to know than the tables hold, everything
 //! thaws, and stays so until every interaction that may have been going on must be over.
 //!
-//! What always holds, in whatever order events arrive:
+//! Invariants, in whatever order events arrive:
 //! - a group is frozen only while none of its tasks is critical, and while every critical task is
 //!   blocked on input or output, or within its process while another is;
 //! - with a driver that is on time no group is frozen for longer than [`Params::max_freeze`] at a
@@ -102,7 +102,7 @@ pub struct Task {
 #[serde(rename_all = "snake_case")]
 pub enum ChannelId {
     Pipe(u64),
-    /// A connection between two sockets of this machine. One to elsewhere is no channel: nobody
+    /// A connection between two sockets of this machine. One to elsewhere is no channel: nothing
     /// here receives from it.
     Socket(u64),
 }
@@ -118,7 +118,7 @@ pub struct InteractionId(pub u64);
 pub enum Wait {
     /// A disk, or a peer on another machine.
     Io {
-        /// For how long, if somebody can tell.
+        /// For how long, if that is known.
         expected: Option<Duration>,
     },
     /// The same, of a kind that always lasts for about so long.
@@ -126,8 +126,8 @@ pub enum Wait {
         /// For so long, or hardly longer.
         length: Duration,
     },
-    /// Another thread of its own process, or a time of its own choosing: nobody who may be frozen,
-    /// and no slack by itself.
+    /// Another thread of its own process, or a time of its own choosing: nothing that may be
+    /// frozen, and no slack by itself.
     Within,
     /// Anything else, or unknown.
     Other,

@@ -1,4 +1,4 @@
-//! What always holds of quiescence, tried with events in any order against a plain account of who
+//! Invariants of quiescence, tried with events in any order against a plain account of who
 //! is critical.
 
 use super::*;

@@ -148,7 +148,7 @@ fn who_waits_within_its_process_is_no_slack_and_no_obstacle() {
     phone.event(0, trigger(main_thread()));
     phone.event(0, Event::Fork { parent: main_thread(), child: helper });
     assert_eq!(phone.event(1, block(main_thread(), Wait::Within)), []);
-    assert_eq!(phone.event(2, block(helper, Wait::Within)), [], "nobody waits for input or output");
+    assert_eq!(phone.event(2, block(helper, Wait::Within)), [], "no task waits for input or output");
     assert_eq!(phone.event(3, block(helper, NETWORK)), [Freeze(UPDATER), Freeze(INDEXER)]);
     assert_eq!(phone.event(4, Event::Unblock { task: main_thread() }), [Thaw(UPDATER), Thaw(INDEXER)]);
 }

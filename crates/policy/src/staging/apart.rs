@@ -21,10 +21,10 @@
 //! waits when it knows nothing. Beyond that bursts meet: many servers with long bursts do not fit
 //! one after the other, and staging is worth more than distance.
 //!
-//! What always holds:
-//! - nobody goes later than it would alone, nor earlier than its floor;
+//! Invariants:
+//! - no stage goes later than it would alone, nor earlier than its floor;
 //! - two bursts overlap only if one of them is at its floor, or does not know how long it lasts;
-//! - one more stage makes nobody later.
+//! - one more stage makes no other later.
 
 use machine::{Duration, Instant};
 
@@ -35,8 +35,8 @@ pub struct Coming {
     pub due: Instant,
     /// It is not made earlier than this; not above `due`.
     pub floor: Instant,
-    /// How long it lasts, as far as is known. Zero: nothing is, and nobody gives way to it, nor it
-    /// to others.
+    /// How long it lasts, as far as is known. Zero: nothing is, and no stage gives way to it, nor
+    /// it to others.
     pub span: Duration,
 }
 

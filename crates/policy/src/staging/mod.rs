@@ -31,12 +31,12 @@
 //! At high load, when the tail of a burst takes all the time there is, every request is in danger
 //! on arrival and is released at once: staging is off, by itself, until bursts are short again.
 //!
-//! What always holds:
+//! Invariants:
 //! - every request is released exactly once, in the order of arrival, unless it was withdrawn
 //!   before;
 //! - in deadline mode, with a driver that is on time, no request is held beyond its deadline less
 //!   the tail, as known at each moment of its wait;
-//! - never more than [`Params::max_staged`] requests are held, and nobody is held without a
+//! - never more than [`Params::max_staged`] requests are held, and none is held without a
 //!   timeout.
 
 mod apart;

@@ -1,4 +1,4 @@
-//! What always holds of a stage, and how it fares with a server behind it.
+//! Invariants of a stage, and how it fares with a server behind it.
 
 use super::Verdict::ReleaseNow;
 use super::*;

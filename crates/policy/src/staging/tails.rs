@@ -11,7 +11,7 @@
 //! next larger. What a class remembers fades while others are in use: or a class that was slow once
 //! would be avoided, never seen again, and slow for ever.
 //!
-//! What always holds: something is known of every size as soon as it is of any.
+//! Invariants: something is known of every size as soon as it is of any.
 
 use crate::wake_plan::recent::Recent;
 use machine::Duration;

@@ -7,7 +7,7 @@
 //! the time for which CPUs were kept awake on its account as a debt, which is paid off at `share`
 //! of one CPU's time; who owes more than `share` of `over` is refused until less is owed.
 //!
-//! What always holds: over any length of time t no more than rate * (t + 1 s) requests are
+//! Invariants: over any length of time t no more than rate * (t + 1 s) requests are
 //! accepted, and the time awake on one's account is at most share * (t + over), and what was
 //! accepted and not over when the debt reached its bound. A refused request takes nothing.
 

@@ -12,7 +12,7 @@
 //!                from                      until
 //! ```
 //!
-//! What always holds: windows are in order and more than `min_sleep` apart; each begins where a
+//! Invariants: windows are in order and more than `min_sleep` apart; each begins where a
 //! request begins and ends where one ends; every request lies in one. What is open is charged from
 //! the moment that it opened to the moment that it closed, by the driver's clock, so late timeouts
 //! are paid for too.
@@ -27,7 +27,7 @@ use serde::{Deserialize, Serialize};
 pub struct CpuCosts {
     pub cpu: CpuId,
     /// What waking takes from the state that it would sleep in: measured, a high percentile;
-    /// advertised where nobody has measured.
+    /// advertised where none was measured.
     pub exit_latency: Duration,
     /// A sleep shorter than this saves nothing: the target residency of its shallowest state that
     /// halts.

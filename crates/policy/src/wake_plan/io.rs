@@ -12,7 +12,7 @@
 //! average is then in the line, and what it scatters is in the window, which widens with depth just
 //! as much as this disk makes it; where it becomes too wide to be of use, nothing is predicted.
 //!
-//! What always holds: nothing is predicted before four operations of the kind and depth were seen,
+//! Invariants: nothing is predicted before four operations of the kind and depth were seen,
 //! nor for a size about which those seen say nothing; a slip handed back twice or never leaves the
 //! count of outstanding operations at or above zero, and at worst in a wrong class.
 

@@ -14,7 +14,7 @@
 //! expectations were nearer lately. Nothing here is particular to GPUs: any begin and end that
 //! repeat will do.
 //!
-//! What always holds: the first to speak are the eight; a single outlier does not decide who
+//! Invariants: the first to speak are the eight; a single outlier does not decide who
 //! speaks.
 
 use super::band::{Band, BandParams};

@@ -5,7 +5,7 @@
 //! Ours: an instant that several principals asked for is paid by them in equal parts, however many
 //! requests each has there (or asking twice would double what the others save). Time that a CPU was
 //! kept awake although no request asked for it (the driver came late to end the window) is
-//! nobody's: it is in the ledger under no name, so that the sum is right.
+//! no principal's: it is in the ledger under no name, so that the sum is right.
 //!
 //! Accounts are of principals, which are names. What may be asked for is the *purse*'s of a payer,
 //! and an instant is paid by payers in equal parts before it is paid by the names of each: whatever
@@ -13,7 +13,7 @@
 //! [`Ledger::closed`]; its purse stays until it is settled, or coming again under another name
 //! would be free.
 //!
-//! What always holds: the accounts, the closed and the unowned one sum to the time that CPUs were
+//! Invariants: the accounts, the closed and the unowned one sum to the time that CPUs were
 //! kept awake, to the nanosecond, and to the energy of that time, to the microwatt times
 //! nanosecond.
 
@@ -111,7 +111,7 @@ impl Ledger {
         self.accounts.iter().map(|(principal, account)| (*principal, account))
     }
 
-    /// Time for which CPUs were kept awake and nobody had asked.
+    /// Time for which CPUs were kept awake without a request.
     pub fn unowned(&self) -> &Account {
         &self.unowned
     }
@@ -141,7 +141,7 @@ impl Ledger {
     }
 
     /// `length` of one CPU kept awake at `power`: paid in equal parts by the payers of `sharers`,
-    /// and by each payer's principals in equal parts; or by nobody. Each sharer is named once.
+    /// and by each payer's principals in equal parts; or by none. Each sharer is named once.
     pub fn charge(
         &mut self,
         sharers: impl Iterator<Item = Principal> + Clone,
@@ -191,7 +191,7 @@ impl Ledger {
             nth += 1;
             match self.place(principal) {
                 Ok(at) => self.accounts[at].1.charge(part, power),
-                // Its account was closed: what is still to pay is nobody's.
+                // Its account was closed: the rest to pay is no principal's.
                 Err(_) => self.unowned.charge(part, power),
             }
         }

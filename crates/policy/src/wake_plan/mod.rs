@@ -2,10 +2,10 @@
 //! paper, section 2).
 //!
 //! A sleeping CPU answers late by its exit latency: 20 us are a fifth of a fast disk's read, 100 us
-//! double it. Never letting it sleep costs 2 to 5 times the power. But often somebody knows when
-//! the CPU will be needed: the disk's reads take the same time again and again, an iteration of a
-//! kernel takes as long as the last, an application has set a timer, a client says that it is about
-//! to send. Then the CPU can be up just in time and asleep until then.
+//! double it. Never letting it sleep costs 2 to 5 times the power. But often a driver or a program
+//! knows when the CPU will be needed: the disk's reads take the same time again and again, an
+//! iteration of a kernel takes as long as the last, an application has set a timer, a client says
+//! that it is about to send. Then the CPU can be up just in time and asleep until then.
 //!
 //! ```text
 //!   io, kernels, timers, remote            planner                                   driver

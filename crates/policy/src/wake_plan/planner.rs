@@ -4,7 +4,7 @@
 //! every call drains [`Planner::poll_command`]. On the way into an idle state it may also ask
 //! [`Planner::awake_until`], which is a plain look-up.
 //!
-//! What always holds, with a driver that is on time:
+//! Invariants, with a driver that is on time:
 //! - a CPU is awake throughout `[ready, ready + stay)` of every accepted request, unless the
 //!   request was withdrawn or its event came; and from the exit latency and the margin before that,
 //!   unless the request itself came later;
@@ -96,7 +96,7 @@ pub struct Planner {
     accepted: u64,
     /// When any window opens or closes next.
     due: Option<Instant>,
-    /// Somebody has to be told something.
+    /// A change has to be reported.
     changed: bool,
 }
 
@@ -243,7 +243,7 @@ impl Planner {
         let is_full =
             |planner: &Self| planner.ledger.outstanding(request.principal) >= u64::from(max_per_principal);
         if is_full(self) {
-            // Some may be over, on CPUs that nobody has looked at since.
+            // Some may be over, on CPUs that were not looked at since.
             (0..self.plans.len())
                 .filter(|&other| other != at)
                 .for_each(|other| self.bring_up_to_date(other, now));

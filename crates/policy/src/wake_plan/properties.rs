@@ -1,4 +1,4 @@
-//! What always holds of the planner, tried with random requests and a driver that may come late.
+//! Invariants of the planner, tried with random requests and a driver that may come late.
 
 use super::*;
 use machine::{CpuId, Duration, Instant, Microwatts, Ratio};
@@ -184,7 +184,7 @@ proptest! {
                     principal, cpu: step.cpu, ready: now + us(step.ahead), stay: us(step.stay),
                 };
                 answers.push(planner.handle_request(now, &request).map(|id| id.number));
-                // A name that has nothing under way goes, and may come again, at no gain. Somebody
+                // A name that has nothing under way goes, and may come again, at no gain. A name
                 // goes each time: that brings the books of all CPUs up to date.
                 if let Some(name) = leaves {
                     let gone = many_names(*name);

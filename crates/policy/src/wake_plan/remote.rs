@@ -65,7 +65,7 @@ struct Client {
 }
 
 impl Announcements {
-    /// Nobody has said anything.
+    /// Nothing was announced.
     pub fn new(params: RemoteParams) -> Self {
         Self { params, clients: Table::new(params.max_clients) }
     }
@@ -88,7 +88,7 @@ impl Announcements {
         }
     }
 
-    /// What was announced did not come, and nobody waits for it any more.
+    /// The announced event did not come, and is not waited for any more.
     pub fn handle_given_up(&mut self, announced: &Announced) {
         let weight = self.weight();
         if let Some(client) = self.clients.find_mut(announced.client) {

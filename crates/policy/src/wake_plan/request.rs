@@ -21,7 +21,7 @@ impl fmt::Display for Principal {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Payer {
-    /// Its own, and nobody else's.
+    /// Its own alone.
     Alone(Principal),
     /// That of all of this number: a user, or all who know a secret, as the driver numbers them.
     Shared(u64),
@@ -109,7 +109,7 @@ pub struct Window {
 pub enum WakeCommand {
     /// The CPU shall wake now, if it sleeps, and not sleep before `until`. Said again, with the
     /// same `from`, when the end has moved: so a driver may arm a timer of its own for the end, and
-    /// nobody stays awake if the planner dies.
+    /// no CPU stays awake if the planner dies.
     KeepAwake {
         cpu: CpuId,
         /// Since when.

@@ -1,5 +1,5 @@
-//! A burst wakes all the workers it needs within milliseconds; what only looks like one wakes
-//! nobody.
+//! A burst wakes all the workers it needs within milliseconds; a mere look-alike wakes
+//! none.
 
 use crate::store::Store;
 use machine::{Duration, Instant, Rate};
@@ -112,7 +112,7 @@ fn a_tail_above_the_goal_wakes_workers_below_the_limit() {
 
 #[test]
 fn residents_alone_can_be_helped_by_waking_a_worker() {
-    // All are at home where they are, so nobody can be sent home: only the scheduler can help.
+    // All are at home where they are, so none can be sent home: only the scheduler can help.
     let goal = Some(Duration::from_micros(500));
     let mut store = Store::new(Params { latency_goal: goal, ..Params::default() }, 4, 10);
     store.teach(50_000.0);

@@ -66,7 +66,7 @@ fn a_block_ends_without_any_request() {
     store.run_for(secs(20));
     assert_eq!(store.serving(), 2, "blocked for 30 s");
     store.run_for(secs(15));
-    assert_eq!(store.serving(), 1, "and then free, though nobody sent a request");
+    assert_eq!(store.serving(), 1, "and then free, though no request was sent");
 }
 
 #[test]
@@ -113,7 +113,7 @@ proptest! {
         acts in prop::collection::vec((any::<u8>(), 0.0..1500.0_f64), 0..40),
     ) {
         let mut store = Store::new(brisk(), workers, seed);
-        // Without any limit nobody can say what fits, and what is not silent yet stays where it is.
+        // Without any limit it is not known what fits; a connection that is not silent yet stays.
         store.teach(300.0);
         for (rate, home, serve) in clients {
             // From any start: homes and places have nothing to do with each other.

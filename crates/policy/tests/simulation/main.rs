@@ -2,8 +2,8 @@
 //! together.
 //!
 //! `store` is the fixture: it drives the policies exactly as the live server does, by messages that
-//! take time, and keeps its own books of who serves whom, so that a lost or doubled connection is
-//! seen at once.
+//! take time, and keeps its own record of the worker of each connection, so that a lost or doubled
+//! connection is seen at once.
 
 mod bursts;
 mod carb;

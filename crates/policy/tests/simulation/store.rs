@@ -111,7 +111,7 @@ pub struct Store {
 }
 
 impl Client {
-    /// Requests that nobody has answered yet.
+    /// Requests without an answer yet.
     pub fn waiting(&self) -> usize {
         self.pending.len()
     }
@@ -251,7 +251,7 @@ impl Store {
         false
     }
 
-    /// The workers that serve somebody.
+    /// The workers that serve a connection.
     pub fn serving(&self) -> usize {
         self.seats.iter().filter(|seat| seat.policy.connections() > 0).count()
     }
@@ -274,14 +274,17 @@ impl Store {
             let expected = i32::from(matches!(state.place, Place::At { .. }));
             assert_eq!(found[client], expected, "client {client} is {:?}", state.place);
         }
-        assert!(self.active.len() >= usize::from(self.params.min_active), "somebody is awake");
+        assert!(self.active.len() >= usize::from(self.params.min_active), "some worker is awake");
     }
 
     /// After quiet: no connection flies, workers that serve are active and no others but the
     /// minimum.
     pub fn check_settled(&self) {
         self.check();
-        assert!(self.clients.iter().all(|client| client.place != Place::Flying), "nobody is lost on the way");
+        assert!(
+            self.clients.iter().all(|client| client.place != Place::Flying),
+            "no connection is lost on the way"
+        );
         for (id, seat) in (0..).map(WorkerId).zip(&self.seats) {
             let serves = seat.policy.connections() > 0;
             assert!(!serves || self.active.contains(&id), "{id} serves but is inactive");
@@ -470,7 +473,7 @@ impl Store {
         let busy = self.seats[worker].turn;
         let input = WorkerInput::Served { slot, requests: requests.len() as u32, busy };
         if let WorkerOutput::Verdict(Verdict::Send { target, why }) = self.tell_worker(worker, input) {
-            assert_ne!(target.index(), worker, "nobody is sent to where it is");
+            assert_ne!(target.index(), worker, "no connection is sent to where it is");
             self.send(worker, slot, target.index(), why);
         }
         self.begin_serving(worker);

@@ -315,7 +315,7 @@ impl Books {
     }
 
     /// Little's law over the whole run: the mean number in the system against rate times mean
-    /// response. Both are sums over the same visits, so with nobody left inside they are equal.
+    /// response. Both are sums over the same visits, so with no request left inside they are equal.
     pub(super) fn littles_law_holds(&self) -> bool {
         self.in_system() > 0 || self.area_ns == self.response_sum_ns
     }

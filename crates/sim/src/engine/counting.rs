@@ -1,9 +1,9 @@
 //! How many cores new work may go to, where connections are not moved one by one.
 //!
-//! The set of active cores is a prefix of one order: sockets one after the other, in each the cores,
-//! of each core both threads, so that parking takes whole cores and then whole sockets. A core that
-//! is parked ends what it has begun and what is queued at it, and takes no more. Policies that let
-//! the whole machine sleep are in `napping`.
+//! The set of active cores is a prefix of one order: sockets one after the other, in each the
+//! cores, of each core both threads, so that parking takes whole cores and then whole sockets. A
+//! core that is parked ends what it has begun and what is queued at it, and takes no more. Policies
+//! that let the whole machine sleep are in `napping`.
 
 use super::agenda::NEVER;
 use super::decisions::Readers;

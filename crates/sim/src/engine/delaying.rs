@@ -1,8 +1,8 @@
 //! Waking later than one could.
 //!
 //! Under these policies a core that runs out of work sleeps in the deepest state at once, and an
-//! arrival does not wake it: the policy says when the wake-up must begin, and in which gear the core
-//! runs from then on. Each core has its own queue.
+//! arrival does not wake it: the policy says when the wake-up must begin, and in which gear the
+//! core runs from then on. Each core has its own queue.
 
 use super::agenda::NEVER;
 use super::known::{WakeDelays, wake_delay_policy};

@@ -3,7 +3,7 @@
 use super::MAX_STATES;
 use super::hardware::CpuSet;
 
-/// Idle CPUs: first those that poll, then by state. Few states have anybody, and under load often
+/// Idle CPUs: first those that poll, then by state. Few states have a CPU, and under load often
 /// none has; so it is known which do.
 #[derive(Clone, Debug, Default)]
 pub(super) struct IdleSets {

@@ -21,7 +21,7 @@ pub(super) struct Interrupt {
 /// What an interrupt brings about.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Then {
-    /// Nothing that anybody waits for.
+    /// Nothing that is waited for.
     Nothing,
     /// A request reaches its queue.
     Dispatch(Task),
@@ -112,7 +112,7 @@ impl Engine {
         self.interrupt(cpu, Interrupt { cost_ns, then: Then::Dispatch(task) });
     }
 
-    /// A reply was sent: the card says so later, and nobody waits for it.
+    /// A reply was sent: the card says so later, and no request waits for it.
     pub(super) fn transmit(&mut self, cpu: usize, task: &Task) {
         let Some(nic) = &self.setup.nic else { return };
         let (on, cost_ns) = (nic.on.clone(), nic.transmit.as_nanos());

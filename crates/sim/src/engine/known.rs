@@ -1,8 +1,8 @@
 //! The policies that the engine calls without a vtable.
 //!
-//! A policy comes from its registry entry as a trait object of its kind. On the path of a request an
-//! indirect call would cost more than some policies do, so those that are listed here are unpacked
-//! when a run begins, and called by a match. A policy that is not listed runs as well.
+//! A policy comes from its registry entry as a trait object of its kind. On the path of a request
+//! an indirect call would cost more than some policies do, so those that are listed here are
+//! unpacked when a run begins, and called by a match. A policy that is not listed runs as well.
 
 use literature::{cores, frequency, idle, timing};
 use policy::kind::idle::{IdleEntry, IdleTable, Sleep, Woken};

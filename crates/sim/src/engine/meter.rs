@@ -2,7 +2,7 @@
 //!
 //! A core is in one *mode* at a time: working, waking up or polling in a gear, or asleep in an idle
 //! state. The meter adds up the time in each mode and nothing else; energy is computed from the
-//! sums when somebody asks. So a change of mode costs one addition, and joules cannot drift away
+//! sums when it is read. So a change of mode costs one addition, and joules cannot drift away
 //! from residencies. Energy that belongs to no mode (the mean of two levels while a clock changes,
 //! a turbo clock's surplus) is added beside.
 //!

@@ -14,7 +14,7 @@
 //! of the slow ones into changes. Everything is plain calls on enums: one run is one thread,
 //! without allocation once its queues have grown.
 //!
-//! What always holds, and is checked at the end of every run: each core's time adds up to the run's
+//! Invariants, checked at the end of every run: each core's time adds up to the run's
 //! length (energy is a sum over it); the work done is the work that arrived and left, plus what was
 //! begun; Little's law between the mean number in the system and the mean time in it, exactly,
 //! because both are sums over the same visits.
@@ -63,14 +63,14 @@ use std::collections::VecDeque;
 use task::{InPieces, Task};
 use workload::{Jobs, Random};
 
-/// What a CPU does.
+/// The state of a CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Doing {
     /// A request's task.
     Working,
     /// It has ended one and looks for the next.
     Between,
-    /// An interrupt, or somebody else's work.
+    /// An interrupt, or work of another service.
     Interrupted,
     /// Coming out of a sleep.
     Waking,
@@ -103,7 +103,7 @@ struct Core {
     halted: bool,
     /// Its sleep is ended by the next tick.
     tick_kept: bool,
-    /// Somebody wants it awake until then, work or not.
+    /// It is kept awake until then, work or not.
     awake_until: u64,
     /// When a timer of a client that lives here is due; governors see it coming.
     timer_ns: u64,
@@ -180,7 +180,7 @@ pub struct Engine {
     anticipating: Option<Box<anticipating::Anticipating>>,
     quiescing: Option<Box<quiescing::Quiescing>>,
     outside_ns: u64,
-    /// Somebody has to be told of every answer.
+    /// Some part has to be told of every answer.
     is_watched: bool,
     /// A policy may answer overload with more speed or cores; a queue that grows for a while is no
     /// verdict then.

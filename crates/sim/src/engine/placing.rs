@@ -1,5 +1,5 @@
 //! Connections on workers, placed by the policies that the live store runs: Peafowl, CARB, or
-//! nobody.
+//! none.
 //!
 //! This is the live server's director and acceptor in simulated time: the same calls in the same
 //! order, with messages and transfers that take as long as they were measured to take. A connection
@@ -294,8 +294,8 @@ impl Engine {
         self.obey_scheduler();
     }
 
-    /// So many workers shall be awake: the connections of the others move. False if nobody places
-    /// connections.
+    /// So many workers shall be awake: the connections of the others move. False if no policy
+    /// places connections.
     pub(super) fn place_on(&mut self, wanted: usize) -> bool {
         let Some(placing) = &mut self.placing else { return false };
         placing.scheduling.set_wanted(Instant::from_nanos(self.now), wanted as u16);

@@ -106,7 +106,7 @@ impl Engine {
     pub fn run(mut self) -> Ended {
         self.begin();
         let mut end = self.go_on();
-        // What is left when nobody comes any more shows whether the machine kept up.
+        // The rest when no request comes any more shows whether the machine kept up.
         if self.adapts && self.backlog > BACKLOG_MIN && self.backlog * BACKLOG_SHARE > self.books.entered() {
             end = End::Unstable;
         }
@@ -138,7 +138,7 @@ impl Engine {
         if self.setup.closed.is_none() {
             self.fetch();
         }
-        // Everybody decides anew what to do with nothing to do.
+        // Every CPU without work selects an idle state anew.
         for cpu in 0..self.hardware.cpus() {
             self.idle.remove(1, cpu);
             self.cores[cpu].doing = Doing::Waking;
@@ -192,7 +192,7 @@ impl Engine {
                 }
             } else if self.next_at <= rare_at {
                 if self.next_at > stop_at {
-                    // Those who are here are served; nobody else comes.
+                    // The requests that are here are served; no others come.
                     self.backlog = self.books.in_system();
                     self.next_at = NEVER;
                     self.fetched = self.setup.requests;
@@ -228,7 +228,7 @@ impl Engine {
         self.books.responses.is_precise().then_some(End::Precise)
     }
 
-    /// No more requests will come. A leaf that nobody asks any more draws power until the fleet's
+    /// No more requests will come. A leaf that gets no more requests draws power until the fleet's
     /// run is over.
     fn is_over(&self) -> bool {
         let is_last =
@@ -350,12 +350,12 @@ impl Ended {
         };
         classes.map(|(class, (requests, missed))| count(class, requests, missed)).collect()
     }
-    /// Connections moved, and how many of them a worker sent home by itself; `None` if nobody
+    /// Connections moved, and how many of them a worker sent home by itself; `None` if nothing
     /// places them.
     pub fn transfers(&self) -> Option<(u64, u64)> {
         self.engine.transfers()
     }
-    /// Share of the device's answers that were foreseen; `None` if nobody foresees.
+    /// Share of the device's answers that were foreseen; `None` without a predictor.
     pub fn foreseen(&self) -> Option<f64> {
         self.engine.prediction_record().map(|record| record.hit_rate().as_f64())
     }

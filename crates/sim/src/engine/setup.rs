@@ -80,7 +80,7 @@ pub enum NoiseOn {
 pub struct Nic {
     /// CPU time before a request reaches its queue.
     pub receive: Duration,
-    /// CPU time after a reply was sent; nobody waits for it.
+    /// CPU time after a reply was sent; no request waits for it.
     pub transmit: Duration,
     /// Where both land.
     pub on: Target,

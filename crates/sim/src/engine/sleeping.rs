@@ -351,7 +351,7 @@ impl Engine {
         let now = self.now;
         self.agenda.clear(cpu);
         if self.cores[cpu].doing == Doing::Polling {
-            // Nobody wants it awake any longer.
+            // Nothing wants it awake any longer.
             self.idle.remove(0, cpu);
             self.books.idle(now - self.cores[cpu].idle_since);
             self.cores[cpu].idle_since = now;

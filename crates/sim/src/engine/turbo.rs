@@ -35,7 +35,7 @@ pub(super) struct Turbo {
 const NONE: u8 = u8::MAX;
 
 impl Turbo {
-    /// Nobody works yet.
+    /// No core works yet.
     pub fn new(platform: &Platform) -> Self {
         let nominal = platform.frequencies.nominal().0 as f64;
         let gear_watts = platform.frequencies.gears.last().map_or(0.0, |gear| gear.power.as_watts());

@@ -114,10 +114,10 @@ impl Engine {
     #[inline]
     fn choose_core(&mut self, task: &Task) -> usize {
         match self.setup.dispatch {
-            // Whoever is free; which connection's worker is asked when it is let in.
+            // The first that is free; which connection's worker is asked when it is let in.
             Dispatch::Shared | Dispatch::ForkJoin => 0,
             Dispatch::Connections if self.placing.is_some() => 0,
-            // Drawn when the request was generated, where somebody knows the future.
+            // Drawn when the request was generated, where a policy knows the future.
             _ if self.ahead.is_on() => self.ahead.core_of_arrival(),
             Dispatch::Connections => self.nth_active(task.connection as usize),
             Dispatch::RoundRobin => {

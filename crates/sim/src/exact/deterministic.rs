@@ -76,7 +76,7 @@ impl Crommelin {
     }
 }
 
-/// Probabilities below it change no quantile that anybody asks for.
+/// Probabilities below it change no quantile that is asked for.
 const NEGLIGIBLE: f64 = 1e-14;
 
 #[cfg(test)]

@@ -249,7 +249,7 @@ mod tests {
 
     #[test]
     fn an_exponential_set_up_adds_its_mean() {
-        // Memoryless: whoever comes during a set-up waits for the whole of it, on average.
+        // Memoryless: a request that comes during a set-up waits for the whole of it, on average.
         near(set_up_delay(0.8, 3.0, 2.0 * 9.0), 3.0, 1e-12);
         // A constant one adds less under load: some come while it is under way.
         near(set_up_delay(1e-9, 3.0, 9.0), 3.0, 1e-6);

@@ -24,7 +24,7 @@ pub(super) struct Answers {
 }
 
 impl Answers {
-    /// Nobody has answered any of `requests` requests, at most [`REQUESTS_MAX`], yet.
+    /// No server has answered any of `requests` requests, at most [`REQUESTS_MAX`], yet.
     pub fn new(requests: u64, fanout: u32) -> Self {
         let steps = steps(fanout);
         let cells = || (0..requests).map(|_| AtomicU32::new(0)).collect();

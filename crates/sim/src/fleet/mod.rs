@@ -21,7 +21,7 @@
 //! Its figures have intervals as honest as the root's, though leaves hang together by the instants
 //! at which they are asked.
 //!
-//! What always holds: the result is the same whatever the number of threads; memory grows with the
+//! Invariants: the result is the same whatever the number of threads; memory grows with the
 //! root's requests (see `answers`) and with the threads, not with servers times requests; every
 //! request asks exactly `fanout` servers; the power of a fleet is the sum of that of its servers,
 //! over the same time.

@@ -159,7 +159,8 @@ fn together(groups: &[Sums]) -> Sums {
 fn responses(fleet: &Fleet, runs: &[Run], of: &dyn Fn(&Run) -> &Collector) -> (Responses, Verdict) {
     let all = |horizon, runs: &[Run]| {
         let mut all = Replications::new(horizon);
-        // The only doubt about a whole run is a queue that grows, and nobody told these of queues.
+        // The only doubt about a whole run is a queue that grows, and these were not told of
+        // queues.
         (0..).zip(runs).for_each(|(seed, run)| _ = all.add(seed, of(run)));
         all
     };

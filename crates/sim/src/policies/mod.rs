@@ -1,9 +1,9 @@
 //! The policies of a run, one for each question, from a line such as `peafowl + teo + pegasus`.
 //!
-//! The questions are how many cores stay awake, which idle state a core takes, at which frequency it
-//! runs, and when to be awake at all. A line answers each at most once; a question that it leaves
-//! open is answered as stock Linux does on a server: all cores, the menu governor, the fastest
-//! frequency, at once.
+//! The questions are how many cores stay awake, which idle state a core takes, at which frequency
+//! it runs, and when to be awake at all. A line answers each at most once; a question that it
+//! leaves open is answered as stock Linux does on a server: all cores, the menu governor, the
+//! fastest frequency, at once.
 //!
 //! Nothing here knows a policy by its name but for the words that stand for others ([`JOINT`]) and
 //! the clairvoyant, which is this crate's own.
@@ -54,7 +54,7 @@ pub struct Policies {
 pub struct PolicyError {
     /// The key at fault.
     pub key: String,
-    /// What is wrong.
+    /// The error.
     pub problem: String,
     pub fix: String,
 }

@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf, absolute};
 use toml::{Table, Value};
 
-/// Quantities that nobody publishes, by key: one table for all papers.
+/// Quantities that are not published, by key: one table for all papers.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Estimates(Table);
 

@@ -21,7 +21,7 @@ pub enum ScenarioError {
         /// Which file.
         path: PathBuf,
         key: String,
-        /// What is wrong.
+        /// The error.
         problem: String,
         fix: String,
     },

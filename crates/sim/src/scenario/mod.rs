@@ -4,8 +4,8 @@
 //! Read in three steps, so that an error is found before anything runs and names where it is. A
 //! [`Document`] is the TOML text as a tree, in which values from the table of ESTIMATEs have been
 //! filled in and a sweep or a variant can set keys. A [`Scenario`] is the same with types: unknown
-//! keys are refused. A [`Setup`](crate::Setup) is what one contestant's run is made of, checked: a
-//! platform that cannot be, a policy nobody knows, a load of nothing do not get there.
+//! keys are refused. A [`Setup`](crate::Setup) is the setup of one contestant's run, checked: a
+//! platform that cannot be, a policy that is not known, a load of nothing do not get there.
 
 mod document;
 mod error;
@@ -27,10 +27,10 @@ use workload::{Demand, Distribution};
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scenario {
-    /// What it is about.
+    /// Its subject.
     #[serde(default)]
     pub title: String,
-    /// What was assumed; printed with every result.
+    /// The assumptions; printed with every result.
     #[serde(default)]
     pub assumptions: Vec<String>,
     /// The contestants: each a list of policies joined by ` + `.
@@ -129,13 +129,13 @@ pub struct TurboTable {
     pub watts: f64,
 }
 
-/// What is different about one idle state.
+/// The changes of one idle state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct CstateTable {
     /// Advertised.
     pub exit_latency: Option<Time>,
-    /// What waking takes.
+    /// The duration of waking.
     pub true_exit_latency: Option<Time>,
     /// The shortest sleep that pays.
     pub target_residency: Option<Time>,
@@ -314,7 +314,7 @@ pub struct Fleet {
     pub policies: Vec<String>,
 }
 
-/// What a paper's figure shows.
+/// The content of a paper's figure.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Figure {
@@ -327,7 +327,7 @@ pub struct Figure {
     pub x: String,
     /// Metrics on the vertical.
     pub y: Vec<String>,
-    /// What the paper says in words and tables.
+    /// The paper's figures in words and tables.
     pub paper_says: Vec<String>,
     /// Headlines that rest on it, by id.
     pub headlines: Vec<String>,

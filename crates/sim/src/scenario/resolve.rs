@@ -19,7 +19,7 @@ pub struct Contestant {
 }
 
 impl Document {
-    /// Everyone who runs: the variants, or else one for each policy.
+    /// All that run: the variants, or else one for each policy.
     pub fn contestants(&self) -> Result<Vec<Contestant>, ScenarioError> {
         let scenario = self.scenario()?;
         let plain = |policies: &String| Contestant {
@@ -190,8 +190,8 @@ impl Document {
         self.check_used(params.chain(set).chain(scenario.sweep.keys().cloned()))
     }
 
-    /// Those of these dotted keys that are parameters hold for some contestant. Policies that
-    /// nobody knows are told of elsewhere.
+    /// Those of these dotted keys that are parameters hold for some contestant. Unknown
+    /// policies are reported elsewhere.
     pub fn check_used(&self, keys: impl Iterator<Item = String>) -> Result<(), ScenarioError> {
         let scenario = self.scenario()?;
         let contestants = self.contestants()?;
@@ -214,7 +214,7 @@ impl Document {
         Ok(())
     }
 
-    /// What one run of `policies` is made of, and its load.
+    /// The setup of one run of `policies`, and its load.
     pub fn setup(&self, policies: &str, seed: u64) -> Result<(Setup, Jobs), ScenarioError> {
         let scenario = self.scenario()?;
         let platform = self.platform(&scenario)?;

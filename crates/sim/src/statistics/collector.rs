@@ -1,4 +1,4 @@
-//! What a run is told, and when it may end.
+//! The measurements of a run, and its end.
 
 use super::batches::{Batch, Batches, MOST, stretch_correlation};
 use super::ratio::{PARTS_MIN, Parts};
@@ -89,7 +89,7 @@ impl Collector {
         self.batches.recorded()
     }
 
-    /// What was measured after the warm-up, up to the last full batch. Of fewer than ten batches
+    /// The measurements after the warm-up, up to the last full batch. Of fewer than ten batches
     /// (640 requests) all is taken, and no interval comes of it.
     pub fn sample(&self) -> Result<Sample<'_>, Doubt> {
         if self.stability.is_unstable() || self.stability.grows() {
@@ -167,7 +167,7 @@ pub enum Doubt {
 /// A precision that was not reached.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Shortfall {
-    /// What was asked for.
+    /// The precision asked for.
     pub precision: Precision,
     /// The half-width as a share of the estimate; `None` if the requests are too few to tell.
     pub reached: Option<f64>,

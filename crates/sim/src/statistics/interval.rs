@@ -6,7 +6,7 @@ use std::fmt;
 /// A 95 % confidence interval: in 95 of 100 runs with other seeds, the truth lies within.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Interval {
-    /// The best guess, in the unit of what was estimated.
+    /// The best guess, in the unit of the estimated quantity.
     pub estimate: f64,
     /// How far the truth may lie to either side, in the same unit.
     pub half_width: f64,

@@ -5,7 +5,7 @@
 //! for independent, they take quantiles of short stretches for normal, and they stop when chance
 //! makes an interval narrow. Here:
 //!
-//! | file | what it does |
+//! | file | task |
 //! |---|---|
 //! | [`collector`](Collector) | what a run is told; when it may end |
 //! | `batches` | 32 to 64 batches, each with sum and histogram, merged in pairs as the run goes on |
@@ -18,7 +18,7 @@
 //! | [`precision`](Precision) | `1%@p99` |
 //! | [`coverage`](coverage::coverage) | how often all this is right |
 //!
-//! What always holds: memory does not depend on the number of requests; nothing reported is NaN;
+//! Invariants: memory does not depend on the number of requests; nothing reported is NaN;
 //! the result depends on what was recorded and its order, and for replications on nothing but their
 //! seeds.
 //!

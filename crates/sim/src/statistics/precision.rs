@@ -1,4 +1,4 @@
-//! What is estimated, and how precisely it shall be known: `1%@p99`.
+//! The estimated quantity, and the precision asked for: `1%@p99`.
 
 use machine::Goal;
 use serde::{Deserialize, Serialize};
@@ -46,7 +46,7 @@ pub enum Quantity {
 }
 
 impl Quantity {
-    /// What a table of results shows.
+    /// The content of a table of results.
     pub const SHOWN: [Self; 5] = [
         Self::Mean,
         Self::Quantile(Quantile::P50),
@@ -107,7 +107,7 @@ pub enum ParsePrecisionError {
 }
 
 impl Quantity {
-    /// What a latency goal is about.
+    /// The subject of a latency goal.
     pub fn of(goal: Goal) -> Option<Self> {
         Quantile::from_percent(goal.quantile * 100.0).map(Self::Quantile)
     }

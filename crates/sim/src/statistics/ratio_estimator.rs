@@ -12,7 +12,7 @@ use super::warm_up;
 /// The ratio of two running totals.
 #[derive(Clone, Debug)]
 pub struct RatioEstimator {
-    /// What each batch added to the numerator and the denominator.
+    /// The additions of each batch to the numerator and the denominator.
     batches: Vec<(f64, f64)>,
     /// The totals at the end of the last batch.
     from: (f64, f64),

@@ -21,7 +21,7 @@ use super::sample::Sample;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// What a run is a stretch of, and with it the method.
+/// The whole of which a run is a stretch, and with it the method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Horizon {
@@ -59,7 +59,7 @@ impl Replications {
         self.runs.len()
     }
 
-    /// What they measured together; fewer than ten runs have estimates without intervals.
+    /// Their measurements together; fewer than ten runs have estimates without intervals.
     pub fn sample(&self) -> Sample<'_> {
         Sample::new(self.runs.values().collect(), Parts::Independent)
     }

@@ -22,14 +22,14 @@
 //! ([`SHARE_ERROR`]). What this cannot find is a run that is short against what its queue remembers
 //! and by chance has no congested spell at all: nothing in it says that there are any. Runs that
 //! end when they are precise are protected from that by their length
-//! ([`Collector`](super::Collector)); whoever fixes the length should know it.
+//! ([`Collector`](super::Collector)); an author who fixes the length should know it.
 
 use super::batches::{Batch, stretch_correlation};
 use super::ratio::{Parts, spread};
 use super::{Interval, Quantity};
 use hdrhistogram::Histogram;
 
-/// What a run, or several together, measured after the warm-up.
+/// The measurements of a run, or of several together, after the warm-up.
 #[derive(Clone, Debug)]
 pub struct Sample<'a> {
     batches: Vec<&'a Batch>,

@@ -115,7 +115,7 @@ mod tests {
                     return Some(arrivals);
                 }
             } else {
-                // With nobody there, the departure of nobody.
+                // With no request there, no departure.
                 in_system = in_system.saturating_sub(1);
             }
         }

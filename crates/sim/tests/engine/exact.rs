@@ -1,4 +1,5 @@
-//! Queues whose answer is known. Nobody sleeps (`poll`), so that nothing but the queue is measured.
+//! Queues whose answer is known. No core sleeps (`poll`), so that nothing but the queue is
+//! measured.
 
 use super::{run, run_many, task};
 use sim::exact::ResponseTime;

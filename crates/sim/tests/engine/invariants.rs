@@ -1,4 +1,4 @@
-//! What holds in every run, whatever the machine and the service.
+//! Invariants of every run, whatever the machine and the service.
 
 use super::{document, run, run_many, task};
 use proptest::prelude::*;

@@ -1,4 +1,4 @@
-//! What the registries say of the policies is what the code does.
+//! The registries agree with the code.
 
 use super::{document, task};
 use machine::{Duration, Platform};

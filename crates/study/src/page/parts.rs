@@ -17,7 +17,7 @@ pub struct Measured<'a> {
     pub y: Option<Estimate>,
 }
 
-/// What a paper prints for a contestant at one place of an axis.
+/// A paper's value for a contestant at one place of an axis.
 #[derive(Clone, Copy, Debug)]
 pub struct Printed<'a> {
     pub contestant: &'a str,

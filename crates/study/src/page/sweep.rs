@@ -15,7 +15,7 @@ use sim::Outcome;
 pub struct Swept<'a> {
     /// Keys and values of the axes, the same keys in every cell.
     pub axes: Vec<(&'a str, &'a str)>,
-    /// What came out.
+    /// The results.
     pub outcome: &'a Outcome,
 }
 
@@ -222,7 +222,7 @@ impl Swept<'_> {
     }
 }
 
-/// What a figure is called above a plot, and its axis.
+/// The title of a figure above a plot, and its axis.
 fn quantity(measure: &Named) -> (String, Quantity) {
     let key = measure.to_string();
     let name = match key.as_str() {

@@ -1,9 +1,9 @@
 //! Crescendo: a request begins slowly and gains speed the longer it stays, so that the long ones
 //! still make it.
 //!
-//! **The problem.** Nobody knows in advance how long a request will be. Rubik runs each as if it
+//! **The problem.** The length of a request is not known in advance. Rubik runs each as if it
 //! were the longest that the goal speaks of; Hurry-up runs all slowly and the ones that have stayed
-//! for a threshold at full speed, and somebody has to find the threshold. The cheapest way lies
+//! for a threshold at full speed, and the threshold has to be found. The cheapest way lies
 //! between the two and follows from the distribution of work: speed is spent where few requests get
 //! to.
 //!
@@ -19,7 +19,7 @@
 //! ends only where no other request keeps the package awake, which of Poisson arrivals to plenty of
 //! cores one in e^L finds (L requests are there on average, by Little's law).
 //!
-//! **What always holds.** Until enough requests are known, and for a request that cannot make it
+//! **Invariants.** Until enough requests are known, and for a request that cannot make it
 //! any more or is beyond the quantile, the fastest gear; an older head or a longer queue never
 //! lowers the gear.
 
@@ -37,7 +37,7 @@ use policy::frequency::log_histogram::LogHistogram;
 use schedule::{Cost, Schedules};
 use serde::{Deserialize, Serialize};
 
-/// What a core is to do.
+/// The plan of a core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Choice {
     pub gear: GearIndex,
@@ -75,7 +75,7 @@ impl Crescendo {
         }
     }
 
-    /// A request is done: what it computed (at nominal frequency), how long it waited for memory,
+    /// A request is done: its computing (at nominal frequency), how long it waited for memory,
     /// and how long it took from its arrival.
     pub fn handle_completion(
         &mut self,

@@ -1,4 +1,4 @@
-//! What always holds, whatever the requests and the queue.
+//! Invariants, whatever the requests and the queue.
 
 use super::*;
 use crate::frequency::gears::tests::nine_gears;

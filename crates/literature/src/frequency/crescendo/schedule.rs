@@ -17,7 +17,7 @@
 //! P is what a core draws beyond what it would asleep; E what its stay costs the rest of the
 //! machine.
 //!
-//! What always holds: within a schedule gears do not fall; a later schedule is in no part slower;
+//! Invariants: within a schedule gears do not fall; a later schedule is in no part slower;
 //! times are finite.
 
 use machine::Microwatts;
@@ -31,7 +31,7 @@ pub(super) const PARTS: usize = 32;
 /// Schedules \[D\]: from one to the next, lambda grows by the square root of two.
 const SCHEDULES: usize = 48;
 
-/// What the stay of a request costs.
+/// The cost of the stay of a request.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Cost {
     /// Of a core that has nothing to do.
@@ -137,7 +137,7 @@ impl Schedules {
     }
 }
 
-/// What a nanosecond of nominal computing costs in a gear.
+/// The cost of a nanosecond of nominal computing in a gear.
 #[derive(Clone, Copy, Debug)]
 struct Priced {
     gear: GearIndex,
@@ -185,7 +185,7 @@ fn survivors(measured: &LogHistogram, part_ns: f64, parts: usize) -> Vec<f64> {
 /// outweigh.
 const LEAST_LAMBDA: f64 = 14.0;
 
-/// In parts, and as a share of time: what rounding may do, and nobody notices.
+/// In parts, and as a share of time: the harmless error of rounding.
 const HAIR: f64 = 1e-3;
 
 #[cfg(test)]
@@ -314,7 +314,7 @@ mod tests {
                 let slower = pair[0].gears.iter().zip(&pair[1].gears).all(|(slow, fast)| slow <= fast);
                 prop_assert!(slower);
             }
-            // Whoever can keep the goal does.
+            // A request that can keep the goal does.
             let longest = lengths.iter().copied().fold(0.0, f64::max);
             let (_, took) = spent(&schedules, &lengths, budget);
             let least = longest * (1.0 + memory);

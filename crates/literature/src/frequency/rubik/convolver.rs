@@ -26,7 +26,7 @@ pub(super) struct Workspace {
     sum: Vec<Complex<f64>>,
     /// The place in [`LENGTHS`] of these two spectra's transform.
     longest: usize,
-    /// What a transform back may overwrite.
+    /// The buffer that a transform back may overwrite.
     spent: Vec<Complex<f64>>,
     scratch: Vec<Complex<f64>>,
 }

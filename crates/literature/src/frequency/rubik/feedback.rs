@@ -5,7 +5,7 @@
 //! operator's L times a factor, which a proportional-integral controller moves once per second by
 //! the measured tail: down while the goal is missed, up while there is slack left.
 //!
-//! What always holds: the factor stays between the bounds, and so does the integral by itself:
+//! Invariants: the factor stays between the bounds, and so does the integral by itself:
 //! after hours of a load at which the slowest gear is fast enough, or the fastest too slow, it
 //! comes back as soon as the tail does.
 

@@ -1,6 +1,6 @@
-//! Rubik: at every arrival and completion the slowest gear at which everybody in the queue still
-//! makes it (Kasture et al., MICRO 2015; here the comparison of the Peafowl paper's Figures 9 and
-//! 10).
+//! Rubik: at every arrival and completion the slowest gear at which every request in the queue
+//! still makes it (Kasture et al., MICRO 2015; here the comparison of the Peafowl paper's Figures 9
+//! and 10).
 //!
 //! A core has a queue. The request that waits as the i-th is done when what the head has left, the
 //! requests before it and itself are done: C cycles of computing, which a slower clock stretches,
@@ -25,7 +25,7 @@
 //! One [`Rubik`] serves any number of cores: what it learns is common to all, and [`Rubik::choose`]
 //! reads only.
 //!
-//! What always holds: without tables, that is for the first `samples_min` requests, the fastest
+//! Invariants: without tables, that is for the first `samples_min` requests, the fastest
 //! gear; the fastest for a request that cannot make it any more (so a decision looks at no more
 //! requests than make up L' of work); an older request or a longer queue never lowers the gear; the
 //! order of completions at one instant leaves no trace.
@@ -97,7 +97,7 @@ impl Rubik {
         rubik
     }
 
-    /// A request is done: what it computed (at nominal frequency), how long it waited for memory,
+    /// A request is done: its computing (at nominal frequency), how long it waited for memory,
     /// and how long it took from its arrival.
     pub fn handle_completion(
         &mut self,

@@ -24,7 +24,7 @@ pub static ENTRY: Entry = Entry {
 };
 
 impl Params {
-    /// What a scenario's goal and machine make of the defaults.
+    /// The defaults, changed by a scenario's goal and machine.
     pub fn around(around: &Surroundings<'_>) -> Self {
         let plain = Self::default();
         Self {

@@ -1,4 +1,4 @@
-//! What always holds, whatever the requests and the queue.
+//! Invariants, whatever the requests and the queue.
 
 use super::tests::{NOW, head, taught, us, waiting};
 use super::*;

@@ -10,7 +10,7 @@
 //! grows by from there. (As usually told it *is* mean + z * sd; that lies below the sixteenth entry
 //! when requests are skewed, and a longer queue would then ask for less.)
 //!
-//! What always holds: entries are finite, not negative, and do not fall along a row.
+//! Invariants: entries are finite, not negative, and do not fall along a row.
 
 use super::convolver::{Convolver, MOST_REQUESTS};
 use super::distribution::Distribution;
@@ -26,7 +26,7 @@ pub(super) struct Table {
     /// next place.
     starts_ns: [f64; ROWS - 1],
     tails_ns: [[f64; MOST_REQUESTS]; ROWS],
-    /// What the normal approximation needs: variance of the head's rest; mean and variance of a
+    /// The inputs of the normal approximation: variance of the head's rest; mean and variance of a
     /// whole request.
     rest_variance: [f64; ROWS],
     mean_ns: f64,

@@ -14,7 +14,7 @@
 //!
 //! Only gears that leave more than [`Params::least_sleep`], and the exit latency, until the core is
 //! up take part. If none does, it is the fastest; in the exact form the gear already planned stays
-//! as long as it keeps all deadlines. A change of gear costs [`Params::switch`] of everybody's
+//! as long as it keeps all deadlines. A change of gear costs [`Params::switch`] of every request's
 //! slack. While a core is busy, an arrival whose tail behind the whole queue is beyond the goal has
 //! the gear raised at the next completion: to the slowest gear that keeps all deadlines
 //! ([`Form::Exact`]), or for which n tails of one are within the goal ([`Form::Published`]). A gear
@@ -22,10 +22,10 @@
 //!
 //! Which core an arrival goes to is for [`super::reschedule`] to say.
 //!
-//! What always holds, in the exact form: a core is up by every deadline, at the gear planned, that
-//! was still at least one exit latency away when its request arrived; a new request never delays a
-//! wake-up; a busy core's gear never falls. Until service times are known, nobody is delayed and
-//! the clock is the fastest.
+//! Invariants, in the exact form: a core is up by every deadline, at the gear planned, that was
+//! still at least one exit latency away when its request arrived; a new request never delays a
+//! wake-up; a busy core's gear never falls. Until service times are known, no request is delayed
+//! and the clock is the fastest.
 
 mod choice;
 #[cfg(test)]
@@ -81,7 +81,7 @@ impl Params {
     }
 }
 
-/// What a [`UDpm`] aims at.
+/// The parameters of a [`UDpm`].
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Params {
@@ -192,8 +192,8 @@ impl UDpm {
         self.params.reschedule.choose(home, self.is_critical(home, now), self.params.goal, draw, loads)
     }
 
-    /// A request has come to a core. Says when its wake-up must begin, which replaces what was said
-    /// before; `None` if it is awake.
+    /// A request has come to a core. Says when its wake-up must begin, which replaces the last
+    /// answer; `None` if it is awake.
     pub fn handle_arrival(&mut self, core: usize, now: Instant) -> Option<WakeAt> {
         let Self { params, tails, gears, .. } = self;
         let at = &mut self.cores[core];
@@ -274,7 +274,7 @@ impl UDpm {
         self.tails.poll_timeout()
     }
 
-    /// Learns, if it is time. What is planned stays planned.
+    /// Learns, if it is time. Plans stay as they are.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.tails.handle_timeout(now);
     }
@@ -435,7 +435,7 @@ mod tests {
         policy.handle_arrival(0, us(150));
         // Home sleeps until 400, which is late for one more; core 1 is up at 350.
         assert_eq!(policy.route(0, us(155), 0), 1);
-        // Nobody else wakes in time: a second request at home has its wake-up moved.
+        // No other core wakes in time: a second request at home has its wake-up moved.
         policy.handle_awake(1);
         for _ in 0..9 {
             policy.handle_arrival(1, us(155));

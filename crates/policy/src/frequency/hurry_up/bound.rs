@@ -1,5 +1,5 @@
-//! Hurry-up where each worker has a thread of its own, bound to its CPU, and the hot function is all
-//! that a request does.
+//! Hurry-up where each worker has a thread of its own, bound to its CPU, and the hot function is
+//! all that a request does.
 
 use super::{HurryUp, Shift, ThreadId};
 use crate::frequency::GearIndex;

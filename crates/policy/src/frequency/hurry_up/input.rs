@@ -5,7 +5,7 @@
 //! input, and what it leads to is one decision: a call that is late already when it is first seen
 //! goes to f_max at once, not by way of f_mid.
 //!
-//! What always holds: an enter that lies in the future (a file that a stranger writes may say
+//! Invariants: an enter that lies in the future (a file that a stranger writes may say
 //! anything) is now; threads beyond [`THREADS_MAX`] are left out; what a thread did that was never
 //! placed is ignored.
 
@@ -41,7 +41,7 @@ pub enum Happened {
     },
     /// A thread has ended, wherever it was.
     Gone { thread: ThreadId },
-    /// What a CPU does.
+    /// The state of a CPU.
     Works { cpu: CpuId, work: Work },
 }
 
@@ -239,7 +239,7 @@ mod tests {
         look(&mut policy, 1, &[passed(10), passed(20), placed(7, 0, true), entered(7, 0)]);
         let length = Some(Duration::from_millis(30));
         look(&mut policy, 900, &[Happened::Left { thread: ThreadId(7), length }, passed(40)]);
-        // How long this one took nobody knows.
+        // The length of this one is not known.
         look(&mut policy, 950, &[entered(7, 901), Happened::Left { thread: ThreadId(7), length: None }]);
         let threshold = policy.threshold().as_millis();
         assert!((29..=31).contains(&threshold), "{threshold} ms, not the 900 that the look came late");
@@ -331,7 +331,7 @@ mod tests {
                     prop_assert!(due > ms(at), "who comes back at {:?} would come back at once", due);
                 }
             }
-            // Everybody ends, whatever their slots say: no core stays fast.
+            // All threads end, whatever their slots say: no core stays fast.
             let gone: Vec<Happened> =
                 (0..THREADS).map(|thread| Happened::Gone { thread: ThreadId(thread) }).collect();
             policy.handle_look(ms(10_000), &gone);

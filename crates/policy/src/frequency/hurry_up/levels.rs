@@ -1,4 +1,4 @@
-//! What a core runs at, from all that there is to do on it.
+//! The frequency of a core, from all that there is to do on it.
 //!
 //! The problem: a clock belongs to a core, often to several cores together, and urgency belongs to
 //! threads, which move, wait for their turn, and wait for each other. So a level is the maximum
@@ -21,7 +21,7 @@
 //! Terms. A *domain* is the CPUs that can only change speed together: those that share a clock, and
 //! siblings of one core.
 //!
-//! What always holds: a domain's level is the greatest that one of its CPUs needs; the order in
+//! Invariants: a domain's level is the greatest that one of its CPUs needs; the order in
 //! which needs are told leaves no trace.
 
 use super::super::GearIndex;

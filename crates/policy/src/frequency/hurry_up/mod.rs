@@ -37,7 +37,7 @@
 //! thread whose exit was lost runs fast until its next event. Threads that were not named are
 //! ignored.
 //!
-//! What always holds: every command names a gear of the table, and only a change is commanded; the
+//! Invariants: every command names a gear of the table, and only a change is commanded; the
 //! order of events of different threads at one instant leaves no trace; a core of several threads
 //! runs as fast as the fastest needs; while no thread is inside no core is at f_max, and no timer
 //! is asked for.
@@ -438,7 +438,7 @@ mod tests {
             (110, 1, MID),
             (360, 0, MIN),
             (380, 0, MID),
-            (460, 1, MAX), // over 350 ms since 101, and nobody tells it to stop
+            (460, 1, MAX), // over 350 ms since 101, and nothing tells it to stop
             (730, 0, MAX),
             (740, 0, MIN),
         ];
@@ -491,7 +491,7 @@ mod tests {
             event(100, 0, true), // its exit was lost: the clock starts anew
             event(300, 0, false),
             event(300, 0, false),
-            event(500, 7, true), // nobody's thread
+            event(500, 7, true), // no known thread
         ];
         let mut policy = hurry_up(Params::default(), 1);
         assert_eq!(play(&mut policy, &events), [(0, 0, MIN), (10, 0, MID), (300, 0, MIN)]);

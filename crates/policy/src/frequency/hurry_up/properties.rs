@@ -1,4 +1,4 @@
-//! What always holds, whatever the events; and the paper's flowchart to compare with.
+//! Invariants, whatever the events; and the paper's flowchart to compare with.
 
 use super::tests::{Event, MAX, MID, MIN, hurry_up, ms, play};
 use super::*;
@@ -87,7 +87,7 @@ proptest! {
             prop_assert!([MIN, MID, MAX].contains(&clock));
             prop_assert_ne!(std::mem::replace(&mut last[usize::from(cpu)], clock), clock);
         }
-        // Who is outside in the end is slow, whoever is inside is late.
+        // A thread outside is slow in the end, one inside is late.
         for (thread, clock) in policy.threads.iter().zip(last) {
             prop_assert_eq!(clock, if thread.call.is_some() { MAX } else { MIN });
         }

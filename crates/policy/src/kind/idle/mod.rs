@@ -1,17 +1,17 @@
 //! Policies that choose a CPU's idle state when it has nothing to do, as plain calls.
 //!
-//! **Problem.** A deep state saves power only in a sleep of at least its *target residency*, and the
-//! request that wakes the CPU pays the *exit latency*. How long the sleep will last is not known when
-//! the state is chosen.
+//! **Problem.** A deep state saves power only in a sleep of at least its *target residency*, and
+//! the request that wakes the CPU pays the *exit latency*. How long the sleep will last is not
+//! known when the state is chosen.
 //!
 //! At every idle entry [`IdlePolicy::select`] gets an [`IdleEntry`] and answers with a [`Sleep`];
-//! when the CPU is back at work [`IdlePolicy::reflect`] gets the sleep that is over, [`Woken`]. Both
-//! allocate nothing: a simulator makes millions of these calls a second.
+//! when the CPU is back at work [`IdlePolicy::reflect`] gets the sleep that is over, [`Woken`].
+//! Both allocate nothing: a simulator makes millions of these calls a second.
 //!
-//! Terms. A sleep is *premature* if the CPU idled for less than the state's target residency, and a
-//! *missed deep* one if it idled for the residency of a deeper state that was allowed; cpuidle's own
-//! counters call them `above` and `below`. The *tick* is the scheduler's periodic timer, which a CPU
-//! may stop while it sleeps.
+//! Terms. A sleep is *premature* if the CPU idled for less than the state's target residency, and
+//! a *missed deep* one if it idled for the residency of a deeper state that was allowed; cpuidle's
+//! own counters call them `above` and `below`. The *tick* is the scheduler's periodic timer, which
+//! a CPU may stop while it sleeps.
 
 mod table;
 
@@ -43,7 +43,7 @@ pub struct IdleEntry {
     pub next_timer: Duration,
     /// Until the next scheduler tick if it is kept; [`Duration::MAX`]: the machine has none.
     pub next_tick: Duration,
-    /// The exit latency that anybody tolerates; [`Duration::MAX`]: no limit.
+    /// The longest exit latency that is tolerated; [`Duration::MAX`]: no limit.
     pub limit: Duration,
 }
 

@@ -5,7 +5,7 @@
 //! advertises of a state, exit latency and target residency, in a small array without a pointer,
 //! and answers by looking through it.
 //!
-//! What always holds: every answer is a place in the table; as exit latencies rise with depth, no
+//! Invariants: every answer is a place in the table; as exit latencies rise with depth, no
 //! state deeper than an answer has an exit latency within the limit and a residency within the
 //! length.
 

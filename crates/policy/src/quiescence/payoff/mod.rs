@@ -5,7 +5,7 @@
 //! was needed. It costs a freeze and a thaw each time, and what piled up runs afterwards, perhaps
 //! for longer than the critical work that it runs beside. Of a background that runs rarely, or of
 //! waits that are hardly longer than what freezing takes, nothing is left, or less than nothing.
-//! How much piles up depends on programs that nobody knows, so it is measured: by the machine's own
+//! How much piles up depends on unknown programs, so it is measured: by the machine's own
 //! account of the time in which all CPUs were idle.
 //!
 //! ```text
@@ -38,7 +38,7 @@
 //! known well enough: freezing is left off for them ([`Reason::NotExcluded`]). `evidence.rs` says
 //! what is not seen.
 //!
-//! What always holds:
+//! Invariants:
 //! - Without readings of idle time nothing is judged, and freezing is never held back.
 //! - Turns in which the other way is tried come ever more rarely while the answer stays the same,
 //!   however restless the machine: work that a trial slows is slowed for a share of the time that
@@ -187,7 +187,7 @@ pub enum Reason {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Verdict {
-    /// It is worth it. `None`: nobody knows yet.
+    /// It is worth it. `None`: not known yet.
     pub pays: Option<bool>,
     /// Both ways are being tried now.
     pub is_trying: bool,

@@ -202,7 +202,7 @@ fn it_is_tried_again_ever_more_rarely_and_sooner_if_the_machine_changes() {
     assert_eq!(found.pays, Some(true));
     // 5, 10, 20, 40 s apart.
     assert!((3..=5).contains(&found.trials), "{found:?}");
-    // That there is nothing left to freeze is not seen before the next trial, and harms nobody.
+    // That there is nothing left to freeze is not seen before the next trial, and does no harm.
     machine.updater.load = 0.0;
     let found = machine.run(90);
     assert_eq!(found.pays, Some(false), "{found:?}");
