@@ -325,6 +325,9 @@ impl Quiesce {
         if let Some(cost) = self.tally.cost.forget(now) {
             self.decider.handle_cost(now, cost);
         }
+        if self.tally.cost.is_due(now) && self.background.iter().all(|group| group.tally.since.is_none()) {
+            self.try_again()?;
+        }
         for number in 0..self.critical.len() {
             let processes = processes_of(&self.root, &self.critical[number].unit).unwrap_or_default();
             let role = role_of_critical(number, self.trigger);

@@ -170,7 +170,7 @@ impl Quiesce {
     /// What freezing and thawing all groups takes.
     fn try_out(&mut self) -> Result<(), QuiesceError> {
         let Some(freezer) = &mut self.freezer else {
-            self.tally.cost = Cost::untried(COST_UNTRIED);
+            self.tally.cost = Cost::untried(linux::now(), COST_UNTRIED);
             self.decider.handle_cost(linux::now(), COST_UNTRIED);
             return Ok(());
         };
@@ -188,8 +188,22 @@ impl Quiesce {
             }
         }
         let cost = if cost.is_zero() { COST_UNTRIED } else { cost };
-        self.tally.cost = Cost::tried(cost);
+        self.tally.cost = Cost::tried(linux::now(), cost);
         self.decider.handle_cost(linux::now(), cost);
+        Ok(())
+    }
+
+    /// Tries again where no wait was worth freezing for a while. Nothing is frozen now.
+    pub(super) fn try_again(&mut self) -> Result<(), QuiesceError> {
+        let Some(freezer) = &mut self.freezer else { return Ok(()) };
+        let mut cost = Some(Duration::ZERO);
+        for number in 0..self.background.len() {
+            // A group that another program has frozen leaves the cost of all unknown.
+            cost = cost.zip(freezer.measure(number, ROUNDS)?).map(|(all, one)| all + one);
+        }
+        let now = linux::now();
+        let cost = self.tally.cost.tried_again(now, cost);
+        self.decider.handle_cost(now, cost);
         Ok(())
     }
 }

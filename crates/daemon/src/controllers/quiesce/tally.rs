@@ -24,7 +24,11 @@ pub(super) struct GroupTally {
 /// What freezing and thawing take.
 #[derive(Debug)]
 pub(super) struct Cost {
+    /// The least of all trials: one beside a burst of other work says too much.
     tried: Duration,
+    tried_at: Instant,
+    /// The time to the next trial while nothing is frozen.
+    retry: Duration,
     pub(super) is_measured: bool,
     freeze: Duration,
     /// When, and what it took.
@@ -48,13 +52,37 @@ const CYCLES: usize = 15;
 /// that it takes less again.
 const KEPT: Duration = Duration::from_secs(10);
 
+/// Where nothing was frozen for so long, it is tried again: a trial at a bad moment may be the
+/// reason that no wait is worth it. Then after twice that time, and so on.
+const FIRST_RETRY: Duration = Duration::from_secs(10);
+const LAST_RETRY: Duration = Duration::from_secs(640);
+
 impl Cost {
-    pub(super) fn tried(tried: Duration) -> Self {
-        Self { tried, is_measured: true, freeze: Duration::ZERO, lately: Vec::new() }
+    pub(super) fn tried(now: Instant, tried: Duration) -> Self {
+        Self {
+            tried,
+            tried_at: now,
+            retry: FIRST_RETRY,
+            is_measured: true,
+            freeze: Duration::ZERO,
+            lately: Vec::new(),
+        }
     }
 
-    pub(super) fn untried(tried: Duration) -> Self {
-        Self { is_measured: false, ..Self::tried(tried) }
+    pub(super) fn untried(now: Instant, tried: Duration) -> Self {
+        Self { is_measured: false, ..Self::tried(now, tried) }
+    }
+
+    /// True if it is time for another trial.
+    pub(super) fn is_due(&self, now: Instant) -> bool {
+        self.is_measured && self.lately.is_empty() && self.tried_at + self.retry <= now
+    }
+
+    /// Adds a trial, which may have measured nothing. Returns the cost from now on.
+    pub(super) fn tried_again(&mut self, now: Instant, tried: Option<Duration>) -> Duration {
+        self.tried = tried.map_or(self.tried, |tried| tried.min(self.tried));
+        (self.tried_at, self.retry) = (now, (self.retry * 2).min(LAST_RETRY));
+        self.now()
     }
 
     /// Adds what a freeze or a thaw took. What both take lately, if that is more than when it was
@@ -89,7 +117,13 @@ impl Tally {
     pub(super) fn begin(now: Instant) -> Self {
         // From a microsecond to a minute, to a hundredth.
         let delays = Histogram::new_with_bounds(1_000, 60_000_000_000, 2).expect("bounds in order");
-        Self { began: now, looks: 0, before: AllIdle::default(), cost: Cost::tried(Duration::ZERO), delays }
+        Self {
+            began: now,
+            looks: 0,
+            before: AllIdle::default(),
+            cost: Cost::tried(now, Duration::ZERO),
+            delays,
+        }
     }
 }
 
@@ -100,7 +134,7 @@ mod tests {
     #[test]
     fn the_cost_is_what_was_tried_until_most_cycles_take_longer() {
         let us = Duration::from_micros;
-        let mut cost = Cost::tried(us(100));
+        let mut cost = Cost::tried(Instant::ZERO, us(100));
         let mut cycle = |time: u64| {
             let now = Instant::ZERO;
             assert_eq!(cost.spent(now, us(time), true), None, "half a cycle says nothing");
@@ -123,7 +157,7 @@ mod tests {
     #[test]
     fn what_took_long_is_forgotten_though_no_cycle_comes_after_it() {
         let us = Duration::from_micros;
-        let mut cost = Cost::tried(us(100));
+        let mut cost = Cost::tried(Instant::ZERO, us(100));
         for _ in 0..CYCLES {
             cost.spent(Instant::ZERO, us(9_000), true);
             cost.spent(Instant::ZERO, us(1_000), false);
@@ -132,5 +166,26 @@ mod tests {
         let later = Instant::ZERO + KEPT;
         assert_eq!(cost.forget(Instant::from_nanos(later.as_nanos() - 1)), None);
         assert_eq!((cost.forget(later), cost.forget(later)), (Some(us(100)), None));
+    }
+
+    #[test]
+    fn a_trial_at_a_bad_moment_is_repeated_ever_more_rarely_and_the_least_counts() {
+        let us = Duration::from_micros;
+        let at = |seconds| Instant::ZERO + Duration::from_secs(seconds);
+        let mut cost = Cost::tried(at(0), us(40_000));
+        assert!(!cost.is_due(at(9)) && cost.is_due(at(10)));
+        assert_eq!(cost.tried_again(at(10), Some(us(50))), us(50));
+        assert!(!cost.is_due(at(29)) && cost.is_due(at(30)));
+        assert_eq!(cost.tried_again(at(30), Some(us(90_000))), us(50), "worse moments are forgotten");
+        assert_eq!(cost.tried_again(at(30), None), us(50));
+        for _ in 0..20 {
+            cost.tried_again(at(30), Some(us(60)));
+        }
+        assert!(!cost.is_due(at(669)) && cost.is_due(at(670)), "but it is never given up");
+        // Cycles say more than a trial.
+        cost.spent(at(670), us(70), true);
+        cost.spent(at(670), us(70), false);
+        assert!(!cost.is_due(at(670)));
+        assert!(!Cost::untried(at(0), us(100)).is_due(at(1000)), "nothing may be tried");
     }
 }
